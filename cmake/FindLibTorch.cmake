@@ -1,0 +1,79 @@
+# Finds a LibTorch (a PyPI wheel or the zip) and gives one imported target:
+#
+#   LibTorch::LibTorch   headers, libtorch_cpu, libc10 and its libgomp; with CUDA also libc10_cuda and the CUDA runtime
+#
+# Input:  Torch_DIR (cache or environment; the folder that holds TorchConfig.cmake). Without it, the copy that ./setup keeps in
+#         ${XDG_CACHE_HOME:-~/.cache}/ptqwatch is taken.
+# Output: LibTorch_FOUND, LibTorch_VERSION, LibTorch_HAS_CUDA, LibTorch_ROOT.
+#
+# Not find_package(Torch): on a CUDA wheel that needs a toolkit, TORCH_CUDA_ARCH_LIST and a CUDA language to be set up even for a
+# program that only runs on the CPU, and it puts the wheel's own old protobuf on the search path.
+
+set(_ptqwatch_torch_version 2.11.0)
+if(NOT Torch_DIR AND DEFINED ENV{Torch_DIR})
+  set(Torch_DIR "$ENV{Torch_DIR}")
+endif()
+if(NOT Torch_DIR)
+  if(DEFINED ENV{XDG_CACHE_HOME} AND NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
+    set(_ptqwatch_cache "$ENV{XDG_CACHE_HOME}/ptqwatch")
+  else()
+    set(_ptqwatch_cache "$ENV{HOME}/.cache/ptqwatch")
+  endif()
+  foreach(_variant cuda cpu)
+    set(_candidate "${_ptqwatch_cache}/libtorch-${_ptqwatch_torch_version}-${_variant}/torch/share/cmake/Torch")
+    if(EXISTS "${_candidate}/TorchConfig.cmake")
+      set(Torch_DIR "${_candidate}")
+      break()
+    endif()
+  endforeach()
+endif()
+
+if(Torch_DIR)
+  get_filename_component(LibTorch_ROOT "${Torch_DIR}/../../.." ABSOLUTE)
+endif()
+set(Torch_DIR "${Torch_DIR}" CACHE PATH "Folder that holds TorchConfig.cmake")
+
+find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH)
+find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH)
+find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH)
+find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS "${LibTorch_ROOT}/include" NO_DEFAULT_PATH)
+mark_as_advanced(LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_INCLUDE_DIR)
+
+set(LibTorch_HAS_CUDA OFF)
+if(LibTorch_C10_CUDA_LIBRARY)
+  set(LibTorch_HAS_CUDA ON)
+endif()
+
+foreach(_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # moved in 2.9
+  if(LibTorch_INCLUDE_DIR AND NOT LibTorch_VERSION AND EXISTS "${LibTorch_INCLUDE_DIR}/${_header}")
+    file(STRINGS "${LibTorch_INCLUDE_DIR}/${_header}" _lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+    if("${_lines}" MATCHES "MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+)")
+      set(LibTorch_VERSION "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}.${CMAKE_MATCH_3}")
+    endif()
+  endif()
+endforeach()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch
+  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
+  VERSION_VAR LibTorch_VERSION
+  REASON_FAILURE_MESSAGE "Run ./setup, or give -DTorch_DIR=<folder of TorchConfig.cmake>.")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
+  add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+  target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
+    "${LibTorch_INCLUDE_DIR}" "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include")
+  # ATen must see the OpenMP library it was built with: omp_set_num_threads of another copy would not reach it.
+  file(GLOB _gomp "${LibTorch_ROOT}/lib/libgomp*.so.1*")
+  if(NOT _gomp)
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+    set(_gomp OpenMP::OpenMP_CXX)
+  endif()
+  target_link_libraries(LibTorch::LibTorch INTERFACE
+    "-Wl,--no-as-needed" "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}" ${_gomp} "-Wl,--as-needed")
+  file(STRINGS "${Torch_DIR}/TorchConfig.cmake" _abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+  if(_abi)
+    message(FATAL_ERROR "The LibTorch in ${LibTorch_ROOT} uses the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0); "
+                        "gRPC, absl and prometheus-cpp use the new one. Take a cxx11-ABI LibTorch (2.7 or later).")
+  endif()
+endif()
