@@ -1,0 +1,51 @@
+#ifndef PTQWATCH_METRIC_CATALOG_H_
+#define PTQWATCH_METRIC_CATALOG_H_
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ptqwatch/exporter.h"
+
+namespace ptqwatch {
+
+/// One value of a metric. `labels` follow MetricInfo::labels in number and order.
+struct MetricSample {
+  std::vector<std::string> labels;
+  double value = 0;
+};
+
+/// Everything a metric may be computed from. `report` is null before the first report.
+struct MetricInput {
+  const RunInfo& run;
+  const MonitorStatus& status;
+  const AnalyzedReport* report;
+};
+
+enum class MetricType { kGauge, kCounter };
+
+/// One row of the catalogue. Names are a public contract: they are never renamed.
+struct MetricInfo {
+  std::string_view name;
+  MetricType type;
+  std::string_view help;
+  std::vector<std::string_view> labels;
+  /// The samples of now; none where nothing was measured.
+  std::vector<MetricSample> (*collect)(const MetricInput&);
+};
+
+/// Every scalar metric, in the order in which they are shown. The stall histogram is the one metric that is not a scalar.
+absl::Span<const MetricInfo> MetricCatalog();
+
+inline constexpr std::string_view kStallMetricName = "ptqwatch_training_stall_seconds";
+inline constexpr std::string_view kStallMetricHelp =
+    "Time the training thread spent inside OnStep at steps where a snapshot was due.";
+
+/// The catalogue as a Markdown table (metric, type, labels, meaning), as the README shows it.
+std::string MetricCatalogMarkdown();
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_METRIC_CATALOG_H_

@@ -1,0 +1,139 @@
+#ifndef PTQWATCH_REPORT_H_
+#define PTQWATCH_REPORT_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/step_info.h"
+#include "ptqwatch/verdict.h"
+
+namespace ptqwatch {
+
+inline constexpr int kReportSchemaVersion = 1;
+
+/// How a measurement ended. A number is present only with kOk; every other status says in `status_detail` what happened.
+enum class ProbeStatus {
+  kUnknown = 0,
+  kOk = 1,
+  kNonFinite = 2,  ///< a loss or a weight is NaN or infinite
+  kFailed = 3,     ///< the losses closure threw or returned something unusable
+  kOutOfTime = 4,  ///< the wall-clock cap ended it
+  kCancelled = 5,  ///< Stop() came in the middle
+  kDisabled = 6,   ///< switched off after too many failures in a row
+};
+
+/// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled".
+std::string_view ToString(ProbeStatus status);
+std::optional<ProbeStatus> ParseProbeStatus(std::string_view name);
+
+/// Why a snapshot was taken.
+enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish = 3 };
+
+/// "unknown", "interval", "request", "finish".
+std::string_view ToString(SnapshotTrigger trigger);
+std::optional<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
+
+/// One layer under one quantizer.
+struct LayerQuantization {
+  std::string name;  ///< canonical parameter name, e.g. "blocks.0.attn.qkv.weight"
+  /// tr(dW H dW^T) / tr(W H W^T): relative squared error of the layer's output on the calibration data, with the undamped H.
+  std::optional<double> output_error_ratio;
+  /// The same for round-to-nearest on the same grid.
+  std::optional<double> rtn_output_error_ratio;
+  /// Damping used, relative to the mean of the live diagonal.
+  std::optional<double> damp;
+  int64_t tokens = 0;  ///< calibration rows behind H
+  std::string status;  ///< see LayerStatus in quantizer.h
+  friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
+};
+
+/// The model under one quantizer. Losses are means over probe tokens in nats; `loss_nats`, `delta_nats` and the full-precision
+/// loss it is compared with come from the same tokens, so their difference is paired.
+struct QuantizationReport {
+  std::string method;  ///< "rtn", "gptq"
+  int bits = 0;
+  int group_size = 0;  ///< -1: one group per output row
+  bool symmetric = true;
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail;
+  std::optional<double> loss_nats;           ///< CE(W_hat)
+  std::optional<double> delta_nats;          ///< CE(W_hat) - CE(W)
+  std::optional<double> delta_stderr_nats;   ///< the unit is a sequence
+  std::optional<double> error_ratio;         ///< CE(W_hat) / CE(W) - 1
+  std::optional<double> error_ratio_stderr;
+  std::optional<double> displacement_norm;   ///< ||W_hat - W|| over the covered weights (Frobenius)
+  int64_t probe_tokens = 0;                  ///< tokens behind the losses
+  double coverage_ratio = 0;                 ///< share of all parameters that was quantized
+  std::vector<LayerQuantization> layers;
+  friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
+};
+
+/// A parameter that no quantizer touched, and why.
+struct SkippedLayer {
+  std::string name;
+  std::string reason;
+  int64_t parameters = 0;
+  friend bool operator==(const SkippedLayer&, const SkippedLayer&) = default;
+};
+
+/// The measurements of one snapshot. A plain value: no tensors, no handles.
+struct Report {
+  int schema_version = kReportSchemaVersion;
+  std::string run_id;
+  int attempt = 1;          ///< counts the times this run directory was opened
+  std::string fingerprint;  ///< hash of parameter table, probe tokens, quantizer specs and seed: equal means comparable
+  int64_t sequence = 0;     ///< 1, 2, ... over all attempts of a run
+  /// Sequence of the report whose ProbeState this one started from; 0 for a cold start.
+  int64_t probe_state_sequence = 0;
+
+  int64_t step = 0;
+  double snapshot_time_unix_seconds = 0;
+  double learning_rate = 0;
+  std::optional<int64_t> tokens;
+  std::optional<double> training_loss_nats;
+  SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
+  LrPhase lr_phase = LrPhase::kUnknown;
+  /// Corners of the learning rate since the previous report.
+  std::vector<LrChangePoint> lr_change_points;
+  /// First step with a rate below the plateau, once a decay has begun.
+  std::optional<int64_t> decay_onset_step;
+  bool rolled_back = false;  ///< the step number went backwards since the previous report
+
+  ProbeStatus probe_status = ProbeStatus::kUnknown;  ///< of the full-precision loss
+  std::string probe_status_detail;
+  std::optional<double> probe_loss_nats;  ///< CE(W) on `probe_tokens` tokens
+  std::optional<double> probe_loss_stderr_nats;
+  int64_t probe_tokens = 0;
+
+  std::vector<QuantizationReport> quantization;
+  std::vector<SkippedLayer> skipped_layers;
+
+  /// Seconds spent, by part: "stall" is what OnStep took from the training thread; the others ran beside it.
+  std::map<std::string, double> cost_seconds;
+
+  friend bool operator==(const Report&, const Report&) = default;
+};
+
+/// What is published and journalled: the measurements and what they mean.
+struct AnalyzedReport {
+  Report report;
+  Verdict verdict;
+  friend bool operator==(const AnalyzedReport&, const AnalyzedReport&) = default;
+};
+
+/// One line of JSON (no newline inside or at the end). Keys are the member names, the report's members at top level and the
+/// verdict under "verdict"; unmeasured and non-finite values are absent. Doubles are written so that they read back bit for bit.
+std::string ToJson(const AnalyzedReport& report);
+
+/// Reads what ToJson wrote, by this or another version: unknown keys are ignored, missing ones keep their default.
+/// Fails with InvalidArgument on malformed JSON or a key of the wrong type.
+absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_REPORT_H_

@@ -1,0 +1,47 @@
+#ifndef PTQWATCH_STEP_INFO_H_
+#define PTQWATCH_STEP_INFO_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ptqwatch {
+
+/// Where a run is in its learning-rate schedule. The values are written to journals by name; add, never renumber.
+enum class LrPhase {
+  kUnknown = 0,
+  kWarmup = 1,     ///< rising since the first step
+  kStable = 2,     ///< constant
+  kDecay = 3,      ///< falling towards its end: the phase in which quantization error jumps
+  kSlowDecay = 4,  ///< falling so slowly that zero is far away (the first half of a cosine)
+  kRewarm = 5,     ///< rising again after a decay
+};
+
+/// "unknown", "warmup", "stable", "decay", "slow_decay", "rewarm".
+std::string_view ToString(LrPhase phase);
+std::optional<LrPhase> ParseLrPhase(std::string_view name);
+
+/// What a trainer says after each optimizer step. With gradient accumulation a step is an optimizer step, not a micro-batch.
+struct StepInfo {
+  /// Optimizer steps done so far; need not be consecutive. A smaller number than before is taken as a rollback.
+  int64_t step = 0;
+  /// The rate this step was taken with.
+  double learning_rate = 0;
+  /// Tokens (or samples) seen so far, for the reader's x-axis.
+  std::optional<int64_t> tokens = std::nullopt;
+  /// Training loss of this step in nats, if the trainer has it on the host anyway.
+  std::optional<double> loss = std::nullopt;
+  /// Overrides the phase that is otherwise inferred from the learning rates.
+  std::optional<LrPhase> phase = std::nullopt;
+};
+
+/// A step from which on the learning rate follows a new straight line.
+struct LrChangePoint {
+  int64_t step = 0;
+  double learning_rate = 0;
+  friend bool operator==(const LrChangePoint&, const LrChangePoint&) = default;
+};
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_STEP_INFO_H_

@@ -1,0 +1,37 @@
+#ifndef PTQWATCH_VERDICT_H_
+#define PTQWATCH_VERDICT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ptqwatch {
+
+enum class VerdictState {
+  kUnknown = 0,     ///< the newest snapshot has no usable measurement
+  kCollecting = 1,  ///< too few stable-phase snapshots for a baseline
+  kHealthy = 2,     ///< within the scatter of the baseline
+  kDegrading = 3,   ///< the newest snapshot lies above it
+  kDegraded = 4,    ///< two or more snapshots in a row do
+};
+
+/// "unknown", "collecting", "healthy", "degrading", "degraded".
+std::string_view ToString(VerdictState state);
+std::optional<VerdictState> ParseVerdictState(std::string_view name);
+
+/// What the series of reports says about the newest one. A pure function of the reports: a journal replays to the same verdicts.
+struct Verdict {
+  VerdictState state = VerdictState::kUnknown;
+  /// First snapshot step of the present unbroken stretch above the baseline.
+  std::optional<int64_t> onset_step;
+  /// Loss increase of the watched quantizer beyond its baseline, in nats per token.
+  std::optional<double> severity_nats;
+  /// One sentence for a person, with the numbers it rests on.
+  std::string summary;
+  friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_VERDICT_H_

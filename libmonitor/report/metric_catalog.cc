@@ -1,0 +1,358 @@
+#include "ptqwatch/metric_catalog.h"
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ptqwatch/version.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch {
+namespace {
+
+using Samples = std::vector<MetricSample>;
+using Input = const MetricInput&;
+using Labels = std::vector<std::string>;
+
+// A number that was not measured, or is not one, has no sample.
+Samples One(double value) {
+  if (!std::isfinite(value)) return {};
+  return {{{}, value}};
+}
+template <typename T>
+Samples One(const std::optional<T>& value) {
+  return value ? One(static_cast<double>(*value)) : Samples{};
+}
+Samples Count(int64_t value) { return {{{}, static_cast<double>(value)}}; }
+
+// 0 or 1 for each value of an enum, so that an alert can compare with 0.
+template <typename Enum>
+Samples OneHot(Enum now, Enum last) {
+  Samples samples;
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    const auto value = static_cast<Enum>(i);
+    samples.push_back({{std::string(ToString(value))}, value == now ? 1.0 : 0.0});
+  }
+  return samples;
+}
+
+// The quantizers to show. Of two with the same method and bits (and another group size, say) the
+// first one wins, whether or not it was measured: the labels could not tell them apart.
+std::vector<const QuantizationReport*> Shown(Input input) {
+  std::vector<const QuantizationReport*> shown;
+  if (input.report == nullptr) return shown;
+  std::set<std::pair<std::string, int>> seen;
+  for (const QuantizationReport& entry : input.report->report.quantization) {
+    if (!seen.emplace(entry.method, entry.bits).second) continue;
+    if (entry.status == ProbeStatus::kOk) shown.push_back(&entry);
+  }
+  return shown;
+}
+
+Labels QuantizerLabels(const QuantizationReport& entry) {
+  return {entry.method, std::to_string(entry.bits)};
+}
+
+template <std::optional<double> QuantizationReport::*kMember>
+Samples PerQuantizer(Input input) {
+  Samples samples;
+  for (const QuantizationReport* entry : Shown(input)) {
+    const std::optional<double>& value = entry->*kMember;
+    if (value && std::isfinite(*value)) samples.push_back({QuantizerLabels(*entry), *value});
+  }
+  return samples;
+}
+
+Samples Coverage(Input input) {
+  Samples samples;
+  for (const QuantizationReport* entry : Shown(input)) {
+    if (std::isfinite(entry->coverage_ratio)) {
+      samples.push_back({QuantizerLabels(*entry), entry->coverage_ratio});
+    }
+  }
+  return samples;
+}
+
+Samples PerLayer(Input input) {
+  Samples samples;
+  for (const QuantizationReport* entry : Shown(input)) {
+    std::set<std::string_view> seen;
+    for (const LayerQuantization& layer : entry->layers) {
+      if (!layer.output_error_ratio || !std::isfinite(*layer.output_error_ratio)) continue;
+      if (!seen.insert(layer.name).second) continue;
+      samples.push_back(
+          {{layer.name, entry->method, std::to_string(entry->bits)}, *layer.output_error_ratio});
+    }
+  }
+  return samples;
+}
+
+// The newest report, where its full-precision loss was measured.
+const Report* Probed(Input input) {
+  if (input.report == nullptr) return nullptr;
+  return input.report->report.probe_status == ProbeStatus::kOk ? &input.report->report : nullptr;
+}
+
+Samples ProbeDurations(Input input) {
+  Samples samples;
+  if (input.report == nullptr) return samples;
+  for (const auto& [probe, seconds] : input.report->report.cost_seconds) {
+    // What the training thread lost has its own histogram; it is no part of the monitor thread's
+    // time.
+    if (probe != "stall" && std::isfinite(seconds)) samples.push_back({{probe}, seconds});
+  }
+  return samples;
+}
+
+Samples Snapshots(Input input) {
+  Samples samples;
+  for (int i = 0; i < kSnapshotResults; ++i) {
+    samples.push_back({{std::string(ToString(static_cast<SnapshotResult>(i)))},
+                       static_cast<double>(input.status.snapshots[static_cast<size_t>(i)])});
+  }
+  return samples;
+}
+
+Samples Drops(Input input) {
+  Samples samples;
+  for (const auto& [key, count] : input.status.dropped_reports) {
+    samples.push_back({{key.first, key.second}, static_cast<double>(count)});
+  }
+  return samples;
+}
+
+// A value of the status that means something only after the first step.
+Samples AfterFirstStep(Input input, double value) {
+  return input.status.step ? One(value) : Samples{};
+}
+
+constexpr MetricType kGauge = MetricType::kGauge;
+constexpr MetricType kCounter = MetricType::kCounter;
+
+std::vector<MetricInfo> MakeCatalog() {
+  using Q = QuantizationReport;
+  return {
+      {"ptqwatch_quantization_error_ratio",
+       kGauge,
+       "Relative loss increase under quantization, CE(W_hat) / CE(W) - 1, on the probe tokens of "
+       "the newest snapshot. Of two quantizers with the same method and bits the first is shown.",
+       {"method", "bits"},
+       PerQuantizer<&Q::error_ratio>},
+      {"ptqwatch_quantization_error_ratio_stderr",
+       kGauge,
+       "Standard error of ptqwatch_quantization_error_ratio; the unit is a sequence.",
+       {"method", "bits"},
+       PerQuantizer<&Q::error_ratio_stderr>},
+      {"ptqwatch_quantization_loss_delta_nats",
+       kGauge,
+       "Loss increase under quantization, CE(W_hat) - CE(W), in nats per token.",
+       {"method", "bits"},
+       PerQuantizer<&Q::delta_nats>},
+      {"ptqwatch_quantization_loss_delta_nats_stderr",
+       kGauge,
+       "Paired standard error of ptqwatch_quantization_loss_delta_nats; the unit is a sequence.",
+       {"method", "bits"},
+       PerQuantizer<&Q::delta_stderr_nats>},
+      {"ptqwatch_quantized_loss_nats",
+       kGauge,
+       "Loss of the quantized model on the probe tokens, CE(W_hat), in nats per token.",
+       {"method", "bits"},
+       PerQuantizer<&Q::loss_nats>},
+      {"ptqwatch_quantization_displacement_norm",
+       kGauge,
+       "Frobenius norm of W_hat - W over the quantized weights.",
+       {"method", "bits"},
+       PerQuantizer<&Q::displacement_norm>},
+      {"ptqwatch_quantization_coverage_ratio",
+       kGauge,
+       "Share of all parameters that was quantized.",
+       {"method", "bits"},
+       Coverage},
+      {"ptqwatch_layer_quantization_error_ratio",
+       kGauge,
+       "Relative squared error of a layer's output under quantization, tr(dW H dW^T) / "
+       "tr(W H W^T). Layers beyond the exporter's cap are averaged in layer=\"_overflow\".",
+       {"layer", "method", "bits"},
+       PerLayer},
+      {"ptqwatch_probe_loss_nats",
+       kGauge,
+       "Loss of the unquantized model on the probe tokens, CE(W), in nats per token.",
+       {},
+       [](Input in) { return One(Probed(in) ? Probed(in)->probe_loss_nats : std::nullopt); }},
+      {"ptqwatch_probe_loss_stderr_nats",
+       kGauge,
+       "Standard error of ptqwatch_probe_loss_nats; the unit is a sequence.",
+       {},
+       [](Input in) {
+         return One(Probed(in) ? Probed(in)->probe_loss_stderr_nats : std::nullopt);
+       }},
+      {"ptqwatch_probe_tokens",
+       kGauge,
+       "Tokens behind ptqwatch_probe_loss_nats.",
+       {},
+       [](Input in) { return Probed(in) ? Count(Probed(in)->probe_tokens) : Samples{}; }},
+      {"ptqwatch_verdict",
+       kGauge,
+       "1 for the present verdict on the quantization error series, 0 for the others.",
+       {"state"},
+       [](Input in) {
+         return in.report ? OneHot(in.report->verdict.state, VerdictState::kDegraded) : Samples{};
+       }},
+      {"ptqwatch_snapshot_step",
+       kGauge,
+       "Optimizer step of the newest measured snapshot, to which all quantization and probe values "
+       "belong.",
+       {},
+       [](Input in) { return in.report ? Count(in.report->report.step) : Samples{}; }},
+      {"ptqwatch_snapshot_timestamp_seconds",
+       kGauge,
+       "Unix time at which the newest measured snapshot was taken.",
+       {},
+       [](Input in) {
+         return in.report ? One(in.report->report.snapshot_time_unix_seconds) : Samples{};
+       }},
+      {"ptqwatch_probe_duration_seconds",
+       kGauge,
+       "Time the monitor thread spent on the newest snapshot, by part.",
+       {"probe"},
+       ProbeDurations},
+      {"ptqwatch_decay_onset_step",
+       kGauge,
+       "First step with a learning rate below the plateau, once a decay has begun.",
+       {},
+       [](Input in) { return in.report ? One(in.report->report.decay_onset_step) : Samples{}; }},
+      {"ptqwatch_step",
+       kGauge,
+       "Optimizer step of the training run.",
+       {},
+       [](Input in) { return One(in.status.step); }},
+      {"ptqwatch_steps_total",
+       kCounter,
+       "Steps this process has told the monitor.",
+       {},
+       [](Input in) { return Count(in.status.steps_total); }},
+      {"ptqwatch_last_step_timestamp_seconds",
+       kGauge,
+       "Unix time of the last step.",
+       {},
+       [](Input in) { return AfterFirstStep(in, in.status.last_step_unix_seconds); }},
+      {"ptqwatch_tokens",
+       kGauge,
+       "Training tokens seen so far, as the trainer says.",
+       {},
+       [](Input in) { return One(in.status.tokens); }},
+      {"ptqwatch_learning_rate",
+       kGauge,
+       "Learning rate of the last step.",
+       {},
+       [](Input in) { return AfterFirstStep(in, in.status.learning_rate); }},
+      {"ptqwatch_training_loss_nats",
+       kGauge,
+       "Training loss of the last step, as the trainer says.",
+       {},
+       [](Input in) { return One(in.status.training_loss_nats); }},
+      {"ptqwatch_lr_phase",
+       kGauge,
+       "1 for the present phase of the learning-rate schedule, 0 for the others.",
+       {"phase"},
+       [](Input in) { return OneHot(in.status.lr_phase, LrPhase::kRewarm); }},
+      {"ptqwatch_health",
+       kGauge,
+       "1 for the present health of the monitor, 0 for the others.",
+       {"state"},
+       [](Input in) { return OneHot(in.status.health, Health::kStopped); }},
+      {"ptqwatch_snapshots_total",
+       kCounter,
+       "Snapshots that were due, by what became of them.",
+       {"result"},
+       Snapshots},
+      {"ptqwatch_reports_total",
+       kCounter,
+       "Reports published.",
+       {},
+       [](Input in) { return Count(in.status.reports_total); }},
+      {"ptqwatch_probe_failures_total",
+       kCounter,
+       "Probes that ended without a value.",
+       {},
+       [](Input in) { return Count(in.status.probe_failures_total); }},
+      {"ptqwatch_dropped_reports_total",
+       kCounter,
+       "Reports an exporter did not deliver. Absent until the first one.",
+       {"exporter", "reason"},
+       Drops},
+      {"ptqwatch_overhead_ratio",
+       kGauge,
+       "Training time lost to snapshots since the first step, over the time since then.",
+       {},
+       [](Input in) { return One(in.status.overhead_ratio); }},
+      {"ptqwatch_duty_cycle_ratio",
+       kGauge,
+       "Share of wall-clock time the monitor thread may work.",
+       {},
+       [](Input in) { return One(in.status.duty_cycle); }},
+      {"ptqwatch_model_parameters",
+       kGauge,
+       "Parameters of the model.",
+       {},
+       [](Input in) { return Count(in.run.parameters); }},
+      {"ptqwatch_covered_parameters",
+       kGauge,
+       "Parameters in layers that are quantized.",
+       {},
+       [](Input in) { return Count(in.run.covered_parameters); }},
+      {"ptqwatch_run_info",
+       kGauge,
+       "Always 1; the labels tell one run from another.",
+       {"run_id", "attempt", "fingerprint", "device"},
+       [](Input in) {
+         return Samples{
+             {{in.run.run_id, std::to_string(in.run.attempt), in.run.fingerprint, in.run.device},
+              1}};
+       }},
+      {"ptqwatch_build_info",
+       kGauge,
+       "Always 1; the version of the library.",
+       {"version"},
+       [](Input) {
+         return Samples{{{PTQWATCH_VERSION_STRING}, 1}};
+       }},
+  };
+}
+
+std::string MarkdownRow(std::string_view name, std::string_view type, std::string_view labels,
+                        std::string_view help) {
+  std::string escaped;
+  for (char c : help) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return internal::StrCat("| `", name, "` | ", type, " | ", labels, " | ", escaped, " |\n");
+}
+
+}  // namespace
+
+absl::Span<const MetricInfo> MetricCatalog() {
+  // Leaked: a scrape may come while static objects are being destroyed.
+  static const auto* const catalog = new std::vector<MetricInfo>(MakeCatalog());
+  return *catalog;
+}
+
+std::string MetricCatalogMarkdown() {
+  std::string table = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n";
+  for (const MetricInfo& metric : MetricCatalog()) {
+    std::string labels;
+    for (std::string_view label : metric.labels) {
+      labels += internal::StrCat(labels.empty() ? "`" : ", `", label, "`");
+    }
+    table += MarkdownRow(metric.name, metric.type == MetricType::kCounter ? "counter" : "gauge",
+                         labels, metric.help);
+  }
+  return table + MarkdownRow(kStallMetricName, "histogram", "", kStallMetricHelp);
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,89 @@
+#ifndef PTQWATCH_REPORT_REPORT_FIELDS_H_
+#define PTQWATCH_REPORT_REPORT_FIELDS_H_
+
+#include <type_traits>
+
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// The one place that says which members a report has and what their keys are. `VisitFields(record,
+/// visit)` calls `visit("key", record.member)` for each member in the order in which they are
+/// written; `record` may be const or not. Whoever adds a member to a struct adds it here, and every
+/// form of a report follows.
+template <typename Record, typename T>
+inline constexpr bool kIsA = std::is_same_v<std::remove_const_t<Record>, T>;
+
+template <typename Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  if constexpr (kIsA<Record, LrChangePoint>) {
+    visit("step", record.step);
+    visit("learning_rate", record.learning_rate);
+  } else if constexpr (kIsA<Record, LayerQuantization>) {
+    visit("name", record.name);
+    visit("output_error_ratio", record.output_error_ratio);
+    visit("rtn_output_error_ratio", record.rtn_output_error_ratio);
+    visit("damp", record.damp);
+    visit("tokens", record.tokens);
+    visit("status", record.status);
+  } else if constexpr (kIsA<Record, QuantizationReport>) {
+    visit("method", record.method);
+    visit("bits", record.bits);
+    visit("group_size", record.group_size);
+    visit("symmetric", record.symmetric);
+    visit("status", record.status);
+    visit("status_detail", record.status_detail);
+    visit("loss_nats", record.loss_nats);
+    visit("delta_nats", record.delta_nats);
+    visit("delta_stderr_nats", record.delta_stderr_nats);
+    visit("error_ratio", record.error_ratio);
+    visit("error_ratio_stderr", record.error_ratio_stderr);
+    visit("displacement_norm", record.displacement_norm);
+    visit("probe_tokens", record.probe_tokens);
+    visit("coverage_ratio", record.coverage_ratio);
+    visit("layers", record.layers);
+  } else if constexpr (kIsA<Record, SkippedLayer>) {
+    visit("name", record.name);
+    visit("reason", record.reason);
+    visit("parameters", record.parameters);
+  } else if constexpr (kIsA<Record, Verdict>) {
+    visit("state", record.state);
+    visit("onset_step", record.onset_step);
+    visit("severity_nats", record.severity_nats);
+    visit("summary", record.summary);
+  } else if constexpr (kIsA<Record, Report>) {
+    visit("schema_version", record.schema_version);
+    visit("run_id", record.run_id);
+    visit("attempt", record.attempt);
+    visit("fingerprint", record.fingerprint);
+    visit("sequence", record.sequence);
+    visit("probe_state_sequence", record.probe_state_sequence);
+    visit("step", record.step);
+    visit("snapshot_time_unix_seconds", record.snapshot_time_unix_seconds);
+    visit("learning_rate", record.learning_rate);
+    visit("tokens", record.tokens);
+    visit("training_loss_nats", record.training_loss_nats);
+    visit("trigger", record.trigger);
+    visit("lr_phase", record.lr_phase);
+    visit("lr_change_points", record.lr_change_points);
+    visit("decay_onset_step", record.decay_onset_step);
+    visit("rolled_back", record.rolled_back);
+    visit("probe_status", record.probe_status);
+    visit("probe_status_detail", record.probe_status_detail);
+    visit("probe_loss_nats", record.probe_loss_nats);
+    visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
+    visit("probe_tokens", record.probe_tokens);
+    visit("quantization", record.quantization);
+    visit("skipped_layers", record.skipped_layers);
+    visit("cost", record.cost_seconds);
+  } else if constexpr (kIsA<Record, AnalyzedReport>) {
+    VisitFields(record.report, visit);
+    visit("verdict", record.verdict);
+  } else {
+    static_assert(!sizeof(Record), "not a record of a report");
+  }
+}
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_REPORT_REPORT_FIELDS_H_
