@@ -1,0 +1,55 @@
+#ifndef PTQWATCH_JOURNAL_JOURNAL_FILE_H_
+#define PTQWATCH_JOURNAL_JOURNAL_FILE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ptqwatch::internal {
+
+/// write(2), or what a test puts in its place.
+using WriteFunction = std::function<ssize_t(int file, const void* bytes, size_t size)>;
+
+/// An append-only file of lines with one writer. One thread at a time.
+class JournalFile {
+ public:
+  /// Opens or creates `path`, locks it against other writers and ends a line that a crash cut off.
+  /// FailedPrecondition when somebody else is writing it or it is no regular file; otherwise what
+  /// errno says, with the path.
+  static absl::StatusOr<std::unique_ptr<JournalFile>> Open(const std::string& path,
+                                                           WriteFunction write);
+  /// Unlocks and closes.
+  ~JournalFile();
+  JournalFile(const JournalFile&) = delete;
+  JournalFile& operator=(const JournalFile&) = delete;
+
+  /// Appends `line` and a newline, whole or not at all: what a failed write left behind is cut off
+  /// again.
+  absl::Status Append(std::string_view line);
+  /// Puts what was appended on the disk.
+  absl::Status Sync();
+  const std::string& path() const { return path_; }
+
+ private:
+  JournalFile(int file, std::string path, WriteFunction write);
+  absl::Status WriteAll(std::string_view bytes);
+  absl::Status Error(int error, std::string_view what) const;
+
+  const int file_;
+  const std::string path_;
+  const WriteFunction write_;
+  // Set while the remains of a failed write could not be cut off: where the good part ends.
+  std::optional<off_t> good_end_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_JOURNAL_JOURNAL_FILE_H_

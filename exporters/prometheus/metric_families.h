@@ -1,0 +1,23 @@
+#ifndef PTQWATCH_PROMETHEUS_METRIC_FAMILIES_H_
+#define PTQWATCH_PROMETHEUS_METRIC_FAMILIES_H_
+
+#include <string>
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "ptqwatch/metric_catalog.h"
+
+namespace ptqwatch::internal {
+
+/// Everything the catalogue gives for `input`, and the stall histogram, as families; those without
+/// samples are left out. Metrics with a `layer` label keep the `max_layers` layers whose largest
+/// value is greatest, the same ones for every method and bits; the mean of the others is shown as
+/// layer="_overflow". Bytes of label values that a scraper would reject are shown as \xHH.
+std::vector<prometheus::MetricFamily> MakeMetricFamilies(const MetricInput& input, int max_layers);
+
+/// The same as a page in Prometheus text format 0.0.4.
+std::string RenderMetrics(const MetricInput& input, int max_layers);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROMETHEUS_METRIC_FAMILIES_H_

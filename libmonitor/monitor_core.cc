@@ -1,0 +1,145 @@
+#include "monitor_core.h"
+
+#include <exception>
+#include <utility>
+
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+
+void MonitorCore::PublishEvent(Event::Kind kind, Severity severity, int64_t step,
+                               std::string message) {
+  publisher->PublishEvent({kind, severity, step, options.clock->UnixSeconds(), std::move(message)});
+}
+
+void MonitorCore::RunPending() noexcept {
+  const Snapshot* filled = staging->BeginLoading();
+  if (filled == nullptr) return;
+  board->SetBusy(true);
+  auto report = std::make_shared<AnalyzedReport>();
+  Snapshot header;
+  try {
+    context.pacer.Begin();
+    header.info = filled->info;
+    header.lr = filled->lr;
+    header.trigger = filled->trigger;
+    header.unix_seconds = filled->unix_seconds;
+    header.stall_seconds = filled->stall_seconds;
+    stream->WaitForCopy();
+    measurement->Load(*filled);
+    stream->Drain();
+    staging->Release();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      changed_.notify_all();
+    }
+    Measure(header, report->report);
+  } catch (const std::exception& error) {
+    // Our own allocations; the closure's exceptions are statuses by now.
+    report->report.probe_status = ProbeStatus::kFailed;
+    report->report.probe_status_detail = error.what();
+    if (!staging->free()) staging->Release();
+  } catch (...) {
+    report->report.probe_status = ProbeStatus::kFailed;
+    report->report.probe_status_detail = "unknown exception";
+    if (!staging->free()) staging->Release();
+  }
+  try {
+    if (!cancel.cancelled()) {
+      NoteOutcome(report->report);
+      report->verdict = analyzer.Add(report->report);
+      publisher->Publish(report);
+      board->OnReport();
+    }
+  } catch (const std::exception& error) {
+    Log(Severity::kError, StrCat("a report could not be published: ", error.what()));
+  }
+  board->SetBusy(false);
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++done_;
+  changed_.notify_all();
+}
+
+void MonitorCore::Measure(const Snapshot& header, Report& report) {
+  const RunInfo& run = publisher->run();
+  report.run_id = run.run_id;
+  report.attempt = run.attempt;
+  report.fingerprint = run.fingerprint;
+  report.sequence = ++sequence;
+  report.step = header.info.step;
+  report.snapshot_time_unix_seconds = header.unix_seconds;
+  report.learning_rate = header.info.learning_rate;
+  report.tokens = header.info.tokens;
+  report.training_loss_nats = header.info.loss;
+  report.trigger = header.trigger;
+  report.lr_phase = header.lr.phase;
+  report.lr_change_points = header.lr.Points();
+  report.decay_onset_step = header.lr.decay_onset_step;
+  report.rolled_back = header.lr.rolled_back;
+  report.cost_seconds["stall"] = header.stall_seconds;
+  if (probe_disabled) {
+    report.probe_status = ProbeStatus::kDisabled;
+    report.probe_status_detail = StrCat("switched off after ", options.max_failures_in_a_row,
+                                        " failures in a row");
+    return;
+  }
+  // A cancelled measurement is not published; its report says so to whoever holds it.
+  if (measurement->Run(context, probe_state, report).ok()) probe_state.sequence = report.sequence;
+}
+
+void MonitorCore::NoteOutcome(const Report& report) {
+  bool failed = report.probe_status != ProbeStatus::kOk;
+  std::string detail = report.probe_status_detail;
+  for (const QuantizationReport& result : report.quantization) {
+    if (result.status == ProbeStatus::kOk || failed) continue;
+    failed = true;
+    detail = StrCat(result.method, " ", result.bits, "-bit: ", result.status_detail);
+  }
+  if (report.probe_status != ProbeStatus::kDisabled) {
+    if (failed) {
+      board->OnProbeFailure();
+      board->SetHealth(Health::kDegraded);
+      probe_failed(Severity::kWarning, StrCat("step ", report.step, ": ", detail));
+      PublishEvent(Event::Kind::kProbeFailed, Severity::kWarning, report.step, detail);
+    } else {
+      board->SetHealth(Health::kOk);
+    }
+    const bool broken = report.probe_status == ProbeStatus::kFailed;
+    failures_in_a_row = broken ? failures_in_a_row + 1 : 0;
+    if (failures_in_a_row >= options.max_failures_in_a_row) {
+      probe_disabled = true;
+      const std::string message =
+          StrCat("the probe is switched off after ", failures_in_a_row,
+                 " failures in a row, the last one: ", detail);
+      Log(Severity::kError, message);
+      PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, report.step, message);
+    }
+  }
+  if (report.lr_phase != last_phase) {
+    PublishEvent(Event::Kind::kPhaseChange, Severity::kInfo, report.step,
+                 StrCat("learning-rate phase ", ToString(last_phase), " -> ",
+                        ToString(report.lr_phase)));
+    last_phase = report.lr_phase;
+  }
+  const MonitorStatus status = publisher->status();
+  int64_t skips = 0;
+  for (SnapshotResult result : {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch,
+                                SnapshotResult::kFailed}) {
+    skips += status.snapshots[static_cast<size_t>(result)];
+  }
+  if (skips > skips_announced) {
+    PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, report.step,
+                 StrCat(skips - skips_announced, " due snapshots were not taken"));
+    skips_announced = skips;
+  }
+}
+
+bool MonitorCore::WaitFor(bool idle, int64_t taken,
+                          std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] {
+    return idle ? done_ >= taken : staging->free();
+  });
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,197 @@
+#include "probes/measurement.h"
+
+#include <omp.h>
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "ATen/Parallel.h"
+#include "ATen/core/grad_mode.h"
+#include "absl/strings/str_format.h"
+#include "c10/core/AutogradState.h"
+#include "probes/paired_loss.h"
+#include "probes/ptq_probe.h"
+#include "quantize/layer_selection.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Two FNV-1a streams: not cryptographic, but the same on every machine.
+class Digest {
+ public:
+  void Add(const void* data, size_t size) {
+    const auto* bytes = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < size; ++i) {
+      a_ = (a_ ^ bytes[i]) * 0x100000001b3ULL;
+      b_ = (b_ + bytes[i] + 1) * 0xff51afd7ed558ccdULL;
+      b_ ^= b_ >> 29;
+    }
+  }
+  void Add(const std::string& text) { Add(text.c_str(), text.size() + 1); }
+  void Add(int64_t value) { Add(&value, sizeof(value)); }
+  void Add(const at::Tensor& tensor) {
+    Add(ShapeText(tensor));
+    Add(std::string(at::toString(tensor.scalar_type())));
+    const at::Tensor host = tensor.detach().cpu().contiguous();
+    Add(host.const_data_ptr(), host.nbytes());
+  }
+  std::string Hex() const { return absl::StrFormat("%016x%016x", a_, b_); }
+
+ private:
+  uint64_t a_ = 0xcbf29ce484222325ULL;
+  uint64_t b_ = 0x9e3779b97f4a7c15ULL;
+};
+
+std::vector<Batch> CopyBatches(const std::vector<Batch>& batches, at::Device device) {
+  std::vector<Batch> copies;
+  for (const Batch& batch : batches) {
+    Batch& copy = copies.emplace_back();
+    for (const at::Tensor& tensor : batch) {
+      copy.push_back(tensor.defined()
+                         ? tensor.detach().to(tensor.options().device(device),
+                                              /*non_blocking=*/false, /*copy=*/true)
+                         : at::Tensor());
+    }
+  }
+  return copies;
+}
+
+}  // namespace
+
+Measurement::Measurement(Subject*, const MonitorOptions& options) : options_(options) {
+  if (options_.quantizers.empty()) {
+    for (QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+      for (int bits : {3, 4}) {
+        QuantizerSpec spec;
+        spec.method = method;
+        spec.bits = bits;
+        options_.quantizers.push_back(spec);
+      }
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subject,
+                                                                 const TensorTable& live,
+                                                                 const MonitorOptions& options) {
+  at::NoGradGuard no_grad;
+  if (subject->probe().empty()) {
+    return absl::InvalidArgumentError("the subject has no probe batches (probe is empty)");
+  }
+  if (subject->calibration().empty()) {
+    return absl::InvalidArgumentError("the subject has no calibration batches");
+  }
+  std::unique_ptr<Measurement> measurement(new Measurement(subject, options));
+  const at::Device device = live.entries[0].tensor.device();
+  try {
+    measurement->probe_ = CopyBatches(subject->probe(), device);
+    measurement->calibration_ = CopyBatches(subject->calibration(), device);
+  } catch (const c10::Error& error) {
+    return absl::FailedPreconditionError(
+        StrCat("copying the probe batches failed: ", error.what_without_backtrace()));
+  }
+  absl::StatusOr<std::unique_ptr<Replica>> replica = Replica::Create(
+      subject, live, {&measurement->probe_[0], &measurement->calibration_[0]});
+  if (!replica.ok()) return replica.status();
+  measurement->replica_ = *std::move(replica);
+
+  const auto begin = std::chrono::steady_clock::now();
+  absl::StatusOr<LossValues> losses = measurement->replica_->Losses(measurement->probe_[0]);
+  if (!losses.ok()) return losses.status();
+  measurement->seconds_a_batch_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (absl::StatusOr<UnitLosses> units = SumByUnit(*losses, measurement->probe_[0]); !units.ok()) {
+    return units.status();
+  }
+  absl::StatusOr<CapturePlan> plan =
+      PlanCapture(*measurement->replica_, measurement->calibration_[0], options.layers);
+  if (!plan.ok()) return plan.status();
+  measurement->plan_ = *std::move(plan);
+  measurement->fingerprint_ = measurement->Fingerprint();
+  return measurement;
+}
+
+absl::Status Measurement::Run(ExecutionContext& context, const ProbeState& state, Report& report) {
+  report.probe_state_sequence = state.sequence;
+  const auto begin = context.clock->Monotonic();
+  const auto deadline = options_.max_snapshot_time.count() > 0
+                            ? begin + options_.max_snapshot_time
+                            : std::chrono::nanoseconds::max();
+  PtqProbe probe(options_, plan_, probe_, calibration_);
+  const absl::Status status = probe.Run(context, *replica_, deadline, report);
+  report.cost_seconds["ptq"] =
+      std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
+  return status;
+}
+
+std::string Measurement::Fingerprint() const {
+  Digest digest;
+  const TensorTable& table = replica_->table();
+  for (size_t i = 0; i < table.names.size(); ++i) {
+    const at::Tensor& tensor = table.entries[static_cast<size_t>(table.index[i])].tensor;
+    digest.Add(table.names[i]);
+    digest.Add(ShapeText(tensor));
+    digest.Add(std::string(at::toString(tensor.scalar_type())));
+    digest.Add(int64_t{table.index[i]});
+  }
+  for (const auto* batches : {&probe_, &calibration_}) {
+    digest.Add(static_cast<int64_t>(batches->size()));
+    for (const Batch& batch : *batches) {
+      for (const at::Tensor& tensor : batch) {
+        if (tensor.defined()) digest.Add(tensor);
+      }
+    }
+  }
+  for (const CoveredLayer& layer : plan_.layers) {
+    digest.Add(layer.name);
+    for (const QuantizerSpec& spec : options_.quantizers) {
+      digest.Add(::ptqwatch::Describe(SpecForLayer(options_, spec, layer.name)));
+    }
+  }
+  digest.Add(absl::StrFormat("%a %d", options_.relative_stderr, options_.max_probe_tokens));
+  digest.Add(static_cast<int64_t>(options_.seed));
+  return digest.Hex();
+}
+
+std::string Measurement::Describe() const {
+  const double parameters = static_cast<double>(replica_->table().parameters());
+  std::string text = absl::StrFormat(
+      "%d of %d parameters are quantized (%.1f %%), %d layers with %d distinct inputs:\n",
+      plan_.covered_parameters, replica_->table().parameters(),
+      100.0 * static_cast<double>(plan_.covered_parameters) / parameters, plan_.layers.size(),
+      plan_.gram_inputs.size());
+  for (const CoveredLayer& layer : plan_.layers) {
+    text += absl::StrFormat("  %-40s %d -> %d\n", layer.name, layer.inputs, layer.outputs);
+  }
+  text += "left in full precision:\n";
+  for (const SkippedLayer& skipped : plan_.skipped) {
+    text += absl::StrFormat("  %-40s %d parameters: %s\n", skipped.name, skipped.parameters,
+                            skipped.reason);
+  }
+  text += "quantizers:\n";
+  for (const QuantizerSpec& spec : options_.quantizers) {
+    text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");
+  }
+  // Cheap models stop at the token cap, so this is the upper end.
+  const double passes = static_cast<double>(options_.quantizers.size() + 1);
+  const double forward = seconds_a_batch_ * (passes * static_cast<double>(probe_.size()) +
+                                             static_cast<double>(calibration_.size()));
+  text += absl::StrFormat(
+      "memory: %.1f MB replica, %.1f MB Gram matrices while measuring; about %.2g s of forward "
+      "passes a snapshot at most\n",
+      static_cast<double>(replica_->bytes()) / 1e6, static_cast<double>(plan_.gram_bytes()) / 1e6,
+      forward);
+  return text;
+}
+
+void InitMonitorThread() {
+  // ATen sets a thread's OpenMP count at its first use; only after that does a smaller one stay. at::set_num_threads would
+  // change it for the whole process.
+  (void)at::get_num_threads();
+  omp_set_num_threads(1);
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,65 @@
+#ifndef PTQWATCH_PROBES_MEASUREMENT_H_
+#define PTQWATCH_PROBES_MEASUREMENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/subject.h"
+#include "quantize/activation_capture.h"
+#include "snapshot/replica.h"
+#include "snapshot/staging.h"
+
+namespace ptqwatch::internal {
+
+/// What one measurement leaves for the next. A report names the sequence of the report it came from, so that a report is a pure
+/// function of (snapshot, options, ProbeState).
+struct ProbeState {
+  int64_t sequence = 0;  ///< 0: nothing measured yet
+};
+
+/// Everything between a snapshot and its report: replica, capture plan and probes. One thread at a time.
+class Measurement {
+ public:
+  /// Builds and checks the replica, copies the batches to its device and plans the capture. Errors as Monitor::Create.
+  static absl::StatusOr<std::unique_ptr<Measurement>> Create(Subject* subject,
+                                                             const TensorTable& live,
+                                                             const MonitorOptions& options);
+
+  /// Copies the snapshot into the replica; the snapshot is not needed afterwards.
+  void Load(const Snapshot& snapshot) { replica_->Load(snapshot.tensors); }
+
+  /// Measures what is loaded. Fills everything of `report` that is a measurement, and `probe_state_sequence`; the same loaded weights, options and
+  /// state give the same bits (but for `cost_seconds`) on any thread set up by InitMonitorThread. Cancelled when the context was.
+  absl::Status Run(ExecutionContext& context, const ProbeState& state, Report& report);
+
+  const CapturePlan& plan() const { return plan_; }
+  const Replica& replica() const { return *replica_; }
+  /// Hex digest of parameter table, batches, specs and seed.
+  const std::string& fingerprint() const { return fingerprint_; }
+  /// The multi-line text behind Monitor::Describe.
+  std::string Describe() const;
+
+ private:
+  Measurement(Subject* subject, const MonitorOptions& options);
+  std::string Fingerprint() const;
+
+  MonitorOptions options_;
+  std::vector<Batch> probe_;
+  std::vector<Batch> calibration_;
+  std::unique_ptr<Replica> replica_;
+  CapturePlan plan_;
+  std::string fingerprint_;
+  double seconds_a_batch_ = 0;  // one forward pass at Create
+};
+
+/// Sets the calling thread up for measuring, without touching any other: one OpenMP thread, and a backward pass that stays on it.
+void InitMonitorThread();
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_MEASUREMENT_H_

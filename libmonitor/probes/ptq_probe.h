@@ -1,0 +1,49 @@
+#ifndef PTQWATCH_PROBES_PTQ_PROBE_H_
+#define PTQWATCH_PROBES_PTQ_PROBE_H_
+
+#include <chrono>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/report.h"
+#include "quantize/activation_capture.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// Measures what post-training quantization costs: quantizes the covered layers of the loaded snapshot with every spec and compares
+/// the loss with the full-precision one on the same tokens. One calibration pass and one full-precision pass serve all specs.
+class PtqProbe {
+ public:
+  /// Nothing is copied; all arguments must outlive the probe.
+  PtqProbe(const MonitorOptions& options, const CapturePlan& plan, const std::vector<Batch>& probe,
+           const std::vector<Batch>& calibration)
+      : options_(options), plan_(plan), probe_(probe), calibration_(calibration) {}
+
+  /// Fills the probe's part of `report`; every failure becomes a status in it. `deadline` is on the context's monotonic clock.
+  /// Returns Cancelled when the context was, else ok.
+  absl::Status Run(ExecutionContext& context, Replica& replica, std::chrono::nanoseconds deadline,
+                   Report& report);
+
+ private:
+  struct FullPrecision;
+  absl::Status QuantizeAndCompare(ExecutionContext& context, Replica& replica,
+                                  std::chrono::nanoseconds deadline,
+                                  const std::vector<GramStatistics>& grams,
+                                  const QuantizerSpec& spec, FullPrecision& full,
+                                  QuantizationReport& result);
+  absl::Status Compare(ExecutionContext& context, Replica& replica,
+                       std::chrono::nanoseconds deadline, FullPrecision& full,
+                       const std::vector<Replica::Override>& weights, QuantizationReport& result);
+
+  const MonitorOptions& options_;
+  const CapturePlan& plan_;
+  const std::vector<Batch>& probe_;
+  const std::vector<Batch>& calibration_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_PTQ_PROBE_H_

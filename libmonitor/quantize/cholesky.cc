@@ -1,0 +1,232 @@
+#include "quantize/cholesky.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "quantize/aligned_buffer.h"
+#include "report/str_cat.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quantize/cholesky.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "quantize/micro_kernel-inl.h"
+
+#ifndef PTQWATCH_QUANTIZE_CHOLESKY_ONCE_
+#define PTQWATCH_QUANTIZE_CHOLESKY_ONCE_
+namespace ptqwatch::internal {
+
+// What the factorisation works on: L grows in place of the reversed matrix, in panels of `width`
+// rows.
+struct FactorStorage {
+  // A multiple of every panel width and of 4: sizes are filled up to it with a piece of the
+  // identity.
+  static constexpr int64_t kUnit = 24;
+
+  FactorStorage(int64_t size, int64_t panel_width)
+      : width(panel_width), padded(RoundUp(size, kUnit)) {
+    factor.size_ = size;
+    factor.width_ = width;
+    int64_t total = 0;
+    for (int64_t p = 0; p < padded / width; ++p) {
+      factor.panels_.push_back(total);
+      total += Columns(p) * width;
+    }
+    factor.lower_ = MakeAligned<double>(total);
+  }
+  // Panel p holds the columns up to its diagonal, and a few more.
+  int64_t Columns(int64_t p) const { return RoundUp((p + 1) * width, kUnit); }
+  double* Panel(int64_t p) const {
+    return factor.lower_.get() + factor.panels_[static_cast<size_t>(p)];
+  }
+  double& At(int64_t row, int64_t col) const {
+    return Panel(row / width)[col * width + row % width];
+  }
+
+  int64_t width;
+  int64_t padded;
+  UpperFactor factor;
+};
+
+namespace {
+
+// Columns factorised together.
+constexpr int64_t kBlock = 96;
+// Columns of L applied together: a panel of them stays in the first-level cache.
+constexpr int64_t kDepth = 128;
+
+// The lower triangle of a 4 x 4 piece of L's diagonal, with the reciprocals of the diagonal.
+struct Corner {
+  double below[4][4];
+  double inverse[4];
+};
+
+// Ordinary Cholesky of the 4 x 4 piece of the updated matrix at (k, k).
+bool FactorizeCorner(const FactorStorage& l, int64_t k, Corner* corner) {
+  for (int64_t i = 0; i < 4; ++i) {
+    for (int64_t j = 0; j <= i; ++j) {
+      double sum = l.At(k + i, k + j);
+      for (int64_t t = 0; t < j; ++t) sum -= corner->below[i][t] * corner->below[j][t];
+      if (i == j) {
+        if (!(sum > 0) || !std::isfinite(sum)) return false;
+        corner->below[i][i] = std::sqrt(sum);
+        corner->inverse[i] = 1 / corner->below[i][i];
+      } else {
+        corner->below[i][j] = sum * corner->inverse[j];
+      }
+    }
+  }
+  return true;
+}
+
+// -L[row .. row + 3, begin .. begin + count) as [count][4].
+void PackNegated(const FactorStorage& l, int64_t row, int64_t begin, int64_t count, double* out) {
+  for (int64_t c = 0; c < 4; ++c) {
+    const double* in = &l.At(row + c, begin);
+    for (int64_t k = 0; k < count; ++k) out[4 * k + c] = -in[k * l.width];
+  }
+}
+
+void FillPanel(const PermutedSymmetric& a, const FactorStorage& l, int64_t p) {
+  const int64_t n = a.size;
+  double* out = l.Panel(p);
+  for (int64_t r = 0; r < l.width; ++r) {
+    const int64_t row = p * l.width + r;
+    const int64_t source = row < n ? a.order[n - 1 - row] : 0;
+    const double* values = a.values + source * n;
+    const int64_t below = row < n ? row : 0;
+    for (int64_t k = 0; k < below; ++k) out[k * l.width + r] = a.scale * values[a.order[n - 1 - k]];
+    for (int64_t k = below; k < l.Columns(p); ++k) out[k * l.width + r] = 0;
+    out[row * l.width + r] = row < n ? a.diagonal[source] : 1;
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ptqwatch::internal::HWY_NAMESPACE {
+namespace {
+
+// Solves four columns of a panel, already updated by all columns before them, against the corner.
+HWY_NOINLINE void SolveTile(const Corner& corner, double* HWY_RESTRICT tile) {
+  const Tag<double> d;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t width = PanelWidth(d);
+  for (int64_t v = 0; v < width; v += n) {
+    double* at = tile + v;
+    const auto x0 = hn::Mul(hn::Load(d, at), hn::Set(d, corner.inverse[0]));
+    auto x1 = hn::NegMulAdd(x0, hn::Set(d, corner.below[1][0]), hn::Load(d, at + width));
+    auto x2 = hn::NegMulAdd(x0, hn::Set(d, corner.below[2][0]), hn::Load(d, at + 2 * width));
+    auto x3 = hn::NegMulAdd(x0, hn::Set(d, corner.below[3][0]), hn::Load(d, at + 3 * width));
+    x1 = hn::Mul(x1, hn::Set(d, corner.inverse[1]));
+    x2 = hn::NegMulAdd(x1, hn::Set(d, corner.below[2][1]), x2);
+    x3 = hn::NegMulAdd(x1, hn::Set(d, corner.below[3][1]), x3);
+    x2 = hn::Mul(x2, hn::Set(d, corner.inverse[2]));
+    x3 = hn::NegMulAdd(x2, hn::Set(d, corner.below[3][2]), x3);
+    x3 = hn::Mul(x3, hn::Set(d, corner.inverse[3]));
+    hn::Store(x0, d, at);
+    hn::Store(x1, d, at + width);
+    hn::Store(x2, d, at + 2 * width);
+    hn::Store(x3, d, at + 3 * width);
+  }
+}
+
+// Left-looking: block column J first takes the products of all columns before it, then is
+// factorised.
+absl::StatusOr<UpperFactor> FactorizeOnTarget(ExecutionContext& context,
+                                              const PermutedSymmetric& a) {
+  const Tag<double> d;
+  const int64_t width = PanelWidth(d);
+  FactorStorage l(a.size, width);
+  const int64_t panels = l.padded / width;
+  for (int64_t p = 0; p < panels; ++p) {
+    FillPanel(a, l, p);
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+  }
+
+  const AlignedBuffer<double> before = MakeAligned<double>(kBlock * kDepth);
+  const AlignedBuffer<double> inside = MakeAligned<double>(kBlock * kBlock);
+  Corner corners[kBlock / 4];
+  for (int64_t j0 = 0; j0 < l.padded; j0 += kBlock) {
+    const int64_t quads = std::min(kBlock, l.padded - j0) / 4;
+    const int64_t below = (j0 + 4 * quads) / width;  // first panel under the block
+    for (int64_t k0 = 0; k0 < j0; k0 += kDepth) {
+      const int64_t depth = std::min(kDepth, j0 - k0);
+      for (int64_t q = 0; q < quads; ++q) {
+        PackNegated(l, j0 + 4 * q, k0, depth, before.get() + 4 * q * kDepth);
+      }
+      for (int64_t p = j0 / width; p < panels; ++p) {
+        double* panel = l.Panel(p);
+        const int64_t needed = std::min(quads, ((p + 1) * width - j0 + 3) / 4);
+        for (int64_t q = 0; q < needed; ++q) {
+          MulAddTile(d, depth, before.get() + 4 * q * kDepth, panel + k0 * width,
+                     panel + (j0 + 4 * q) * width);
+        }
+      }
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+
+    for (int64_t q = 0; q < quads; ++q) {
+      const int64_t k = j0 + 4 * q;
+      double* packed = inside.get() + 4 * q * kBlock;
+      PackNegated(l, k, j0, 4 * q, packed);
+      for (int64_t p = k / width; p < below; ++p) {
+        MulAddTile(d, 4 * q, packed, l.Panel(p) + j0 * width, l.Panel(p) + k * width);
+      }
+      if (!FactorizeCorner(l, k, &corners[q])) {
+        return absl::FailedPreconditionError(StrCat("the matrix is not positive definite: pivot ",
+                                                    a.size - 1 - k, " or the next 3"));
+      }
+      for (int64_t p = k / width; p < below; ++p) SolveTile(corners[q], l.Panel(p) + k * width);
+    }
+    for (int64_t p = below; p < panels; ++p) {
+      double* panel = l.Panel(p);
+      for (int64_t q = 0; q < quads; ++q) {
+        double* tile = panel + (j0 + 4 * q) * width;
+        MulAddTile(d, 4 * q, inside.get() + 4 * q * kBlock, panel + j0 * width, tile);
+        SolveTile(corners[q], tile);
+      }
+    }
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+  }
+  return std::move(l.factor);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ptqwatch::internal {
+namespace {
+HWY_EXPORT(FactorizeOnTarget);
+}  // namespace
+
+double UpperFactor::At(int64_t i, int64_t j) const {
+  const int64_t row = size_ - 1 - i;
+  const int64_t col = size_ - 1 - j;
+  return lower_[static_cast<size_t>(panels_[static_cast<size_t>(row / width_)] + col * width_ +
+                                    row % width_)];
+}
+
+void UpperFactor::CopyColumn(int64_t j, int64_t count, double* out) const {
+  const int64_t col = size_ - 1 - j;
+  for (int64_t i = 0; i < count;) {
+    const int64_t row = size_ - 1 - i;
+    const double* in =
+        lower_.get() + panels_[static_cast<size_t>(row / width_)] + col * width_ + row % width_;
+    const int64_t run = std::min(count - i, row % width_ + 1);
+    for (int64_t t = 0; t < run; ++t) out[i + t] = in[-t];
+    i += run;
+  }
+}
+
+absl::StatusOr<UpperFactor> FactorizeUpper(ExecutionContext& context, const PermutedSymmetric& a) {
+  return HWY_DYNAMIC_DISPATCH(FactorizeOnTarget)(context, a);
+}
+
+}  // namespace ptqwatch::internal
+#endif  // HWY_ONCE

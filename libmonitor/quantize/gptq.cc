@@ -1,0 +1,304 @@
+#include "quantize/gptq.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "quantize/aligned_buffer.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quantize/gptq.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "quantize/micro_kernel-inl.h"
+
+#ifndef PTQWATCH_QUANTIZE_GPTQ_ONCE_
+#define PTQWATCH_QUANTIZE_GPTQ_ONCE_
+namespace ptqwatch::internal {
+namespace {
+
+// Columns quantized together; also how many earlier columns are applied at a time.
+constexpr int64_t kBlock = 128;
+// Tiles (panel-wide sets of rows) that go through all columns together: their current block stays
+// in the second-level cache.
+constexpr int64_t kGroupTiles = 16;
+
+// N packed for the micro kernel, four columns ("a quad") together: quad q is [4 q + 4][4], row j
+// holding N[j, 4 q .. 4 q + 3].
+class PackedRatios {
+ public:
+  explicit PackedRatios(int64_t size)
+      : quads_((size + 3) / 4), values_(MakeAligned<float>(Begin(quads_))), diagonal_(4 * quads_) {}
+
+  absl::Status Fill(ExecutionContext& context, const UpperFactor& factor) {
+    std::vector<double> column(static_cast<size_t>(factor.size()));
+    for (int64_t q = 0; q < quads_; ++q) {
+      float* out = values_.get() + Begin(q);
+      for (int64_t c = 0; c < 4; ++c) {
+        const int64_t k = 4 * q + c;
+        const int64_t above = k < factor.size() ? k : 0;
+        if (k < factor.size()) {
+          factor.CopyColumn(k, k + 1, column.data());
+          diagonal_[static_cast<size_t>(k)] = column[static_cast<size_t>(k)];
+          const double inverse = 1 / column[static_cast<size_t>(k)];
+          for (int64_t j = 0; j < above; ++j) {
+            out[4 * j + c] = static_cast<float>(column[static_cast<size_t>(j)] * inverse);
+          }
+        }
+        for (int64_t j = above; j < 4 * q + 4; ++j) out[4 * j + c] = 0;
+      }
+      if (q % 16 == 15) {
+        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t quads() const { return quads_; }
+  const float* At(int64_t row, int64_t quad) const { return values_.get() + Begin(quad) + 4 * row; }
+  double diagonal(int64_t k) const { return diagonal_[static_cast<size_t>(k)]; }
+
+ private:
+  static int64_t Begin(int64_t quad) { return 8 * quad * (quad + 1); }
+
+  int64_t quads_;
+  AlignedBuffer<float> values_;
+  std::vector<double> diagonal_;
+};
+
+// Some rows of the problem, transposed, in tiles of `width` rows. Rows past the last are zero and
+// stay so.
+struct RowGroup {
+  RowGroup(int64_t tile_width, int64_t columns, int64_t grid_groups, int64_t original_columns)
+      : width(tile_width),
+        cols(columns),
+        groups(grid_groups + 1),
+        delta(MakeAligned<float>(kGroupTiles * columns * width)),
+        current(MakeAligned<float>(kGroupTiles * kBlock * width)),
+        scale(MakeAligned<float>(kGroupTiles * groups * width)),
+        zero(MakeAligned<float>(kGroupTiles * groups * width)),
+        codes(MakeAligned<uint8_t>(kGroupTiles * (original_columns + 1) * width)),
+        code_cols(original_columns + 1) {}
+
+  float* Delta(int64_t tile, int64_t k) { return delta.get() + (tile * cols + k) * width; }
+  float* Current(int64_t tile, int64_t k) { return current.get() + (tile * kBlock + k) * width; }
+  float* Scale(int64_t tile, int64_t g) { return scale.get() + (tile * groups + g) * width; }
+  float* Zero(int64_t tile, int64_t g) { return zero.get() + (tile * groups + g) * width; }
+  uint8_t* Codes(int64_t tile, int64_t column) {
+    return codes.get() + (tile * code_cols + column) * width;
+  }
+
+  int64_t width;
+  int64_t cols;                  // in processing order, filled up to a multiple of 4
+  int64_t groups;                // one more than the grid has, for the columns that fill up
+  AlignedBuffer<float> delta;    // [tile][k][width]: w_k, and w_k - q_k once k is done
+  AlignedBuffer<float> current;  // [tile][kBlock][width]: w'_k, and w'_k - q_k once k is done
+  AlignedBuffer<float> scale;    // [tile][groups][width]
+  AlignedBuffer<float> zero;
+  AlignedBuffer<uint8_t>
+      codes;  // [tile][original column][width], one column more for what fills up
+  int64_t code_cols;
+};
+
+// Where the k-th column comes from: its original column and group, or the one past the last.
+struct ColumnMap {
+  std::vector<int64_t> column;
+  std::vector<int64_t> group;
+  std::vector<int64_t> position;  // of an original column
+};
+
+ColumnMap MapColumns(const Grid& grid, const std::vector<int64_t>& order, int64_t padded) {
+  ColumnMap map;
+  map.column.assign(static_cast<size_t>(padded), grid.cols);
+  map.group.assign(static_cast<size_t>(padded), grid.groups);
+  map.position.resize(order.size());
+  for (size_t k = 0; k < order.size(); ++k) {
+    map.column[k] = order[k];
+    map.group[k] = order[k] / grid.group_size;
+    map.position[static_cast<size_t>(order[k])] = static_cast<int64_t>(k);
+  }
+  return map;
+}
+
+void LoadTile(MatrixView weight, const Grid& grid, const ColumnMap& map, int64_t first,
+              int64_t tile, RowGroup* group) {
+  constexpr int64_t kStrip = 16;  // a cache line of each row at a time
+  const int64_t width = group->width;
+  const int64_t have = std::clamp<int64_t>(weight.rows - first, 0, width);
+  for (int64_t c0 = 0; c0 < weight.cols; c0 += kStrip) {
+    const int64_t count = std::min(kStrip, weight.cols - c0);
+    float* out[kStrip];
+    for (int64_t c = 0; c < count; ++c) {
+      out[c] = group->Delta(tile, map.position[static_cast<size_t>(c0 + c)]);
+    }
+    for (int64_t r = 0; r < have; ++r) {
+      const float* in = weight.data + (first + r) * weight.cols + c0;
+      for (int64_t c = 0; c < count; ++c) out[c][r] = in[c];
+    }
+    for (int64_t c = 0; c < count; ++c) std::fill(out[c] + have, out[c] + width, 0.0f);
+  }
+  for (int64_t k = weight.cols; k < group->cols; ++k) {
+    std::fill_n(group->Delta(tile, k), width, 0.0f);
+  }
+  for (int64_t g = 0; g < group->groups; ++g) {
+    for (int64_t r = 0; r < width; ++r) {
+      const bool real = g < grid.groups && r < have;
+      const size_t at = static_cast<size_t>((first + r) * grid.groups + g);
+      group->Scale(tile, g)[r] = real ? grid.scale[at] : 1;
+      group->Zero(tile, g)[r] = real ? grid.zero[at] : 0;
+    }
+  }
+}
+
+void StoreCodes(int64_t rows, int64_t cols, int64_t first, int64_t tile, RowGroup* group,
+                uint8_t* codes) {
+  constexpr int64_t kStrip = 64;
+  const int64_t have = std::clamp<int64_t>(rows - first, 0, group->width);
+  for (int64_t c0 = 0; c0 < cols; c0 += kStrip) {
+    const int64_t count = std::min(kStrip, cols - c0);
+    const uint8_t* in = group->Codes(tile, c0);
+    for (int64_t r = 0; r < have; ++r) {
+      uint8_t* out = codes + (first + r) * cols + c0;
+      for (int64_t c = 0; c < count; ++c) out[c] = in[c * group->width + r];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ptqwatch::internal::HWY_NAMESPACE {
+namespace {
+
+// Quantizes the columns k .. k + 3 of a tile, which hold the updates of all columns before k.
+HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT ratios, float top,
+                               int64_t tile, int64_t k, int64_t k_in_block, RowGroup* group) {
+  const Tag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<uint8_t, decltype(d)> db;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t width = group->width;
+  float* current = group->Current(tile, k_in_block);
+  float* delta = group->Delta(tile, k);
+  const auto lowest = hn::Zero(d);
+  const auto highest = hn::Set(d, top);
+#pragma GCC unroll 4
+  for (int64_t c = 0; c < 4; ++c) {
+    const size_t at = static_cast<size_t>(k + c);
+    const float* scale = group->Scale(tile, map.group[at]);
+    const float* zero = group->Zero(tile, map.group[at]);
+    uint8_t* codes = group->Codes(tile, map.column[at]);
+#pragma GCC unroll 3
+    for (int64_t v = 0; v < 3 * n; v += n) {
+      auto w = hn::Load(d, current + c * width + v);
+#pragma GCC unroll 3
+      for (int64_t j = 0; j < c; ++j) {
+        w = hn::MulAdd(hn::Load(d, delta + j * width + v), hn::Set(d, ratios[4 * j + c]), w);
+      }
+      const auto s = hn::Load(d, scale + v);
+      const auto z = hn::Load(d, zero + v);
+      const auto steps = hn::Add(hn::Round(hn::Div(w, s)), z);
+      const auto code = hn::Min(hn::Max(steps, lowest), highest);
+      const auto q = hn::Mul(s, hn::Sub(code, z));
+      hn::Store(hn::Sub(hn::Load(d, delta + c * width + v), q), d, delta + c * width + v);
+      hn::Store(hn::Sub(w, q), d, current + c * width + v);
+      hn::StoreU(hn::DemoteTo(db, hn::ConvertTo(di, code)), db, codes + v);
+    }
+  }
+}
+
+// Sum of squares of count * width floats, each row of `width` times weight[row]^2, or times 1
+// without weights.
+HWY_NOINLINE double SumOfSquares(const float* HWY_RESTRICT values, int64_t count, int64_t width,
+                                 const double* HWY_RESTRICT weights) {
+  const Tag<double> dd;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
+  auto total = hn::Zero(dd);
+  for (int64_t k = 0; k < count; ++k, values += width) {
+    auto sum = hn::Zero(dd);
+    for (int64_t v = 0; v < width; v += n) {
+      const auto x = LoadDoubles(dd, values + v);
+      sum = hn::MulAdd(x, x, sum);
+    }
+    const double weight = weights == nullptr ? 1 : weights[k];
+    total = hn::MulAdd(sum, hn::Set(dd, weight * weight), total);
+  }
+  return hn::GetLane(hn::SumOfLanes(dd, total));
+}
+
+absl::StatusOr<GptqErrors> RunGptqOnTarget(ExecutionContext& context, MatrixView weight,
+                                           const Grid& grid, const std::vector<int64_t>& order,
+                                           const UpperFactor& factor, uint8_t* codes) {
+  const Tag<float> d;
+  const int64_t width = PanelWidth(d);
+  PackedRatios ratios(weight.cols);
+  if (absl::Status status = ratios.Fill(context, factor); !status.ok()) return status;
+  const int64_t cols = 4 * ratios.quads();
+  const ColumnMap map = MapColumns(grid, order, cols);
+  RowGroup group(width, cols, grid.groups, weight.cols);
+
+  GptqErrors errors;
+  double diagonal[kBlock];
+  for (int64_t first = 0; first < weight.rows; first += kGroupTiles * width) {
+    const int64_t tiles = std::min(kGroupTiles, (weight.rows - first + width - 1) / width);
+    for (int64_t t = 0; t < tiles; ++t) {
+      LoadTile(weight, grid, map, first + t * width, t, &group);
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+    for (int64_t k0 = 0; k0 < cols; k0 += kBlock) {
+      const int64_t count = std::min(kBlock, cols - k0);
+      for (int64_t t = 0; t < tiles; ++t) {
+        std::memcpy(group.Current(t, 0), group.Delta(t, k0),
+                    static_cast<size_t>(count * width) * sizeof(float));
+      }
+      // The columns of all blocks before this one.
+      for (int64_t j0 = 0; j0 < k0; j0 += kBlock) {
+        for (int64_t t = 0; t < tiles; ++t) {
+          for (int64_t q = 0; q < count / 4; ++q) {
+            MulAddTile(d, kBlock, ratios.At(j0, k0 / 4 + q), group.Delta(t, j0),
+                       group.Current(t, 4 * q));
+          }
+        }
+        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      }
+      // The block itself: four columns at a time take what the block has before them.
+      for (int64_t k = 0; k < count; ++k) diagonal[k] = ratios.diagonal(k0 + k);
+      for (int64_t t = 0; t < tiles; ++t) {
+        for (int64_t q = 0; q < count / 4; ++q) {
+          const int64_t k = k0 + 4 * q;
+          MulAddTile(d, 4 * q, ratios.At(k0, k / 4), group.Delta(t, k0), group.Current(t, 4 * q));
+          QuantizeQuad(map, ratios.At(k, k / 4), grid.max_code(), t, k, 4 * q, &group);
+        }
+        errors.damped_loss += SumOfSquares(group.Current(t, 0), count, width, diagonal);
+        errors.squared_norm += SumOfSquares(group.Delta(t, k0), count, width, nullptr);
+      }
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+    for (int64_t t = 0; t < tiles; ++t) {
+      StoreCodes(weight.rows, weight.cols, first + t * width, t, &group, codes);
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+  }
+  return errors;
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ptqwatch::internal {
+namespace {
+HWY_EXPORT(RunGptqOnTarget);
+}  // namespace
+
+absl::StatusOr<GptqErrors> RunGptq(ExecutionContext& context, MatrixView weight, const Grid& grid,
+                                   const std::vector<int64_t>& order, const UpperFactor& factor,
+                                   uint8_t* codes) {
+  return HWY_DYNAMIC_DISPATCH(RunGptqOnTarget)(context, weight, grid, order, factor, codes);
+}
+
+}  // namespace ptqwatch::internal
+#endif  // HWY_ONCE

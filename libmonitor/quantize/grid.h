@@ -1,0 +1,44 @@
+#ifndef PTQWATCH_QUANTIZE_GRID_H_
+#define PTQWATCH_QUANTIZE_GRID_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ptqwatch/quantizer.h"
+
+namespace ptqwatch::internal {
+
+/// The static grids of one weight: a scale and a zero for each row and group of inputs.
+/// With lo = min(w, 0) and hi = max(w, 0) over a group: scale = (hi - lo) / (2^bits - 1); symmetric
+/// grids widen to +-max(-lo, hi) and have zero = 2^(bits-1), asymmetric ones zero = round(-lo /
+/// scale); a group of zeros has lo = -1, hi = 1. All in float32.
+struct Grid {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t group_size = 0;  ///< inputs a group, at least 1; the last group of a row may be shorter
+  int64_t groups = 0;      ///< a row
+  int bits = 0;
+  std::vector<float> scale;  ///< [rows, groups]
+  std::vector<float> zero;   ///< [rows, groups]
+
+  float max_code() const { return static_cast<float>((1 << bits) - 1); }
+};
+
+/// A grid for a weight of that shape, numbers not yet filled in. `spec` must be valid and the shape
+/// not empty.
+Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
+
+/// Fills in row `row` from its finite weights. False when a scale overflows float32.
+bool FitRow(const float* weights, int64_t row, bool symmetric, Grid* grid);
+
+/// Round to nearest: code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
+/// scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null. An
+/// infinite w gives the code at its end, NaN gives 0.
+void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded);
+
+/// decoded = scale * (code - zero).
+void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decoded);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_QUANTIZE_GRID_H_

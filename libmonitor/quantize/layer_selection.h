@@ -1,0 +1,25 @@
+#ifndef PTQWATCH_QUANTIZE_LAYER_SELECTION_H_
+#define PTQWATCH_QUANTIZE_LAYER_SELECTION_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ptqwatch/options.h"
+
+namespace ptqwatch::internal {
+
+/// Shell-style match of the whole text: '*' is any run of characters ('.' included), '?' any one.
+bool GlobMatch(std::string_view pattern, std::string_view text);
+
+/// Empty when a parameter known by `names` (canonical name and aliases) is selected, else the
+/// reason why not.
+std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
+
+/// The spec a layer gets in place of `spec`, which is `spec` itself where no override matches.
+const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
+                                  std::string_view layer);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_QUANTIZE_LAYER_SELECTION_H_

@@ -1,0 +1,77 @@
+#include "ptqwatch/module_subject.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::vector<NamedTensor> TensorsOf(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : module.named_parameters()) {
+    tensors.push_back({item.key(), item.value(), true});
+  }
+  for (const auto& item : module.named_buffers()) {
+    tensors.push_back({item.key(), item.value(), false});
+  }
+  return tensors;
+}
+
+class ModuleSubject final : public Subject {
+ public:
+  ModuleSubject(std::shared_ptr<const torch::nn::Module> live,
+                std::function<std::shared_ptr<torch::nn::Module>()> build,
+                std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
+                std::vector<Batch> calibration)
+      : live_(std::move(live)),
+        build_(std::move(build)),
+        losses_(std::move(losses)),
+        probe_(std::move(probe)),
+        calibration_(std::move(calibration)) {
+    if (calibration_.empty()) calibration_ = probe_;
+  }
+
+  std::vector<NamedTensor> LiveTensors() const override {
+    if (live_ == nullptr) return {};
+    return TensorsOf(*live_);
+  }
+
+  absl::Status BuildReplica() override {
+    if (live_ == nullptr) return absl::InvalidArgumentError("the live model is empty");
+    if (!build_) return absl::InvalidArgumentError("ModuleSubjectOptions.replica is not set");
+    if (!losses_) return absl::InvalidArgumentError("ModuleSubjectOptions.losses is not set");
+    replica_ = build_();
+    if (replica_ == nullptr) {
+      return absl::FailedPreconditionError("ModuleSubjectOptions.replica returned an empty model");
+    }
+    if (replica_.get() == live_.get()) {
+      return absl::FailedPreconditionError(
+          "ModuleSubjectOptions.replica returned the live model itself");
+    }
+    replica_->eval();
+    return absl::OkStatus();
+  }
+
+  std::vector<NamedTensor> ReplicaTensors() const override { return TensorsOf(*replica_); }
+  LossValues ReplicaLosses(const Batch& batch) override { return losses_(batch); }
+  const std::vector<Batch>& probe() const override { return probe_; }
+  const std::vector<Batch>& calibration() const override { return calibration_; }
+
+ private:
+  const std::shared_ptr<const torch::nn::Module> live_;
+  const std::function<std::shared_ptr<torch::nn::Module>()> build_;
+  const std::function<LossValues(const Batch&)> losses_;
+  std::vector<Batch> probe_;
+  std::vector<Batch> calibration_;
+  std::shared_ptr<torch::nn::Module> replica_;
+};
+
+}  // namespace
+
+std::unique_ptr<Subject> MakeErasedModuleSubject(
+    std::shared_ptr<const torch::nn::Module> live,
+    std::function<std::shared_ptr<torch::nn::Module>()> replica,
+    std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
+    std::vector<Batch> calibration) {
+  return std::make_unique<ModuleSubject>(std::move(live), std::move(replica), std::move(losses),
+                                         std::move(probe), std::move(calibration));
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,183 @@
+#include "snapshot/replica.h"
+
+#include <cstring>
+#include <exception>
+#include <map>
+#include <string>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/equal.h"
+#include "ATen/ops/zeros.h"
+#include "report/str_cat.h"
+#include "snapshot/generator_guard.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr int64_t kAlignmentBytes = 64;
+
+// Equal to the last bit, NaN included.
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined()) return true;
+  const at::Tensor x = a.detach().cpu().contiguous();
+  const at::Tensor y = b.detach().cpu().contiguous();
+  return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
+         (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
+}
+
+LossValues Detached(const LossValues& losses) {
+  // Copies: a closure may return the same buffer every time.
+  return {losses.values.defined() ? losses.values.detach().clone() : at::Tensor(),
+          losses.weights.defined() ? losses.weights.detach().clone() : at::Tensor()};
+}
+
+}  // namespace
+
+Replica::Lease::~Lease() {
+  if (replica_ == nullptr) return;
+  at::NoGradGuard no_grad;
+  for (int entry : entries_) {
+    replica_->table_.entries[static_cast<size_t>(entry)].tensor.copy_(replica_->loaded(entry));
+  }
+  ++replica_->generation_;
+  replica_->leased_ = false;
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
+                                                         const std::vector<const Batch*>& check) {
+  at::NoGradGuard no_grad;
+  std::vector<NamedTensor> tensors;
+  {
+    GeneratorGuard generators;
+    try {
+      if (absl::Status status = subject->BuildReplica(); !status.ok()) return status;
+      tensors = subject->ReplicaTensors();
+    } catch (const c10::Error& error) {
+      return absl::FailedPreconditionError(
+          StrCat("building the replica failed: ", error.what_without_backtrace()));
+    } catch (const std::exception& error) {
+      return absl::FailedPreconditionError(StrCat("building the replica failed: ", error.what()));
+    }
+  }
+  absl::StatusOr<TensorTable> table = MakeTensorTable(tensors);
+  if (!table.ok()) {
+    return absl::FailedPreconditionError(StrCat("replica: ", std::string(table.status().message())));
+  }
+  if (absl::Status status = CheckSameLayout(live, *table); !status.ok()) return status;
+
+  std::unique_ptr<Replica> replica(new Replica(subject, *std::move(table)));
+  // The live weights, so that the check below sees a model that works.
+  for (size_t i = 0; i < live.entries.size(); ++i) {
+    replica->table_.entries[i].tensor.copy_(live.entries[i].tensor);
+  }
+  GeneratorGuard generators;
+  std::vector<LossValues> before;
+  for (const Batch* batch : check) {
+    absl::StatusOr<LossValues> once = replica->Losses(*batch);
+    if (!once.ok()) return once.status();
+    const LossValues first = Detached(*once);
+    absl::StatusOr<LossValues> twice = replica->Losses(*batch);
+    if (!twice.ok()) return twice.status();
+    if (generators.Moved()) {
+      return absl::FailedPreconditionError(
+          "losses draws random numbers from a default generator; that would change the training "
+          "run (is dropout on, or a batch drawn inside?)");
+    }
+    if (!SameBits(first.values, twice->values) || !SameBits(first.weights, twice->weights)) {
+      return absl::FailedPreconditionError(
+          "losses gives different values for the same weights and the same batch");
+    }
+    before.push_back(first);
+  }
+  replica->MoveIntoFlatBuffers(tensors);
+  for (size_t i = 0; i < check.size(); ++i) {
+    absl::StatusOr<LossValues> after = replica->Losses(*check[i]);
+    if (!after.ok()) return after.status();
+    if (!SameBits(before[i].values, after->values)) {
+      return absl::FailedPreconditionError(
+          "losses does not depend on the replica's parameters alone: its value changed when they "
+          "were moved to other memory (does the closure or the model keep a copy of a weight, or "
+          "use the live model?)");
+    }
+  }
+  return replica;
+}
+
+void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
+  std::map<at::ScalarType, int64_t> elements;
+  std::vector<int64_t> offsets;
+  for (const TensorEntry& entry : table_.entries) {
+    const int64_t alignment =
+        std::max<int64_t>(1, kAlignmentBytes / static_cast<int64_t>(entry.tensor.element_size()));
+    int64_t& used = elements[entry.tensor.scalar_type()];
+    offsets.push_back(used);
+    used += (entry.tensor.numel() + alignment - 1) / alignment * alignment;
+  }
+  std::map<at::ScalarType, size_t> buffer_of;
+  for (const auto& [dtype, count] : elements) {
+    const auto options = at::TensorOptions().dtype(dtype).device(device());
+    buffer_of[dtype] = flat_.size();
+    flat_.emplace_back(at::zeros({count}, options), at::zeros({count}, options));
+  }
+  std::vector<at::Tensor> working;
+  for (size_t i = 0; i < table_.entries.size(); ++i) {
+    const at::Tensor& tensor = table_.entries[i].tensor;
+    auto& [work, loaded] = flat_[buffer_of[tensor.scalar_type()]];
+    // The strides stay as they were, so that kernels take the same path.
+    working.push_back(work.as_strided(tensor.sizes(), tensor.strides(), offsets[i]));
+    loaded_.push_back(loaded.as_strided(tensor.sizes(), tensor.strides(), offsets[i]));
+    working.back().copy_(tensor);
+    loaded_.back().copy_(tensor);
+  }
+  size_t listed = 0;
+  for (const NamedTensor& named : tensors) {
+    if (!named.tensor.defined()) continue;
+    at::Tensor handle = named.tensor;
+    handle.set_data(working[static_cast<size_t>(table_.index[listed++])]);
+  }
+  for (size_t i = 0; i < working.size(); ++i) table_.entries[i].tensor = working[i];
+}
+
+void Replica::Load(const std::vector<at::Tensor>& tensors) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < tensors.size(); ++i) loaded_[i].copy_(tensors[i]);
+  for (auto& [working, loaded] : flat_) working.copy_(loaded);
+  ++generation_;
+}
+
+Replica::Lease Replica::Use(absl::Span<const Override> overrides) {
+  at::NoGradGuard no_grad;
+  leased_ = true;
+  ++generation_;
+  std::vector<int> entries;
+  for (const Override& override : overrides) {
+    at::Tensor& tensor = table_.entries[static_cast<size_t>(override.entry)].tensor;
+    tensor.copy_(override.value.reshape(tensor.sizes()));
+    entries.push_back(override.entry);
+  }
+  // Buffers too: a closure that writes to one must not carry it into the next measurement.
+  for (size_t i = 0; i < table_.entries.size(); ++i) {
+    if (!table_.entries[i].is_parameter) entries.push_back(static_cast<int>(i));
+  }
+  return Lease(this, std::move(entries));
+}
+
+absl::StatusOr<LossValues> Replica::Losses(const Batch& batch) {
+  at::NoGradGuard no_grad;
+  try {
+    LossValues losses = subject_->ReplicaLosses(batch);
+    if (!losses.values.defined()) {
+      return absl::FailedPreconditionError("losses returned an undefined tensor");
+    }
+    return losses;
+  } catch (const c10::Error& error) {
+    return absl::FailedPreconditionError(StrCat("losses threw: ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(StrCat("losses threw: ", error.what()));
+  } catch (...) {
+    return absl::FailedPreconditionError("losses threw something that is no std::exception");
+  }
+}
+
+}  // namespace ptqwatch::internal
