@@ -1,0 +1,104 @@
+#include "char_gpt_flags.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "flag_checks.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+constexpr int64_t kWarmupSteps = 300;
+
+/// Flags whose defaults depend on others, as they were given.
+struct Given {
+  std::string model = "gpt";
+  std::string schedule = "wsd";
+  std::optional<int64_t> steps;
+  std::optional<int64_t> warmup;
+  std::optional<int64_t> width;
+  std::optional<int64_t> layers;
+  double decay_fraction = 0.2;
+};
+
+void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
+  const auto integer = [&app](const char* name, auto* value, int64_t least, const char* help) {
+    return app.add_option(name, *value, help)->check(IntegerAtLeast(least));
+  };
+  app.add_option("--model", given->model, "What is trained")
+      ->check(OneOf({"gpt", "mlp"}))
+      ->capture_default_str();
+  app.add_option("--text", flags->text,
+                 "Text to train on [the King James Bible, as `bible` prints it]");
+  integer("--steps", &given->steps, 1, "Optimizer steps [gpt 16000, mlp 20000]");
+  app.add_option("--lr", flags->schedule.peak, "Peak learning rate")
+      ->check(PositiveReal())
+      ->capture_default_str();
+  app.add_option("--schedule", given->schedule, "Course of the learning rate")
+      ->check(OneOf({"wsd", "cosine", "constant"}))
+      ->capture_default_str();
+  integer("--warmup", &given->warmup, 0,
+          "Steps of linear warm-up [300, at most a tenth of the run]");
+  app.add_option("--decay-fraction", given->decay_fraction,
+                 "Last part of the run, in which wsd falls to zero")
+      ->check(RealBetween(0, 1))
+      ->capture_default_str();
+  app.add_option("--weight-decay", flags->weight_decay, "AdamW's, on matrices only")
+      ->check(RealBetween(0, 10))
+      ->capture_default_str();
+  integer("--width", &given->width, 1, "Width of the hidden state [gpt 32, mlp 64]");
+  integer("--layers", &given->layers, 1, "Blocks [gpt 2, mlp 3]");
+  integer("--heads", &flags->heads, 1, "Attention heads")->capture_default_str();
+  integer("--length", &flags->length, 1, "Predictions a sequence")->capture_default_str();
+  integer("--batch", &flags->batch, 1, "Sequences a step")->capture_default_str();
+  integer("--probe-sequences", &flags->probe_sequences, 1,
+          "Held-out sequences that are measured on")
+      ->capture_default_str();
+  integer("--calibration-sequences", &flags->calibration_sequences, 1,
+          "Training sequences that GPTQ is calibrated with")
+      ->capture_default_str();
+  AddTrainerFlags(app, &flags->trainer);
+}
+
+/// Fills in what depends on several flags; a message where they do not go together.
+std::optional<std::string> Resolve(const Given& given, CharGptFlags* flags) {
+  flags->mlp = given.model == "mlp";
+  flags->width = given.width.value_or(flags->mlp ? 64 : 32);
+  flags->layers = given.layers.value_or(flags->mlp ? 3 : 2);
+  if (!flags->mlp && flags->width % flags->heads != 0) {
+    return absl::StrCat("--heads: ", flags->heads, " does not divide --width ", flags->width);
+  }
+  Schedule& schedule = flags->schedule;
+  schedule.kind = given.schedule == "wsd"      ? ScheduleKind::kWsd
+                  : given.schedule == "cosine" ? ScheduleKind::kCosine
+                                               : ScheduleKind::kConstant;
+  schedule.steps = given.steps.value_or(flags->mlp ? 20000 : 16000);
+  schedule.decay_steps =
+      schedule.kind != ScheduleKind::kWsd
+          ? 0
+          : std::llround(given.decay_fraction * static_cast<double>(schedule.steps));
+  const int64_t before_decay = schedule.steps - schedule.decay_steps;
+  schedule.warmup_steps =
+      given.warmup.value_or(std::min({kWarmupSteps, schedule.steps / 10, before_decay}));
+  if (schedule.warmup_steps > before_decay) {
+    return absl::StrCat("--warmup: ", schedule.warmup_steps, " steps are more than the ",
+                        before_decay, " before the decay");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int> ParseCharGptFlags(int argc, char** argv, CharGptFlags* flags) {
+  CLI::App app(
+      "Trains a small character-level language model and watches what quantization would cost it.");
+  Given given;
+  AddFlags(app, flags, &given);
+  if (const auto exit_code = ParseFlags(app, argc, argv)) return exit_code;
+  if (const auto message = Resolve(given, flags)) return FailWithUsage(*message);
+  return std::nullopt;
+}
+
+}  // namespace ptqwatch::examples

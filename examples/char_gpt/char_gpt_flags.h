@@ -1,0 +1,35 @@
+#ifndef PTQWATCH_CHAR_GPT_CHAR_GPT_FLAGS_H_
+#define PTQWATCH_CHAR_GPT_CHAR_GPT_FLAGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "schedule.h"
+#include "trainer_flags.h"
+
+namespace ptqwatch::examples {
+
+/// The recipe. Defaults: a run of one to two minutes on one core that shows the decay spike of
+/// arXiv 2510.06213.
+struct CharGptFlags {
+  TrainerFlags trainer;
+  bool mlp = false;  ///< the small MLP instead of the GPT
+  std::string text;  ///< empty: the King James Bible
+  Schedule schedule;
+  double weight_decay = 0.1;
+  int64_t width = 32;
+  int64_t layers = 2;
+  int64_t heads = 2;
+  int64_t length = 64;
+  int64_t batch = 8;
+  int64_t probe_sequences = 1024;
+  int64_t calibration_sequences = 128;
+};
+
+/// Nothing where the program is to go on; else its exit code.
+std::optional<int> ParseCharGptFlags(int argc, char** argv, CharGptFlags* flags);
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_CHAR_GPT_CHAR_GPT_FLAGS_H_

@@ -1,0 +1,40 @@
+#ifndef PTQWATCH_CHAR_GPT_CHAR_MODEL_H_
+#define PTQWATCH_CHAR_GPT_CHAR_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "torch/nn/module.h"
+
+namespace ptqwatch::examples {
+
+struct ModelConfig {
+  int64_t vocabulary = 0;
+  int64_t width = 32;
+  int64_t layers = 2;
+  int64_t heads = 2;    ///< GPT only; divides width
+  int64_t length = 64;  ///< predictions a sequence
+};
+
+/// A language model over characters.
+class CharModel : public torch::nn::Module {
+ public:
+  /// Cross-entropy in nats of each prediction, [B, length]. `x`: int64 [B, inputs()], `y`: int64
+  /// [B, length], the characters that follow the last `length` inputs. Deterministic; draws no
+  /// random numbers.
+  virtual at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y) = 0;
+  /// Characters a sequence takes in to make its `length` predictions.
+  virtual int64_t inputs() const = 0;
+};
+
+/// A pre-norm transformer: learned positions, causal attention, GELU MLP of four times the width,
+/// untied head. No biases but in the norms, no dropout. Initialised from the default generator.
+std::shared_ptr<CharModel> MakeGpt(const ModelConfig& config);
+
+/// Embeddings of the last 8 characters -> `layers` x (linear, norm, ReLU, residual) -> head. No
+/// biases but in the norms. Initialised from the default generator.
+std::shared_ptr<CharModel> MakeMlp(const ModelConfig& config);
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_CHAR_GPT_CHAR_MODEL_H_

@@ -1,0 +1,28 @@
+#ifndef PTQWATCH_CHAR_GPT_SCHEDULE_H_
+#define PTQWATCH_CHAR_GPT_SCHEDULE_H_
+
+#include <cstdint>
+
+namespace ptqwatch::examples {
+
+enum class ScheduleKind {
+  kWsd,       ///< warm-up, plateau, then linear to zero over the last `decay_steps`
+  kCosine,    ///< warm-up, then half a cosine to zero
+  kConstant,  ///< warm-up, then the peak
+};
+
+/// Learning rates of a run. Step 0 is the first; a rate of exactly zero would come one step after
+/// the last.
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::kWsd;
+  double peak = 1e-2;
+  int64_t steps = 0;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;
+
+  double LearningRate(int64_t step) const;
+};
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_CHAR_GPT_SCHEDULE_H_

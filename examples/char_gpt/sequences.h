@@ -1,0 +1,39 @@
+#ifndef PTQWATCH_CHAR_GPT_SEQUENCES_H_
+#define PTQWATCH_CHAR_GPT_SEQUENCES_H_
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+
+namespace ptqwatch::examples {
+
+/// What one sequence is cut to: `inputs` characters of which the last `length` each predict the
+/// character after them.
+struct SequenceShape {
+  int64_t inputs = 0;
+  int64_t length = 0;
+  int64_t characters() const { return inputs + 1; }
+};
+
+/// Fills x [B, inputs] and y [B, length], contiguous int64, with the sequences that begin at
+/// `starts` [B].
+void FillSequences(std::span<const uint8_t> text, SequenceShape shape,
+                   std::span<const int64_t> starts, const at::Tensor& x, const at::Tensor& y);
+
+/// `count` starts drawn uniformly. REQUIRES: the text holds a sequence.
+std::vector<int64_t> DrawStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
+                                std::mt19937_64& generator);
+
+/// `count` starts at equal distances. REQUIRES: the text holds a sequence.
+std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count);
+
+/// The sequences at `starts` as batches {x, y} of at most `batch` sequences.
+std::vector<std::vector<at::Tensor>> MakeBatches(std::span<const uint8_t> text, SequenceShape shape,
+                                                 std::span<const int64_t> starts, int64_t batch);
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_CHAR_GPT_SEQUENCES_H_

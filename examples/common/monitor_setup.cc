@@ -1,0 +1,128 @@
+#include "monitor_setup.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "console.h"
+#include "console_exporter.h"
+#include "ptqwatch/journal_exporter.h"
+#include "ptqwatch/log.h"
+#include "ptqwatch/prometheus_exporter.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+constexpr std::chrono::milliseconds kFinishTimeout = std::chrono::minutes(5);
+constexpr std::chrono::milliseconds kFinishSlice(250);
+constexpr std::chrono::milliseconds kStopTimeout = std::chrono::seconds(5);
+
+absl::Status WithPrefix(const std::string& prefix, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
+}
+
+absl::Status CheckRunDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && access(path.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("--run-dir ", path, ": ", error.message()));
+}
+
+}  // namespace
+
+MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
+  MonitorOptions options;
+  options.schedule.every = flags.EveryOr(steps);
+  options.quantizers.clear();
+  for (const std::string& method : flags.methods) {
+    for (const int bits : flags.bits) {
+      options.quantizers.push_back({.method = ParseQuantizationMethod(method).value(),
+                                    .bits = bits,
+                                    .group_size = flags.group_size});
+    }
+  }
+  options.seed = flags.seed;
+  options.training_threads = flags.threads;
+  options.run_dir = flags.run_dir;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Subject> subject,
+                                                              const TrainerFlags& flags,
+                                                              int64_t steps) {
+  std::unique_ptr<WatchedRun> run(new WatchedRun);
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  auto prometheus = PrometheusExporter::Create({.address = flags.http});
+  if (!prometheus.ok()) return WithPrefix("--http", prometheus.status());
+  run->address_ = (*prometheus)->address();
+  exporters.push_back(std::move(*prometheus));
+  if (!flags.run_dir.empty()) {
+    if (auto status = CheckRunDirectory(flags.run_dir); !status.ok()) return status;
+    exporters.push_back(MakeJournalExporter());
+  }
+  exporters.push_back(std::make_unique<ConsoleExporter>(&run->summary_));
+
+  SetLogSink(Severity::kWarning, [](Severity severity, std::string_view message) {
+    Console::Get().Warning(std::string(ToString(severity)).append(": ").append(message));
+  });
+  auto monitor =
+      Monitor::Create(std::move(subject), MakeMonitorOptions(flags, steps), std::move(exporters));
+  if (!monitor.ok()) return monitor.status();
+  run->monitor_ = std::move(*monitor);
+
+  Console::Get().Line(absl::StrCat("metrics http://", run->address_, "/metrics"));
+  // The first line says how much is covered; the rest lists the layers.
+  const std::string plan = run->monitor_->Describe();
+  Console::Get().Line(plan.substr(0, plan.find_first_of(":\n")));
+  return run;
+}
+
+void WatchedRun::Finish(const StopSignal& stop) {
+  // In slices, because a signal must be able to end the wait.
+  const auto start = std::chrono::steady_clock::now();
+  bool told = false;
+  absl::Status status = monitor_->Finish(kFinishSlice);
+  while (absl::IsDeadlineExceeded(status) && !stop.requested() &&
+         std::chrono::steady_clock::now() - start < kFinishTimeout) {
+    if (!told) Console::Get().Line("waiting for the monitor to measure the last snapshots");
+    told = true;
+    status = monitor_->Finish(kFinishSlice);
+  }
+  if (!status.ok() && !stop.requested()) {
+    Console::Get().Warning(absl::StrCat("the last step was not measured: ", status.message()));
+  }
+}
+
+void WatchedRun::PrintSummary() const {
+  std::string table = summary_.Table();
+  absl::StripTrailingAsciiWhitespace(&table);
+  if (!table.empty()) Console::Get().Line(table);
+}
+
+void WatchedRun::Linger(double seconds, const StopSignal& stop) const {
+  if (seconds <= 0 || stop.requested()) return;
+  Console::Get().Line(
+      absl::StrFormat("serving http://%s/metrics for %g s more", address_, seconds));
+  stop.WaitFor(
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds)));
+}
+
+void WatchedRun::Stop() {
+  if (const absl::Status status = monitor_->Stop(kStopTimeout); !status.ok()) {
+    Console::Get().Warning(absl::StrCat("stopping the monitor: ", status.message()));
+  }
+}
+
+}  // namespace ptqwatch::examples

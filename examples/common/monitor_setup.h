@@ -1,0 +1,51 @@
+#ifndef PTQWATCH_COMMON_MONITOR_SETUP_H_
+#define PTQWATCH_COMMON_MONITOR_SETUP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/monitor.h"
+#include "ptqwatch/subject.h"
+#include "run_summary.h"
+#include "stop_signal.h"
+#include "trainer_flags.h"
+
+namespace ptqwatch::examples {
+
+/// The monitor options that the flags ask for, in a run of `steps` steps. REQUIRES: the flags were
+/// parsed, so their values are valid.
+MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps);
+
+/// A training run with a monitor that serves HTTP, keeps a journal where a run directory is given,
+/// and prints its snapshots. One thread's own.
+class WatchedRun {
+ public:
+  /// Creates the monitor and prints "metrics http://HOST:PORT/metrics". A failure names the option
+  /// at fault where one is.
+  static absl::StatusOr<std::unique_ptr<WatchedRun>> Start(std::unique_ptr<Subject> subject,
+                                                           const TrainerFlags& flags,
+                                                           int64_t steps);
+
+  void OnStep(const StepInfo& info) noexcept { monitor_->OnStep(info); }
+  /// Has the last step measured. Returns early when a signal comes, and with a warning after five
+  /// minutes.
+  void Finish(const StopSignal& stop);
+  void PrintSummary() const;
+  /// Goes on serving for so long, or until a signal comes.
+  void Linger(double seconds, const StopSignal& stop) const;
+  void Stop();
+
+ private:
+  WatchedRun() = default;
+
+  std::string address_;
+  RunSummary summary_;
+  std::unique_ptr<Monitor> monitor_;  // last: its exporters use the summary
+};
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_COMMON_MONITOR_SETUP_H_

@@ -1,0 +1,106 @@
+#include "run_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+using Reports = std::vector<std::shared_ptr<const AnalyzedReport>>;
+
+struct Statistics {
+  double mean = 0;
+  double deviation = 0;  ///< of the sample; 0 for a single value
+};
+
+std::optional<Statistics> Summarize(std::span<const double> values) {
+  if (values.empty()) return std::nullopt;
+  Statistics result;
+  for (const double value : values) result.mean += value;
+  result.mean /= static_cast<double>(values.size());
+  if (values.size() > 1) {
+    double squares = 0;
+    for (const double value : values) squares += (value - result.mean) * (value - result.mean);
+    result.deviation = std::sqrt(squares / static_cast<double>(values.size() - 1));
+  }
+  return result;
+}
+
+const QuantizationReport* Find(const Report& report, const QuantizationReport& like) {
+  for (const QuantizationReport& entry : report.quantization) {
+    if (entry.method == like.method && entry.bits == like.bits) return &entry;
+  }
+  return nullptr;
+}
+
+/// One measured value in its two windows.
+struct Comparison {
+  size_t stable_count = 0;
+  std::optional<Statistics> stable;
+  std::optional<Statistics> end;
+};
+
+Comparison Compare(const Reports& reports, const QuantizationReport& like,
+                   std::optional<double> QuantizationReport::*member, double unit) {
+  std::vector<double> stable;
+  std::vector<double> all;
+  for (const auto& report : reports) {
+    const QuantizationReport* entry = Find(report->report, like);
+    if (entry == nullptr || !(entry->*member).has_value()) continue;
+    all.push_back(*(entry->*member) * unit);
+    if (report->report.lr_phase == LrPhase::kStable) stable.push_back(all.back());
+  }
+  const std::span<const double> window = std::span(stable).subspan(stable.size() / 3);
+  const std::span<const double> last = std::span(all).last(std::min<size_t>(2, all.size()));
+  return {window.size(), Summarize(window), Summarize(last)};
+}
+
+std::string Cells(const Comparison& value, int digits) {
+  std::string text = value.stable.has_value()
+                         ? absl::StrFormat("%9.*f +- %-7.*f", digits, value.stable->mean, digits,
+                                           value.stable->deviation)
+                         : absl::StrFormat("%20s", "-");
+  absl::StrAppend(&text, value.end.has_value() ? absl::StrFormat("%9.*f", digits, value.end->mean)
+                                               : absl::StrFormat("%9s", "-"));
+  const bool has_ratio =
+      value.stable.has_value() && value.end.has_value() && value.stable->mean > 0;
+  absl::StrAppend(&text, has_ratio ? absl::StrFormat("%8.2f", value.end->mean / value.stable->mean)
+                                   : absl::StrFormat("%8s", "-"));
+  return text;
+}
+
+}  // namespace
+
+void RunSummary::Add(std::shared_ptr<const AnalyzedReport> report) {
+  const std::lock_guard lock(mutex_);
+  reports_.push_back(std::move(report));
+}
+
+std::string RunSummary::Table() const {
+  const std::lock_guard lock(mutex_);
+  if (reports_.empty()) return "";
+  std::string rows;
+  size_t stable_count = 0;
+  for (const QuantizationReport& like : reports_.back()->report.quantization) {
+    const Comparison error = Compare(reports_, like, &QuantizationReport::error_ratio, 100);
+    const Comparison delta = Compare(reports_, like, &QuantizationReport::delta_nats, 1);
+    stable_count = std::max(stable_count, error.stable_count);
+    absl::StrAppendFormat(&rows, "%-5s%2d bits%s%s\n", like.method, like.bits, Cells(error, 2),
+                          Cells(delta, 4));
+  }
+  const auto columns = absl::StrFormat("%9s +- %-7s%9s%8s", "stable", "sd", "end", "ratio");
+  return absl::StrCat(
+      absl::StrFormat("summary: %d snapshots, %d of them in the stable window\n", reports_.size(),
+                      stable_count),
+      absl::StrFormat("%12s%-37s  %s\n", "", "   error E (%)", "   loss increase (nats)"),
+      absl::StrFormat("%12s%s%s\n", "", columns, columns), rows);
+}
+
+}  // namespace ptqwatch::examples

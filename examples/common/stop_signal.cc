@@ -1,0 +1,66 @@
+#include "stop_signal.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+namespace ptqwatch::examples {
+namespace {
+
+// The handler may run on any thread, so a sleeping main thread is woken through a pipe rather than
+// by EINTR.
+std::atomic<int> received{0};
+int wake_pipe[2] = {-1, -1};
+
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
+
+void OnSignal(int number) {
+  if (received.exchange(number) != 0) _exit(128 + number);
+  const int saved_errno = errno;
+  [[maybe_unused]] const ssize_t written = write(wake_pipe[1], "", 1);
+  errno = saved_errno;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  received = 0;
+  // Without a pipe WaitFor still sleeps its time; it is only not cut short.
+  if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) wake_pipe[0] = wake_pipe[1] = -1;
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, &old_interrupt_);
+  sigaction(SIGTERM, &action, &old_terminate_);
+}
+
+StopSignal::~StopSignal() {
+  sigaction(SIGINT, &old_interrupt_, nullptr);
+  sigaction(SIGTERM, &old_terminate_, nullptr);
+  for (int& end : wake_pipe) {
+    if (end >= 0) close(end);
+    end = -1;
+  }
+}
+
+bool StopSignal::requested() const { return received.load(std::memory_order_relaxed) != 0; }
+
+int StopSignal::exit_code() const { return requested() ? 128 + received.load() : 0; }
+
+bool StopSignal::WaitFor(std::chrono::milliseconds duration) const {
+  const auto end = std::chrono::steady_clock::now() + duration;
+  while (!requested()) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) break;
+    pollfd wake{.fd = wake_pipe[0], .events = POLLIN, .revents = 0};
+    poll(&wake, 1, static_cast<int>(std::min<int64_t>(left.count(), 60'000)));
+  }
+  return requested();
+}
+
+}  // namespace ptqwatch::examples

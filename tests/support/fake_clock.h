@@ -1,0 +1,31 @@
+#ifndef PTQWATCH_TESTS_SUPPORT_FAKE_CLOCK_H_
+#define PTQWATCH_TESTS_SUPPORT_FAKE_CLOCK_H_
+
+#include <atomic>
+
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::testing {
+
+/// Stands still until told otherwise; sleeping moves it on at once.
+class FakeClock final : public Clock {
+ public:
+  std::chrono::nanoseconds Monotonic() const override {
+    return std::chrono::nanoseconds(now_.load());
+  }
+  double UnixSeconds() const override { return 1.7e9 + static_cast<double>(now_.load()) * 1e-9; }
+  void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>&) override {
+    now_ += duration.count();
+    slept_ += duration.count();
+  }
+  void Advance(std::chrono::nanoseconds duration) { now_ += duration.count(); }
+  std::chrono::nanoseconds slept() const { return std::chrono::nanoseconds(slept_.load()); }
+
+ private:
+  std::atomic<int64_t> now_{1};
+  std::atomic<int64_t> slept_{0};
+};
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_SUPPORT_FAKE_CLOCK_H_

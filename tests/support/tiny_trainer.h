@@ -1,0 +1,59 @@
+#ifndef PTQWATCH_TESTS_SUPPORT_TINY_TRAINER_H_
+#define PTQWATCH_TESTS_SUPPORT_TINY_TRAINER_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ptqwatch/subject.h"
+
+namespace ptqwatch::testing {
+
+/// What a subject does wrong.
+enum class Fault {
+  kNone,
+  kReplicaThrows,
+  kReplicaOtherShape,
+  kReplicaUntied,
+  kReplicaIsLive,
+  kReplicaEmpty,
+  kLossesThrow,
+  kLossesDrawRandom,
+  kLossesWrongShape,
+  kLossesUseLiveModel,
+  kLossesNotDeterministic,
+  kNoProbe,
+  kNoLosses,
+};
+
+/// A token model of 3 blocks with an embedding tied to its head, norms, dropout and a buffer, trained by AdamW on a fixed random
+/// sequence; everything random comes from the default generator, as in most trainers. Hides torch/torch.h from the tests.
+class TinyTrainer {
+ public:
+  explicit TinyTrainer(uint64_t seed = 1, int width = 16);
+  ~TinyTrainer();
+
+  /// One optimizer step; returns its loss.
+  double Step();
+  /// All parameters and buffers, raw bytes.
+  std::string Bytes() const;
+  std::vector<at::Tensor> CloneTensors() const;
+  /// Writes NaN into one weight of block 1.
+  void Poison();
+  /// Replaces the head bias by one of another shape.
+  void ReplaceParameter();
+
+  /// `before_losses` runs at the start of each losses call, whichever thread makes it; it may throw or wait.
+  std::unique_ptr<Subject> MakeSubject(Fault fault = Fault::kNone,
+                                       std::function<void()> before_losses = nullptr) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_SUPPORT_TINY_TRAINER_H_

@@ -1,0 +1,63 @@
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "ptqwatch/exporter.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/step_info.h"
+#include "ptqwatch/verdict.h"
+
+namespace ptqwatch {
+namespace {
+
+template <typename Enum, typename Parse>
+void ExpectRoundTrip(Enum last, Parse parse) {
+  std::set<std::string_view> names;
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    const auto value = static_cast<Enum>(i);
+    EXPECT_TRUE(names.insert(ToString(value)).second) << ToString(value);
+    EXPECT_EQ(parse(ToString(value)), value);
+  }
+  EXPECT_EQ(parse("no such name"), std::nullopt);
+  EXPECT_EQ(parse(""), std::nullopt);
+  EXPECT_EQ(ToString(static_cast<Enum>(1000)), "unknown");
+  EXPECT_EQ(ToString(static_cast<Enum>(-1)), "unknown");
+}
+
+TEST(EnumNames, ParseWhatTheyWrite) {
+  ExpectRoundTrip(LrPhase::kRewarm, ParseLrPhase);
+  ExpectRoundTrip(VerdictState::kDegraded, ParseVerdictState);
+  ExpectRoundTrip(ProbeStatus::kDisabled, ParseProbeStatus);
+  ExpectRoundTrip(SnapshotTrigger::kFinish, ParseSnapshotTrigger);
+}
+
+// Journals and dashboards rely on these.
+TEST(EnumNames, AreThoseOfTheContract) {
+  EXPECT_EQ(ToString(LrPhase::kSlowDecay), "slow_decay");
+  EXPECT_EQ(ToString(LrPhase::kRewarm), "rewarm");
+  EXPECT_EQ(ToString(VerdictState::kCollecting), "collecting");
+  EXPECT_EQ(ToString(VerdictState::kDegraded), "degraded");
+  EXPECT_EQ(ToString(ProbeStatus::kNonFinite), "nonfinite");
+  EXPECT_EQ(ToString(ProbeStatus::kOutOfTime), "out_of_time");
+  EXPECT_EQ(ToString(ProbeStatus::kDisabled), "disabled");
+  EXPECT_EQ(ToString(SnapshotTrigger::kInterval), "interval");
+  EXPECT_EQ(ToString(SnapshotResult::kTaken), "taken");
+  EXPECT_EQ(ToString(SnapshotResult::kSkippedBusy), "skipped_busy");
+  EXPECT_EQ(ToString(SnapshotResult::kSkippedMismatch), "skipped_mismatch");
+  EXPECT_EQ(ToString(SnapshotResult::kFailed), "failed");
+  EXPECT_EQ(ToString(SnapshotResult::kSkippedPaused), "skipped_paused");
+  EXPECT_EQ(ToString(Health::kStarting), "starting");
+  EXPECT_EQ(ToString(Health::kStopped), "stopped");
+  EXPECT_EQ(ToString(Severity::kInfo), "info");
+  EXPECT_EQ(ToString(Severity::kError), "error");
+  EXPECT_EQ(ToString(Event::Kind::kSnapshotSkipped), "snapshot_skipped");
+  EXPECT_EQ(ToString(Event::Kind::kPhaseChange), "phase_change");
+  EXPECT_EQ(ToString(Event::Kind::kProbeDisabled), "probe_disabled");
+  EXPECT_EQ(ToString(Event::Kind::kProbeFailed), "probe_failed");
+  EXPECT_EQ(ToString(Event::Kind::kExporterFailed), "exporter_failed");
+  EXPECT_EQ(ToString(Event::Kind::kResumed), "resumed");
+  EXPECT_EQ(ToString(Event::Kind::kStopped), "stopped");
+}
+
+}  // namespace
+}  // namespace ptqwatch

@@ -1,0 +1,264 @@
+#include "ptqwatch/metric_catalog.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ptqwatch/version.h"
+#include "unit/report/sample_report.h"
+
+namespace ptqwatch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using testing::SampleLayer;
+using testing::SampleQuantization;
+using testing::SampleReport;
+
+RunInfo SampleRun() {
+  RunInfo run;
+  run.run_id = "run-1";
+  run.attempt = 2;
+  run.fingerprint = "f00d";
+  run.parameters = 31600;
+  run.covered_parameters = 24576;
+  run.device = "cpu";
+  return run;
+}
+
+MonitorStatus SampleStatus() {
+  MonitorStatus status;
+  status.step = 16010;
+  status.steps_total = 4010;
+  status.last_step_unix_seconds = 1700000010.5;
+  status.learning_rate = 0.0025;
+  status.tokens = 8200000;
+  status.training_loss_nats = 1.6;
+  status.lr_phase = LrPhase::kDecay;
+  status.health = Health::kOk;
+  status.snapshots = {20, 3, 0, 1, 0};
+  status.reports_total = 19;
+  status.probe_failures_total = 2;
+  status.overhead_ratio = 0.004;
+  status.duty_cycle = 0.05;
+  status.dropped_reports = {{{"journal", "queue_full"}, 4}};
+  return status;
+}
+
+class MetricCatalogTest : public ::testing::Test {
+ protected:
+  // "labels=value" of each sample of a metric.
+  std::vector<std::string> Collect(std::string_view name, bool with_report = true) const {
+    std::vector<std::string> shown;
+    for (const MetricInfo& metric : MetricCatalog()) {
+      if (metric.name != name) continue;
+      for (const MetricSample& sample :
+           metric.collect({run_, status_, with_report ? &report_ : nullptr})) {
+        EXPECT_EQ(sample.labels.size(), metric.labels.size()) << name;
+        std::string text;
+        for (const std::string& label : sample.labels) text += label + ",";
+        char value[40];
+        snprintf(value, sizeof(value), "=%.9g", sample.value);
+        shown.push_back(text + value);
+      }
+      return shown;
+    }
+    ADD_FAILURE() << "no metric " << name;
+    return shown;
+  }
+
+  RunInfo run_ = SampleRun();
+  MonitorStatus status_ = SampleStatus();
+  AnalyzedReport report_ = SampleReport();
+};
+
+TEST_F(MetricCatalogTest, HasDistinctWellFormedNames) {
+  std::set<std::string_view> names = {kStallMetricName};
+  for (const MetricInfo& metric : MetricCatalog()) {
+    EXPECT_TRUE(names.insert(metric.name).second) << metric.name;
+    EXPECT_THAT(std::string(metric.name), MatchesRegex("ptqwatch_[a-z][a-z0-9_]*[a-z0-9]"));
+    EXPECT_FALSE(metric.help.empty()) << metric.name;
+    EXPECT_EQ(metric.name.ends_with("_total"), metric.type == MetricType::kCounter) << metric.name;
+    for (std::string_view label : metric.labels) {
+      EXPECT_THAT(std::string(label), MatchesRegex("[a-z][a-z_]*"));
+      // Scrapers set these themselves.
+      EXPECT_TRUE(label != "job" && label != "instance" && label != "le") << metric.name;
+    }
+  }
+}
+
+TEST_F(MetricCatalogTest, HasTheStartSet) {
+  std::set<std::string_view> names;
+  for (const MetricInfo& metric : MetricCatalog()) names.insert(metric.name);
+  for (const char* name : {"quantization_error_ratio",
+                           "quantization_error_ratio_stderr",
+                           "quantization_loss_delta_nats",
+                           "quantization_loss_delta_nats_stderr",
+                           "probe_loss_nats",
+                           "probe_loss_stderr_nats",
+                           "quantized_loss_nats",
+                           "quantization_displacement_norm",
+                           "layer_quantization_error_ratio",
+                           "quantization_coverage_ratio",
+                           "probe_tokens",
+                           "step",
+                           "steps_total",
+                           "last_step_timestamp_seconds",
+                           "tokens",
+                           "learning_rate",
+                           "training_loss_nats",
+                           "lr_phase",
+                           "verdict",
+                           "snapshot_step",
+                           "snapshot_timestamp_seconds",
+                           "snapshots_total",
+                           "reports_total",
+                           "probe_failures_total",
+                           "probe_duration_seconds",
+                           "overhead_ratio",
+                           "duty_cycle_ratio",
+                           "dropped_reports_total",
+                           "decay_onset_step",
+                           "health",
+                           "build_info",
+                           "run_info"}) {
+    EXPECT_EQ(names.count(std::string("ptqwatch_") + name), 1u) << name;
+  }
+}
+
+TEST_F(MetricCatalogTest, ShowsTheMeasuredNumbers) {
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"),
+              ElementsAre("gptq,3,=0.208", "rtn,4,=0.05"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats_stderr"),
+              ElementsAre("gptq,3,=0.0104", "rtn,4,=0.0025"));
+  EXPECT_THAT(Collect("ptqwatch_quantized_loss_nats"), ElementsAre("gptq,3,=1.958", "rtn,4,=1.8"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_coverage_ratio"),
+              ElementsAre("gptq,3,=0.3", "rtn,4,=0.3"));
+  EXPECT_THAT(Collect("ptqwatch_layer_quantization_error_ratio"),
+              ElementsAre("blocks.0.weight,gptq,3,=0.02", "blocks.1.weight,gptq,3,=0.03",
+                          "blocks.0.weight,rtn,4,=0.02", "blocks.1.weight,rtn,4,=0.03"));
+  EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), ElementsAre("=1.75"));
+  EXPECT_THAT(Collect("ptqwatch_probe_tokens"), ElementsAre("=65536"));
+  EXPECT_THAT(Collect("ptqwatch_snapshot_step"), ElementsAre("=16000"));
+  EXPECT_THAT(Collect("ptqwatch_decay_onset_step"), ElementsAre("=12801"));
+  EXPECT_THAT(Collect("ptqwatch_step"), ElementsAre("=16010"));
+  EXPECT_THAT(Collect("ptqwatch_steps_total"), ElementsAre("=4010"));
+  EXPECT_THAT(Collect("ptqwatch_tokens"), ElementsAre("=8200000"));
+  EXPECT_THAT(Collect("ptqwatch_learning_rate"), ElementsAre("=0.0025"));
+  EXPECT_THAT(Collect("ptqwatch_overhead_ratio"), ElementsAre("=0.004"));
+  EXPECT_THAT(Collect("ptqwatch_run_info"), ElementsAre("run-1,2,f00d,cpu,=1"));
+  EXPECT_THAT(Collect("ptqwatch_build_info"), ElementsAre(PTQWATCH_VERSION_STRING ",=1"));
+  EXPECT_THAT(Collect("ptqwatch_dropped_reports_total"), ElementsAre("journal,queue_full,=4"));
+  // The stall belongs to the training thread and has a histogram.
+  EXPECT_THAT(Collect("ptqwatch_probe_duration_seconds"), ElementsAre("gptq,=1.25", "probe,=0.5"));
+}
+
+TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
+  EXPECT_THAT(Collect("ptqwatch_lr_phase"), ElementsAre("unknown,=0", "warmup,=0", "stable,=0",
+                                                        "decay,=1", "slow_decay,=0", "rewarm,=0"));
+  EXPECT_THAT(Collect("ptqwatch_verdict"), ElementsAre("unknown,=0", "collecting,=0", "healthy,=0",
+                                                       "degrading,=0", "degraded,=1"));
+  EXPECT_THAT(Collect("ptqwatch_health"),
+              ElementsAre("starting,=0", "ok,=1", "degraded,=0", "stopped,=0"));
+  EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
+              ElementsAre("taken,=20", "skipped_busy,=3", "skipped_mismatch,=0", "failed,=1",
+                          "skipped_paused,=0"));
+}
+
+TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
+  status_ = {};
+  std::set<std::string_view> shown;
+  for (const MetricInfo& metric : MetricCatalog()) {
+    if (!metric.collect({run_, status_, nullptr}).empty()) shown.insert(metric.name);
+  }
+  EXPECT_THAT(
+      shown,
+      ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters", "ptqwatch_duty_cycle_ratio",
+                  "ptqwatch_health", "ptqwatch_lr_phase", "ptqwatch_model_parameters",
+                  "ptqwatch_probe_failures_total", "ptqwatch_reports_total", "ptqwatch_run_info",
+                  "ptqwatch_snapshots_total", "ptqwatch_steps_total"));
+  EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
+              ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
+                          "skipped_paused,=0"));
+}
+
+TEST_F(MetricCatalogTest, LeavesOutWhatAFailedProbeMayHaveLeftBehind) {
+  report_.report.probe_status = ProbeStatus::kOutOfTime;
+  report_.report.quantization[0].status = ProbeStatus::kFailed;
+  EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_probe_loss_stderr_nats"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_probe_tokens"), IsEmpty());
+  for (const char* name :
+       {"quantization_error_ratio", "quantization_error_ratio_stderr",
+        "quantization_loss_delta_nats", "quantization_loss_delta_nats_stderr",
+        "quantized_loss_nats", "quantization_displacement_norm", "quantization_coverage_ratio"}) {
+    const std::vector<std::string> samples = Collect(std::string("ptqwatch_") + name);
+    ASSERT_EQ(samples.size(), 1u) << name;
+    EXPECT_THAT(samples[0], HasSubstr("rtn,4,=")) << name;
+  }
+  EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 2u);
+  EXPECT_THAT(Collect("ptqwatch_snapshot_step"), ElementsAre("=16000"));
+}
+
+TEST_F(MetricCatalogTest, LeavesOutNumbersThatAreNone) {
+  const double nan = std::nan("");
+  report_.report.quantization[0].delta_nats = nan;
+  report_.report.quantization[0].coverage_ratio = nan;
+  report_.report.quantization[0].layers[0].output_error_ratio =
+      std::numeric_limits<double>::infinity();
+  report_.report.probe_loss_nats = nan;
+  report_.report.cost_seconds["gptq"] = nan;
+  status_.learning_rate = nan;
+  status_.training_loss_nats = nan;
+  status_.overhead_ratio.reset();
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,=0.05"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_coverage_ratio"), ElementsAre("rtn,4,=0.3"));
+  EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 3u);
+  EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_probe_duration_seconds"), ElementsAre("probe,=0.5"));
+  EXPECT_THAT(Collect("ptqwatch_learning_rate"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_training_loss_nats"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_overhead_ratio"), IsEmpty());
+}
+
+TEST_F(MetricCatalogTest, ShowsTheFirstOfTwoQuantizersWithTheSameLabels) {
+  QuantizationReport other = SampleQuantization("gptq", 3, 0.5);
+  other.group_size = 32;
+  report_.report.quantization.push_back(other);
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"),
+              ElementsAre("gptq,3,=0.208", "rtn,4,=0.05"));
+  EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 4u);
+
+  // Where the first one failed, the other one must not slip in under its labels.
+  report_.report.quantization[0].status = ProbeStatus::kFailed;
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,=0.05"));
+}
+
+TEST_F(MetricCatalogTest, ShowsALayerNameOnce) {
+  report_.report.quantization.resize(1);
+  report_.report.quantization[0].layers = {SampleLayer("w", 0.1), SampleLayer("w", 0.2)};
+  EXPECT_THAT(Collect("ptqwatch_layer_quantization_error_ratio"), ElementsAre("w,gptq,3,=0.1"));
+}
+
+TEST_F(MetricCatalogTest, WritesAMarkdownRowForEachMetric) {
+  const std::string table = MetricCatalogMarkdown();
+  for (const MetricInfo& metric : MetricCatalog()) {
+    EXPECT_THAT(table, HasSubstr("| `" + std::string(metric.name) + "` | "));
+  }
+  EXPECT_THAT(table,
+              HasSubstr("| `ptqwatch_quantization_error_ratio` | gauge | `method`, `bits` |"));
+  EXPECT_THAT(table, HasSubstr("| `ptqwatch_steps_total` | counter |  |"));
+  EXPECT_THAT(table, HasSubstr("| `ptqwatch_training_stall_seconds` | histogram |  |"));
+  EXPECT_EQ(static_cast<size_t>(std::count(table.begin(), table.end(), '\n')),
+            MetricCatalog().size() + 3);
+}
+
+}  // namespace
+}  // namespace ptqwatch

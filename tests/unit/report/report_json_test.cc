@@ -1,0 +1,236 @@
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "ptqwatch/report.h"
+#include "unit/report/sample_report.h"
+
+namespace ptqwatch {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::SampleReport;
+
+AnalyzedReport RoundTrip(const AnalyzedReport& report) {
+  absl::StatusOr<AnalyzedReport> read = FromJson(ToJson(report));
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? *read : AnalyzedReport{};
+}
+
+TEST(ReportJson, ReadsBackWhatItWrote) {
+  EXPECT_EQ(RoundTrip(SampleReport()), SampleReport());
+  EXPECT_EQ(RoundTrip(AnalyzedReport{}), AnalyzedReport{});
+}
+
+TEST(ReportJson, HasTheKeysProgramsRelyOn) {
+  const json line = json::parse(ToJson(SampleReport()));
+  for (const char* key : {"schema_version",
+                          "run_id",
+                          "attempt",
+                          "fingerprint",
+                          "sequence",
+                          "probe_state_sequence",
+                          "step",
+                          "snapshot_time_unix_seconds",
+                          "learning_rate",
+                          "tokens",
+                          "training_loss_nats",
+                          "trigger",
+                          "lr_phase",
+                          "lr_change_points",
+                          "decay_onset_step",
+                          "rolled_back",
+                          "probe_status",
+                          "probe_status_detail",
+                          "probe_loss_nats",
+                          "probe_loss_stderr_nats",
+                          "probe_tokens",
+                          "quantization",
+                          "skipped_layers",
+                          "verdict",
+                          "cost"}) {
+    EXPECT_TRUE(line.contains(key)) << key;
+  }
+  EXPECT_EQ(line.size(), 25u);
+  const json& entry = line.at("quantization").at(0);
+  for (const char* key :
+       {"method", "bits", "group_size", "symmetric", "status", "status_detail", "loss_nats",
+        "delta_nats", "delta_stderr_nats", "error_ratio", "error_ratio_stderr", "displacement_norm",
+        "probe_tokens", "coverage_ratio", "layers"}) {
+    EXPECT_TRUE(entry.contains(key)) << key;
+  }
+  EXPECT_EQ(entry.size(), 15u);
+  EXPECT_EQ(entry.at("layers").at(1),
+            json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
+                            "rtn_output_error_ratio": 0.045, "tokens": 8192, "status": "ok"})"));
+  EXPECT_EQ(line.at("lr_change_points").at(1),
+            json::parse(R"({"step": 12800, "learning_rate": 0.01})"));
+  EXPECT_EQ(line.at("skipped_layers").at(0),
+            json::parse(R"({"name": "head.weight", "reason": "output head", "parameters": 4096})"));
+  EXPECT_EQ(line.at("verdict"),
+            json::parse(R"({"state": "degraded", "onset_step": 14400, "severity_nats": 0.109,
+                            "summary": "3-bit GPTQ costs 0.208 nats"})"));
+  EXPECT_EQ(line.at("cost"), json::parse(R"({"stall": 0.002, "gptq": 1.25, "probe": 0.5})"));
+  EXPECT_EQ(line.at("lr_phase"), "decay");
+  EXPECT_EQ(line.at("probe_status"), "ok");
+}
+
+TEST(ReportJson, WritesIntegersAsIntegers) {
+  const json line = json::parse(ToJson(SampleReport()));
+  EXPECT_TRUE(line.at("step").is_number_integer());
+  EXPECT_EQ(line.at("tokens").get<int64_t>(), (int64_t{1} << 53) + 1);
+  AnalyzedReport report;
+  report.report.step = std::numeric_limits<int64_t>::min();
+  report.report.tokens = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(RoundTrip(report), report);
+}
+
+TEST(ReportJson, KeepsEveryBitOfADouble) {
+  std::mt19937_64 random(1);
+  AnalyzedReport report;
+  report.report.probe_loss_nats = -0.0;
+  EXPECT_TRUE(std::signbit(*RoundTrip(report).report.probe_loss_nats));
+  for (int i = 0; i < 20000; ++i) {
+    const auto value = std::bit_cast<double>(random());
+    if (!std::isfinite(value)) continue;
+    report.report.probe_loss_nats = value;
+    ASSERT_EQ(std::bit_cast<uint64_t>(*RoundTrip(report).report.probe_loss_nats),
+              std::bit_cast<uint64_t>(value));
+  }
+}
+
+TEST(ReportJson, LeavesOutWhatWasNotMeasured) {
+  AnalyzedReport report = SampleReport();
+  const double inf = std::numeric_limits<double>::infinity();
+  report.report.probe_loss_nats = std::nan("");
+  report.report.learning_rate = inf;
+  report.report.tokens.reset();
+  report.report.quantization[0].delta_nats = -inf;
+  report.report.quantization[0].layers[0].damp.reset();
+  report.report.cost_seconds["gptq"] = std::nan("");
+  report.verdict.onset_step.reset();
+
+  const json line = json::parse(ToJson(report));
+  EXPECT_FALSE(line.contains("probe_loss_nats"));
+  EXPECT_FALSE(line.contains("learning_rate"));
+  EXPECT_FALSE(line.contains("tokens"));
+  EXPECT_FALSE(line.at("quantization").at(0).contains("delta_nats"));
+  EXPECT_FALSE(line.at("quantization").at(0).at("layers").at(0).contains("damp"));
+  EXPECT_FALSE(line.at("cost").contains("gptq"));
+  EXPECT_FALSE(line.at("verdict").contains("onset_step"));
+
+  const AnalyzedReport read = RoundTrip(report);
+  EXPECT_EQ(read.report.probe_loss_nats, std::nullopt);
+  EXPECT_EQ(read.report.learning_rate, 0);
+  EXPECT_EQ(read.report.quantization[0].delta_nats, std::nullopt);
+  EXPECT_EQ(read.report.cost_seconds.count("gptq"), 0u);
+}
+
+TEST(ReportJson, IsOneLineWhateverTheStringsHold) {
+  AnalyzedReport report = SampleReport();
+  std::string odd = "a\nb\r\t\"\\/ \x01 \x7f \u00e9 \U0001F600";
+  odd.push_back('\0');
+  odd += "end";
+  report.report.run_id = odd;
+  report.report.quantization[0].layers[0].name = odd;
+  report.report.cost_seconds[odd] = 1;
+  report.verdict.summary = odd;
+  EXPECT_EQ(ToJson(report).find('\n'), std::string::npos);
+  EXPECT_EQ(RoundTrip(report), report);
+}
+
+TEST(ReportJson, ReplacesBytesThatAreNotUtf8) {
+  AnalyzedReport report = SampleReport();
+  report.report.quantization[0].layers[0].name = "layer\xff\xc0.weight";
+  report.report.skipped_layers[0].name = "cut \xe2\x82";
+  report.report.cost_seconds["\xfe"] = 2;
+  const AnalyzedReport read = RoundTrip(report);
+  EXPECT_EQ(read.report.quantization[0].layers[0].name, "layer\ufffd\ufffd.weight");
+  EXPECT_EQ(read.report.skipped_layers[0].name, "cut \ufffd");
+  EXPECT_EQ(read.report.cost_seconds.at("\ufffd"), 2);
+}
+
+TEST(ReportJson, IgnoresUnknownKeysAndNames) {
+  json line = json::parse(ToJson(SampleReport()));
+  line["curvature"] = {{"trace", 368.0}};
+  line["verdict"]["advice"] = json::array({1, 2});
+  line["quantization"][0]["layers"][0]["new"] = nullptr;
+  EXPECT_EQ(*FromJson(line.dump()), SampleReport());
+
+  line["lr_phase"] = "cyclic";
+  const absl::StatusOr<AnalyzedReport> read = FromJson(line.dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->report.lr_phase, LrPhase::kUnknown);
+  EXPECT_EQ(read->report.step, 16000);
+}
+
+TEST(ReportJson, ReadsAMissingOrNullOptionalAsAbsent) {
+  const absl::StatusOr<AnalyzedReport> read = FromJson(R"({"step": 5, "tokens": null})");
+  ASSERT_TRUE(read.ok()) << read.status();
+  AnalyzedReport expected;
+  expected.report.step = 5;
+  EXPECT_EQ(*read, expected);
+}
+
+TEST(ReportJson, ReadsAnIntegerWhereADoubleIsMeant) {
+  const absl::StatusOr<AnalyzedReport> read = FromJson(R"({"learning_rate": 1})");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->report.learning_rate, 1.0);
+}
+
+TEST(ReportJson, NamesTheKeyOfTheWrongType) {
+  const auto error = [](const char* line) {
+    const absl::StatusOr<AnalyzedReport> read = FromJson(line);
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << line;
+    return std::string(read.status().message());
+  };
+  EXPECT_THAT(error(R"({"step": "5"})"), HasSubstr("step must be an integer"));
+  EXPECT_THAT(error(R"({"step": 5.0})"), HasSubstr("step must be an integer"));
+  EXPECT_THAT(error(R"({"step": null})"), HasSubstr("step must be an integer"));
+  EXPECT_THAT(error(R"({"step": 9223372036854775808})"), HasSubstr("step must be an integer"));
+  EXPECT_THAT(error(R"({"attempt": 2147483648})"), HasSubstr("attempt must be an integer of 32"));
+  EXPECT_THAT(error(R"({"tokens": true})"), HasSubstr("tokens must be an integer"));
+  EXPECT_THAT(error(R"({"learning_rate": "fast"})"), HasSubstr("learning_rate must be a number"));
+  EXPECT_THAT(error(R"({"run_id": 3})"), HasSubstr("run_id must be a string"));
+  EXPECT_THAT(error(R"({"lr_phase": 3})"), HasSubstr("lr_phase must be a string"));
+  EXPECT_THAT(error(R"({"rolled_back": 0})"), HasSubstr("rolled_back must be true or false"));
+  EXPECT_THAT(error(R"({"quantization": {}})"), HasSubstr("quantization must be an array"));
+  EXPECT_THAT(error(R"({"quantization": [{}, {"bits": []}]})"),
+              HasSubstr("quantization[1].bits must be an integer, is array"));
+  EXPECT_THAT(error(R"({"quantization": [{"layers": [4]}]})"),
+              HasSubstr("quantization[0].layers[0] must be an object"));
+  EXPECT_THAT(error(R"({"cost": {"gptq": "1"}})"), HasSubstr("cost.gptq must be a number"));
+  EXPECT_THAT(error(R"({"cost": []})"), HasSubstr("cost must be an object"));
+  EXPECT_THAT(error(R"({"verdict": "healthy"})"), HasSubstr("verdict must be an object"));
+  EXPECT_THAT(error(R"({"verdict": {"onset_step": 1.5}})"),
+              HasSubstr("verdict.onset_step must be an integer"));
+  EXPECT_THAT(error("[]"), HasSubstr("line must be an object"));
+}
+
+TEST(ReportJson, RejectsWhatIsNotJson) {
+  const std::string whole = ToJson(SampleReport());
+  for (const std::string& line :
+       {std::string(), std::string("\0\0\0\0", 4), std::string("{\"step\": 1e999}"),
+        std::string("{\"run_id\": \"\xff\"}"), whole + whole, whole.substr(0, whole.size() - 1),
+        std::string(100000, '['), std::string("nan")}) {
+    EXPECT_EQ(FromJson(line).status().code(), absl::StatusCode::kInvalidArgument)
+        << line.substr(0, 40);
+  }
+}
+
+TEST(ReportJson, RejectsEveryProperPrefix) {
+  const std::string whole = ToJson(SampleReport());
+  for (size_t size = 0; size < whole.size(); ++size) {
+    ASSERT_FALSE(FromJson(std::string_view(whole).substr(0, size)).ok()) << size;
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch

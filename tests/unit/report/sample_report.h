@@ -1,0 +1,78 @@
+#ifndef PTQWATCH_TESTS_UNIT_REPORT_SAMPLE_REPORT_H_
+#define PTQWATCH_TESTS_UNIT_REPORT_SAMPLE_REPORT_H_
+
+#include <string>
+
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::testing {
+
+inline LayerQuantization SampleLayer(const std::string& name, double error) {
+  LayerQuantization layer;
+  layer.name = name;
+  layer.output_error_ratio = error;
+  layer.rtn_output_error_ratio = 1.5 * error;
+  layer.damp = 0.01;
+  layer.tokens = 8192;
+  layer.status = "ok";
+  return layer;
+}
+
+inline QuantizationReport SampleQuantization(const std::string& method, int bits, double delta) {
+  QuantizationReport entry;
+  entry.method = method;
+  entry.bits = bits;
+  entry.group_size = 128;
+  entry.symmetric = false;
+  entry.status = ProbeStatus::kOk;
+  entry.status_detail = "fine";
+  entry.loss_nats = 1.75 + delta;
+  entry.delta_nats = delta;
+  entry.delta_stderr_nats = delta / 20;
+  entry.error_ratio = delta / 1.75;
+  entry.error_ratio_stderr = delta / 35;
+  entry.displacement_norm = 7.7;
+  entry.probe_tokens = 65536;
+  entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
+  entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
+  return entry;
+}
+
+/// A report in which no member has its default value.
+inline AnalyzedReport SampleReport() {
+  AnalyzedReport analyzed;
+  Report& report = analyzed.report;
+  report.schema_version = 7;
+  report.run_id = "run-1";
+  report.attempt = 2;
+  report.fingerprint = "f00d";
+  report.sequence = 12;
+  report.probe_state_sequence = 11;
+  report.step = 16000;
+  report.snapshot_time_unix_seconds = 1700000000.123456;
+  report.learning_rate = 1e-3 / 3;
+  report.tokens = (int64_t{1} << 53) + 1;  // not a double
+  report.training_loss_nats = 1.6;
+  report.trigger = SnapshotTrigger::kFinish;
+  report.lr_phase = LrPhase::kDecay;
+  report.lr_change_points = {{300, 0.01}, {12800, 0.01}};
+  report.decay_onset_step = 12801;
+  report.rolled_back = true;
+  report.probe_status = ProbeStatus::kOk;
+  report.probe_status_detail = "all good";
+  report.probe_loss_nats = 1.75;
+  report.probe_loss_stderr_nats = 0.004;
+  report.probe_tokens = 65536;
+  report.quantization = {SampleQuantization("gptq", 3, 0.208), SampleQuantization("rtn", 4, 0.05)};
+  report.skipped_layers = {{"head.weight", "output head", 4096}};
+  report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
+  analyzed.verdict.state = VerdictState::kDegraded;
+  analyzed.verdict.onset_step = 14400;
+  analyzed.verdict.severity_nats = 0.109;
+  analyzed.verdict.summary = "3-bit GPTQ costs 0.208 nats";
+  return analyzed;
+}
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_UNIT_REPORT_SAMPLE_REPORT_H_
