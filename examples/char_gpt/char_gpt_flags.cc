@@ -24,6 +24,7 @@ struct Given {
 };
 
 void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
+  AddTrainerFlags(app, &flags->trainer);
   const auto integer = [&app](const char* name, auto* value, int64_t least, const char* help) {
     return app.add_option(name, *value, help)->check(IntegerAtLeast(least));
   };
@@ -59,7 +60,11 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
   integer("--calibration-sequences", &flags->calibration_sequences, 1,
           "Training sequences that GPTQ is calibrated with")
       ->capture_default_str();
-  AddTrainerFlags(app, &flags->trainer);
+  app.add_option_function<std::string>(
+         "--wait", [flags](const std::string& value) { flags->wait = value == "on"; },
+         "Wait for each snapshot to be measured (on), so that every run has the same ones")
+      ->check(OneOf({"on", "off"}))
+      ->default_str("off");
 }
 
 /// Fills in what depends on several flags; a message where they do not go together.

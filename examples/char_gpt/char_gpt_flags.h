@@ -25,6 +25,7 @@ struct CharGptFlags {
   int64_t batch = 8;
   int64_t probe_sequences = 1024;
   int64_t calibration_sequences = 128;
+  bool wait = false;  ///< training waits for each snapshot, so that none is skipped
 };
 
 /// Nothing where the program is to go on; else its exit code.

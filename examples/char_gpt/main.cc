@@ -79,7 +79,8 @@ struct TrainingResult {
   double seconds = 0;
 };
 
-/// The training loop. Ends early when a signal comes. `run` may be null.
+/// The training loop. Ends early when a signal comes; time spent waiting for the monitor does not
+/// count. `run` may be null.
 TrainingResult Train(CharModel& model, const Text& text, const CharGptFlags& flags, WatchedRun* run,
                      const StopSignal& stop) {
   const SequenceShape shape{model.inputs(), flags.length};
@@ -90,6 +91,7 @@ TrainingResult Train(CharModel& model, const Text& text, const CharGptFlags& fla
   const at::Tensor x = at::empty({flags.batch, shape.inputs}, at::kLong);
   const at::Tensor y = at::empty({flags.batch, shape.length}, at::kLong);
   bool warned = false;
+  std::chrono::duration<double> waited(0);
   Progress progress(schedule.steps);
 
   const auto start = std::chrono::steady_clock::now();
@@ -116,11 +118,16 @@ TrainingResult Train(CharModel& model, const Text& text, const CharGptFlags& fla
                    .learning_rate = learning_rate,
                    .tokens = (step + 1) * flags.batch * flags.length,
                    .loss = loss_value});
+      if (flags.wait && (step + 1) % flags.trainer.EveryOr(schedule.steps) == 0) {
+        const auto wait_start = std::chrono::steady_clock::now();
+        run->Finish(stop, /*announce=*/false);
+        waited += std::chrono::steady_clock::now() - wait_start;
+      }
     }
     progress.Update(step + 1, learning_rate, loss_value);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  return {step, took.count()};
+  return {step, (took - waited).count()};
 }
 
 double MeanLoss(CharModel& model, const std::vector<Batch>& batches) {
@@ -160,9 +167,9 @@ int Run(const CharGptFlags& flags) {
   const std::shared_ptr<CharModel> model = MakeModel(flags.mlp, config);
   const SequenceShape shape{model->inputs(), flags.length};
   if (const auto message = CheckLength(*text, shape, flags)) return FailWithUsage(*message);
-  const std::vector<Batch> probe =
-      MakeBatches(text->validation, shape,
-                  EvenStarts(text->validation, shape, flags.probe_sequences), kProbeBatch);
+  const std::vector<Batch> probe = MakeBatches(
+      text->validation, shape,
+      EvenStarts(text->validation, shape, flags.probe_sequences, kProbeBatch), kProbeBatch);
 
   const StopSignal stop;
   std::unique_ptr<WatchedRun> run;

@@ -27,10 +27,14 @@ std::vector<int64_t> DrawStarts(std::span<const uint8_t> text, SequenceShape sha
   return starts;
 }
 
-std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count) {
+std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
+                                int64_t batch) {
   const int64_t choices = static_cast<int64_t>(text.size()) - shape.characters() + 1;
+  const int64_t batches = (count + batch - 1) / batch;
   std::vector<int64_t> starts;
-  for (int64_t i = 0; i < count; ++i) starts.push_back(i * choices / count);
+  for (int64_t first = 0; first < batches; ++first) {
+    for (int64_t i = first; i < count; i += batches) starts.push_back(i * choices / count);
+  }
   return starts;
 }
 

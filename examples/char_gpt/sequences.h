@@ -27,8 +27,10 @@ void FillSequences(std::span<const uint8_t> text, SequenceShape shape,
 std::vector<int64_t> DrawStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
                                 std::mt19937_64& generator);
 
-/// `count` starts at equal distances. REQUIRES: the text holds a sequence.
-std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count);
+/// `count` starts at equal distances, in an order in which each `batch` of them in a row is itself
+/// spread over the whole text. REQUIRES: the text holds a sequence.
+std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
+                                int64_t batch);
 
 /// The sequences at `starts` as batches {x, y} of at most `batch` sequences.
 std::vector<std::vector<at::Tensor>> MakeBatches(std::span<const uint8_t> text, SequenceShape shape,

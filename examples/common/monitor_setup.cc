@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -48,9 +49,13 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   options.quantizers.clear();
   for (const std::string& method : flags.methods) {
     for (const int bits : flags.bits) {
-      options.quantizers.push_back({.method = ParseQuantizationMethod(method).value(),
-                                    .bits = bits,
-                                    .group_size = flags.group_size});
+      const QuantizerSpec spec{.method = ParseQuantizationMethod(method).value(),
+                               .bits = bits,
+                               .group_size = flags.group_size};
+      const auto& known = options.quantizers;
+      if (std::find(known.begin(), known.end(), spec) == known.end()) {
+        options.quantizers.push_back(spec);
+      }
     }
   }
   options.seed = flags.seed;
@@ -89,15 +94,14 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
   return run;
 }
 
-void WatchedRun::Finish(const StopSignal& stop) {
+void WatchedRun::Finish(const StopSignal& stop, bool announce) {
   // In slices, because a signal must be able to end the wait.
   const auto start = std::chrono::steady_clock::now();
-  bool told = false;
   absl::Status status = monitor_->Finish(kFinishSlice);
   while (absl::IsDeadlineExceeded(status) && !stop.requested() &&
          std::chrono::steady_clock::now() - start < kFinishTimeout) {
-    if (!told) Console::Get().Line("waiting for the monitor to measure the last snapshots");
-    told = true;
+    if (announce) Console::Get().Line("waiting for the monitor to measure the last snapshots");
+    announce = false;
     status = monitor_->Finish(kFinishSlice);
   }
   if (!status.ok() && !stop.requested()) {
@@ -108,7 +112,7 @@ void WatchedRun::Finish(const StopSignal& stop) {
 void WatchedRun::PrintSummary() const {
   std::string table = summary_.Table();
   absl::StripTrailingAsciiWhitespace(&table);
-  if (!table.empty()) Console::Get().Line(table);
+  Console::Get().Line(table);
 }
 
 void WatchedRun::Linger(double seconds, const StopSignal& stop) const {

@@ -30,9 +30,10 @@ class WatchedRun {
                                                            int64_t steps);
 
   void OnStep(const StepInfo& info) noexcept { monitor_->OnStep(info); }
-  /// Has the last step measured. Returns early when a signal comes, and with a warning after five
-  /// minutes.
-  void Finish(const StopSignal& stop);
+  /// Has the step of the last OnStep measured and waits for it. Returns early when a signal comes,
+  /// and with a warning after five minutes. May be called in the middle of a run; tells the user of
+  /// a longer wait where `announce`.
+  void Finish(const StopSignal& stop, bool announce = true);
   void PrintSummary() const;
   /// Goes on serving for so long, or until a signal comes.
   void Linger(double seconds, const StopSignal& stop) const;

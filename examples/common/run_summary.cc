@@ -49,16 +49,19 @@ struct Comparison {
 
 Comparison Compare(const Reports& reports, const QuantizationReport& like,
                    std::optional<double> QuantizationReport::*member, double unit) {
+  const bool ends_stable = reports.back()->report.lr_phase == LrPhase::kStable;
   std::vector<double> stable;
-  std::vector<double> all;
+  std::vector<double> end;
   for (const auto& report : reports) {
     const QuantizationReport* entry = Find(report->report, like);
     if (entry == nullptr || !(entry->*member).has_value()) continue;
-    all.push_back(*(entry->*member) * unit);
-    if (report->report.lr_phase == LrPhase::kStable) stable.push_back(all.back());
+    const double value = *(entry->*member) * unit;
+    const bool is_stable = report->report.lr_phase == LrPhase::kStable;
+    if (is_stable) stable.push_back(value);
+    if (is_stable == ends_stable) end.push_back(value);
   }
   const std::span<const double> window = std::span(stable).subspan(stable.size() / 3);
-  const std::span<const double> last = std::span(all).last(std::min<size_t>(2, all.size()));
+  const std::span<const double> last = std::span(end).last(std::min<size_t>(2, end.size()));
   return {window.size(), Summarize(window), Summarize(last)};
 }
 
@@ -85,7 +88,7 @@ void RunSummary::Add(std::shared_ptr<const AnalyzedReport> report) {
 
 std::string RunSummary::Table() const {
   const std::lock_guard lock(mutex_);
-  if (reports_.empty()) return "";
+  if (reports_.empty()) return "summary: no snapshot was measured\n";
   std::string rows;
   size_t stable_count = 0;
   for (const QuantizationReport& like : reports_.back()->report.quantization) {

@@ -18,7 +18,8 @@ class RunSummary {
 
   /// One row a quantizer. Stable: mean and standard deviation over the snapshots taken at a
   /// constant learning rate, without the first third of them, where the weights still grow into
-  /// their scale. End: mean of the last two snapshots. Lines end in '\n'; empty without a report.
+  /// their scale. End: mean of the last two snapshots; stable ones do not count where the run ends
+  /// otherwise. Lines end in '\n'.
   std::string Table() const;
 
  private:

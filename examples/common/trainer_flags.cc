@@ -32,6 +32,8 @@ CLI::Validator GroupSize() {
 }  // namespace
 
 void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
+  // A script can add its user's flags after its own.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option_function<std::string>(
          "--monitor", [flags](const std::string& value) { flags->monitor = value == "on"; },
          "Watch the run (on) or only train (off)")

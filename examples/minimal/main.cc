@@ -3,7 +3,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "monitor_setup.h"
 #include "ptqwatch/journal_exporter.h"

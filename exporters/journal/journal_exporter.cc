@@ -31,6 +31,7 @@ struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<ReportPointer> queue;  // oldest first; a report leaves it once it is in the file
+  bool writing = false;             // the front of the queue is being written
   bool news = false;                // a report came since the writer last looked
   bool stopping = false;
   bool ended = false;
@@ -59,18 +60,20 @@ void WriteQueue(Shared& shared) {
       std::lock_guard<std::mutex> lock(shared.mutex);
       if (shared.queue.empty()) break;
       report = shared.queue.front();
+      shared.writing = true;
     }
     try {
       status = shared.file->Append(ToJson(*report));
     } catch (const std::exception& error) {
       status = absl::InternalError(error.what());
     }
+    std::lock_guard<std::mutex> lock(shared.mutex);
+    shared.writing = false;
+    // A Stop that ran out of time has given it up, and the rest with it.
+    if (shared.queue.empty()) break;
     if (status.ok()) {
       wrote = true;
-      std::lock_guard<std::mutex> lock(shared.mutex);
-      // It is gone already if the queue ran over meanwhile: it was counted as dropped, and is there
-      // all the same.
-      if (!shared.queue.empty() && shared.queue.front() == report) shared.queue.pop_front();
+      shared.queue.pop_front();
     }
   }
   if (wrote) {
@@ -140,8 +143,9 @@ class JournalExporter final : public Exporter {
     std::lock_guard<std::mutex> lock(shared_->mutex);
     if (shared_->stopping) return;
     if (shared_->queue.size() >= kJournalQueue) {
-      // The newest matter most: a resumed run goes on from their sequence numbers.
-      shared_->queue.pop_front();
+      // The newest matter most: a resumed run goes on from their sequence numbers. The one being
+      // written stays, so that what is counted as dropped is not in the file.
+      shared_->queue.erase(shared_->queue.begin() + (shared_->writing ? 1 : 0));
       CountDrop(*shared_, "queue_full");
     }
     shared_->queue.push_back(std::move(report));

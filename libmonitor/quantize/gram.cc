@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "quantize/aligned_buffer.h"
+// After aligned_buffer.h, which sets what Highway compiles for.
+#include "hwy/cache_control.h"
 #include "report/str_cat.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,6 +32,17 @@ constexpr int64_t kGroupRows = 1024;
 // Result rows per cache block; a multiple of every panel width.
 constexpr int64_t kBlock = 48;
 
+// Asks for a block of a [cols, cols] matrix while other work goes on: its rows are far apart in
+// memory.
+void PrefetchBlock(const double* matrix, int64_t cols, int64_t row, int64_t count, int64_t col,
+                   int64_t width) {
+  for (int64_t i = row; i < std::min(cols, row + count); ++i) {
+    for (int64_t j = col; j < std::min(cols, col + width); j += 8) {
+      hwy::Prefetch(matrix + i * cols + j);
+    }
+  }
+}
+
 struct Trace {
   double value = 0;
   double magnitude = 0;  // the same sum over absolute values
@@ -47,6 +60,10 @@ namespace {
 class AddToSum {
  public:
   AddToSum(double* sum, int64_t cols) : sum_(sum), cols_(cols) {}
+
+  void Prefetch(int64_t row, int64_t count, int64_t col, int64_t width) {
+    PrefetchBlock(sum_, cols_, row, count, col, width);
+  }
 
   template <typename T>
   void Take(const T* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col, int64_t width) {
@@ -74,6 +91,10 @@ class AddToSum {
 class DotWith {
  public:
   DotWith(const double* s, int64_t cols) : s_(s), cols_(cols) {}
+
+  void Prefetch(int64_t row, int64_t count, int64_t col, int64_t width) {
+    PrefetchBlock(s_, cols_, row, count, col, width);
+  }
 
   template <typename T>
   void Take(const T* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col, int64_t width) {
@@ -147,9 +168,17 @@ absl::Status ForEachTile(ExecutionContext& context, int64_t first, int64_t rows,
     for (int64_t sub = 0; sub < subs; ++sub) {
       for (int64_t q = 0; q < kBlock / 4; ++q) {
         T* HWY_RESTRICT out = block.get() + (sub * (kBlock / 4) + q) * kDepth * 4;
+        const int64_t column = i0 + 4 * q;
+        const T* in = panel(sub, column / width) + column % width;
+        if (width % 4 == 0) {
+          for (int64_t k = 0; k < depth_of(sub); ++k) {
+            std::memcpy(out + 4 * k, in + k * width, 4 * sizeof(T));
+          }
+          continue;
+        }
+        // On the narrowest targets four columns may lie in two panels.
         for (int64_t c = 0; c < 4; ++c) {
-          const int64_t column = i0 + 4 * q + c;
-          const T* HWY_RESTRICT in = panel(sub, column / width) + column % width;
+          in = panel(sub, (column + c) / width) + (column + c) % width;
           for (int64_t k = 0; k < depth_of(sub); ++k) out[4 * k + c] = in[k * width];
         }
       }
@@ -157,6 +186,7 @@ absl::Status ForEachTile(ExecutionContext& context, int64_t first, int64_t rows,
     for (int64_t p = i0 / width; p < padded / width; ++p) {
       // Quads of result rows that lie wholly below the diagonal are left out.
       const int64_t quads = std::min(kBlock / 4, ((p + 1) * width - i0 + 3) / 4);
+      sink.Prefetch(i0, 4 * quads, p * width, width);
       for (int64_t chunk = 0; chunk < subs; chunk += kChunkRows / kDepth) {
         std::memset(tile.get(), 0, static_cast<size_t>(4 * quads * width) * sizeof(T));
         for (int64_t sub = chunk; sub < std::min(subs, chunk + kChunkRows / kDepth); ++sub) {

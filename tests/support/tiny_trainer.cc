@@ -19,11 +19,10 @@ struct TinyModelImpl : torch::nn::Module {
     }
     register_module("blocks", blocks);
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    head = register_module("head", torch::nn::Linear(width, kVocabulary));
-    if (tied) {
-      // One tensor under two names.
-      head->weight = head->register_parameter("weight", embedding->weight);
-    }
+    // Tied: one tensor under two names.
+    head = register_parameter("head",
+                              tied ? embedding->weight : torch::randn({kVocabulary, width}));
+    head_bias = register_parameter("head_bias", torch::zeros({kVocabulary}));
     dropout = register_module("dropout", torch::nn::Dropout(0.1));
     calls = register_buffer("calls", torch::zeros({1}));
   }
@@ -34,7 +33,7 @@ struct TinyModelImpl : torch::nn::Module {
     for (const auto& block : *blocks) {
       x = x + dropout(torch::relu(block->as<torch::nn::Linear>()->forward(norm(x))));
     }
-    return head(x);
+    return torch::linear(x, head, head_bias);
   }
 
   torch::Tensor Losses(const torch::Tensor& tokens, const torch::Tensor& targets) {
@@ -48,7 +47,8 @@ struct TinyModelImpl : torch::nn::Module {
   torch::nn::Embedding embedding{nullptr};
   torch::nn::ModuleList blocks;
   torch::nn::LayerNorm norm{nullptr};
-  torch::nn::Linear head{nullptr};
+  torch::Tensor head;
+  torch::Tensor head_bias;
   torch::nn::Dropout dropout{nullptr};
   torch::Tensor calls;
 };
@@ -127,9 +127,8 @@ void TinyTrainer::Poison() {
 }
 
 void TinyTrainer::ReplaceParameter() {
-  torch::nn::Linear& head = state_->model->head;
   torch::NoGradGuard no_grad;
-  head->bias.set_data(torch::zeros({kVocabulary + 1}));
+  state_->model->head_bias.set_data(torch::zeros({kVocabulary + 1}));
 }
 
 std::unique_ptr<Subject> TinyTrainer::MakeSubject(Fault fault,

@@ -1,0 +1,148 @@
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "ptqwatch/journal_exporter.h"
+#include "ptqwatch/log.h"
+#include "ptqwatch/monitor.h"
+#include "support/recording_exporter.h"
+#include "support/tiny_trainer.h"
+
+namespace ptqwatch {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Fault;
+using testing::TinyTrainer;
+
+absl::Status CreateStatus(Fault fault, MonitorOptions options = {}) {
+  TinyTrainer trainer;
+  const std::string before = trainer.Bytes();
+  auto monitor = Monitor::Create(trainer.MakeSubject(fault), options);
+  EXPECT_EQ(trainer.Bytes(), before);
+  return monitor.status();
+}
+
+TEST(MonitorCreate, SaysWhatIsWrongWithTheReplica) {
+  const auto message = [](Fault fault) { return std::string(CreateStatus(fault).message()); };
+  EXPECT_THAT(message(Fault::kReplicaThrows), HasSubstr("no such checkpoint"));
+  EXPECT_THAT(message(Fault::kReplicaOtherShape), HasSubstr("[12, 20]"));
+  EXPECT_THAT(message(Fault::kReplicaUntied), HasSubstr("'embedding.weight'"));
+  EXPECT_THAT(message(Fault::kReplicaIsLive), HasSubstr("live model itself"));
+  EXPECT_THAT(message(Fault::kReplicaEmpty), HasSubstr("empty model"));
+}
+
+TEST(MonitorCreate, SaysWhatIsWrongWithTheLosses) {
+  const auto message = [](Fault fault) { return std::string(CreateStatus(fault).message()); };
+  EXPECT_THAT(message(Fault::kNoLosses), HasSubstr("losses is not set"));
+  EXPECT_THAT(message(Fault::kLossesThrow), HasSubstr("index out of range"));
+  EXPECT_THAT(message(Fault::kLossesDrawRandom), HasSubstr("draws random numbers"));
+  EXPECT_THAT(message(Fault::kLossesWrongShape), HasSubstr("[8, 10, 2]"));
+  EXPECT_THAT(message(Fault::kLossesNotDeterministic), HasSubstr("different values"));
+  EXPECT_THAT(message(Fault::kNoProbe), HasSubstr("probe"));
+  // None of the replica's weights is seen at work.
+  EXPECT_THAT(message(Fault::kLossesUseLiveModel), HasSubstr("'blocks.0.weight' (not seen"));
+}
+
+TEST(MonitorCreate, NamesTheOptionAndItsValue) {
+  MonitorOptions options;
+  options.schedule.every = -3;
+  const absl::Status status = CreateStatus(Fault::kNone, options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("schedule.every = -3"));
+}
+
+TEST(MonitorCreate, RefusesNulls) {
+  EXPECT_EQ(Monitor::Create(nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  TinyTrainer trainer;
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(nullptr);
+  EXPECT_EQ(Monitor::Create(trainer.MakeSubject(), {}, std::move(exporters)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MonitorCreate, RefusesARunDirectoryThatIsAFile) {
+  char name[] = "/tmp/ptqwatch_file_XXXXXX";
+  close(mkstemp(name));
+  MonitorOptions options;
+  options.run_dir = name;
+  const absl::Status status = CreateStatus(Fault::kNone, options);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+  unlink(name);
+}
+
+TEST(MonitorCreate, IsInertWhenDisabled) {
+  setenv("PTQWATCH_DISABLE", "1", 1);
+  auto monitor = Monitor::Create(nullptr);
+  unsetenv("PTQWATCH_DISABLE");
+  ASSERT_TRUE(monitor.ok());
+  (*monitor)->OnStep({.step = 1000, .learning_rate = 1});
+  (*monitor)->RequestSnapshot();
+  (*monitor)->control().RequestSnapshot();
+  EXPECT_TRUE((*monitor)->Finish(std::chrono::seconds(1)).ok());
+  EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(1)).ok());
+  EXPECT_FALSE((*monitor)->status().step);
+  EXPECT_EQ((*monitor)->latest(), nullptr);
+  EXPECT_THAT((*monitor)->Describe(), HasSubstr("PTQWATCH_DISABLE"));
+}
+
+TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
+  TinyTrainer trainer;
+  auto monitor = Monitor::Create(trainer.MakeSubject());
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  const std::string text = (*monitor)->Describe();
+  EXPECT_THAT(text, HasSubstr("blocks.1.weight"));
+  EXPECT_THAT(text, HasSubstr("tied to an embedding"));
+  EXPECT_THAT(text, HasSubstr("gptq b3"));
+  EXPECT_THAT(text, HasSubstr("duty cycle"));
+}
+
+TEST(MonitorCreate, ResumesARunDirectory) {
+  char name[] = "/tmp/ptqwatch_run_XXXXXX";
+  const std::string run_dir = mkdtemp(name);
+  MonitorOptions options;
+  options.schedule.every = 5;
+  options.run_dir = run_dir;
+  TinyTrainer trainer;
+  std::string run_id;
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    if (attempt == 2) {
+      // A crash in the middle of a line.
+      std::ofstream(run_dir + "/journal.jsonl", std::ios::app) << "{\"sequence\": 3, \"st";
+    }
+    auto recording = std::make_shared<testing::Recording>();
+    std::vector<std::unique_ptr<Exporter>> exporters;
+    exporters.push_back(MakeJournalExporter());
+    exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+    auto monitor = Monitor::Create(trainer.MakeSubject(), options, std::move(exporters));
+    ASSERT_TRUE(monitor.ok()) << monitor.status();
+    for (int i = 1; i <= 2; ++i) {
+      (*monitor)->OnStep({.step = (attempt - 1) * 10 + 5 * i, .learning_rate = 1e-2});
+      ASSERT_TRUE(recording->WaitForReports(static_cast<size_t>(i)));
+    }
+    const auto report = recording->Reports().back()->report;
+    EXPECT_EQ(report.attempt, attempt);
+    EXPECT_EQ(report.sequence, attempt * 2);
+    EXPECT_EQ(report.lr_phase, LrPhase::kStable);
+    if (attempt == 1) run_id = report.run_id;
+    EXPECT_EQ(report.run_id, run_id);
+    EXPECT_FALSE(run_id.empty());
+    ASSERT_TRUE((*monitor)->Stop(std::chrono::seconds(5)).ok());
+  }
+  std::ifstream journal(run_dir + "/journal.jsonl");
+  std::string line;
+  int good = 0;
+  int bad = 0;
+  while (std::getline(journal, line)) ++(FromJson(line).ok() ? good : bad);
+  EXPECT_EQ(good, 4);
+  EXPECT_EQ(bad, 1);
+  std::filesystem::remove_all(run_dir);
+}
+
+}  // namespace
+}  // namespace ptqwatch

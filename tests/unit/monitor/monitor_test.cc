@@ -1,0 +1,322 @@
+#include "ptqwatch/monitor.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "ptqwatch/log.h"
+#include "support/recording_exporter.h"
+#include "support/tiny_trainer.h"
+
+namespace ptqwatch {
+namespace {
+
+using ::testing::HasSubstr;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Fault;
+using testing::TinyTrainer;
+
+/// Lets losses calls of the monitor thread through, holds them back, or makes them throw.
+class Gate {
+ public:
+  void operator()() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+    --waiting_;
+    if (throws_) throw std::runtime_error("CUDA error: device-side assert");
+  }
+  void Set(bool open, bool throws = false) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    open_ = open;
+    throws_ = throws;
+    changed_.notify_all();
+  }
+  void AwaitCaller() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  bool throws_ = false;
+  int waiting_ = 0;
+};
+
+struct MonitorTest : ::testing::Test {
+  MonitorTest() { SetLogSink(Severity::kError, nullptr); }
+  ~MonitorTest() override { gate->Set(true); }
+
+  void Create(MonitorOptions options, Fault fault = Fault::kNone) {
+    if (options.quantizers.empty()) {
+      options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
+                            {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8}};
+    }
+    std::vector<std::unique_ptr<Exporter>> exporters;
+    exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+    auto created = Monitor::Create(
+        trainer.MakeSubject(fault, [gate = gate] { (*gate)(); }), options, std::move(exporters));
+    ASSERT_TRUE(created.ok()) << created.status();
+    monitor = *std::move(created);
+  }
+  static MonitorOptions Every(int64_t steps) {
+    MonitorOptions options;
+    options.schedule.every = steps;
+    options.duty_cycle = 1.0;
+    return options;
+  }
+  void Step(int64_t step) {
+    trainer.Step();
+    monitor->OnStep({.step = step, .learning_rate = 1e-2});
+  }
+  int64_t Count(SnapshotResult result) {
+    return monitor->status().snapshots[static_cast<size_t>(result)];
+  }
+
+  TinyTrainer trainer;
+  std::shared_ptr<Gate> gate = std::make_shared<Gate>();
+  std::shared_ptr<testing::Recording> recording = std::make_shared<testing::Recording>();
+  std::unique_ptr<Monitor> monitor;
+};
+
+TEST_F(MonitorTest, ReportsCarryTheStepAndMeasurements) {
+  Create(Every(10));
+  for (int64_t step = 1; step <= 40; ++step) trainer.Step();
+  monitor->OnStep({.step = 40, .learning_rate = 1e-2, .tokens = 3200, .loss = 2.0});
+  ASSERT_TRUE(recording->WaitForReports(1));
+  const Report report = recording->Reports()[0]->report;
+  EXPECT_EQ(report.step, 40);
+  EXPECT_EQ(report.tokens, 3200);
+  EXPECT_EQ(report.training_loss_nats, 2.0);
+  EXPECT_EQ(report.probe_status, ProbeStatus::kOk);
+  EXPECT_GT(*report.probe_loss_nats, 0);
+  EXPECT_GT(report.probe_tokens, 0);
+  ASSERT_EQ(report.quantization.size(), 2u);
+  for (const QuantizationReport& result : report.quantization) {
+    EXPECT_EQ(result.status, ProbeStatus::kOk) << result.status_detail;
+    EXPECT_NEAR(*result.error_ratio, *result.delta_nats / (*result.loss_nats - *result.delta_nats),
+                1e-9);
+    EXPECT_GT(*result.delta_stderr_nats, 0);
+    EXPECT_GT(*result.displacement_norm, 0);
+    EXPECT_EQ(result.layers.size(), 3u);
+    for (const LayerQuantization& layer : result.layers) {
+      EXPECT_EQ(layer.status, "ok");
+      EXPECT_GT(*layer.output_error_ratio, 0);
+      EXPECT_GT(*layer.rtn_output_error_ratio, 0);
+    }
+  }
+  EXPECT_LT(*report.quantization[1].layers[1].output_error_ratio,
+            *report.quantization[1].layers[1].rtn_output_error_ratio);
+  EXPECT_EQ(*report.quantization[0].layers[1].output_error_ratio,
+            *report.quantization[0].layers[1].rtn_output_error_ratio);
+  EXPECT_EQ(monitor->latest(), recording->Reports()[0]);
+}
+
+TEST_F(MonitorTest, EightBitsCostNextToNothing) {
+  MonitorOptions options = Every(1);
+  options.quantizers = {{.method = QuantizationMethod::kGptq, .bits = 2, .group_size = -1},
+                        {.method = QuantizationMethod::kGptq, .bits = 8, .group_size = -1}};
+  Create(options);
+  for (int i = 0; i < 60; ++i) trainer.Step();
+  Step(1);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  const Report report = recording->Reports()[0]->report;
+  EXPECT_LT(std::abs(*report.quantization[1].delta_nats), 1e-3);
+  EXPECT_GT(*report.quantization[0].displacement_norm,
+            20 * *report.quantization[1].displacement_norm);
+}
+
+TEST_F(MonitorTest, FinishMeasuresTheLastStepOnce) {
+  Create(Every(10));
+  for (int64_t step = 1; step <= 13; ++step) Step(step);
+  ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
+  auto reports = recording->Reports();
+  EXPECT_EQ(reports.back()->report.step, 13);
+  EXPECT_EQ(reports.back()->report.trigger, SnapshotTrigger::kFinish);
+  ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
+  EXPECT_EQ(recording->Reports().size(), reports.size());
+  EXPECT_FALSE(recording->stopped);
+}
+
+TEST_F(MonitorTest, FinishFailsBeforeAStepAndAfterStop) {
+  Create(Every(10));
+  EXPECT_EQ(monitor->Finish(seconds(1)).code(), absl::StatusCode::kFailedPrecondition);
+  Step(1);
+  ASSERT_TRUE(monitor->Stop(seconds(5)).ok());
+  EXPECT_EQ(monitor->Finish(seconds(1)).code(), absl::StatusCode::kFailedPrecondition);
+  monitor->OnStep({.step = 10, .learning_rate = 1});
+  EXPECT_EQ(monitor->status().steps_total, 1);
+  EXPECT_EQ(monitor->status().health, Health::kStopped);
+  EXPECT_TRUE(recording->stopped);
+}
+
+TEST_F(MonitorTest, SkipsAndCountsWhileTheSlotIsTaken) {
+  Create(Every(1));
+  gate->Set(false);
+  Step(1);
+  gate->AwaitCaller();  // step 1 is loaded and being measured, so the slot is free again
+  Step(2);
+  Step(3);
+  Step(4);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 2);
+  EXPECT_EQ(Count(SnapshotResult::kSkippedBusy), 2);
+  gate->Set(true);
+  ASSERT_TRUE(recording->WaitForReports(2));
+  EXPECT_EQ(recording->Reports()[1]->report.step, 2);
+  bool told = false;
+  for (const Event& event : recording->Events()) {
+    told |= event.kind == Event::Kind::kSnapshotSkipped;
+  }
+  EXPECT_TRUE(told);
+}
+
+TEST_F(MonitorTest, FinishGivesUpInTimeAndTheWorkGoesOn) {
+  Create(Every(100));
+  gate->Set(false);
+  Step(1);
+  EXPECT_EQ(monitor->Finish(milliseconds(20)).code(), absl::StatusCode::kDeadlineExceeded);
+  gate->Set(true);
+  EXPECT_TRUE(monitor->Finish(seconds(60)).ok());
+  EXPECT_EQ(recording->Reports().size(), 1u);
+}
+
+TEST_F(MonitorTest, StopInTheMiddleOfASnapshotReturnsAndPublishesNothing) {
+  Create(Every(1));
+  gate->Set(false);
+  Step(1);
+  gate->AwaitCaller();
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = monitor->Stop(milliseconds(200));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_TRUE(monitor->Stop(milliseconds(200)).ok());  // idempotent
+  monitor.reset();
+  gate->Set(true);
+  EXPECT_EQ(recording->Reports().size(), 0u);
+}
+
+TEST_F(MonitorTest, StopBetweenBatchesCancels) {
+  Create(Every(1));
+  gate->Set(false);
+  Step(1);
+  gate->AwaitCaller();
+  std::thread opener([gate = gate] { gate->Set(true); });
+  EXPECT_TRUE(monitor->Stop(seconds(30)).ok());
+  opener.join();
+}
+
+TEST_F(MonitorTest, RequestAndPauseAndEveryWork) {
+  Create(Every(1000));
+  Step(1);
+  monitor->RequestSnapshot();
+  Step(2);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  EXPECT_EQ(recording->Reports()[0]->report.step, 2);
+  EXPECT_EQ(recording->Reports()[0]->report.trigger, SnapshotTrigger::kRequest);
+  Step(3);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 1);
+  EXPECT_EQ(monitor->control().SetEvery(0).code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(monitor->control().SetEvery(4).ok());
+  monitor->control().Pause();
+  Step(4);
+  EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);
+  monitor->control().Resume();
+  Step(8);
+  ASSERT_TRUE(recording->WaitForReports(2));
+  EXPECT_EQ(recording->Reports()[1]->report.step, 8);
+}
+
+TEST_F(MonitorTest, NaNWeightsGiveAStatusAndNoNumbers) {
+  Create(Every(1));
+  trainer.Step();
+  trainer.Poison();
+  monitor->OnStep({.step = 1, .learning_rate = 1e-2, .loss = std::nan("")});
+  ASSERT_TRUE(recording->WaitForReports(1));
+  const Report report = recording->Reports()[0]->report;
+  EXPECT_EQ(report.probe_status, ProbeStatus::kNonFinite);
+  EXPECT_THAT(report.probe_status_detail, HasSubstr("blocks.1.weight"));
+  EXPECT_FALSE(report.probe_loss_nats);
+  for (const QuantizationReport& result : report.quantization) {
+    EXPECT_EQ(result.status, ProbeStatus::kNonFinite);
+    EXPECT_FALSE(result.delta_nats);
+    EXPECT_FALSE(result.displacement_norm);
+  }
+  EXPECT_EQ(recording->Reports()[0]->verdict.state, VerdictState::kUnknown);
+  EXPECT_EQ(monitor->status().health, Health::kDegraded);
+}
+
+TEST_F(MonitorTest, AClosureThatBeginsToThrowIsReportedAndThenSwitchedOff) {
+  MonitorOptions options = Every(1);
+  options.max_failures_in_a_row = 2;
+  Create(options);
+  gate->Set(true, /*throws=*/true);
+  for (int64_t step = 1; step <= 3; ++step) {
+    Step(step);
+    ASSERT_TRUE(recording->WaitForReports(static_cast<size_t>(step)));
+  }
+  const auto reports = recording->Reports();
+  EXPECT_EQ(reports[0]->report.probe_status, ProbeStatus::kFailed);
+  EXPECT_THAT(reports[0]->report.probe_status_detail, HasSubstr("device-side assert"));
+  EXPECT_EQ(reports[2]->report.probe_status, ProbeStatus::kDisabled);
+  bool told = false;
+  for (const Event& event : recording->Events()) told |= event.kind == Event::Kind::kProbeDisabled;
+  EXPECT_TRUE(told);
+  EXPECT_EQ(monitor->status().probe_failures_total, 2);
+}
+
+TEST_F(MonitorTest, AParameterOfAnotherShapeIsASkippedSnapshot) {
+  Create(Every(1));
+  trainer.ReplaceParameter();
+  monitor->OnStep({.step = 1, .learning_rate = 1e-2});
+  EXPECT_EQ(Count(SnapshotResult::kSkippedMismatch), 1);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 0);
+}
+
+TEST_F(MonitorTest, ATimeCapEndsAProbeWithoutAValue) {
+  MonitorOptions options = Every(1);
+  options.max_snapshot_time = milliseconds(1);
+  Create(options);
+  gate->Set(false);
+  Step(1);
+  gate->AwaitCaller();
+  const auto until = std::chrono::steady_clock::now() + milliseconds(5);
+  while (std::chrono::steady_clock::now() < until) {
+  }
+  gate->Set(true);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  const Report report = recording->Reports()[0]->report;
+  for (const QuantizationReport& result : report.quantization) {
+    EXPECT_EQ(result.status, ProbeStatus::kOutOfTime) << result.status_detail;
+    EXPECT_FALSE(result.error_ratio);
+  }
+}
+
+TEST_F(MonitorTest, FollowsLrCornersAcrossReports) {
+  Create(Every(10));
+  for (int64_t step = 1; step <= 10; ++step) {
+    monitor->OnStep({.step = step, .learning_rate = 1e-2});
+  }
+  ASSERT_TRUE(recording->WaitForReports(1));
+  for (int64_t step = 11; step <= 20; ++step) {
+    monitor->OnStep({.step = step, .learning_rate = 1e-2 * static_cast<double>(25 - step) / 15});
+  }
+  ASSERT_TRUE(recording->WaitForReports(2));
+  const auto reports = recording->Reports();
+  EXPECT_EQ(reports[0]->report.lr_phase, LrPhase::kStable);
+  EXPECT_EQ(reports[1]->report.lr_phase, LrPhase::kDecay);
+  EXPECT_EQ(reports[1]->report.decay_onset_step, 11);
+  ASSERT_EQ(reports[1]->report.lr_change_points.size(), 1u);
+  EXPECT_EQ(reports[1]->report.lr_change_points[0].step, 10);
+  EXPECT_EQ(reports[1]->report.probe_state_sequence, reports[0]->report.sequence);
+}
+
+}  // namespace
+}  // namespace ptqwatch

@@ -1,0 +1,61 @@
+#include "ptqwatch/options.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+namespace ptqwatch {
+namespace {
+
+using ::testing::HasSubstr;
+
+void ExpectRefused(const MonitorOptions& options, const std::string& field,
+                   const std::string& value) {
+  const absl::Status status = Validate(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr(field));
+  EXPECT_THAT(message, HasSubstr(value));
+}
+
+TEST(MonitorOptions, DefaultsAreValid) { EXPECT_TRUE(Validate(MonitorOptions{}).ok()); }
+
+TEST(MonitorOptions, RefusalsNameFieldAndValue) {
+  for (int64_t every : {0, -5}) {
+    MonitorOptions options;
+    options.schedule.every = every;
+    ExpectRefused(options, "schedule.every", std::to_string(every));
+  }
+  MonitorOptions options;
+  options.relative_stderr = std::nan("");
+  ExpectRefused(options, "relative_stderr", "nan");
+  options = {};
+  options.max_probe_tokens = 0;
+  ExpectRefused(options, "max_probe_tokens", "0");
+  options = {};
+  options.duty_cycle = 1.5;
+  ExpectRefused(options, "duty_cycle", "1.5");
+  options = {};
+  options.duty_cycle = 0;
+  ExpectRefused(options, "duty_cycle", "0");
+  options = {};
+  options.training_threads = -1;
+  ExpectRefused(options, "training_threads", "-1");
+  options = {};
+  options.max_failures_in_a_row = 0;
+  ExpectRefused(options, "max_failures_in_a_row", "0");
+  options = {};
+  options.max_snapshot_time = std::chrono::milliseconds(-1);
+  ExpectRefused(options, "max_snapshot_time", "-1");
+  options = {};
+  options.quantizers.resize(2);
+  options.quantizers[1].bits = 5;
+  ExpectRefused(options, "quantizers[1]", "5");
+  options = {};
+  options.overrides.emplace_back("*.up", QuantizerSpec{});
+  options.overrides[0].second.damp = -1;
+  ExpectRefused(options, "*.up", "-1");
+}
+
+}  // namespace
+}  // namespace ptqwatch

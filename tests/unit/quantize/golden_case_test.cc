@@ -1,0 +1,186 @@
+#include "golden/golden_case.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+
+#include "golden/safetensors_reader.h"
+
+namespace ptqwatch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char kGptq[] = PTQWATCH_GOLDEN_DATA "/gptq/gptq_m1_b2_g32_asym_act.safetensors";
+const char kRtn[] = PTQWATCH_GOLDEN_DATA "/rtn/rtn_b2_pc_sym.safetensors";
+
+std::string Load(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// A file under the test's own temporary folder.
+std::string Save(const std::string& bytes) {
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string path =
+      ::testing::TempDir() + "ptqwatch_" + test->test_suite_name() + "_" + test->name();
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+std::string WithHeader(const std::string& header, const std::string& data = "") {
+  const uint64_t length = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + header + data;
+}
+
+// Where a tensor's numbers begin in the file.
+size_t DataOffset(const std::string& bytes, const std::string& tensor) {
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  const size_t entry = bytes.find("\"" + tensor + "\"");
+  const size_t offsets = bytes.find("data_offsets", entry);
+  return 8 + length + std::stoul(bytes.substr(bytes.find('[', offsets) + 1));
+}
+
+TEST(GoldenCase, PassesOnTheOriginals) {
+  absl::StatusOr<GoldenResult> result = CheckGptqFile(kGptq);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->failure, "");
+  EXPECT_EQ(result->codes, 70);
+  result = CheckRtnFile(kRtn);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->failure, "");
+}
+
+TEST(GoldenCase, FailsWhenATensorWasChanged) {
+  const std::string original = Load(kGptq);
+  for (const std::string tensor : {"codes", "scale", "zero", "order", "dequantized"}) {
+    std::string bytes = original;
+    bytes[DataOffset(bytes, tensor) + 2] ^= 1;
+    const absl::StatusOr<GoldenResult> result = CheckGptqFile(Save(bytes));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_NE(result->failure, "") << tensor;
+  }
+}
+
+TEST(GoldenCase, FailsWhenANumberWasChanged) {
+  const std::string original = Load(kGptq);
+  for (const std::string key : {"damp_value", "loss", "loss_damped", "rtn_loss"}) {
+    std::string bytes = original;
+    // The third significant digit.
+    size_t at = bytes.find("\"", bytes.find("\"" + key + "\"") + key.size() + 2) + 1;
+    at = bytes.find_first_of("123456789", at) + 2;
+    if (bytes[at] == '.') ++at;
+    bytes[at] = bytes[at] == '5' ? '9' : '5';
+    const absl::StatusOr<GoldenResult> result = CheckGptqFile(Save(bytes));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(result->failure, HasSubstr(key));
+  }
+}
+
+TEST(GoldenCase, NamesAMissingFile) {
+  const absl::Status status = CheckGptqFile("/nowhere/gptq_x.safetensors").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/gptq_x.safetensors"));
+}
+
+TEST(GoldenCase, NamesTheFileWhenTensorsAreMissingOrMisshapen) {
+  const std::string path =
+      Save(WithHeader(R"({"__metadata__":{"bits":"4","group_size":"32","symmetric":"true"},)"
+                      R"("weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}})",
+                      std::string(8, '\0')));
+  for (const absl::Status& status : {CheckGptqFile(path).status(), CheckRtnFile(path).status()}) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  }
+}
+
+TEST(GoldenCase, SurvivesCutOffFiles) {
+  const std::string original = Load(kRtn);
+  for (size_t length = 0; length < original.size(); length += length < 1200 ? 37 : 911) {
+    const absl::Status status = CheckRtnFile(Save(original.substr(0, length))).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << length;
+  }
+}
+
+TEST(GoldenCase, SurvivesRandomDamage) {
+  const std::string original = Load(kGptq);
+  uint64_t header = 0;
+  std::memcpy(&header, original.data(), 8);
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = original;
+    for (int k = 0; k < 3; ++k) bytes[random() % (8 + header)] = static_cast<char>(random());
+    // Whatever it says, it must say it: sanitizers see the rest.
+    const absl::StatusOr<GoldenResult> result = CheckGptqFile(Save(bytes));
+    if (!result.ok()) {
+      EXPECT_FALSE(result.status().message().empty());
+    }
+  }
+}
+
+TEST(SafetensorsFile, RefusesDamagedHeaders) {
+  const std::string eight(8, '\0');
+  for (const std::string& bytes : {
+           std::string(),
+           std::string("short"),
+           std::string(8, '\xff'),
+           WithHeader("["),
+           WithHeader("[]"),
+           WithHeader("{\"a\":1}"),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[2]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[2.5],"data_offsets":[0,8]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", eight),
+           WithHeader(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", eight),
+           WithHeader(
+               R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})",
+               eight),
+           WithHeader(R"({"__metadata__":{"bits":4}})"),
+           WithHeader(std::string(100000, '[')),
+       }) {
+    const std::string path = Save(bytes);
+    const absl::Status status = SafetensorsFile::Read(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bytes.substr(0, 90);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  }
+}
+
+TEST(SafetensorsFile, GivesBackWhatItHolds) {
+  std::string data(12, '\0');
+  const float numbers[] = {1.5f, -2.0f};
+  std::memcpy(data.data(), numbers, 8);
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(
+      Save(WithHeader(R"({"__metadata__":{"n":"12","x":"0.5","f":"true","t":"act"},)"
+                      R"("a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+                      R"("b":{"dtype":"I32","shape":[],"data_offsets":[8,12]}})",
+                      data)));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(*file->Floats("a", {1, 2}), (std::vector<float>{1.5f, -2.0f}));
+  EXPECT_EQ(*file->Int32s("b", {}), std::vector<int32_t>{0});
+  EXPECT_EQ(file->Floats("a", {2, 1}).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(file->Int32s("a", {1, 2}).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(file->Doubles("c", {1}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(*file->Integer("n"), 12);
+  EXPECT_EQ(*file->Number("x"), 0.5);
+  EXPECT_TRUE(*file->Flag("f"));
+  EXPECT_EQ(*file->Text("t"), "act");
+  EXPECT_EQ(file->Integer("t").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(file->Flag("n").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(file->Number("missing").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace ptqwatch::testing

@@ -1,0 +1,146 @@
+#include "quantize/grid.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "unit/quantize/reference.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+QuantizerSpec Spec(int bits, int group_size, bool symmetric) {
+  QuantizerSpec spec;
+  spec.bits = bits;
+  spec.group_size = group_size;
+  spec.symmetric = symmetric;
+  return spec;
+}
+
+Grid FitOneRow(const std::vector<float>& row, const QuantizerSpec& spec) {
+  Grid grid = EmptyGrid(1, static_cast<int64_t>(row.size()), spec);
+  EXPECT_TRUE(FitRow(row.data(), 0, spec.symmetric, &grid));
+  return grid;
+}
+
+std::vector<int> Codes(const Grid& grid, const std::vector<float>& row) {
+  std::vector<uint8_t> codes(row.size());
+  RoundRow(grid, 0, row.data(), codes.data(), nullptr);
+  return {codes.begin(), codes.end()};
+}
+
+TEST(Grid, SymmetricCoversThePositiveHalfWhenNothingIsNegative) {
+  const std::vector<float> row = {0.1f, 0.5f, 1.0f, 0.3f};
+  const Grid grid = FitOneRow(row, Spec(4, -1, true));
+  EXPECT_THAT(grid.scale, ElementsAre(2.0f / 15));
+  EXPECT_THAT(grid.zero, ElementsAre(8.0f));
+  EXPECT_THAT(Codes(grid, row), ElementsAre(9, 12, 15, 10));
+}
+
+TEST(Grid, ZeroGroupHasScaleTwoOverMaxAndDecodesToZero) {
+  for (bool symmetric : {true, false}) {
+    const std::vector<float> row(5, 0.0f);
+    const Grid grid = FitOneRow(row, Spec(3, -1, symmetric));
+    EXPECT_THAT(grid.scale, ElementsAre(2.0f / 7));
+    // round(1 / (2 / 7)) = round(3.5), half to even.
+    EXPECT_THAT(grid.zero, ElementsAre(4.0f));
+    std::vector<float> decoded(row.size(), -1.0f);
+    RoundRow(grid, 0, row.data(), nullptr, decoded.data());
+    EXPECT_THAT(decoded, Each(0.0f));
+  }
+}
+
+TEST(Grid, AsymmetricAlwaysHoldsZero) {
+  const Grid positive = FitOneRow({2.0f, 3.0f}, Spec(2, -1, false));
+  EXPECT_THAT(positive.scale, ElementsAre(1.0f));
+  EXPECT_THAT(positive.zero, ElementsAre(0.0f));
+  EXPECT_FALSE(std::signbit(positive.zero[0]));
+  const Grid negative = FitOneRow({-2.0f, -3.0f}, Spec(2, -1, false));
+  EXPECT_THAT(negative.zero, ElementsAre(3.0f));
+}
+
+TEST(Grid, RoundsHalfToEven) {
+  Grid grid = EmptyGrid(1, 6, Spec(8, -1, true));
+  grid.scale = {1.0f};
+  grid.zero = {128.0f};
+  EXPECT_THAT(Codes(grid, {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f}),
+              ElementsAre(128, 130, 130, 128, 126, 126));
+}
+
+TEST(Grid, ClampsWhatLiesOutside) {
+  Grid grid = EmptyGrid(1, 4, Spec(4, -1, true));
+  grid.scale = {0.25f};
+  grid.zero = {8.0f};
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(Codes(grid, {1e30f, -1e30f, inf, -inf}), ElementsAre(15, 0, 15, 0));
+}
+
+TEST(Grid, LastGroupMayBeShort) {
+  const std::vector<float> row = {1, 2, 4, 8, 16};
+  const Grid grid = FitOneRow(row, Spec(2, 2, true));
+  EXPECT_EQ(grid.groups, 3);
+  EXPECT_THAT(grid.scale, ElementsAre(4.0f / 3, 16.0f / 3, 32.0f / 3));
+}
+
+TEST(Grid, GroupLongerThanTheRowIsTheWholeRow) {
+  const std::vector<float> row = {1, -2, 4};
+  const Grid whole = FitOneRow(row, Spec(4, -1, true));
+  for (int group : {3, 4, 1000000}) {
+    const Grid grid = FitOneRow(row, Spec(4, group, true));
+    EXPECT_EQ(grid.groups, 1);
+    EXPECT_EQ(grid.scale, whole.scale);
+  }
+}
+
+TEST(Grid, TreatsAnUnderflowingScaleLikeZeros) {
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> row = {tiny, -tiny};
+  const Grid grid = FitOneRow(row, Spec(8, -1, true));
+  EXPECT_THAT(grid.scale, ElementsAre(2.0f / 255));
+  EXPECT_THAT(Codes(grid, row), Each(128));
+}
+
+TEST(Grid, ReportsAScaleThatOverflows) {
+  const std::vector<float> row = {3e38f, -3e38f};
+  Grid grid = EmptyGrid(1, 2, Spec(2, -1, true));
+  EXPECT_FALSE(FitRow(row.data(), 0, true, &grid));
+}
+
+// Vector bodies and scalar tails, on every instruction set, must not differ in a bit.
+TEST(Grid, GivesTheSameBitsOnEveryTargetAndLength) {
+  const testing::Matrix row = testing::RandomMatrix(1, 103, 3);
+  for (bool symmetric : {true, false}) {
+    for (int bits : {2, 3, 4, 8}) {
+      const QuantizerSpec spec = Spec(bits, 20, symmetric);
+      const testing::ReferenceResult expected =
+          testing::ReferenceGptq(row, testing::NaiveGram(testing::RandomMatrix(200, 103, 4)), spec);
+      for (int64_t target : testing::UsableTargets()) {
+        const testing::OnlyTarget only(target);
+        const Grid grid = FitOneRow(row.values, spec);
+        EXPECT_EQ(grid.scale, expected.scale);
+        EXPECT_EQ(grid.zero, expected.zero);
+        const float top = grid.max_code();
+        std::vector<uint8_t> codes(row.values.size());
+        std::vector<float> decoded(row.values.size());
+        std::vector<float> again(row.values.size());
+        RoundRow(grid, 0, row.values.data(), codes.data(), decoded.data());
+        DecodeRow(grid, 0, codes.data(), again.data());
+        EXPECT_EQ(decoded, again);
+        for (size_t i = 0; i < codes.size(); ++i) {
+          const size_t g = i / 20;
+          const float steps = std::nearbyint(row.values[i] / grid.scale[g]) + grid.zero[g];
+          ASSERT_EQ(static_cast<float>(codes[i]), std::fmin(std::fmax(steps, 0.0f), top)) << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
