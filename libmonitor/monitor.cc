@@ -31,8 +31,8 @@ SnapshotResult Monitor::Impl::Take(SnapshotTrigger trigger) noexcept {
   core->board->OnSnapshot(result, std::chrono::duration<double>(spent).count());
   if (result == SnapshotResult::kSkippedMismatch || result == SnapshotResult::kFailed) {
     try {
-      skipped(Severity::kWarning, internal::StrCat("no snapshot at step ", last->step, ": ",
-                                                   core->staging->problem()));
+      skipped(Severity::kWarning,
+              internal::StrCat("no snapshot at step ", last->step, ": ", core->staging->problem()));
     } catch (...) {
     }
   }
@@ -97,8 +97,8 @@ absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
   // A share of the deadline is kept for the exporters.
   const bool ended = impl.worker->Stop(deadline * 4 / 5);
   core.board->SetHealth(Health::kStopped);
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      end - std::chrono::steady_clock::now());
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
   core.publisher->Stop(std::max(left, std::chrono::milliseconds(100)));
   if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(

@@ -79,8 +79,8 @@ void MonitorCore::Measure(const Snapshot& header, Report& report) {
   report.cost_seconds["stall"] = header.stall_seconds;
   if (probe_disabled) {
     report.probe_status = ProbeStatus::kDisabled;
-    report.probe_status_detail = StrCat("switched off after ", options.max_failures_in_a_row,
-                                        " failures in a row");
+    report.probe_status_detail =
+        StrCat("switched off after ", options.max_failures_in_a_row, " failures in a row");
     return;
   }
   // A cancelled measurement is not published; its report says so to whoever holds it.
@@ -108,23 +108,22 @@ void MonitorCore::NoteOutcome(const Report& report) {
     failures_in_a_row = broken ? failures_in_a_row + 1 : 0;
     if (failures_in_a_row >= options.max_failures_in_a_row) {
       probe_disabled = true;
-      const std::string message =
-          StrCat("the probe is switched off after ", failures_in_a_row,
-                 " failures in a row, the last one: ", detail);
+      const std::string message = StrCat("the probe is switched off after ", failures_in_a_row,
+                                         " failures in a row, the last one: ", detail);
       Log(Severity::kError, message);
       PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, report.step, message);
     }
   }
   if (report.lr_phase != last_phase) {
-    PublishEvent(Event::Kind::kPhaseChange, Severity::kInfo, report.step,
-                 StrCat("learning-rate phase ", ToString(last_phase), " -> ",
-                        ToString(report.lr_phase)));
+    PublishEvent(
+        Event::Kind::kPhaseChange, Severity::kInfo, report.step,
+        StrCat("learning-rate phase ", ToString(last_phase), " -> ", ToString(report.lr_phase)));
     last_phase = report.lr_phase;
   }
   const MonitorStatus status = publisher->status();
   int64_t skips = 0;
-  for (SnapshotResult result : {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch,
-                                SnapshotResult::kFailed}) {
+  for (SnapshotResult result :
+       {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch, SnapshotResult::kFailed}) {
     skips += status.snapshots[static_cast<size_t>(result)];
   }
   if (skips > skips_announced) {
@@ -137,9 +136,8 @@ void MonitorCore::NoteOutcome(const Report& report) {
 bool MonitorCore::WaitFor(bool idle, int64_t taken,
                           std::chrono::steady_clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_until(lock, deadline, [&] {
-    return idle ? done_ >= taken : staging->free();
-  });
+  return changed_.wait_until(lock, deadline,
+                             [&] { return idle ? done_ >= taken : staging->free(); });
 }
 
 }  // namespace ptqwatch::internal

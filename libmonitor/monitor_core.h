@@ -20,8 +20,8 @@
 
 namespace ptqwatch::internal {
 
-/// What the trainer's and the monitor thread share. Shared-owned by both: when a losses closure does not return before Stop's deadline,
-/// the thread keeps it alive.
+/// What the trainer's and the monitor thread share. Shared-owned by both: when a losses closure
+/// does not return before Stop's deadline, the thread keeps it alive.
 struct MonitorCore {
   MonitorCore(MonitorOptions options_in, std::unique_ptr<Subject> subject_in)
       : options(std::move(options_in)),
@@ -43,9 +43,11 @@ struct MonitorCore {
   ControlInbox inbox;
   CancelToken cancel;
 
-  /// Monitor thread: measures, judges and publishes the filled snapshot, if there is one. Never throws.
+  /// Monitor thread: measures, judges and publishes the filled snapshot, if there is one. Never
+  /// throws.
   void RunPending() noexcept;
-  /// Waits until the slot is free (`idle` false) or everything taken so far is published (`idle` true).
+  /// Waits until the slot is free (`idle` false) or everything taken so far is published (`idle`
+  /// true).
   bool WaitFor(bool idle, int64_t taken, std::chrono::steady_clock::time_point deadline);
 
   /// Monitor thread's own.

@@ -27,7 +27,8 @@ std::string NewRunId(double unix_seconds) {
                          static_cast<uint32_t>(random()));
 }
 
-// With a spare core the monitor may use it all; without one, every slice it takes stalls the trainer's OpenMP barriers.
+// With a spare core the monitor may use it all; without one, every slice it takes stalls the
+// trainer's OpenMP barriers.
 constexpr double kDutyCycleWithoutSpareCore = 0.05;
 
 double ChooseDutyCycle(const MonitorOptions& options, std::string& why) {
@@ -111,12 +112,12 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
       core->last_phase = report.report.lr_phase;
     }
     impl->lr.Reported();
-    core->description =
-        StrCat(core->measurement->Describe(), "staging: ", static_cast<double>(core->staging->bytes()) / 1e6,
-               " MB; duty cycle ", core->duty_cycle, " (", why, ")\n");
+    core->description = StrCat(core->measurement->Describe(),
+                               "staging: ", static_cast<double>(core->staging->bytes()) / 1e6,
+                               " MB; duty cycle ", core->duty_cycle, " (", why, ")\n");
 
-    core->publisher = std::make_unique<internal::Publisher>(
-        run, core->board, core->options.clock, std::move(exporters));
+    core->publisher = std::make_unique<internal::Publisher>(run, core->board, core->options.clock,
+                                                            std::move(exporters));
     if (absl::Status status = core->publisher->Start(&core->inbox); !status.ok()) return status;
     if (run.attempt > 1) {
       const std::string message =
@@ -126,8 +127,8 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
                      ? StrCat(" (", history.unreadable_lines, " unreadable lines skipped)")
                      : "");
       internal::Log(Severity::kInfo, message);
-      core->publisher->PublishEvent({Event::Kind::kResumed, Severity::kInfo, 0,
-                                     core->options.clock->UnixSeconds(), message});
+      core->publisher->PublishEvent(
+          {Event::Kind::kResumed, Severity::kInfo, 0, core->options.clock->UnixSeconds(), message});
     }
 
     internal::Worker::Hooks hooks;

@@ -42,14 +42,21 @@ absl::Status Validate(const MonitorOptions& options) {
   if (options.clock == nullptr) return Invalid("clock", "null", "a clock");
   for (size_t i = 0; i < options.quantizers.size(); ++i) {
     if (absl::Status status = Validate(options.quantizers[i]); !status.ok()) {
-      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "]: ",
-                                               std::string(status.message())));
+      return absl::InvalidArgumentError(
+          StrCat("MonitorOptions.quantizers[", i, "]: ", std::string(status.message())));
+    }
+  }
+  for (size_t i = 0; i < options.quantizers.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!(options.quantizers[i] == options.quantizers[j])) continue;
+      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "] repeats [", j,
+                                               "]: ", Describe(options.quantizers[i])));
     }
   }
   for (const auto& [pattern, spec] : options.overrides) {
     if (absl::Status status = Validate(spec); !status.ok()) {
-      return absl::InvalidArgumentError(StrCat("MonitorOptions.overrides['", pattern, "']: ",
-                                               std::string(status.message())));
+      return absl::InvalidArgumentError(
+          StrCat("MonitorOptions.overrides['", pattern, "']: ", std::string(status.message())));
     }
   }
   return absl::OkStatus();

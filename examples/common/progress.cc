@@ -22,6 +22,8 @@ Progress::~Progress() { Console::Get().Progress(""); }
 void Progress::Update(int64_t step, double learning_rate, double loss) {
   // A plain mean for the first steps, then an exponential one.
   smooth_loss_ += std::max(kLossSmoothing, 1.0 / static_cast<double>(step)) * (loss - smooth_loss_);
+  // Its sign bit would show as "-nan".
+  smooth_loss_ = std::copysign(smooth_loss_, 1.0);
   const Clock::time_point now = Clock::now();
   Console& console = Console::Get();
   const int64_t tenths = step * 10 / steps_;

@@ -72,8 +72,9 @@ std::string Cells(const Comparison& value, int digits) {
                          : absl::StrFormat("%20s", "-");
   absl::StrAppend(&text, value.end.has_value() ? absl::StrFormat("%9.*f", digits, value.end->mean)
                                                : absl::StrFormat("%9s", "-"));
-  const bool has_ratio =
-      value.stable.has_value() && value.end.has_value() && value.stable->mean > 0;
+  // A mean within its own scatter of zero is no base for a ratio.
+  const bool has_ratio = value.stable.has_value() && value.end.has_value() &&
+                         value.stable->mean > value.stable->deviation;
   absl::StrAppend(&text, has_ratio ? absl::StrFormat("%8.2f", value.end->mean / value.stable->mean)
                                    : absl::StrFormat("%8s", "-"));
   return text;

@@ -49,10 +49,9 @@ std::vector<Batch> CopyBatches(const std::vector<Batch>& batches, at::Device dev
   for (const Batch& batch : batches) {
     Batch& copy = copies.emplace_back();
     for (const at::Tensor& tensor : batch) {
-      copy.push_back(tensor.defined()
-                         ? tensor.detach().to(tensor.options().device(device),
-                                              /*non_blocking=*/false, /*copy=*/true)
-                         : at::Tensor());
+      copy.push_back(tensor.defined() ? tensor.detach().to(tensor.options().device(device),
+                                                           /*non_blocking=*/false, /*copy=*/true)
+                                      : at::Tensor());
     }
   }
   return copies;
@@ -92,8 +91,8 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
     return absl::FailedPreconditionError(
         StrCat("copying the probe batches failed: ", error.what_without_backtrace()));
   }
-  absl::StatusOr<std::unique_ptr<Replica>> replica = Replica::Create(
-      subject, live, {&measurement->probe_[0], &measurement->calibration_[0]});
+  absl::StatusOr<std::unique_ptr<Replica>> replica =
+      Replica::Create(subject, live, {&measurement->probe_[0], &measurement->calibration_[0]});
   if (!replica.ok()) return replica.status();
   measurement->replica_ = *std::move(replica);
 
@@ -116,9 +115,8 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
 absl::Status Measurement::Run(ExecutionContext& context, const ProbeState& state, Report& report) {
   report.probe_state_sequence = state.sequence;
   const auto begin = context.clock->Monotonic();
-  const auto deadline = options_.max_snapshot_time.count() > 0
-                            ? begin + options_.max_snapshot_time
-                            : std::chrono::nanoseconds::max();
+  const auto deadline = options_.max_snapshot_time.count() > 0 ? begin + options_.max_snapshot_time
+                                                               : std::chrono::nanoseconds::max();
   PtqProbe probe(options_, plan_, probe_, calibration_);
   const absl::Status status = probe.Run(context, *replica_, deadline, report);
   report.cost_seconds["ptq"] =
@@ -187,8 +185,8 @@ std::string Measurement::Describe() const {
 }
 
 void InitMonitorThread() {
-  // ATen sets a thread's OpenMP count at its first use; only after that does a smaller one stay. at::set_num_threads would
-  // change it for the whole process.
+  // ATen sets a thread's OpenMP count at its first use; only after that does a smaller one stay.
+  // at::set_num_threads would change it for the whole process.
   (void)at::get_num_threads();
   omp_set_num_threads(1);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);

@@ -16,16 +16,18 @@
 
 namespace ptqwatch::internal {
 
-/// What one measurement leaves for the next. A report names the sequence of the report it came from, so that a report is a pure
-/// function of (snapshot, options, ProbeState).
+/// What one measurement leaves for the next. A report names the sequence of the report it came
+/// from, so that a report is a pure function of (snapshot, options, ProbeState).
 struct ProbeState {
   int64_t sequence = 0;  ///< 0: nothing measured yet
 };
 
-/// Everything between a snapshot and its report: replica, capture plan and probes. One thread at a time.
+/// Everything between a snapshot and its report: replica, capture plan and probes. One thread at a
+/// time.
 class Measurement {
  public:
-  /// Builds and checks the replica, copies the batches to its device and plans the capture. Errors as Monitor::Create.
+  /// Builds and checks the replica, copies the batches to its device and plans the capture. Errors
+  /// as Monitor::Create.
   static absl::StatusOr<std::unique_ptr<Measurement>> Create(Subject* subject,
                                                              const TensorTable& live,
                                                              const MonitorOptions& options);
@@ -33,8 +35,9 @@ class Measurement {
   /// Copies the snapshot into the replica; the snapshot is not needed afterwards.
   void Load(const Snapshot& snapshot) { replica_->Load(snapshot.tensors); }
 
-  /// Measures what is loaded. Fills everything of `report` that is a measurement, and `probe_state_sequence`; the same loaded weights, options and
-  /// state give the same bits (but for `cost_seconds`) on any thread set up by InitMonitorThread. Cancelled when the context was.
+  /// Measures what is loaded. Fills everything of `report` that is a measurement, and
+  /// `probe_state_sequence`; the same loaded weights, options and state give the same bits (but for
+  /// `cost_seconds`) on any thread set up by InitMonitorThread. Cancelled when the context was.
   absl::Status Run(ExecutionContext& context, const ProbeState& state, Report& report);
 
   const CapturePlan& plan() const { return plan_; }
@@ -57,7 +60,8 @@ class Measurement {
   double seconds_a_batch_ = 0;  // one forward pass at Create
 };
 
-/// Sets the calling thread up for measuring, without touching any other: one OpenMP thread, and a backward pass that stays on it.
+/// Sets the calling thread up for measuring, without touching any other: one OpenMP thread, and a
+/// backward pass that stays on it.
 void InitMonitorThread();
 
 }  // namespace ptqwatch::internal

@@ -14,7 +14,7 @@ namespace {
 int64_t TokensOf(const Batch& batch) {
   if (batch.empty() || !batch[0].defined() || batch[0].dim() == 0) return 1;
   return at::isIntegralType(batch[0].scalar_type(), /*includeBool=*/false) ? batch[0].numel()
-                                                                            : batch[0].size(0);
+                                                                           : batch[0].size(0);
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batc
   }
   if (raw.dim() > 0 && !batch.empty() && batch[0].defined() && batch[0].dim() > 0 &&
       raw.size(0) != batch[0].size(0)) {
-    return absl::FailedPreconditionError(
-        StrCat("losses returned values of shape ", ShapeText(raw), " for a batch of ",
-               batch[0].size(0), " sequences; dimension 0 must be the sequence"));
+    return absl::FailedPreconditionError(StrCat("losses returned values of shape ", ShapeText(raw),
+                                                " for a batch of ", batch[0].size(0),
+                                                " sequences; dimension 0 must be the sequence"));
   }
   if (losses.weights.defined() && losses.weights.sizes() != raw.sizes()) {
     return absl::FailedPreconditionError(StrCat("losses returned weights of shape ",

@@ -29,8 +29,7 @@ std::string NonFiniteParameter(const Replica& replica) {
     if (!at::isFloatingType(entry.tensor.scalar_type())) continue;
     const int64_t finite = at::isfinite(entry.tensor).sum().item<int64_t>();
     if (finite != entry.tensor.numel()) {
-      return StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite,
-                    " non-finite values");
+      return StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite, " non-finite values");
     }
   }
   return "";
@@ -38,11 +37,16 @@ std::string NonFiniteParameter(const Replica& replica) {
 
 ProbeStatus StatusOf(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kOk: return ProbeStatus::kOk;
-    case absl::StatusCode::kCancelled: return ProbeStatus::kCancelled;
-    case absl::StatusCode::kDeadlineExceeded: return ProbeStatus::kOutOfTime;
-    case absl::StatusCode::kDataLoss: return ProbeStatus::kNonFinite;
-    default: return ProbeStatus::kFailed;
+    case absl::StatusCode::kOk:
+      return ProbeStatus::kOk;
+    case absl::StatusCode::kCancelled:
+      return ProbeStatus::kCancelled;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ProbeStatus::kOutOfTime;
+    case absl::StatusCode::kDataLoss:
+      return ProbeStatus::kNonFinite;
+    default:
+      return ProbeStatus::kFailed;
   }
 }
 
@@ -76,9 +80,8 @@ struct PtqProbe::FullPrecision {
       if (!losses.ok()) return losses.status();
       if (!IsFinite(*losses)) {
         const std::string parameter = NonFiniteParameter(replica);
-        return absl::DataLossError(StrCat(
-            "the full-precision loss is not finite",
-            parameter.empty() ? "" : StrCat(": ", parameter)));
+        return absl::DataLossError(StrCat("the full-precision loss is not finite",
+                                          parameter.empty() ? "" : StrCat(": ", parameter)));
       }
       batches.push_back(*std::move(losses));
     }
@@ -110,12 +113,13 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica,
   report.cost_seconds["probe_loss"] = seconds();
 
   std::vector<GramStatistics> grams;
-  const bool calibrate =
-      std::any_of(options_.quantizers.begin(), options_.quantizers.end(),
-                  [](const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kGptq; });
+  const bool calibrate = std::any_of(
+      options_.quantizers.begin(), options_.quantizers.end(),
+      [](const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kGptq; });
   absl::Status captured = status;
   if (status.ok()) {
-    // RTN runs without statistics, but its layer error is measured with the same H wherever there is one.
+    // RTN runs without statistics, but its layer error is measured with the same H wherever there
+    // is one.
     absl::StatusOr<std::vector<GramStatistics>> result =
         CaptureGrams(context, replica, plan_, calibration_);
     if (result.ok()) {

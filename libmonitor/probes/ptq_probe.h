@@ -13,8 +13,9 @@
 
 namespace ptqwatch::internal {
 
-/// Measures what post-training quantization costs: quantizes the covered layers of the loaded snapshot with every spec and compares
-/// the loss with the full-precision one on the same tokens. One calibration pass and one full-precision pass serve all specs.
+/// Measures what post-training quantization costs: quantizes the covered layers of the loaded
+/// snapshot with every spec and compares the loss with the full-precision one on the same tokens.
+/// One calibration pass and one full-precision pass serve all specs.
 class PtqProbe {
  public:
   /// Nothing is copied; all arguments must outlive the probe.
@@ -22,8 +23,8 @@ class PtqProbe {
            const std::vector<Batch>& calibration)
       : options_(options), plan_(plan), probe_(probe), calibration_(calibration) {}
 
-  /// Fills the probe's part of `report`; every failure becomes a status in it. `deadline` is on the context's monotonic clock.
-  /// Returns Cancelled when the context was, else ok.
+  /// Fills the probe's part of `report`; every failure becomes a status in it. `deadline` is on the
+  /// context's monotonic clock. Returns Cancelled when the context was, else ok.
   absl::Status Run(ExecutionContext& context, Replica& replica, std::chrono::nanoseconds deadline,
                    Report& report);
 

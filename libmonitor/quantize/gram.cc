@@ -27,6 +27,10 @@ namespace {
 constexpr int64_t kDepth = 128;
 // Rows summed at the working precision before the sum moves to float64.
 constexpr int64_t kChunkRows = 256;
+// Up to this many inputs a Gram is cheap enough to be exact. GPTQ turns a rounding error of H into
+// another code where a weight sits on a rounding tie, and in a small layer one code more is a
+// visible share of them.
+constexpr int64_t kFloat64Inputs = 256;
 // Rows that share one pass over the result, which is what comes from memory.
 constexpr int64_t kGroupRows = 1024;
 // Result rows per cache block; a multiple of every panel width.
@@ -219,7 +223,8 @@ absl::Status ForEachGroup(ExecutionContext& context, int64_t rows, int64_t cols,
 absl::Status AddGramOnTarget(ExecutionContext& context, int64_t rows, int64_t cols,
                              RowSource source, double* sum) {
   AddToSum sink(sum, cols);
-  return ForEachGroup<float>(context, rows, cols, source, sink);
+  return cols <= kFloat64Inputs ? ForEachGroup<double>(context, rows, cols, source, sink)
+                                : ForEachGroup<float>(context, rows, cols, source, sink);
 }
 
 absl::StatusOr<Trace> TraceOnTarget(ExecutionContext& context, bool float64, int64_t rows,

@@ -211,24 +211,28 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(ExecutionContext& context, Matrix
   return result;
 }
 
-// The weight with the columns of inputs that were always zero set to zero.
-class LiveWeight {
- public:
-  LiveWeight(MatrixView weight, const std::vector<double>& diagonal) : view_(weight) {
-    if (std::find(diagonal.begin(), diagonal.end(), 0.0) == diagonal.end()) return;
-    copy_.assign(weight.data, weight.data + weight.rows * weight.cols);
-    for (int64_t c = 0; c < weight.cols; ++c) {
-      if (diagonal[static_cast<size_t>(c)] != 0) continue;
-      for (int64_t r = 0; r < weight.rows; ++r) copy_[static_cast<size_t>(r * weight.cols + c)] = 0;
-    }
-    view_.data = copy_.data();
+// The weight with the columns of inputs that were always zero set to zero; empty when there are
+// none.
+absl::StatusOr<std::vector<float>> ZeroDeadColumns(ExecutionContext& context, MatrixView weight,
+                                                   const std::vector<double>& diagonal) {
+  std::vector<int64_t> dead;
+  for (size_t c = 0; c < diagonal.size(); ++c) {
+    if (diagonal[c] == 0) dead.push_back(static_cast<int64_t>(c));
   }
-  MatrixView view() const { return view_; }
-
- private:
-  MatrixView view_;
-  std::vector<float> copy_;
-};
+  std::vector<float> copy;
+  if (dead.empty()) return copy;
+  copy.reserve(static_cast<size_t>(weight.rows * weight.cols));
+  const int64_t step = RowsPerLook(weight.cols);
+  for (int64_t r = 0; r < weight.rows; ++r) {
+    const float* row = weight.data + r * weight.cols;
+    copy.insert(copy.end(), row, row + weight.cols);
+    for (int64_t c : dead) copy[static_cast<size_t>(r * weight.cols + c)] = 0;
+    if (r % step == 0) {
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+  }
+  return copy;
+}
 
 std::vector<int64_t> ProcessingOrder(const std::vector<double>& diagonal, QuantizationOrder order) {
   std::vector<int64_t> columns(diagonal.size());
@@ -298,10 +302,13 @@ absl::StatusOr<QuantizedWeight> Gptq(ExecutionContext& context, MatrixView weigh
                                      const QuantizerSpec& spec) {
   std::vector<double> diagonal(static_cast<size_t>(h.size));
   for (int64_t i = 0; i < h.size; ++i) diagonal[static_cast<size_t>(i)] = h.Diagonal(i);
-  const LiveWeight live(weight, diagonal);
+  absl::StatusOr<std::vector<float>> zeroed = ZeroDeadColumns(context, weight, diagonal);
+  if (!zeroed.ok()) return zeroed.status();
+  MatrixView live = weight;
+  if (!zeroed->empty()) live.data = zeroed->data();
 
   internal::Grid grid = internal::EmptyGrid(weight.rows, weight.cols, spec);
-  absl::StatusOr<bool> fits = FitGrid(context, live.view(), spec.symmetric, &grid);
+  absl::StatusOr<bool> fits = FitGrid(context, live, spec.symmetric, &grid);
   if (!fits.ok()) return fits.status();
   if (!*fits) {
     return WithoutCodes(LayerStatus::kUnsupported, "a weight is too large for a float32 grid");
@@ -310,8 +317,8 @@ absl::StatusOr<QuantizedWeight> Gptq(ExecutionContext& context, MatrixView weigh
   QuantizedWeight result;
   MakeRoom(weight, &result);
   result.order = ProcessingOrder(diagonal, spec.order);
-  absl::StatusOr<GptqRun> run = ClimbDampLadder(context, live.view(), grid, h, diagonal,
-                                                result.order, spec.damp, result.codes.data());
+  absl::StatusOr<GptqRun> run = ClimbDampLadder(context, live, grid, h, diagonal, result.order,
+                                                spec.damp, result.codes.data());
   if (absl::IsNotFound(run.status())) {
     return RoundToNearest(context, weight, &h, spec, LayerStatus::kRtnFallback,
                           std::string(run.status().message()));
@@ -351,7 +358,7 @@ absl::StatusOr<QuantizedWeight> Gptq(ExecutionContext& context, MatrixView weigh
     if (!loss.ok()) return loss.status();
     result.loss = *loss;
   }
-  if (absl::Status done = AddRtnLoss(context, live.view(), h, grid, &result); !done.ok()) {
+  if (absl::Status done = AddRtnLoss(context, live, h, grid, &result); !done.ok()) {
     return done;
   }
   if (absl::Status done = AddOutputEnergy(context, weight, h, &result); !done.ok()) return done;

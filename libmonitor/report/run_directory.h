@@ -14,15 +14,15 @@ inline constexpr char kJournalFileName[] = "journal.jsonl";
 
 /// What a run directory remembers of earlier attempts.
 struct RunHistory {
-  std::string run_id;         ///< of the newest line; empty for a new run
-  int attempts = 0;           ///< highest attempt seen
-  int64_t last_sequence = 0;  ///< highest sequence seen
+  std::string run_id;                   ///< of the newest line; empty for a new run
+  int attempts = 0;                     ///< highest attempt seen
+  int64_t last_sequence = 0;            ///< highest sequence seen
   std::vector<AnalyzedReport> reports;  ///< in file order
   int64_t unreadable_lines = 0;         ///< cut off or damaged, skipped
 };
 
-/// Creates `run_dir` if it is missing and reads its journal if it has one. PermissionDenied or another status naming the path where
-/// that fails; damaged lines do not make it fail.
+/// Creates `run_dir` if it is missing and reads its journal if it has one. PermissionDenied or
+/// another status naming the path where that fails; damaged lines do not make it fail.
 absl::StatusOr<RunHistory> OpenRunDirectory(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal

@@ -9,8 +9,8 @@
 
 namespace ptqwatch::internal {
 
-/// absl::StrCat that also takes std::string_view: an abseil built for C++14 (Debian's) has a string_view of its own, which does not
-/// convert from the standard one.
+/// absl::StrCat that also takes std::string_view: an abseil built for C++14 (Debian's) has a
+/// string_view of its own, which does not convert from the standard one.
 template <typename... Args>
 std::string StrCat(const Args&... args) {
   const auto convert = [](const auto& arg) -> decltype(auto) {

@@ -52,8 +52,8 @@ void Pacer::Pause(const CancelToken& cancel) {
   if (clock_ == nullptr || duty_cycle_ >= 1) return;
   const std::chrono::nanoseconds worked = clock_->Monotonic() - since_;
   if (worked < quantum_) return;
-  const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      worked * (1.0 / duty_cycle_ - 1.0));
+  const auto rest =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(worked * (1.0 / duty_cycle_ - 1.0));
   clock_->SleepFor(rest, cancel.flag());
   slept_ += rest;
   since_ = clock_->Monotonic();
@@ -69,8 +69,8 @@ absl::Status ByteBudget::Reserve(int64_t bytes, std::string_view what) {
   const int64_t before = used_.fetch_add(bytes, std::memory_order_relaxed);
   if (before + bytes <= limit_) return absl::OkStatus();
   used_.fetch_sub(bytes, std::memory_order_relaxed);
-  return absl::ResourceExhaustedError(internal::StrCat(what, " needs ", bytes, " bytes, but ", before,
-                                                   " of the budget of ", limit_, " are in use"));
+  return absl::ResourceExhaustedError(internal::StrCat(
+      what, " needs ", bytes, " bytes, but ", before, " of the budget of ", limit_, " are in use"));
 }
 
 absl::Status ExecutionContext::Checkpoint() {

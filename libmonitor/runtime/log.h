@@ -12,7 +12,8 @@ namespace ptqwatch::internal {
 /// Hands one message to the sink. Never throws; must not be called while holding a lock.
 void Log(Severity severity, std::string_view message) noexcept;
 
-/// Lets one message through every `period`, so that a failure at each snapshot does not fill a terminal. Thread-safe.
+/// Lets one message through every `period`, so that a failure at each snapshot does not fill a
+/// terminal. Thread-safe.
 class RateLimitedLog {
  public:
   explicit RateLimitedLog(std::chrono::seconds period = std::chrono::seconds(10))

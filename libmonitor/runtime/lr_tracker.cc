@@ -6,13 +6,15 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr double kSameRate = 1e-9;       // of the largest rate: rounding in a trainer's schedule
+constexpr double kSameRate = 1e-9;         // of the largest rate: rounding in a trainer's schedule
 constexpr double kCornerTolerance = 5e-3;  // of the largest rate
-// A fall counts as a decay when at its present pace it reaches zero within this share of the steps so far ...
+// A fall counts as a decay when at its present pace it reaches zero within this share of the steps
+// so far ...
 constexpr double kDecayHorizon = 0.5;
 // ... or when it follows a plateau of at least this share.
 constexpr double kPlateauShare = 0.1;
-// After a fall, a new constant level becomes the plateau once it has lasted for this share of the steps so far.
+// After a fall, a new constant level becomes the plateau once it has lasted for this share of the
+// steps so far.
 constexpr double kNewPlateauShare = 0.25;
 constexpr int64_t kNewPlateauSteps = 100;
 

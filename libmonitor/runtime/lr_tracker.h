@@ -27,9 +27,10 @@ struct LrState {
 
 /// Follows the learning rate as a polyline: O(1) a step, no allocation. One caller at a time.
 ///
-/// A corner is kept where the rate leaves the straight line through the present segment by more than 0.5 % of the largest rate seen,
-/// so a warmup-stable-decay schedule has three corners and a cosine a few dozen. When more corners gather between two reports than
-/// fit, the newest ones replace each other and the oldest stay.
+/// A corner is kept where the rate leaves the straight line through the present segment by more
+/// than 0.5 % of the largest rate seen, so a warmup-stable-decay schedule has three corners and a
+/// cosine a few dozen. When more corners gather between two reports than fit, the newest ones
+/// replace each other and the oldest stay.
 class LrTracker {
  public:
   void Step(int64_t step, double learning_rate, std::optional<LrPhase> override_phase) noexcept;
@@ -49,7 +50,8 @@ class LrTracker {
   int64_t last_step_ = 0;
   double last_rate_ = 0;
   double largest_rate_ = 0;
-  // Present straight piece: from (anchor_step_, anchor_rate_) with slope_ once a second step is known.
+  // Present straight piece: from (anchor_step_, anchor_rate_) with slope_ once a second step is
+  // known.
   int64_t anchor_step_ = 0;
   double anchor_rate_ = 0;
   std::optional<double> slope_;

@@ -44,7 +44,8 @@ void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
       exporter->OnReport(report);
     } catch (const std::exception& error) {
       CountDrop(exporter->name(), "exception");
-      failed_(Severity::kError, internal::StrCat("exporter ", exporter->name(), ": ", error.what()));
+      failed_(Severity::kError,
+              internal::StrCat("exporter ", exporter->name(), ": ", error.what()));
     }
   }
 }
@@ -56,7 +57,8 @@ void Publisher::PublishEvent(const Event& event) {
     try {
       exporter->OnEvent(event);
     } catch (const std::exception& error) {
-      failed_(Severity::kError, internal::StrCat("exporter ", exporter->name(), ": ", error.what()));
+      failed_(Severity::kError,
+              internal::StrCat("exporter ", exporter->name(), ": ", error.what()));
     }
   }
 }

@@ -15,8 +15,8 @@
 
 namespace ptqwatch::internal {
 
-/// Owns the exporters and hands them every report and event; keeps the newest report for those who ask. Publish and PublishEvent are
-/// for one thread; the StatusSource side for any.
+/// Owns the exporters and hands them every report and event; keeps the newest report for those who
+/// ask. Publish and PublishEvent are for one thread; the StatusSource side for any.
 class Publisher final : public StatusSource {
  public:
   Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clock,

@@ -5,15 +5,15 @@
 
 namespace ptqwatch::internal {
 
-/// Says at which steps a snapshot is due: at the multiples of `every`, or at the first step after one that was jumped over.
-/// One caller at a time.
+/// Says at which steps a snapshot is due: at the multiples of `every`, or at the first step after
+/// one that was jumped over. One caller at a time.
 class Schedule {
  public:
   /// REQUIRES: every > 0. A step that goes backwards starts the count anew from there.
   bool Due(int64_t step, int64_t every) noexcept {
     const int64_t period = step / every;
-    const bool due = started_ && every == every_ && step > last_ ? period > period_
-                                                                 : step % every == 0;
+    const bool due =
+        started_ && every == every_ && step > last_ ? period > period_ : step % every == 0;
     started_ = true;
     every_ = every;
     last_ = step;

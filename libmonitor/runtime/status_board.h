@@ -14,8 +14,8 @@
 
 namespace ptqwatch::internal {
 
-/// The counters and gauges behind MonitorStatus. Writers of each group are named; Read may be called by anyone at any time. Values
-/// of different groups may be a step apart.
+/// The counters and gauges behind MonitorStatus. Writers of each group are named; Read may be
+/// called by anyone at any time. Values of different groups may be a step apart.
 class StatusBoard {
  public:
   /// Trainer's thread. Atomics only.

@@ -32,7 +32,8 @@ struct Worker::State {
   ~State() { sem_destroy(&wake); }
 
   Hooks hooks;
-  // A POSIX semaphore: posting is one atomic operation and, when the thread sleeps, one system call; no lock.
+  // A POSIX semaphore: posting is one atomic operation and, when the thread sleeps, one system
+  // call; no lock.
   sem_t wake;
   std::atomic<bool> stopping{false};
   std::thread thread;

@@ -13,7 +13,8 @@ void CpuStream::Copy(const std::vector<at::Tensor>& destinations,
     const at::Tensor& to = destinations[i];
     const at::Tensor& from = sources[i];
     if (to.is_contiguous() && from.is_contiguous()) {
-      if (from.nbytes() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+      if (from.nbytes() > 0)
+        std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
     } else {
       to.copy_(from);
     }

@@ -13,8 +13,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-// While a CUDA graph is being captured elsewhere in the process, an event or stream call of this thread would break the capture unless
-// the thread says that it does not take part. The device is set first: the call was seen to create a context otherwise.
+// While a CUDA graph is being captured elsewhere in the process, an event or stream call of this
+// thread would break the capture unless the thread says that it does not take part. The device is
+// set first: the call was seen to create a context otherwise.
 class OutsideCapture {
  public:
   explicit OutsideCapture(at::Device device) : guard_(device) {

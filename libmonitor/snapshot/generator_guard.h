@@ -9,8 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// Remembers the state of every default generator in use (CPU, and CUDA where it is initialised) and puts it back at the end of its
-/// scope: building a model draws its initial weights from them, and one draw more would change the training run.
+/// Remembers the state of every default generator in use (CPU, and CUDA where it is initialised)
+/// and puts it back at the end of its scope: building a model draws its initial weights from them,
+/// and one draw more would change the training run.
 class GeneratorGuard {
  public:
   GeneratorGuard();

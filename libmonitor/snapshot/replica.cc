@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   }
   absl::StatusOr<TensorTable> table = MakeTensorTable(tensors);
   if (!table.ok()) {
-    return absl::FailedPreconditionError(StrCat("replica: ", std::string(table.status().message())));
+    return absl::FailedPreconditionError(
+        StrCat("replica: ", std::string(table.status().message())));
   }
   if (absl::Status status = CheckSameLayout(live, *table); !status.ok()) return status;
 

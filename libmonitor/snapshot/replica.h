@@ -15,18 +15,20 @@
 
 namespace ptqwatch::internal {
 
-/// The monitor's own copy of the model. All its tensors are views of one flat buffer per dtype, beside which a second buffer keeps the
-/// loaded snapshot. Weights change only through Load and a Lease. One thread at a time.
+/// The monitor's own copy of the model. All its tensors are views of one flat buffer per dtype,
+/// beside which a second buffer keeps the loaded snapshot. Weights change only through Load and a
+/// Lease. One thread at a time.
 class Replica {
  public:
-  /// A weight to put in the place of an entry: any shape and dtype of the same number of elements in the entry's logical order.
+  /// A weight to put in the place of an entry: any shape and dtype of the same number of elements
+  /// in the entry's logical order.
   struct Override {
     int entry = 0;
     at::Tensor value;
   };
 
-  /// While it lives the overridden weights are in place; its destructor copies the snapshot's back (copies: adding and subtracting
-  /// would not restore the last bit). At most one at a time.
+  /// While it lives the overridden weights are in place; its destructor copies the snapshot's back
+  /// (copies: adding and subtracting would not restore the last bit). At most one at a time.
   class Lease {
    public:
     Lease(Lease&& other) noexcept
@@ -42,9 +44,10 @@ class Replica {
     std::vector<int> entries_;
   };
 
-  /// Builds the subject's replica under a GeneratorGuard, checks it against `live`, moves its tensors into flat buffers and requires
-  /// that the losses of `check` are the same to the bit before and after, the same twice, and drawn without random numbers.
-  /// FailedPrecondition saying what does not hold.
+  /// Builds the subject's replica under a GeneratorGuard, checks it against `live`, moves its
+  /// tensors into flat buffers and requires that the losses of `check` are the same to the bit
+  /// before and after, the same twice, and drawn without random numbers. FailedPrecondition saying
+  /// what does not hold.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check);
 
@@ -54,14 +57,15 @@ class Replica {
   /// REQUIRES: no other lease is alive.
   Lease Use(absl::Span<const Override> overrides);
 
-  /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with the message of whatever the
-  /// closure throws.
+  /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with
+  /// the message of whatever the closure throws.
   absl::StatusOr<LossValues> Losses(const Batch& batch);
 
   const TensorTable& table() const { return table_; }
   /// The entry as it is in the snapshot.
   const at::Tensor& loaded(int entry) const { return loaded_[static_cast<size_t>(entry)]; }
-  /// Counts writes to the weights: whoever keeps something that depends on them (a retained graph) compares it.
+  /// Counts writes to the weights: whoever keeps something that depends on them (a retained graph)
+  /// compares it.
   uint64_t generation() const { return generation_; }
   int64_t bytes() const { return 2 * table_.bytes(); }
   at::Device device() const { return table_.entries[0].tensor.device(); }
@@ -71,8 +75,8 @@ class Replica {
   void MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors);
 
   Subject* subject_;
-  TensorTable table_;               // entry.tensor is the working view
-  std::vector<at::Tensor> loaded_;  // one per entry
+  TensorTable table_;                                    // entry.tensor is the working view
+  std::vector<at::Tensor> loaded_;                       // one per entry
   std::vector<std::pair<at::Tensor, at::Tensor>> flat_;  // {working, loaded} per dtype
   uint64_t generation_ = 0;
   bool leased_ = false;

@@ -26,8 +26,9 @@ struct Snapshot {
   std::vector<at::Tensor> tensors;  ///< one per entry of the live TensorTable, contiguous
 };
 
-/// One slot between the trainer's thread and the monitor thread: Free -> Filled -> Loading -> Free. The trainer's thread moves it to
-/// Filled, the monitor thread does the rest, and neither ever waits for the other.
+/// One slot between the trainer's thread and the monitor thread: Free -> Filled -> Loading -> Free.
+/// The trainer's thread moves it to Filled, the monitor thread does the rest, and neither ever
+/// waits for the other.
 class Staging {
  public:
   /// Allocates and touches the buffers. `live` is what later snapshots are compared with.
@@ -35,7 +36,8 @@ class Staging {
 
   bool free() const noexcept { return state_.load(std::memory_order_acquire) == State::kFree; }
 
-  /// Trainer's thread. Fills the slot when it is free. Fields of the snapshot other than tensors and stall come from `header`.
+  /// Trainer's thread. Fills the slot when it is free. Fields of the snapshot other than tensors
+  /// and stall come from `header`.
   SnapshotResult TryFill(const Subject& subject, const Snapshot& header, Clock& clock) noexcept;
 
   /// Monitor thread. The filled snapshot, or null; from then on the slot is Loading.

@@ -104,24 +104,24 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
 absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica) {
   for (size_t i = 0; i < std::max(live.names.size(), replica.names.size()); ++i) {
     if (i >= replica.names.size() || i >= live.names.size() || live.names[i] != replica.names[i]) {
-      return absl::FailedPreconditionError(StrCat(
-          "the replica differs from the live model: tensor ", i, " is '",
-          i < live.names.size() ? live.names[i] : "(none)", "' in the live model and '",
-          i < replica.names.size() ? replica.names[i] : "(none)", "' in the replica"));
+      return absl::FailedPreconditionError(
+          StrCat("the replica differs from the live model: tensor ", i, " is '",
+                 i < live.names.size() ? live.names[i] : "(none)", "' in the live model and '",
+                 i < replica.names.size() ? replica.names[i] : "(none)", "' in the replica"));
     }
     const std::string& name = live.names[i];
     const at::Tensor& a = live.entries[static_cast<size_t>(live.index[i])].tensor;
     const at::Tensor& b = replica.entries[static_cast<size_t>(replica.index[i])].tensor;
     if (a.sizes() != b.sizes()) {
-      return absl::FailedPreconditionError(StrCat("the replica differs from the live model: '",
-                                                  name, "' is ", ShapeText(a), " in the live model and ",
-                                                  ShapeText(b), " in the replica"));
+      return absl::FailedPreconditionError(
+          StrCat("the replica differs from the live model: '", name, "' is ", ShapeText(a),
+                 " in the live model and ", ShapeText(b), " in the replica"));
     }
     if (a.scalar_type() != b.scalar_type()) {
-      return absl::FailedPreconditionError(StrCat(
-          "the replica differs from the live model: '", name, "' is ",
-          at::toString(a.scalar_type()), " in the live model and ", at::toString(b.scalar_type()),
-          " in the replica"));
+      return absl::FailedPreconditionError(
+          StrCat("the replica differs from the live model: '", name, "' is ",
+                 at::toString(a.scalar_type()), " in the live model and ",
+                 at::toString(b.scalar_type()), " in the replica"));
     }
     if (live.index[i] != replica.index[i]) {
       return absl::FailedPreconditionError(

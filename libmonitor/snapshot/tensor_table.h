@@ -32,10 +32,12 @@ struct TensorTable {
 /// "[2, 3]".
 std::string ShapeText(const at::Tensor& tensor);
 
-/// Groups aliases by TensorImpl and memory range. FailedPrecondition for tensors that overlap in part, are not dense, or are none.
+/// Groups aliases by TensorImpl and memory range. FailedPrecondition for tensors that overlap in
+/// part, are not dense, or are none.
 absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors);
 
-/// Ok when `replica` has the names, shapes, dtypes and ties of `live`; else FailedPrecondition naming the first difference.
+/// Ok when `replica` has the names, shapes, dtypes and ties of `live`; else FailedPrecondition
+/// naming the first difference.
 absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica);
 
 }  // namespace ptqwatch::internal

@@ -5,11 +5,13 @@
 
 BIN is the example trainer char_gpt. Each run is a process of its own. Runs alternate as off on, on off, off on, ... so that a
 machine that gets slower or faster meanwhile favours neither. Counted is what the trainer calls "training seconds": the loop
-alone, with the calls of the monitor in it. Exit code 1 when the runs end with different weights, when a run with the monitor
+alone, with the calls of the monitor in it. The numbers mean something only on a machine that does nothing else: the load average
+should stay near 1 (with --threads 1). Exit code 1 when the runs end with different weights, when a run with the monitor
 measures nothing, or when the median slowdown exceeds --limit.
 """
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -53,7 +55,7 @@ def main():
         ratios.append(results["on"][0] / results["off"][0])
         off, on = (args.steps / results[monitor][0] for monitor in ("off", "on"))
         print(f"pair {pair}: off {off:.1f} steps/s, on {on:.1f} steps/s, time ratio {ratios[-1]:.4f}, "
-              f"{snapshots} snapshots measured", flush=True)
+              f"{snapshots} snapshots measured, load average {os.getloadavg()[0]:.2f}", flush=True)
 
     slowdown = 100 * (statistics.median(ratios) - 1)
     print(f"time ratio on/off: median {statistics.median(ratios):.4f}, min {min(ratios):.4f}, max {max(ratios):.4f} "

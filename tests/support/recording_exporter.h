@@ -22,7 +22,8 @@ struct Recording {
   /// Waits for the n-th report; false after 60 s.
   bool WaitForReports(size_t count) {
     std::unique_lock<std::mutex> lock(mutex);
-    return changed.wait_for(lock, std::chrono::seconds(60), [&] { return reports.size() >= count; });
+    return changed.wait_for(lock, std::chrono::seconds(60),
+                            [&] { return reports.size() >= count; });
   }
   std::vector<std::shared_ptr<const AnalyzedReport>> Reports() {
     std::lock_guard<std::mutex> lock(mutex);

@@ -20,8 +20,8 @@ struct TinyModelImpl : torch::nn::Module {
     register_module("blocks", blocks);
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
     // Tied: one tensor under two names.
-    head = register_parameter("head",
-                              tied ? embedding->weight : torch::randn({kVocabulary, width}));
+    head =
+        register_parameter("head", tied ? embedding->weight : torch::randn({kVocabulary, width}));
     head_bias = register_parameter("head_bias", torch::zeros({kVocabulary}));
     dropout = register_module("dropout", torch::nn::Dropout(0.1));
     calls = register_buffer("calls", torch::zeros({1}));

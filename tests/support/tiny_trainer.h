@@ -28,8 +28,9 @@ enum class Fault {
   kNoLosses,
 };
 
-/// A token model of 3 blocks with an embedding tied to its head, norms, dropout and a buffer, trained by AdamW on a fixed random
-/// sequence; everything random comes from the default generator, as in most trainers. Hides torch/torch.h from the tests.
+/// A token model of 3 blocks with an embedding tied to its head, norms, dropout and a buffer,
+/// trained by AdamW on a fixed random sequence; everything random comes from the default generator,
+/// as in most trainers. Hides torch/torch.h from the tests.
 class TinyTrainer {
  public:
   explicit TinyTrainer(uint64_t seed = 1, int width = 16);
@@ -45,7 +46,8 @@ class TinyTrainer {
   /// Replaces the head bias by one of another shape.
   void ReplaceParameter();
 
-  /// `before_losses` runs at the start of each losses call, whichever thread makes it; it may throw or wait.
+  /// `before_losses` runs at the start of each losses call, whichever thread makes it; it may throw
+  /// or wait.
   std::unique_ptr<Subject> MakeSubject(Fault fault = Fault::kNone,
                                        std::function<void()> before_losses = nullptr) const;
 

@@ -37,12 +37,13 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> flag_;
 };
 
-/// Keeps a thread to a share of wall-clock time: after each stretch of work it sleeps for work * (1 / duty_cycle - 1).
-/// Not thread-safe: one thread's own.
+/// Keeps a thread to a share of wall-clock time: after each stretch of work it sleeps for work * (1
+/// / duty_cycle - 1). Not thread-safe: one thread's own.
 class Pacer {
  public:
   Pacer() = default;
-  /// `duty_cycle` in (0, 1]; 1 never sleeps. Stretches shorter than `quantum` are added up before it sleeps.
+  /// `duty_cycle` in (0, 1]; 1 never sleeps. Stretches shorter than `quantum` are added up before
+  /// it sleeps.
   Pacer(double duty_cycle, Clock* clock,
         std::chrono::nanoseconds quantum = std::chrono::milliseconds(2))
       : duty_cycle_(duty_cycle), clock_(clock), quantum_(quantum) {}
@@ -61,8 +62,8 @@ class Pacer {
   std::chrono::nanoseconds slept_{0};
 };
 
-/// Seeds for counter-based generators: a function of (run seed, probe, draw index) and nothing else, so that the same draw is
-/// repeated at every snapshot and trends are paired.
+/// Seeds for counter-based generators: a function of (run seed, probe, draw index) and nothing
+/// else, so that the same draw is repeated at every snapshot and trends are paired.
 class SeedSource {
  public:
   SeedSource() = default;
@@ -88,8 +89,8 @@ class ByteBudget {
   std::atomic<int64_t> used_{0};
 };
 
-/// What every engine call takes first: who may stop it, how fast it may go, where its randomness and memory come from.
-/// One thread's own at a time.
+/// What every engine call takes first: who may stop it, how fast it may go, where its randomness
+/// and memory come from. One thread's own at a time.
 struct ExecutionContext {
   CancelToken cancel;
   Pacer pacer;
@@ -97,7 +98,8 @@ struct ExecutionContext {
   std::shared_ptr<ByteBudget> bytes = std::make_shared<ByteBudget>();
   Clock* clock = Clock::Real();
 
-  /// CancelledError once the token is cancelled; also gives the pacer its turn. Cheap enough for every few hundred microseconds.
+  /// CancelledError once the token is cancelled; also gives the pacer its turn. Cheap enough for
+  /// every few hundred microseconds.
   absl::Status Checkpoint();
 
   /// For use of an engine as a plain library: never cancelled, full speed, seed 0, no limit.

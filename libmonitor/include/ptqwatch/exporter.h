@@ -21,10 +21,10 @@ struct RunInfo {
   std::string run_id;
   int attempt = 1;
   std::string fingerprint;
-  std::string run_dir;           ///< empty: nothing is kept on disk
-  int64_t parameters = 0;        ///< of the model
+  std::string run_dir;             ///< empty: nothing is kept on disk
+  int64_t parameters = 0;          ///< of the model
   int64_t covered_parameters = 0;  ///< in layers that are quantized
-  std::string device;            ///< where the probes run, e.g. "cpu"
+  std::string device;              ///< where the probes run, e.g. "cpu"
 };
 
 /// What became of a due snapshot.
@@ -47,7 +47,8 @@ std::string_view ToString(Health health);
 inline constexpr std::array<double, 12> kStallBucketSeconds = {1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3,
                                                                1e-2, 5e-2, 0.1,  0.5,  1.0,  5.0};
 
-/// Counters and gauges as they are now. A copy: read it whenever you like, it costs well under a microsecond.
+/// Counters and gauges as they are now. A copy: read it whenever you like, it costs well under a
+/// microsecond.
 struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
   int64_t steps_total = 0;
@@ -61,7 +62,8 @@ struct MonitorStatus {
   std::array<int64_t, kSnapshotResults> snapshots{};
   int64_t reports_total = 0;
   int64_t probe_failures_total = 0;
-  /// Steps at which a snapshot was due; their time inside OnStep is in the histogram, that of all others is not measured.
+  /// Steps at which a snapshot was due; their time inside OnStep is in the histogram, that of all
+  /// others is not measured.
   std::array<int64_t, kStallBucketSeconds.size() + 1> stall_buckets{};
   double stall_seconds_total = 0;
   /// Training time lost to snapshots since the first step, over the time since then.
@@ -107,7 +109,8 @@ class StatusSource {
   virtual void CountDrop(std::string_view exporter, std::string_view reason) = 0;
 };
 
-/// The only way back into a running monitor; all calls are thread-safe, return at once and take effect at the next step.
+/// The only way back into a running monitor; all calls are thread-safe, return at once and take
+/// effect at the next step.
 class Control {
  public:
   virtual ~Control() = default;
@@ -119,14 +122,16 @@ class Control {
   virtual absl::Status SetEvery(int64_t steps) = 0;
 };
 
-/// Carries reports out of the process. OnReport and OnEvent are called from the monitor's one thread, never after Stop, and must
-/// return at once: queue, drop and count (StatusSource::CountDrop), but never wait. Nothing may throw.
+/// Carries reports out of the process. OnReport and OnEvent are called from the monitor's one
+/// thread, never after Stop, and must return at once: queue, drop and count
+/// (StatusSource::CountDrop), but never wait. Nothing may throw.
 class Exporter {
  public:
   virtual ~Exporter() = default;
   /// A short name for metrics and messages: "prometheus", "journal".
   virtual std::string_view name() const = 0;
-  /// Called once, inside Monitor::Create. `source` and `control` outlive the exporter's Stop. A failure makes Create fail.
+  /// Called once, inside Monitor::Create. `source` and `control` outlive the exporter's Stop. A
+  /// failure makes Create fail.
   virtual absl::Status Start(StatusSource* source, Control* control) = 0;
   virtual void OnReport(std::shared_ptr<const AnalyzedReport> report) = 0;
   virtual void OnEvent(const Event&) {}

@@ -8,11 +8,13 @@
 
 namespace ptqwatch {
 
-/// Receives the library's messages: may be called from any thread, must not throw, must not call back into ptqwatch.
+/// Receives the library's messages: may be called from any thread, must not throw, must not call
+/// back into ptqwatch.
 using LogSink = std::function<void(Severity, std::string_view message)>;
 
-/// Replaces the process-wide sink and the least severity it gets. The default writes warnings and errors to stderr, one line each.
-/// Messages of one kind are limited to one every 10 s by their senders. An empty function silences the library. Thread-safe.
+/// Replaces the process-wide sink and the least severity it gets. The default writes warnings and
+/// errors to stderr, one line each. Messages of one kind are limited to one every 10 s by their
+/// senders. An empty function silences the library. Thread-safe.
 void SetLogSink(Severity least, LogSink sink);
 
 }  // namespace ptqwatch

@@ -36,7 +36,8 @@ struct MetricInfo {
   std::vector<MetricSample> (*collect)(const MetricInput&);
 };
 
-/// Every scalar metric, in the order in which they are shown. The stall histogram is the one metric that is not a scalar.
+/// Every scalar metric, in the order in which they are shown. The stall histogram is the one metric
+/// that is not a scalar.
 absl::Span<const MetricInfo> MetricCatalog();
 
 inline constexpr std::string_view kStallMetricName = "ptqwatch_training_stall_seconds";

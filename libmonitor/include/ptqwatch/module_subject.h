@@ -12,13 +12,15 @@
 
 namespace ptqwatch {
 
-/// How a torch::nn::Module is tested. `Model` is the shared_ptr or ModuleHolder that the trainer has.
+/// How a torch::nn::Module is tested. `Model` is the shared_ptr or ModuleHolder that the trainer
+/// has.
 template <typename Model>
 struct ModuleSubjectOptions {
-  /// Builds a second model of the same architecture; its weights are overwritten. Called once, inside Monitor::Create, with the
-  /// default random generators saved and restored around it.
+  /// Builds a second model of the same architecture; its weights are overwritten. Called once,
+  /// inside Monitor::Create, with the default random generators saved and restored around it.
   std::function<Model()> replica = nullptr;
-  /// Per-token, per-sequence or mean losses of a batch, in nats. Must not draw random numbers, and must own what it captures.
+  /// Per-token, per-sequence or mean losses of a batch, in nats. Must not draw random numbers, and
+  /// must own what it captures.
   std::function<LossValues(Model&, const Batch&)> losses = nullptr;
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.
@@ -42,8 +44,8 @@ std::shared_ptr<torch::nn::Module> AsModule(const Model& model) {
 }
 }  // namespace internal
 
-/// The Subject of a LibTorch module. The live model is kept alive and only ever read, inside OnStep and Finish. Never fails:
-/// what is missing or does not fit is reported by Monitor::Create.
+/// The Subject of a LibTorch module. The live model is kept alive and only ever read, inside OnStep
+/// and Finish. Never fails: what is missing or does not fit is reported by Monitor::Create.
 template <typename Model>
 std::unique_ptr<Subject> MakeModuleSubject(
     const Model& live, ModuleSubjectOptions<std::type_identity_t<Model>> options) {

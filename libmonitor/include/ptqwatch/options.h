@@ -14,12 +14,14 @@
 
 namespace ptqwatch {
 
-/// Which weights are quantized. Patterns are globs over canonical parameter names ('*' any run of characters, '?' one).
+/// Which weights are quantized. Patterns are globs over canonical parameter names ('*' any run of
+/// characters, '?' one).
 struct LayerSelection {
   /// A parameter must match one of these. Empty: every parameter.
   std::vector<std::string> include = {};
-  /// ... and none of these. They come on top of what is never quantized: parameters that are not matrices (norms, biases),
-  /// embeddings, and the output head, the last product of the forward pass.
+  /// ... and none of these. They come on top of what is never quantized: parameters that are not
+  /// matrices (norms, biases), embeddings, and the output head, the last product of the forward
+  /// pass.
   std::vector<std::string> exclude = {};
   /// Quantize the output head too.
   bool output_head = false;
@@ -33,32 +35,38 @@ struct ScheduleOptions {
 struct MonitorOptions {
   ScheduleOptions schedule = {};
 
-  /// What is tried on every snapshot. Empty: RTN and GPTQ at 3 and 4 bits, groups of 128, symmetric, static act-order.
+  /// What is tried on every snapshot. Empty: RTN and GPTQ at 3 and 4 bits, groups of 128,
+  /// symmetric, static act-order.
   std::vector<QuantizerSpec> quantizers = {};
-  /// {glob, spec}: layers that match use `spec` instead, in every entry of `quantizers` with the same method and bits. First match wins.
+  /// {glob, spec}: layers that match use `spec` instead, in every entry of `quantizers` with the
+  /// same method and bits. First match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
 
-  /// A probe stops adding tokens when the paired standard error of the loss change is this share of the change ...
+  /// A probe stops adding tokens when the paired standard error of the loss change is this share of
+  /// the change ...
   double relative_stderr = 0.05;
   /// ... or this many tokens were used, or the probe batches are used up.
   int64_t max_probe_tokens = 65536;
-  /// Wall-clock cap of one snapshot; a probe it ends has the status out_of_time and no value. Zero: none.
+  /// Wall-clock cap of one snapshot; a probe it ends has the status out_of_time and no value. Zero:
+  /// none.
   std::chrono::milliseconds max_snapshot_time{0};
   /// A probe that failed this many times in a row is switched off for the rest of the run.
   int max_failures_in_a_row = 5;
 
   /// Seeds everything random; recorded in the fingerprint.
   uint64_t seed = 0;
-  /// Share of wall-clock time the monitor thread may work, in (0, 1]. Default: 1 where a core is spare, that is where
-  /// min(CPU affinity, cgroup quota) exceeds `training_threads`, else 0.05.
+  /// Share of wall-clock time the monitor thread may work, in (0, 1]. Default: 1 where a core is
+  /// spare, that is where min(CPU affinity, cgroup quota) exceeds `training_threads`, else 0.05.
   std::optional<double> duty_cycle = {};
   /// Threads the trainer computes with. 0: at::get_num_threads() at Create.
   int training_threads = 0;
 
-  /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else made up.
+  /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else made
+  /// up.
   std::string run_id = {};
-  /// Where journal and state live; created if missing. Empty: nothing is kept. A directory that has a journal is resumed.
+  /// Where journal and state live; created if missing. Empty: nothing is kept. A directory that has
+  /// a journal is resumed.
   std::string run_dir = {};
 
   /// Tests give a fake one. Must outlive the monitor.

@@ -16,7 +16,8 @@ namespace ptqwatch {
 
 inline constexpr int kReportSchemaVersion = 1;
 
-/// How a measurement ended. A number is present only with kOk; every other status says in `status_detail` what happened.
+/// How a measurement ended. A number is present only with kOk; every other status says in
+/// `status_detail` what happened.
 enum class ProbeStatus {
   kUnknown = 0,
   kOk = 1,
@@ -41,7 +42,8 @@ std::optional<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
 /// One layer under one quantizer.
 struct LayerQuantization {
   std::string name;  ///< canonical parameter name, e.g. "blocks.0.attn.qkv.weight"
-  /// tr(dW H dW^T) / tr(W H W^T): relative squared error of the layer's output on the calibration data, with the undamped H.
+  /// tr(dW H dW^T) / tr(W H W^T): relative squared error of the layer's output on the calibration
+  /// data, with the undamped H.
   std::optional<double> output_error_ratio;
   /// The same for round-to-nearest on the same grid.
   std::optional<double> rtn_output_error_ratio;
@@ -52,8 +54,9 @@ struct LayerQuantization {
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 
-/// The model under one quantizer. Losses are means over probe tokens in nats; `loss_nats`, `delta_nats` and the full-precision
-/// loss it is compared with come from the same tokens, so their difference is paired.
+/// The model under one quantizer. Losses are means over probe tokens in nats; `loss_nats`,
+/// `delta_nats` and the full-precision loss it is compared with come from the same tokens, so their
+/// difference is paired.
 struct QuantizationReport {
   std::string method;  ///< "rtn", "gptq"
   int bits = 0;
@@ -61,14 +64,14 @@ struct QuantizationReport {
   bool symmetric = true;
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
-  std::optional<double> loss_nats;           ///< CE(W_hat)
-  std::optional<double> delta_nats;          ///< CE(W_hat) - CE(W)
-  std::optional<double> delta_stderr_nats;   ///< the unit is a sequence
-  std::optional<double> error_ratio;         ///< CE(W_hat) / CE(W) - 1
+  std::optional<double> loss_nats;          ///< CE(W_hat)
+  std::optional<double> delta_nats;         ///< CE(W_hat) - CE(W)
+  std::optional<double> delta_stderr_nats;  ///< the unit is a sequence
+  std::optional<double> error_ratio;        ///< CE(W_hat) / CE(W) - 1
   std::optional<double> error_ratio_stderr;
-  std::optional<double> displacement_norm;   ///< ||W_hat - W|| over the covered weights (Frobenius)
-  int64_t probe_tokens = 0;                  ///< tokens behind the losses
-  double coverage_ratio = 0;                 ///< share of all parameters that was quantized
+  std::optional<double> displacement_norm;  ///< ||W_hat - W|| over the covered weights (Frobenius)
+  int64_t probe_tokens = 0;                 ///< tokens behind the losses
+  double coverage_ratio = 0;                ///< share of all parameters that was quantized
   std::vector<LayerQuantization> layers;
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
@@ -86,7 +89,8 @@ struct Report {
   int schema_version = kReportSchemaVersion;
   std::string run_id;
   int attempt = 1;          ///< counts the times this run directory was opened
-  std::string fingerprint;  ///< hash of parameter table, probe tokens, quantizer specs and seed: equal means comparable
+  std::string fingerprint;  ///< hash of parameter table, probe tokens, quantizer specs and seed:
+                            ///< equal means comparable
   int64_t sequence = 0;     ///< 1, 2, ... over all attempts of a run
   /// Sequence of the report whose ProbeState this one started from; 0 for a cold start.
   int64_t probe_state_sequence = 0;
@@ -113,7 +117,8 @@ struct Report {
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
 
-  /// Seconds spent, by part: "stall" is what OnStep took from the training thread; the others ran beside it.
+  /// Seconds spent, by part: "stall" is what OnStep took from the training thread; the others ran
+  /// beside it.
   std::map<std::string, double> cost_seconds;
 
   friend bool operator==(const Report&, const Report&) = default;
@@ -126,12 +131,13 @@ struct AnalyzedReport {
   friend bool operator==(const AnalyzedReport&, const AnalyzedReport&) = default;
 };
 
-/// One line of JSON (no newline inside or at the end). Keys are the member names, the report's members at top level and the
-/// verdict under "verdict"; unmeasured and non-finite values are absent. Doubles are written so that they read back bit for bit.
+/// One line of JSON (no newline inside or at the end). Keys are the member names, the report's
+/// members at top level and the verdict under "verdict"; unmeasured and non-finite values are
+/// absent. Doubles are written so that they read back bit for bit.
 std::string ToJson(const AnalyzedReport& report);
 
-/// Reads what ToJson wrote, by this or another version: unknown keys are ignored, missing ones keep their default.
-/// Fails with InvalidArgument on malformed JSON or a key of the wrong type.
+/// Reads what ToJson wrote, by this or another version: unknown keys are ignored, missing ones keep
+/// their default. Fails with InvalidArgument on malformed JSON or a key of the wrong type.
 absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
 
 }  // namespace ptqwatch

@@ -7,7 +7,8 @@
 
 namespace ptqwatch {
 
-/// Where a run is in its learning-rate schedule. The values are written to journals by name; add, never renumber.
+/// Where a run is in its learning-rate schedule. The values are written to journals by name; add,
+/// never renumber.
 enum class LrPhase {
   kUnknown = 0,
   kWarmup = 1,     ///< rising since the first step
@@ -21,9 +22,11 @@ enum class LrPhase {
 std::string_view ToString(LrPhase phase);
 std::optional<LrPhase> ParseLrPhase(std::string_view name);
 
-/// What a trainer says after each optimizer step. With gradient accumulation a step is an optimizer step, not a micro-batch.
+/// What a trainer says after each optimizer step. With gradient accumulation a step is an optimizer
+/// step, not a micro-batch.
 struct StepInfo {
-  /// Optimizer steps done so far; need not be consecutive. A smaller number than before is taken as a rollback.
+  /// Optimizer steps done so far; need not be consecutive. A smaller number than before is taken as
+  /// a rollback.
   int64_t step = 0;
   /// The rate this step was taken with.
   double learning_rate = 0;

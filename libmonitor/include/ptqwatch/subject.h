@@ -10,14 +10,17 @@
 
 namespace ptqwatch {
 
-/// The tensors of one batch, in whatever order the losses closure expects. Copied to the monitor's device at Create.
+/// The tensors of one batch, in whatever order the losses closure expects. Copied to the monitor's
+/// device at Create.
 using Batch = std::vector<at::Tensor>;
 
-/// What a losses closure returns: losses in nats per token. Dimension 0 of [sequences] or [sequences, time] is the unit of the
-/// standard error. A scalar is one unit with weight 1. Converts from a tensor.
+/// What a losses closure returns: losses in nats per token. Dimension 0 of [sequences] or
+/// [sequences, time] is the unit of the standard error. A scalar is one unit with weight 1.
+/// Converts from a tensor.
 struct LossValues {
   LossValues() = default;
-  LossValues(at::Tensor values_in) : values(std::move(values_in)) {}  // NOLINT(google-explicit-constructor)
+  LossValues(at::Tensor values_in)
+      : values(std::move(values_in)) {}  // NOLINT(google-explicit-constructor)
   LossValues(at::Tensor values_in, at::Tensor weights_in)
       : values(std::move(values_in)), weights(std::move(weights_in)) {}
   at::Tensor values;
@@ -32,12 +35,14 @@ struct NamedTensor {
   bool is_parameter = true;
 };
 
-/// The model under test. Made by MakeModuleSubject (module_subject.h); implement it only for models of another kind.
-/// Used by one thread at a time, except LiveTensors, which only the trainer's thread calls.
+/// The model under test. Made by MakeModuleSubject (module_subject.h); implement it only for models
+/// of another kind. Used by one thread at a time, except LiveTensors, which only the trainer's
+/// thread calls.
 class Subject {
  public:
   virtual ~Subject() = default;
-  /// Parameters and buffers of the live model, tied ones under every name they have. Called at each snapshot; only reads.
+  /// Parameters and buffers of the live model, tied ones under every name they have. Called at each
+  /// snapshot; only reads.
   virtual std::vector<NamedTensor> LiveTensors() const = 0;
   /// Makes the replica: the same names and shapes, own memory, evaluation mode. Called once.
   virtual absl::Status BuildReplica() = 0;

@@ -20,7 +20,8 @@ enum class VerdictState {
 std::string_view ToString(VerdictState state);
 std::optional<VerdictState> ParseVerdictState(std::string_view name);
 
-/// What the series of reports says about the newest one. A pure function of the reports: a journal replays to the same verdicts.
+/// What the series of reports says about the newest one. A pure function of the reports: a journal
+/// replays to the same verdicts.
 struct Verdict {
   VerdictState state = VerdictState::kUnknown;
   /// First snapshot step of the present unbroken stretch above the baseline.

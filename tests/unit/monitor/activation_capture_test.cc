@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "ATen/CPUGeneratorImpl.h"
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/addmm.h"
 #include "ATen/ops/conv1d.h"
@@ -14,15 +15,14 @@
 #include "ATen/ops/ones.h"
 #include "ATen/ops/rand.h"
 #include "ATen/ops/relu.h"
-#include "ATen/CPUGeneratorImpl.h"
 #include "support/function_subject.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 using testing::FunctionSubject;
-using testing::TensorMap;
 using ::testing::HasSubstr;
+using testing::TensorMap;
 
 at::Tensor Random(std::vector<int64_t> sizes, uint64_t seed) {
   return at::rand(sizes, at::make_generator<at::CPUGeneratorImpl>(seed)) - 0.5;
@@ -80,21 +80,20 @@ std::map<std::string, std::string> Reasons(const CapturePlan& plan) {
 }
 
 TEST(ActivationCapture, SeesEveryWayToWriteAProductInBothOrientations) {
-  Fixture fixture(
-      {{"linear", Random({6, 6}, 3)},
-       {"matmul", Random({6, 6}, 4)},
-       {"addmm", Random({6, 6}, 5)},
-       {"mm_t", Random({6, 6}, 6)},
-       {"left", Random({5, 6}, 7)}},
-      [](const TensorMap& w, const Batch& b) -> LossValues {
-        at::Tensor x = at::linear(b[0], w.at("linear"));
-        x = at::matmul(at::relu(x), w.at("matmul"));
-        at::Tensor flat = x.reshape({-1, 6});
-        flat = at::addmm(at::ones({6}), at::relu(flat), w.at("addmm"));
-        flat = at::mm(at::relu(flat), w.at("mm_t").t());
-        flat = at::mm(w.at("left"), at::relu(flat).t()).t();
-        return flat.reshape({3, 4, 5}).sum(-1);
-      });
+  Fixture fixture({{"linear", Random({6, 6}, 3)},
+                   {"matmul", Random({6, 6}, 4)},
+                   {"addmm", Random({6, 6}, 5)},
+                   {"mm_t", Random({6, 6}, 6)},
+                   {"left", Random({5, 6}, 7)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    at::Tensor x = at::linear(b[0], w.at("linear"));
+                    x = at::matmul(at::relu(x), w.at("matmul"));
+                    at::Tensor flat = x.reshape({-1, 6});
+                    flat = at::addmm(at::ones({6}), at::relu(flat), w.at("addmm"));
+                    flat = at::mm(at::relu(flat), w.at("mm_t").t());
+                    flat = at::mm(w.at("left"), at::relu(flat).t()).t();
+                    return flat.reshape({3, 4, 5}).sum(-1);
+                  });
   const CapturePlan plan = fixture.Plan();
   ASSERT_EQ(plan.layers.size(), 5u);
   std::map<std::string, bool> transposed;
@@ -138,7 +137,8 @@ TEST(ActivationCapture, KeepsOneGramForLayersWithTheSameInput) {
   EXPECT_EQ(plan.gram_inputs.size(), 2u);
   EXPECT_EQ(plan.layers[0].gram, plan.layers[2].gram);
   EXPECT_NE(plan.layers[0].gram, plan.layers[3].gram);
-  std::vector<at::Tensor> inputs = {at::relu(fixture.batches[0][0]), at::relu(fixture.batches[1][0])};
+  std::vector<at::Tensor> inputs = {at::relu(fixture.batches[0][0]),
+                                    at::relu(fixture.batches[1][0])};
   ExpectGram(fixture.Grams(plan)[0], NaiveGram(inputs));
 }
 
@@ -167,10 +167,9 @@ TEST(ActivationCapture, TellsApartAnInputThatWasWrittenBetweenTwoUses) {
 }
 
 TEST(ActivationCapture, SumsOverAllUsesOfAWeight) {
-  Fixture fixture({{"w", Random({6, 6}, 3)}},
-                  [](const TensorMap& w, const Batch& b) -> LossValues {
-                    return at::linear(at::linear(b[0], w.at("w")), w.at("w")).sum(-1);
-                  });
+  Fixture fixture({{"w", Random({6, 6}, 3)}}, [](const TensorMap& w, const Batch& b) -> LossValues {
+    return at::linear(at::linear(b[0], w.at("w")), w.at("w")).sum(-1);
+  });
   const CapturePlan plan = fixture.Plan();
   ASSERT_EQ(plan.layers.size(), 1u);
   std::vector<at::Tensor> inputs;

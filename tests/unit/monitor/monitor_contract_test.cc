@@ -1,5 +1,5 @@
-// The promises of design.md 4.1 and 4.3: training does not change by one bit, no process-global state is touched, and what is measured
-// beside training equals what is measured in its place.
+// The promises of design.md 4.1 and 4.3: training does not change by one bit, no process-global
+// state is touched, and what is measured beside training equals what is measured in its place.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -157,7 +157,8 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   const auto reports = recording->Reports();
   ASSERT_GE(reports.size(), 2u);
 
-  // The same on a fresh replica, one snapshot after the other, on a thread set up like the monitor's.
+  // The same on a fresh replica, one snapshot after the other, on a thread set up like the
+  // monitor's.
   std::thread([&] {
     internal::InitMonitorThread();
     TinyTrainer other(/*seed=*/9);

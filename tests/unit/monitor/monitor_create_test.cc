@@ -15,8 +15,8 @@
 namespace ptqwatch {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Fault;
+using ::testing::HasSubstr;
 using testing::TinyTrainer;
 
 absl::Status CreateStatus(Fault fault, MonitorOptions options = {}) {

@@ -15,10 +15,10 @@
 namespace ptqwatch {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Fault;
+using ::testing::HasSubstr;
 using testing::TinyTrainer;
 
 /// Lets losses calls of the monitor thread through, holds them back, or makes them throw.
@@ -62,8 +62,8 @@ struct MonitorTest : ::testing::Test {
     }
     std::vector<std::unique_ptr<Exporter>> exporters;
     exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-    auto created = Monitor::Create(
-        trainer.MakeSubject(fault, [gate = gate] { (*gate)(); }), options, std::move(exporters));
+    auto created = Monitor::Create(trainer.MakeSubject(fault, [gate = gate] { (*gate)(); }),
+                                   options, std::move(exporters));
     ASSERT_TRUE(created.ok()) << created.status();
     monitor = *std::move(created);
   }

@@ -52,6 +52,9 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.quantizers[1].bits = 5;
   ExpectRefused(options, "quantizers[1]", "5");
   options = {};
+  options.quantizers.resize(2);
+  ExpectRefused(options, "quantizers[1]", "gptq b4");
+  options = {};
   options.overrides.emplace_back("*.up", QuantizerSpec{});
   options.overrides[0].second.damp = -1;
   ExpectRefused(options, "*.up", "-1");

@@ -45,7 +45,8 @@ TEST_F(ReplicaTest, LeaseChangesEveryAliasAndRestoresTheLastBit) {
   const uint64_t generation = replica->generation();
   {
     auto lease = replica->Use({{0, at::full({3, 2}, 0.1f)}});
-    const at::Tensor expected = at::mm(batch[0], at::full({3, 2}, 0.1f)) + at::full({3, 2}, 0.1f).sum();
+    const at::Tensor expected =
+        at::mm(batch[0], at::full({3, 2}, 0.1f)) + at::full({3, 2}, 0.1f).sum();
     EXPECT_TRUE(at::equal(Values(), expected));
     EXPECT_GT(replica->generation(), generation);
   }

@@ -20,7 +20,8 @@ TensorTable Table(const std::vector<NamedTensor>& tensors) {
 TEST(TensorTable, GroupsTiedTensorsByHandleAndByMemory) {
   const at::Tensor a = at::ones({2, 3});
   const at::Tensor same_memory = a.detach();
-  const TensorTable table = Table({{"emb", a}, {"b", at::ones({4})}, {"head", a}, {"x", same_memory}});
+  const TensorTable table =
+      Table({{"emb", a}, {"b", at::ones({4})}, {"head", a}, {"x", same_memory}});
   EXPECT_EQ(table.entries.size(), 2u);
   EXPECT_THAT(table.index, ElementsAre(0, 1, 0, 0));
   EXPECT_THAT(table.entries[0].aliases, ElementsAre("head", "x"));
@@ -29,7 +30,8 @@ TEST(TensorTable, GroupsTiedTensorsByHandleAndByMemory) {
 
 TEST(TensorTable, KeepsViewsOfOneFlatBufferApart) {
   const at::Tensor flat = at::ones({10});
-  const TensorTable table = Table({{"a", flat.slice(0, 0, 6).view({2, 3})}, {"b", flat.slice(0, 6)}});
+  const TensorTable table =
+      Table({{"a", flat.slice(0, 0, 6).view({2, 3})}, {"b", flat.slice(0, 6)}});
   EXPECT_EQ(table.entries.size(), 2u);
 }
 
@@ -45,7 +47,8 @@ TEST(TensorTable, RefusesPartialOverlapGapsAndNothing) {
 }
 
 TEST(TensorTable, SkipsUndefinedTensors) {
-  EXPECT_EQ(Table({{"none", at::Tensor()}, {"a", at::ones({1})}}).names, std::vector<std::string>{"a"});
+  EXPECT_EQ(Table({{"none", at::Tensor()}, {"a", at::ones({1})}}).names,
+            std::vector<std::string>{"a"});
 }
 
 TEST(CheckSameLayout, NamesTheFirstDifference) {

@@ -1,0 +1,62 @@
+"""Starts an example trainer as a user would and reads what it prints."""
+
+import os
+import re
+import select
+import subprocess
+import time
+import urllib.request
+
+
+class Trainer:
+    """One run of a trainer binary. `flags` are appended to settings that make it short."""
+
+    SHORT = ["--width", "16", "--layers", "1", "--probe-sequences", "64", "--calibration-sequences", "32",
+             "--warmup", "10", "--every", "40", "--group-size", "8"]
+
+    def __init__(self, binary, *flags, short=True, env=None):
+        command = [binary, *(self.SHORT if short else []), *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+                                        env={**os.environ, **(env or {})})
+        self.lines = []
+        self.rest = b""
+
+    def wait_for(self, pattern, timeout=120):
+        """The match object of the first line of standard output that has `pattern`."""
+        deadline = time.monotonic() + timeout
+        seen = 0
+        while True:
+            for line in self.lines[seen:]:
+                seen += 1
+                if match := re.search(pattern, line):
+                    return match
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise AssertionError(f"no line with {pattern!r} within {timeout} s:\n" + "\n".join(self.lines))
+            chunk = self.process.stdout.read(65536)
+            if not chunk:
+                raise AssertionError(f"ended without a line with {pattern!r}:\n" + "\n".join(self.lines)
+                                     + self.process.stderr.read().decode())
+            *whole, self.rest = (self.rest + chunk).split(b"\n")
+            self.lines += [line.decode() for line in whole]
+
+    def finish(self, timeout=240):
+        """(exit code, standard output, standard error)"""
+        out, err = self.process.communicate(timeout=timeout)
+        self.lines += (self.rest + out).decode().splitlines()
+        return self.process.returncode, "\n".join(self.lines), err.decode()
+
+    def metrics(self):
+        url = self.wait_for(r"^metrics (http://\S+)$")[1]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read().decode()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""The example trainers from the outside: usage: trainer_test.py CHAR_GPT MINIMAL [unittest arguments]"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from trainer import Trainer
+
+CHAR_GPT = MINIMAL = None
+PORT_0 = ["--http", "127.0.0.1:0"]
+
+
+def weights(output):
+    return re.search(r"^weights sha256 ([0-9a-f]{64})$", output, re.MULTILINE)[1]
+
+
+def journal(run_dir):
+    """The lines of a journal that can be read, and how many cannot."""
+    good, bad = [], 0
+    with open(os.path.join(run_dir, "journal.jsonl"), encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                good.append(json.loads(line))
+            except json.JSONDecodeError:
+                bad += 1
+    return good, bad
+
+
+class BitIdentity(unittest.TestCase):
+    def check(self, binary, *flags, short):
+        hashes = set()
+        for monitor in ("on", "off"):
+            with Trainer(binary, *flags, "--monitor", monitor, *PORT_0, short=short) as trainer:
+                code, out, err = trainer.finish()
+                self.assertEqual(code, 0, err)
+                self.assertRegex(out, r"(?m)^training seconds \d+\.\d+$")
+                self.assertEqual("metrics http" in out, monitor == "on")
+                hashes.add(weights(out))
+        self.assertEqual(len(hashes), 1, hashes)
+
+    def test_one_thread(self):
+        self.check(CHAR_GPT, "--steps", "200", "--threads", "1", short=True)
+
+    def test_two_threads(self):
+        self.check(CHAR_GPT, "--steps", "120", "--threads", "2", short=True)
+
+    def test_mlp(self):
+        self.check(CHAR_GPT, "--model", "mlp", "--steps", "120", short=True)
+
+    def test_minimal(self):
+        self.check(MINIMAL, "--every", "100", short=False)
+
+
+class Live(unittest.TestCase):
+    def test_metrics_pass_promtool_and_follow_the_run(self):
+        with Trainer(CHAR_GPT, "--steps", "200", "--linger", "60", *PORT_0) as trainer:
+            trainer.wait_for(r"^weights sha256")
+            page = trainer.metrics()
+            check = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True)
+            self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
+            values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+            self.assertEqual(float(values["ptqwatch_step"]), 200)
+            self.assertEqual(float(values["ptqwatch_snapshot_step"]), 200)
+            for method in ("rtn", "gptq"):
+                for bits in (3, 4):
+                    self.assertIn(f'ptqwatch_quantization_error_ratio{{method="{method}",bits="{bits}"}}', values)
+            self.assertEqual(float(values['ptqwatch_lr_phase{phase="decay"}']), 1)
+            trainer.process.send_signal(signal.SIGTERM)
+            self.assertEqual(trainer.finish()[0], 143)
+
+    def test_finish_measures_the_last_step(self):
+        with tempfile.TemporaryDirectory() as run_dir, \
+                Trainer(CHAR_GPT, "--steps", "93", "--run-dir", run_dir, *PORT_0) as trainer:
+            self.assertEqual(trainer.finish()[0], 0)
+            reports, bad = journal(run_dir)
+            self.assertEqual(bad, 0)
+            self.assertEqual(reports[-1]["step"], 93)
+            self.assertEqual(reports[-1]["trigger"], "finish")
+            for entry in reports[-1]["quantization"]:
+                self.assertEqual(entry["status"], "ok")
+                self.assertTrue(all(layer["status"] == "ok" for layer in entry["layers"]))
+            self.assertIn("output head", {layer["reason"] for layer in reports[-1]["skipped_layers"]})
+
+    def test_disabled_by_the_environment(self):
+        with Trainer(CHAR_GPT, "--steps", "30", *PORT_0, env={"PTQWATCH_DISABLE": "1"}) as trainer:
+            code, out, err = trainer.finish()
+            self.assertEqual(code, 0, err)
+            self.assertNotIn("snapshot step", out)
+
+
+class Interrupted(unittest.TestCase):
+    def test_ctrl_c_leaves_a_journal_that_is_resumed(self):
+        with tempfile.TemporaryDirectory() as run_dir:
+            flags = ["--steps", "100000", "--run-dir", run_dir, *PORT_0]
+            with Trainer(CHAR_GPT, *flags) as trainer:
+                trainer.wait_for(r"^snapshot step")
+                trainer.process.send_signal(signal.SIGINT)
+                code, out, _ = trainer.finish(timeout=60)
+                self.assertEqual(code, 130)
+                self.assertRegex(out, r"(?m)^weights sha256")
+            first, bad = journal(run_dir)
+            self.assertGreaterEqual(len(first), 1)
+            self.assertEqual(bad, 0)
+            with Trainer(CHAR_GPT, "--steps", "60", "--run-dir", run_dir, *PORT_0) as trainer:
+                self.assertEqual(trainer.finish()[0], 0)
+            both, bad = journal(run_dir)
+            self.assertEqual(bad, 0)
+            self.assertEqual({report["run_id"] for report in both}, {first[0]["run_id"]})
+            self.assertEqual(both[-1]["attempt"], 2)
+            self.assertEqual([report["sequence"] for report in both], list(range(1, len(both) + 1)))
+
+    def test_two_runs_cannot_share_a_directory(self):
+        with tempfile.TemporaryDirectory() as run_dir:
+            with Trainer(CHAR_GPT, "--steps", "100000", "--run-dir", run_dir, *PORT_0) as first:
+                first.wait_for(r"^metrics ")
+                with Trainer(CHAR_GPT, "--steps", "50", "--run-dir", run_dir, *PORT_0) as second:
+                    code, _, err = second.finish()
+                    self.assertEqual(code, 2)
+                    self.assertIn(run_dir, err)
+
+
+class BadInput(unittest.TestCase):
+    def refused(self, *flags, says, short=True):
+        with Trainer(CHAR_GPT, *flags, short=short) as trainer:
+            code, out, err = trainer.finish(timeout=60)
+        self.assertEqual(code, 2, out + err)
+        for part in says:
+            self.assertIn(part, err)
+        self.assertLessEqual(len(err.strip().splitlines()), 2, err)
+        self.assertNotIn("weights sha256", out)
+
+    def test_flags(self):
+        self.refused("--evry", "5", says=["--evry"])
+        self.refused("--every", "0", says=["--every", "0"], short=False)
+        self.refused("--every", "-7", says=["--every", "-7"], short=False)
+        self.refused("--bits", "5", says=["--bits", "5"])
+        self.refused("--methods", "magic", says=["--methods", "magic"])
+        self.refused("--monitor", "maybe", says=["--monitor", "maybe"])
+        self.refused("--threads", "0", says=["--threads", "0"])
+        self.refused("--lr", "nan", says=["--lr", "nan"])
+
+    def test_text_that_cannot_be_read(self):
+        self.refused("--text", "/nonexistent/text", says=["--text", "/nonexistent/text"])
+        self.refused("--text", "/dev/null", says=["--text", "/dev/null"])
+
+    def test_run_directory_that_cannot_be_made(self):
+        self.refused("--run-dir", "/proc/run", *PORT_0, says=["/proc/run"])
+
+    def test_port_that_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            self.refused("--http", address, says=["--http", address, "in use"])
+
+    def test_addresses(self):
+        for address in ("localhost", "127.0.0.1:99999", "1.2.3:x", ""):
+            self.refused("--http", address, says=["--http"])
+
+
+if __name__ == "__main__":
+    CHAR_GPT, MINIMAL = sys.argv[1:3]
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
