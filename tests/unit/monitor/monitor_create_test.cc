@@ -23,7 +23,10 @@ absl::Status CreateStatus(Fault fault, MonitorOptions options = {}) {
   TinyTrainer trainer;
   const std::string before = trainer.Bytes();
   auto monitor = Monitor::Create(trainer.MakeSubject(fault), options);
-  EXPECT_EQ(trainer.Bytes(), before);
+  // A closure that runs the live model in training mode moves its buffers itself.
+  if (fault != Fault::kLossesUseLiveModel) {
+    EXPECT_TRUE(trainer.Bytes() == before);
+  }
   return monitor.status();
 }
 
@@ -44,8 +47,8 @@ TEST(MonitorCreate, SaysWhatIsWrongWithTheLosses) {
   EXPECT_THAT(message(Fault::kLossesWrongShape), HasSubstr("[8, 10, 2]"));
   EXPECT_THAT(message(Fault::kLossesNotDeterministic), HasSubstr("different values"));
   EXPECT_THAT(message(Fault::kNoProbe), HasSubstr("probe"));
-  // None of the replica's weights is seen at work.
-  EXPECT_THAT(message(Fault::kLossesUseLiveModel), HasSubstr("'blocks.0.weight' (not seen"));
+  // The live model is in training mode, so its dropout gives it away.
+  EXPECT_THAT(message(Fault::kLossesUseLiveModel), HasSubstr("random numbers"));
 }
 
 TEST(MonitorCreate, NamesTheOptionAndItsValue) {
