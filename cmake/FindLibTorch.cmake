@@ -2,18 +2,27 @@
 #
 #   LibTorch::LibTorch   headers, libtorch_cpu, libc10 and its libgomp; with CUDA also libc10_cuda and the CUDA runtime
 #
-# Input:  Torch_DIR (cache or environment; the folder that holds TorchConfig.cmake). Without it, the copy that ./setup keeps in
-#         ${XDG_CACHE_HOME:-~/.cache}/ptqwatch is taken.
+# Input:  Torch_DIR (CMake variable or environment; the folder that holds TorchConfig.cmake). Without it, a LibTorch on CMAKE_PREFIX_PATH,
+#         and then the copy that ./setup keeps in ${XDG_CACHE_HOME:-~/.cache}/ptqwatch. Torch_DIR itself is never set here: it would
+#         redirect a find_package(Torch) of the project around us.
 # Output: LibTorch_FOUND, LibTorch_VERSION, LibTorch_HAS_CUDA, LibTorch_ROOT.
 #
 # Not find_package(Torch): on a CUDA wheel that needs a toolkit, TORCH_CUDA_ARCH_LIST and a CUDA language to be set up even for a
 # program that only runs on the CPU, and it puts the wheel's own old protobuf on the search path.
 
 set(_ptqwatch_torch_version 2.11.0)
-if(NOT Torch_DIR AND DEFINED ENV{Torch_DIR})
-  set(Torch_DIR "$ENV{Torch_DIR}")
+set(_ptqwatch_torch_dir "${Torch_DIR}")
+if(NOT _ptqwatch_torch_dir AND DEFINED ENV{Torch_DIR})
+  set(_ptqwatch_torch_dir "$ENV{Torch_DIR}")
 endif()
-if(NOT Torch_DIR)
+if(NOT _ptqwatch_torch_dir AND CMAKE_PREFIX_PATH)
+  find_path(_ptqwatch_torch_on_prefix TorchConfig.cmake
+            PATHS ${CMAKE_PREFIX_PATH} PATH_SUFFIXES share/cmake/Torch torch/share/cmake/Torch NO_DEFAULT_PATH NO_CACHE)
+  if(_ptqwatch_torch_on_prefix)
+    set(_ptqwatch_torch_dir "${_ptqwatch_torch_on_prefix}")
+  endif()
+endif()
+if(NOT _ptqwatch_torch_dir)
   if(DEFINED ENV{XDG_CACHE_HOME} AND NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
     set(_ptqwatch_cache "$ENV{XDG_CACHE_HOME}/ptqwatch")
   else()
@@ -22,22 +31,20 @@ if(NOT Torch_DIR)
   foreach(_variant cuda cpu)
     set(_candidate "${_ptqwatch_cache}/libtorch-${_ptqwatch_torch_version}-${_variant}/torch/share/cmake/Torch")
     if(EXISTS "${_candidate}/TorchConfig.cmake")
-      set(Torch_DIR "${_candidate}")
+      set(_ptqwatch_torch_dir "${_candidate}")
       break()
     endif()
   endforeach()
 endif()
 
-if(Torch_DIR)
-  get_filename_component(LibTorch_ROOT "${Torch_DIR}/../../.." ABSOLUTE)
+if(_ptqwatch_torch_dir)
+  get_filename_component(LibTorch_ROOT "${_ptqwatch_torch_dir}/../../.." ABSOLUTE)
+  # NO_CACHE: another Torch_DIR in the same build folder must take effect.
+  find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
+  find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
+  find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
+  find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS "${LibTorch_ROOT}/include" NO_DEFAULT_PATH NO_CACHE)
 endif()
-set(Torch_DIR "${Torch_DIR}" CACHE PATH "Folder that holds TorchConfig.cmake")
-
-find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH)
-find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH)
-find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH)
-find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS "${LibTorch_ROOT}/include" NO_DEFAULT_PATH)
-mark_as_advanced(LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_INCLUDE_DIR)
 
 set(LibTorch_HAS_CUDA OFF)
 if(LibTorch_C10_CUDA_LIBRARY)
@@ -71,7 +78,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   endif()
   target_link_libraries(LibTorch::LibTorch INTERFACE
     "-Wl,--no-as-needed" "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}" ${_gomp} "-Wl,--as-needed")
-  file(STRINGS "${Torch_DIR}/TorchConfig.cmake" _abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+  file(STRINGS "${_ptqwatch_torch_dir}/TorchConfig.cmake" _abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
   if(_abi)
     message(FATAL_ERROR "The LibTorch in ${LibTorch_ROOT} uses the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0); "
                         "gRPC, absl and prometheus-cpp use the new one. Take a cxx11-ABI LibTorch (2.7 or later).")

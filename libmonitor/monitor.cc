@@ -8,6 +8,13 @@
 
 namespace ptqwatch {
 
+namespace {
+
+// milliseconds::max() would overflow the clock.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+
+}  // namespace
+
 Monitor::Monitor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Monitor::~Monitor() { Stop(std::chrono::seconds(2)).IgnoreError(); }
@@ -35,6 +42,7 @@ SnapshotResult Monitor::Impl::Take(SnapshotTrigger trigger) noexcept {
               internal::StrCat("no snapshot at step ", last->step, ": ", core->staging->problem()));
     } catch (...) {
     }
+    worker->Wake();  // announces the skip
   }
   return result;
 }
@@ -56,7 +64,8 @@ void Monitor::OnStep(const StepInfo& info) noexcept {
   if (!due && !core.staging->free()) return;  // the request waits; nothing was missed
   const SnapshotResult result =
       impl.Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval);
-  if (requested && result == SnapshotResult::kTaken) core.inbox.RequestDone();
+  // Only a busy slot is worth another try at the next step.
+  if (requested && result != SnapshotResult::kSkippedBusy) core.inbox.RequestDone();
 }
 
 void Monitor::RequestSnapshot() noexcept {
@@ -64,6 +73,7 @@ void Monitor::RequestSnapshot() noexcept {
 }
 
 absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
+  timeout = std::min(timeout, kLongest);
   Impl& impl = *impl_;
   if (impl.core == nullptr) return absl::OkStatus();
   if (impl.stopped.load(std::memory_order_relaxed)) {
@@ -89,6 +99,7 @@ absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
 }
 
 absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
+  deadline = std::min(deadline, kLongest);
   Impl& impl = *impl_;
   if (impl.core == nullptr || impl.stopped.exchange(true)) return absl::OkStatus();
   internal::MonitorCore& core = *impl.core;
@@ -99,7 +110,7 @@ absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
   core.board->SetHealth(Health::kStopped);
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-  core.publisher->Stop(std::max(left, std::chrono::milliseconds(100)));
+  core.publisher->Stop(std::max(left, std::chrono::milliseconds(100)), /*destroy=*/!ended);
   if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(
       "the losses closure did not return in time; the monitor thread is left behind and ends when "

@@ -1,8 +1,10 @@
 #include "monitor_core.h"
 
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "c10/util/Exception.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch::internal {
@@ -13,46 +15,48 @@ void MonitorCore::PublishEvent(Event::Kind kind, Severity severity, int64_t step
 }
 
 void MonitorCore::RunPending() noexcept {
-  const Snapshot* filled = staging->BeginLoading();
-  if (filled == nullptr) return;
-  board->SetBusy(true);
-  auto report = std::make_shared<AnalyzedReport>();
-  Snapshot header;
   try {
-    context.pacer.Begin();
-    header.info = filled->info;
-    header.lr = filled->lr;
-    header.trigger = filled->trigger;
-    header.unix_seconds = filled->unix_seconds;
-    header.stall_seconds = filled->stall_seconds;
-    stream->WaitForCopy();
-    measurement->Load(*filled);
-    stream->Drain();
-    staging->Release();
-    {
+    AnnounceSkips();
+    const Snapshot* filled = staging->BeginLoading();
+    if (filled == nullptr) return;
+    board->SetBusy(true);
+    auto report = std::make_shared<AnalyzedReport>();
+    bool loading = true;
+    const auto release = [&] {
+      if (!std::exchange(loading, false)) return;
+      staging->Release();
       std::lock_guard<std::mutex> lock(mutex_);
       changed_.notify_all();
+    };
+    std::string problem;
+    try {
+      context.pacer.Begin();
+      // Before anything can fail: a report without its place in the run would cut the series.
+      FillHeader(*filled, report->report);
+      stream->WaitForCopy();
+      measurement->Load(*filled);
+      stream->Drain();
+      release();
+      Measure(report->report);
+      stream->Drain();
+    } catch (const c10::Error& error) {
+      problem = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      problem = error.what();
     }
-    Measure(header, report->report);
-  } catch (const std::exception& error) {
-    // Our own allocations; the closure's exceptions are statuses by now.
-    report->report.probe_status = ProbeStatus::kFailed;
-    report->report.probe_status_detail = error.what();
-    if (!staging->free()) staging->Release();
-  } catch (...) {
-    report->report.probe_status = ProbeStatus::kFailed;
-    report->report.probe_status_detail = "unknown exception";
-    if (!staging->free()) staging->Release();
-  }
-  try {
+    release();
+    if (!problem.empty()) {
+      report->report.probe_status = ProbeStatus::kFailed;
+      report->report.probe_status_detail = problem;
+    }
     if (!cancel.cancelled()) {
       NoteOutcome(report->report);
       report->verdict = analyzer.Add(report->report);
       publisher->Publish(report);
       board->OnReport();
     }
-  } catch (const std::exception& error) {
-    Log(Severity::kError, StrCat("a report could not be published: ", error.what()));
+  } catch (...) {
+    Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
   }
   board->SetBusy(false);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -60,7 +64,20 @@ void MonitorCore::RunPending() noexcept {
   changed_.notify_all();
 }
 
-void MonitorCore::Measure(const Snapshot& header, Report& report) {
+void MonitorCore::AnnounceSkips() {
+  const MonitorStatus status = publisher->status();
+  int64_t skips = 0;
+  for (SnapshotResult result :
+       {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch, SnapshotResult::kFailed}) {
+    skips += status.snapshots[static_cast<size_t>(result)];
+  }
+  if (skips <= skips_announced) return;
+  PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0),
+               StrCat(skips - skips_announced, " due snapshots were not taken"));
+  skips_announced = skips;
+}
+
+void MonitorCore::FillHeader(const Snapshot& header, Report& report) {
   const RunInfo& run = publisher->run();
   report.run_id = run.run_id;
   report.attempt = run.attempt;
@@ -77,6 +94,9 @@ void MonitorCore::Measure(const Snapshot& header, Report& report) {
   report.decay_onset_step = header.lr.decay_onset_step;
   report.rolled_back = header.lr.rolled_back;
   report.cost_seconds["stall"] = header.stall_seconds;
+}
+
+void MonitorCore::Measure(Report& report) {
   if (probe_disabled) {
     report.probe_status = ProbeStatus::kDisabled;
     report.probe_status_detail =
@@ -95,7 +115,10 @@ void MonitorCore::NoteOutcome(const Report& report) {
     failed = true;
     detail = StrCat(result.method, " ", result.bits, "-bit: ", result.status_detail);
   }
-  if (report.probe_status != ProbeStatus::kDisabled) {
+  if (report.probe_status == ProbeStatus::kDisabled) {
+    // Said once; copying the weights for nothing would only cost the trainer time.
+    inbox.Pause();
+  } else {
     if (failed) {
       board->OnProbeFailure();
       board->SetHealth(Health::kDegraded);
@@ -104,7 +127,10 @@ void MonitorCore::NoteOutcome(const Report& report) {
     } else {
       board->SetHealth(Health::kOk);
     }
-    const bool broken = report.probe_status == ProbeStatus::kFailed;
+    bool broken = report.probe_status == ProbeStatus::kFailed;
+    for (const QuantizationReport& result : report.quantization) {
+      broken |= result.status == ProbeStatus::kFailed;
+    }
     failures_in_a_row = broken ? failures_in_a_row + 1 : 0;
     if (failures_in_a_row >= options.max_failures_in_a_row) {
       probe_disabled = true;
@@ -119,17 +145,6 @@ void MonitorCore::NoteOutcome(const Report& report) {
         Event::Kind::kPhaseChange, Severity::kInfo, report.step,
         StrCat("learning-rate phase ", ToString(last_phase), " -> ", ToString(report.lr_phase)));
     last_phase = report.lr_phase;
-  }
-  const MonitorStatus status = publisher->status();
-  int64_t skips = 0;
-  for (SnapshotResult result :
-       {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch, SnapshotResult::kFailed}) {
-    skips += status.snapshots[static_cast<size_t>(result)];
-  }
-  if (skips > skips_announced) {
-    PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, report.step,
-                 StrCat(skips - skips_announced, " due snapshots were not taken"));
-    skips_announced = skips;
   }
 }
 

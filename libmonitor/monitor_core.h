@@ -62,7 +62,9 @@ struct MonitorCore {
   RateLimitedLog probe_failed;
 
  private:
-  void Measure(const Snapshot& header, Report& report);
+  void FillHeader(const Snapshot& header, Report& report);
+  void Measure(Report& report);
+  void AnnounceSkips();
   void NoteOutcome(const Report& report);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 

@@ -111,7 +111,10 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
       impl->lr.Step(report.report.step, report.report.learning_rate, std::nullopt);
       core->last_phase = report.report.lr_phase;
     }
-    impl->lr.Reported();
+    if (!history.reports.empty()) {
+      const Report& newest = history.reports.back().report;
+      impl->lr.Restore(newest.lr_phase, newest.decay_onset_step);
+    }
     core->description = StrCat(core->measurement->Describe(),
                                "staging: ", static_cast<double>(core->staging->bytes()) / 1e6,
                                " MB; duty cycle ", core->duty_cycle, " (", why, ")\n");
@@ -151,6 +154,8 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     return absl::InternalError(StrCat("LibTorch: ", error.what_without_backtrace()));
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("unknown exception");
   }
 }
 

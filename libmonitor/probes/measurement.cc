@@ -59,7 +59,7 @@ std::vector<Batch> CopyBatches(const std::vector<Batch>& batches, at::Device dev
 
 }  // namespace
 
-Measurement::Measurement(Subject*, const MonitorOptions& options) : options_(options) {
+Measurement::Measurement(const MonitorOptions& options) : options_(options) {
   if (options_.quantizers.empty()) {
     for (QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
       for (int bits : {3, 4}) {
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
   if (subject->calibration().empty()) {
     return absl::InvalidArgumentError("the subject has no calibration batches");
   }
-  std::unique_ptr<Measurement> measurement(new Measurement(subject, options));
+  std::unique_ptr<Measurement> measurement(new Measurement(options));
   const at::Device device = live.entries[0].tensor.device();
   try {
     measurement->probe_ = CopyBatches(subject->probe(), device);
@@ -114,14 +114,11 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
 
 absl::Status Measurement::Run(ExecutionContext& context, const ProbeState& state, Report& report) {
   report.probe_state_sequence = state.sequence;
-  const auto begin = context.clock->Monotonic();
-  const auto deadline = options_.max_snapshot_time.count() > 0 ? begin + options_.max_snapshot_time
-                                                               : std::chrono::nanoseconds::max();
+  context.deadline = options_.max_snapshot_time.count() > 0
+                         ? context.clock->Monotonic() + options_.max_snapshot_time
+                         : std::chrono::nanoseconds::max();
   PtqProbe probe(options_, plan_, probe_, calibration_);
-  const absl::Status status = probe.Run(context, *replica_, deadline, report);
-  report.cost_seconds["ptq"] =
-      std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
-  return status;
+  return probe.Run(context, *replica_, report);
 }
 
 std::string Measurement::Fingerprint() const {
@@ -178,17 +175,26 @@ std::string Measurement::Describe() const {
                                              static_cast<double>(calibration_.size()));
   text += absl::StrFormat(
       "memory: %.1f MB replica, %.1f MB Gram matrices while measuring; about %.2g s of forward "
-      "passes a snapshot at most\n",
+      "passes a snapshot when all probe batches are needed, timed with the trainer's threads\n",
       static_cast<double>(replica_->bytes()) / 1e6, static_cast<double>(plan_.gram_bytes()) / 1e6,
       forward);
   return text;
 }
+
+}  // namespace ptqwatch::internal
+
+// LibTorch's BLAS. Weak: a LibTorch without MKL does not have it.
+extern "C" int MKL_Set_Num_Threads_Local(int threads) __attribute__((weak));
+
+namespace ptqwatch::internal {
 
 void InitMonitorThread() {
   // ATen sets a thread's OpenMP count at its first use; only after that does a smaller one stay.
   // at::set_num_threads would change it for the whole process.
   (void)at::get_num_threads();
   omp_set_num_threads(1);
+  // That first use also gave this thread a count of its own in MKL, which outranks OpenMP's.
+  if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(1);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 

@@ -48,7 +48,7 @@ class Measurement {
   std::string Describe() const;
 
  private:
-  Measurement(Subject* subject, const MonitorOptions& options);
+  explicit Measurement(const MonitorOptions& options);
   std::string Fingerprint() const;
 
   MonitorOptions options_;

@@ -50,14 +50,6 @@ ProbeStatus StatusOf(const absl::Status& status) {
   }
 }
 
-absl::Status CheckTime(ExecutionContext& context, std::chrono::nanoseconds deadline) {
-  if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-  if (context.clock->Monotonic() >= deadline) {
-    return absl::DeadlineExceededError("MonitorOptions.max_snapshot_time has passed");
-  }
-  return absl::OkStatus();
-}
-
 // The weight as [outputs, inputs] float32 on the host.
 at::Tensor AsMatrix(const at::Tensor& weight, bool transposed) {
   return (transposed ? weight.t() : weight)
@@ -89,8 +81,7 @@ struct PtqProbe::FullPrecision {
   }
 };
 
-absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica,
-                           std::chrono::nanoseconds deadline, Report& report) {
+absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& report) {
   at::NoGradGuard no_grad;
   report.skipped_layers = plan_.skipped;
   for (const QuantizerSpec& spec : options_.quantizers) {
@@ -99,8 +90,6 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica,
     result.bits = spec.bits;
     result.group_size = spec.group_size;
     result.symmetric = spec.symmetric;
-    result.coverage_ratio = static_cast<double>(plan_.covered_parameters) /
-                            static_cast<double>(replica.table().parameters());
   }
   auto seconds = [&context, begin = context.clock->Monotonic()]() mutable {
     const auto now = context.clock->Monotonic();
@@ -113,9 +102,6 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica,
   report.cost_seconds["probe_loss"] = seconds();
 
   std::vector<GramStatistics> grams;
-  const bool calibrate = std::any_of(
-      options_.quantizers.begin(), options_.quantizers.end(),
-      [](const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kGptq; });
   absl::Status captured = status;
   if (status.ok()) {
     // RTN runs without statistics, but its layer error is measured with the same H wherever there
@@ -132,10 +118,9 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica,
   for (size_t i = 0; i < options_.quantizers.size(); ++i) {
     QuantizationReport& result = report.quantization[i];
     absl::Status outcome = status;
-    if (outcome.ok() && calibrate) outcome = captured;
+    if (options_.quantizers[i].method == QuantizationMethod::kGptq) outcome = captured;
     if (outcome.ok()) {
-      outcome = QuantizeAndCompare(context, replica, deadline, grams, options_.quantizers[i], full,
-                                   result);
+      outcome = QuantizeAndCompare(context, replica, grams, options_.quantizers[i], full, result);
     }
     result.status = StatusOf(outcome);
     if (!outcome.ok()) result.status_detail = std::string(outcome.message());
@@ -161,15 +146,15 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica,
 }
 
 absl::Status PtqProbe::QuantizeAndCompare(ExecutionContext& context, Replica& replica,
-                                          std::chrono::nanoseconds deadline,
                                           const std::vector<GramStatistics>& grams,
                                           const QuantizerSpec& spec, FullPrecision& full,
                                           QuantizationReport& result) {
   std::vector<Replica::Override> weights;
   double displacement = 0;
+  int64_t quantized_parameters = 0;
   std::string nonfinite;
   for (const CoveredLayer& layer : plan_.layers) {
-    if (absl::Status status = CheckTime(context, deadline); !status.ok()) return status;
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
     const QuantizerSpec& layer_spec = SpecForLayer(options_, spec, layer.name);
     const at::Tensor weight = AsMatrix(replica.loaded(layer.entry), layer.transposed);
     const float* values = weight.const_data_ptr<float>();
@@ -204,17 +189,19 @@ absl::Status PtqProbe::QuantizeAndCompare(ExecutionContext& context, Replica& re
       displacement += step * step;
       to[i] = quantized->dequantized[i];
     }
+    quantized_parameters += replacement.numel();
     weights.push_back({layer.entry, layer.transposed ? replacement.t() : replacement});
   }
   if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
   result.displacement_norm = std::sqrt(displacement);
-  absl::Status status = Compare(context, replica, deadline, full, weights, result);
+  result.coverage_ratio =
+      static_cast<double>(quantized_parameters) / static_cast<double>(replica.table().parameters());
+  absl::Status status = Compare(context, replica, full, weights, result);
   if (!status.ok()) result.displacement_norm.reset();
   return status;
 }
 
-absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica,
-                               std::chrono::nanoseconds deadline, FullPrecision& full,
+absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
                                const std::vector<Replica::Override>& weights,
                                QuantizationReport& result) {
   std::vector<double> quantized_sum;
@@ -224,7 +211,7 @@ absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica,
   int64_t tokens = 0;
   RatioEstimate delta;
   for (size_t i = 0; i < probe_.size() && tokens < options_.max_probe_tokens; ++i) {
-    if (absl::Status status = CheckTime(context, deadline); !status.ok()) return status;
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
     if (absl::Status status = full.Extend(replica, probe_, i + 1); !status.ok()) return status;
     const UnitLosses& base = full.batches[i];
     absl::StatusOr<UnitLosses> losses;

@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_PROBES_PTQ_PROBE_H_
 #define PTQWATCH_PROBES_PTQ_PROBE_H_
 
-#include <chrono>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,20 +22,17 @@ class PtqProbe {
            const std::vector<Batch>& calibration)
       : options_(options), plan_(plan), probe_(probe), calibration_(calibration) {}
 
-  /// Fills the probe's part of `report`; every failure becomes a status in it. `deadline` is on the
-  /// context's monotonic clock. Returns Cancelled when the context was, else ok.
-  absl::Status Run(ExecutionContext& context, Replica& replica, std::chrono::nanoseconds deadline,
-                   Report& report);
+  /// Fills the probe's part of `report`; every failure becomes a status in it. Returns Cancelled
+  /// when the context was, else ok.
+  absl::Status Run(ExecutionContext& context, Replica& replica, Report& report);
 
  private:
   struct FullPrecision;
   absl::Status QuantizeAndCompare(ExecutionContext& context, Replica& replica,
-                                  std::chrono::nanoseconds deadline,
                                   const std::vector<GramStatistics>& grams,
                                   const QuantizerSpec& spec, FullPrecision& full,
                                   QuantizationReport& result);
-  absl::Status Compare(ExecutionContext& context, Replica& replica,
-                       std::chrono::nanoseconds deadline, FullPrecision& full,
+  absl::Status Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
                        const std::vector<Replica::Override>& weights, QuantizationReport& result);
 
   const MonitorOptions& options_;

@@ -27,24 +27,17 @@ struct Product {
   at::Tensor activations;   ///< [.., d]
 };
 
-/// Which memory an activation is. The weak reference keeps the address from being used again while
-/// it is compared.
+/// Which activation a tensor is: the same handle, not written in between. The weak reference keeps
+/// the handle's address from being used again. Two views of one activation count as two inputs,
+/// which costs a Gram but never mixes them up.
 struct Identity {
-  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-  int64_t offset;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> handle;
   int64_t version;
 
   explicit Identity(const at::Tensor& tensor)
-      : storage(tensor.storage().getWeakStorageImpl()),
-        offset(tensor.storage_offset()),
-        sizes(tensor.sizes().vec()),
-        strides(tensor.strides().vec()),
-        version(tensor.is_inference() ? 0 : tensor._version()) {}
+      : handle(tensor.getIntrusivePtr()), version(tensor.is_inference() ? 0 : tensor._version()) {}
   bool operator==(const Identity& other) const {
-    return storage == other.storage && offset == other.offset && sizes == other.sizes &&
-           strides == other.strides && version == other.version;
+    return handle == other.handle && version == other.version;
   }
 };
 
@@ -176,16 +169,17 @@ class ProductWatcher {
       uncovered_.emplace(entry, "only a part or a reshaped form of it is multiplied");
       return;
     }
-    const int64_t inputs = factor.size(0);
-    const int64_t outputs = factor.size(1);
-    bool transposed = false;
-    if (inputs == weight.size(0) && outputs == weight.size(1)) {
-      // Square weights: the strides tell whether the factor is W or its transpose.
-      transposed = inputs != outputs || factor.strides() == weight.strides();
-    } else if (inputs != weight.size(1) || outputs != weight.size(0)) {
+    // Sizes and strides: a view of other sizes has the same address, and a square one may be W or
+    // its transpose.
+    const bool as_stored = factor.sizes() == weight.sizes() && factor.strides() == weight.strides();
+    const at::Tensor turned = weight.t();
+    const bool as_turned = factor.sizes() == turned.sizes() && factor.strides() == turned.strides();
+    if (!as_stored && !as_turned) {
       uncovered_.emplace(entry, "only a part or a reshaped form of it is multiplied");
       return;
     }
+    // A 1 x 1 weight is both.
+    const bool transposed = as_stored && !as_turned;
     handler_({entry, transposed, activations});
   }
 

@@ -74,9 +74,12 @@ absl::Status ByteBudget::Reserve(int64_t bytes, std::string_view what) {
 }
 
 absl::Status ExecutionContext::Checkpoint() {
-  pacer.Pause(cancel);
-  return cancel.cancelled() ? absl::CancelledError("the monitor is being stopped")
-                            : absl::OkStatus();
+  if (!cancel.cancelled()) pacer.Pause(cancel);
+  if (cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
+  if (deadline != std::chrono::nanoseconds::max() && clock->Monotonic() >= deadline) {
+    return absl::DeadlineExceededError("the time for this snapshot is over");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ptqwatch

@@ -118,6 +118,12 @@ LrPhase LrTracker::Infer(int64_t step, double learning_rate) noexcept {
   return steps_to_zero < kDecayHorizon * elapsed ? LrPhase::kDecay : LrPhase::kSlowDecay;
 }
 
+void LrTracker::Restore(LrPhase phase, std::optional<int64_t> decay_onset_step) noexcept {
+  state_.phase = phase;
+  state_.decay_onset_step = decay_onset_step;
+  Reported();
+}
+
 void LrTracker::Reported() noexcept {
   state_.num_points = 0;
   state_.rolled_back = false;

@@ -36,6 +36,9 @@ class LrTracker {
   void Step(int64_t step, double learning_rate, std::optional<LrPhase> override_phase) noexcept;
   LrPhase phase() const { return state_.phase; }
   const LrState& state() const { return state_; }
+  /// After the corners and report steps of an earlier attempt were replayed: what they are too
+  /// coarse to tell, from its newest report.
+  void Restore(LrPhase phase, std::optional<int64_t> decay_onset_step) noexcept;
   /// Forgets the corners and the rollback flag: a report has taken them.
   void Reported() noexcept;
 

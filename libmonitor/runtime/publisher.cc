@@ -1,5 +1,6 @@
 #include "runtime/publisher.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -16,7 +17,7 @@ Publisher::Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clo
       exporters_(std::move(exporters)) {}
 
 absl::Status Publisher::Start(Control* control) {
-  std::lock_guard<std::mutex> lock(exporters_mutex_);
+  std::lock_guard<std::timed_mutex> lock(exporters_mutex_);
   for (size_t i = 0; i < exporters_.size(); ++i) {
     absl::Status status;
     try {
@@ -37,7 +38,7 @@ void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
     std::lock_guard<std::mutex> lock(latest_mutex_);
     latest_ = report;
   }
-  std::lock_guard<std::mutex> lock(exporters_mutex_);
+  std::lock_guard<std::timed_mutex> lock(exporters_mutex_);
   if (!open_) return;
   for (auto& exporter : exporters_) {
     try {
@@ -51,7 +52,7 @@ void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
 }
 
 void Publisher::PublishEvent(const Event& event) {
-  std::lock_guard<std::mutex> lock(exporters_mutex_);
+  std::lock_guard<std::timed_mutex> lock(exporters_mutex_);
   if (!open_) return;
   for (auto& exporter : exporters_) {
     try {
@@ -63,15 +64,26 @@ void Publisher::PublishEvent(const Event& event) {
   }
 }
 
-void Publisher::Stop(std::chrono::milliseconds deadline) {
+void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy) {
   const auto end = std::chrono::steady_clock::now() + deadline;
-  std::lock_guard<std::mutex> lock(exporters_mutex_);
+  // An exporter that breaks its contract and blocks in OnReport must not block this, too.
+  std::unique_lock<std::timed_mutex> lock(exporters_mutex_, deadline);
+  if (!lock.owns_lock()) {
+    Log(Severity::kError,
+        "an exporter does not return from OnReport; the exporters are left as they are");
+    return;
+  }
   if (!std::exchange(open_, false)) return;
   for (auto& exporter : exporters_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
-    exporter->Stop(std::max(left, std::chrono::milliseconds(50)));
+    try {
+      exporter->Stop(std::max(left, std::chrono::milliseconds(50)));
+    } catch (...) {
+      Log(Severity::kError, internal::StrCat("exporter ", exporter->name(), ": exception in Stop"));
+    }
   }
+  if (destroy) exporters_.clear();
 }
 
 std::shared_ptr<const AnalyzedReport> Publisher::latest() const {

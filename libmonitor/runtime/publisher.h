@@ -28,7 +28,9 @@ class Publisher final : public StatusSource {
   void Publish(std::shared_ptr<const AnalyzedReport> report);
   void PublishEvent(const Event& event);
   /// Stops the exporters within the deadline; idempotent. No exporter is called afterwards.
-  void Stop(std::chrono::milliseconds deadline);
+  /// `destroy` also destroys them, on this thread: for when the monitor thread is left behind and
+  /// would do so at its own time.
+  void Stop(std::chrono::milliseconds deadline, bool destroy = false);
 
   const RunInfo& run() const override { return run_; }
   MonitorStatus status() const override { return board_->Read(clock_->UnixSeconds()); }
@@ -41,7 +43,7 @@ class Publisher final : public StatusSource {
   Clock* const clock_;
   RateLimitedLog failed_;
 
-  std::mutex exporters_mutex_;
+  std::timed_mutex exporters_mutex_;
   std::vector<std::unique_ptr<Exporter>> exporters_;
   bool open_ = false;
 

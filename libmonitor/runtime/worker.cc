@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "report/str_cat.h"
+#include "runtime/log.h"
 
 namespace ptqwatch::internal {
 
@@ -62,7 +63,11 @@ void Worker::Run(std::shared_ptr<State> state) {
   if (sched_setscheduler(0, SCHED_IDLE, &parameter) != 0) {
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
   }
-  if (state->hooks.thread_init) state->hooks.thread_init();
+  try {
+    if (state->hooks.thread_init) state->hooks.thread_init();
+  } catch (...) {
+    Log(Severity::kError, "the monitor thread could not be set up; measuring may be slow or fail");
+  }
   while (true) {
     while (sem_wait(&state->wake) != 0 && errno == EINTR) {
     }
@@ -71,6 +76,7 @@ void Worker::Run(std::shared_ptr<State> state) {
   }
   // What the job owns goes here, not when the last holder of the state happens to let go.
   state->hooks.job = nullptr;
+  state->hooks.thread_init = nullptr;
   std::lock_guard<std::mutex> lock(state->mutex);
   state->ended = true;
   state->ended_changed.notify_all();
@@ -79,7 +85,10 @@ void Worker::Run(std::shared_ptr<State> state) {
 void Worker::Wake() noexcept { sem_post(&state_->wake); }
 
 bool Worker::Stop(std::chrono::milliseconds deadline) {
-  if (!state_->thread.joinable()) return state_->ended;
+  if (!state_->thread.joinable()) {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    return state_->ended;
+  }
   state_->stopping.store(true, std::memory_order_release);
   Wake();
   bool ended = false;

@@ -13,25 +13,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// While a CUDA graph is being captured elsewhere in the process, an event or stream call of this
-// thread would break the capture unless the thread says that it does not take part. The device is
-// set first: the call was seen to create a context otherwise.
-class OutsideCapture {
- public:
-  explicit OutsideCapture(at::Device device) : guard_(device) {
-    C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_));
-  }
-  ~OutsideCapture() { C10_CUDA_CHECK_WARN(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-
- private:
-  c10::cuda::CUDAGuard guard_;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
-};
-
 class CudaStream final : public DeviceStream {
  public:
   explicit CudaStream(at::Device device) : device_(device) {
-    OutsideCapture outside(device_);
+    c10::cuda::CUDAGuard guard(device_);
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
     int least = 0;
     int greatest = 0;
@@ -54,18 +39,17 @@ class CudaStream final : public DeviceStream {
 
   void EnterMonitorThread() override {
     c10::cuda::set_device(device_.index());
+    // A CUDA graph that the trainer captures would be broken by an allocation or a query of this
+    // thread unless it says, for good, that it does not take part. After set_device: the call was
+    // seen to create a context otherwise.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+    C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromExternal(stream_, device_.index()));
   }
 
-  void WaitForCopy() override {
-    OutsideCapture outside(device_);
-    C10_CUDA_CHECK(cudaStreamWaitEvent(stream_, copied_, 0));
-  }
+  void WaitForCopy() override { C10_CUDA_CHECK(cudaStreamWaitEvent(stream_, copied_, 0)); }
 
-  void Drain() override {
-    OutsideCapture outside(device_);
-    C10_CUDA_CHECK(cudaStreamSynchronize(stream_));
-  }
+  void Drain() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
  private:
   const at::Device device_;

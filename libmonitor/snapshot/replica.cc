@@ -2,9 +2,11 @@
 
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <map>
 #include <string>
 
+#include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/zeros.h"
@@ -91,7 +93,18 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
     }
     before.push_back(first);
   }
+  // What the handles pointed at is kept until after the check, and poisoned: a view of it that the
+  // model or the closure still has would go on giving the old values.
+  std::vector<at::Tensor> old;
+  for (const NamedTensor& named : tensors) {
+    if (named.tensor.defined()) old.push_back(named.tensor.detach());
+  }
   replica->MoveIntoFlatBuffers(tensors);
+  for (at::Tensor& tensor : old) {
+    if (at::isFloatingType(tensor.scalar_type())) {
+      tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
   for (size_t i = 0; i < check.size(); ++i) {
     absl::StatusOr<LossValues> after = replica->Losses(*check[i]);
     if (!after.ok()) return after.status();
@@ -100,6 +113,23 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
           "losses does not depend on the replica's parameters alone: its value changed when they "
           "were moved to other memory (does the closure or the model keep a copy of a weight, or "
           "use the live model?)");
+    }
+  }
+  std::vector<Override> changed;
+  for (size_t i = 0; i < replica->table_.entries.size(); ++i) {
+    const TensorEntry& entry = replica->table_.entries[i];
+    if (entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type())) {
+      changed.push_back({static_cast<int>(i), entry.tensor * 1.5 + 0.01});
+    }
+  }
+  for (size_t i = 0; i < check.size(); ++i) {
+    const Lease lease = replica->Use(changed);
+    absl::StatusOr<LossValues> other = replica->Losses(*check[i]);
+    if (!other.ok()) return other.status();
+    if (SameBits(before[i].values, other->values)) {
+      return absl::FailedPreconditionError(
+          "losses does not change with the replica's parameters (does the closure use the live "
+          "model?)");
     }
   }
   return replica;

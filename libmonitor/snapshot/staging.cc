@@ -5,6 +5,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros.h"
+#include "absl/cleanup/cleanup.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch::internal {
@@ -40,7 +41,12 @@ std::string Staging::Compare(const std::vector<NamedTensor>& tensors) {
       return StrCat("tensor '", named.name,
                     "' changed its shape, dtype or device since the monitor was created");
     }
-    sources_[static_cast<size_t>(index_[i])] = named.tensor;
+    at::Tensor& source = sources_[static_cast<size_t>(index_[i])];
+    if (source.defined() && source.numel() > 0 &&
+        source.const_data_ptr() != named.tensor.const_data_ptr()) {
+      return StrCat("tensor '", named.name, "' is no longer tied to the one it was tied to");
+    }
+    source = named.tensor;
     ++i;
   }
   if (i != expected_.size()) return StrCat("tensor '", expected_[i].name, "' is gone");
@@ -53,10 +59,13 @@ SnapshotResult Staging::TryFill(const Subject& subject, const Snapshot& header,
   const auto begin = clock.Monotonic();
   try {
     at::NoGradGuard no_grad;
+    // References to live tensors must not outlast this call, however it ends.
+    absl::Cleanup forget = [this] {
+      for (at::Tensor& source : sources_) source.reset();
+    };
     problem_ = Compare(subject.LiveTensors());
     if (!problem_.empty()) return SnapshotResult::kSkippedMismatch;
     stream_->Copy(slot_.tensors, sources_);
-    for (at::Tensor& source : sources_) source.reset();
   } catch (const c10::Error& error) {
     problem_ = error.what_without_backtrace();
     return SnapshotResult::kFailed;

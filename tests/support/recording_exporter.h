@@ -25,6 +25,10 @@ struct Recording {
     return changed.wait_for(lock, std::chrono::seconds(60),
                             [&] { return reports.size() >= count; });
   }
+  bool WaitForEvents(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(60), [&] { return events.size() >= count; });
+  }
   std::vector<std::shared_ptr<const AnalyzedReport>> Reports() {
     std::lock_guard<std::mutex> lock(mutex);
     return reports;
@@ -49,6 +53,7 @@ class RecordingExporter final : public Exporter {
   void OnEvent(const Event& event) override {
     std::lock_guard<std::mutex> lock(recording_->mutex);
     recording_->events.push_back(event);
+    recording_->changed.notify_all();
   }
   void Stop(std::chrono::milliseconds) override {
     std::lock_guard<std::mutex> lock(recording_->mutex);

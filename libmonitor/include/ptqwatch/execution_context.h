@@ -97,9 +97,11 @@ struct ExecutionContext {
   SeedSource seeds;
   std::shared_ptr<ByteBudget> bytes = std::make_shared<ByteBudget>();
   Clock* clock = Clock::Real();
+  /// On the clock's monotonic time; the default is never.
+  std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max();
 
-  /// CancelledError once the token is cancelled; also gives the pacer its turn. Cheap enough for
-  /// every few hundred microseconds.
+  /// CancelledError once the token is cancelled, DeadlineExceeded after the deadline; also gives
+  /// the pacer its turn. Cheap enough for every few hundred microseconds.
   absl::Status Checkpoint();
 
   /// For use of an engine as a plain library: never cancelled, full speed, seed 0, no limit.

@@ -17,8 +17,8 @@ namespace ptqwatch {
 class Subject;
 
 /// Watches one model. The training run is not changed by one bit: the live model is only read,
-/// inside OnStep and Finish, and no process-global state is touched. After Create nothing throws,
-/// aborts or prints; what goes wrong is a status in a report, an Event, a counter and a line to the
+/// inside OnStep and Finish, and no process-global state is touched. After Create nothing throws
+/// or aborts; what goes wrong is a status in a report, an Event, a counter and a line to the
 /// log sink.
 class Monitor {
  public:

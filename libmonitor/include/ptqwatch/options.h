@@ -69,7 +69,8 @@ struct MonitorOptions {
   /// a journal is resumed.
   std::string run_dir = {};
 
-  /// Tests give a fake one. Must outlive the monitor.
+  /// Tests give a fake one. Must outlive the monitor, and its thread where Stop missed its
+  /// deadline.
   Clock* clock = Clock::Real();
 };
 

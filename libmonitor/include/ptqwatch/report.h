@@ -88,7 +88,8 @@ struct SkippedLayer {
 struct Report {
   int schema_version = kReportSchemaVersion;
   std::string run_id;
-  int attempt = 1;          ///< counts the times this run directory was opened
+  int attempt =
+      1;  ///< 1, 2, ...: attempts of this run that have written reports, this one included
   std::string fingerprint;  ///< hash of parameter table, probe tokens, quantizer specs and seed:
                             ///< equal means comparable
   int64_t sequence = 0;     ///< 1, 2, ... over all attempts of a run

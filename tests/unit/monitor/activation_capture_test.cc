@@ -166,6 +166,29 @@ TEST(ActivationCapture, TellsApartAnInputThatWasWrittenBetweenTwoUses) {
   EXPECT_EQ(fixture.Plan().gram_inputs.size(), 2u);
 }
 
+TEST(ActivationCapture, TellsApartAnInputThatWasWrittenBehindADetachedHandle) {
+  Fixture fixture({{"a", Random({6, 6}, 3)}, {"b", Random({6, 6}, 4)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    at::Tensor x = at::relu(b[0]);
+                    const at::Tensor first = at::linear(x.detach(), w.at("a"));
+                    x.add_(1);
+                    return (first + at::linear(x.detach(), w.at("b"))).sum(-1);
+                  });
+  EXPECT_EQ(fixture.Plan().gram_inputs.size(), 2u);
+}
+
+TEST(ActivationCapture, DoesNotTakeAReshapedWeightForItsTranspose) {
+  Fixture fixture(
+      {{"view", Random({4, 6}, 3)}, {"body", Random({4, 4}, 4)}},
+      [](const TensorMap& w, const Batch& b) -> LossValues {
+        return at::linear(at::matmul(b[0], w.at("view").view({6, 4})), w.at("body")).sum(-1);
+      });
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 1u);
+  EXPECT_EQ(plan.layers[0].name, "body");
+  EXPECT_THAT(Reasons(plan)["view"], HasSubstr("reshaped"));
+}
+
 TEST(ActivationCapture, SumsOverAllUsesOfAWeight) {
   Fixture fixture({{"w", Random({6, 6}, 3)}}, [](const TensorMap& w, const Batch& b) -> LossValues {
     return at::linear(at::linear(b[0], w.at("w")), w.at("w")).sum(-1);

@@ -5,6 +5,7 @@
 
 #include <clocale>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <string>
 #include <thread>
@@ -12,6 +13,8 @@
 #include "ATen/CPUGeneratorImpl.h"
 #include "ATen/Context.h"
 #include "ATen/Parallel.h"
+#include "ATen/ops/mm.h"
+#include "ATen/ops/ones.h"
 #include "c10/core/DefaultDtype.h"
 #include "c10/core/GradMode.h"
 #include "c10/core/InferenceMode.h"
@@ -99,6 +102,29 @@ TEST(MonitorContract, TouchesNoProcessGlobalState) {
   ASSERT_TRUE((*monitor)->Stop(std::chrono::seconds(5)).ok());
   monitor->reset();
   EXPECT_EQ(GlobalState(), before) << "after Stop";
+  at::set_num_threads(1);
+}
+
+// Threads of this process, as the kernel counts them.
+int Threads() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/task")) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(MonitorContract, AMonitorThreadComputesAloneWhateverTheTrainerUses) {
+  at::set_num_threads(4);
+  std::thread([] {
+    internal::InitMonitorThread();
+    EXPECT_EQ(at::get_num_threads(), 1);
+    const int before = Threads();
+    const at::Tensor a = at::ones({700, 700});
+    at::mm(a, a);
+    EXPECT_EQ(Threads(), before);
+  }).join();
   at::set_num_threads(1);
 }
 

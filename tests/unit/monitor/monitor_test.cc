@@ -270,13 +270,18 @@ TEST_F(MonitorTest, AClosureThatBeginsToThrowIsReportedAndThenSwitchedOff) {
   for (const Event& event : recording->Events()) told |= event.kind == Event::Kind::kProbeDisabled;
   EXPECT_TRUE(told);
   EXPECT_EQ(monitor->status().probe_failures_total, 2);
+  Step(4);
+  EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);  // no more copies for nothing
 }
 
 TEST_F(MonitorTest, AParameterOfAnotherShapeIsASkippedSnapshot) {
   Create(Every(1));
   trainer.ReplaceParameter();
+  monitor->RequestSnapshot();
   monitor->OnStep({.step = 1, .learning_rate = 1e-2});
   EXPECT_EQ(Count(SnapshotResult::kSkippedMismatch), 1);
+  ASSERT_TRUE(recording->WaitForEvents(1));  // no report has to come first
+  EXPECT_EQ(recording->Events()[0].kind, Event::Kind::kSnapshotSkipped);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 0);
 }
 

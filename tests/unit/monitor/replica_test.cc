@@ -60,6 +60,30 @@ TEST_F(ReplicaTest, LoadTakesParametersAndBuffers) {
   EXPECT_TRUE(at::equal(replica->loaded(0), at::ones({3, 2})));
 }
 
+TEST_F(ReplicaTest, RefusesAClosureThatKeepsAViewOfAWeight) {
+  auto view = std::make_shared<at::Tensor>();
+  subject = std::make_unique<FunctionSubject>(
+      live,
+      [view](const TensorMap& tensors, const Batch& b) -> LossValues {
+        if (!view->defined()) *view = tensors.at("w").alias();
+        return at::mm(b[0], *view) + tensors.at("tied").sum();
+      },
+      std::vector<Batch>{batch});
+  const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
+  EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("other memory"));
+}
+
+TEST_F(ReplicaTest, RefusesAClosureThatUsesTheLiveModel) {
+  subject = std::make_unique<FunctionSubject>(
+      live,
+      [live = weight](const TensorMap&, const Batch& b) -> LossValues {
+        return at::mm(b[0], live);
+      },
+      std::vector<Batch>{batch});
+  const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
+  EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("does not change"));
+}
+
 TEST_F(ReplicaTest, IsIndependentOfTheLiveModel) {
   const at::Tensor before = Values();
   weight.fill_(100);

@@ -78,6 +78,20 @@ TEST_F(StagingTest, SkipsAndNamesWhatChanged) {
   EXPECT_TRUE(staging->free());
 }
 
+TEST_F(StagingTest, SkipsWhenATieCameApart) {
+  live.push_back({"tied", live[0].tensor, true});
+  staging.reset();
+  Rebuild();
+  EXPECT_EQ(Fill(1), SnapshotResult::kTaken);
+  staging->BeginLoading();
+  staging->Release();
+  live.back().tensor = at::ones({4, 5});
+  Rebuild();
+  EXPECT_EQ(Fill(2), SnapshotResult::kSkippedMismatch);
+  EXPECT_THAT(staging->problem(), HasSubstr("'tied'"));
+  EXPECT_EQ(live[0].tensor.use_count(), 1u + 1u);  // here and in the subject: nothing is kept
+}
+
 TEST_F(StagingTest, DoesNotMakeTheLiveTensorsRequireAnything) {
   live[0].tensor.requires_grad_(true);
   Rebuild();

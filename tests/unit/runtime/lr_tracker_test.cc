@@ -114,6 +114,21 @@ TEST(LrTracker, MarksARollbackAndForgetsAnOnsetAfterIt) {
   EXPECT_FALSE(tracker.state().rolled_back);
 }
 
+TEST(LrTracker, KeepsTheExactOnsetOfAnEarlierAttempt) {
+  // Corners and reports of an attempt that ended at 13600; the decay began at 12801.
+  LrTracker tracker;
+  for (int64_t step : {1, 300, 6000, 12000, 12800, 13600})
+    tracker.Step(step, Wsd(step), std::nullopt);
+  tracker.Restore(LrPhase::kDecay, 12801);
+  tracker.Step(13601, Wsd(13601), std::nullopt);
+  EXPECT_EQ(tracker.phase(), LrPhase::kDecay);
+  EXPECT_EQ(tracker.state().decay_onset_step, 12801);
+  // From a checkpoint inside the decay.
+  tracker.Step(13000, Wsd(13000), std::nullopt);
+  tracker.Step(13001, Wsd(13001), std::nullopt);
+  EXPECT_EQ(tracker.state().decay_onset_step, 12801);
+}
+
 TEST(LrTracker, ObeysAnOverride) {
   LrTracker tracker;
   tracker.Step(1, kPeak, LrPhase::kStable);
