@@ -35,6 +35,7 @@ struct Shared {
   bool news = false;                // a report came since the writer last looked
   bool stopping = false;
   bool ended = false;
+  int64_t lost = 0;                // reports that will not be in the file
   StatusSource* source = nullptr;  // null once Stop has returned
 
   std::unique_ptr<JournalFile> file;  // the writer thread's own
@@ -43,6 +44,7 @@ struct Shared {
 
 // Both with the mutex held.
 void CountDrop(Shared& shared, std::string_view reason) {
+  ++shared.lost;
   if (shared.source != nullptr) shared.source->CountDrop("journal", reason);
 }
 void GiveUpQueue(Shared& shared) {
@@ -156,6 +158,7 @@ class JournalExporter final : public Exporter {
   void Stop(std::chrono::milliseconds deadline) override {
     if (!thread_.joinable()) return;
     bool ended = false;
+    int64_t lost = 0;
     {
       std::unique_lock<std::mutex> lock(shared_->mutex);
       shared_->stopping = true;
@@ -163,6 +166,7 @@ class JournalExporter final : public Exporter {
       ended = shared_->changed.wait_for(lock, deadline, [&] { return shared_->ended; });
       GiveUpQueue(*shared_);
       shared_->source = nullptr;
+      lost = shared_->lost;
     }
     if (ended) {
       thread_.join();
@@ -170,6 +174,7 @@ class JournalExporter final : public Exporter {
       thread_.detach();
       Log(Severity::kError, "the journal's disk did not answer in time; its thread is left behind");
     }
+    if (lost > 0) Log(Severity::kError, StrCat(lost, " reports are missing from the journal"));
   }
 
  private:
