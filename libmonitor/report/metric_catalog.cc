@@ -97,6 +97,30 @@ const Report* Probed(Input input) {
   return input.report->report.probe_status == ProbeStatus::kOk ? &input.report->report : nullptr;
 }
 
+// The curvature of the newest report, where it was measured.
+const CurvatureReport* Curved(Input input) {
+  if (input.report == nullptr || !input.report->report.curvature) return nullptr;
+  const CurvatureReport& curvature = *input.report->report.curvature;
+  return curvature.status == ProbeStatus::kOk ? &curvature : nullptr;
+}
+
+template <std::optional<double> CurvatureReport::*kMember>
+Samples OfCurvature(Input input) {
+  const CurvatureReport* curvature = Curved(input);
+  return curvature ? One(curvature->*kMember) : Samples{};
+}
+
+Samples LayerTraces(Input input) {
+  Samples samples;
+  if (Curved(input) == nullptr) return samples;
+  std::set<std::string_view> seen;
+  for (const LayerCurvature& layer : Curved(input)->layers) {
+    if (!layer.trace || !std::isfinite(*layer.trace) || !seen.insert(layer.name).second) continue;
+    samples.push_back({{layer.name}, *layer.trace});
+  }
+  return samples;
+}
+
 Samples ProbeDurations(Input input) {
   Samples samples;
   if (input.report == nullptr) return samples;
@@ -135,6 +159,7 @@ constexpr MetricType kCounter = MetricType::kCounter;
 
 std::vector<MetricInfo> MakeCatalog() {
   using Q = QuantizationReport;
+  using C = CurvatureReport;
   return {
       {"ptqwatch_quantization_error_ratio",
        kGauge,
@@ -195,6 +220,56 @@ std::vector<MetricInfo> MakeCatalog() {
        "Tokens behind ptqwatch_probe_loss_nats.",
        {},
        [](Input in) { return Probed(in) ? Count(Probed(in)->probe_tokens) : Samples{}; }},
+      {"ptqwatch_quantization_curvature_nats",
+       kGauge,
+       "Second-order prediction of the loss increase under quantization, g'd + d'Hd/2 along "
+       "d = W_hat - W, on the curvature batch, in nats per token.",
+       {"method", "bits"},
+       PerQuantizer<&Q::predicted_delta_nats>},
+      {"ptqwatch_curvature_batch_delta_nats",
+       kGauge,
+       "Measured loss increase under quantization on the curvature batch: what "
+       "ptqwatch_quantization_curvature_nats predicts.",
+       {"method", "bits"},
+       PerQuantizer<&Q::curvature_batch_delta_nats>},
+      {"ptqwatch_hessian_top_eigenvalue",
+       kGauge,
+       "Largest eigenvalue of the loss Hessian on the curvature batch; over the quantized weights "
+       "unless MonitorOptions::curvature.scope says otherwise.",
+       {},
+       OfCurvature<&C::top_eigenvalue>},
+      {"ptqwatch_hessian_top_eigenvalue_residual_ratio",
+       kGauge,
+       "||Hv - lambda v|| / |lambda| of ptqwatch_hessian_top_eigenvalue.",
+       {},
+       OfCurvature<&C::top_eigenvalue_residual_ratio>},
+      {"ptqwatch_hessian_trace",
+       kGauge,
+       "Trace of the loss Hessian (Hutchinson), in the scope of ptqwatch_hessian_top_eigenvalue.",
+       {},
+       OfCurvature<&C::trace>},
+      {"ptqwatch_hessian_trace_stderr",
+       kGauge,
+       "Standard error of ptqwatch_hessian_trace.",
+       {},
+       OfCurvature<&C::trace_stderr>},
+      {"ptqwatch_weighted_hessian_trace",
+       kGauge,
+       "Sum over parameters of mean(w^2) times the trace of their Hessian block: follows "
+       "quantization error where the trace itself depends on the scale of the weights.",
+       {},
+       OfCurvature<&C::weighted_trace>},
+      {"ptqwatch_weighted_hessian_trace_stderr",
+       kGauge,
+       "Standard error of ptqwatch_weighted_hessian_trace.",
+       {},
+       OfCurvature<&C::weighted_trace_stderr>},
+      {"ptqwatch_layer_hessian_trace",
+       kGauge,
+       "Trace of the Hessian block of a parameter. Layers beyond the exporter's cap are averaged "
+       "in layer=\"_overflow\".",
+       {"layer"},
+       LayerTraces},
       {"ptqwatch_verdict",
        kGauge,
        "1 for the present verdict on the quantization error series, 0 for the others.",

@@ -39,8 +39,35 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("error_ratio", record.error_ratio);
     visit("error_ratio_stderr", record.error_ratio_stderr);
     visit("displacement_norm", record.displacement_norm);
+    visit("predicted_delta_nats", record.predicted_delta_nats);
+    visit("curvature_batch_delta_nats", record.curvature_batch_delta_nats);
     visit("probe_tokens", record.probe_tokens);
     visit("coverage_ratio", record.coverage_ratio);
+    visit("layers", record.layers);
+  } else if constexpr (kIsA<Record, LayerCurvature>) {
+    visit("name", record.name);
+    visit("parameters", record.parameters);
+    visit("trace", record.trace);
+    visit("trace_stderr", record.trace_stderr);
+    visit("weight_mean_square", record.weight_mean_square);
+  } else if constexpr (kIsA<Record, CurvatureReport>) {
+    visit("status", record.status);
+    visit("status_detail", record.status_detail);
+    visit("scope", record.scope);
+    visit("mode", record.mode);
+    visit("parameters", record.parameters);
+    visit("loss_nats", record.loss_nats);
+    visit("batch_tokens", record.batch_tokens);
+    visit("gradient_norm", record.gradient_norm);
+    visit("top_eigenvalue", record.top_eigenvalue);
+    visit("top_eigenvalue_residual_ratio", record.top_eigenvalue_residual_ratio);
+    visit("trace", record.trace);
+    visit("trace_stderr", record.trace_stderr);
+    visit("trace_probes", record.trace_probes);
+    visit("weighted_trace", record.weighted_trace);
+    visit("weighted_trace_stderr", record.weighted_trace_stderr);
+    visit("step_check_ratio", record.step_check_ratio);
+    visit("hessian_products", record.hessian_products);
     visit("layers", record.layers);
   } else if constexpr (kIsA<Record, SkippedLayer>) {
     visit("name", record.name);
@@ -75,6 +102,7 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("probe_tokens", record.probe_tokens);
     visit("quantization", record.quantization);
     visit("skipped_layers", record.skipped_layers);
+    visit("curvature", record.curvature);
     visit("cost", record.cost_seconds);
   } else if constexpr (kIsA<Record, AnalyzedReport>) {
     VisitFields(record.report, visit);

@@ -19,12 +19,13 @@ class ModuleSubject final : public Subject {
   ModuleSubject(std::shared_ptr<const torch::nn::Module> live,
                 std::function<std::shared_ptr<torch::nn::Module>()> build,
                 std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
-                std::vector<Batch> calibration)
+                std::vector<Batch> calibration, std::vector<Batch> curvature)
       : live_(std::move(live)),
         build_(std::move(build)),
         losses_(std::move(losses)),
         probe_(std::move(probe)),
-        calibration_(std::move(calibration)) {
+        calibration_(std::move(calibration)),
+        curvature_(std::move(curvature)) {
     if (calibration_.empty()) calibration_ = probe_;
   }
 
@@ -53,6 +54,7 @@ class ModuleSubject final : public Subject {
   LossValues ReplicaLosses(const Batch& batch) override { return losses_(batch); }
   const std::vector<Batch>& probe() const override { return probe_; }
   const std::vector<Batch>& calibration() const override { return calibration_; }
+  const std::vector<Batch>& curvature() const override { return curvature_; }
 
  private:
   const std::shared_ptr<const torch::nn::Module> live_;
@@ -60,6 +62,7 @@ class ModuleSubject final : public Subject {
   const std::function<LossValues(const Batch&)> losses_;
   std::vector<Batch> probe_;
   std::vector<Batch> calibration_;
+  std::vector<Batch> curvature_;
   std::shared_ptr<torch::nn::Module> replica_;
 };
 
@@ -69,9 +72,10 @@ std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::shared_ptr<const torch::nn::Module> live,
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
-    std::vector<Batch> calibration) {
+    std::vector<Batch> calibration, std::vector<Batch> curvature) {
   return std::make_unique<ModuleSubject>(std::move(live), std::move(replica), std::move(losses),
-                                         std::move(probe), std::move(calibration));
+                                         std::move(probe), std::move(calibration),
+                                         std::move(curvature));
 }
 
 }  // namespace ptqwatch::internal

@@ -25,6 +25,8 @@ struct ModuleSubjectOptions {
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.
   std::vector<Batch> calibration = {};
+  /// Empty: the first 64 sequences of the probe batches.
+  std::vector<Batch> curvature = {};
 };
 
 namespace internal {
@@ -32,7 +34,7 @@ std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::shared_ptr<const torch::nn::Module> live,
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
-    std::vector<Batch> calibration);
+    std::vector<Batch> calibration, std::vector<Batch> curvature);
 
 template <typename Model>
 std::shared_ptr<torch::nn::Module> AsModule(const Model& model) {
@@ -65,7 +67,8 @@ std::unique_ptr<Subject> MakeModuleSubject(
   }
   return internal::MakeErasedModuleSubject(internal::AsModule(live), std::move(build),
                                            std::move(losses), std::move(options.probe),
-                                           std::move(options.calibration));
+                                           std::move(options.calibration),
+                                           std::move(options.curvature));
 }
 
 }  // namespace ptqwatch

@@ -70,10 +70,56 @@ struct QuantizationReport {
   std::optional<double> error_ratio;        ///< CE(W_hat) / CE(W) - 1
   std::optional<double> error_ratio_stderr;
   std::optional<double> displacement_norm;  ///< ||W_hat - W|| over the covered weights (Frobenius)
-  int64_t probe_tokens = 0;                 ///< tokens behind the losses
-  double coverage_ratio = 0;                ///< share of all parameters that was quantized
+  /// g'd + d'Hd / 2 along d = W_hat - W: the second-order prediction of the loss change on the
+  /// curvature batch, with gradient g and Hessian H at W. In nats per token.
+  std::optional<double> predicted_delta_nats;
+  /// CE(W_hat) - CE(W) on that same batch, to hold the prediction against.
+  std::optional<double> curvature_batch_delta_nats;
+  int64_t probe_tokens = 0;   ///< tokens behind the losses
+  double coverage_ratio = 0;  ///< share of all parameters that was quantized
   std::vector<LayerQuantization> layers;
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
+};
+
+/// The Hessian's block of one parameter.
+struct LayerCurvature {
+  std::string name;             ///< canonical parameter name
+  int64_t parameters = 0;       ///< size of the block
+  std::optional<double> trace;  ///< Hutchinson estimate
+  std::optional<double> trace_stderr;
+  std::optional<double> weight_mean_square;  ///< mean of w^2
+  friend bool operator==(const LayerCurvature&, const LayerCurvature&) = default;
+};
+
+/// The Hessian H of the mean loss on the curvature batch, with respect to the parameters in scope,
+/// at the snapshot. Nothing is quantized here; units are nats per squared unit of weight.
+struct CurvatureReport {
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail;
+  std::string scope;  ///< "quantized_weights" or "all_parameters"
+  /// How products with H are made: "retained_graph" (exact) or "finite_difference" (central).
+  std::string mode;
+  int64_t parameters = 0;           ///< dimension of H
+  std::optional<double> loss_nats;  ///< on the curvature batch
+  int64_t batch_tokens = 0;
+  std::optional<double> gradient_norm;
+  /// Largest eigenvalue of H, by Lanczos.
+  std::optional<double> top_eigenvalue;
+  /// ||Hv - lambda v|| / |lambda| of the eigenpair above.
+  std::optional<double> top_eigenvalue_residual_ratio;
+  /// tr(H), by Hutchinson's estimator with the same probe vectors at each snapshot.
+  std::optional<double> trace;
+  std::optional<double> trace_stderr;
+  int64_t trace_probes = 0;  ///< probe vectors behind it
+  /// sum over parameters l of mean(w^2)_l tr(H_l): unlike the trace it does not change when weights
+  /// are rescaled, and follows quantization error from run to run.
+  std::optional<double> weighted_trace;
+  std::optional<double> weighted_trace_stderr;
+  /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
+  std::optional<double> step_check_ratio;
+  int64_t hessian_products = 0;
+  std::vector<LayerCurvature> layers;
+  friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
 };
 
 /// A parameter that no quantizer touched, and why.
@@ -117,6 +163,8 @@ struct Report {
 
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
+  /// Absent where MonitorOptions::curvature is off.
+  std::optional<CurvatureReport> curvature;
 
   /// Seconds spent, by part: "stall" is what OnStep took from the training thread; the others ran
   /// beside it.

@@ -55,6 +55,8 @@ class Subject {
   virtual const std::vector<Batch>& probe() const = 0;
   /// Data whose activations GPTQ is calibrated with.
   virtual const std::vector<Batch>& calibration() const = 0;
+  /// Data on which curvature is measured. Empty: the first 64 sequences of the probe batches.
+  virtual const std::vector<Batch>& curvature() const;
 };
 
 }  // namespace ptqwatch

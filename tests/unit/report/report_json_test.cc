@@ -54,22 +54,36 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
                           "probe_tokens",
                           "quantization",
                           "skipped_layers",
+                          "curvature",
                           "verdict",
                           "cost"}) {
     EXPECT_TRUE(line.contains(key)) << key;
   }
-  EXPECT_EQ(line.size(), 25u);
+  EXPECT_EQ(line.size(), 26u);
   const json& entry = line.at("quantization").at(0);
   for (const char* key :
        {"method", "bits", "group_size", "symmetric", "status", "status_detail", "loss_nats",
         "delta_nats", "delta_stderr_nats", "error_ratio", "error_ratio_stderr", "displacement_norm",
-        "probe_tokens", "coverage_ratio", "layers"}) {
+        "predicted_delta_nats", "curvature_batch_delta_nats", "probe_tokens", "coverage_ratio",
+        "layers"}) {
     EXPECT_TRUE(entry.contains(key)) << key;
   }
-  EXPECT_EQ(entry.size(), 15u);
+  EXPECT_EQ(entry.size(), 17u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "status": "ok"})"));
+  const json& curvature = line.at("curvature");
+  for (const char* key :
+       {"status", "status_detail", "scope", "mode", "parameters", "loss_nats", "batch_tokens",
+        "gradient_norm", "top_eigenvalue", "top_eigenvalue_residual_ratio", "trace", "trace_stderr",
+        "trace_probes", "weighted_trace", "weighted_trace_stderr", "step_check_ratio",
+        "hessian_products", "layers"}) {
+    EXPECT_TRUE(curvature.contains(key)) << key;
+  }
+  EXPECT_EQ(curvature.size(), 18u);
+  EXPECT_EQ(curvature.at("layers").at(0),
+            json::parse(R"({"name": "blocks.0.weight", "parameters": 12288, "trace": 200.25,
+                            "trace_stderr": 9.5, "weight_mean_square": 0.021})"));
   EXPECT_EQ(line.at("lr_change_points").at(1),
             json::parse(R"({"step": 12800, "learning_rate": 0.01})"));
   EXPECT_EQ(line.at("skipped_layers").at(0),
@@ -159,7 +173,7 @@ TEST(ReportJson, ReplacesBytesThatAreNotUtf8) {
 
 TEST(ReportJson, IgnoresUnknownKeysAndNames) {
   json line = json::parse(ToJson(SampleReport()));
-  line["curvature"] = {{"trace", 368.0}};
+  line["averaging"] = {{"window", 4}};
   line["verdict"]["advice"] = json::array({1, 2});
   line["quantization"][0]["layers"][0]["new"] = nullptr;
   EXPECT_EQ(*FromJson(line.dump()), SampleReport());

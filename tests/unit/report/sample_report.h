@@ -32,10 +32,36 @@ inline QuantizationReport SampleQuantization(const std::string& method, int bits
   entry.error_ratio = delta / 1.75;
   entry.error_ratio_stderr = delta / 35;
   entry.displacement_norm = 7.7;
+  entry.predicted_delta_nats = 0.9 * delta;
+  entry.curvature_batch_delta_nats = 1.1 * delta;
   entry.probe_tokens = 65536;
   entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
   return entry;
+}
+
+inline CurvatureReport SampleCurvature() {
+  CurvatureReport curvature;
+  curvature.status = ProbeStatus::kOk;
+  curvature.status_detail = "sharp";
+  curvature.scope = "quantized_weights";
+  curvature.mode = "finite_difference";
+  curvature.parameters = 24576;
+  curvature.loss_nats = 1.61;
+  curvature.batch_tokens = 4096;
+  curvature.gradient_norm = 0.31;
+  curvature.top_eigenvalue = 9.25;
+  curvature.top_eigenvalue_residual_ratio = 0.04;
+  curvature.trace = 368.5;
+  curvature.trace_stderr = 12.5;
+  curvature.trace_probes = 16;
+  curvature.weighted_trace = 10.2;
+  curvature.weighted_trace_stderr = 0.4;
+  curvature.step_check_ratio = 1e-4;
+  curvature.hessian_products = 23;
+  curvature.layers = {{"blocks.0.weight", 12288, 200.25, 9.5, 0.021},
+                      {"blocks.1.weight", 12288, 168.25, 8.5, 0.033}};
+  return curvature;
 }
 
 /// A report in which no member has its default value.
@@ -65,6 +91,7 @@ inline AnalyzedReport SampleReport() {
   report.probe_tokens = 65536;
   report.quantization = {SampleQuantization("gptq", 3, 0.208), SampleQuantization("rtn", 4, 0.05)};
   report.skipped_layers = {{"head.weight", "output head", 4096}};
+  report.curvature = SampleCurvature();
   report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict.state = VerdictState::kDegraded;
   analyzed.verdict.onset_step = 14400;
