@@ -104,13 +104,34 @@ void MonitorCore::Measure(Report& report) {
     return;
   }
   // A cancelled measurement is not published; its report says so to whoever holds it.
-  if (measurement->Run(context, probe_state, report).ok()) probe_state.sequence = report.sequence;
+  absl::StatusOr<ProbeState> next = measurement->Run(context, probe_state, report);
+  if (next.ok()) probe_state = *std::move(next);
+}
+
+void MonitorCore::NoteFailure(const Report& report, const std::string& detail) {
+  board->OnProbeFailure();
+  board->SetHealth(Health::kDegraded);
+  probe_failed(Severity::kWarning, StrCat("step ", report.step, ": ", detail));
+  PublishEvent(Event::Kind::kProbeFailed, Severity::kWarning, report.step, detail);
+}
+
+bool MonitorCore::SwitchOff(std::string_view what, bool broken, int& in_a_row, const Report& report,
+                            const std::string& detail) {
+  in_a_row = broken ? in_a_row + 1 : 0;
+  if (in_a_row < options.max_failures_in_a_row) return false;
+  const std::string message = StrCat(what, " is switched off after ", in_a_row,
+                                     " failures in a row, the last one: ", detail);
+  Log(Severity::kError, message);
+  PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, report.step, message);
+  return true;
 }
 
 void MonitorCore::NoteOutcome(const Report& report) {
   bool failed = report.probe_status != ProbeStatus::kOk;
+  bool broken = report.probe_status == ProbeStatus::kFailed;
   std::string detail = report.probe_status_detail;
   for (const QuantizationReport& result : report.quantization) {
+    broken |= result.status == ProbeStatus::kFailed;
     if (result.status == ProbeStatus::kOk || failed) continue;
     failed = true;
     detail = StrCat(result.method, " ", result.bits, "-bit: ", result.status_detail);
@@ -119,32 +140,29 @@ void MonitorCore::NoteOutcome(const Report& report) {
     // Said once; copying the weights for nothing would only cost the trainer time.
     inbox.Pause();
   } else {
-    if (failed) {
-      board->OnProbeFailure();
-      board->SetHealth(Health::kDegraded);
-      probe_failed(Severity::kWarning, StrCat("step ", report.step, ": ", detail));
-      PublishEvent(Event::Kind::kProbeFailed, Severity::kWarning, report.step, detail);
-    } else {
-      board->SetHealth(Health::kOk);
-    }
-    bool broken = report.probe_status == ProbeStatus::kFailed;
-    for (const QuantizationReport& result : report.quantization) {
-      broken |= result.status == ProbeStatus::kFailed;
-    }
-    failures_in_a_row = broken ? failures_in_a_row + 1 : 0;
-    if (failures_in_a_row >= options.max_failures_in_a_row) {
-      probe_disabled = true;
-      const std::string message = StrCat("the probe is switched off after ", failures_in_a_row,
-                                         " failures in a row, the last one: ", detail);
-      Log(Severity::kError, message);
-      PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, report.step, message);
-    }
+    board->SetHealth(Health::kOk);
+    if (failed) NoteFailure(report, detail);
+    if (SwitchOff("the probe", broken, failures_in_a_row, report, detail)) probe_disabled = true;
+    NoteCurvature(report, failed);
   }
   if (report.lr_phase != last_phase) {
     PublishEvent(
         Event::Kind::kPhaseChange, Severity::kInfo, report.step,
         StrCat("learning-rate phase ", ToString(last_phase), " -> ", ToString(report.lr_phase)));
     last_phase = report.lr_phase;
+  }
+}
+
+void MonitorCore::NoteCurvature(const Report& report, bool probe_failed_too) {
+  if (!report.curvature || report.curvature->status == ProbeStatus::kDisabled) return;
+  const CurvatureReport& curvature = *report.curvature;
+  const std::string detail = StrCat("curvature: ", curvature.status_detail);
+  // A model that is not finite has been spoken of already.
+  if (curvature.status != ProbeStatus::kOk && !probe_failed_too) NoteFailure(report, detail);
+  if (SwitchOff("the curvature probe", curvature.status == ProbeStatus::kFailed,
+                curvature_failures_in_a_row, report, detail)) {
+    measurement->curvature()->Disable(
+        StrCat("switched off after ", curvature_failures_in_a_row, " failures in a row"));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/analyzer.h"
@@ -56,6 +57,7 @@ struct MonitorCore {
   ProbeState probe_state;
   int64_t sequence = 0;
   int failures_in_a_row = 0;
+  int curvature_failures_in_a_row = 0;
   bool probe_disabled = false;
   LrPhase last_phase = LrPhase::kUnknown;
   int64_t skips_announced = 0;
@@ -66,6 +68,11 @@ struct MonitorCore {
   void Measure(Report& report);
   void AnnounceSkips();
   void NoteOutcome(const Report& report);
+  void NoteCurvature(const Report& report, bool probe_failed_too);
+  void NoteFailure(const Report& report, const std::string& detail);
+  /// Counts; true when `what` has now failed too often.
+  bool SwitchOff(std::string_view what, bool broken, int& in_a_row, const Report& report,
+                 const std::string& detail);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   std::mutex mutex_;

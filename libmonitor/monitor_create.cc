@@ -76,7 +76,10 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
                    "' are on different devices; a model on several devices is not supported"));
       }
     }
-    core->stream = internal::DeviceStream::Create(live->entries[0].tensor.device());
+    absl::StatusOr<std::unique_ptr<internal::DeviceStream>> stream = internal::DeviceStream::Create(
+        live->entries[0].tensor.device(), core->subject->UpdateStream());
+    if (!stream.ok()) return stream.status();
+    core->stream = *std::move(stream);
     absl::StatusOr<std::unique_ptr<internal::Measurement>> measurement =
         internal::Measurement::Create(core->subject.get(), *live, core->options);
     if (!measurement.ok()) return measurement.status();

@@ -53,6 +53,9 @@ absl::Status Validate(const MonitorOptions& options) {
                                                "]: ", Describe(options.quantizers[i])));
     }
   }
+  if (absl::Status status = Validate(options.curvature); !status.ok()) {
+    return absl::InvalidArgumentError(StrCat("MonitorOptions.", std::string(status.message())));
+  }
   for (const auto& [pattern, spec] : options.overrides) {
     if (absl::Status status = Validate(spec); !status.ok()) {
       return absl::InvalidArgumentError(

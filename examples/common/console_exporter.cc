@@ -32,6 +32,10 @@ std::string SnapshotLine(const AnalyzedReport& analyzed) {
   for (const QuantizationReport& entry : report.quantization) {
     absl::StrAppend(&line, " ", Error(entry));
   }
+  if (report.curvature && report.curvature->trace && report.curvature->top_eigenvalue) {
+    absl::StrAppendFormat(&line, "  top eig %.2f trace %.0f", *report.curvature->top_eigenvalue,
+                          *report.curvature->trace);
+  }
   line.append("  ").append(ToString(analyzed.verdict.state));
   return line;
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "console.h"
 #include "console_exporter.h"
+#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/journal_exporter.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/prometheus_exporter.h"
@@ -73,6 +74,13 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
   if (!prometheus.ok()) return WithPrefix("--http", prometheus.status());
   run->address_ = (*prometheus)->address();
   exporters.push_back(std::move(*prometheus));
+  std::string grpc_address;
+  if (flags.grpc != "off") {
+    auto grpc = GrpcExporter::Create({.address = flags.grpc});
+    if (!grpc.ok()) return WithPrefix("--grpc", grpc.status());
+    grpc_address = (*grpc)->address();
+    exporters.push_back(std::move(*grpc));
+  }
   if (!flags.run_dir.empty()) {
     if (auto status = CheckRunDirectory(flags.run_dir); !status.ok()) return status;
     exporters.push_back(MakeJournalExporter());
@@ -88,6 +96,7 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
   run->monitor_ = std::move(*monitor);
 
   Console::Get().Line(absl::StrCat("metrics http://", run->address_, "/metrics"));
+  if (!grpc_address.empty()) Console::Get().Line(absl::StrCat("grpc ", grpc_address));
   // The first line says how much is covered; the rest lists the layers.
   const std::string plan = run->monitor_->Describe();
   Console::Get().Line(plan.substr(0, plan.find_first_of(":\n")));

@@ -19,12 +19,12 @@ namespace ptqwatch::examples {
 /// parsed, so their values are valid.
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps);
 
-/// A training run with a monitor that serves HTTP, keeps a journal where a run directory is given,
-/// and prints its snapshots. One thread's own.
+/// A training run with a monitor that serves HTTP and gRPC, keeps a journal where a run directory
+/// is given, and prints its snapshots. One thread's own.
 class WatchedRun {
  public:
-  /// Creates the monitor and prints "metrics http://HOST:PORT/metrics". A failure names the option
-  /// at fault where one is.
+  /// Creates the monitor and prints "metrics http://HOST:PORT/metrics" and "grpc HOST:PORT". A
+  /// failure names the option at fault where one is.
   static absl::StatusOr<std::unique_ptr<WatchedRun>> Start(std::unique_ptr<Subject> subject,
                                                            const TrainerFlags& flags,
                                                            int64_t steps);

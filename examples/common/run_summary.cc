@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -47,15 +48,16 @@ struct Comparison {
   std::optional<Statistics> end;
 };
 
-Comparison Compare(const Reports& reports, const QuantizationReport& like,
-                   std::optional<double> QuantizationReport::*member, double unit) {
+using Getter = std::function<std::optional<double>(const Report&)>;
+
+Comparison Compare(const Reports& reports, double unit, const Getter& get) {
   const bool ends_stable = reports.back()->report.lr_phase == LrPhase::kStable;
   std::vector<double> stable;
   std::vector<double> end;
   for (const auto& report : reports) {
-    const QuantizationReport* entry = Find(report->report, like);
-    if (entry == nullptr || !(entry->*member).has_value()) continue;
-    const double value = *(entry->*member) * unit;
+    const std::optional<double> measured = get(report->report);
+    if (!measured.has_value()) continue;
+    const double value = *measured * unit;
     const bool is_stable = report->report.lr_phase == LrPhase::kStable;
     if (is_stable) stable.push_back(value);
     if (is_stable == ends_stable) end.push_back(value);
@@ -63,6 +65,19 @@ Comparison Compare(const Reports& reports, const QuantizationReport& like,
   const std::span<const double> window = std::span(stable).subspan(stable.size() / 3);
   const std::span<const double> last = std::span(end).last(std::min<size_t>(2, end.size()));
   return {window.size(), Summarize(window), Summarize(last)};
+}
+
+Getter Of(const QuantizationReport& like, std::optional<double> QuantizationReport::*member) {
+  return [&like, member](const Report& report) {
+    const QuantizationReport* entry = Find(report, like);
+    return entry == nullptr ? std::nullopt : entry->*member;
+  };
+}
+
+Getter Of(std::optional<double> CurvatureReport::*member) {
+  return [member](const Report& report) {
+    return report.curvature ? *report.curvature.*member : std::nullopt;
+  };
 }
 
 std::string Cells(const Comparison& value, int digits) {
@@ -93,18 +108,28 @@ std::string RunSummary::Table() const {
   std::string rows;
   size_t stable_count = 0;
   for (const QuantizationReport& like : reports_.back()->report.quantization) {
-    const Comparison error = Compare(reports_, like, &QuantizationReport::error_ratio, 100);
-    const Comparison delta = Compare(reports_, like, &QuantizationReport::delta_nats, 1);
+    const Comparison error = Compare(reports_, 100, Of(like, &QuantizationReport::error_ratio));
+    const Comparison delta = Compare(reports_, 1, Of(like, &QuantizationReport::delta_nats));
     stable_count = std::max(stable_count, error.stable_count);
     absl::StrAppendFormat(&rows, "%-5s%2d bits%s%s\n", like.method, like.bits, Cells(error, 2),
                           Cells(delta, 4));
+  }
+  std::string curvature;
+  const std::pair<const char*, std::optional<double> CurvatureReport::*> curves[] = {
+      {"eigenvalue", &CurvatureReport::top_eigenvalue},
+      {"trace", &CurvatureReport::trace},
+      {"w. trace", &CurvatureReport::weighted_trace}};
+  for (const auto& [name, member] : curves) {
+    const Comparison value = Compare(reports_, 1, Of(member));
+    if (value.end) absl::StrAppendFormat(&curvature, "%-12s%s\n", name, Cells(value, 2));
   }
   const auto columns = absl::StrFormat("%9s +- %-7s%9s%8s", "stable", "sd", "end", "ratio");
   return absl::StrCat(
       absl::StrFormat("summary: %d snapshots, %d of them in the stable window\n", reports_.size(),
                       stable_count),
       absl::StrFormat("%12s%-37s  %s\n", "", "   error E (%)", "   loss increase (nats)"),
-      absl::StrFormat("%12s%s%s\n", "", columns, columns), rows);
+      absl::StrFormat("%12s%s%s\n", "", columns, columns), rows,
+      curvature.empty() ? "" : "   curvature of the quantized weights\n", curvature);
 }
 
 }  // namespace ptqwatch::examples

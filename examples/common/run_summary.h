@@ -16,10 +16,10 @@ class RunSummary {
  public:
   void Add(std::shared_ptr<const AnalyzedReport> report);
 
-  /// One row a quantizer. Stable: mean and standard deviation over the snapshots taken at a
-  /// constant learning rate, without the first third of them, where the weights still grow into
-  /// their scale. End: mean of the last two snapshots; stable ones do not count where the run ends
-  /// otherwise. Lines end in '\n'.
+  /// One row a quantizer and one a measure of curvature. Stable: mean and standard deviation over
+  /// the snapshots taken at a constant learning rate, without the first third of them, where the
+  /// weights still grow into their scale. End: mean of the last two snapshots; stable ones do not
+  /// count where the run ends otherwise. Lines end in '\n'.
   std::string Table() const;
 
  private:

@@ -24,7 +24,8 @@ struct TrainerFlags {
   std::vector<std::string> methods = {"rtn", "gptq"};
   int group_size = 64;  ///< -1: one group per row
   std::string http = "127.0.0.1:9464";
-  std::string run_dir;  ///< empty: no journal
+  std::string grpc = "127.0.0.1:9465";  ///< "off": not served
+  std::string run_dir;                  ///< empty: no journal
   double linger_seconds = 0;
   uint64_t seed = 0;
   int threads = 1;

@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_COMMON_WEIGHTS_HASH_H_
 #define PTQWATCH_COMMON_WEIGHTS_HASH_H_
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 namespace torch::nn {
@@ -13,6 +15,9 @@ namespace ptqwatch::examples {
 /// which the module names them. Equal hashes mean that two runs ended with the same weights to the
 /// bit.
 std::string WeightsSha256(const torch::nn::Module& module);
+
+/// The same over arrays of a trainer's own, one after the other.
+std::string Sha256(std::span<const std::span<const std::byte>> arrays);
 
 }  // namespace ptqwatch::examples
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "monitor_setup.h"
+#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/journal_exporter.h"
 #include "ptqwatch/module_subject.h"
 #include "ptqwatch/monitor.h"
@@ -48,6 +49,12 @@ int main(int argc, char** argv) {
     std::printf("metrics http://%s/metrics\n", http->address().c_str());
     std::vector<std::unique_ptr<ptqwatch::Exporter>> exporters;
     exporters.push_back(std::move(http));
+    if (flags.grpc != "off") {
+      auto grpc =
+          examples::ValueOrExit("--grpc", ptqwatch::GrpcExporter::Create({.address = flags.grpc}));
+      std::printf("grpc %s\n", grpc->address().c_str());
+      exporters.push_back(std::move(grpc));
+    }
     if (!flags.run_dir.empty()) exporters.push_back(ptqwatch::MakeJournalExporter());
     auto subject = ptqwatch::MakeModuleSubject(
         model, {.replica = make_net, .losses = losses, .probe = probe, .calibration = calibration});

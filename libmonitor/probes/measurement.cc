@@ -14,6 +14,7 @@
 #include "probes/ptq_probe.h"
 #include "quantize/layer_selection.h"
 #include "report/str_cat.h"
+#include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -108,17 +109,45 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
       PlanCapture(*measurement->replica_, measurement->calibration_[0], options.layers);
   if (!plan.ok()) return plan.status();
   measurement->plan_ = *std::move(plan);
+  if (options.curvature.enabled) {
+    std::vector<Batch> batches;
+    try {
+      batches = subject->curvature().empty()
+                    ? FirstSequences(*measurement->replica_, measurement->probe_,
+                                     kDefaultCurvatureSequences)
+                    : CopyBatches(subject->curvature(), device);
+    } catch (const c10::Error& error) {
+      return absl::FailedPreconditionError(
+          StrCat("copying the curvature batches failed: ", error.what_without_backtrace()));
+    }
+    GeneratorGuard generators;
+    absl::StatusOr<std::unique_ptr<CurvatureProbe>> curvature = CurvatureProbe::Create(
+        *measurement->replica_, measurement->plan_, std::move(batches), options);
+    if (!curvature.ok()) return curvature.status();
+    measurement->curvature_ = *std::move(curvature);
+  }
   measurement->fingerprint_ = measurement->Fingerprint();
   return measurement;
 }
 
-absl::Status Measurement::Run(ExecutionContext& context, const ProbeState& state, Report& report) {
+absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const ProbeState& state,
+                                            Report& report) {
   report.probe_state_sequence = state.sequence;
   context.deadline = options_.max_snapshot_time.count() > 0
                          ? context.clock->Monotonic() + options_.max_snapshot_time
                          : std::chrono::nanoseconds::max();
+  std::vector<std::vector<Replica::Override>> quantized;
   PtqProbe probe(options_, plan_, probe_, calibration_);
-  return probe.Run(context, *replica_, report);
+  absl::Status status = probe.Run(context, *replica_, report, quantized);
+  if (!status.ok()) return status;
+  ProbeState next;
+  next.sequence = report.sequence;
+  if (curvature_ != nullptr) {
+    status =
+        curvature_->Run(context, *replica_, quantized, state.eigenvector, report, next.eigenvector);
+    if (!status.ok()) return status;
+  }
+  return next;
 }
 
 std::string Measurement::Fingerprint() const {
@@ -131,13 +160,23 @@ std::string Measurement::Fingerprint() const {
     digest.Add(std::string(at::toString(tensor.scalar_type())));
     digest.Add(int64_t{table.index[i]});
   }
-  for (const auto* batches : {&probe_, &calibration_}) {
+  static const std::vector<Batch> none;
+  const std::vector<Batch>& curvature_batches =
+      curvature_ == nullptr ? none : curvature_->batches();
+  for (const auto* batches : {&probe_, &calibration_, &curvature_batches}) {
     digest.Add(static_cast<int64_t>(batches->size()));
     for (const Batch& batch : *batches) {
       for (const at::Tensor& tensor : batch) {
         if (tensor.defined()) digest.Add(tensor);
       }
     }
+  }
+  if (curvature_ != nullptr) {
+    const CurvatureOptions& curvature = options_.curvature;
+    digest.Add(absl::StrFormat("%d %d %a %d %a %d", curvature.scope, curvature.mode,
+                               curvature.eigenvalue_residual_ratio,
+                               curvature.max_eigenvalue_products, curvature.trace_relative_stderr,
+                               curvature.max_trace_probes));
   }
   for (const CoveredLayer& layer : plan_.layers) {
     digest.Add(layer.name);
@@ -169,6 +208,7 @@ std::string Measurement::Describe() const {
   for (const QuantizerSpec& spec : options_.quantizers) {
     text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");
   }
+  if (curvature_ != nullptr) text += curvature_->Describe();
   // Cheap models stop at the token cap, so this is the upper end.
   const double passes = static_cast<double>(options_.quantizers.size() + 1);
   const double forward = seconds_a_batch_ * (passes * static_cast<double>(probe_.size()) +

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "probes/curvature_probe.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
@@ -20,6 +21,7 @@ namespace ptqwatch::internal {
 /// from, so that a report is a pure function of (snapshot, options, ProbeState).
 struct ProbeState {
   int64_t sequence = 0;  ///< 0: nothing measured yet
+  Vector eigenvector;    ///< top eigenvector of the Hessian then, not written to; or undefined
 };
 
 /// Everything between a snapshot and its report: replica, capture plan and probes. One thread at a
@@ -37,8 +39,13 @@ class Measurement {
 
   /// Measures what is loaded. Fills everything of `report` that is a measurement, and
   /// `probe_state_sequence`; the same loaded weights, options and state give the same bits (but for
-  /// `cost_seconds`) on any thread set up by InitMonitorThread. Cancelled when the context was.
-  absl::Status Run(ExecutionContext& context, const ProbeState& state, Report& report);
+  /// `cost_seconds`) on any thread set up by InitMonitorThread. Returns the state for the report
+  /// after this one. Cancelled when the context was.
+  absl::StatusOr<ProbeState> Run(ExecutionContext& context, const ProbeState& state,
+                                 Report& report);
+
+  /// Null where curvature is switched off.
+  CurvatureProbe* curvature() { return curvature_.get(); }
 
   const CapturePlan& plan() const { return plan_; }
   const Replica& replica() const { return *replica_; }
@@ -56,6 +63,7 @@ class Measurement {
   std::vector<Batch> calibration_;
   std::unique_ptr<Replica> replica_;
   CapturePlan plan_;
+  std::unique_ptr<CurvatureProbe> curvature_;
   std::string fingerprint_;
   double seconds_a_batch_ = 0;  // one forward pass at Create
 };

@@ -9,6 +9,7 @@
 #include "ATen/ops/empty.h"
 #include "ATen/ops/isfinite.h"
 #include "probes/paired_loss.h"
+#include "probes/probe_status.h"
 #include "quantize/layer_selection.h"
 #include "report/str_cat.h"
 
@@ -33,21 +34,6 @@ std::string NonFiniteParameter(const Replica& replica) {
     }
   }
   return "";
-}
-
-ProbeStatus StatusOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return ProbeStatus::kOk;
-    case absl::StatusCode::kCancelled:
-      return ProbeStatus::kCancelled;
-    case absl::StatusCode::kDeadlineExceeded:
-      return ProbeStatus::kOutOfTime;
-    case absl::StatusCode::kDataLoss:
-      return ProbeStatus::kNonFinite;
-    default:
-      return ProbeStatus::kFailed;
-  }
 }
 
 // The weight as [outputs, inputs] float32 on the host.
@@ -81,7 +67,8 @@ struct PtqProbe::FullPrecision {
   }
 };
 
-absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& report) {
+absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& report,
+                           std::vector<std::vector<Replica::Override>>& quantized) {
   at::NoGradGuard no_grad;
   report.skipped_layers = plan_.skipped;
   for (const QuantizerSpec& spec : options_.quantizers) {
@@ -91,15 +78,12 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
     result.group_size = spec.group_size;
     result.symmetric = spec.symmetric;
   }
-  auto seconds = [&context, begin = context.clock->Monotonic()]() mutable {
-    const auto now = context.clock->Monotonic();
-    return std::chrono::duration<double>(now - std::exchange(begin, now)).count();
-  };
+  Stopwatch watch(context.clock);
 
   FullPrecision full;
   // The first batch tells whether there is anything to compare with.
   absl::Status status = full.Extend(replica, probe_, 1);
-  report.cost_seconds["probe_loss"] = seconds();
+  report.cost_seconds["probe_loss"] = watch.Lap();
 
   std::vector<GramStatistics> grams;
   absl::Status captured = status;
@@ -113,18 +97,21 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
     } else {
       captured = result.status();
     }
-    report.cost_seconds["capture"] = seconds();
+    report.cost_seconds["capture"] = watch.Lap();
   }
+  quantized.assign(options_.quantizers.size(), {});
   for (size_t i = 0; i < options_.quantizers.size(); ++i) {
     QuantizationReport& result = report.quantization[i];
     absl::Status outcome = status;
     if (options_.quantizers[i].method == QuantizationMethod::kGptq) outcome = captured;
     if (outcome.ok()) {
-      outcome = QuantizeAndCompare(context, replica, grams, options_.quantizers[i], full, result);
+      outcome = QuantizeAndCompare(context, replica, grams, options_.quantizers[i], full, result,
+                                   quantized[i]);
     }
-    result.status = StatusOf(outcome);
+    if (!outcome.ok()) quantized[i].clear();
+    result.status = ProbeStatusOf(outcome);
     if (!outcome.ok()) result.status_detail = std::string(outcome.message());
-    report.cost_seconds[StrCat(result.method, result.bits)] += seconds();
+    report.cost_seconds[StrCat(result.method, result.bits)] += watch.Lap();
   }
 
   if (status.ok()) {
@@ -139,7 +126,7 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
     report.probe_loss_nats = loss.value;
     if (std::isfinite(loss.stderr_value)) report.probe_loss_stderr_nats = loss.stderr_value;
   }
-  report.probe_status = StatusOf(status);
+  report.probe_status = ProbeStatusOf(status);
   report.probe_status_detail = std::string(status.message());
   return context.cancel.cancelled() ? absl::CancelledError("the monitor is being stopped")
                                     : absl::OkStatus();
@@ -148,8 +135,8 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
 absl::Status PtqProbe::QuantizeAndCompare(ExecutionContext& context, Replica& replica,
                                           const std::vector<GramStatistics>& grams,
                                           const QuantizerSpec& spec, FullPrecision& full,
-                                          QuantizationReport& result) {
-  std::vector<Replica::Override> weights;
+                                          QuantizationReport& result,
+                                          std::vector<Replica::Override>& weights) {
   double displacement = 0;
   int64_t quantized_parameters = 0;
   std::string nonfinite;
@@ -216,7 +203,8 @@ absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica, Full
     const UnitLosses& base = full.batches[i];
     absl::StatusOr<UnitLosses> losses;
     {
-      const Replica::Lease lease = replica.Use(weights);
+      const absl::StatusOr<Replica::Lease> lease = replica.Use(weights);
+      if (!lease.ok()) return lease.status();
       absl::StatusOr<LossValues> values = replica.Losses(probe_[i]);
       losses = values.ok() ? SumByUnit(*values, probe_[i]) : values.status();
     }

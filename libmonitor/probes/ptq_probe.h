@@ -22,16 +22,19 @@ class PtqProbe {
            const std::vector<Batch>& calibration)
       : options_(options), plan_(plan), probe_(probe), calibration_(calibration) {}
 
-  /// Fills the probe's part of `report`; every failure becomes a status in it. Returns Cancelled
-  /// when the context was, else ok.
-  absl::Status Run(ExecutionContext& context, Replica& replica, Report& report);
+  /// Fills the probe's part of `report`; every failure becomes a status in it. `quantized` receives
+  /// the quantized weights, one list a quantizer, empty where it failed. Returns Cancelled when the
+  /// context was, else ok.
+  absl::Status Run(ExecutionContext& context, Replica& replica, Report& report,
+                   std::vector<std::vector<Replica::Override>>& quantized);
 
  private:
   struct FullPrecision;
   absl::Status QuantizeAndCompare(ExecutionContext& context, Replica& replica,
                                   const std::vector<GramStatistics>& grams,
                                   const QuantizerSpec& spec, FullPrecision& full,
-                                  QuantizationReport& result);
+                                  QuantizationReport& result,
+                                  std::vector<Replica::Override>& weights);
   absl::Status Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
                        const std::vector<Replica::Override>& weights, QuantizationReport& result);
 

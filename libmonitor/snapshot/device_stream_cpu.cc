@@ -1,10 +1,14 @@
 // The build without CUDA.
+#include "report/str_cat.h"
 #include "snapshot/device_stream.h"
 
 namespace ptqwatch::internal {
 
-std::unique_ptr<DeviceStream> DeviceStream::Create(at::Device) {
-  return std::make_unique<CpuStream>();
+absl::StatusOr<std::unique_ptr<DeviceStream>> MakeCudaStream(at::Device device,
+                                                             std::optional<c10::Stream>) {
+  return absl::FailedPreconditionError(StrCat("the tensors are on ", device.str(),
+                                              ", but ptqwatch was built without CUDA "
+                                              "(PTQWATCH_CUDA=OFF, or no CUDA toolkit was found)"));
 }
 
 }  // namespace ptqwatch::internal

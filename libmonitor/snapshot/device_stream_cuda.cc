@@ -15,7 +15,8 @@ namespace {
 
 class CudaStream final : public DeviceStream {
  public:
-  explicit CudaStream(at::Device device) : device_(device) {
+  CudaStream(at::Device device, std::optional<c10::Stream> updates) : device_(device) {
+    if (updates) updates_.emplace(*updates);
     c10::cuda::CUDAGuard guard(device_);
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
     int least = 0;
@@ -28,13 +29,20 @@ class CudaStream final : public DeviceStream {
   // Event and stream are leaked: at exit the CUDA runtime may already be gone.
   ~CudaStream() override = default;
 
+  void Settle() override {
+    c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+    if (updates_) updates_->synchronize();
+  }
+
   void Copy(const std::vector<at::Tensor>& destinations,
             const std::vector<at::Tensor>& sources) override {
     at::NoGradGuard no_grad;
-    c10::cuda::CUDAGuard guard(device_);
+    const c10::cuda::CUDAStream stream =
+        updates_ ? *updates_ : c10::cuda::getCurrentCUDAStream(device_.index());
+    // Makes stream and device current, and at its end those that the trainer had.
+    c10::cuda::CUDAStreamGuard guard(stream);
     at::_foreach_copy_(destinations, sources);
-    C10_CUDA_CHECK(
-        cudaEventRecord(copied_, c10::cuda::getCurrentCUDAStream(device_.index()).stream()));
+    C10_CUDA_CHECK(cudaEventRecord(copied_, stream.stream()));
   }
 
   void EnterMonitorThread() override {
@@ -51,17 +59,25 @@ class CudaStream final : public DeviceStream {
 
   void Drain() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
+  // Its result does not matter: an event that was never recorded is done, and at exit the runtime
+  // may be gone, and every copy with it.
+  void FinishCopy() noexcept override { (void)cudaEventSynchronize(copied_); }
+
  private:
   const at::Device device_;
+  std::optional<c10::cuda::CUDAStream> updates_;
   cudaEvent_t copied_ = nullptr;
   cudaStream_t stream_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceStream> DeviceStream::Create(at::Device device) {
-  if (device.is_cuda()) return std::make_unique<CudaStream>(device);
-  return std::make_unique<CpuStream>();
+absl::StatusOr<std::unique_ptr<DeviceStream>> MakeCudaStream(at::Device device,
+                                                             std::optional<c10::Stream> updates) {
+  auto stream = std::make_unique<CudaStream>(device, updates);
+  // The weights that Create looks at are those of updates that are done.
+  stream->Settle();
+  return stream;
 }
 
 }  // namespace ptqwatch::internal

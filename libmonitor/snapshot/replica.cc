@@ -1,5 +1,6 @@
 #include "snapshot/replica.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -38,12 +39,26 @@ LossValues Detached(const LossValues& losses) {
 
 Replica::Lease::~Lease() {
   if (replica_ == nullptr) return;
+  Restore();
+  replica_->leased_ = false;
+}
+
+void Replica::Lease::Write(const Override& override) {
+  at::NoGradGuard no_grad;
+  const at::Tensor& tensor = replica_->table_.entries[static_cast<size_t>(override.entry)].tensor;
+  tensor.copy_(override.value.reshape(tensor.sizes()));
+  ++replica_->generation_;
+  if (std::find(entries_.begin(), entries_.end(), override.entry) == entries_.end()) {
+    entries_.push_back(override.entry);
+  }
+}
+
+void Replica::Lease::Restore() {
   at::NoGradGuard no_grad;
   for (int entry : entries_) {
     replica_->table_.entries[static_cast<size_t>(entry)].tensor.copy_(replica_->loaded(entry));
   }
   ++replica_->generation_;
-  replica_->leased_ = false;
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
@@ -123,7 +138,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
     }
   }
   for (size_t i = 0; i < check.size(); ++i) {
-    const Lease lease = replica->Use(changed);
+    const absl::StatusOr<Lease> lease = replica->Use(changed);
     absl::StatusOr<LossValues> other = replica->Losses(*check[i]);
     if (!other.ok()) return other.status();
     if (SameBits(before[i].values, other->values)) {
@@ -162,10 +177,17 @@ void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
     loaded_.back().copy_(tensor);
   }
   size_t listed = 0;
+  leaves_.resize(table_.entries.size());
   for (const NamedTensor& named : tensors) {
     if (!named.tensor.defined()) continue;
+    const auto entry = static_cast<size_t>(table_.index[listed++]);
     at::Tensor handle = named.tensor;
-    handle.set_data(working[static_cast<size_t>(table_.index[listed++])]);
+    handle.set_data(working[entry]);
+    std::vector<at::Tensor>& leaves = leaves_[entry];
+    if (std::none_of(leaves.begin(), leaves.end(),
+                     [&](const at::Tensor& leaf) { return leaf.is_same(handle); })) {
+      leaves.push_back(handle);
+    }
   }
   for (size_t i = 0; i < working.size(); ++i) table_.entries[i].tensor = working[i];
 }
@@ -177,25 +199,41 @@ void Replica::Load(const std::vector<at::Tensor>& tensors) {
   ++generation_;
 }
 
-Replica::Lease Replica::Use(absl::Span<const Override> overrides) {
-  at::NoGradGuard no_grad;
+absl::StatusOr<Replica::Lease> Replica::Use(absl::Span<const Override> overrides) {
+  if (leased_) return absl::FailedPreconditionError("the replica's weights are in use already");
   leased_ = true;
-  ++generation_;
-  std::vector<int> entries;
-  for (const Override& override : overrides) {
-    at::Tensor& tensor = table_.entries[static_cast<size_t>(override.entry)].tensor;
-    tensor.copy_(override.value.reshape(tensor.sizes()));
-    entries.push_back(override.entry);
-  }
   // Buffers too: a closure that writes to one must not carry it into the next measurement.
+  std::vector<int> entries;
   for (size_t i = 0; i < table_.entries.size(); ++i) {
     if (!table_.entries[i].is_parameter) entries.push_back(static_cast<int>(i));
   }
-  return Lease(this, std::move(entries));
+  Lease lease(this, std::move(entries));
+  for (const Override& override : overrides) lease.Write(override);
+  return lease;
+}
+
+void Replica::SetDifferentiable(absl::Span<const int> entries) {
+  for (std::vector<at::Tensor>& leaves : leaves_) {
+    for (at::Tensor& leaf : leaves) {
+      if (at::isFloatingType(leaf.scalar_type())) leaf.requires_grad_(false);
+    }
+  }
+  for (int entry : entries) {
+    for (at::Tensor& leaf : leaves_[static_cast<size_t>(entry)]) leaf.requires_grad_(true);
+  }
 }
 
 absl::StatusOr<LossValues> Replica::Losses(const Batch& batch) {
   at::NoGradGuard no_grad;
+  return Evaluate(batch);
+}
+
+absl::StatusOr<LossValues> Replica::LossesWithGraph(const Batch& batch) {
+  at::AutoGradMode with_graph(true);
+  return Evaluate(batch);
+}
+
+absl::StatusOr<LossValues> Replica::Evaluate(const Batch& batch) {
   try {
     LossValues losses = subject_->ReplicaLosses(batch);
     if (!losses.values.defined()) {

@@ -36,6 +36,11 @@ class Replica {
     Lease& operator=(Lease&&) = delete;
     ~Lease();
 
+    /// Overrides once more. Shape and dtype of the value as for Use.
+    void Write(const Override& override);
+    /// Puts the snapshot's weights back without ending the lease.
+    void Restore();
+
    private:
     friend class Replica;
     Lease(Replica* replica, std::vector<int> entries)
@@ -51,15 +56,25 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check);
 
-  /// Loads a snapshot: buffers and weights.
+  /// Loads a snapshot: buffers and weights. REQUIRES: no lease is alive.
   void Load(const std::vector<at::Tensor>& tensors);
 
-  /// REQUIRES: no other lease is alive.
-  Lease Use(absl::Span<const Override> overrides);
+  /// FailedPrecondition while another lease is alive.
+  absl::StatusOr<Lease> Use(absl::Span<const Override> overrides);
 
   /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with
   /// the message of whatever the closure throws.
   absl::StatusOr<LossValues> Losses(const Batch& batch);
+  /// The same with a graph to the leaves().
+  absl::StatusOr<LossValues> LossesWithGraph(const Batch& batch);
+
+  /// The model's own tensors behind an entry: what autograd knows the parameter by. Several where
+  /// separate tensors are tied by memory.
+  const std::vector<at::Tensor>& leaves(int entry) const {
+    return leaves_[static_cast<size_t>(entry)];
+  }
+  /// Makes these parameters, and no others, require gradients.
+  void SetDifferentiable(absl::Span<const int> entries);
 
   const TensorTable& table() const { return table_; }
   /// The entry as it is in the snapshot.
@@ -73,10 +88,12 @@ class Replica {
  private:
   Replica(Subject* subject, TensorTable table) : subject_(subject), table_(std::move(table)) {}
   void MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors);
+  absl::StatusOr<LossValues> Evaluate(const Batch& batch);
 
   Subject* subject_;
   TensorTable table_;                                    // entry.tensor is the working view
   std::vector<at::Tensor> loaded_;                       // one per entry
+  std::vector<std::vector<at::Tensor>> leaves_;          // per entry
   std::vector<std::pair<at::Tensor, at::Tensor>> flat_;  // {working, loaded} per dtype
   uint64_t generation_ = 0;
   bool leased_ = false;

@@ -26,7 +26,11 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream)
     bytes_ += static_cast<int64_t>(entry.tensor.nbytes());
   }
   sources_.resize(live.entries.size());
+  // The zeros are queued on this thread's stream, the first copy over them perhaps on another.
+  stream_->Settle();
 }
+
+Staging::~Staging() { stream_->FinishCopy(); }
 
 std::string Staging::Compare(const std::vector<NamedTensor>& tensors) {
   size_t i = 0;

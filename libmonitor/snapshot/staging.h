@@ -33,6 +33,10 @@ class Staging {
  public:
   /// Allocates and touches the buffers. `live` is what later snapshots are compared with.
   Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream);
+  /// Waits for a copy that is still queued on the device.
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
 
   bool free() const noexcept { return state_.load(std::memory_order_acquire) == State::kFree; }
 

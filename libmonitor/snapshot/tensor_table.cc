@@ -95,7 +95,9 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
     table.index.push_back(entry);
   }
   if (table.parameters() == 0) {
-    return absl::FailedPreconditionError("the model has no parameters");
+    return absl::FailedPreconditionError(
+        StrCat("the model has no parameters: it lists ", tensors.size(),
+               " tensors, none of them a parameter with elements"));
   }
   if (absl::Status status = CheckOverlaps(table.entries); !status.ok()) return status;
   return table;

@@ -11,9 +11,9 @@
 
 #include "ATen/ops/linear.h"
 #include "ATen/ops/zeros.h"
+#include "ptqwatch/function_subject.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
-#include "support/function_subject.h"
 
 namespace {
 
@@ -38,8 +38,7 @@ using ptqwatch::LossValues;
 using ptqwatch::Monitor;
 using ptqwatch::MonitorOptions;
 using ptqwatch::NamedTensor;
-using ptqwatch::testing::FunctionSubject;
-using ptqwatch::testing::TensorMap;
+using ptqwatch::TensorMap;
 
 // `layers` square layers of `width`.
 std::unique_ptr<Monitor> Make(int64_t width, int64_t layers, int64_t every) {
@@ -55,10 +54,10 @@ std::unique_ptr<Monitor> Make(int64_t width, int64_t layers, int64_t every) {
   MonitorOptions options;
   options.schedule.every = every;
   options.quantizers = {{.method = ptqwatch::QuantizationMethod::kRtn}};
-  auto monitor =
-      Monitor::Create(std::make_unique<FunctionSubject>(
-                          std::move(live), losses, std::vector<Batch>{{at::zeros({2, width})}}),
-                      options);
+  auto monitor = Monitor::Create(
+      ptqwatch::MakeFunctionSubject(
+          {.live = std::move(live), .losses = losses, .probe = {{at::zeros({2, width})}}}),
+      options);
   if (!monitor.ok()) {
     std::fprintf(stderr, "%s\n", monitor.status().ToString().c_str());
     std::abort();

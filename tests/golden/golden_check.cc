@@ -10,7 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "golden/golden_case.h"
+#ifdef PTQWATCH_GOLDEN_CURVATURE
+#include "golden/curvature_case.h"
+#endif
 
 namespace {
 
@@ -19,18 +23,49 @@ using ptqwatch::testing::GoldenResult;
 
 constexpr std::string_view kSuffix = ".safetensors";
 
+// What is said of a case that passed, or why it failed.
+struct Outcome {
+  std::string failure;
+  std::string numbers;
+};
+
+template <absl::StatusOr<GoldenResult> (*kCheck)(const std::string& path)>
+absl::StatusOr<Outcome> Quantized(const std::string& path) {
+  const absl::StatusOr<GoldenResult> result = kCheck(path);
+  if (!result.ok()) return result.status();
+  return Outcome{result->failure,
+                 absl::StrFormat("codes_differ=%d/%d loss_rel=%.1e", result->codes_differ,
+                                 result->codes, result->loss_error)};
+}
+
+#ifdef PTQWATCH_GOLDEN_CURVATURE
+absl::StatusOr<Outcome> Curvature(const std::string& path) {
+  const auto result = ptqwatch::testing::CheckCurvatureFile(path);
+  if (!result.ok()) return result.status();
+  return Outcome{
+      result->failure,
+      absl::StrFormat("f64: g=%.0e Hv=%.0e trace=%.0e f32: g=%.0e Hv=%.0e fd=%.0e "
+                      "lambda_max=%.0e (%d products) lambda_min=%.0e hutchinson=%.1f se",
+                      result->gradient64, result->product64, result->trace64, result->gradient32,
+                      result->product32, result->finite_difference32, result->lambda_max,
+                      result->products, result->lambda_min, result->hutchinson_sigmas)};
+}
+#else
+constexpr absl::StatusOr<Outcome> (*Curvature)(const std::string& path) = nullptr;
+#endif
+
 struct Kind {
   std::string_view prefix;
-  absl::StatusOr<GoldenResult> (*check)(const std::string& path);  // null: not built in
+  absl::StatusOr<Outcome> (*check)(const std::string& path);  // null: not built in
 };
 
 constexpr Kind kKinds[] = {
-    {"gptq_", &ptqwatch::testing::CheckGptqFile},
-    {"rtn_", &ptqwatch::testing::CheckRtnFile},
+    {"gptq_", &Quantized<&ptqwatch::testing::CheckGptqFile>},
+    {"rtn_", &Quantized<&ptqwatch::testing::CheckRtnFile>},
     {"awq_", nullptr},
     {"nf4_", nullptr},
     {"llmint8_", nullptr},
-    {"curvature_", nullptr},
+    {"curvature_", Curvature},
 };
 
 struct Counts {
@@ -50,7 +85,7 @@ void RunCase(const fs::path& path, Counts* counts) {
     ++counts->skipped;
     return;
   }
-  const absl::StatusOr<GoldenResult> result = kind->check(path.string());
+  const absl::StatusOr<Outcome> result = kind->check(path.string());
   if (!result.ok()) {
     std::printf("FAILED %s: %s\n", name.c_str(), std::string(result.status().message()).c_str());
     ++counts->failed;
@@ -58,9 +93,7 @@ void RunCase(const fs::path& path, Counts* counts) {
     std::printf("FAILED %s: %s\n", name.c_str(), result->failure.c_str());
     ++counts->failed;
   } else {
-    std::printf("ok %s codes_differ=%lld/%lld loss_rel=%.1e\n", name.c_str(),
-                static_cast<long long>(result->codes_differ), static_cast<long long>(result->codes),
-                result->loss_error);
+    std::printf("ok %s %s\n", name.c_str(), result->numbers.c_str());
     ++counts->passed;
   }
 }

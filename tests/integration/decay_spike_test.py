@@ -14,7 +14,8 @@ import tempfile
 
 with tempfile.TemporaryDirectory() as run_dir:
     subprocess.run([sys.argv[1], "--model", "mlp", "--steps", "8000", "--every", "200", "--wait", "on", "--methods", "rtn,gptq",
-                    "--bits", "3", "--group-size", "64", "--http", "127.0.0.1:0", "--run-dir", run_dir],
+                    "--bits", "3", "--group-size", "64", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+                    "--run-dir", run_dir],
                    check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(run_dir, "journal.jsonl"), encoding="utf-8") as lines:
         reports = [json.loads(line) for line in lines]

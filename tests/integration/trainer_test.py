@@ -14,7 +14,7 @@ import unittest
 from trainer import Trainer
 
 CHAR_GPT = MINIMAL = None
-PORT_0 = ["--http", "127.0.0.1:0"]
+PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
 
 
 def weights(output):
@@ -41,7 +41,8 @@ class BitIdentity(unittest.TestCase):
                 code, out, err = trainer.finish()
                 self.assertEqual(code, 0, err)
                 self.assertRegex(out, r"(?m)^training seconds \d+\.\d+$")
-                self.assertEqual("metrics http" in out, monitor == "on")
+                for served in (r"(?m)^metrics http://127\.0\.0\.1:\d+/metrics$", r"(?m)^grpc 127\.0\.0\.1:\d+$"):
+                    self.assertEqual(re.search(served, out) is not None, monitor == "on")
                 hashes.add(weights(out))
         self.assertEqual(len(hashes), 1, hashes)
 
@@ -158,11 +159,14 @@ class BadInput(unittest.TestCase):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            self.refused("--http", address, says=["--http", address, "in use"])
+            for flag in ("--http", "--grpc"):
+                self.refused(*PORT_0, flag, address, says=[flag, address, "in use"])
 
     def test_addresses(self):
-        for address in ("localhost", "127.0.0.1:99999", "1.2.3:x", ""):
-            self.refused("--http", address, says=["--http"])
+        for flag in ("--http", "--grpc"):
+            for address in ("localhost", "127.0.0.1:99999", "1.2.3:x", ""):
+                self.refused(*PORT_0, flag, address, says=[flag, f"'{address}'"])
+        self.refused(*PORT_0, "--grpc", "0.0.0.0:0", says=["--grpc", "'0.0.0.0:0'", "loopback"])
 
 
 if __name__ == "__main__":

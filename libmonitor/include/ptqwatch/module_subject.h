@@ -65,10 +65,9 @@ std::unique_ptr<Subject> MakeModuleSubject(
       return evaluate(*replica, batch);
     };
   }
-  return internal::MakeErasedModuleSubject(internal::AsModule(live), std::move(build),
-                                           std::move(losses), std::move(options.probe),
-                                           std::move(options.calibration),
-                                           std::move(options.curvature));
+  return internal::MakeErasedModuleSubject(
+      internal::AsModule(live), std::move(build), std::move(losses), std::move(options.probe),
+      std::move(options.calibration), std::move(options.curvature));
 }
 
 }  // namespace ptqwatch

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
 
@@ -42,6 +43,9 @@ struct MonitorOptions {
   /// same method and bits. First match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
+
+  /// What is measured of the loss surface beside the quantization error.
+  CurvatureOptions curvature = {};
 
   /// A probe stops adding tokens when the paired standard error of the loss change is this share of
   /// the change ...

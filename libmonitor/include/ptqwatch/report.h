@@ -25,7 +25,7 @@ enum class ProbeStatus {
   kFailed = 3,     ///< the losses closure threw or returned something unusable
   kOutOfTime = 4,  ///< the wall-clock cap ended it
   kCancelled = 5,  ///< Stop() came in the middle
-  kDisabled = 6,   ///< switched off after too many failures in a row
+  kDisabled = 6,   ///< switched off: too many failures in a row, or it cannot work on this model
 };
 
 /// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled".

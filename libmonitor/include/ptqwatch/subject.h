@@ -1,12 +1,14 @@
 #ifndef PTQWATCH_SUBJECT_H_
 #define PTQWATCH_SUBJECT_H_
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
+#include "c10/core/Stream.h"
 
 namespace ptqwatch {
 
@@ -44,6 +46,9 @@ class Subject {
   /// Parameters and buffers of the live model, tied ones under every name they have. Called at each
   /// snapshot; only reads.
   virtual std::vector<NamedTensor> LiveTensors() const = 0;
+  /// The CUDA stream on which the live tensors are updated; OnStep queues its copy of them there.
+  /// Nothing: the stream that is current when OnStep is called. Asked once, by Create.
+  virtual std::optional<c10::Stream> UpdateStream() const;
   /// Makes the replica: the same names and shapes, own memory, evaluation mode. Called once.
   virtual absl::Status BuildReplica() = 0;
   /// Its tensors; the same handles every time.

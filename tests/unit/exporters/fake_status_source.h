@@ -40,7 +40,8 @@ class FakeStatusSource final : public StatusSource {
     std::lock_guard<std::mutex> lock(mutex_);
     change(status_);
   }
-  /// Before the exporter starts.
+  /// These two before the exporter starts.
+  void SetAttempt(int attempt) { run_.attempt = attempt; }
   void SetLatest(std::shared_ptr<const AnalyzedReport> latest) { latest_ = std::move(latest); }
   int64_t drops(const std::string& exporter, const std::string& reason) const {
     std::lock_guard<std::mutex> lock(mutex_);

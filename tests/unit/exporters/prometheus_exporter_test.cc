@@ -138,7 +138,10 @@ TEST_F(PrometheusExporterTest, CapsLayers) {
   const std::string body = Get("/metrics")->body;
   EXPECT_THAT(body, HasSubstr("{layer=\"blocks.1.weight\",method=\"gptq\",bits=\"3\"} 0.03\n"));
   EXPECT_THAT(body, HasSubstr("{layer=\"_overflow\",method=\"gptq\",bits=\"3\"} 0.02\n"));
-  EXPECT_THAT(body, Not(HasSubstr("blocks.0.weight")));
+  EXPECT_THAT(body, Not(HasSubstr("{layer=\"blocks.0.weight\",method")));
+  // Each family ranks its own values.
+  EXPECT_THAT(body, HasSubstr("trace{layer=\"blocks.0.weight\"} 200.25\n"));
+  EXPECT_THAT(body, HasSubstr("trace{layer=\"_overflow\"} 168.25\n"));
 }
 
 TEST_F(PrometheusExporterTest, NamesTheOptionThatIsWrong) {

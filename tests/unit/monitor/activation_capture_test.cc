@@ -15,14 +15,12 @@
 #include "ATen/ops/ones.h"
 #include "ATen/ops/rand.h"
 #include "ATen/ops/relu.h"
-#include "support/function_subject.h"
+#include "ptqwatch/function_subject.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-using testing::FunctionSubject;
 using ::testing::HasSubstr;
-using testing::TensorMap;
 
 at::Tensor Random(std::vector<int64_t> sizes, uint64_t seed) {
   return at::rand(sizes, at::make_generator<at::CPUGeneratorImpl>(seed)) - 0.5;
@@ -30,10 +28,12 @@ at::Tensor Random(std::vector<int64_t> sizes, uint64_t seed) {
 
 /// A replica of `parameters` under `losses`, on two batches of random inputs [3, 4, 6].
 struct Fixture {
-  Fixture(std::vector<NamedTensor> parameters, FunctionSubject::Losses losses)
+  Fixture(std::vector<NamedTensor> parameters,
+          std::function<LossValues(const TensorMap&, const Batch&)> losses)
       : batches{{Random({3, 4, 6}, 1)}, {Random({3, 4, 6}, 2)}},
-        subject(parameters, std::move(losses), batches) {
-    auto created = Replica::Create(&subject, *MakeTensorTable(parameters), {&batches[0]});
+        subject(MakeFunctionSubject(
+            {.live = parameters, .losses = std::move(losses), .probe = batches})) {
+    auto created = Replica::Create(subject.get(), *MakeTensorTable(parameters), {&batches[0]});
     EXPECT_TRUE(created.ok()) << created.status();
     if (created.ok()) replica = *std::move(created);
   }
@@ -49,7 +49,7 @@ struct Fixture {
     return grams.ok() ? *std::move(grams) : std::vector<GramStatistics>();
   }
   std::vector<Batch> batches;
-  FunctionSubject subject;
+  std::unique_ptr<Subject> subject;
   std::unique_ptr<Replica> replica;
 };
 

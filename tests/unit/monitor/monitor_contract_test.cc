@@ -192,6 +192,7 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
     const auto table = internal::MakeTensorTable(subject->LiveTensors());
     auto measurement = internal::Measurement::Create(subject.get(), *table, Options(20));
     ASSERT_TRUE(measurement.ok()) << measurement.status();
+    internal::ProbeState state;
     for (const auto& live : reports) {
       internal::Snapshot snapshot;
       // Entries, not listed tensors: the tied head is listed twice.
@@ -204,7 +205,10 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
       }
       (*measurement)->Load(snapshot);
       ExecutionContext context;
-      internal::ProbeState state{live->report.probe_state_sequence};
+      EXPECT_EQ(state.sequence, live->report.probe_state_sequence);
+      ASSERT_TRUE(live->report.curvature);
+      EXPECT_EQ(live->report.curvature->status, ProbeStatus::kOk)
+          << live->report.curvature->status_detail;
       Report again = live->report;
       again.quantization.clear();
       again.skipped_layers.clear();
@@ -212,8 +216,11 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
       again.probe_loss_stderr_nats.reset();
       again.probe_tokens = 0;
       again.probe_status = ProbeStatus::kUnknown;
+      again.curvature.reset();
       again.cost_seconds.clear();
-      ASSERT_TRUE((*measurement)->Run(context, state, again).ok());
+      auto next = (*measurement)->Run(context, state, again);
+      ASSERT_TRUE(next.ok()) << next.status();
+      state = *std::move(next);
       again.cost_seconds = live->report.cost_seconds;
       EXPECT_TRUE(again == live->report) << "step " << live->report.step;
     }

@@ -8,25 +8,22 @@
 #include "ATen/ops/full.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/ones.h"
-#include "support/function_subject.h"
+#include "ptqwatch/function_subject.h"
 
 namespace ptqwatch::internal {
 namespace {
-
-using testing::FunctionSubject;
-using testing::TensorMap;
 
 struct ReplicaTest : ::testing::Test {
   ReplicaTest() {
     batch = {at::ones({2, 3})};
     weight = at::arange(6, at::kFloat).view({3, 2}) / 7;
     live = {{"w", weight, true}, {"tied", weight, true}, {"count", at::ones({1}), false}};
-    subject = std::make_unique<FunctionSubject>(
-        live,
-        [](const TensorMap& tensors, const Batch& b) -> LossValues {
-          return at::mm(b[0], tensors.at("w")) + tensors.at("tied").sum() * tensors.at("count");
-        },
-        std::vector<Batch>{batch});
+    subject = MakeFunctionSubject(
+        {.live = live,
+         .losses = [](const TensorMap& tensors, const Batch& b) -> LossValues {
+           return at::mm(b[0], tensors.at("w")) + tensors.at("tied").sum() * tensors.at("count");
+         },
+         .probe = {batch}});
     auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
     EXPECT_TRUE(created.ok()) << created.status();
     replica = *std::move(created);
@@ -36,7 +33,7 @@ struct ReplicaTest : ::testing::Test {
   Batch batch;
   at::Tensor weight;
   std::vector<NamedTensor> live;
-  std::unique_ptr<FunctionSubject> subject;
+  std::unique_ptr<Subject> subject;
   std::unique_ptr<Replica> replica;
 };
 
@@ -62,24 +59,24 @@ TEST_F(ReplicaTest, LoadTakesParametersAndBuffers) {
 
 TEST_F(ReplicaTest, RefusesAClosureThatKeepsAViewOfAWeight) {
   auto view = std::make_shared<at::Tensor>();
-  subject = std::make_unique<FunctionSubject>(
-      live,
-      [view](const TensorMap& tensors, const Batch& b) -> LossValues {
-        if (!view->defined()) *view = tensors.at("w").alias();
-        return at::mm(b[0], *view) + tensors.at("tied").sum();
-      },
-      std::vector<Batch>{batch});
+  subject = MakeFunctionSubject(
+      {.live = live,
+       .losses = [view](const TensorMap& tensors, const Batch& b) -> LossValues {
+         if (!view->defined()) *view = tensors.at("w").alias();
+         return at::mm(b[0], *view) + tensors.at("tied").sum();
+       },
+       .probe = {batch}});
   const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
   EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("other memory"));
 }
 
 TEST_F(ReplicaTest, RefusesAClosureThatUsesTheLiveModel) {
-  subject = std::make_unique<FunctionSubject>(
-      live,
-      [live = weight](const TensorMap&, const Batch& b) -> LossValues {
-        return at::mm(b[0], live);
-      },
-      std::vector<Batch>{batch});
+  subject = MakeFunctionSubject(
+      {.live = live,
+       .losses = [live = weight](const TensorMap&, const Batch& b) -> LossValues {
+         return at::mm(b[0], live);
+       },
+       .probe = {batch}});
   const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
   EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("does not change"));
 }
@@ -91,15 +88,13 @@ TEST_F(ReplicaTest, IsIndependentOfTheLiveModel) {
 }
 
 TEST_F(ReplicaTest, LosesNothingOfABufferThatTheClosureWrites) {
-  subject = std::make_unique<FunctionSubject>(
-      live,
-      [](const TensorMap& tensors, const Batch& b) -> LossValues {
-        at::Tensor count = tensors.at("count");
-        const at::Tensor values = at::mm(b[0], tensors.at("w")) * count;
-        if (count.item<float>() < 1.5f) count.copy_(count);  // a write that keeps the value
-        return values;
-      },
-      std::vector<Batch>{batch});
+  const auto losses = [](const TensorMap& tensors, const Batch& b) -> LossValues {
+    at::Tensor count = tensors.at("count");
+    const at::Tensor values = at::mm(b[0], tensors.at("w")) * count;
+    if (count.item<float>() < 1.5f) count.copy_(count);  // a write that keeps the value
+    return values;
+  };
+  subject = MakeFunctionSubject({.live = live, .losses = losses, .probe = {batch}});
   auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
   ASSERT_TRUE(created.ok()) << created.status();
   replica = *std::move(created);

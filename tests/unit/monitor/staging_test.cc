@@ -8,8 +8,8 @@
 #include "ATen/ops/equal.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/zeros.h"
+#include "ptqwatch/function_subject.h"
 #include "support/fake_clock.h"
-#include "support/function_subject.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -23,10 +23,10 @@ struct StagingTest : ::testing::Test {
     Rebuild();
   }
   void Rebuild() {
-    subject = std::make_unique<testing::FunctionSubject>(live, nullptr, std::vector<Batch>());
+    subject = MakeFunctionSubject({.live = live});
     if (staging == nullptr) {
       staging = std::make_unique<Staging>(*MakeTensorTable(live),
-                                          DeviceStream::Create(at::Device(at::kCPU)));
+                                          *DeviceStream::Create(at::Device(at::kCPU)));
     }
   }
   SnapshotResult Fill(int64_t step) {
@@ -36,7 +36,7 @@ struct StagingTest : ::testing::Test {
   }
   at::Tensor transposed;
   std::vector<NamedTensor> live;
-  std::unique_ptr<testing::FunctionSubject> subject;
+  std::unique_ptr<Subject> subject;
   std::unique_ptr<Staging> staging;
   testing::FakeClock clock;
 };

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_CHAR_GPT_TEXT_H_
-#define PTQWATCH_CHAR_GPT_TEXT_H_
+#ifndef PTQWATCH_COMMON_TEXT_H_
+#define PTQWATCH_COMMON_TEXT_H_
 
 #include <cstdint>
 #include <string>
@@ -22,4 +22,4 @@ absl::StatusOr<Text> LoadText(const std::string& path);
 
 }  // namespace ptqwatch::examples
 
-#endif  // PTQWATCH_CHAR_GPT_TEXT_H_
+#endif  // PTQWATCH_COMMON_TEXT_H_

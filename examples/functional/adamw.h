@@ -1,0 +1,35 @@
+#ifndef PTQWATCH_FUNCTIONAL_ADAMW_H_
+#define PTQWATCH_FUNCTIONAL_ADAMW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "net.h"
+
+namespace ptqwatch::examples {
+
+/// AdamW (arXiv 1711.05101) with betas 0.9 and 0.95, on all weights of a net. The decay is what
+/// keeps the weights at one scale while the learning rate is constant.
+class AdamW {
+ public:
+  /// `weights` must outlive the optimizer and keep their number and sizes.
+  AdamW(std::vector<Weight>* weights, double weight_decay);
+
+  /// Updates the weights in place by their gradients.
+  void Step(double learning_rate);
+
+ private:
+  struct Moments {
+    std::vector<float> first;
+    std::vector<float> second;
+  };
+
+  std::vector<Weight>* weights_;
+  std::vector<Moments> moments_;
+  double weight_decay_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_FUNCTIONAL_ADAMW_H_

@@ -1,0 +1,141 @@
+// A trainer that owns its arrays and does its own forward pass, backward pass and updates, and is
+// watched all the same. See net_subject.cc for how the monitor gets to see it.
+
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "console.h"
+#include "functional_flags.h"
+#include "monitor_setup.h"
+#include "net.h"
+#include "net_subject.h"
+#include "progress.h"
+#include "stop_signal.h"
+#include "text.h"
+#include "train.h"
+#include "weights_hash.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+constexpr int64_t kProbeWindows = 65536;
+constexpr int64_t kCalibrationWindows = 8192;
+// Sets the calibration draws apart from those of the training batches.
+constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
+
+/// At equal distances in the text, in an order in which those at the front are spread over all of
+/// it: a probe that needs few of them takes those.
+std::vector<Window> ProbeWindows(std::span<const uint8_t> text, int64_t context) {
+  const int64_t choices = std::ssize(text) - context;
+  const int64_t count = std::min(kProbeWindows, choices);
+  std::vector<Window> windows;
+  for (int64_t i = 0; i < count; ++i) windows.push_back(text.data() + i * choices / count);
+  std::mt19937_64 generator(0);
+  for (size_t i = windows.size(); i > 1; --i) std::swap(windows[i - 1], windows[generator() % i]);
+  return windows;
+}
+
+std::vector<Window> CalibrationWindows(std::span<const uint8_t> text, int64_t context,
+                                       uint64_t seed) {
+  std::mt19937_64 generator(seed ^ kCalibrationStream);
+  std::vector<Window> windows(kCalibrationWindows);
+  const uint64_t choices = text.size() - static_cast<uint64_t>(context);
+  for (Window& window : windows) window = text.data() + generator() % choices;
+  return windows;
+}
+
+std::string HashOf(const Net& net) {
+  std::vector<std::span<const std::byte>> arrays;
+  for (const Weight& weight : net.weights()) {
+    arrays.push_back(std::as_bytes(std::span(weight.values)));
+  }
+  return Sha256(arrays);
+}
+
+int Run(const FunctionalFlags& flags) {
+  const absl::StatusOr<Text> text = LoadText(flags.text);
+  if (!text.ok()) return FailWithUsage(std::string(text.status().message()));
+  Net net({.vocabulary = text->vocabulary}, flags.recipe.seed);
+  const int64_t context = net.shape().context;
+  if (std::ssize(text->validation) <= context) {
+    return FailWithUsage(absl::StrCat("--text ", flags.text, ": too short: its last tenth has ",
+                                      text->validation.size(), " characters, a prediction takes ",
+                                      context + 1));
+  }
+  const std::vector<Window> probe = ProbeWindows(text->validation, context);
+
+  const StopSignal stop;
+  std::unique_ptr<WatchedRun> run;
+  if (flags.trainer.monitor) {
+    auto started = WatchedRun::Start(
+        MakeNetSubject(net, probe, CalibrationWindows(text->training, context, flags.trainer.seed)),
+        flags.trainer, flags.recipe.steps);
+    if (!started.ok()) return FailWithUsage(std::string(started.status().message()));
+    run = std::move(*started);
+  }
+
+  int64_t steps = 0;
+  const int64_t every = flags.trainer.EveryOr(flags.recipe.steps);
+  std::chrono::duration<double> waited(0);
+  const auto start = std::chrono::steady_clock::now();
+  {
+    Progress progress(flags.recipe.steps);
+    Train(net, text->training, flags.recipe, [&](const StepInfo& info) {
+      if (run != nullptr) {
+        run->OnStep(info);
+        if (flags.wait && info.step % every == 0) {
+          const auto wait_start = std::chrono::steady_clock::now();
+          run->Finish(stop, /*announce=*/false);
+          waited += std::chrono::steady_clock::now() - wait_start;
+        }
+      }
+      progress.Update(info.step, info.learning_rate, *info.loss);
+      steps = info.step;
+      return !stop.requested();
+    });
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start - waited;
+
+  Console& console = Console::Get();
+  if (stop.requested()) {
+    console.Line(absl::StrCat("interrupted after step ", steps));
+    if (run != nullptr) run->Stop();
+  } else if (run != nullptr) {
+    run->Finish(stop);
+  }
+  console.Line(absl::StrFormat("training seconds %.3f", took.count()));
+  console.Line("weights sha256 " + HashOf(net));
+  if (!stop.requested()) console.Line(absl::StrFormat("validation loss %.4f", net.Loss(probe)));
+  if (run != nullptr) {
+    run->PrintSummary();
+    run->Linger(flags.trainer.linger_seconds, stop);
+    run->Stop();
+  }
+  return stop.exit_code();
+}
+
+}  // namespace
+}  // namespace ptqwatch::examples
+
+int main(int argc, char** argv) {
+  ptqwatch::examples::FunctionalFlags flags;
+  if (const auto exit_code = ptqwatch::examples::ParseFunctionalFlags(argc, argv, &flags)) {
+    return *exit_code;
+  }
+  try {
+    return ptqwatch::examples::Run(flags);
+  } catch (const std::exception& error) {
+    ptqwatch::examples::Console::Get().Warning(absl::StrCat("functional: ", error.what()));
+    return 1;
+  }
+}

@@ -1,0 +1,70 @@
+// The ptqwatch command: follows a training run over gRPC.
+
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "commands.h"
+#include "flags.h"
+#include "google/protobuf/stubs/logging.h"
+#include "grpc/support/log.h"
+#include "ptqwatch/execution_context.h"
+#include "terminal.h"
+
+namespace {
+
+using ptqwatch::internal::kCleanTerminal;
+
+volatile sig_atomic_t clean_terminal = 0;
+
+// There is nothing to save, so ending here is both the quickest and the safest way.
+void EndAtOnce(int number) {
+  if (clean_terminal != 0) {
+    [[maybe_unused]] const ssize_t written =
+        write(STDOUT_FILENO, kCleanTerminal.data(), kCleanTerminal.size());
+  }
+  _exit(128 + number);
+}
+
+void HandleSignals() {
+  struct sigaction action {};
+  action.sa_handler = EndAtOnce;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);  // a reader that went away is noticed where we write
+}
+
+// A descriptor that is closed would be given to the first socket, and what we print sent to it.
+void FillClosedDescriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// What gRPC and protobuf would print is in the status of the call, which we print.
+void SilenceLibraries() {
+  if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  google::protobuf::SetLogHandler(nullptr);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace ptqwatch::internal;  // NOLINT(google-build-using-namespace)
+  FillClosedDescriptors();
+  HandleSignals();
+  SilenceLibraries();
+  setlocale(LC_CTYPE, "");
+  Terminal terminal = Terminal::Standard();
+  clean_terminal = terminal.terminal();
+  const auto command = ParseCommandLine(argc, argv);
+  if (!command.ok()) {
+    terminal.Notice(std::string(command.status().message()));
+    return kExitUsage;
+  }
+  return RunCommand(*command, ptqwatch::Clock::Real(), &terminal);
+}

@@ -1,0 +1,48 @@
+#ifndef PTQWATCH_GRPC_MONITOR_SERVICE_H_
+#define PTQWATCH_GRPC_MONITOR_SERVICE_H_
+
+#include <string>
+
+#include "ptqwatch/exporter.h"
+#include "ptqwatch/v1/monitor_service.grpc.pb.h"
+#include "report_feed.h"
+
+namespace ptqwatch::internal {
+
+/// The calls of ptqwatch.v1.MonitorService. The two that carry reports are raw: they hand out the
+/// bytes of the feed as they are.
+class MonitorService final : public v1::MonitorService::WithRawCallbackMethod_WatchReports<
+                                 v1::MonitorService::WithRawCallbackMethod_ListReports<
+                                     v1::MonitorService::WithCallbackMethod_GetStatus<
+                                         v1::MonitorService::WithCallbackMethod_RequestSnapshot<
+                                             v1::MonitorService::Service>>>> {
+ public:
+  /// `feed` outlives the server.
+  explicit MonitorService(ReportFeed* feed) : feed_(feed) {}
+
+  /// Before the feed opens. Both are used until the server has ended; `control` may be null.
+  void Start(StatusSource* source, Control* control);
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchReports(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* ListReports(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* RequestSnapshot(grpc::CallbackServerContext* context,
+                                            const v1::RequestSnapshotRequest* request,
+                                            v1::RequestSnapshotResponse* response) override;
+
+ private:
+  grpc::Status CheckRun(const std::string& run_id) const;
+
+  ReportFeed* const feed_;
+  StatusSource* source_ = nullptr;  // read only while the feed serves
+  Control* control_ = nullptr;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_GRPC_MONITOR_SERVICE_H_

@@ -1,0 +1,316 @@
+#include "report_feed.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using grpc::Status;
+using grpc::StatusCode;
+
+// A default client takes messages of up to 4 MiB.
+constexpr size_t kMaxPageBytes = size_t{3} << 20;
+
+// Writes the report as field `number` of a message: its tag and length, then its bytes, which are
+// shared. Serialised pieces of a message one after the other are the message.
+void AppendReport(int number, const grpc::Slice& report, std::vector<grpc::Slice>* pieces) {
+  using google::protobuf::io::CodedOutputStream;
+  constexpr uint32_t kLengthDelimited = 2;
+  std::array<uint8_t, 20> head;
+  uint8_t* end = CodedOutputStream::WriteVarint32ToArray(
+      static_cast<uint32_t>(number) << 3 | kLengthDelimited, head.data());
+  end = CodedOutputStream::WriteVarint64ToArray(report.size(), end);
+  pieces->emplace_back(head.data(), static_cast<size_t>(end - head.data()));
+  pieces->push_back(report);
+}
+
+grpc::ByteBuffer MakeWatchResponse(const grpc::Slice& report, int64_t missed) {
+  std::vector<grpc::Slice> pieces;
+  AppendReport(v1::WatchReportsResponse::kReportFieldNumber, report, &pieces);
+  if (missed > 0) {
+    v1::WatchReportsResponse rest;
+    rest.set_missed(missed);
+    pieces.emplace_back(rest.SerializeAsString());
+  }
+  return grpc::ByteBuffer(pieces.data(), pieces.size());
+}
+
+class RefusedStream final : public ReportFeed::Writer {
+ public:
+  explicit RefusedStream(Status status) { Finish(std::move(status)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+// One subscriber. Its members are guarded by the feed's mutex. At most one write is under way and
+// Finish waits for it, so a stream that is marked as writing or finished lives until the call that
+// the mark announces.
+class ReportFeed::Stream final : public Writer {
+ public:
+  explicit Stream(ReportFeed* owner) : feed(owner) {}
+  void OnWriteDone(bool ok) override { feed->OnWritten(this, ok); }
+  void OnCancel() override { feed->OnCancelled(this); }
+  void OnDone() override {
+    feed->OnDone(this);
+    delete this;
+  }
+
+  ReportFeed* const feed;
+  bool with_layers = true;
+  int64_t position = 0;         // it reads on after this sequence
+  std::optional<int64_t> last;  // the sequence it got last, or has without us
+  size_t pending = 0;           // reports of the history it has yet to get
+  size_t allowance = 0;         // how many these may be
+  grpc::ByteBuffer message;     // the one that is being written
+  bool writing = false;
+  bool finished = false;
+  std::optional<Status> end;  // how it ends as soon as nothing is being written
+};
+
+ReportFeed::ReportFeed(const Limits& limits)
+    : limits_(limits), history_(limits.history_reports, limits.history_bytes) {}
+
+ReportFeed::~ReportFeed() = default;
+
+void ReportFeed::Open(StatusSource* source) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  source_ = source;
+  state_ = State::kOpen;
+}
+
+void ReportFeed::Announce(int64_t sequence) {
+  if (sequence > newest()) announced_.store(sequence, std::memory_order_release);
+}
+
+void ReportFeed::Publish(WireReport report) {
+  std::vector<Action> actions;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (report.sequence <= history_.newest()) {
+      source_->CountDrop("grpc", "out_of_order");
+      return;
+    }
+    const int64_t sequence = report.sequence;
+    history_.Append(std::move(report));
+    for (Stream* stream : streams_) {
+      if (stream->end) continue;
+      if (Status status = CheckSequence(stream->position); !status.ok()) stream->end = status;
+      if (stream->position < sequence) ++stream->pending;
+      for (int64_t lost = CountLost(*stream); lost > 0; --lost) {
+        source_->CountDrop("grpc", "slow_subscriber");
+      }
+      actions.push_back(Next(*stream));
+    }
+  }
+  for (const Action& action : actions) Perform(action);
+}
+
+void ReportFeed::Refuse() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  state_ = State::kRefusing;
+}
+
+void ReportFeed::Close() {
+  std::vector<Action> actions;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    state_ = State::kClosed;
+    for (Stream* stream : streams_) actions.push_back(Next(*stream));
+  }
+  for (const Action& action : actions) Perform(action);
+}
+
+bool ReportFeed::WaitUntilNobodyWatches(std::chrono::steady_clock::time_point until) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return nobody_watches_.wait_until(lock, until, [this] { return streams_.empty(); });
+}
+
+Status ReportFeed::CheckServing() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return CheckState();
+}
+
+ReportFeed::Writer* ReportFeed::Refused(Status status) {
+  return new RefusedStream(std::move(status));
+}
+
+ReportFeed::Writer* ReportFeed::Subscribe(const Subscription& subscription) {
+  auto stream = std::make_unique<Stream>(this);
+  Action action;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (Status status = Accept(subscription, *stream); !status.ok()) {
+      return Refused(std::move(status));
+    }
+    streams_.insert(stream.get());
+    action = Next(*stream);
+  }
+  Writer* accepted = stream.release();
+  // Tells the client that it will miss nothing from here on, which may be long before a report.
+  accepted->StartSendInitialMetadata();
+  Perform(action);
+  return accepted;
+}
+
+Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
+                        grpc::ByteBuffer* response) const {
+  if (limit < 0) {
+    return Status(StatusCode::INVALID_ARGUMENT, StrCat("limit must not be negative, is ", limit));
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (Status status = CheckState(); !status.ok()) return status;
+  if (Status status = CheckSequence(after_sequence); !status.ok()) return status;
+  std::vector<grpc::Slice> pieces;
+  size_t bytes = 0;
+  int32_t count = 0;
+  const WireReport* report = history_.After(after_sequence);
+  for (; report != nullptr; report = history_.After(report->sequence)) {
+    const grpc::Slice& slice = report->Bytes(with_layers);
+    bytes += slice.size();
+    if (count > 0 && (count == limit || bytes > kMaxPageBytes)) break;
+    AppendReport(v1::ListReportsResponse::kReportsFieldNumber, slice, &pieces);
+    ++count;
+  }
+  v1::ListReportsResponse rest;
+  rest.set_more(report != nullptr);
+  rest.set_oldest_sequence(history_.oldest());
+  pieces.emplace_back(rest.SerializeAsString());
+  *response = grpc::ByteBuffer(pieces.data(), pieces.size());
+  return Status::OK;
+}
+
+int32_t ReportFeed::subscribers() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int32_t>(CountWatching());
+}
+
+void ReportFeed::Perform(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kNothing:
+      return;
+    case Action::Kind::kWrite:
+      return action.stream->StartWrite(&action.stream->message);
+    case Action::Kind::kFinish:
+      return action.stream->Finish(action.status);
+  }
+}
+
+ReportFeed::Action ReportFeed::Next(Stream& stream) {
+  if (stream.writing || stream.finished) return {};
+  const WireReport* report = history_.After(stream.position);
+  if (!stream.end && report == nullptr && state_ == State::kClosed) stream.end = CheckState();
+  if (stream.end) {
+    stream.finished = true;
+    return {Action::Kind::kFinish, &stream, *stream.end};
+  }
+  if (report == nullptr) return {};
+  const int64_t missed = stream.last ? report->sequence - *stream.last - 1 : 0;
+  stream.message = MakeWatchResponse(report->Bytes(stream.with_layers), missed);
+  stream.last = stream.position = report->sequence;
+  stream.pending = history_.CountAfter(stream.position);
+  // Less and less as it reads its backlog, in the end that of all.
+  stream.allowance = std::min(stream.allowance, stream.pending + limits_.queue_reports);
+  stream.writing = true;
+  return {Action::Kind::kWrite, &stream, Status::OK};
+}
+
+// What a report that was just published takes from a stream: what the history gave up for it, and
+// what the stream is too far behind to get.
+int64_t ReportFeed::CountLost(Stream& stream) {
+  const size_t had = stream.pending;
+  stream.pending = history_.CountAfter(stream.position);
+  if (stream.pending > stream.allowance) {
+    stream.position = history_.SequenceBefore(stream.allowance);
+    stream.pending = stream.allowance;
+  }
+  return static_cast<int64_t>(had - stream.pending);
+}
+
+size_t ReportFeed::CountWatching() const {
+  return static_cast<size_t>(std::count_if(streams_.begin(), streams_.end(),
+                                           [](const Stream* stream) { return !stream->end; }));
+}
+
+Status ReportFeed::CheckState() const {
+  switch (state_) {
+    case State::kNotOpen:
+      return Status(StatusCode::UNAVAILABLE, "the monitor has not started");
+    case State::kOpen:
+      return Status::OK;
+    case State::kRefusing:
+    case State::kClosed:
+      break;
+  }
+  return Status(StatusCode::UNAVAILABLE, "the monitor has stopped");
+}
+
+Status ReportFeed::CheckSequence(int64_t after_sequence) const {
+  if (after_sequence < 0) {
+    return Status(StatusCode::INVALID_ARGUMENT,
+                  StrCat("after_sequence must not be negative, is ", after_sequence));
+  }
+  // A run that was resumed goes on from sequences that were never seen here.
+  if (newest() == 0 && source_->run().attempt > 1) return Status::OK;
+  if (after_sequence <= newest()) return Status::OK;
+  return Status(StatusCode::OUT_OF_RANGE, StrCat("after_sequence ", after_sequence,
+                                                 " is beyond the newest report, ", newest()));
+}
+
+Status ReportFeed::Accept(const Subscription& subscription, Stream& stream) const {
+  if (Status status = CheckState(); !status.ok()) return status;
+  if (subscription.after_sequence) {
+    if (Status status = CheckSequence(*subscription.after_sequence); !status.ok()) return status;
+  }
+  if (CountWatching() >= limits_.subscribers) {
+    return Status(StatusCode::RESOURCE_EXHAUSTED,
+                  StrCat(limits_.subscribers,
+                         " clients watch already, the most that GrpcOptions::max_subscribers "
+                         "allows"));
+  }
+  stream.with_layers = subscription.with_layers;
+  stream.position = subscription.after_sequence.value_or(newest());
+  // Before the first report of a resumed run nobody knows what "the next one" comes after.
+  if (subscription.after_sequence || newest() > 0) stream.last = stream.position;
+  stream.pending = history_.CountAfter(stream.position);
+  stream.allowance = stream.pending + limits_.queue_reports;
+  return Status::OK;
+}
+
+void ReportFeed::OnWritten(Stream* stream, bool ok) {
+  Action action;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stream->writing = false;
+    stream->message.Clear();
+    if (!ok && !stream->end) stream->end = Status::CANCELLED;
+    action = Next(*stream);
+  }
+  Perform(action);
+}
+
+void ReportFeed::OnCancelled(Stream* stream) {
+  Action action;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!stream->end) stream->end = Status::CANCELLED;
+    action = Next(*stream);
+  }
+  Perform(action);
+}
+
+void ReportFeed::OnDone(Stream* stream) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  streams_.erase(stream);
+  if (streams_.empty()) nobody_watches_.notify_all();
+}
+
+}  // namespace ptqwatch::internal

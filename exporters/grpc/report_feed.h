@@ -1,0 +1,108 @@
+#ifndef PTQWATCH_GRPC_REPORT_FEED_H_
+#define PTQWATCH_GRPC_REPORT_FEED_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "grpcpp/support/status.h"
+#include "ptqwatch/exporter.h"
+#include "report_history.h"
+
+namespace ptqwatch::internal {
+
+/// The reports of a run and those who watch them. A subscriber is no queue but a position in the
+/// shared history: from there it reads on, first through the backlog and then live, so there is
+/// neither a gap nor a duplicate between the two, and what a slow one has yet to get takes no
+/// memory of its own. Thread-safe; nothing of gRPC is called with the lock held.
+class ReportFeed {
+ public:
+  struct Limits {
+    size_t subscribers = 64;
+    size_t queue_reports = 64;  ///< at most history_reports
+    size_t history_reports = 1024;
+    int64_t history_bytes = int64_t{64} << 20;
+  };
+  struct Subscription {
+    std::optional<int64_t> after_sequence;
+    bool with_layers = true;
+  };
+  using Writer = grpc::ServerWriteReactor<grpc::ByteBuffer>;
+
+  explicit ReportFeed(const Limits& limits);
+  ~ReportFeed();
+  ReportFeed(const ReportFeed&) = delete;
+  ReportFeed& operator=(const ReportFeed&) = delete;
+
+  /// Serves from here on. `source` counts what subscribers lose; it outlives the feed's use.
+  void Open(StatusSource* source);
+  /// A report with this sequence will be published or given up: whoever names it is not told that
+  /// the run has not got there. One thread's own.
+  void Announce(int64_t sequence);
+  /// Gives the report to all subscribers. One whose sequence is not above that of the one before is
+  /// dropped and counted.
+  void Publish(WireReport report);
+  /// Serves nobody new.
+  void Refuse();
+  /// Nothing more will be published: each stream ends with UNAVAILABLE after what it has yet to
+  /// get. REQUIRES: Refuse.
+  void Close();
+  /// False where a stream is left at `until`.
+  bool WaitUntilNobodyWatches(std::chrono::steady_clock::time_point until);
+
+  /// OK from Open to Refuse, UNAVAILABLE before and after.
+  grpc::Status CheckServing() const;
+  /// A stream that ends at once and so.
+  static Writer* Refused(grpc::Status status);
+  /// A stream of WatchReportsResponse, or a refused one.
+  Writer* Subscribe(const Subscription& subscription);
+  /// A ListReportsResponse of at most `limit` reports (0: any number) that a default client takes.
+  grpc::Status List(int64_t after_sequence, int32_t limit, bool with_layers,
+                    grpc::ByteBuffer* response) const;
+  /// Streams whose clients are there.
+  int32_t subscribers() const;
+  /// Sequence of the newest report that was announced; 0: none yet.
+  int64_t newest() const { return announced_.load(std::memory_order_acquire); }
+
+ private:
+  class Stream;
+  // What is to be done with a stream once the lock is let go.
+  struct Action {
+    enum class Kind { kNothing, kWrite, kFinish } kind = Kind::kNothing;
+    Stream* stream = nullptr;
+    grpc::Status status;
+  };
+  static void Perform(const Action& action);
+
+  // These with the mutex held.
+  Action Next(Stream& stream);
+  int64_t CountLost(Stream& stream);
+  size_t CountWatching() const;
+  grpc::Status CheckState() const;
+  grpc::Status CheckSequence(int64_t after_sequence) const;
+  grpc::Status Accept(const Subscription& subscription, Stream& stream) const;
+
+  void OnWritten(Stream* stream, bool ok);
+  void OnCancelled(Stream* stream);
+  void OnDone(Stream* stream);
+
+  const Limits limits_;
+  std::atomic<int64_t> announced_{0};
+
+  mutable std::mutex mutex_;
+  std::condition_variable nobody_watches_;
+  enum class State { kNotOpen, kOpen, kRefusing, kClosed } state_ = State::kNotOpen;
+  StatusSource* source_ = nullptr;
+  ReportHistory history_;
+  std::set<Stream*> streams_;  // until gRPC has done with them
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_GRPC_REPORT_FEED_H_

@@ -1,0 +1,60 @@
+#ifndef PTQWATCH_CURVATURE_HESSIAN_OPERATOR_H_
+#define PTQWATCH_CURVATURE_HESSIAN_OPERATOR_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "curvature/loss_surface.h"
+#include "ptqwatch/curvature.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// Products with the Hessian of a LossSurface at the point W it had when the operator was made.
+/// One thread at a time.
+class HessianOperator {
+ public:
+  virtual ~HessianOperator() = default;
+
+  /// `mode` is not kAuto. `surface` must outlive the operator and stay at W but for what the
+  /// operator itself does. Costs one gradient (with its graph where it is retained).
+  /// FailedPrecondition when the loss cannot be differentiated, DataLoss when loss or gradient is
+  /// not finite, Cancelled or DeadlineExceeded from the context, which is looked at once a batch.
+  static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(ExecutionContext& context,
+                                                                 LossSurface* surface,
+                                                                 HessianMode mode);
+
+  /// hv = H v. Errors as Create; FailedPrecondition when the parameters were written to since.
+  absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& hv);
+
+  /// How much a product depends on the step of a finite difference: ||Hv(step) - Hv(step / 2)|| /
+  /// ||Hv(step / 2)||, for one product more. 0 for exact operators.
+  virtual absl::StatusOr<double> StepCheck(ExecutionContext& context, const Vector& v,
+                                           const Vector& hv);
+
+  const VectorSpace& space() const { return surface_->space(); }
+  double loss() const { return loss_; }
+  const Vector& gradient() const { return gradient_; }
+  int64_t products() const { return products_; }
+
+ protected:
+  explicit HessianOperator(LossSurface* surface) : surface_(surface) {}
+  virtual absl::Status Product(ExecutionContext& context, const Vector& v, Vector& hv) = 0;
+
+  LossSurface* surface_;
+  double loss_ = 0;
+  Vector gradient_;
+  int64_t products_ = 0;
+};
+
+/// The first mode that works on the first batch of `surface`: products can be made, are finite and
+/// symmetric (u'Hv = v'Hu for two random vectors). Costs a few gradients. With `asked` other than
+/// kAuto only that one is tried. FailedPrecondition saying why none works.
+absl::StatusOr<HessianMode> ChooseHessianMode(ExecutionContext& context, LossSurface* surface,
+                                              HessianMode asked);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_HESSIAN_OPERATOR_H_

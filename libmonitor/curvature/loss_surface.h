@@ -1,0 +1,45 @@
+#ifndef PTQWATCH_CURVATURE_LOSS_SURFACE_H_
+#define PTQWATCH_CURVATURE_LOSS_SURFACE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "curvature/vector_space.h"
+
+namespace ptqwatch::internal {
+
+/// A mean loss on fixed batches as a function of some parameters, at a point W from which it can be
+/// moved away and back. What the curvature engine sees of a model. One thread at a time.
+class LossSurface {
+ public:
+  /// A tensor that the loss is differentiated by. A parameter tied under several tensors has one a
+  /// tensor; its derivative is their sum.
+  struct Leaf {
+    at::Tensor tensor;
+    size_t part = 0;  ///< of space()
+  };
+
+  virtual ~LossSurface() = default;
+  virtual const VectorSpace& space() const = 0;
+  virtual const std::vector<Leaf>& leaves() const = 0;
+  virtual size_t batches() const = 0;
+
+  /// What batch `index` adds to the mean loss: a float64 scalar, with a graph to leaves() when
+  /// `with_graph`. FailedPrecondition with the message of whatever the model throws, or when the
+  /// result has no graph.
+  virtual absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) = 0;
+
+  /// Puts W + scale * direction in the parameters' place; with a null direction W itself.
+  virtual absl::Status MoveTo(const Vector* direction, double scale) = 0;
+  /// Changes with every write to the parameters, by whomever: a graph made at another generation
+  /// gives wrong derivatives.
+  virtual uint64_t generation() const = 0;
+  /// ||W|| over the parameters of space().
+  virtual double WeightNorm() const = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_LOSS_SURFACE_H_

@@ -1,0 +1,62 @@
+#include <cmath>
+
+#include "ptqwatch/curvature.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch {
+namespace {
+
+constexpr int kLeastTraceProbes = 8;
+
+absl::Status Invalid(std::string_view field, const std::string& value, std::string_view expected) {
+  return absl::InvalidArgumentError(
+      internal::StrCat("curvature.", field, " = ", value, ": must be ", expected));
+}
+
+}  // namespace
+
+std::string_view ToString(CurvatureScope scope) {
+  return scope == CurvatureScope::kAllParameters ? "all_parameters" : "quantized_weights";
+}
+
+std::string_view ToString(HessianMode mode) {
+  switch (mode) {
+    case HessianMode::kRetainedGraph:
+      return "retained_graph";
+    case HessianMode::kFiniteDifference:
+      return "finite_difference";
+    case HessianMode::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+std::optional<HessianMode> ParseHessianMode(std::string_view name) {
+  for (HessianMode mode :
+       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kFiniteDifference}) {
+    if (name == ToString(mode)) return mode;
+  }
+  return std::nullopt;
+}
+
+absl::Status Validate(const CurvatureOptions& options) {
+  using internal::StrCat;
+  if (!(options.eigenvalue_residual_ratio > 0 &&
+        std::isfinite(options.eigenvalue_residual_ratio))) {
+    return Invalid("eigenvalue_residual_ratio", StrCat(options.eigenvalue_residual_ratio),
+                   "positive");
+  }
+  if (options.max_eigenvalue_products <= 0) {
+    return Invalid("max_eigenvalue_products", StrCat(options.max_eigenvalue_products), "positive");
+  }
+  if (!(options.trace_relative_stderr > 0 && std::isfinite(options.trace_relative_stderr))) {
+    return Invalid("trace_relative_stderr", StrCat(options.trace_relative_stderr), "positive");
+  }
+  if (options.max_trace_probes < kLeastTraceProbes) {
+    return Invalid("max_trace_probes", StrCat(options.max_trace_probes),
+                   StrCat("at least ", kLeastTraceProbes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,121 @@
+#include "curvature/replica_surface.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/core/grad_mode.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  // Vectors are float32 also for weights in half precision, which would lose the products' digits.
+  at::ScalarType dtype = at::kFloat;
+  for (int entry : scope) {
+    const TensorEntry& parameter = replica.table().entries[static_cast<size_t>(entry)];
+    parameters.emplace_back(parameter.name, parameter.tensor);
+    if (parameter.tensor.scalar_type() == at::kDouble) dtype = at::kDouble;
+  }
+  return VectorSpace(parameters, dtype, replica.device());
+}
+
+}  // namespace
+
+double TotalWeight(const LossValues& losses) {
+  at::NoGradGuard no_grad;
+  if (!losses.weights.defined()) return static_cast<double>(losses.values.numel());
+  return losses.weights.to(at::kDouble).sum().item<double>();
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaSurface>> ReplicaSurface::Create(
+    Replica* replica, const std::vector<int>& scope, const std::vector<Batch>* batches,
+    double total_weight) {
+  absl::StatusOr<Replica::Lease> lease = replica->Use({});
+  if (!lease.ok()) return lease.status();
+  return std::unique_ptr<ReplicaSurface>(
+      new ReplicaSurface(replica, *std::move(lease), scope, batches, total_weight));
+}
+
+ReplicaSurface::ReplicaSurface(Replica* replica, Replica::Lease lease,
+                               const std::vector<int>& scope, const std::vector<Batch>* batches,
+                               double total_weight)
+    : replica_(replica),
+      lease_(std::move(lease)),
+      scope_(scope),
+      batches_(batches),
+      total_weight_(total_weight),
+      space_(SpaceOf(*replica, scope)) {
+  replica_->SetDifferentiable(scope_);
+  for (size_t part = 0; part < scope_.size(); ++part) {
+    for (const at::Tensor& leaf : replica_->leaves(scope_[part])) leaves_.push_back({leaf, part});
+  }
+}
+
+absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
+  const Batch& batch = (*batches_)[index];
+  absl::StatusOr<LossValues> losses =
+      with_graph ? replica_->LossesWithGraph(batch) : replica_->Losses(batch);
+  if (!losses.ok()) return losses.status();
+  if (!at::isFloatingType(losses->values.scalar_type())) {
+    return absl::FailedPreconditionError("losses must return floating-point values");
+  }
+  if (with_graph && !losses->values.requires_grad()) {
+    return absl::FailedPreconditionError(
+        "the loss has no graph to the weights (does the closure use NoGradGuard or detach?)");
+  }
+  at::AutoGradMode mode(with_graph);
+  const at::Tensor values = losses->values.to(at::kDouble);
+  if (!losses->weights.defined()) return values.sum() / total_weight_;
+  const at::Tensor weights = losses->weights.detach().to(at::kDouble);
+  // What is masked out may be anything, NaN too.
+  return (values * weights).masked_fill(weights == 0, 0.0).sum() / total_weight_;
+}
+
+absl::Status ReplicaSurface::MoveTo(const Vector* direction, double scale) {
+  at::NoGradGuard no_grad;
+  if (direction == nullptr) {
+    lease_.Restore();
+    return absl::OkStatus();
+  }
+  for (size_t part = 0; part < scope_.size(); ++part) {
+    const at::Tensor& loaded = replica_->loaded(scope_[part]);
+    const at::Tensor step = space_.View(*direction, part);
+    lease_.Write({scope_[part], loaded.to(step.scalar_type()).add(step, scale)});
+  }
+  return absl::OkStatus();
+}
+
+void ReplicaSurface::Replace(const std::vector<Replica::Override>& overrides) {
+  lease_.Restore();
+  for (const Replica::Override& override : overrides) lease_.Write(override);
+}
+
+double ReplicaSurface::WeightNorm() const {
+  at::NoGradGuard no_grad;
+  double sum = 0;
+  for (int entry : scope_) {
+    sum += replica_->loaded(entry).to(at::kDouble).square().sum().item<double>();
+  }
+  return std::sqrt(sum);
+}
+
+Vector ReplicaSurface::Displacement(const std::vector<Replica::Override>& overrides) const {
+  at::NoGradGuard no_grad;
+  Vector displacement = space_.Zero();
+  for (const Replica::Override& override : overrides) {
+    const auto found = std::find(scope_.begin(), scope_.end(), override.entry);
+    if (found == scope_.end()) continue;
+    const at::Tensor part = space_.View(displacement, static_cast<size_t>(found - scope_.begin()));
+    const at::Tensor& loaded = replica_->loaded(override.entry);
+    // What the replica holds when the override is in place: rounded to the weight's own dtype.
+    part.copy_(override.value.reshape(loaded.sizes()).to(loaded.options()));
+    part.sub_(loaded);
+  }
+  return displacement;
+}
+
+}  // namespace ptqwatch::internal

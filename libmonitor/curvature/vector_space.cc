@@ -1,0 +1,132 @@
+#include "curvature/vector_space.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
+#include "ATen/ops/zeros.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr int kLanes = 8;
+
+template <typename T>
+double DotOf(const T* x, const T* y, int64_t count) {
+  // Independent partial sums let the compiler use vector registers without changing the order from
+  // one build to the next.
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(y[i + lane]);
+    }
+  }
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+// splitmix64 (Steele, Lea, Flood 2014) as a counter-based generator.
+uint64_t Word(uint64_t seed, uint64_t counter) {
+  uint64_t z = seed + (counter + 1) * 0x9e3779b97f4a7c15ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+template <typename T>
+void FillSigns(uint64_t seed, T* x, int64_t count) {
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t word = Word(seed, static_cast<uint64_t>(i / 64));
+    const int64_t bits = std::min<int64_t>(64, count - i);
+    for (int64_t bit = 0; bit < bits; ++bit) x[i + bit] = (word >> bit & 1) != 0 ? T{1} : T{-1};
+  }
+}
+
+}  // namespace
+
+VectorSpace::VectorSpace(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+                         at::ScalarType dtype, at::Device device)
+    : options_(at::TensorOptions().dtype(dtype).device(device)) {
+  for (const auto& [name, tensor] : parameters) {
+    parts_.push_back({name, tensor.sizes().vec(), tensor.numel(), dimension_});
+    dimension_ += tensor.numel();
+  }
+}
+
+int64_t VectorSpace::bytes() const {
+  return dimension_ * static_cast<int64_t>(options_.dtype().itemsize());
+}
+
+Vector VectorSpace::Zero() const { return {at::zeros({dimension_}, options_)}; }
+
+Vector VectorSpace::Copy(const Vector& x) const {
+  at::NoGradGuard no_grad;
+  return {x.elements.clone()};
+}
+
+at::Tensor VectorSpace::View(const Vector& x, size_t part) const {
+  const Part& p = parts_[part];
+  return x.elements.narrow(0, p.offset, p.elements).view(p.sizes);
+}
+
+double VectorSpace::DotRange(const Vector& x, const Vector& y, int64_t begin, int64_t count) const {
+  if (!x.elements.is_cpu()) {
+    at::NoGradGuard no_grad;
+    return x.elements.narrow(0, begin, count)
+        .to(at::kDouble)
+        .dot(y.elements.narrow(0, begin, count).to(at::kDouble))
+        .item<double>();
+  }
+  if (x.elements.scalar_type() == at::kDouble) {
+    return DotOf(x.elements.const_data_ptr<double>() + begin,
+                 y.elements.const_data_ptr<double>() + begin, count);
+  }
+  return DotOf(x.elements.const_data_ptr<float>() + begin,
+               y.elements.const_data_ptr<float>() + begin, count);
+}
+
+double VectorSpace::Dot(const Vector& x, const Vector& y) const {
+  double sum = 0;
+  for (double part : DotByPart(x, y)) sum += part;
+  return sum;
+}
+
+std::vector<double> VectorSpace::DotByPart(const Vector& x, const Vector& y) const {
+  std::vector<double> sums;
+  sums.reserve(parts_.size());
+  for (const Part& part : parts_) sums.push_back(DotRange(x, y, part.offset, part.elements));
+  return sums;
+}
+
+double VectorSpace::Norm(const Vector& x) const { return std::sqrt(Dot(x, x)); }
+
+bool VectorSpace::IsFinite(const Vector& x) const { return std::isfinite(Dot(x, x)); }
+
+void VectorSpace::Axpy(double a, const Vector& x, Vector& y) const {
+  at::NoGradGuard no_grad;
+  y.elements.add_(x.elements, a);
+}
+
+void VectorSpace::Scale(double a, Vector& x) const {
+  at::NoGradGuard no_grad;
+  x.elements.mul_(a);
+}
+
+void VectorSpace::FillRademacher(uint64_t seed, Vector& x) const {
+  at::NoGradGuard no_grad;
+  // Drawn on the host, so that every device sees the same vector.
+  at::Tensor host =
+      x.elements.is_cpu() ? x.elements : at::empty({dimension_}, options_.device(at::kCPU));
+  if (host.scalar_type() == at::kDouble) {
+    FillSigns(seed, host.mutable_data_ptr<double>(), dimension_);
+  } else {
+    FillSigns(seed, host.mutable_data_ptr<float>(), dimension_);
+  }
+  if (!x.elements.is_cpu()) x.elements.copy_(host);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,68 @@
+#ifndef PTQWATCH_CURVATURE_VECTOR_SPACE_H_
+#define PTQWATCH_CURVATURE_VECTOR_SPACE_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+
+namespace ptqwatch::internal {
+
+/// An element of a VectorSpace. A handle: copies share the elements, VectorSpace::Copy does not.
+struct Vector {
+  at::Tensor elements;
+  bool defined() const { return elements.defined(); }
+};
+
+/// The space that gradients, eigenvectors and probe vectors live in: the elements of some
+/// parameters, one part a parameter. The only place that knows how a vector is stored; what it
+/// computes is the same at any thread count. Thread-safe.
+class VectorSpace {
+ public:
+  struct Part {
+    std::string name;
+    std::vector<int64_t> sizes;
+    int64_t elements = 0;
+    int64_t offset = 0;
+  };
+
+  /// Vectors have the elements of `parameters` (name, tensor), in this order, as `dtype` on
+  /// `device`.
+  VectorSpace(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+              at::ScalarType dtype, at::Device device);
+
+  int64_t dimension() const { return dimension_; }
+  const std::vector<Part>& parts() const { return parts_; }
+  int64_t bytes() const;  ///< of one vector
+
+  Vector Zero() const;
+  Vector Copy(const Vector& x) const;
+  /// The part as a tensor of the parameter's shape that shares the vector's memory.
+  at::Tensor View(const Vector& x, size_t part) const;
+
+  /// Sums of products are accumulated in float64.
+  double Dot(const Vector& x, const Vector& y) const;
+  std::vector<double> DotByPart(const Vector& x, const Vector& y) const;
+  double Norm(const Vector& x) const;
+  bool IsFinite(const Vector& x) const;
+
+  /// y += a x
+  void Axpy(double a, const Vector& x, Vector& y) const;
+  void Scale(double a, Vector& x) const;
+  /// Every element +1 or -1: bit `i % 64` of a counter-based generator's word `i / 64`, a function
+  /// of the seed and the element's index alone.
+  void FillRademacher(uint64_t seed, Vector& x) const;
+
+ private:
+  double DotRange(const Vector& x, const Vector& y, int64_t begin, int64_t count) const;
+
+  std::vector<Part> parts_;
+  int64_t dimension_ = 0;
+  at::TensorOptions options_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_VECTOR_SPACE_H_

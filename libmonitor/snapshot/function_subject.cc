@@ -1,0 +1,95 @@
+#include "ptqwatch/function_subject.h"
+
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/clone.h"
+#include "report/str_cat.h"
+#include "snapshot/tensor_table.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::StrCat;
+
+/// "FunctionSubjectOptions.live[2] ('w1')".
+std::string Entry(size_t i, const std::string& name) {
+  return StrCat("FunctionSubjectOptions.live[", i, "]",
+                name.empty() ? "" : StrCat(" ('", name, "')"));
+}
+
+/// What MakeTensorTable does not look at: undefined tensors, for one, are usual in modules.
+absl::Status Check(const std::vector<NamedTensor>& live) {
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < live.size(); ++i) {
+    const auto& [name, tensor, is_parameter] = live[i];
+    const std::string entry = Entry(i, name);
+    if (name.empty()) return absl::InvalidArgumentError(StrCat(entry, " has an empty name"));
+    if (!tensor.defined()) return absl::InvalidArgumentError(StrCat(entry, " is undefined"));
+    if (const auto [same, inserted] = first.emplace(name, i); !inserted) {
+      return absl::InvalidArgumentError(StrCat("FunctionSubjectOptions.live[", same->second,
+                                               "] and live[", i, "] are both named '", name, "'"));
+    }
+    if (is_parameter && !at::isFloatingType(tensor.scalar_type())) {
+      return absl::InvalidArgumentError(
+          StrCat(entry, " is a parameter of type ", at::toString(tensor.scalar_type()),
+                 "; a parameter must be floating-point, anything else a buffer"));
+    }
+    if (tensor.numel() > 0 && tensor.const_data_ptr() == nullptr) {
+      return absl::InvalidArgumentError(StrCat(entry, " of shape ", internal::ShapeText(tensor),
+                                               " has no memory: its address is null"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+class FunctionSubject final : public Subject {
+ public:
+  explicit FunctionSubject(FunctionSubjectOptions options) : options_(std::move(options)) {
+    if (options_.calibration.empty()) options_.calibration = options_.probe;
+  }
+
+  std::vector<NamedTensor> LiveTensors() const override { return options_.live; }
+  std::optional<c10::Stream> UpdateStream() const override { return options_.stream; }
+
+  absl::Status BuildReplica() override {
+    if (absl::Status status = Check(options_.live); !status.ok()) return status;
+    if (!options_.losses) {
+      return absl::InvalidArgumentError("FunctionSubjectOptions.losses is not set");
+    }
+    absl::StatusOr<internal::TensorTable> table = internal::MakeTensorTable(options_.live);
+    if (!table.ok()) return table.status();
+    at::NoGradGuard no_grad;
+    std::vector<at::Tensor> copies;
+    for (const internal::TensorEntry& entry : table->entries) {
+      // A clone has the strides of its dense original.
+      copies.push_back(entry.tensor.detach().clone().set_requires_grad(entry.is_parameter));
+    }
+    for (size_t i = 0; i < options_.live.size(); ++i) {
+      const auto& [name, tensor, is_parameter] = options_.live[i];
+      const at::Tensor& copy = copies[static_cast<size_t>(table->index[i])];
+      replica_.push_back({name, copy, is_parameter});
+      by_name_.emplace(name, copy);
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<NamedTensor> ReplicaTensors() const override { return replica_; }
+  LossValues ReplicaLosses(const Batch& batch) override { return options_.losses(by_name_, batch); }
+  const std::vector<Batch>& probe() const override { return options_.probe; }
+  const std::vector<Batch>& calibration() const override { return options_.calibration; }
+  const std::vector<Batch>& curvature() const override { return options_.curvature; }
+
+ private:
+  FunctionSubjectOptions options_;
+  std::vector<NamedTensor> replica_;
+  TensorMap by_name_;  // the same handles: the monitor moves them to other memory
+};
+
+}  // namespace
+
+std::unique_ptr<Subject> MakeFunctionSubject(FunctionSubjectOptions options) {
+  return std::make_unique<FunctionSubject>(std::move(options));
+}
+
+}  // namespace ptqwatch

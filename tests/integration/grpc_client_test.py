@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""A gRPC client in another language that knows nothing of ptqwatch.v1 but what the server tells by reflection: usage:
+grpc_client_test.py CHAR_GPT [unittest arguments]"""
+
+import os
+import sys
+import unittest
+
+from trainer import Trainer
+
+CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+sys.path.insert(0, os.path.join(CACHE, "ptqwatch", "python-grpc"))
+try:
+    import grpc
+    from google.protobuf import descriptor_pool, message_factory
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+except ImportError as error:
+    sys.exit(f"{error}; ./setup installs it for the python3 on the PATH, this is {sys.executable}")
+
+CHAR_GPT = None
+TIMEOUT = 120  # seconds a call
+
+
+class Server:
+    """What reflection says of a server's services, as callables."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.database = ProtoReflectionDescriptorDatabase(channel)
+        self.pool = descriptor_pool.DescriptorPool(self.database)
+
+    def method(self, service, name):
+        descriptor = self.pool.FindServiceByName(service).FindMethodByName(name)
+        request, response = (message_factory.GetMessageClass(kind) for kind in (descriptor.input_type, descriptor.output_type))
+        make = self.channel.unary_stream if descriptor.server_streaming else self.channel.unary_unary
+        call = make(f"/{service}/{name}", request_serializer=request.SerializeToString,
+                    response_deserializer=response.FromString)
+        return lambda **fields: call(request(**fields), timeout=TIMEOUT)
+
+    def enum_name(self, message, field):
+        return message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number[getattr(message, field)].name
+
+
+class Reflected(unittest.TestCase):
+    def test_follows_a_run_to_its_end(self):
+        with Trainer(CHAR_GPT, "--steps", "800", "--wait", "on", "--linger", "2", "--http", "127.0.0.1:0",
+                     "--grpc", "127.0.0.1:0") as trainer:
+            address = trainer.wait_for(r"^grpc (\S+:\d+)$")[1]
+            with grpc.insecure_channel(address) as channel:
+                self.follow(Server(channel))
+            code, _, err = trainer.finish()
+            self.assertEqual((code, err), (0, ""))
+
+    def follow(self, server):
+        services = server.database.get_services()
+        self.assertIn("ptqwatch.v1.MonitorService", services)
+        self.assertIn("grpc.health.v1.Health", services)
+        # The health service is standard: an empty request is about the whole server, field 1 of the response is SERVING, 1.
+        health = server.channel.unary_unary("/grpc.health.v1.Health/Check")
+        self.assertEqual(health(b"", timeout=TIMEOUT), b"\x08\x01")
+
+        monitor = {name: server.method("ptqwatch.v1.MonitorService", name)
+                   for name in ("WatchReports", "ListReports", "GetStatus", "RequestSnapshot")}
+        stream = monitor["WatchReports"]()
+        before = None
+        for _, response in zip(range(10), stream):
+            report = response.report
+            self.assertEqual(response.missed, 0)
+            self.assertEqual({(entry.method, entry.bits) for entry in report.quantization},
+                             {("rtn", 3), ("rtn", 4), ("gptq", 3), ("gptq", 4)})
+            for entry in report.quantization:
+                self.assertEqual(server.enum_name(entry, "status"), "PROBE_STATUS_OK")
+                self.assertGreater(entry.loss_nats, 0)
+                self.assertTrue(entry.layers)
+            if before is not None:
+                self.assertEqual(report.sequence, before.sequence + 1)
+                self.assertGreater(report.step, before.step)
+                self.assertEqual(report.run_id, before.run_id)
+            self.assertEqual(report.step % 40, 0)
+            before = report
+
+        status = monitor["GetStatus"]()
+        self.assertEqual(status.run_id, before.run_id)
+        self.assertEqual(server.enum_name(status, "health"), "HEALTH_OK")
+        self.assertGreaterEqual(status.step, before.step)
+        self.assertGreaterEqual(status.last_sequence, before.sequence)
+        self.assertEqual(status.subscribers, 1)
+        page = monitor["ListReports"](limit=3, without_layers=True)
+        self.assertEqual([report.sequence for report in page.reports], [1, 2, 3])
+        self.assertTrue(page.more)
+        self.assertFalse(page.reports[0].quantization[0].layers)
+
+        requested = monitor["RequestSnapshot"]().last_sequence
+        triggers = set()
+        with self.assertRaises(grpc.RpcError) as ended:
+            for response in stream:
+                if response.report.sequence > requested:
+                    triggers.add(server.enum_name(response.report, "trigger"))
+        self.assertIn("SNAPSHOT_TRIGGER_REQUEST", triggers)
+        self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(ended.exception.details(), "the monitor has stopped")
+
+
+if __name__ == "__main__":
+    CHAR_GPT = sys.argv[1]
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

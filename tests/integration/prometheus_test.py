@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""A real Prometheus server scrapes a training run and answers queries: usage: prometheus_test.py CHAR_GPT [unittest arguments]"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from trainer import Trainer
+
+CHAR_GPT = None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Prometheus:
+    """The server, on loopback, with one target."""
+
+    def __init__(self, target, folder):
+        config = os.path.join(folder, "prometheus.yml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n  - job_name: training\n"
+                       f"    static_configs:\n      - targets: ['{target}']\n")
+        # Somebody else may take the port in between: then the next one.
+        for _ in range(5):
+            self.address = f"127.0.0.1:{free_port()}"
+            self.log = open(os.path.join(folder, "log"), "wb+")
+            self.process = subprocess.Popen(
+                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
+                 f"--web.listen-address={self.address}"], stdout=self.log, stderr=subprocess.STDOUT)
+            if self.ready():
+                return
+            self.stop()
+        raise AssertionError("prometheus did not start:\n" + open(self.log.name, encoding="utf-8").read())
+
+    def ready(self):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5).close()
+                return True
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.1)
+        return False
+
+    def query(self, expression):
+        """[(labels, value)] of an instant query."""
+        url = f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            body = json.load(answer)
+        return [(row["metric"], float(row["value"][1])) for row in body["data"]["result"]]
+
+    def wait(self, expression, timeout=60):
+        """The query's first non-empty answer."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if rows := self.query(expression):
+                return rows
+            time.sleep(0.2)
+        raise AssertionError(f"no answer to {expression!r} within {timeout} s; targets: {self.query('up')}")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+class RealServer(unittest.TestCase):
+    def test_scrapes_a_run_and_answers_queries(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Trainer(CHAR_GPT, "--steps", "200", "--linger", "300", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+                        "--run-dir", os.path.join(folder, "run")) as trainer:
+            target = trainer.wait_for(r"^metrics http://(\S+)/metrics$")[1]
+            server = Prometheus(target, folder)
+            try:
+                trainer.wait_for(r"^weights sha256")
+                with open(os.path.join(folder, "run", "journal.jsonl"), encoding="utf-8") as lines:
+                    last = json.loads(list(lines)[-1])
+                # The page of a finished run stays as it is, so the newest scrape must agree with the journal.
+                server.wait("ptqwatch_snapshot_step == 200")
+                self.assertEqual([value for _, value in server.query("up")], [1])
+                errors = {(labels["method"], int(labels["bits"])): value
+                          for labels, value in server.query("ptqwatch_quantization_error_ratio")}
+                self.assertEqual(len(errors), 4)
+                for entry in last["quantization"]:  # the text format has 16 digits
+                    self.assertAlmostEqual(errors[entry["method"], entry["bits"]] / entry["error_ratio"], 1, places=12)
+                for name, key in (("ptqwatch_hessian_trace", "trace"), ("ptqwatch_hessian_top_eigenvalue", "top_eigenvalue"),
+                                  ("ptqwatch_weighted_hessian_trace", "weighted_trace")):
+                    (_, value), = server.query(name)
+                    self.assertAlmostEqual(value / last["curvature"][key], 1, places=12, msg=name)
+                phases = server.query("ptqwatch_lr_phase == 1")
+                self.assertEqual([labels["phase"] for labels, _ in phases], ["decay"])
+                # The stall histogram is one that quantiles can be taken of.
+                self.assertEqual(len(server.query("histogram_quantile(0.9, ptqwatch_training_stall_seconds_bucket)")), 1)
+                # Two numbers that belong together are of one scrape.
+                self.assertEqual(len(server.query("ptqwatch_steps_total == on(instance) ptqwatch_step")), 1)
+            finally:
+                server.stop()
+
+
+if __name__ == "__main__":
+    CHAR_GPT = sys.argv.pop(1)
+    unittest.main()

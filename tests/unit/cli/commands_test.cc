@@ -1,0 +1,209 @@
+#include "commands.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "captured_terminal.h"
+#include "fake_server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "raw_server.h"
+#include "support/fake_clock.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using testing::CapturedTerminal;
+using ::testing::ElementsAre;
+using testing::FakeClock;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ReportNumber;
+using ::testing::StartsWith;
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  WatchFlags Watch(int64_t count) { return {.address = server_.address(), .count = count}; }
+
+  FakeServer server_;
+  FakeClock clock_;
+  CapturedTerminal captured_;
+};
+
+TEST_F(CommandsTest, WatchPrintsARowAReportAndEndsAfterCount) {
+  server_.PublishNumbers(1, 5);
+  EXPECT_EQ(RunWatch(Watch(3), &clock_, captured_.get()), 0);
+  EXPECT_THAT(Lines(captured_.out()), ElementsAre(StartsWith("  step"), StartsWith("  1000"),
+                                                  StartsWith("  2000"), StartsWith("  3000")));
+  EXPECT_THAT(captured_.error(), IsEmpty());
+  EXPECT_TRUE(server_.requests()[0].without_layers());
+}
+
+TEST_F(CommandsTest, WatchPrintsJournalLinesAsJson) {
+  server_.PublishNumbers(1, 2);
+  WatchFlags flags = Watch(2);
+  flags.json = true;
+  EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(captured_.out(), ToJson(ReportNumber(1)) + "\n" + ToJson(ReportNumber(2)) + "\n");
+}
+
+TEST_F(CommandsTest, WatchShowsGapsInTheTable) {
+  server_.Publish(ReportNumber(3), /*missed=*/2);
+  server_.Publish(ReportNumber(5), /*missed=*/1);
+  EXPECT_EQ(RunWatch(Watch(2), &clock_, captured_.get()), 0);
+  EXPECT_THAT(Lines(captured_.out()),
+              ElementsAre("... 2 reports missed", StartsWith("  step"), StartsWith("  3000"),
+                          "... 1 report missed", StartsWith("  5000")));
+}
+
+TEST_F(CommandsTest, WatchKeepsGapsOutOfTheJson) {
+  server_.Publish(ReportNumber(3), /*missed=*/2);
+  WatchFlags flags = Watch(1);
+  flags.json = true;
+  EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(captured_.out(), ToJson(ReportNumber(3)) + "\n");
+  EXPECT_EQ(captured_.error(), "ptqwatch: ... 2 reports missed\n");
+}
+
+TEST_F(CommandsTest, WatchDrawsAndRemovesTheStatusLineOnATerminal) {
+  server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(1234); });
+  server_.PublishNumbers(1, 2);
+  CapturedTerminal screen(/*is_terminal=*/true);
+  EXPECT_EQ(RunWatch(Watch(2), &clock_, screen.get()), 0);
+  const std::string out = screen.out();
+  EXPECT_THAT(out, HasSubstr("step 1234 | newest report"));
+  EXPECT_THAT(out, ::testing::EndsWith(std::string(kCleanTerminal)));
+}
+
+TEST_F(CommandsTest, WatchRepeatsTheHeaderEveryScreenful) {
+  server_.PublishNumbers(1, 50);
+  CapturedTerminal screen(/*is_terminal=*/true);  // a file: 24 rows
+  EXPECT_EQ(RunWatch(Watch(50), &clock_, screen.get()), 0);
+  int headers = 0;
+  for (const std::string& line : Lines(screen.out())) headers += line.find("gptq3") != line.npos;
+  EXPECT_EQ(headers, 3);  // above rows 1, 23 and 45
+}
+
+TEST_F(CommandsTest, WatchEndsQuietlyWhenNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  {
+    CapturedTerminal errors;
+    Terminal terminal(ends[1], STDERR_FILENO, false, {});
+    close(ends[0]);
+    WatchFlags flags{.address = server_.address()};  // no report ever comes
+    EXPECT_EQ(RunWatch(flags, &clock_, &terminal, {.tick = milliseconds(5)}), 0);
+  }
+  close(ends[1]);
+}
+
+TEST_F(CommandsTest, WatchFailsWithALineWhereNothingAnswers) {
+  const testing::RawServer web(testing::kHttpAnswer);
+  EXPECT_EQ(RunWatch({.address = web.address()}, &clock_, captured_.get()), kExitFailed);
+  EXPECT_THAT(Lines(captured_.error()), ElementsAre(HasSubstr("looks like a web server")));
+  EXPECT_THAT(captured_.out(), IsEmpty());
+}
+
+TEST_F(CommandsTest, WatchEndsWithTheRunWhenAsked) {
+  server_.PublishNumbers(1, 1);
+  server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
+  WatchFlags flags{.address = server_.address(), .exit_when_done = true};
+  EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(Lines(captured_.out()).size(), 2u);
+}
+
+TEST_F(CommandsTest, WatchReportsAFullDisk) {
+  server_.PublishNumbers(1, 1);
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  const int error = memfd_create("error", 0);
+  {
+    Terminal terminal(full, error, false, {});
+    EXPECT_EQ(RunWatch({.address = server_.address()}, &clock_, &terminal), kExitFailed);
+  }
+  char message[200] = {};
+  EXPECT_GT(pread(error, message, sizeof(message) - 1, 0), 0);
+  EXPECT_THAT(std::string(message), HasSubstr("No space left"));
+  close(error);
+  close(full);
+}
+
+TEST_F(CommandsTest, StatusShowsTheRunAndItsNewestReport) {
+  server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(2010); });
+  server_.PublishNumbers(1, 2);
+  EXPECT_EQ(RunStatus({.address = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_THAT(captured_.out(),
+              AllOf(StartsWith("run        run-1"), HasSubstr("\nhealth     ok\n"),
+                    HasSubstr("\nreport     2 of step 2000"), HasSubstr("\ngptq3 "),
+                    HasSubstr("\nverdict    degraded since step 14400")));
+}
+
+TEST_F(CommandsTest, StatusOfARunWithoutReportsIsJustTheStatus) {
+  EXPECT_EQ(RunStatus({.address = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_THAT(captured_.out(), ::testing::Not(HasSubstr("\nreport ")));
+}
+
+TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
+  server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(7); });
+  EXPECT_EQ(RunStatus({.address = server_.address(), .json = true}, &clock_, captured_.get()), 0);
+  EXPECT_THAT(captured_.out(),
+              AllOf(StartsWith("{"), HasSubstr("\"run_id\":\"run-1\""), HasSubstr("\"step\":\"7\""),
+                    HasSubstr("\"busy\":false"), HasSubstr("\"health\":\"HEALTH_OK\"")));
+  EXPECT_EQ(Lines(captured_.out()).size(), 1u);
+}
+
+TEST_F(CommandsTest, StatusFailsWithTheServersWord) {
+  server_.FailCalls(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "unknown service"));
+  EXPECT_EQ(RunStatus({.address = server_.address()}, &clock_, captured_.get()), kExitFailed);
+  EXPECT_THAT(Lines(captured_.error()),
+              ElementsAre(AllOf(HasSubstr(server_.target()), HasSubstr("not a ptqwatch server"))));
+}
+
+TEST_F(CommandsTest, SnapshotIsRequested) {
+  server_.PublishNumbers(1, 4);
+  EXPECT_EQ(RunSnapshot({.address = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(server_.snapshots_requested(), 1);
+  EXPECT_THAT(captured_.out(), HasSubstr("after sequence 4"));
+}
+
+TEST_F(CommandsTest, SnapshotWaitsForItsOwnReport) {
+  AnalyzedReport periodic = ReportNumber(5), requested = ReportNumber(6);
+  periodic.report.trigger = SnapshotTrigger::kInterval;
+  requested.report.trigger = SnapshotTrigger::kRequest;
+  server_.PublishNumbers(1, 4);
+  server_.AnswerSnapshotsWith({periodic, requested});
+  const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
+  EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(captured_.out(), ToJson(requested) + "\n");
+}
+
+TEST_F(CommandsTest, SnapshotGivesUpWaiting) {
+  server_.PublishNumbers(1, 4);
+  const SnapshotFlags flags{.address = server_.address(), .wait = true, .timeout_seconds = 0};
+  EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get(), {.tick = milliseconds(5)}), kExitFailed);
+  EXPECT_THAT(captured_.error(), HasSubstr("no report of the requested snapshot"));
+}
+
+TEST_F(CommandsTest, SnapshotOfARunThatEndsFails) {
+  server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
+  const SnapshotFlags flags{.address = server_.address(), .wait = true};
+  EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), kExitFailed);
+  EXPECT_THAT(captured_.error(), HasSubstr("the run ended"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,114 @@
+#include "flags.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+absl::StatusOr<Command> Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "ptqwatch");
+  return ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string Mistake(const std::vector<const char*>& arguments) {
+  const auto command = Parse(arguments);
+  EXPECT_FALSE(command.ok());
+  EXPECT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(command.status().message());
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
+  return message;
+}
+
+TEST(Flags, ReadsWatch) {
+  const auto command = Parse({"watch", "h:1", "--json", "--since", "12", "--count", "3",
+                              "--timeout", "2.5", "--exit-when-done"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  const auto& flags = std::get<WatchFlags>(*command);
+  EXPECT_EQ(flags.address.ToString(), "h:1");
+  EXPECT_TRUE(flags.json);
+  EXPECT_EQ(flags.since, 12);
+  EXPECT_EQ(flags.count, 3);
+  EXPECT_EQ(flags.timeout_seconds, 2.5);
+  EXPECT_TRUE(flags.exit_when_done);
+}
+
+TEST(Flags, WatchesAllReportsByDefaultAndForEver) {
+  const auto command = Parse({"watch", ":1"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  const auto& flags = std::get<WatchFlags>(*command);
+  EXPECT_EQ(flags.since, 0);
+  EXPECT_FALSE(flags.count.has_value());
+  EXPECT_FALSE(flags.timeout_seconds.has_value());
+  EXPECT_FALSE(flags.json || flags.exit_when_done);
+}
+
+TEST(Flags, SinceNowMeansNoSequence) {
+  const auto command = Parse({"watch", ":1", "--since=now"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_FALSE(std::get<WatchFlags>(*command).since.has_value());
+}
+
+TEST(Flags, TakesTheLastOfSeveral) {
+  const auto command =
+      Parse({"watch", ":1", "--count", "3", "--since", "now", "--count=4", "--since", "7"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(std::get<WatchFlags>(*command).count, 4);
+  EXPECT_EQ(std::get<WatchFlags>(*command).since, 7);
+}
+
+TEST(Flags, ReadsStatusAndSnapshot) {
+  const auto status = Parse({"status", "--json", "h"});
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(std::get<StatusFlags>(*status).address.port, kDefaultGrpcPort);
+  EXPECT_TRUE(std::get<StatusFlags>(*status).json);
+  const auto snapshot = Parse({"snapshot", "h", "--wait", "--timeout", "1"});
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  EXPECT_TRUE(std::get<SnapshotFlags>(*snapshot).wait);
+  EXPECT_EQ(std::get<SnapshotFlags>(*snapshot).timeout_seconds, 1);
+}
+
+TEST(Flags, HelpHasExamplesAndVersionIsOneLine) {
+  const auto help = Parse({"--help"});
+  ASSERT_TRUE(help.ok()) << help.status();
+  EXPECT_THAT(std::get<PrintText>(*help).text,
+              AllOf(HasSubstr("watch"), HasSubstr("status"), HasSubstr("snapshot"),
+                    HasSubstr("ptqwatch watch :9465")));
+  const auto watch = Parse({"watch", "--help"});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  EXPECT_THAT(std::get<PrintText>(*watch).text,
+              AllOf(HasSubstr("--since"), HasSubstr("--count"), HasSubstr("--exit-when-done")));
+  const auto version = Parse({"--version"});
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_EQ(std::get<PrintText>(*version).text, "ptqwatch 0.1.0\n");
+}
+
+TEST(Flags, NamesTheMistake) {
+  EXPECT_THAT(Mistake({}), HasSubstr("no command"));
+  EXPECT_THAT(Mistake({"wtach", ":1"}), HasSubstr("'wtach'"));
+  EXPECT_THAT(Mistake({""}), HasSubstr("''"));
+  EXPECT_THAT(Mistake({"--bogus"}), HasSubstr("--bogus"));
+  EXPECT_THAT(Mistake({"watch"}), HasSubstr("ADDRESS"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--bogus"}), HasSubstr("--bogus"));
+  EXPECT_THAT(Mistake({"watch", ":1", ":2"}), HasSubstr(":2"));
+  EXPECT_THAT(Mistake({"watch", ":0"}), AllOf(HasSubstr("ADDRESS"), HasSubstr("':0'")));
+  EXPECT_THAT(Mistake({"status", "h:65536"}), HasSubstr("'h:65536'"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--count", "0"}), HasSubstr("--count: '0'"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--count", "-1"}), HasSubstr("--count"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--count"}), HasSubstr("--count"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--since", "then"}), HasSubstr("--since: 'then'"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--since", "9223372036854775808"}), HasSubstr("--since"));
+  EXPECT_THAT(Mistake({"watch", ":1", "--timeout", "nan"}), HasSubstr("--timeout: 'nan'"));
+  EXPECT_THAT(Mistake({"snapshot", ":1", "--timeout", "-1"}), HasSubstr("--timeout"));
+  EXPECT_THAT(Mistake({"status", ":1", "--since", "1"}), HasSubstr("--since"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,147 @@
+#include "program.h"
+
+#include <string>
+#include <vector>
+
+#include "fake_server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "raw_server.h"
+#include "terminal.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::kCleanTerminal;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::Program;
+using testing::ReportNumber;
+using ::testing::StartsWith;
+
+TEST(Program, EndsWithTwoAndOneLineAfterAMistake) {
+  const std::vector<std::vector<std::string>> mistakes = {{},
+                                                          {"wtach", ":1"},
+                                                          {"--bogus"},
+                                                          {"watch"},
+                                                          {"watch", ":0"},
+                                                          {"watch", ":1", "--count", "x"},
+                                                          {"status", ":1", "--bogus"}};
+  for (const auto& arguments : mistakes) {
+    Program program(arguments);
+    EXPECT_THAT(program.ReadOut(), IsEmpty());
+    const std::string error = program.ReadError();
+    EXPECT_THAT(error, AllOf(StartsWith("ptqwatch: "), EndsWith("\n")));
+    EXPECT_EQ(error.find('\n'), error.size() - 1) << error;
+    EXPECT_EQ(program.Wait(), 2);
+  }
+}
+
+TEST(Program, PrintsHelpAndVersion) {
+  Program version({"--version"});
+  EXPECT_EQ(version.ReadOut(), "ptqwatch 0.1.0\n");
+  EXPECT_EQ(version.Wait(), 0);
+  Program help({"watch", "--help"});
+  EXPECT_THAT(help.ReadOut(), HasSubstr("--since"));
+  EXPECT_EQ(help.Wait(), 0);
+}
+
+TEST(Program, EndsWithOneAndOneLineWhereThereIsNoServer) {
+  std::string address;
+  {
+    const testing::RawServer gone("");
+    address = gone.address().ToString();
+  }
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"status", address},
+                                                    {"snapshot", address},
+                                                    {"watch", address, "--timeout", "0"}}) {
+    Program program(arguments);
+    const std::string error = program.ReadError();
+    EXPECT_THAT(error, AllOf(HasSubstr(address), HasSubstr("connection refused")));
+    EXPECT_EQ(error.find('\n'), error.size() - 1) << error;
+    EXPECT_EQ(program.Wait(), 1);
+  }
+}
+
+TEST(Program, PrintsNothingOfGrpcAboutAWebServer) {
+  const testing::RawServer web(testing::kHttpAnswer);
+  Program program({"status", web.address().ToString()});
+  const std::string error = program.ReadError();
+  EXPECT_THAT(error, HasSubstr("looks like a web server"));
+  EXPECT_EQ(error.find('\n'), error.size() - 1) << error;
+  EXPECT_EQ(program.Wait(), 1);
+}
+
+TEST(Program, WatchesAsAsciiInTheCLocaleAndAsUtf8ElseWhere) {
+  FakeServer server;
+  server.PublishNumbers(1, 1);
+  Program ascii({"watch", server.target(), "--count", "1"}, {"LC_ALL=C"});
+  EXPECT_THAT(ascii.ReadOut(), AllOf(HasSubstr("11.89+-0.59%"), Not(HasSubstr("\x1b"))));
+  EXPECT_EQ(ascii.Wait(), 0);
+  Program utf8({"watch", server.target(), "--count", "1"}, {"LC_ALL=C.UTF-8"});
+  EXPECT_THAT(utf8.ReadOut(), HasSubstr("11.89\u00b10.59%"));
+  EXPECT_EQ(utf8.Wait(), 0);
+}
+
+TEST(Program, WritesALineAsSoonAsItsReportIsThere) {
+  FakeServer server;
+  server.PublishNumbers(1, 1);
+  Program program({"watch", server.target(), "--json"});
+  EXPECT_EQ(program.ReadUntil("\n"), ToJson(ReportNumber(1)) + "\n");
+  server.PublishNumbers(2, 2);
+  EXPECT_EQ(program.ReadUntil("\n"), ToJson(ReportNumber(2)) + "\n");
+}
+
+TEST(Program, EndsAtOnceWhenInterrupted) {
+  FakeServer server;
+  server.PublishNumbers(1, 1);
+  Program interrupted({"watch", server.target()});
+  interrupted.ReadUntil("degraded\n");
+  interrupted.Signal(SIGINT);
+  EXPECT_EQ(interrupted.Wait(), 130);
+  EXPECT_THAT(interrupted.ReadError(), IsEmpty());
+  Program terminated({"watch", server.target()});
+  terminated.ReadUntil("degraded\n");
+  terminated.Signal(SIGTERM);
+  EXPECT_EQ(terminated.Wait(), 143);
+}
+
+TEST(Program, EndsQuietlyWhenTheReaderGoesAway) {
+  FakeServer server;
+  server.PublishNumbers(1, 1);
+  Program program({"watch", server.target()});
+  program.ReadUntil("degraded\n");
+  program.CloseOut();
+  server.PublishNumbers(2, 2);
+  EXPECT_EQ(program.Wait(), 0);
+  EXPECT_THAT(program.ReadError(), IsEmpty());
+}
+
+TEST(Program, LeavesAnInterruptedTerminalClean) {
+  FakeServer server;
+  server.SetStatus([](v1::GetStatusResponse& status) { status.set_step(1234); });
+  server.PublishNumbers(1, 1);
+  Program program({"watch", server.target()}, {"TERM=xterm", "LC_ALL=C.UTF-8"}, 80);
+  const std::string screen = program.ReadUntil("step 1234");
+  EXPECT_THAT(screen, AllOf(HasSubstr("\x1b[1m  step      lr"), HasSubstr("\x1b[31m degraded")));
+  program.Signal(SIGINT);
+  EXPECT_THAT(program.ReadOut(), EndsWith(std::string(kCleanTerminal)));
+  EXPECT_EQ(program.Wait(), 130);
+}
+
+TEST(Program, HasNoColoursWhereTheyAreNotWanted) {
+  FakeServer server;
+  server.PublishNumbers(1, 1);
+  for (const std::string variable : {"NO_COLOR=1", "TERM=dumb"}) {
+    Program program({"watch", server.target(), "--count", "1"}, {variable}, 200);
+    EXPECT_THAT(program.ReadOut(), AllOf(HasSubstr("  degraded\r\n"), Not(HasSubstr("[31m"))));
+    EXPECT_EQ(program.Wait(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch

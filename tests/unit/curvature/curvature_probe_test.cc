@@ -1,0 +1,280 @@
+#include "probes/curvature_probe.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/arange.h"
+#include "ATen/ops/cross_entropy_loss.h"
+#include "ATen/ops/linear.h"
+#include "probes/measurement.h"
+#include "ptqwatch/function_subject.h"
+#include "ptqwatch/monitor.h"
+#include "support/recording_exporter.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Numbers that look random and need no generator.
+at::Tensor Waves(std::vector<int64_t> sizes, double scale, int64_t phase) {
+  int64_t count = 1;
+  for (int64_t size : sizes) count *= size;
+  return ((at::arange(count, at::kDouble) + phase) * 12.9898)
+      .sin()
+      .mul(scale)
+      .view(sizes)
+      .to(at::kFloat);
+}
+
+// 16 -> 24 -> 24 -> 8 with a bias at the first layer.
+struct Net {
+  Net() {
+    live = {{"in.weight", Waves({24, 16}, 0.4, 1), true},
+            {"in.bias", Waves({24}, 0.1, 2), true},
+            {"mid.weight", Waves({24, 24}, 0.4, 3), true},
+            {"out.weight", Waves({8, 24}, 0.4, 4), true}};
+    losses = [](const TensorMap& p, const Batch& b) -> LossValues {
+      const at::Tensor h = at::linear(b[0], p.at("in.weight"), p.at("in.bias")).tanh();
+      const at::Tensor logits =
+          at::linear(at::linear(h, p.at("mid.weight")).tanh(), p.at("out.weight"));
+      return at::cross_entropy_loss(logits, b[1], {}, at::Reduction::None);
+    };
+    for (int64_t i = 0; i < 3; ++i) {
+      batches.push_back({Waves({100, 16}, 2, 1000 * i), at::arange(100, at::kLong) % 8});
+    }
+    options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
+                          {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 8}};
+  }
+  std::unique_ptr<Subject> MakeSubject() const {
+    return MakeFunctionSubject({.live = live, .losses = losses, .probe = batches});
+  }
+  absl::StatusOr<std::unique_ptr<Measurement>> Measure() {
+    subject = MakeSubject();
+    table = *MakeTensorTable(subject->LiveTensors());
+    auto measurement = Measurement::Create(subject.get(), table, options);
+    if (measurement.ok()) Load(**measurement);
+    return measurement;
+  }
+  void Load(Measurement& measurement) const {
+    Snapshot snapshot;
+    for (const TensorEntry& entry : table.entries) snapshot.tensors.push_back(entry.tensor);
+    measurement.Load(snapshot);
+  }
+  static Report Run(Measurement& measurement, ProbeState* state = nullptr) {
+    ExecutionContext context;
+    Report report;
+    ProbeState none;
+    auto next = measurement.Run(context, state != nullptr ? *state : none, report);
+    EXPECT_TRUE(next.ok()) << next.status();
+    if (state != nullptr && next.ok()) *state = *std::move(next);
+    return report;
+  }
+
+  std::vector<NamedTensor> live;
+  std::function<LossValues(const TensorMap&, const Batch&)> losses;
+  std::vector<Batch> batches;
+  MonitorOptions options;
+  std::unique_ptr<Subject> subject;
+  TensorTable table;
+};
+
+TEST(CurvatureProbe, MeasuresTheQuantizedWeightsOnTheFirst64Sequences) {
+  Net net;
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  const Report report = Net::Run(**measurement);
+  ASSERT_TRUE(report.curvature);
+  const CurvatureReport& curvature = *report.curvature;
+  ASSERT_EQ(curvature.status, ProbeStatus::kOk) << curvature.status_detail;
+  EXPECT_EQ(curvature.scope, "quantized_weights");
+  EXPECT_EQ(curvature.mode, "retained_graph");
+  EXPECT_EQ(curvature.batch_tokens, 64);
+  // The output head is not quantized.
+  EXPECT_EQ(curvature.parameters, 24 * 16 + 24 * 24);
+  ASSERT_EQ(curvature.layers.size(), 2u);
+  EXPECT_EQ(curvature.layers[0].name, "in.weight");
+  double trace = 0;
+  double weighted = 0;
+  for (const LayerCurvature& layer : curvature.layers) {
+    trace += *layer.trace;
+    weighted += *layer.trace * *layer.weight_mean_square;
+  }
+  EXPECT_NEAR(trace, *curvature.trace, 1e-9 * std::abs(trace));
+  EXPECT_NEAR(weighted, *curvature.weighted_trace, 1e-9 * std::abs(weighted));
+  EXPECT_GT(*curvature.top_eigenvalue, 0);
+  EXPECT_LE(*curvature.top_eigenvalue_residual_ratio, 0.02);
+  EXPECT_GE(curvature.trace_probes, 8);
+  EXPECT_GT(curvature.hessian_products, curvature.trace_probes);
+}
+
+TEST(CurvatureProbe, PredictsTheLossChangeOfEachQuantizerOnItsBatch) {
+  Net net;
+  net.options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 8, .group_size = 8},
+                            {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 8}};
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  const Report report = Net::Run(**measurement);
+  const QuantizationReport& fine = report.quantization[0];
+  const QuantizationReport& coarse = report.quantization[1];
+  EXPECT_NEAR(*fine.predicted_delta_nats, *fine.curvature_batch_delta_nats,
+              0.02 * std::abs(*fine.curvature_batch_delta_nats));
+  EXPECT_NEAR(*coarse.predicted_delta_nats, *coarse.curvature_batch_delta_nats,
+              0.3 * std::abs(*coarse.curvature_batch_delta_nats));
+}
+
+TEST(CurvatureProbe, BothModesAgree) {
+  Net exact;
+  Net difference;
+  difference.options.curvature.mode = HessianMode::kFiniteDifference;
+  auto one = exact.Measure();
+  auto other = difference.Measure();
+  ASSERT_TRUE(one.ok() && other.ok());
+  const Report a = Net::Run(**one);
+  const Report b = Net::Run(**other);
+  EXPECT_EQ(b.curvature->mode, "finite_difference");
+  EXPECT_LT(*b.curvature->step_check_ratio, 1e-3);
+  EXPECT_FALSE(a.curvature->step_check_ratio);
+  EXPECT_NEAR(*b.curvature->trace, *a.curvature->trace, 1e-3 * std::abs(*a.curvature->trace));
+  EXPECT_NEAR(*b.curvature->top_eigenvalue, *a.curvature->top_eigenvalue,
+              1e-3 * *a.curvature->top_eigenvalue);
+  EXPECT_NEAR(*b.quantization[0].predicted_delta_nats, *a.quantization[0].predicted_delta_nats,
+              1e-2 * std::abs(*a.quantization[0].predicted_delta_nats));
+  EXPECT_EQ(*b.quantization[0].curvature_batch_delta_nats,
+            *a.quantization[0].curvature_batch_delta_nats);
+}
+
+TEST(CurvatureProbe, StartsFromTheEigenvectorOfTheReportBefore) {
+  Net net;
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok());
+  ProbeState state;
+  const Report cold = Net::Run(**measurement, &state);
+  EXPECT_TRUE(state.eigenvector.defined());
+  const Report warm = Net::Run(**measurement, &state);
+  EXPECT_LT(warm.curvature->hessian_products, cold.curvature->hessian_products);
+  EXPECT_NEAR(*warm.curvature->top_eigenvalue, *cold.curvature->top_eigenvalue,
+              0.01 * *cold.curvature->top_eigenvalue);
+}
+
+TEST(CurvatureProbe, ScopeMayBeAllParameters) {
+  Net net;
+  net.options.curvature.scope = CurvatureScope::kAllParameters;
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok());
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->scope, "all_parameters");
+  EXPECT_EQ(report.curvature->parameters, 24 * 16 + 24 + 24 * 24 + 8 * 24);
+  EXPECT_EQ(report.curvature->layers.size(), 4u);
+  EXPECT_TRUE(report.quantization[0].predicted_delta_nats);
+}
+
+TEST(CurvatureProbe, IsAbsentWhereItIsSwitchedOff) {
+  Net net;
+  net.options.curvature.enabled = false;
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok());
+  const Report report = Net::Run(**measurement);
+  EXPECT_FALSE(report.curvature);
+  EXPECT_FALSE(report.quantization[0].predicted_delta_nats);
+  EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
+}
+
+TEST(CurvatureProbe, AClosureWithoutGradientsLeavesTheRestOfTheReportAlone) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) {
+    at::NoGradGuard no_grad;
+    return losses(p, b);
+  };
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  EXPECT_THAT((*measurement)->Describe(),
+              HasSubstr("curvature: off, retained_graph: the loss has"));
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
+  EXPECT_THAT(report.curvature->status_detail, HasSubstr("NoGradGuard"));
+  EXPECT_FALSE(report.curvature->trace);
+  EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
+
+  net.options.curvature.mode = HessianMode::kFiniteDifference;
+  const absl::Status asked = net.Measure().status();
+  EXPECT_THAT(std::string(asked.message()), HasSubstr("curvature.mode = finite_difference: "));
+}
+
+TEST(CurvatureProbe, NonFiniteWeightsAreAStatus) {
+  Net net;
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok());
+  net.table.entries[2].tensor[1][1] = NAN;
+  net.Load(**measurement);
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kNonFinite);
+  EXPECT_FALSE(report.curvature->top_eigenvalue);
+  EXPECT_FALSE(report.quantization[0].predicted_delta_nats);
+}
+
+TEST(CurvatureProbe, IsSwitchedOffAloneWhenItKeepsFailing) {
+  Net net;
+  net.options.schedule.every = 1;
+  net.options.max_failures_in_a_row = 2;
+  auto broken = std::make_shared<std::atomic<bool>>(false);
+  net.losses = [losses = net.losses, broken](const TensorMap& p, const Batch& b) {
+    if (*broken && at::GradMode::is_enabled()) throw std::runtime_error("no gradients today");
+    return losses(p, b);
+  };
+  auto recording = std::make_shared<testing::Recording>();
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  auto monitor = Monitor::Create(net.MakeSubject(), net.options, std::move(exporters));
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  *broken = true;
+  for (int64_t step = 1; step <= 4; ++step) {
+    (*monitor)->OnStep({.step = step, .learning_rate = 0.1});
+    ASSERT_TRUE(recording->WaitForReports(static_cast<size_t>(step)));
+  }
+  const auto reports = recording->Reports();
+  EXPECT_EQ(reports[1]->report.curvature->status, ProbeStatus::kFailed);
+  EXPECT_THAT(reports[1]->report.curvature->status_detail, HasSubstr("no gradients today"));
+  EXPECT_EQ(reports[2]->report.curvature->status, ProbeStatus::kDisabled);
+  EXPECT_THAT(reports[3]->report.curvature->status_detail, HasSubstr("2 failures in a row"));
+  for (const auto& report : reports) {
+    EXPECT_EQ(report->report.quantization[1].status, ProbeStatus::kOk);
+  }
+}
+
+TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
+  Net net;
+  const auto subject = net.MakeSubject();
+  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
+  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const auto cut = FirstSequences(**replica, net.batches, 64);
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_EQ(cut[0][0].size(0), 64);
+  EXPECT_EQ(cut[0][1].size(0), 64);
+  const auto both = FirstSequences(**replica, net.batches, 150);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[1][0].size(0), 50);
+  EXPECT_EQ(FirstSequences(**replica, net.batches, 1000).size(), 3u);
+}
+
+TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return losses(p, b).values.mean();
+  };
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
+  EXPECT_EQ(report.curvature->batch_tokens, 100);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,44 @@
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "golden/curvature_case.h"
+
+namespace ptqwatch::testing {
+namespace {
+
+const char kFolder[] = PTQWATCH_SOURCE_DIR "/tests/golden/data/curvature/";
+
+TEST(GoldenCurvature, EveryFileIsWithinItsTolerances) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    const absl::StatusOr<CurvatureResult> result = CheckCurvatureFile(entry.path());
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->failure, "") << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 2);
+}
+
+TEST(GoldenCurvature, AFileThatExpectsAnotherHessianFails) {
+  std::ifstream in(std::string(kFolder) + "curvature_mlp_mse.safetensors", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const size_t at = bytes.find("\"trace\":\"26.14");
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, 14, "\"trace\":\"26.24");
+  const std::string path = ::testing::TempDir() + "curvature_wrong.safetensors";
+  std::ofstream(path, std::ios::binary) << bytes;
+  const absl::StatusOr<CurvatureResult> result = CheckCurvatureFile(path);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->failure, ::testing::HasSubstr("the trace"));
+}
+
+TEST(GoldenCurvature, ADamagedFileIsAnError) {
+  const std::string path = ::testing::TempDir() + "curvature_damaged.safetensors";
+  std::ofstream(path) << "nothing";
+  EXPECT_FALSE(CheckCurvatureFile(path).ok());
+}
+
+}  // namespace
+}  // namespace ptqwatch::testing

@@ -1,0 +1,224 @@
+#include "curvature/hessian_operator.h"
+
+#include <gmock/gmock.h>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/cat.h"
+#include "ATen/ops/full.h"
+#include "ATen/ops/linspace.h"
+#include "ATen/ops/scaled_dot_product_attention.h"
+#include "ATen/ops/tanh.h"
+#include "support/tensor_surface.h"
+#include "torch/csrc/autograd/custom_function.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TensorSurface;
+
+constexpr HessianMode kRetained = HessianMode::kRetainedGraph;
+constexpr HessianMode kDifference = HessianMode::kFiniteDifference;
+
+// sum over i of c_i (a_i^2 b_i + tanh(b_i)) in two batches that each add half of it.
+struct Smooth {
+  explicit Smooth(at::ScalarType dtype = at::kDouble)
+      : a(at::linspace(-1, 1, 6, dtype)),
+        b(at::linspace(0.2, 0.9, 6, dtype)),
+        c(at::linspace(1, 2, 6, dtype)),
+        surface(
+            {{"a", a}, {"b", b}},
+            [this](size_t batch) {
+              const at::Tensor terms = c * (a * a * b + b.tanh());
+              return terms.narrow(0, static_cast<int64_t>(batch) * 3, 3).sum().to(at::kDouble);
+            },
+            2) {}
+  at::Tensor Times(const Vector& v) const {
+    at::NoGradGuard no_grad;
+    const at::Tensor va = v.elements.narrow(0, 0, 6);
+    const at::Tensor vb = v.elements.narrow(0, 6, 6);
+    const at::Tensor t = b.tanh();
+    return at::cat({c * (2 * b * va + 2 * a * vb), c * (2 * a * va - 2 * t * (1 - t * t) * vb)});
+  }
+  Vector Direction() const {
+    Vector v = surface.space().Zero();
+    v.elements.copy_(at::linspace(-1, 2, 12, v.elements.scalar_type()));
+    return v;
+  }
+  ExecutionContext context;
+  at::Tensor a, b, c;
+  TensorSurface surface;
+};
+
+double Gap(const at::Tensor& x, const at::Tensor& y) {
+  return ((x - y).norm() / y.norm()).item<double>();
+}
+
+std::unique_ptr<HessianOperator> Make(ExecutionContext& context, LossSurface* surface,
+                                      HessianMode mode) {
+  auto created = HessianOperator::Create(context, surface, mode);
+  EXPECT_TRUE(created.ok()) << created.status();
+  return created.ok() ? *std::move(created) : nullptr;
+}
+
+TEST(HessianOperator, BothModesAgreeWithTheFormulaOverAllBatches) {
+  Smooth smooth;
+  const Vector v = smooth.Direction();
+  for (HessianMode mode : {kRetained, kDifference}) {
+    const auto hessian = Make(smooth.context, &smooth.surface, mode);
+    Vector hv = smooth.surface.space().Zero();
+    ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+    EXPECT_LT(Gap(hv.elements, smooth.Times(v)), mode == kRetained ? 1e-14 : 1e-5);
+    const at::Tensor ga = (smooth.c * 2 * smooth.a * smooth.b).detach();
+    EXPECT_LT(Gap(hessian->gradient().elements.narrow(0, 0, 6), ga), 1e-14);
+    EXPECT_EQ(hessian->products(), 1);
+  }
+}
+
+TEST(HessianOperator, DifferencesInFloat32AreGoodToAThousandthAndSaySo) {
+  Smooth smooth(at::kFloat);
+  const Vector v = smooth.Direction();
+  const auto hessian = Make(smooth.context, &smooth.surface, kDifference);
+  Vector hv = smooth.surface.space().Zero();
+  ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+  EXPECT_LT(Gap(hv.elements, smooth.Times(v)), 1e-3);
+  const auto check = hessian->StepCheck(smooth.context, v, hv);
+  ASSERT_TRUE(check.ok());
+  EXPECT_GT(*check, 0);
+  EXPECT_LT(*check, 1e-3);
+}
+
+TEST(HessianOperator, DifferencesLeaveTheWeightsAsTheyWere) {
+  Smooth smooth(at::kFloat);
+  const at::Tensor before = smooth.a.detach().clone();
+  const auto hessian = Make(smooth.context, &smooth.surface, kDifference);
+  Vector hv = smooth.surface.space().Zero();
+  ASSERT_TRUE(hessian->Apply(smooth.context, smooth.Direction(), hv).ok());
+  EXPECT_TRUE(smooth.a.detach().equal(before));
+}
+
+TEST(HessianOperator, RefusesAProductAfterTheWeightsWereWrittenTo) {
+  Smooth smooth;
+  const auto hessian = Make(smooth.context, &smooth.surface, kRetained);
+  Vector hv = smooth.surface.space().Zero();
+  const Vector v = smooth.Direction();
+  ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+  ASSERT_TRUE(smooth.surface.MoveTo(&v, 0.5).ok());
+  const absl::Status status = hessian->Apply(smooth.context, v, hv);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("written to"));
+}
+
+TEST(HessianOperator, ATiedParameterIsDifferentiatedThroughAllItsTensors) {
+  // One part behind two leaves: loss = w' u with w = u gives H = 2 I.
+  class Tied final : public LossSurface {
+   public:
+    Tied() : space_({{"w", w_}}, at::kDouble, at::kCPU) {
+      leaves_ = {{w_.requires_grad_(true), 0}, {u_.requires_grad_(true), 0}};
+    }
+    const VectorSpace& space() const override { return space_; }
+    const std::vector<Leaf>& leaves() const override { return leaves_; }
+    size_t batches() const override { return 1; }
+    absl::StatusOr<at::Tensor> Loss(size_t, bool with_graph) override {
+      at::AutoGradMode mode(with_graph);
+      return w_.dot(u_);
+    }
+    absl::Status MoveTo(const Vector*, double) override { return absl::OkStatus(); }
+    uint64_t generation() const override { return 0; }
+    double WeightNorm() const override { return 1; }
+
+   private:
+    at::Tensor w_ = at::full({3}, 0.5, at::kDouble);
+    at::Tensor u_ = at::full({3}, 0.5, at::kDouble);
+    VectorSpace space_;
+    std::vector<Leaf> leaves_;
+  } tied;
+  ExecutionContext context;
+  const auto hessian = Make(context, &tied, kRetained);
+  Vector v = tied.space().Zero();
+  v.elements.fill_(3);
+  Vector hv = tied.space().Zero();
+  ASSERT_TRUE(hessian->Apply(context, v, hv).ok());
+  EXPECT_TRUE(hv.elements.equal(at::full({3}, 6.0, at::kDouble)));
+}
+
+TEST(HessianOperator, ALinearLossHasAZeroHessian) {
+  at::Tensor w = at::full({4}, 1.0, at::kDouble);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return (3 * w).sum(); });
+  ExecutionContext context;
+  for (HessianMode mode : {kRetained, kDifference}) {
+    const auto hessian = Make(context, &surface, mode);
+    Vector v = surface.space().Zero();
+    v.elements.fill_(1);
+    Vector hv = surface.space().Zero();
+    hv.elements.fill_(7);
+    ASSERT_TRUE(hessian->Apply(context, v, hv).ok());
+    EXPECT_NEAR(surface.space().Norm(hv), 0, 1e-9);
+  }
+  EXPECT_EQ(*ChooseHessianMode(context, &surface, HessianMode::kAuto), kRetained);
+}
+
+TEST(HessianOperator, ANonFiniteLossIsDataLoss) {
+  at::Tensor w = at::full({4}, -1.0);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return w.log().sum().to(at::kDouble); });
+  ExecutionContext context;
+  for (HessianMode mode : {kRetained, kDifference}) {
+    EXPECT_TRUE(absl::IsDataLoss(HessianOperator::Create(context, &surface, mode).status()));
+  }
+}
+
+TEST(HessianOperator, ALossThatThrowsOrHasNoGraphIsAStatus) {
+  at::Tensor w = at::full({4}, 1.0);
+  ExecutionContext context;
+  TensorSurface cut({{"w", w}}, [&](size_t) { return w.detach().sum().to(at::kDouble); });
+  const auto status = HessianOperator::Create(context, &cut, kRetained).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be differentiated"));
+}
+
+TEST(ChooseHessianMode, FallsBackWhereAnOperatorHasNoSecondDerivative) {
+  // Fused attention on the CPU: its backward has no derivative.
+  at::Tensor w = at::linspace(-1, 1, 2 * 4 * 8).view({1, 2, 4, 8}).contiguous();
+  TensorSurface surface({{"w", w}}, [&](size_t) {
+    return at::scaled_dot_product_attention(w, w * 0.5, w.sin()).square().sum().to(at::kDouble);
+  });
+  ExecutionContext context;
+  const absl::StatusOr<HessianMode> mode = ChooseHessianMode(context, &surface, HessianMode::kAuto);
+  ASSERT_TRUE(mode.ok()) << mode.status();
+  EXPECT_EQ(*mode, kDifference);
+  const absl::Status asked = ChooseHessianMode(context, &surface, kRetained).status();
+  EXPECT_THAT(std::string(asked.message()), HasSubstr("retained_graph: "));
+}
+
+// y = x^2 whose backward claims to be differentiable and is not symmetric.
+struct WrongSquare : torch::autograd::Function<WrongSquare> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    return {gradients[0] * 2 * x + 3 * x.roll(1)};
+  }
+};
+
+TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreNotSymmetric) {
+  at::Tensor w = at::linspace(-1, 1, 61, at::kDouble);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return WrongSquare::apply(w).sum(); });
+  ExecutionContext context;
+  const absl::Status status = ChooseHessianMode(context, &surface, kRetained).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not symmetric"));
+}
+
+TEST(ChooseHessianMode, SaysWhyNothingWorks) {
+  at::Tensor w = at::full({4}, 1.0);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return w.detach().sum().to(at::kDouble); });
+  ExecutionContext context;
+  const absl::Status status = ChooseHessianMode(context, &surface, HessianMode::kAuto).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("retained_graph: "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; finite_difference: "));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,36 @@
+#include <gmock/gmock.h>
+
+#include "ptqwatch/curvature.h"
+
+namespace ptqwatch {
+namespace {
+
+TEST(CurvatureOptions, ValidateNamesFieldAndValue) {
+  const auto message = [](auto change) {
+    CurvatureOptions options;
+    change(options);
+    return std::string(Validate(options).message());
+  };
+  using ::testing::HasSubstr;
+  EXPECT_TRUE(Validate(CurvatureOptions{}).ok());
+  EXPECT_THAT(message([](auto& o) { o.eigenvalue_residual_ratio = 0; }),
+              HasSubstr("curvature.eigenvalue_residual_ratio = 0: must be positive"));
+  EXPECT_THAT(message([](auto& o) { o.eigenvalue_residual_ratio = NAN; }), HasSubstr("nan"));
+  EXPECT_THAT(message([](auto& o) { o.max_eigenvalue_products = 0; }),
+              HasSubstr("curvature.max_eigenvalue_products = 0"));
+  EXPECT_THAT(message([](auto& o) { o.trace_relative_stderr = -1; }),
+              HasSubstr("curvature.trace_relative_stderr = -1"));
+  EXPECT_THAT(message([](auto& o) { o.max_trace_probes = 7; }),
+              HasSubstr("curvature.max_trace_probes = 7: must be at least 8"));
+}
+
+TEST(HessianMode, NamesReadBack) {
+  for (HessianMode mode :
+       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kFiniteDifference}) {
+    EXPECT_EQ(ParseHessianMode(ToString(mode)), mode);
+  }
+  EXPECT_EQ(ParseHessianMode("exact"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ptqwatch
