@@ -36,6 +36,9 @@ StopSignal::StopSignal() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, &old_interrupt_);
   sigaction(SIGTERM, &action, &old_terminate_);
+  // A shell starts background jobs of scripts with SIGINT ignored.
+  if (old_interrupt_.sa_handler == SIG_IGN) sigaction(SIGINT, &old_interrupt_, nullptr);
+  if (old_terminate_.sa_handler == SIG_IGN) sigaction(SIGTERM, &old_terminate_, nullptr);
 }
 
 StopSignal::~StopSignal() {

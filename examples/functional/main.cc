@@ -67,10 +67,10 @@ int Run(const FunctionalFlags& flags) {
   if (!text.ok()) return FailWithUsage(std::string(text.status().message()));
   Net net({.vocabulary = text->vocabulary}, flags.recipe.seed);
   const int64_t context = net.shape().context;
-  if (std::ssize(text->validation) <= context) {
-    return FailWithUsage(absl::StrCat("--text ", flags.text, ": too short: its last tenth has ",
-                                      text->validation.size(), " characters, a prediction takes ",
-                                      context + 1));
+  if (std::min(std::ssize(text->training), std::ssize(text->validation)) <= context) {
+    return FailWithUsage(absl::StrCat("--text ", flags.text, ": too short: ", text->training.size(),
+                                      " characters to train on, ", text->validation.size(),
+                                      " to validate on; a prediction takes ", context + 1));
   }
   const std::vector<Window> probe = ProbeWindows(text->validation, context);
 

@@ -1,11 +1,12 @@
 #include "commands.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <type_traits>
 
-#include "google/protobuf/util/json_util.h"
 #include "printable.h"
 #include "report/str_cat.h"
 #include "report_proto.h"
@@ -31,45 +32,92 @@ int Finish(Terminal* terminal) {
   return terminal->error().ok() ? 0 : Fail(terminal->error(), terminal);
 }
 
+// Without a step for so long, `snapshot --wait` says what it waits for.
+constexpr std::chrono::seconds kNoSteps(10);
+
 // Waits for the report of a requested snapshot.
 class RequestedReport final : public FollowListener {
  public:
-  RequestedReport(nanoseconds deadline, Clock* clock, Terminal* terminal)
-      : deadline_(deadline), clock_(clock), terminal_(terminal) {}
+  /// `requested`: what the server said to the request.
+  RequestedReport(const v1::RequestSnapshotResponse& requested, nanoseconds deadline, Clock* clock,
+                  Terminal* terminal)
+      : first_step_(requested.has_step() ? requested.step() : INT64_MIN),
+        deadline_(deadline),
+        clock_(clock),
+        terminal_(terminal),
+        last_step_time_(clock->Monotonic()) {}
 
   bool OnReport(const v1::Report& report, int64_t) override {
-    if (report.trigger() != v1::SNAPSHOT_TRIGGER_REQUEST) return true;
+    // The last snapshot of a run stands for one that was requested too late for a step of its own.
+    const bool asked_for = report.trigger() == v1::SNAPSHOT_TRIGGER_REQUEST ||
+                           report.trigger() == v1::SNAPSHOT_TRIGGER_FINISH;
+    if (!asked_for || report.step() < first_step_) return true;
     report_ = FromProto(report);
     return false;
   }
-  void OnStatus(const v1::GetStatusResponse& status) override { status_ = status; }
+  void OnStatus(const v1::GetStatusResponse& status) override {
+    if (!status_.has_value()) {
+      unusable_before_ = Unusable(status);
+    } else if (status.steps_total() != status_->steps_total()) {
+      last_step_time_ = clock_->Monotonic();
+    }
+    status_ = status;
+    failed_ = Unusable(status) > unusable_before_;
+  }
   void OnNotice(std::string_view text) override { terminal_->Notice(text); }
-  bool OnTick(bool) override { return clock_->Monotonic() < deadline_ && !terminal_->closed(); }
+  bool OnTick(bool) override {
+    if (!told_ && status_.has_value() && clock_->Monotonic() - last_step_time_ >= kNoSteps) {
+      told_ = true;
+      terminal_->Notice("the run makes no steps; the snapshot is taken at the next one");
+    }
+    return !failed_ && clock_->Monotonic() < deadline_ && !terminal_->closed();
+  }
 
   const std::optional<AnalyzedReport>& report() const { return report_; }
-  const v1::GetStatusResponse& status() const { return status_; }
+  const std::optional<v1::GetStatusResponse>& status() const { return status_; }
+  bool failed() const { return failed_; }
 
  private:
+  // Snapshots that were due and came to nothing; a request is not tried again then.
+  static int64_t Unusable(const v1::GetStatusResponse& status) {
+    int64_t count = 0;
+    for (const char* result : {"failed", "skipped_mismatch"}) {
+      const auto found = status.snapshots().find(result);
+      if (found != status.snapshots().end()) count += found->second;
+    }
+    return count;
+  }
+
+  const int64_t first_step_;
   const nanoseconds deadline_;
   Clock* const clock_;
   Terminal* const terminal_;
+  nanoseconds last_step_time_;
   std::optional<AnalyzedReport> report_;
-  v1::GetStatusResponse status_;
+  std::optional<v1::GetStatusResponse> status_;
+  int64_t unusable_before_ = 0;
+  bool failed_ = false;
+  bool told_ = false;
 };
 
-int WaitForSnapshot(const SnapshotFlags& flags, int64_t last_sequence, Clock* clock,
-                    Terminal* terminal, FollowOptions options) {
-  options.after_sequence = last_sequence;
+int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotResponse& requested,
+                    Clock* clock, Terminal* terminal, FollowOptions options) {
+  options.after_sequence = requested.last_sequence();
   options.without_layers = !flags.json;
   options.ask_status = true;
   options.exit_when_done = true;
-  RequestedReport listener(clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
-                           terminal);
+  RequestedReport listener(requested, clock->Monotonic() + FromSeconds(flags.timeout_seconds),
+                           clock, terminal);
   const absl::Status followed = Follower(flags.address, options, clock, &listener).Run();
   if (!followed.ok()) return Fail(followed, terminal);
   if (terminal->closed()) return Finish(terminal);
   if (!listener.report().has_value()) {
-    const v1::GetStatusResponse& status = listener.status();
+    if (listener.failed()) {
+      return Fail(absl::AbortedError(StrCat("the snapshot at ", flags.address.ToString(),
+                                            " came to nothing; the trainer's log says why")),
+                  terminal);
+    }
+    const v1::GetStatusResponse status = listener.status().value_or(v1::GetStatusResponse());
     const std::string last_step =
         status.has_step()
             ? StrCat("last step ", status.step(), ", ",
@@ -82,7 +130,8 @@ int WaitForSnapshot(const SnapshotFlags& flags, int64_t last_sequence, Clock* cl
         terminal);
   }
   if (flags.json) {
-    terminal->Line(ToJson(*listener.report()));
+    const std::string json = ToJson(*listener.report());
+    terminal->Line(terminal->terminal() ? PrintableJson(json) : json);
   } else {
     terminal->Block(ReportBlock(*listener.report(), clock->UnixSeconds(), terminal->style()));
   }
@@ -110,29 +159,25 @@ int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
     return Fail(ExplainFailure(answer, flags.address), terminal);
   }
   if (flags.json) {
-    google::protobuf::util::JsonPrintOptions options;
-    options.preserve_proto_field_names = true;
-    options.always_print_primitive_fields = true;
-    std::string json;
-    const auto printed = google::protobuf::util::MessageToJsonString(status, &json, options);
-    if (!printed.ok()) return Fail(absl::InternalError(printed.ToString()), terminal);
-    terminal->Line(json);
+    const absl::StatusOr<std::string> json = StatusJson(status);
+    if (!json.ok()) return Fail(json.status(), terminal);
+    terminal->Line(*json);
     return Finish(terminal);
   }
   terminal->Block(StatusBlock(status, clock->UnixSeconds()));
   if (status.last_sequence() == 0) return Finish(terminal);
 
   v1::ListReportsRequest request;
-  request.set_after_sequence(status.last_sequence() - 1);
-  request.set_limit(1);
+  // The newest may be announced before it can be had; the one before is the newest then.
+  request.set_after_sequence(std::max<int64_t>(0, status.last_sequence() - 2));
   request.set_without_layers(true);
   v1::ListReportsResponse newest;
   if (const grpc::Status answer = connection.ListReports(request, &newest); !answer.ok()) {
     return Fail(ExplainFailure(answer, flags.address), terminal);
   }
   if (newest.reports_size() > 0) {
-    terminal->Block(StrCat(
-        "\n", ReportBlock(FromProto(newest.reports(0)), clock->UnixSeconds(), terminal->style())));
+    terminal->Block(StrCat("\n", ReportBlock(FromProto(newest.reports(newest.reports_size() - 1)),
+                                             clock->UnixSeconds(), terminal->style())));
   }
   return Finish(terminal);
 }
@@ -144,7 +189,7 @@ int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, Fo
     return Fail(ExplainFailure(answer, flags.address), terminal);
   }
   if (flags.wait) {
-    return WaitForSnapshot(flags, requested.last_sequence(), clock, terminal, pace);
+    return WaitForSnapshot(flags, requested, clock, terminal, pace);
   }
   terminal->Line(
       StrCat("snapshot requested; its report comes after sequence ", requested.last_sequence()));

@@ -24,8 +24,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ServerAddress& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return grpc::CreateCustomChannel(address.ToString(), grpc::InsecureChannelCredentials(),
-                                   arguments);
+  // With the scheme, else a host called "unix" would be one.
+  return grpc::CreateCustomChannel(StrCat("dns:///", address.ToString()),
+                                   grpc::InsecureChannelCredentials(), arguments);
 }
 
 // What of gRPC's account of a failed connection helps a person.

@@ -93,7 +93,8 @@ void AddWatch(CLI::App* app, WatchFlags* flags) {
           },
           ""));
   app->add_option("--timeout", flags->timeout_seconds,
-                  "Give up a server that is out of reach for so long [10 at first, then never]")
+                  "Give up a server that is out of reach for so long [10 at first, then never; 60 "
+                  "with --exit-when-done]")
       ->type_name("SECONDS")
       ->check(Seconds());
   app->add_flag("--exit-when-done", flags->exit_when_done,

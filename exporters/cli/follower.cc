@@ -13,6 +13,8 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds kFirstPatience = std::chrono::seconds(10);
+// A run that is to be followed to its end may have ended without a word.
+constexpr nanoseconds kLastPatience = std::chrono::seconds(60);
 
 bool IsWorthAnotherTry(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
@@ -53,7 +55,9 @@ absl::Status Follower::Run() {
 }
 
 nanoseconds Follower::Patience() const {
-  return options_.give_up_after.value_or(reached_ ? nanoseconds::max() : kFirstPatience);
+  if (options_.give_up_after.has_value()) return *options_.give_up_after;
+  if (!reached_) return kFirstPatience;
+  return options_.exit_when_done ? kLastPatience : nanoseconds::max();
 }
 
 grpc::Status Follower::Session() {
@@ -68,14 +72,25 @@ grpc::Status Follower::Session() {
 }
 
 void Follower::Greet(const v1::GetStatusResponse& status) {
-  if (!run_id_.empty() && run_id_ != status.run_id()) {
+  const bool renamed = !run_id_.empty() && run_id_ != status.run_id();
+  // A resumed run counts on; one that was started again under its old name begins at 1.
+  const bool restarted = !run_id_.empty() && !renamed && status.attempt() == attempt_ &&
+                         status.steps_total() < steps_total_;
+  if (renamed) {
     listener_->OnNotice(StrCat("another run is at ", address_.ToString(), " now: ",
                                Quoted(status.run_id()), " in place of ", Quoted(run_id_)));
+  } else if (restarted) {
+    listener_->OnNotice(
+        StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(), " was started again"));
+  }
+  if (renamed || restarted) {
     after_ = 0;
     resuming_ = false;
     lost_ = false;
   }
   run_id_ = status.run_id();
+  attempt_ = status.attempt();
+  steps_total_ = status.steps_total();
   // What "now" is must survive a reconnection. A run without a report yet may be a resumed one:
   // what its first will be is not known, but every report is new.
   if (!after_.has_value() && (reached_ || status.last_sequence() > 0)) {

@@ -24,7 +24,8 @@ struct FollowOptions {
   bool ask_status = false;
   /// Return when the monitor is stopped; else a new one is waited for.
   bool exit_when_done = false;
-  /// How long a server may be out of reach. Unset: ten seconds at first, for ever once it answered.
+  /// How long a server may be out of reach. Unset: ten seconds at first; once it answered for ever,
+  /// or a minute with exit_when_done.
   std::optional<std::chrono::nanoseconds> give_up_after = std::nullopt;
   /// Waits between attempts: they double from the first to the longest.
   std::chrono::milliseconds first_backoff{500};
@@ -76,13 +77,15 @@ class Follower {
 
   std::optional<int64_t> after_;
   std::string run_id_;
-  bool reached_ = false;    ///< the server has answered at least once
-  bool connected_ = false;  ///< in this session
-  bool streamed_ = false;   ///< a stream was open once
-  bool resuming_ = false;   ///< after_ comes from the server, not from the options
-  bool lost_ = false;       ///< the loss of the connection was told
-  bool explained_ = false;  ///< the first failure to connect was looked into
-  bool stopped_ = false;    ///< by the listener
+  int32_t attempt_ = 0;
+  int64_t steps_total_ = 0;  ///< when last connected
+  bool reached_ = false;     ///< the server has answered at least once
+  bool connected_ = false;   ///< in this session
+  bool streamed_ = false;    ///< a stream was open once
+  bool resuming_ = false;    ///< after_ comes from the server, not from the options
+  bool lost_ = false;        ///< the loss of the connection was told
+  bool explained_ = false;   ///< the first failure to connect was looked into
+  bool stopped_ = false;     ///< by the listener
   std::chrono::nanoseconds last_contact_;
   std::chrono::nanoseconds backoff_;
 };

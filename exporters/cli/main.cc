@@ -33,8 +33,12 @@ void EndAtOnce(int number) {
 void HandleSignals() {
   struct sigaction action {};
   action.sa_handler = EndAtOnce;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction old {};
+    // A shell starts background jobs of scripts with SIGINT ignored.
+    if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
+    sigaction(number, &action, nullptr);
+  }
   signal(SIGPIPE, SIG_IGN);  // a reader that went away is noticed where we write
 }
 

@@ -30,6 +30,21 @@ std::string Printable(std::string_view text) {
   return printable;
 }
 
+std::string PrintableJson(std::string_view json) {
+  std::string printable;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(json[at]); };
+    const bool c1 = byte(i) == 0xC2 && i + 1 < json.size() && byte(i + 1) < 0xA0;
+    if (c1) ++i;
+    if (c1 || byte(i) == 0x7F) {
+      absl::StrAppendFormat(&printable, "\\u%04x", byte(i));
+    } else {
+      printable += json[i];
+    }
+  }
+  return printable;
+}
+
 size_t DisplayWidth(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));

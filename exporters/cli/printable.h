@@ -12,6 +12,10 @@ namespace ptqwatch::internal {
 /// it can move the cursor, and broken UTF-8 U+FFFD.
 std::string Printable(std::string_view text);
 
+/// JSON with the control characters that it may contain as they are (DEL and U+0080 to U+009F)
+/// escaped: the same value, and nothing in it can move the cursor.
+std::string PrintableJson(std::string_view json);
+
 /// Columns that UTF-8 text takes, one a character.
 size_t DisplayWidth(std::string_view text);
 /// The first `columns` characters.

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/util/json_util.h"
 #include "printable.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/step_info.h"
@@ -126,10 +129,10 @@ std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double
   if (steps_per_second.has_value()) {
     parts.push_back(StrCat(NumberText(*steps_per_second, 3), " steps/s"));
   }
-  if (report_age_seconds.has_value()) {
-    parts.push_back(StrCat("newest report ", AgeText(*report_age_seconds), " old"));
-  } else if (status.last_sequence() == 0) {
+  if (status.last_sequence() == 0) {
     parts.push_back("no report yet");
+  } else if (report_age_seconds.has_value()) {
+    parts.push_back(StrCat("newest report ", AgeText(*report_age_seconds), " old"));
   }
   parts.push_back(std::string(HealthText(status.health())));
   if (status.busy()) parts.push_back("busy");
@@ -149,8 +152,9 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
   if (status.has_step()) {
     text += Field("step", StrCat(status.step(), ", ",
                                  Ago(now_unix_seconds, status.last_step_unix_seconds())));
-    text += Field("lr", StrCat(ScientificText(status.learning_rate(), 2), ", ",
-                               PhaseText(status.lr_phase())));
+    const std::string rate =
+        status.has_learning_rate() ? ScientificText(status.learning_rate(), 2) : "-";
+    text += Field("lr", StrCat(rate, ", ", PhaseText(status.lr_phase())));
   } else {
     text += Field("step", "none yet");
   }
@@ -188,6 +192,29 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
   text += Field("cost", cost);
   text += Field("watchers", StrCat(status.subscribers()));
   return text;
+}
+
+absl::StatusOr<std::string> StatusJson(const v1::GetStatusResponse& status) {
+  using google::protobuf::FieldDescriptor;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(status, &text, options);
+  if (!printed.ok()) return absl::InternalError(printed.ToString());
+  // The JSON of protobuf has 64-bit integers as strings.
+  nlohmann::json json = nlohmann::json::parse(text);
+  const auto* type = v1::GetStatusResponse::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    const auto found = json.find(field->name());
+    if (found == json.end()) continue;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      *found = std::stoll(found->get<std::string>());
+    }
+  }
+  for (const auto& [result, count] : status.snapshots()) json["snapshots"][result] = count;
+  return json.dump(-1, ' ', /*ensure_ascii=*/true);
 }
 
 std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds, TextStyle style) {

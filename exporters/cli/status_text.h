@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
 #include "report_table.h"
@@ -40,6 +41,10 @@ std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double
 /// The facts and counters of a run, one `name value` a line. Times are shown as ages at
 /// `now_unix_seconds`.
 std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_seconds);
+
+/// The message as one line of JSON with the names of the proto; integers are JSON numbers, as in a
+/// journal, and what is not known is absent.
+absl::StatusOr<std::string> StatusJson(const v1::GetStatusResponse& status);
 
 /// The numbers of one report as a small table, and its verdict.
 std::string ReportBlock(const AnalyzedReport& report, double now_unix_seconds, TextStyle style);

@@ -22,7 +22,7 @@ bool WatchView::OnReport(const v1::Report& message, int64_t missed) {
   const AnalyzedReport report = FromProto(message);
   newest_unix_seconds_ = report.report.snapshot_time_unix_seconds;
   if (flags_->json) {
-    terminal_->Line(ToJson(report));
+    terminal_->Line(terminal_->terminal() ? PrintableJson(ToJson(report)) : ToJson(report));
   } else {
     ShowRow(report);
   }
@@ -54,6 +54,10 @@ void WatchView::ShowRow(const AnalyzedReport& report) {
 }
 
 void WatchView::OnStatus(const v1::GetStatusResponse& status) {
+  if (status_.has_value() && status_->run_id() != status.run_id()) {
+    newest_unix_seconds_.reset();
+    rate_ = {};
+  }
   status_ = status;
   status_time_ = clock_->Monotonic();
   rate_.Add(status_time_, status.steps_total());

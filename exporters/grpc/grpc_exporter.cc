@@ -69,14 +69,12 @@ class GrpcExporterImpl final : public GrpcExporter {
                .history_bytes = options.history_bytes}),
         monitor_service_(&feed_),
         health_service_({"", v1::MonitorService::service_full_name()}),
-        reflection_service_({v1::MonitorService::service_full_name(), "grpc.health.v1.Health",
-                             "grpc.reflection.v1.ServerReflection",
-                             "grpc.reflection.v1alpha.ServerReflection"}) {}
+        reflection_service_({v1::MonitorService::service_full_name(), "grpc.health.v1.Health"}) {}
   ~GrpcExporterImpl() override { Stop(std::chrono::seconds(2)); }
 
   absl::Status Bind(const GrpcOptions& options) {
     auto server =
-        internal::GrpcServer::Start(options.address, options.allow_remote,
+        internal::GrpcServer::Start(options.address, options.allow_remote, options.max_subscribers,
                                     {&monitor_service_, &health_service_, &reflection_service_});
     if (!server.ok()) return server.status();
     server_ = *std::move(server);

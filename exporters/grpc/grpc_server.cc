@@ -1,5 +1,6 @@
 #include "grpc_server.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr int kMaxRequestBytes = 64 << 10;
 constexpr size_t kMemoryBytes = size_t{64} << 20;
 constexpr int kMaxThreads = 4;
+// Streams of one connection, beyond which its calls wait: each costs some 17 KB.
+constexpr int kLeastStreams = 128;
 // A client that is gone without a word is noticed after a minute; reports may be hours apart, so
 // pings go on without any between them.
 constexpr int kKeepaliveTimeMs = 60'000;
@@ -26,7 +29,8 @@ constexpr int kLeastPingIntervalMs = 30'000;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
-    const std::string& address, bool allow_remote, const std::vector<grpc::Service*>& services) {
+    const std::string& address, bool allow_remote, int streams_a_connection,
+    const std::vector<grpc::Service*>& services) {
   const absl::StatusOr<ListenAddress> target = FindListenAddress(address, allow_remote);
   if (!target.ok()) return target.status();
 
@@ -38,6 +42,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       .SetResourceQuota(quota)
       .SetMaxReceiveMessageSize(kMaxRequestBytes)
       .AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0)
+      .AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                          std::max(streams_a_connection, kLeastStreams))
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs)
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs)
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1)

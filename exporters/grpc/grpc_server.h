@@ -18,9 +18,11 @@ namespace ptqwatch::internal {
 /// A gRPC server with limits that let it live in somebody else's process.
 class GrpcServer {
  public:
-  /// Binds and serves at once; errors as GrpcExporter::Create. The services outlive the server.
+  /// Binds and serves at once; errors as GrpcExporter::Create. One connection may have
+  /// `streams_a_connection` calls open, or 128 if that is more. The services outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
-      const std::string& address, bool allow_remote, const std::vector<grpc::Service*>& services);
+      const std::string& address, bool allow_remote, int streams_a_connection,
+      const std::vector<grpc::Service*>& services);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

@@ -14,6 +14,20 @@ namespace ptqwatch::internal {
 using wire::HealthCheckRequest;
 using wire::HealthCheckResponse;
 
+namespace {
+
+constexpr size_t kMaxWatchers = 64;
+
+class Refusal final : public grpc::ServerWriteReactor<HealthCheckResponse> {
+ public:
+  Refusal() {
+    Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch health already"));
+  }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
 // One Watch. Its members are guarded by the service's mutex; as in ReportFeed, a watcher that is
 // marked as writing or finished lives until the call that the mark announces.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
@@ -148,6 +162,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
   auto watcher = std::make_unique<Watcher>(this, request->service());
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (watchers_.size() >= kMaxWatchers) return new Refusal;
     watchers_.insert(watcher.get());
   }
   Watcher* accepted = watcher.release();

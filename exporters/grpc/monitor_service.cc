@@ -1,5 +1,6 @@
 #include "monitor_service.h"
 
+#include <cmath>
 #include <utility>
 
 #include "ptqwatch/version.h"
@@ -58,9 +59,11 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   if (status.step) response->set_step(*status.step);
   response->set_steps_total(status.steps_total);
   response->set_last_step_unix_seconds(status.last_step_unix_seconds);
-  response->set_learning_rate(status.learning_rate);
+  if (std::isfinite(status.learning_rate)) response->set_learning_rate(status.learning_rate);
   if (status.tokens) response->set_tokens(*status.tokens);
-  if (status.training_loss_nats) response->set_training_loss_nats(*status.training_loss_nats);
+  if (status.training_loss_nats && std::isfinite(*status.training_loss_nats)) {
+    response->set_training_loss_nats(*status.training_loss_nats);
+  }
   response->set_lr_phase(static_cast<v1::LrPhase>(status.lr_phase));
   for (int i = 0; i < kSnapshotResults; ++i) {
     const std::string name(ToString(static_cast<SnapshotResult>(i)));
@@ -130,6 +133,8 @@ grpc::ServerUnaryReactor* MonitorService::RequestSnapshot(grpc::CallbackServerCo
   }
   if (status.ok()) {
     response->set_last_sequence(feed_->newest());
+    // Before the request: the snapshot may be of this very step, but of none before it.
+    if (const auto step = source_->status().step) response->set_step(*step);
     control_->RequestSnapshot();
   }
   return Answer(context, std::move(status));

@@ -11,12 +11,14 @@
 #include "grpcpp/support/server_callback.h"
 // Generated code knows where this gRPC has its callback handlers.
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
+#include "ptqwatch/wire/health.pb.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
+using google::protobuf::FileDescriptorProto;
 using wire::ReflectionRequest;
 using wire::ReflectionResponse;
 
@@ -31,18 +33,48 @@ void SetError(grpc::StatusCode code, std::string message, ReflectionResponse* re
 void AddFile(const FileDescriptor& file, std::set<std::string>* added,
              wire::FileDescriptors* files) {
   if (!added->insert(file.name()).second) return;
-  google::protobuf::FileDescriptorProto proto;
+  FileDescriptorProto proto;
   file.CopyTo(&proto);
   files->add_file_descriptor_proto(proto.SerializeAsString());
   for (int i = 0; i < file.dependency_count(); ++i) AddFile(*file.dependency(i), added, files);
 }
 
-void SetFile(const FileDescriptor* file, const std::string& name, ReflectionResponse* response) {
-  if (file == nullptr || !file->name().starts_with(kServedFiles)) {
+void SetFile(const FileDescriptor* file, const FileDescriptor* standard, const std::string& name,
+             ReflectionResponse* response) {
+  if (file != nullptr && !file->name().starts_with(kServedFiles)) file = nullptr;
+  if (file == nullptr) file = standard;
+  if (file == nullptr) {
     return SetError(grpc::StatusCode::NOT_FOUND, "no '" + name + "' here", response);
   }
   std::set<std::string> added;
   AddFile(*file, &added, response->mutable_file_descriptors());
+}
+
+// grpc/health/v1/health.proto, made of our own copy of its messages: clients that list the services
+// of a server expect to be told about each.
+FileDescriptorProto HealthFile() {
+  const std::string ours = "." + wire::HealthCheckRequest::descriptor()->file()->package() + ".";
+  const std::string package = "grpc.health.v1";
+  FileDescriptorProto file;
+  wire::HealthCheckRequest::descriptor()->file()->CopyTo(&file);
+  file.set_name("grpc/health/v1/health.proto");
+  file.set_package(package);
+  for (auto& message : *file.mutable_message_type()) {
+    for (auto& field : *message.mutable_field()) {
+      if (!field.type_name().starts_with(ours)) continue;
+      field.set_type_name("." + package + "." + field.type_name().substr(ours.size()));
+    }
+  }
+  auto* service = file.add_service();
+  service->set_name("Health");
+  for (const char* name : {"Check", "Watch"}) {
+    auto* method = service->add_method();
+    method->set_name(name);
+    method->set_input_type("." + package + ".HealthCheckRequest");
+    method->set_output_type("." + package + ".HealthCheckResponse");
+    method->set_server_streaming(std::string_view(name) == "Watch");
+  }
+  return file;
 }
 
 }  // namespace
@@ -72,6 +104,7 @@ class ReflectionService::Stream final
 
 ReflectionService::ReflectionService(std::vector<std::string> services)
     : services_(std::move(services)) {
+  standard_.BuildFile(HealthFile());
   AddStreamingMethod("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo");
   AddStreamingMethod("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
 }
@@ -95,12 +128,13 @@ ReflectionResponse ReflectionService::Answer(const ReflectionRequest& request) c
   switch (request.request_case()) {
     case ReflectionRequest::kFileByFilename: {
       const std::string& name = request.file_by_filename();
-      SetFile(pool.FindFileByName(name), name, &response);
+      SetFile(pool.FindFileByName(name), standard_.FindFileByName(name), name, &response);
       break;
     }
     case ReflectionRequest::kFileContainingSymbol: {
       const std::string& name = request.file_containing_symbol();
-      SetFile(pool.FindFileContainingSymbol(name), name, &response);
+      SetFile(pool.FindFileContainingSymbol(name), standard_.FindFileContainingSymbol(name), name,
+              &response);
       break;
     }
     case ReflectionRequest::kListServices:

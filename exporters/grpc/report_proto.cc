@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <type_traits>
@@ -153,7 +154,9 @@ class Reader {
     } else if constexpr (std::is_same_v<T, int64_t>) {
       value = reflection_.GetInt64(message_, field);
     } else if constexpr (std::is_same_v<T, double>) {
-      value = reflection_.GetDouble(message_, field);
+      const bool known = !field->has_presence() || reflection_.HasField(message_, field);
+      value =
+          known ? reflection_.GetDouble(message_, field) : std::numeric_limits<double>::quiet_NaN();
     } else if constexpr (std::is_same_v<T, std::string>) {
       value = reflection_.GetString(message_, field);
     } else if constexpr (std::is_enum_v<T>) {

@@ -51,6 +51,20 @@ class BitIdentity(FunctionalTest):
         self.assertEqual(len(hashes), 2)
 
 
+class BadInput(FunctionalTest):
+    def test_a_text_that_is_too_short_is_refused(self):
+        for characters in (0, 1, 8, 9, 10, 60):
+            short = os.path.join(self.directory.name, "short")
+            with open(short, "w", encoding="ascii") as text:
+                text.write("abcdefghij"[:characters] * (1 if characters <= 10 else 6))
+            for monitor in ("on", "off"):
+                with self.subTest(characters=characters, monitor=monitor), Trainer(
+                        FUNCTIONAL, "--text", short, "--steps", "5", "--monitor", monitor, *PORT_0, short=False) as trainer:
+                    code, _, err = trainer.finish()
+                    self.assertEqual(code, 2, err)
+                    self.assertRegex(err, "--text .*short")
+
+
 class Live(FunctionalTest):
     def test_every_layer_is_measured_and_served(self):
         run_dir = os.path.join(self.directory.name, "run")

@@ -158,11 +158,16 @@ TEST_F(CommandsTest, StatusOfARunWithoutReportsIsJustTheStatus) {
 }
 
 TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
-  server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(7); });
+  server_.SetStatus([](v1::GetStatusResponse& status) {
+    status.set_step(7);
+    (*status.mutable_snapshots())["taken"] = 3;
+  });
   EXPECT_EQ(RunStatus({.address = server_.address(), .json = true}, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(),
-              AllOf(StartsWith("{"), HasSubstr("\"run_id\":\"run-1\""), HasSubstr("\"step\":\"7\""),
-                    HasSubstr("\"busy\":false"), HasSubstr("\"health\":\"HEALTH_OK\"")));
+              AllOf(StartsWith("{"), HasSubstr("\"run_id\":\"run-1\""), HasSubstr("\"step\":7,"),
+                    HasSubstr("\"steps_total\":0"), HasSubstr("\"snapshots\":{\"taken\":3}"),
+                    ::testing::Not(HasSubstr("learning_rate")), HasSubstr("\"busy\":false"),
+                    HasSubstr("\"health\":\"HEALTH_OK\"")));
   EXPECT_EQ(Lines(captured_.out()).size(), 1u);
 }
 
@@ -189,6 +194,65 @@ TEST_F(CommandsTest, SnapshotWaitsForItsOwnReport) {
   const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
   EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
   EXPECT_EQ(captured_.out(), ToJson(requested) + "\n");
+}
+
+TEST_F(CommandsTest, SnapshotIsNotContentWithAnEarlierRequest) {
+  AnalyzedReport earlier = ReportNumber(5), requested = ReportNumber(6);
+  earlier.report.trigger = requested.report.trigger = SnapshotTrigger::kRequest;
+  server_.PublishNumbers(1, 4);
+  server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(5001); });
+  server_.AnswerSnapshotsWith({earlier, requested});
+  const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
+  EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(captured_.out(), ToJson(requested) + "\n");
+}
+
+TEST_F(CommandsTest, SnapshotTakesTheLastOfARunForTheRequestedOne) {
+  AnalyzedReport last = ReportNumber(5);
+  last.report.trigger = SnapshotTrigger::kFinish;
+  server_.AnswerSnapshotsWith({last});
+  const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
+  EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(captured_.out(), ToJson(last) + "\n");
+}
+
+TEST_F(CommandsTest, SnapshotSaysThatTheRunMakesNoStepsAndThatItFailed) {
+  // The listener's clock runs ahead at every look, so that ten seconds pass without a step.
+  class RunningClock final : public Clock {
+   public:
+    explicit RunningClock(FakeServer* server) : server_(server) {}
+    std::chrono::nanoseconds Monotonic() const override {
+      if (++looks_ == 60) {
+        server_->SetStatus(
+            [](v1::GetStatusResponse& status) { (*status.mutable_snapshots())["failed"] = 1; });
+      }
+      return std::chrono::seconds(looks_);
+    }
+    double UnixSeconds() const override { return 1e9; }
+    void SleepFor(std::chrono::nanoseconds, const std::atomic<bool>&) override {}
+
+   private:
+    FakeServer* const server_;
+    mutable int64_t looks_ = 0;
+  } clock(&server_);
+  const SnapshotFlags flags{.address = server_.address(), .wait = true, .timeout_seconds = 1e6};
+  EXPECT_EQ(RunSnapshot(flags, &clock, captured_.get(), {.tick = milliseconds(1)}), kExitFailed);
+  EXPECT_THAT(Lines(captured_.error()),
+              ElementsAre(HasSubstr("makes no steps"), HasSubstr("came to nothing")));
+}
+
+TEST_F(CommandsTest, WatchOnATerminalEscapesControlCharactersInJson) {
+  AnalyzedReport report = ReportNumber(1);
+  report.verdict.summary =
+      "a\xC2\x9B"
+      "31mb\x7F";
+  server_.Publish(report);
+  CapturedTerminal terminal(/*is_terminal=*/true);
+  WatchFlags flags = Watch(1);
+  flags.json = true;
+  EXPECT_EQ(RunWatch(flags, &clock_, terminal.get()), 0);
+  EXPECT_THAT(terminal.out(), HasSubstr("a\\u009b31mb\\u007f"));
+  EXPECT_THAT(terminal.out(), ::testing::Not(HasSubstr("\xC2\x9B")));
 }
 
 TEST_F(CommandsTest, SnapshotGivesUpWaiting) {

@@ -136,8 +136,8 @@ class FakeServer final : public v1::MonitorService::Service {
                            v1::ListReportsResponse* response) override {
     const std::lock_guard lock(mutex_);
     if (!calls_fail_.ok()) return calls_fail_;
-    const auto next = reports_.upper_bound(request->after_sequence());
-    if (next != reports_.end()) {
+    for (auto next = reports_.upper_bound(request->after_sequence()); next != reports_.end();
+         ++next) {
       internal::ToProto(next->second.report, response->add_reports(), !request->without_layers());
     }
     return grpc::Status::OK;
@@ -155,6 +155,7 @@ class FakeServer final : public v1::MonitorService::Service {
     const std::lock_guard lock(mutex_);
     ++snapshots_requested_;
     response->set_last_sequence(status_.last_sequence());
+    if (status_.has_step()) response->set_step(status_.step());
     for (const AnalyzedReport& report : snapshots_) reports_[report.report.sequence] = {report};
     return calls_fail_;
   }

@@ -281,6 +281,32 @@ TEST_F(FollowerTest, GivesUpALostServerAfterTheTimeout) {
   EXPECT_EQ(clock_.slept(), seconds(3));
 }
 
+TEST_F(FollowerTest, GivesUpAfterAMinuteWhenItIsToEndWithTheRun) {
+  server_->PublishNumbers(1, 1);
+  const ServerAddress address = server_->address();
+  options_.exit_when_done = true;
+  recorder_.on_report = [&](int64_t) { server_.reset(); };
+  EXPECT_TRUE(absl::IsUnavailable(Follow(address)));
+  EXPECT_EQ(clock_.slept(), seconds(60));
+}
+
+TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
+  server_->PublishNumbers(1, 2);
+  server_->SetStatus([](v1::GetStatusResponse& status) { status.set_steps_total(900); });
+  const ServerAddress address = server_->address();
+  recorder_.wanted = 5;
+  recorder_.on_report = [&](int64_t sequence) {
+    if (sequence != 2 || recorder_.sequences.size() != 2) return;
+    server_.reset();
+    server_ = std::make_unique<FakeServer>(address.port);
+    server_->SetStatus([](v1::GetStatusResponse& status) { status.set_steps_total(800); });
+    server_->PublishNumbers(1, 3);
+  };
+  ASSERT_TRUE(Follow(address).ok());
+  EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 1, 2, 3));
+  EXPECT_THAT(recorder_.notices, ::testing::Contains(HasSubstr("was started again")));
+}
+
 TEST_F(FollowerTest, FailsAtOnceWhereWaitingDoesNotHelp) {
   const std::vector<std::pair<grpc::StatusCode, std::string>> cases = {
       {grpc::StatusCode::RESOURCE_EXHAUSTED, "refuses another watcher: why"},

@@ -293,6 +293,18 @@ TEST_F(GrpcExporterTest, TellsItsHealth) {
   EXPECT_EQ(watch.reader->Finish().error_code(), StatusCode::UNAVAILABLE);
 }
 
+TEST_F(GrpcExporterTest, LimitsThoseWhoWatchItsHealth) {
+  CreateAndStart();
+  std::vector<std::unique_ptr<HealthWatch>> watches;
+  for (int i = 0; i < 64; ++i) {
+    watches.push_back(std::make_unique<HealthWatch>(address(), ""));
+    ASSERT_EQ(watches.back()->Next(), HealthCheckResponse::SERVING) << i;
+  }
+  HealthWatch refused(address(), "");
+  EXPECT_EQ(refused.Next(), -1);
+  EXPECT_EQ(refused.reader->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+}
+
 TEST_F(GrpcExporterTest, DescribesItself) {
   CreateAndStart();
   for (const char* path : {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -305,10 +317,27 @@ TEST_F(GrpcExporterTest, DescribesItself) {
     for (const wire::Service& service : listed.services().service()) {
       services.insert(service.name());
     }
-    EXPECT_THAT(
-        services,
-        ElementsAre("grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-                    "grpc.reflection.v1alpha.ServerReflection", "ptqwatch.v1.MonitorService"));
+    EXPECT_THAT(services, ElementsAre("grpc.health.v1.Health", "ptqwatch.v1.MonitorService"));
+
+    // As the standard file has it, whichever way it is asked for.
+    for (const bool by_symbol : {true, false}) {
+      if (by_symbol) {
+        request.set_file_containing_symbol("grpc.health.v1.Health");
+      } else {
+        request.set_file_by_filename("grpc/health/v1/health.proto");
+      }
+      const ReflectionResponse health = reflection.Ask(request);
+      ASSERT_EQ(health.file_descriptors().file_descriptor_proto_size(), 1);
+      google::protobuf::FileDescriptorProto file;
+      ASSERT_TRUE(file.ParseFromString(health.file_descriptors().file_descriptor_proto(0)));
+      google::protobuf::DescriptorPool pool;
+      ASSERT_NE(pool.BuildFile(file), nullptr);
+      const auto* watch = pool.FindMethodByName("grpc.health.v1.Health.Watch");
+      ASSERT_NE(watch, nullptr);
+      EXPECT_TRUE(watch->server_streaming());
+      EXPECT_NE(pool.FindEnumTypeByName("grpc.health.v1.HealthCheckResponse.ServingStatus"),
+                nullptr);
+    }
 
     request.set_file_containing_symbol("ptqwatch.v1.MonitorService");
     std::set<std::string> files;

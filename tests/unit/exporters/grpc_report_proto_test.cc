@@ -154,7 +154,8 @@ TEST(ReportProto, LeavesNonFiniteValuesAbsent) {
   v1::Report message;
   ToProto(report, &message, true);
   EXPECT_FALSE(message.has_probe_loss_nats());
-  EXPECT_EQ(message.learning_rate(), 0);
+  EXPECT_FALSE(message.has_learning_rate());
+  EXPECT_TRUE(std::isnan(FromProto(message).report.learning_rate));
   EXPECT_FALSE(message.quantization(0).has_delta_nats());
   EXPECT_EQ(message.cost_size(), 1);
   EXPECT_EQ(message.cost().at("probe"), 0.5);
