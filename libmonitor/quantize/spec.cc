@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "ptqwatch/quantizer.h"
 #include "report/str_cat.h"
 
@@ -22,22 +25,78 @@ absl::Status Invalid(std::string_view field, std::string_view value, std::string
 
 }  // namespace
 
+namespace {
+
+constexpr QuantizationMethod kMethods[] = {QuantizationMethod::kRtn, QuantizationMethod::kGptq,
+                                           QuantizationMethod::kAwq, QuantizationMethod::kLlmInt8,
+                                           QuantizationMethod::kNf4};
+constexpr ScaleDtype kScaleDtypes[] = {ScaleDtype::kFloat32, ScaleDtype::kFloat16,
+                                       ScaleDtype::kBFloat16};
+
+// Lower case, without '.', '_' and '-'.
+std::string Plain(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    if (c != '.' && c != '_' && c != '-')
+      plain += absl::ascii_tolower(static_cast<unsigned char>(c));
+  }
+  return plain;
+}
+
+// "a, b and c".
+template <typename Enum, size_t kCount>
+std::string Names(const Enum (&values)[kCount]) {
+  std::string text;
+  for (size_t i = 0; i < kCount; ++i) {
+    text += internal::StrCat(i == 0 ? "" : i + 1 == kCount ? " and " : ", ", ToString(values[i]));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string_view ToString(QuantizationMethod method) {
   switch (method) {
     case QuantizationMethod::kRtn:
       return "rtn";
     case QuantizationMethod::kGptq:
       return "gptq";
+    case QuantizationMethod::kAwq:
+      return "awq";
+    case QuantizationMethod::kLlmInt8:
+      return "llm_int8";
+    case QuantizationMethod::kNf4:
+      return "nf4";
   }
   return "unknown";
 }
 
 absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name) {
-  for (QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
-    if (name == ToString(method)) return method;
+  for (QuantizationMethod method : kMethods) {
+    if (Plain(name) == Plain(ToString(method))) return method;
   }
   return absl::InvalidArgumentError(
-      internal::StrCat("unknown quantization method '", name, "'; known are rtn and gptq"));
+      internal::StrCat("unknown quantization method '", name, "'; known are ", Names(kMethods)));
+}
+
+std::string_view ToString(ScaleDtype dtype) {
+  switch (dtype) {
+    case ScaleDtype::kFloat32:
+      return "f32";
+    case ScaleDtype::kFloat16:
+      return "f16";
+    case ScaleDtype::kBFloat16:
+      return "bf16";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name) {
+  for (ScaleDtype dtype : kScaleDtypes) {
+    if (name == ToString(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      internal::StrCat("unknown scale dtype '", name, "'; known are ", Names(kScaleDtypes)));
 }
 
 std::string_view ToString(LayerStatus status) {
@@ -59,11 +118,17 @@ std::string_view ToString(LayerStatus status) {
 }
 
 absl::Status Validate(const QuantizerSpec& spec) {
-  if (spec.method != QuantizationMethod::kRtn && spec.method != QuantizationMethod::kGptq) {
-    return Invalid("method", std::to_string(static_cast<int>(spec.method)), "kRtn or kGptq");
+  if (std::find(std::begin(kMethods), std::end(kMethods), spec.method) == std::end(kMethods)) {
+    return Invalid("method", std::to_string(static_cast<int>(spec.method)), Names(kMethods));
   }
   if (spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
     return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
+  }
+  if (spec.method == QuantizationMethod::kLlmInt8 && spec.bits != 8) {
+    return Invalid("bits", std::to_string(spec.bits), "8 for llm_int8");
+  }
+  if (spec.method == QuantizationMethod::kNf4 && spec.bits != 4) {
+    return Invalid("bits", std::to_string(spec.bits), "4 for nf4");
   }
   if (spec.group_size != -1 && spec.group_size < 1) {
     return Invalid("group_size", std::to_string(spec.group_size),
@@ -78,18 +143,42 @@ absl::Status Validate(const QuantizerSpec& spec) {
   if (!std::isfinite(spec.min_tokens_ratio) || spec.min_tokens_ratio < 0) {
     return Invalid("min_tokens_ratio", Shortest(spec.min_tokens_ratio), "finite and not negative");
   }
+  if (std::find(std::begin(kScaleDtypes), std::end(kScaleDtypes), spec.scale_dtype) ==
+      std::end(kScaleDtypes)) {
+    return Invalid("scale_dtype", std::to_string(static_cast<int>(spec.scale_dtype)),
+                   Names(kScaleDtypes));
+  }
+  if (spec.clip != ClipSearch::kNone && spec.clip != ClipSearch::kMse) {
+    return Invalid("clip", std::to_string(static_cast<int>(spec.clip)), "kNone or kMse");
+  }
+  if (!std::isfinite(spec.outlier_threshold) || spec.outlier_threshold < 0) {
+    return Invalid("outlier_threshold", Shortest(spec.outlier_threshold),
+                   "finite and not negative");
+  }
   return absl::OkStatus();
 }
 
 std::string Describe(const QuantizerSpec& spec) {
-  std::string text = internal::StrCat(ToString(spec.method), " b", spec.bits, " g", spec.group_size,
-                                      spec.symmetric ? " sym" : " asym");
-  if (spec.method != QuantizationMethod::kGptq) return text;
-  absl::StrAppend(&text, spec.order == QuantizationOrder::kStaticAct ? " act" : " none", " damp ",
-                  Shortest(spec.damp));
-  // Named only where it is not the usual one, to keep the usual text short.
-  if (spec.min_tokens_ratio != QuantizerSpec{}.min_tokens_ratio) {
-    absl::StrAppend(&text, " min_tokens ", Shortest(spec.min_tokens_ratio));
+  std::string text = internal::StrCat(ToString(spec.method), " b", spec.bits);
+  const QuantizerSpec usual;
+  if (spec.method == QuantizationMethod::kLlmInt8) {
+    text += internal::StrCat(" threshold ", Shortest(spec.outlier_threshold));
+  } else if (spec.method == QuantizationMethod::kNf4) {
+    text += internal::StrCat(" block 64");
+  } else {
+    text += internal::StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
+    if (spec.method == QuantizationMethod::kGptq) {
+      text += internal::StrCat(spec.order == QuantizationOrder::kStaticAct ? " act" : " none",
+                               " damp ", Shortest(spec.damp));
+      // Named only where it is not the usual one, to keep the usual text short.
+      if (spec.min_tokens_ratio != usual.min_tokens_ratio) {
+        text += internal::StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
+      }
+    }
+    if (spec.clip == ClipSearch::kMse) text += internal::StrCat(" clip mse");
+  }
+  if (spec.scale_dtype != usual.scale_dtype) {
+    text += internal::StrCat(" scale ", ToString(spec.scale_dtype));
   }
   return text;
 }

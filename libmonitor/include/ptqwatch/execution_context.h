@@ -99,6 +99,9 @@ struct ExecutionContext {
   Clock* clock = Clock::Real();
   /// On the clock's monotonic time; the default is never.
   std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max();
+  /// Threads that work may use, the caller's included. Results are the same bits for any number.
+  /// The pacer's share holds only with 1, which is what a monitor uses.
+  int threads = 1;
 
   /// CancelledError once the token is cancelled, DeadlineExceeded after the deadline; also gives
   /// the pacer its turn. Cheap enough for every few hundred microseconds.

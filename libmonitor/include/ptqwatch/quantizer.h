@@ -17,10 +17,15 @@ enum class QuantizationMethod {
   kRtn,   ///< round to nearest
   kGptq,  ///< Frantar et al. 2022, arXiv 2210.17323, in its LDLQ form (Chee et al. 2023, arXiv
           ///< 2307.13304)
+  kAwq,   ///< activation-aware channel scales, Lin et al. 2023, arXiv 2306.00978, searched with H
+          ///< and mean |x| alone
+  kLlmInt8,  ///< row-wise absmax int8, outlier columns kept; Dettmers et al. 2022, arXiv 2208.07339
+  kNf4,      ///< 4-bit NormalFloat in flat blocks of 64; Dettmers et al. 2023, arXiv 2305.14314
 };
-/// "rtn", "gptq".
+/// "rtn", "gptq", "awq", "llm_int8", "nf4".
 std::string_view ToString(QuantizationMethod method);
-/// InvalidArgument, listing the known names, for any other name.
+/// InvalidArgument, listing the known names, for any other name. Case and the characters '.', '_'
+/// and '-' do not count: "LLM.int8" is "llm_int8".
 absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name);
 
 /// The order in which GPTQ visits the input columns. Groups always follow the original order
@@ -30,7 +35,25 @@ enum class QuantizationOrder {
   kStaticAct,  ///< by descending diag(H), ties by lower index
 };
 
-/// How one weight matrix is quantized.
+/// What scales are stored as. They are rounded to it (half to even) before any code is chosen, so
+/// that the weight whose error is measured is the one that would be deployed.
+enum class ScaleDtype { kFloat32, kFloat16, kBFloat16 };
+/// "f32", "f16", "bf16".
+std::string_view ToString(ScaleDtype dtype);
+absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name);
+
+/// Whether grids may cover less than the largest weight of their group.
+enum class ClipSearch {
+  kNone,
+  /// RTN and GPTQ: of 80 shrink factors 1, 0.99, ..., 0.21 the one with the smallest sum of
+  /// diag(H)_j (w_j - q_j)^2 over the group, the first on a tie; without statistics diag(H) is 1.
+  /// AWQ: of 10 factors 1, 0.95, ..., 0.55 the one with the smallest output error of the group
+  /// alone, dW H_gg dW^T with the group's diagonal block of H.
+  kMse,
+};
+
+/// How one weight matrix is quantized. What a method has no use for is ignored: LLM.int8 and NF4
+/// take only `bits` (which must be 8 and 4), `outlier_threshold` (LLM.int8) and `scale_dtype`.
 struct QuantizerSpec {
   QuantizationMethod method = QuantizationMethod::kGptq;
   int bits = 4;  ///< 2, 3, 4 or 8
@@ -44,6 +67,11 @@ struct QuantizerSpec {
   /// GPTQ only: with fewer calibration rows than this times the number of inputs, H says too little
   /// and RTN is used (status too_few_tokens). 0 switches the rule off.
   double min_tokens_ratio = 0.125;
+  ScaleDtype scale_dtype = ScaleDtype::kFloat32;
+  ClipSearch clip = ClipSearch::kNone;  ///< RTN, GPTQ and AWQ
+  /// LLM.int8 only: inputs with an |x| of at least this somewhere in the calibration data keep
+  /// their column of the weight. 0: no column is kept, and no statistics are needed.
+  double outlier_threshold = 6.0;
 
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;
 };
@@ -57,7 +85,7 @@ std::string Describe(const QuantizerSpec& spec);
 enum class LayerStatus {
   kOk,
   kDamped,        ///< GPTQ needed a larger damp than asked for
-  kTooFewTokens,  ///< GPTQ asked for, RTN codes given: too little calibration data
+  kTooFewTokens,  ///< GPTQ or AWQ asked for, RTN codes given: too little calibration data
   kNonFinite,     ///< NaN or infinity in the weight or in H; no codes
   kRtnFallback,   ///< GPTQ asked for, RTN codes given: H could not be factorised at any damp
   kUnsupported,   ///< shape or spec cannot be quantized; no codes
@@ -79,6 +107,10 @@ struct GramStatistics {
   int64_t tokens = 0;            ///< finite rows that were summed
   int64_t skipped_rows = 0;      ///< rows with a NaN or infinity, left out
   std::vector<double> sum = {};  ///< [d, d] row-major, symmetric
+  /// Sum of |x| over the finite rows, [d], and the largest |x|, [d]. AWQ needs the former, LLM.int8
+  /// the latter; where statistics come from elsewhere they may be empty for the other methods.
+  std::vector<double> abs_sum = {};
+  std::vector<float> abs_max = {};
 };
 
 /// Sums X^T X over blocks of rows: upper triangle only; in float64 up to 256 inputs, beyond that
@@ -101,6 +133,13 @@ class GramAccumulator {
 };
 
 /// A weight on its grid. G = number of groups of a row.
+/// What the fields hold where a method has another form:
+///   AWQ       codes, scale and zero are those of W * channel_scale (columns);
+///             dequantized = scale * (code - zero) / channel_scale.
+///   LLM.int8  code - 128 is the int8 code, zero is 128, scale [m] = absmax / 127; dequantized =
+///             (code - 128) * absmax / 127 in float32, and the original weight in outlier columns.
+///   NF4       codes are indices into Nf4Levels(), scale [ceil(m d / 64)] the absmax of each block
+///             of 64 consecutive weights, zero is empty; dequantized = level * absmax.
 struct QuantizedWeight {
   LayerStatus status = LayerStatus::kOk;
   std::string status_detail;
@@ -119,6 +158,14 @@ struct QuantizedWeight {
   std::optional<double> rtn_loss;
   /// tr(W H W^T): what the losses are relative to.
   std::optional<double> output_energy;
+  /// Inputs that were always zero, and inputs that were equal to an earlier one in every row.
+  /// Absent without statistics.
+  std::optional<int64_t> dead_columns;
+  std::optional<int64_t> duplicate_columns;
+  std::vector<float> channel_scale;      ///< AWQ: [d]
+  double channel_scale_ratio = 0;        ///< AWQ: the exponent r of mean|x|^r that won
+  std::vector<double> search_losses;     ///< AWQ: [20], loss at r = 0, 0.05, ..., 0.95 (unclipped)
+  std::vector<int64_t> outlier_columns;  ///< LLM.int8: ascending
 };
 
 /// Quantizes one weight. `statistics` may be null for RTN (losses are then absent); GPTQ needs it.
