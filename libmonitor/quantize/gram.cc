@@ -316,7 +316,13 @@ absl::Status GramAccumulator::Add(ExecutionContext& context, MatrixView x) try {
     return absl::OkStatus();
   }
   if (x.data == nullptr) return absl::InvalidArgumentError("x.data is null");
-  if (stats_.sum.empty()) stats_.sum.resize(static_cast<size_t>(d * d));
+  if (stats_.sum.empty()) {
+    stats_.sum.resize(static_cast<size_t>(d * d));
+    stats_.abs_sum.resize(static_cast<size_t>(d));
+    stats_.abs_max.resize(static_cast<size_t>(d));
+  }
+  double* abs_sum = stats_.abs_sum.data();
+  float* abs_max = stats_.abs_max.data();
 
   std::vector<const float*> finite;
   finite.reserve(static_cast<size_t>(std::min(x.rows, internal::kGroupRows)));
@@ -344,6 +350,13 @@ absl::Status GramAccumulator::Add(ExecutionContext& context, MatrixView x) try {
       stats_ = NoStatistics(d);
       return status;
     }
+    for (const float* values : finite) {
+      for (int64_t j = 0; j < d; ++j) {
+        const float magnitude = std::abs(values[j]);
+        abs_sum[j] += static_cast<double>(magnitude);
+        abs_max[j] = std::max(abs_max[j], magnitude);
+      }
+    }
     stats_.tokens += count;
     stats_.skipped_rows += skipped;
   }
@@ -358,7 +371,9 @@ absl::Status GramAccumulator::Add(ExecutionContext& context, MatrixView x) try {
 GramStatistics GramAccumulator::Take() {
   const int64_t d = std::max<int64_t>(stats_.inputs, 0);
   GramStatistics taken = std::exchange(stats_, NoStatistics(stats_.inputs));
-  if (taken.sum.empty()) taken.sum.resize(static_cast<size_t>(d * d));
+  taken.sum.resize(static_cast<size_t>(d * d));
+  taken.abs_sum.resize(static_cast<size_t>(d));
+  taken.abs_max.resize(static_cast<size_t>(d));
   // Mirrored in square blocks, so that neither side is read or written one cache line per number.
   constexpr int64_t kTile = 32;
   double* sum = taken.sum.data();

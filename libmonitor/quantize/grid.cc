@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "quantize/scale_dtype.h"
 #include "quantize/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -69,12 +71,6 @@ namespace {
 HWY_EXPORT(RangeOnTarget);
 HWY_EXPORT(RoundOnTarget);
 
-// The inputs of group `g`: [begin, begin + count).
-int64_t GroupBegin(const Grid& grid, int64_t g) { return g * grid.group_size; }
-int64_t GroupCount(const Grid& grid, int64_t g) {
-  return std::min(grid.group_size, grid.cols - g * grid.group_size);
-}
-
 }  // namespace
 
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
@@ -82,6 +78,8 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   grid.rows = rows;
   grid.cols = cols;
   grid.bits = spec.bits;
+  grid.symmetric = spec.symmetric;
+  grid.scale_dtype = spec.scale_dtype;
   grid.group_size = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
   grid.groups = (cols + grid.group_size - 1) / grid.group_size;
   grid.scale.resize(static_cast<size_t>(rows * grid.groups));
@@ -89,41 +87,45 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   return grid;
 }
 
-bool FitRow(const float* weights, int64_t row, bool symmetric, Grid* grid) {
+bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
   const float top = grid->max_code();
+  if (grid->symmetric) {
+    high = std::max(-low, high);
+    low = -high;
+  }
+  if (!(high > low)) {
+    low = -1;
+    high = 1;
+  }
+  // The smallest weights there are may have a scale of 0.
+  const float exact = std::max((high - low) / top, std::numeric_limits<float>::denorm_min());
+  const float scale = RoundScale(exact, grid->scale_dtype);
+  // The sum turns -0 into 0. A scale far from the exact one may put zero past the end.
+  const float zero = grid->symmetric ? static_cast<float>(1 << (grid->bits - 1))
+                                     : std::min(std::nearbyint(-low / scale) + 0.0f, top);
+  grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;
+  grid->zero[static_cast<size_t>(row * grid->groups + g)] = zero;
+  return std::isfinite(scale);
+}
+
+bool FitRow(const float* weights, int64_t row, Grid* grid) {
   bool finite = true;
   for (int64_t g = 0; g < grid->groups; ++g) {
     float low = 0;
     float high = 0;
     HWY_DYNAMIC_DISPATCH(RangeOnTarget)
-    (weights + GroupBegin(*grid, g), GroupCount(*grid, g), &low, &high);
-    if (symmetric) {
-      high = std::max(-low, high);
-      low = -high;
-    }
-    float scale = (high - low) / top;
-    // A group of zeros, or of numbers so small that their scale underflows.
-    if (!(scale > 0)) {
-      low = -1;
-      high = 1;
-      scale = 2.0f / top;
-    }
-    finite = finite && std::isfinite(scale);
-    // The sum turns -0 into 0.
-    const float zero =
-        symmetric ? static_cast<float>(1 << (grid->bits - 1)) : std::nearbyint(-low / scale) + 0.0f;
-    grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;
-    grid->zero[static_cast<size_t>(row * grid->groups + g)] = zero;
+    (weights + grid->GroupBegin(g), grid->GroupCount(g), &low, &high);
+    finite = FitGroup(low, high, row, g, grid) && finite;
   }
   return finite;
 }
 
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded) {
   for (int64_t g = 0; g < grid.groups; ++g) {
-    const int64_t begin = GroupBegin(grid, g);
+    const int64_t begin = grid.GroupBegin(g);
     const size_t at = static_cast<size_t>(row * grid.groups + g);
     HWY_DYNAMIC_DISPATCH(RoundOnTarget)
-    (weights + begin, GroupCount(grid, g), grid.scale[at], grid.zero[at], grid.max_code(),
+    (weights + begin, grid.GroupCount(g), grid.scale[at], grid.zero[at], grid.max_code(),
      codes == nullptr ? nullptr : codes + begin, decoded == nullptr ? nullptr : decoded + begin);
   }
 }
@@ -133,8 +135,8 @@ void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decod
     const size_t at = static_cast<size_t>(row * grid.groups + g);
     const float scale = grid.scale[at];
     const float zero = grid.zero[at];
-    const int64_t begin = GroupBegin(grid, g);
-    for (int64_t i = begin; i < begin + GroupCount(grid, g); ++i) {
+    const int64_t begin = grid.GroupBegin(g);
+    for (int64_t i = begin; i < begin + grid.GroupCount(g); ++i) {
       decoded[i] = scale * (static_cast<float>(codes[i]) - zero);
     }
   }

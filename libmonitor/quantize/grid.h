@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_QUANTIZE_GRID_H_
 #define PTQWATCH_QUANTIZE_GRID_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -11,25 +12,34 @@ namespace ptqwatch::internal {
 /// The static grids of one weight: a scale and a zero for each row and group of inputs.
 /// With lo = min(w, 0) and hi = max(w, 0) over a group: scale = (hi - lo) / (2^bits - 1); symmetric
 /// grids widen to +-max(-lo, hi) and have zero = 2^(bits-1), asymmetric ones zero = round(-lo /
-/// scale); a group of zeros has lo = -1, hi = 1. All in float32.
+/// scale); a group of zeros has lo = -1, hi = 1. All in float32; the scale is rounded to its dtype
+/// before anything is computed from it, and is never 0.
 struct Grid {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t group_size = 0;  ///< inputs a group, at least 1; the last group of a row may be shorter
   int64_t groups = 0;      ///< a row
   int bits = 0;
+  bool symmetric = true;
+  ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   std::vector<float> scale;  ///< [rows, groups]
   std::vector<float> zero;   ///< [rows, groups]
 
   float max_code() const { return static_cast<float>((1 << bits) - 1); }
+  int64_t GroupBegin(int64_t g) const { return g * group_size; }
+  int64_t GroupCount(int64_t g) const { return std::min(group_size, cols - g * group_size); }
 };
 
 /// A grid for a weight of that shape, numbers not yet filled in. `spec` must be valid and the shape
 /// not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
-/// Fills in row `row` from its finite weights. False when a scale overflows float32.
-bool FitRow(const float* weights, int64_t row, bool symmetric, Grid* grid);
+/// Fills in one group for weights in [low, high], low <= 0 <= high. False when the scale overflows
+/// its dtype; it is infinite then.
+bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
+
+/// Fills in row `row` from its finite weights. False when a scale overflows its dtype.
+bool FitRow(const float* weights, int64_t row, Grid* grid);
 
 /// Round to nearest: code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
 /// scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null. An

@@ -1,21 +1,21 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
-#include "quantize/cholesky.h"
-#include "quantize/gptq.h"
 #include "quantize/gram.h"
 #include "quantize/grid.h"
+#include "quantize/layer.h"
+#include "quantize/methods.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {
 
+using internal::Layer;
 using internal::StrCat;
 
 // Holds bytes of the context's budget as long as it lives.
@@ -39,23 +39,31 @@ class Reservation {
   int64_t bytes_ = 0;
 };
 
-// How many rows may pass between two looks at the context: about 64 K numbers.
-int64_t RowsPerLook(int64_t cols) { return std::max<int64_t>(1, (1 << 16) / cols); }
+// What a method must know of the inputs beside H.
+bool NeedsAbsSum(const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kAwq; }
+bool NeedsAbsMax(const QuantizerSpec& spec) {
+  return spec.method == QuantizationMethod::kLlmInt8 && spec.outlier_threshold > 0;
+}
+bool NeedsStatistics(const QuantizerSpec& spec) {
+  return spec.method == QuantizationMethod::kGptq || NeedsAbsSum(spec) || NeedsAbsMax(spec);
+}
 
-// H = 2 / tokens * sum, as the quantizers see it.
-struct Hessian {
-  const double* sum = nullptr;
-  double scale = 0;
-  int64_t size = 0;
-
-  double Diagonal(int64_t i) const { return scale * sum[i * size + i]; }
-};
-
-QuantizedWeight WithoutCodes(LayerStatus status, std::string detail) {
-  QuantizedWeight result;
-  result.status = status;
-  result.status_detail = std::move(detail);
-  return result;
+// Magnitudes of the inputs: as many as there are inputs, or none where the method does without.
+template <typename T>
+absl::Status CheckMagnitudes(std::string_view name, const std::vector<T>& values, bool needed,
+                             int64_t inputs, QuantizationMethod method) {
+  if (values.empty() && !needed) return absl::OkStatus();
+  if (static_cast<int64_t>(values.size()) != inputs) {
+    return absl::InvalidArgumentError(
+        StrCat("statistics.", name, " has ", values.size(), " numbers, there are ", inputs,
+               " inputs", needed ? StrCat(", and ", ToString(method), " needs it") : ""));
+  }
+  const auto negative = std::find_if(values.begin(), values.end(), [](T v) { return v < 0; });
+  if (negative != values.end()) {
+    return absl::InvalidArgumentError(
+        StrCat("statistics.", name, "[", negative - values.begin(), "] is ", *negative));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
@@ -68,9 +76,9 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
     return absl::InvalidArgumentError("weight.data is null");
   }
   if (statistics == nullptr) {
-    if (spec.method != QuantizationMethod::kGptq) return absl::OkStatus();
+    if (!NeedsStatistics(spec)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        "GPTQ needs statistics of the layer's inputs; there are none");
+        StrCat(ToString(spec.method), " needs statistics of the layer's inputs; there are none"));
   }
   if (statistics->inputs != weight.cols) {
     return absl::InvalidArgumentError(StrCat("statistics.inputs is ", statistics->inputs,
@@ -84,294 +92,107 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
   if (statistics->tokens < 0) {
     return absl::InvalidArgumentError(StrCat("statistics.tokens is ", statistics->tokens));
   }
-  return absl::OkStatus();
+  absl::Status status =
+      CheckMagnitudes("abs_sum", statistics->abs_sum, NeedsAbsSum(spec), weight.cols, spec.method);
+  status.Update(
+      CheckMagnitudes("abs_max", statistics->abs_max, NeedsAbsMax(spec), weight.cols, spec.method));
+  return status;
+}
+
+// "abs_sum[3] is nan", or nothing.
+template <typename T>
+std::string NonFiniteMagnitude(std::string_view name, const std::vector<T>& values) {
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](T v) { return !std::isfinite(v); });
+  if (bad == values.end()) return "";
+  return StrCat(name, "[", bad - values.begin(), "] of the inputs is ", *bad);
 }
 
 // The first place where the data is not finite, in words; empty when all is finite.
 absl::StatusOr<std::string> FindNonFinite(ExecutionContext& context, MatrixView weight,
-                                          const GramStatistics* statistics) {
-  const int64_t step = RowsPerLook(weight.cols);
-  for (int64_t r = 0; r < weight.rows; ++r) {
+                                          const GramStatistics* statistics,
+                                          const QuantizerSpec& spec) {
+  std::string found;
+  absl::Status status = internal::ForEachRow(context, weight.rows, weight.cols, [&](int64_t r) {
     const float* row = weight.data + r * weight.cols;
-    if (internal::AnyNonFinite(row, weight.cols)) {
-      const auto bad =
-          std::find_if(row, row + weight.cols, [](float w) { return !std::isfinite(w); });
-      return StrCat("weight[", r, ", ", bad - row, "] is ", *bad);
-    }
-    if (r % step == 0) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-  }
-  if (statistics == nullptr) return std::string();
-  for (int64_t i = 0; i < weight.cols; ++i) {
+    if (!found.empty() || !internal::AnyNonFinite(row, weight.cols)) return;
+    const auto bad =
+        std::find_if(row, row + weight.cols, [](float w) { return !std::isfinite(w); });
+    found = StrCat("weight[", r, ", ", bad - row, "] is ", *bad);
+  });
+  if (!status.ok()) return status;
+  if (!found.empty() || statistics == nullptr) return found;
+  status = internal::ForEachRow(context, weight.cols, weight.cols, [&](int64_t i) {
+    if (!found.empty()) return;
     const double* row = statistics->sum.data() + i * weight.cols;
     // 0 * x is NaN for whatever is not finite, and NaN stays in a sum.
     double sum = 0;
     for (int64_t j = i; j < weight.cols; ++j) sum += 0 * row[j];
-    if (std::isnan(sum)) return StrCat("row ", i, " of the inputs' second moments is not finite");
-    if (i % step == 0) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    if (std::isnan(sum)) {
+      found = StrCat("row ", i, " of the inputs' second moments is not finite");
     }
+  });
+  if (!status.ok()) return status;
+  if (found.empty() && NeedsAbsSum(spec)) {
+    found = NonFiniteMagnitude("abs_sum", statistics->abs_sum);
   }
-  return std::string();
-}
-
-// False when a grid overflows float32.
-absl::StatusOr<bool> FitGrid(ExecutionContext& context, MatrixView weight, bool symmetric,
-                             internal::Grid* grid) {
-  const int64_t step = RowsPerLook(weight.cols);
-  for (int64_t r = 0; r < weight.rows; ++r) {
-    if (!internal::FitRow(weight.data + r * weight.cols, r, symmetric, grid)) return false;
-    if (r % step == 0) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
+  if (found.empty() && NeedsAbsMax(spec)) {
+    found = NonFiniteMagnitude("abs_max", statistics->abs_max);
   }
-  return true;
-}
-
-// tr(E H E^T) for the rows E[r] = weight[r] - decoded(r); a null `decoded` stands for zeros.
-using Decoder = absl::FunctionRef<void(int64_t row, float* out)>;
-absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, MatrixView weight,
-                                                 const Hessian& h, const Decoder* decoded) {
-  std::vector<float> row(static_cast<size_t>(weight.cols));
-  const auto source = [&](int64_t r) -> const float* {
-    const float* w = weight.data + r * weight.cols;
-    if (decoded == nullptr) return w;
-    (*decoded)(r, row.data());
-    for (int64_t c = 0; c < weight.cols; ++c) {
-      row[static_cast<size_t>(c)] = w[c] - row[static_cast<size_t>(c)];
-    }
-    return row.data();
-  };
-  absl::StatusOr<double> trace =
-      internal::QuadraticTrace(context, weight.rows, weight.cols, source, h.sum);
-  if (!trace.ok()) return trace.status();
-  // H is positive semidefinite: what is below zero is rounding.
-  const double value = std::max(0.0, h.scale * *trace);
-  return std::isfinite(value) ? std::optional<double>(value) : std::nullopt;
-}
-
-absl::Status AddOutputEnergy(ExecutionContext& context, MatrixView weight, const Hessian& h,
-                             QuantizedWeight* result) {
-  absl::StatusOr<std::optional<double>> energy = ErrorTrace(context, weight, h, nullptr);
-  if (!energy.ok()) return energy.status();
-  result->output_energy = *energy;
-  return absl::OkStatus();
-}
-
-absl::Status AddRtnLoss(ExecutionContext& context, MatrixView weight, const Hessian& h,
-                        const internal::Grid& grid, QuantizedWeight* result) {
-  const auto round = [&](int64_t r, float* out) {
-    internal::RoundRow(grid, r, weight.data + r * weight.cols, nullptr, out);
-  };
-  const Decoder decoder = round;
-  absl::StatusOr<std::optional<double>> loss = ErrorTrace(context, weight, h, &decoder);
-  if (!loss.ok()) return loss.status();
-  result->rtn_loss = *loss;
-  return absl::OkStatus();
-}
-
-void MakeRoom(MatrixView weight, QuantizedWeight* result) {
-  const size_t count = static_cast<size_t>(weight.rows * weight.cols);
-  result->codes.resize(count);
-  result->dequantized.resize(count);
-}
-
-void TakeGrid(internal::Grid grid, QuantizedWeight* result) {
-  result->scale = std::move(grid.scale);
-  result->zero = std::move(grid.zero);
-}
-
-absl::StatusOr<QuantizedWeight> RoundToNearest(ExecutionContext& context, MatrixView weight,
-                                               const Hessian* h, const QuantizerSpec& spec,
-                                               LayerStatus status, std::string detail) {
-  internal::Grid grid = internal::EmptyGrid(weight.rows, weight.cols, spec);
-  absl::StatusOr<bool> fits = FitGrid(context, weight, spec.symmetric, &grid);
-  if (!fits.ok()) return fits.status();
-  if (!*fits) {
-    return WithoutCodes(LayerStatus::kUnsupported, "a weight is too large for a float32 grid");
-  }
-  QuantizedWeight result = WithoutCodes(status, std::move(detail));
-  MakeRoom(weight, &result);
-  const int64_t step = RowsPerLook(weight.cols);
-  for (int64_t r = 0; r < weight.rows; ++r) {
-    const int64_t begin = r * weight.cols;
-    internal::RoundRow(grid, r, weight.data + begin, result.codes.data() + begin,
-                       result.dequantized.data() + begin);
-    if (r % step == 0) {
-      if (absl::Status check = context.Checkpoint(); !check.ok()) return check;
-    }
-  }
-  if (h != nullptr) {
-    if (absl::Status done = AddRtnLoss(context, weight, *h, grid, &result); !done.ok()) return done;
-    if (absl::Status done = AddOutputEnergy(context, weight, *h, &result); !done.ok()) return done;
-    result.loss = result.rtn_loss;
-  }
-  TakeGrid(std::move(grid), &result);
-  return result;
-}
-
-// The weight with the columns of inputs that were always zero set to zero; empty when there are
-// none.
-absl::StatusOr<std::vector<float>> ZeroDeadColumns(ExecutionContext& context, MatrixView weight,
-                                                   const std::vector<double>& diagonal) {
-  std::vector<int64_t> dead;
-  for (size_t c = 0; c < diagonal.size(); ++c) {
-    if (diagonal[c] == 0) dead.push_back(static_cast<int64_t>(c));
-  }
-  std::vector<float> copy;
-  if (dead.empty()) return copy;
-  copy.reserve(static_cast<size_t>(weight.rows * weight.cols));
-  const int64_t step = RowsPerLook(weight.cols);
-  for (int64_t r = 0; r < weight.rows; ++r) {
-    const float* row = weight.data + r * weight.cols;
-    copy.insert(copy.end(), row, row + weight.cols);
-    for (int64_t c : dead) copy[static_cast<size_t>(r * weight.cols + c)] = 0;
-    if (r % step == 0) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-  }
-  return copy;
-}
-
-std::vector<int64_t> ProcessingOrder(const std::vector<double>& diagonal, QuantizationOrder order) {
-  std::vector<int64_t> columns(diagonal.size());
-  std::iota(columns.begin(), columns.end(), int64_t{0});
-  if (order == QuantizationOrder::kStaticAct) {
-    std::stable_sort(columns.begin(), columns.end(), [&](int64_t a, int64_t b) {
-      return diagonal[static_cast<size_t>(a)] > diagonal[static_cast<size_t>(b)];
-    });
-  }
-  return columns;
-}
-
-double MeanOfLive(const std::vector<double>& diagonal) {
-  double sum = 0;
-  int64_t live = 0;
-  for (double value : diagonal) {
-    sum += value;
-    live += value != 0;
-  }
-  return live > 0 ? sum / static_cast<double>(live) : 0;
-}
-
-struct GptqRun {
-  internal::GptqErrors errors;
-  double damp = 0;
-  double damp_value = 0;
-};
-
-// Factorises and quantizes, with ten times the damping after each failure up to 1; NotFound when
-// nothing helped.
-absl::StatusOr<GptqRun> ClimbDampLadder(ExecutionContext& context, MatrixView weight,
-                                        const internal::Grid& grid, const Hessian& h,
-                                        const std::vector<double>& diagonal,
-                                        const std::vector<int64_t>& order, double first_damp,
-                                        uint8_t* codes) {
-  constexpr double kLeastRaise =
-      1e-4;  // where ten times the damping would still be next to nothing
-  const double mean = MeanOfLive(diagonal);
-  for (double damp = first_damp;; damp = std::clamp(10 * damp, kLeastRaise, 1.0)) {
-    const double damp_value = damp * mean;
-    std::vector<double> damped(diagonal);
-    for (double& value : damped) value = (value == 0 ? 1 : value) + damp_value;
-    absl::StatusOr<internal::UpperFactor> factor =
-        internal::FactorizeUpper(context, {.values = h.sum,
-                                           .size = h.size,
-                                           .order = order.data(),
-                                           .scale = h.scale,
-                                           .diagonal = damped.data()});
-    if (factor.ok()) {
-      absl::StatusOr<internal::GptqErrors> errors =
-          internal::RunGptq(context, weight, grid, order, *factor, codes);
-      if (!errors.ok()) return errors.status();
-      if (std::isfinite(errors->damped_loss) && std::isfinite(errors->squared_norm)) {
-        return GptqRun{.errors = *errors, .damp = damp, .damp_value = damp_value};
-      }
-    } else if (!absl::IsFailedPrecondition(factor.status())) {
-      return factor.status();
-    }
-    if (damp >= 1) {
-      return absl::NotFoundError(
-          StrCat("H could not be factorised with damp ", first_damp, " nor any up to ", damp));
-    }
-  }
-}
-
-absl::StatusOr<QuantizedWeight> Gptq(ExecutionContext& context, MatrixView weight, const Hessian& h,
-                                     const QuantizerSpec& spec) {
-  std::vector<double> diagonal(static_cast<size_t>(h.size));
-  for (int64_t i = 0; i < h.size; ++i) diagonal[static_cast<size_t>(i)] = h.Diagonal(i);
-  absl::StatusOr<std::vector<float>> zeroed = ZeroDeadColumns(context, weight, diagonal);
-  if (!zeroed.ok()) return zeroed.status();
-  MatrixView live = weight;
-  if (!zeroed->empty()) live.data = zeroed->data();
-
-  internal::Grid grid = internal::EmptyGrid(weight.rows, weight.cols, spec);
-  absl::StatusOr<bool> fits = FitGrid(context, live, spec.symmetric, &grid);
-  if (!fits.ok()) return fits.status();
-  if (!*fits) {
-    return WithoutCodes(LayerStatus::kUnsupported, "a weight is too large for a float32 grid");
-  }
-
-  QuantizedWeight result;
-  MakeRoom(weight, &result);
-  result.order = ProcessingOrder(diagonal, spec.order);
-  absl::StatusOr<GptqRun> run = ClimbDampLadder(context, live, grid, h, diagonal, result.order,
-                                                spec.damp, result.codes.data());
-  if (absl::IsNotFound(run.status())) {
-    return RoundToNearest(context, weight, &h, spec, LayerStatus::kRtnFallback,
-                          std::string(run.status().message()));
-  }
-  if (!run.ok()) return run.status();
-  if (run->damp != spec.damp) {
-    result.status = LayerStatus::kDamped;
-    result.status_detail = StrCat("damp ", run->damp, " instead of ", spec.damp);
-  }
-  result.damp = run->damp;
-  result.damp_value = run->damp_value;
-
-  const int64_t step = RowsPerLook(weight.cols);
-  for (int64_t r = 0; r < weight.rows; ++r) {
-    const int64_t begin = r * weight.cols;
-    internal::DecodeRow(grid, r, result.codes.data() + begin, result.dequantized.data() + begin);
-    if (r % step == 0) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-  }
-
-  const double damped = run->errors.damped_loss;
-  const double undamped = damped - run->damp_value * run->errors.squared_norm;
-  result.loss_damped = damped;
-  // The difference is free, but loses as many digits as the damping takes of it; and with few
-  // weights the float32 errors of its terms do not average out.
-  constexpr double kLeastShare = 0.05;
-  constexpr int64_t kManyWeights = 1 << 16;
-  if (undamped > kLeastShare * damped && weight.rows * weight.cols >= kManyWeights) {
-    result.loss = undamped;
-  } else {
-    const auto copy = [&](int64_t r, float* out) {
-      std::copy_n(result.dequantized.data() + r * weight.cols, weight.cols, out);
-    };
-    const Decoder decoder = copy;
-    absl::StatusOr<std::optional<double>> loss = ErrorTrace(context, weight, h, &decoder);
-    if (!loss.ok()) return loss.status();
-    result.loss = *loss;
-  }
-  if (absl::Status done = AddRtnLoss(context, live, h, grid, &result); !done.ok()) {
-    return done;
-  }
-  if (absl::Status done = AddOutputEnergy(context, weight, h, &result); !done.ok()) return done;
-  TakeGrid(std::move(grid), &result);
-  return result;
+  return found;
 }
 
 // An estimate of what one call holds at its peak, the result included.
 int64_t WorkingBytes(MatrixView weight, const QuantizerSpec& spec) {
-  const int64_t result = 5 * weight.rows * weight.cols;
-  const int64_t panels = 12288 * weight.cols;
-  if (spec.method == QuantizationMethod::kRtn) return result + panels;
-  return result + panels + 4 * weight.rows * weight.cols + 6 * weight.cols * weight.cols;
+  const int64_t size = weight.rows * weight.cols;
+  const int64_t square = weight.cols * weight.cols;
+  const int64_t group =
+      spec.group_size < 0 ? weight.cols : std::min<int64_t>(spec.group_size, weight.cols);
+  const int64_t grid = 8 * weight.rows * ((weight.cols + group - 1) / group);
+  const bool clip = spec.clip == ClipSearch::kMse;
+  // Codes, decoded weights, and the panels of a trace.
+  const int64_t common = 5 * size + 12288 * weight.cols;
+  switch (spec.method) {
+    case QuantizationMethod::kRtn:
+      return common + grid + (clip ? 200 * group : 0);
+    case QuantizationMethod::kGptq:
+      return common + grid + (clip ? 200 * group : 0) + 4 * size + 6 * square;
+    case QuantizationMethod::kAwq:
+      return common + grid + (clip ? 5 * size + grid + 4 * group * group + 400 * group : 0);
+    case QuantizationMethod::kLlmInt8:
+      return common + size;
+    case QuantizationMethod::kNf4:
+      break;
+  }
+  return common + size / 16;
+}
+
+absl::StatusOr<QuantizedWeight> RunMethod(ExecutionContext& context, const Layer& layer) {
+  const QuantizerSpec& spec = layer.spec;
+  const int64_t tokens = layer.statistics == nullptr ? 0 : layer.statistics->tokens;
+  const auto too_few = [&](double needed) {
+    return internal::RoundToNearest(
+        context, layer, LayerStatus::kTooFewTokens,
+        StrCat(tokens, " tokens for ", layer.weight.cols, " inputs; ", ToString(spec.method),
+               " needs ", std::max(1.0, std::ceil(needed))));
+  };
+  switch (spec.method) {
+    case QuantizationMethod::kRtn:
+      return internal::RoundToNearest(context, layer, LayerStatus::kOk, "");
+    case QuantizationMethod::kGptq: {
+      const double needed = spec.min_tokens_ratio * static_cast<double>(layer.weight.cols);
+      if (tokens == 0 || static_cast<double>(tokens) < needed) return too_few(needed);
+      return internal::Gptq(context, layer);
+    }
+    case QuantizationMethod::kAwq:
+      if (tokens == 0) return too_few(1);
+      return internal::Awq(context, layer);
+    case QuantizationMethod::kLlmInt8:
+      return internal::LlmInt8(context, layer);
+    case QuantizationMethod::kNf4:
+      break;
+  }
+  return internal::Nf4(context, layer);
 }
 
 absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, MatrixView weight,
@@ -380,8 +201,9 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, Matri
   if (absl::Status status = Validate(spec); !status.ok()) return status;
   if (absl::Status status = CheckShapes(weight, statistics, spec); !status.ok()) return status;
   if (weight.rows == 0 || weight.cols == 0) {
-    return WithoutCodes(LayerStatus::kUnsupported,
-                        StrCat("the weight is empty: [", weight.rows, ", ", weight.cols, "]"));
+    return internal::WithStatus(
+        LayerStatus::kUnsupported,
+        StrCat("the weight is empty: [", weight.rows, ", ", weight.cols, "]"));
   }
   if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
   Reservation reservation(context.bytes);
@@ -389,28 +211,26 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, Matri
       !status.ok()) {
     return status;
   }
-  absl::StatusOr<std::string> bad = FindNonFinite(context, weight, statistics);
+  absl::StatusOr<std::string> bad = FindNonFinite(context, weight, statistics, spec);
   if (!bad.ok()) return bad.status();
-  if (!bad->empty()) return WithoutCodes(LayerStatus::kNonFinite, *std::move(bad));
+  if (!bad->empty()) return internal::WithStatus(LayerStatus::kNonFinite, *std::move(bad));
 
-  const int64_t tokens = statistics == nullptr ? 0 : statistics->tokens;
-  Hessian h;
-  if (tokens > 0) {
-    h = {.sum = statistics->sum.data(),
-         .scale = 2.0 / static_cast<double>(tokens),
-         .size = weight.cols};
+  Layer layer{.weight = weight, .statistics = statistics, .h = std::nullopt, .spec = spec};
+  if (statistics != nullptr && statistics->tokens > 0) {
+    layer.h = {.sum = statistics->sum.data(),
+               .scale = 2.0 / static_cast<double>(statistics->tokens),
+               .size = weight.cols};
   }
-  const Hessian* measured = tokens > 0 ? &h : nullptr;
-  if (spec.method == QuantizationMethod::kRtn) {
-    return RoundToNearest(context, weight, measured, spec, LayerStatus::kOk, "");
+  absl::StatusOr<QuantizedWeight> result = RunMethod(context, layer);
+  if (!result.ok()) return result.status();
+  if (absl::Status done = internal::CountColumns(context, layer, &*result); !done.ok()) return done;
+  if (statistics != nullptr && statistics->skipped_rows > 0) {
+    result->status_detail +=
+        StrCat(result->status_detail.empty() ? "" : "; ", statistics->skipped_rows, " of ",
+               statistics->tokens + statistics->skipped_rows,
+               " calibration rows were not finite and left out");
   }
-  const double needed = spec.min_tokens_ratio * static_cast<double>(weight.cols);
-  if (tokens == 0 || static_cast<double>(tokens) < needed) {
-    return RoundToNearest(context, weight, measured, spec, LayerStatus::kTooFewTokens,
-                          StrCat(tokens, " tokens for ", weight.cols, " inputs; GPTQ needs ",
-                                 std::max(1.0, std::ceil(needed))));
-  }
-  return Gptq(context, weight, h, spec);
+  return result;
 }
 
 }  // namespace

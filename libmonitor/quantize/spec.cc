@@ -23,10 +23,6 @@ absl::Status Invalid(std::string_view field, std::string_view value, std::string
       internal::StrCat("QuantizerSpec.", field, " is ", value, "; it must be ", wanted));
 }
 
-}  // namespace
-
-namespace {
-
 constexpr QuantizationMethod kMethods[] = {QuantizationMethod::kRtn, QuantizationMethod::kGptq,
                                            QuantizationMethod::kAwq, QuantizationMethod::kLlmInt8,
                                            QuantizationMethod::kNf4};

@@ -1,12 +1,10 @@
 #include "golden/golden_case.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "golden/golden_compare.h"
 #include "golden/safetensors_reader.h"
 #include "ptqwatch/quantizer.h"
 #include "report/str_cat.h"
@@ -16,49 +14,26 @@ namespace {
 
 using internal::StrCat;
 
-constexpr double kCodesTolerance = 0.003;  // share of a gptq file's codes that may differ
-constexpr double kLossTolerance = 1e-3;
+constexpr double kCodesShare = 0.003;    // of a gptq or awq file's codes that may differ
 constexpr double kDampTolerance = 1e-5;  // a mean of float32 sums
 constexpr double kSquaredErrorTolerance = 1e-6;
+constexpr double kScaleTolerance = 1e-6;  // awq's
 
-// Matrices are small; a header that promises more is not a golden file.
-constexpr int64_t kMaxSide = 1 << 20;
-
-// What both kinds of files hold.
+// What the files of the methods with grids hold.
 struct Case {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t groups = 0;
+  GoldenMatrix weight;
   QuantizerSpec spec;
-  std::vector<float> weight;
   std::vector<int32_t> codes;
   std::vector<float> scale;
   std::vector<float> zero;
   std::vector<float> dequantized;
-
-  MatrixView view() const { return {.data = weight.data(), .rows = rows, .cols = cols}; }
 };
 
-// Sets `*out`, or keeps the first error in `*status`.
-template <typename T, typename U>
-void Get(absl::StatusOr<T> value, U* out, absl::Status* status) {
-  if (!value.ok()) {
-    status->Update(value.status());
-  } else {
-    *out = *std::move(value);
-  }
-}
-
 absl::StatusOr<Case> ReadCase(const SafetensorsFile& file, QuantizationMethod method) {
-  absl::StatusOr<std::vector<int64_t>> shape = file.Shape("weight");
-  if (!shape.ok()) return shape.status();
-  if (shape->size() != 2 || (*shape)[0] < 1 || (*shape)[1] < 1 || (*shape)[0] > kMaxSide ||
-      (*shape)[1] > kMaxSide) {
-    return absl::DataLossError("tensor 'weight' is not a matrix of a usable size");
-  }
+  absl::StatusOr<GoldenMatrix> weight = ReadMatrix(file, "weight");
+  if (!weight.ok()) return weight.status();
   Case c;
-  c.rows = (*shape)[0];
-  c.cols = (*shape)[1];
+  c.weight = *std::move(weight);
   c.spec.method = method;
   c.spec.min_tokens_ratio = 0;  // the definition has no such rule
   absl::Status status;
@@ -67,120 +42,27 @@ absl::StatusOr<Case> ReadCase(const SafetensorsFile& file, QuantizationMethod me
   Get(file.Flag("symmetric"), &c.spec.symmetric, &status);
   if (!status.ok()) return status;
   if (status = Validate(c.spec); !status.ok()) return absl::DataLossError(status.message());
-  const int64_t group = c.spec.group_size < 0 ? c.cols : c.spec.group_size;
-  c.groups = (c.cols + group - 1) / group;
-  Get(file.Floats("weight", {c.rows, c.cols}), &c.weight, &status);
-  Get(file.Int32s("codes", {c.rows, c.cols}), &c.codes, &status);
-  Get(file.Floats("scale", {c.rows, c.groups}), &c.scale, &status);
-  Get(file.Floats("zero", {c.rows, c.groups}), &c.zero, &status);
-  Get(file.Floats("dequantized", {c.rows, c.cols}), &c.dequantized, &status);
+  const int64_t rows = c.weight.rows;
+  const int64_t cols = c.weight.cols;
+  const int64_t group = c.spec.group_size < 0 ? cols : c.spec.group_size;
+  const int64_t groups = (cols + group - 1) / group;
+  Get(file.Int32s("codes", {rows, cols}), &c.codes, &status);
+  Get(file.Floats("scale", {rows, groups}), &c.scale, &status);
+  Get(file.Floats("zero", {rows, groups}), &c.zero, &status);
+  Get(file.Floats("dequantized", {rows, cols}), &c.dequantized, &status);
   if (!status.ok()) return status;
   return c;
 }
 
-void Fail(const std::string& why, GoldenResult* result) {
-  if (result->failure.empty()) result->failure = why;
-}
-
-double RelativeError(double value, double expected) {
-  if (value == expected) return 0;
-  if (expected == 0) return std::numeric_limits<double>::infinity();
-  return std::abs(value - expected) / std::abs(expected);
-}
-
-// The first index where the two differ.
-template <typename T>
-std::optional<size_t> FirstDifference(const std::vector<T>& a, const std::vector<T>& b) {
-  if (a.size() != b.size()) return std::min(a.size(), b.size());
-  const auto [at, other] = std::mismatch(a.begin(), a.end(), b.begin());
-  if (at == a.end()) return std::nullopt;
-  return static_cast<size_t>(at - a.begin());
-}
-
-template <typename T>
-void CompareEqual(std::string_view name, const std::vector<T>& got, const std::vector<T>& wanted,
-                  GoldenResult* result) {
-  if (const std::optional<size_t> at = FirstDifference(got, wanted)) {
-    Fail(*at < got.size() && *at < wanted.size()
-             ? StrCat(name, " differs at entry ", *at, ": ", got[*at], " instead of ", wanted[*at])
-             : StrCat(name, " has ", got.size(), " entries instead of ", wanted.size()),
-         result);
+void ExpectOk(const QuantizedWeight& got, GoldenResult* result) {
+  if (got.status != LayerStatus::kOk) {
+    Fail(StrCat("status ", ToString(got.status), " ", got.status_detail), result);
   }
 }
 
-// Codes, and decoded values wherever the code is the expected one.
-void CompareCodes(const Case& c, const QuantizedWeight& got, GoldenResult* result) {
-  result->codes = static_cast<int64_t>(c.codes.size());
-  if (got.codes.size() != c.codes.size() || got.dequantized.size() != c.codes.size()) {
-    Fail(StrCat(got.codes.size(), " codes instead of ", c.codes.size(), " (status ",
-                ToString(got.status), " ", got.status_detail, ")"),
-         result);
-    return;
-  }
-  for (size_t i = 0; i < c.codes.size(); ++i) {
-    if (static_cast<int32_t>(got.codes[i]) != c.codes[i]) {
-      ++result->codes_differ;
-    } else if (got.dequantized[i] != c.dequantized[i]) {
-      Fail(StrCat("dequantized differs at entry ", i, ": ", got.dequantized[i], " instead of ",
-                  c.dequantized[i]),
-           result);
-    }
-  }
-}
-
-void CompareNumber(std::string_view name, std::optional<double> got, double wanted,
-                   double tolerance, GoldenResult* result) {
-  if (!got.has_value()) return Fail(StrCat(name, " is missing"), result);
-  const double error = RelativeError(*got, wanted);
-  if (!(error <= tolerance)) {
-    Fail(StrCat(name, " is ", *got, " instead of ", wanted, ", relative error ", error), result);
-  }
-}
-
-void CompareLoss(std::string_view name, std::optional<double> got, double wanted,
-                 GoldenResult* result) {
-  CompareNumber(name, got, wanted, kLossTolerance, result);
-  if (got.has_value()) {
-    result->loss_error = std::max(result->loss_error, RelativeError(*got, wanted));
-  }
-}
-
-absl::StatusOr<GramStatistics> ReadStatistics(ExecutionContext& context,
-                                              const SafetensorsFile& file, int64_t cols) {
-  if (!file.Has("inputs")) {
-    absl::StatusOr<std::vector<double>> hessian = file.Doubles("hessian", {cols, cols});
-    if (!hessian.ok()) return hessian.status();
-    GramStatistics statistics;
-    statistics.inputs = cols;
-    statistics.tokens = 2;  // H = 2 / tokens * sum
-    statistics.sum = *std::move(hessian);
-    return statistics;
-  }
-  absl::StatusOr<std::vector<int64_t>> shape = file.Shape("inputs");
-  if (!shape.ok()) return shape.status();
-  if (shape->size() != 2) return absl::DataLossError("tensor 'inputs' is not a matrix");
-  absl::StatusOr<std::vector<float>> inputs = file.Floats("inputs", {(*shape)[0], cols});
-  if (!inputs.ok()) return inputs.status();
-  GramAccumulator gram(cols);
-  if (absl::Status status =
-          gram.Add(context, {.data = inputs->data(), .rows = (*shape)[0], .cols = cols});
-      !status.ok()) {
-    return status;
-  }
-  return gram.Take();
-}
-
-absl::Status Named(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), StrCat(path, ": ", std::string(status.message())));
-}
-
-}  // namespace
-
-absl::StatusOr<GoldenResult> CheckGptqFile(const std::string& path) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(path);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<Case> c = ReadCase(*file, QuantizationMethod::kGptq);
-  if (!c.ok()) return Named(path, c.status());
+absl::StatusOr<GoldenResult> CheckGptq(const SafetensorsFile& file) {
+  absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kGptq);
+  if (!c.ok()) return c.status();
   std::string order_name;
   std::vector<int64_t> order;
   double damp_value = 0;
@@ -188,35 +70,28 @@ absl::StatusOr<GoldenResult> CheckGptqFile(const std::string& path) {
   double loss_damped = 0;
   double rtn_loss = 0;
   absl::Status status;
-  Get(file->Text("order"), &order_name, &status);
-  Get(file->Int64s("order", {c->cols}), &order, &status);
-  Get(file->Number("damp"), &c->spec.damp, &status);
-  Get(file->Number("damp_value"), &damp_value, &status);
-  Get(file->Number("loss"), &loss, &status);
-  Get(file->Number("loss_damped"), &loss_damped, &status);
-  Get(file->Number("rtn_loss"), &rtn_loss, &status);
+  Get(file.Text("order"), &order_name, &status);
+  Get(file.Int64s("order", {c->weight.cols}), &order, &status);
+  Get(file.Number("damp"), &c->spec.damp, &status);
+  Get(file.Number("damp_value"), &damp_value, &status);
+  Get(file.Number("loss"), &loss, &status);
+  Get(file.Number("loss_damped"), &loss_damped, &status);
+  Get(file.Number("rtn_loss"), &rtn_loss, &status);
   if (status.ok() && order_name != "act" && order_name != "none") {
     status = absl::DataLossError(StrCat("metadata 'order' is '", order_name, "'"));
   }
-  if (!status.ok()) return Named(path, status);
+  if (!status.ok()) return status;
   c->spec.order = order_name == "act" ? QuantizationOrder::kStaticAct : QuantizationOrder::kNone;
 
   ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, *file, c->cols);
-  if (!statistics.ok()) return Named(path, statistics.status());
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->view(), &*statistics, c->spec);
-  if (!got.ok()) return Named(path, got.status());
+  absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, file, c->weight.cols);
+  if (!statistics.ok()) return statistics.status();
+  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), &*statistics, c->spec);
+  if (!got.ok()) return got.status();
 
   GoldenResult result;
-  if (got->status != LayerStatus::kOk) {
-    Fail(StrCat("status ", ToString(got->status), " ", got->status_detail), &result);
-  }
-  CompareCodes(*c, *got, &result);
-  if (!(static_cast<double>(result.codes_differ) <
-        kCodesTolerance * static_cast<double>(result.codes)) &&
-      result.codes_differ > 0) {
-    Fail(StrCat(result.codes_differ, " of ", result.codes, " codes differ"), &result);
-  }
+  ExpectOk(*got, &result);
+  CompareCodes(*got, c->codes, c->dequantized, kCodesShare, 0, &result);
   CompareEqual("scale", got->scale, c->scale, &result);
   CompareEqual("zero", got->zero, c->zero, &result);
   CompareEqual("order", got->order, order, &result);
@@ -227,35 +102,87 @@ absl::StatusOr<GoldenResult> CheckGptqFile(const std::string& path) {
   return result;
 }
 
-absl::StatusOr<GoldenResult> CheckRtnFile(const std::string& path) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(path);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<Case> c = ReadCase(*file, QuantizationMethod::kRtn);
-  if (!c.ok()) return Named(path, c.status());
-  absl::StatusOr<double> squared_error = file->Number("sum_squared_error");
-  if (!squared_error.ok()) return Named(path, squared_error.status());
+absl::StatusOr<GoldenResult> CheckRtn(const SafetensorsFile& file) {
+  absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kRtn);
+  if (!c.ok()) return c.status();
+  absl::StatusOr<double> squared_error = file.Number("sum_squared_error");
+  if (!squared_error.ok()) return squared_error.status();
 
   ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->view(), nullptr, c->spec);
-  if (!got.ok()) return Named(path, got.status());
+  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), nullptr, c->spec);
+  if (!got.ok()) return got.status();
 
   GoldenResult result;
-  CompareCodes(*c, *got, &result);
-  if (result.codes_differ > 0) {
-    Fail(StrCat(result.codes_differ, " of ", result.codes, " codes differ"), &result);
-  }
+  ExpectOk(*got, &result);
+  CompareCodes(*got, c->codes, c->dequantized, 0, 0, &result);
   CompareEqual("scale", got->scale, c->scale, &result);
   CompareEqual("zero", got->zero, c->zero, &result);
   CompareEqual("dequantized", got->dequantized, c->dequantized, &result);
-  double sum = 0;
-  for (size_t i = 0; i < std::min(got->dequantized.size(), c->weight.size()); ++i) {
-    const double error =
-        static_cast<double>(c->weight[i]) - static_cast<double>(got->dequantized[i]);
-    sum += error * error;
-  }
+  const double sum = SumSquaredError(c->weight.values, got->dequantized);
   CompareNumber("sum_squared_error", sum, *squared_error, kSquaredErrorTolerance, &result);
   result.loss_error = RelativeError(sum, *squared_error);
   return result;
+}
+
+absl::StatusOr<GoldenResult> CheckAwq(const SafetensorsFile& file) {
+  absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kAwq);
+  if (!c.ok()) return c.status();
+  const int64_t cols = c->weight.cols;
+  int steps = 0;
+  double ratio = 0;
+  double loss = 0;
+  double rtn_loss = 0;
+  std::vector<double> mean_abs;
+  std::vector<double> losses;
+  std::vector<float> channel_scale;
+  absl::Status status;
+  Get(file.Integer("steps"), &steps, &status);
+  Get(file.Number("ratio"), &ratio, &status);
+  Get(file.Number("loss"), &loss, &status);
+  Get(file.Number("rtn_loss"), &rtn_loss, &status);
+  Get(file.Doubles("mean_abs", {cols}), &mean_abs, &status);
+  Get(file.Doubles("losses", {20}), &losses, &status);
+  Get(file.Floats("channel_scale", {cols}), &channel_scale, &status);
+  if (status.ok() && steps != 20) {
+    status = absl::DataLossError(StrCat("metadata 'steps' is ", steps));
+  }
+  if (!status.ok()) return status;
+
+  ExecutionContext context = ExecutionContext::Standalone();
+  absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, file, cols);
+  if (!statistics.ok()) return statistics.status();
+  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), &*statistics, c->spec);
+  if (!got.ok()) return got.status();
+
+  GoldenResult result;
+  ExpectOk(*got, &result);
+  std::vector<double> got_mean(statistics->abs_sum);
+  for (double& value : got_mean) value /= static_cast<double>(statistics->tokens);
+  CompareEach("mean_abs", got_mean, mean_abs, kScaleTolerance, &result);
+  if (SameSize("losses", got->search_losses, losses, &result)) {
+    for (size_t i = 0; i < losses.size(); ++i) {
+      CompareLoss(StrCat("losses[", i, "]"), got->search_losses[i], losses[i], &result);
+    }
+  }
+  CompareNumber("ratio", got->channel_scale_ratio, ratio, 1e-12, &result);
+  CompareEach("channel_scale", got->channel_scale, channel_scale, kScaleTolerance, &result);
+  CompareEach("scale", got->scale, c->scale, kScaleTolerance, &result);
+  CompareCodes(*got, c->codes, c->dequantized, kCodesShare, 4 * kScaleTolerance, &result);
+  CompareLoss("loss", got->loss, loss, &result);
+  CompareLoss("rtn_loss", got->rtn_loss, rtn_loss, &result);
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<GoldenResult> CheckGptqFile(const std::string& path) {
+  return CheckFile(path, &CheckGptq);
+}
+absl::StatusOr<GoldenResult> CheckRtnFile(const std::string& path) {
+  return CheckFile(path, &CheckRtn);
+}
+absl::StatusOr<GoldenResult> CheckAwqFile(const std::string& path) {
+  return CheckFile(path, &CheckAwq);
 }
 
 }  // namespace ptqwatch::testing

@@ -62,9 +62,9 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"gptq_", &Quantized<&ptqwatch::testing::CheckGptqFile>},
     {"rtn_", &Quantized<&ptqwatch::testing::CheckRtnFile>},
-    {"awq_", nullptr},
-    {"nf4_", nullptr},
-    {"llmint8_", nullptr},
+    {"awq_", &Quantized<&ptqwatch::testing::CheckAwqFile>},
+    {"nf4_", &Quantized<&ptqwatch::testing::CheckNf4File>},
+    {"llmint8_", &Quantized<&ptqwatch::testing::CheckLlmInt8File>},
     {"curvature_", Curvature},
 };
 

@@ -158,6 +158,14 @@ absl::StatusOr<std::vector<double>> SafetensorsFile::Doubles(
     std::string_view tensor, const std::vector<int64_t>& shape) const {
   return Values<double>(tensor, "F64", shape);
 }
+absl::StatusOr<std::vector<int8_t>> SafetensorsFile::Int8s(
+    std::string_view tensor, const std::vector<int64_t>& shape) const {
+  return Values<int8_t>(tensor, "I8", shape);
+}
+absl::StatusOr<std::vector<uint8_t>> SafetensorsFile::Uint8s(
+    std::string_view tensor, const std::vector<int64_t>& shape) const {
+  return Values<uint8_t>(tensor, "U8", shape);
+}
 absl::StatusOr<std::vector<int32_t>> SafetensorsFile::Int32s(
     std::string_view tensor, const std::vector<int64_t>& shape) const {
   return Values<int32_t>(tensor, "I32", shape);

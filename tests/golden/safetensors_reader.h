@@ -29,6 +29,10 @@ class SafetensorsFile {
                                             const std::vector<int64_t>& shape) const;
   absl::StatusOr<std::vector<double>> Doubles(std::string_view tensor,
                                               const std::vector<int64_t>& shape) const;
+  absl::StatusOr<std::vector<int8_t>> Int8s(std::string_view tensor,
+                                            const std::vector<int64_t>& shape) const;
+  absl::StatusOr<std::vector<uint8_t>> Uint8s(std::string_view tensor,
+                                              const std::vector<int64_t>& shape) const;
   absl::StatusOr<std::vector<int32_t>> Int32s(std::string_view tensor,
                                               const std::vector<int64_t>& shape) const;
   absl::StatusOr<std::vector<int64_t>> Int64s(std::string_view tensor,

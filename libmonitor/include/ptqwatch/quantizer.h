@@ -35,8 +35,10 @@ enum class QuantizationOrder {
   kStaticAct,  ///< by descending diag(H), ties by lower index
 };
 
-/// What scales are stored as. They are rounded to it (half to even) before any code is chosen, so
-/// that the weight whose error is measured is the one that would be deployed.
+/// What scales are stored as. They are rounded to it (half to even) before zero and codes are
+/// computed from them, so that the weight whose error is measured is the one that would be
+/// deployed. A scale too small for it becomes the smallest positive number; one too large makes the
+/// layer unsupported. For LLM.int8 and NF4 the absmax is what is stored.
 enum class ScaleDtype { kFloat32, kFloat16, kBFloat16 };
 /// "f32", "f16", "bf16".
 std::string_view ToString(ScaleDtype dtype);
@@ -45,10 +47,13 @@ absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name);
 /// Whether grids may cover less than the largest weight of their group.
 enum class ClipSearch {
   kNone,
-  /// RTN and GPTQ: of 80 shrink factors 1, 0.99, ..., 0.21 the one with the smallest sum of
-  /// diag(H)_j (w_j - q_j)^2 over the group, the first on a tie; without statistics diag(H) is 1.
-  /// AWQ: of 10 factors 1, 0.95, ..., 0.55 the one with the smallest output error of the group
-  /// alone, dW H_gg dW^T with the group's diagonal block of H.
+  /// RTN and GPTQ: of 80 shrink factors 1, 0.99, ..., 0.21 of both ends of the grid the one with
+  /// the smallest sum of diag(H)_j (w_j - q_j)^2 over the group, the first on a tie; without
+  /// statistics diag(H) is 1.
+  /// AWQ: at the channel scale that won without clipping, of 10 shares 1, 0.95, ..., 0.55 of max|w|
+  /// that the grid reaches to, the one with the smallest output error of the group alone, dW H_gg
+  /// dW^T with the group's diagonal block of H. Left out, and said in the status, when the loss of
+  /// the whole layer would grow.
   kMse,
 };
 
@@ -85,7 +90,8 @@ std::string Describe(const QuantizerSpec& spec);
 enum class LayerStatus {
   kOk,
   kDamped,        ///< GPTQ needed a larger damp than asked for
-  kTooFewTokens,  ///< GPTQ or AWQ asked for, RTN codes given: too little calibration data
+  kTooFewTokens,  ///< too little calibration data: RTN codes where GPTQ or AWQ was asked for, no
+                  ///< outlier columns for LLM.int8
   kNonFinite,     ///< NaN or infinity in the weight or in H; no codes
   kRtnFallback,   ///< GPTQ asked for, RTN codes given: H could not be factorised at any damp
   kUnsupported,   ///< shape or spec cannot be quantized; no codes
@@ -137,11 +143,14 @@ class GramAccumulator {
 ///   AWQ       codes, scale and zero are those of W * channel_scale (columns);
 ///             dequantized = scale * (code - zero) / channel_scale.
 ///   LLM.int8  code - 128 is the int8 code, zero is 128, scale [m] = absmax / 127; dequantized =
-///             (code - 128) * absmax / 127 in float32, and the original weight in outlier columns.
-///   NF4       codes are indices into Nf4Levels(), scale [ceil(m d / 64)] the absmax of each block
+///             (code - 128) * absmax / 127, rounded to float32 once, and the original weight in
+///             outlier columns.
+///   NF4       codes are indices into Nf4Levels() (nf4.h), scale [ceil(m d / 64)] the absmax of
+///   each block
 ///             of 64 consecutive weights, zero is empty; dequantized = level * absmax.
 struct QuantizedWeight {
   LayerStatus status = LayerStatus::kOk;
+  /// Why the status is not ok; or what else is worth knowing, such as calibration rows left out.
   std::string status_detail;
   std::vector<uint8_t> codes;      ///< [m, d], 0 .. 2^bits - 1, original column order
   std::vector<float> scale;        ///< [m, G]
@@ -154,26 +163,32 @@ struct QuantizedWeight {
   std::optional<double> loss;
   /// The same with the damped H, which GPTQ minimises; dead columns count as zero error.
   std::optional<double> loss_damped;
-  /// Loss of round-to-nearest on the same grids.
+  /// Loss of round-to-nearest on the same grids: for AWQ without a channel scale, for LLM.int8 with
+  /// no column kept. Never swapped for `loss` where that is larger.
   std::optional<double> rtn_loss;
   /// tr(W H W^T): what the losses are relative to.
   std::optional<double> output_energy;
-  /// Inputs that were always zero, and inputs that were equal to an earlier one in every row.
-  /// Absent without statistics.
+  /// Inputs that were always zero, and other inputs that were equal to an earlier one in every row
+  /// (H_ii = H_jj = H_ij). Absent without tokens.
   std::optional<int64_t> dead_columns;
   std::optional<int64_t> duplicate_columns;
-  std::vector<float> channel_scale;      ///< AWQ: [d]
-  double channel_scale_ratio = 0;        ///< AWQ: the exponent r of mean|x|^r that won
-  std::vector<double> search_losses;     ///< AWQ: [20], loss at r = 0, 0.05, ..., 0.95 (unclipped)
+  std::vector<float> channel_scale;  ///< AWQ: [d]
+  double channel_scale_ratio = 0;    ///< AWQ: the exponent r of mean|x|^r that won
+  /// AWQ: [20], loss at r = 0, 0.05, ..., 0.95 (unclipped); infinite where a grid overflows.
+  std::vector<double> search_losses;
+  int64_t clipped_groups = 0;  ///< groups, over all rows, whose grid covers less than their range
   std::vector<int64_t> outlier_columns;  ///< LLM.int8: ascending
 };
 
-/// Quantizes one weight. `statistics` may be null for RTN (losses are then absent); GPTQ needs it.
-/// The grid, code and decode arithmetic is IEEE float32 with round-half-to-even; the factorisation
-/// is float64. Columns whose diag(H) is 0 decode to 0 under GPTQ. Single-threaded, deterministic.
-/// Cost of GPTQ: about d^3/3 + m d^2 multiply-adds; memory: about 6 d^2 + 9 m d bytes. Errors:
-/// InvalidArgument (spec, shapes that do not match), Cancelled, ResourceExhausted. Bad data is not
-/// an error but a status in the result.
+/// Quantizes one weight. GPTQ needs `statistics`, AWQ needs them with abs_sum, LLM.int8 with
+/// abs_max unless its threshold is 0; elsewhere they may be null (losses are then absent). The
+/// grid, code and decode arithmetic is IEEE float32 with round-half-to-even; the factorisation is
+/// float64. Columns whose diag(H) is 0 decode to 0 under GPTQ. Deterministic. Cost in
+/// multiply-adds, of which every loss takes m d^2 / 2: GPTQ d^3/6 + 3/2 m d^2, AWQ 21/2 m d^2, the
+/// others up to 3/2 m d^2. Memory: about 5 m d bytes, GPTQ another 6 d^2 + 4 m d. Errors:
+/// InvalidArgument (spec, shapes that do not match, statistics that are missing or negative),
+/// Cancelled, DeadlineExceeded, ResourceExhausted. Bad data is not an error but a status in the
+/// result.
 absl::StatusOr<QuantizedWeight> Quantize(ExecutionContext& context, MatrixView weight,
                                          const GramStatistics* statistics,
                                          const QuantizerSpec& spec);

@@ -1,0 +1,302 @@
+#include "quantize/clip_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "quantize/aligned_buffer.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quantize/clip_search.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "quantize/micro_kernel-inl.h"
+
+#ifndef PTQWATCH_QUANTIZE_CLIP_SEARCH_ONCE_
+#define PTQWATCH_QUANTIZE_CLIP_SEARCH_ONCE_
+namespace ptqwatch::internal {
+namespace {
+
+// One group of inputs in `width` rows, transposed; rows past the last are zero.
+struct Tile {
+  Tile(int64_t lanes, int64_t most_inputs)
+      : width(lanes),
+        plain(MakeAligned<float>(most_inputs * width)),
+        scaled(MakeAligned<float>(most_inputs * width)),
+        scale(MakeAligned<float>(width)),
+        zero(MakeAligned<float>(width)),
+        low(static_cast<size_t>(width)),
+        high(static_cast<size_t>(width)) {}
+
+  // Inputs [begin, begin + inputs) of rows [first, first + width); null `channel_scale` is 1.
+  void Load(MatrixView weight, const float* channel_scale, int64_t first_row, int64_t begin,
+            int64_t inputs) {
+    first = first_row;
+    rows = std::min(width, weight.rows - first_row);
+    count = inputs;
+    std::fill_n(plain.get(), count * width, 0.0f);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* w = weight.data + (first + r) * weight.cols + begin;
+      for (int64_t k = 0; k < count; ++k) plain[static_cast<size_t>(k * width + r)] = w[k];
+    }
+    std::fill(low.begin(), low.end(), 0.0f);
+    std::fill(high.begin(), high.end(), 0.0f);
+    for (int64_t k = 0; k < count; ++k) {
+      const float s = channel_scale == nullptr ? 1.0f : channel_scale[begin + k];
+      const float* from = plain.get() + k * width;
+      float* to = scaled.get() + k * width;
+      for (int64_t r = 0; r < width; ++r) {
+        to[r] = from[r] * s;
+        low[static_cast<size_t>(r)] = std::min(low[static_cast<size_t>(r)], to[r]);
+        high[static_cast<size_t>(r)] = std::max(high[static_cast<size_t>(r)], to[r]);
+      }
+    }
+  }
+
+  int64_t width;
+  int64_t first = 0;
+  int64_t rows = 0;  // of the weight; the rest of `width` is filled up
+  int64_t count = 0;
+  AlignedBuffer<float> plain;   // [count][width]
+  AlignedBuffer<float> scaled;  // [count][width], times the channel scale
+  AlignedBuffer<float> scale;   // [width], of the candidate's grids
+  AlignedBuffer<float> zero;
+  std::vector<float> low;
+  std::vector<float> high;
+};
+
+// The ranges tried: the k-th covers 1 - k / divisor of the whole one.
+struct Shrink {
+  int steps;
+  double divisor;
+  bool both_ends;  // else only what is larger than that share of max|w|
+
+  bool Fit(const Tile& tile, int64_t lane, int64_t g, int step, Grid* grid) const {
+    const float factor = static_cast<float>(1.0 - step / divisor);
+    const float low = tile.low[static_cast<size_t>(lane)];
+    const float high = tile.high[static_cast<size_t>(lane)];
+    if (both_ends) return FitGroup(factor * low, factor * high, tile.first + lane, g, grid);
+    const float limit = factor * std::max(-low, high);
+    return FitGroup(std::max(low, -limit), std::min(high, limit), tile.first + lane, g, grid);
+  }
+};
+constexpr Shrink kImportanceShrink{.steps = 80, .divisor = 100, .both_ends = true};
+constexpr Shrink kOutputShrink{.steps = 10, .divisor = 20, .both_ends = false};
+
+}  // namespace
+}  // namespace ptqwatch::internal
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ptqwatch::internal::HWY_NAMESPACE {
+namespace {
+
+// scale * (code - zero) of the grid point nearest to w: RoundRow's arithmetic.
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE V NearestPoint(DF df, V w, V scale, V zero, V top) {
+  const V steps = hn::Add(hn::Round(hn::Div(w, scale)), zero);
+  const V code = hn::Min(hn::Max(steps, hn::Zero(df)), top);
+  return hn::Mul(scale, hn::Sub(code, zero));
+}
+
+// Errors of a tile's candidate grids, row by row: the sum of importance times squares.
+class ByImportance {
+ public:
+  explicit ByImportance(const double* importance) : importance_(importance) {}
+
+  absl::Status Begin(ExecutionContext& context, int64_t begin, int64_t /*count*/) {
+    group_ = importance_ + begin;
+    return context.Checkpoint();
+  }
+
+  void Errors(const Tile& tile, float max_code, double* HWY_RESTRICT errors) const {
+    const Tag<double> dd;
+    const hn::Rebind<float, decltype(dd)> df;
+    const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
+    const auto top = hn::Set(df, max_code);
+    for (int64_t v = 0; v < tile.width; v += n) {
+      const auto scale = hn::Load(df, tile.scale.get() + v);
+      const auto zero = hn::Load(df, tile.zero.get() + v);
+      const float* HWY_RESTRICT weights = tile.scaled.get() + v;
+      auto sum = hn::Zero(dd);
+      for (int64_t k = 0; k < tile.count; ++k) {
+        const auto w = hn::Load(df, weights + k * tile.width);
+        const auto e = hn::PromoteTo(dd, hn::Sub(w, NearestPoint(df, w, scale, zero, top)));
+        // Not fused: every target has to find the same minimum.
+        sum = hn::Add(sum, hn::Mul(hn::Mul(e, e), hn::Set(dd, group_[k])));
+      }
+      hn::Store(sum, dd, errors + v);
+    }
+  }
+
+ private:
+  const double* importance_;
+  const double* group_ = nullptr;
+};
+
+// The quadratic form with the group's diagonal block.
+class ByOutput {
+ public:
+  ByOutput(const double* sum, const float* channel_scale, int64_t cols, int64_t most_inputs,
+           int64_t width)
+      : sum_(sum),
+        channel_scale_(channel_scale),
+        cols_(cols),
+        packed_(MakeAligned<double>(Quad((most_inputs + 3) / 4))),
+        error_(MakeAligned<double>(RoundUp(most_inputs, 4) * width)),
+        product_(MakeAligned<double>(4 * width)) {}
+
+  // Packs the upper triangle for the micro kernel, off-diagonal entries doubled: quad q, of four
+  // columns, is [4 q + 4][4].
+  absl::Status Begin(ExecutionContext& context, int64_t begin, int64_t count) {
+    begin_ = begin;
+    for (int64_t q = 0; q < (count + 3) / 4; ++q) {
+      double* out = packed_.get() + Quad(q);
+      for (int64_t k = 0; k < 4 * q + 4; ++k) {
+        for (int64_t c = 0; c < 4; ++c) {
+          const int64_t i = 4 * q + c;
+          const bool inside = k <= i && i < count;
+          out[4 * k + c] = inside ? (k == i ? 1 : 2) * sum_[(begin + k) * cols_ + begin + i] : 0.0;
+        }
+      }
+      if (q % 16 == 15) {
+        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      }
+    }
+    return context.Checkpoint();
+  }
+
+  void Errors(const Tile& tile, float max_code, double* HWY_RESTRICT errors) const {
+    const Tag<double> dd;
+    const hn::Rebind<float, decltype(dd)> df;
+    const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
+    const int64_t width = tile.width;
+    const auto top = hn::Set(df, max_code);
+    const int64_t quads = (tile.count + 3) / 4;
+    for (int64_t k = 0; k < tile.count; ++k) {
+      const auto s = hn::Set(df, channel_scale_[begin_ + k]);
+      for (int64_t v = 0; v < width; v += n) {
+        const auto q = NearestPoint(df, hn::Load(df, tile.scaled.get() + k * width + v),
+                                    hn::Load(df, tile.scale.get() + v),
+                                    hn::Load(df, tile.zero.get() + v), top);
+        const auto w = hn::Load(df, tile.plain.get() + k * width + v);
+        hn::Store(hn::PromoteTo(dd, hn::Sub(w, hn::Div(q, s))), dd, error_.get() + k * width + v);
+      }
+    }
+    std::fill(error_.get() + tile.count * width, error_.get() + 4 * quads * width, 0.0);
+    std::fill_n(errors, width, 0.0);
+    for (int64_t q = 0; q < quads; ++q) {
+      std::fill_n(product_.get(), 4 * width, 0.0);
+      MulAddTile(dd, 4 * q + 4, packed_.get() + Quad(q), error_.get(), product_.get());
+      for (int64_t c = 0; c < 4; ++c) {
+        const double* e = error_.get() + (4 * q + c) * width;
+        const double* y = product_.get() + c * width;
+        for (int64_t v = 0; v < width; v += n) {
+          hn::Store(hn::MulAdd(hn::Load(dd, e + v), hn::Load(dd, y + v), hn::Load(dd, errors + v)),
+                    dd, errors + v);
+        }
+      }
+    }
+  }
+
+ private:
+  static int64_t Quad(int64_t quad) { return 8 * quad * (quad + 1); }
+
+  const double* sum_;
+  const float* channel_scale_;
+  int64_t cols_;
+  int64_t begin_ = 0;
+  AlignedBuffer<double> packed_;
+  AlignedBuffer<double> error_;    // [inputs, filled up to a multiple of 4][width]
+  AlignedBuffer<double> product_;  // [4][width]
+};
+
+template <class Criterion>
+absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
+                                  const float* channel_scale, const Shrink& shrink,
+                                  Criterion& criterion, Grid* grid) {
+  const Tag<double> dd;
+  const int64_t width = PanelWidth(dd);
+  Tile tile(width, grid->group_size);
+  const AlignedBuffer<double> errors = MakeAligned<double>(width);
+  std::vector<double> least(static_cast<size_t>(width));
+  std::vector<int> best(static_cast<size_t>(width));
+  ClipResult result;
+  for (int64_t g = 0; g < grid->groups; ++g) {
+    const int64_t begin = grid->GroupBegin(g);
+    const int64_t count = grid->GroupCount(g);
+    if (absl::Status status = criterion.Begin(context, begin, count); !status.ok()) return status;
+    for (int64_t first = 0; first < weight.rows; first += width) {
+      tile.Load(weight, channel_scale, first, begin, count);
+      std::fill(least.begin(), least.end(), std::numeric_limits<double>::infinity());
+      std::fill(best.begin(), best.end(), 0);
+      std::fill_n(tile.scale.get(), width, 1.0f);
+      std::fill_n(tile.zero.get(), width, 0.0f);
+      for (int step = 0; step < shrink.steps; ++step) {
+        for (int64_t r = 0; r < tile.rows; ++r) {
+          const bool fits = shrink.Fit(tile, r, g, step, grid);
+          if (step == 0 && !fits) {
+            result.fits = false;
+            return result;
+          }
+          const size_t at = static_cast<size_t>((first + r) * grid->groups + g);
+          tile.scale[static_cast<size_t>(r)] = grid->scale[at];
+          tile.zero[static_cast<size_t>(r)] = grid->zero[at];
+        }
+        criterion.Errors(tile, grid->max_code(), errors.get());
+        for (size_t r = 0; r < least.size(); ++r) {
+          if (errors[r] < least[r]) {
+            least[r] = errors[r];
+            best[r] = step;
+          }
+        }
+        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      }
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        const int step = best[static_cast<size_t>(r)];
+        shrink.Fit(tile, r, g, step, grid);
+        result.groups += step != 0;
+      }
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<ClipResult> FitByImportanceOnTarget(ExecutionContext& context, MatrixView weight,
+                                                   const double* importance, Grid* grid) {
+  ByImportance criterion(importance);
+  return Search(context, weight, nullptr, kImportanceShrink, criterion, grid);
+}
+
+absl::StatusOr<ClipResult> FitByOutputOnTarget(ExecutionContext& context, MatrixView weight,
+                                               const float* channel_scale, const double* sum,
+                                               Grid* grid) {
+  ByOutput criterion(sum, channel_scale, weight.cols, grid->group_size, PanelWidth(Tag<double>()));
+  return Search(context, weight, channel_scale, kOutputShrink, criterion, grid);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ptqwatch::internal {
+namespace {
+HWY_EXPORT(FitByImportanceOnTarget);
+HWY_EXPORT(FitByOutputOnTarget);
+}  // namespace
+
+absl::StatusOr<ClipResult> FitClippedByImportance(ExecutionContext& context, MatrixView weight,
+                                                  const double* importance, Grid* grid) {
+  return HWY_DYNAMIC_DISPATCH(FitByImportanceOnTarget)(context, weight, importance, grid);
+}
+
+absl::StatusOr<ClipResult> FitClippedByOutput(ExecutionContext& context, MatrixView weight,
+                                              const float* channel_scale, const double* sum,
+                                              Grid* grid) {
+  return HWY_DYNAMIC_DISPATCH(FitByOutputOnTarget)(context, weight, channel_scale, sum, grid);
+}
+
+}  // namespace ptqwatch::internal
+#endif  // HWY_ONCE

@@ -1,0 +1,99 @@
+#include "quantize/layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "quantize/gram.h"
+
+namespace ptqwatch::internal {
+
+QuantizedWeight WithStatus(LayerStatus status, std::string detail) {
+  QuantizedWeight result;
+  result.status = status;
+  result.status_detail = std::move(detail);
+  return result;
+}
+
+absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
+                        absl::FunctionRef<void(int64_t row)> work) {
+  const int64_t step = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, cols));
+  for (int64_t r = 0; r < rows; ++r) {
+    work(r);
+    if (r % step == 0) {
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, int64_t rows,
+                                                 int64_t cols, const Hessian& h, ErrorRow error) {
+  std::vector<float> row(static_cast<size_t>(cols));
+  const auto source = [&](int64_t r) -> const float* {
+    error(r, row.data());
+    return row.data();
+  };
+  absl::StatusOr<double> trace = QuadraticTrace(context, rows, cols, source, h.sum);
+  if (!trace.ok()) return trace.status();
+  // H is positive semidefinite: what is below zero is rounding.
+  const double value = h.scale * *trace;
+  return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
+}
+
+absl::StatusOr<std::optional<double>> LayerLoss(ExecutionContext& context, const Layer& layer,
+                                                const std::vector<float>& decoded) {
+  if (!layer.h) return std::optional<double>();
+  const int64_t cols = layer.weight.cols;
+  return ErrorTrace(context, layer.weight.rows, cols, *layer.h, [&](int64_t r, float* out) {
+    const float* w = layer.Row(r);
+    const float* q = decoded.data() + r * cols;
+    for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - q[c];
+  });
+}
+
+absl::Status AddOutputEnergy(ExecutionContext& context, const Layer& layer,
+                             QuantizedWeight* result) {
+  if (!layer.h) return absl::OkStatus();
+  absl::StatusOr<std::optional<double>> energy =
+      ErrorTrace(context, layer.weight.rows, layer.weight.cols, *layer.h,
+                 [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); });
+  if (!energy.ok()) return energy.status();
+  result->output_energy = *energy;
+  return absl::OkStatus();
+}
+
+absl::Status CountColumns(ExecutionContext& context, const Layer& layer, QuantizedWeight* result) {
+  if (!layer.h) return absl::OkStatus();
+  const int64_t d = layer.h->size;
+  const double* sum = layer.h->sum;
+  std::vector<std::pair<double, int64_t>> live;
+  for (int64_t c = 0; c < d; ++c) {
+    if (sum[c * d + c] != 0) live.emplace_back(sum[c * d + c], c);
+  }
+  std::sort(live.begin(), live.end());
+  // x_i = x_j in every row exactly when |x_i|^2 = |x_j|^2 = x_i . x_j.
+  int64_t duplicates = 0;
+  std::vector<int64_t> distinct;  // of those with the same norm
+  int64_t looks = 0;
+  for (size_t k = 0; k < live.size(); ++k) {
+    const auto [norm, c] = live[k];
+    if (k == 0 || norm != live[k - 1].first) distinct.clear();
+    const double* row = sum + c * d;
+    if (std::any_of(distinct.begin(), distinct.end(), [&](int64_t i) { return row[i] == norm; })) {
+      ++duplicates;
+    } else {
+      distinct.push_back(c);
+    }
+    looks += static_cast<int64_t>(distinct.size());
+    if (looks >= 1 << 16) {
+      looks = 0;
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+  }
+  result->dead_columns = d - static_cast<int64_t>(live.size());
+  result->duplicate_columns = duplicates;
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::internal

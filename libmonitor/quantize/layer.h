@@ -1,0 +1,65 @@
+#ifndef PTQWATCH_QUANTIZE_LAYER_H_
+#define PTQWATCH_QUANTIZE_LAYER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/quantizer.h"
+
+namespace ptqwatch::internal {
+
+/// H = 2 / tokens * sum, as the quantizers see it.
+struct Hessian {
+  const double* sum = nullptr;
+  double scale = 0;
+  int64_t size = 0;
+
+  double Diagonal(int64_t i) const { return scale * sum[i * size + i]; }
+};
+
+/// What one call of Quantize works on. The spec is valid, the shapes match, the weight is not empty
+/// and all numbers are finite.
+struct Layer {
+  MatrixView weight;
+  const GramStatistics* statistics = nullptr;  ///< may be null
+  std::optional<Hessian> h;                    ///< absent without tokens
+  QuantizerSpec spec;
+
+  int64_t size() const { return weight.rows * weight.cols; }
+  const float* Row(int64_t r) const { return weight.data + r * weight.cols; }
+};
+
+/// A result that says why it has no codes, or not yet.
+QuantizedWeight WithStatus(LayerStatus status, std::string detail);
+
+/// Calls `work` for every row, looking at the context after about every 64 K numbers.
+absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
+                        absl::FunctionRef<void(int64_t row)> work);
+
+/// Writes a row of W - W_hat into `out`, [cols].
+using ErrorRow = absl::FunctionRef<void(int64_t row, float* out)>;
+/// tr(dW H dW^T) over the rows given; absent where it is not finite. Cost: rows * cols^2 FLOP.
+absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, int64_t rows,
+                                                 int64_t cols, const Hessian& h, ErrorRow error);
+
+/// The loss of a decoded weight, [rows, cols]; absent without H.
+absl::StatusOr<std::optional<double>> LayerLoss(ExecutionContext& context, const Layer& layer,
+                                                const std::vector<float>& decoded);
+
+/// tr(W H W^T); absent without H.
+absl::Status AddOutputEnergy(ExecutionContext& context, const Layer& layer,
+                             QuantizedWeight* result);
+
+/// Counts dead and duplicate inputs into `result`. Nothing without H. Cost: next to nothing, but up
+/// to cols^2 look-ups where many diagonal entries are equal.
+absl::Status CountColumns(ExecutionContext& context, const Layer& layer, QuantizedWeight* result);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_QUANTIZE_LAYER_H_

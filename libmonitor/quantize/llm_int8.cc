@@ -1,0 +1,251 @@
+#include "ptqwatch/llm_int8.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "quantize/gram.h"
+#include "quantize/methods.h"
+#include "quantize/scale_dtype.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::StrCat;
+
+constexpr float kTop = 127;
+
+absl::Status CheckMatrix(std::string_view name, MatrixView m) {
+  if (m.rows < 0 || m.cols < 0) {
+    return absl::InvalidArgumentError(StrCat(name, " is [", m.rows, ", ", m.cols, "]"));
+  }
+  if (m.data == nullptr && m.rows > 0 && m.cols > 0) {
+    return absl::InvalidArgumentError(StrCat(name, ".data is null"));
+  }
+  return absl::OkStatus();
+}
+
+void EncodeRow(const float* values, int64_t count, float absmax, int8_t* codes) {
+  if (absmax == 0) {
+    std::fill_n(codes, count, int8_t{0});
+    return;
+  }
+  // The smallest numbers have no finite reciprocal.
+  const float steps = kTop / absmax;
+  const bool divide = !std::isfinite(steps);
+  for (int64_t i = 0; i < count; ++i) {
+    const float scaled = divide ? values[i] / absmax * kTop : values[i] * steps;
+    codes[i] = static_cast<int8_t>(std::clamp(std::nearbyint(scaled), -kTop, kTop));
+  }
+}
+
+float LargestMagnitude(const float* values, int64_t count) {
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
+  return largest;
+}
+
+// Rounded once: the product of code and absmax has more digits than float32 holds.
+float Decode(int8_t code, float absmax) {
+  return static_cast<float>(static_cast<double>(code) * static_cast<double>(absmax) / 127.0);
+}
+
+int64_t DotInt8(const int8_t* a, const int8_t* b, int64_t count) {
+  constexpr int64_t kSafe = 1 << 16;  // 127^2 * kSafe < 2^31
+  int64_t total = 0;
+  for (int64_t begin = 0; begin < count; begin += kSafe) {
+    int32_t sum = 0;
+    for (int64_t i = begin; i < std::min(count, begin + kSafe); ++i) {
+      sum += static_cast<int32_t>(a[i]) * static_cast<int32_t>(b[i]);
+    }
+    total += sum;
+  }
+  return total;
+}
+
+absl::StatusOr<Int8Rows> QuantizeOrThrow(ExecutionContext& context, MatrixView values,
+                                         ScaleDtype absmax_dtype) {
+  if (absl::Status status = CheckMatrix("values", values); !status.ok()) return status;
+  Int8Rows result;
+  result.rows = values.rows;
+  result.cols = values.cols;
+  result.codes.resize(static_cast<size_t>(values.rows * values.cols));
+  result.absmax.resize(static_cast<size_t>(values.rows));
+  int64_t not_finite = -1;
+  int64_t too_large = -1;
+  absl::Status done = internal::ForEachRow(context, values.rows, values.cols, [&](int64_t r) {
+    const float* row = values.data + r * values.cols;
+    if (internal::AnyNonFinite(row, values.cols)) {
+      not_finite = r;
+      return;
+    }
+    const float absmax = internal::RoundScale(LargestMagnitude(row, values.cols), absmax_dtype);
+    if (!std::isfinite(absmax)) {
+      too_large = r;
+      return;
+    }
+    result.absmax[static_cast<size_t>(r)] = absmax;
+    EncodeRow(row, values.cols, absmax, result.codes.data() + r * values.cols);
+  });
+  if (!done.ok()) return done;
+  if (not_finite >= 0) {
+    return absl::InvalidArgumentError(StrCat("row ", not_finite, " holds a NaN or an infinity"));
+  }
+  if (too_large >= 0) {
+    return absl::InvalidArgumentError(
+        StrCat("the largest number of row ", too_large, " overflows ", ToString(absmax_dtype)));
+  }
+  return result;
+}
+
+// Finds the outliers, and quantizes what is left of the inputs.
+absl::StatusOr<LlmInt8Product> SplitInputs(ExecutionContext& context, MatrixView inputs,
+                                           double threshold) {
+  LlmInt8Product product;
+  std::vector<bool> outlier(static_cast<size_t>(inputs.cols));
+  std::vector<float> rest(inputs.data, inputs.data + inputs.rows * inputs.cols);
+  if (threshold > 0) {
+    absl::Status done = internal::ForEachRow(context, inputs.rows, inputs.cols, [&](int64_t t) {
+      float* row = rest.data() + t * inputs.cols;
+      for (int64_t c = 0; c < inputs.cols; ++c) {
+        if (!(std::abs(static_cast<double>(row[c])) < threshold)) {
+          outlier[static_cast<size_t>(c)] = true;
+          if (std::isfinite(row[c])) row[c] = 0;
+        }
+      }
+    });
+    if (!done.ok()) return done;
+  }
+  absl::StatusOr<Int8Rows> codes =
+      QuantizeOrThrow(context, {.data = rest.data(), .rows = inputs.rows, .cols = inputs.cols},
+                      ScaleDtype::kFloat32);
+  if (!codes.ok()) {
+    return absl::Status(codes.status().code(), StrCat("inputs: ", codes.status().message()));
+  }
+  product.inputs = *std::move(codes);
+  for (int64_t c = 0; c < inputs.cols; ++c) {
+    if (!outlier[static_cast<size_t>(c)]) continue;
+    product.outlier_columns.push_back(c);
+    for (int64_t t = 0; t < inputs.rows; ++t) {
+      product.inputs.codes[static_cast<size_t>(t * inputs.cols + c)] = 0;
+    }
+  }
+  return product;
+}
+
+absl::StatusOr<LlmInt8Product> MultiplyOrThrow(ExecutionContext& context, MatrixView inputs,
+                                               MatrixView weight, double threshold) {
+  if (absl::Status status = CheckMatrix("inputs", inputs); !status.ok()) return status;
+  if (absl::Status status = CheckMatrix("weight", weight); !status.ok()) return status;
+  if (inputs.cols != weight.cols) {
+    return absl::InvalidArgumentError(
+        StrCat("inputs have ", inputs.cols, " columns, but the weight has ", weight.cols));
+  }
+  if (!std::isfinite(threshold) || threshold < 0) {
+    return absl::InvalidArgumentError(StrCat("threshold is ", threshold));
+  }
+  absl::StatusOr<LlmInt8Product> product = SplitInputs(context, inputs, threshold);
+  if (!product.ok()) return product.status();
+  absl::StatusOr<Int8Rows> codes = QuantizeOrThrow(context, weight, ScaleDtype::kFloat32);
+  if (!codes.ok()) {
+    return absl::Status(codes.status().code(), StrCat("weight: ", codes.status().message()));
+  }
+  const int64_t d = inputs.cols;
+  product->output.resize(static_cast<size_t>(inputs.rows * weight.rows));
+  for (int64_t t = 0; t < inputs.rows; ++t) {
+    const float* x = inputs.data + t * d;
+    const double x_absmax = static_cast<double>(product->inputs.absmax[static_cast<size_t>(t)]);
+    absl::Status done = internal::ForEachRow(context, weight.rows, d, [&](int64_t o) {
+      const float* w = weight.data + o * d;
+      double kept = 0;
+      for (int64_t c : product->outlier_columns) {
+        kept += static_cast<double>(x[c]) * static_cast<double>(w[c]);
+      }
+      const int64_t dot =
+          DotInt8(product->inputs.codes.data() + t * d, codes->codes.data() + o * d, d);
+      product->output[static_cast<size_t>(t * weight.rows + o)] =
+          kept + static_cast<double>(dot) * x_absmax *
+                     static_cast<double>(codes->absmax[static_cast<size_t>(o)]) / (127.0 * 127.0);
+    });
+    if (!done.ok()) return done;
+  }
+  return product;
+}
+
+}  // namespace
+
+absl::StatusOr<Int8Rows> QuantizeInt8Rows(ExecutionContext& context, MatrixView values,
+                                          ScaleDtype absmax_dtype) try {
+  return QuantizeOrThrow(context, values, absmax_dtype);
+} catch (const std::bad_alloc&) {
+  return absl::ResourceExhaustedError(
+      StrCat("no memory for the int8 codes of [", values.rows, ", ", values.cols, "]"));
+}
+
+absl::StatusOr<LlmInt8Product> MultiplyLlmInt8(ExecutionContext& context, MatrixView inputs,
+                                               MatrixView weight, double threshold) try {
+  return MultiplyOrThrow(context, inputs, weight, threshold);
+} catch (const std::bad_alloc&) {
+  return absl::ResourceExhaustedError("no memory for an int8 product");
+}
+
+namespace internal {
+
+absl::StatusOr<QuantizedWeight> LlmInt8(ExecutionContext& context, const Layer& layer) {
+  const MatrixView weight = layer.weight;
+  const int64_t cols = weight.cols;
+  absl::StatusOr<Int8Rows> rows = QuantizeOrThrow(context, weight, layer.spec.scale_dtype);
+  // The weight is known to be finite.
+  if (absl::IsInvalidArgument(rows.status())) return TooLargeForGrid(layer.spec);
+  if (!rows.ok()) return rows.status();
+
+  QuantizedWeight result;
+  if (layer.spec.outlier_threshold > 0) {
+    if (!layer.h) {
+      result = WithStatus(LayerStatus::kTooFewTokens,
+                          "0 tokens: outlier columns are not known, none was kept");
+    }
+    for (int64_t c = 0; layer.h && c < cols; ++c) {
+      const float largest = layer.statistics->abs_max[static_cast<size_t>(c)];
+      if (static_cast<double>(largest) >= layer.spec.outlier_threshold) {
+        result.outlier_columns.push_back(c);
+      }
+    }
+  }
+  result.codes.resize(static_cast<size_t>(layer.size()));
+  result.dequantized.resize(static_cast<size_t>(layer.size()));
+  result.zero.assign(static_cast<size_t>(weight.rows), kTop + 1);
+  result.scale = rows->absmax;
+  for (float& scale : result.scale) scale /= kTop;
+  absl::Status done = ForEachRow(context, weight.rows, cols, [&](int64_t r) {
+    const float absmax = rows->absmax[static_cast<size_t>(r)];
+    for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      result.codes[at] = static_cast<uint8_t>(rows->codes[at] + 128);
+      result.dequantized[at] = Decode(rows->codes[at], absmax);
+    }
+  });
+  if (!done.ok()) return done;
+
+  absl::StatusOr<std::optional<double>> loss = LayerLoss(context, layer, result.dequantized);
+  if (!loss.ok()) return loss.status();
+  result.loss = result.rtn_loss = *loss;
+  if (!result.outlier_columns.empty()) {
+    done = ForEachRow(context, weight.rows, cols, [&](int64_t r) {
+      for (int64_t c : result.outlier_columns) {
+        result.dequantized[static_cast<size_t>(r * cols + c)] = layer.Row(r)[c];
+      }
+    });
+    if (!done.ok()) return done;
+    loss = LayerLoss(context, layer, result.dequantized);
+    if (!loss.ok()) return loss.status();
+    result.loss = *loss;
+  }
+  if (done = AddOutputEnergy(context, layer, &result); !done.ok()) return done;
+  return result;
+}
+
+}  // namespace internal
+}  // namespace ptqwatch

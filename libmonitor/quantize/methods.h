@@ -1,0 +1,38 @@
+#ifndef PTQWATCH_QUANTIZE_METHODS_H_
+#define PTQWATCH_QUANTIZE_METHODS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/quantizer.h"
+#include "quantize/grid.h"
+#include "quantize/layer.h"
+
+namespace ptqwatch::internal {
+
+/// The methods behind Quantize. Each fills in everything of a result but the column counts.
+/// Errors: Cancelled, DeadlineExceeded, ResourceExhausted.
+
+/// `status` and `detail` say why it stands in for another method.
+absl::StatusOr<QuantizedWeight> RoundToNearest(ExecutionContext& context, const Layer& layer,
+                                               LayerStatus status, std::string detail);
+/// Needs H. With ten times the damping after each failure to factorise, then round to nearest.
+absl::StatusOr<QuantizedWeight> Gptq(ExecutionContext& context, const Layer& layer);
+/// Needs H and statistics with abs_sum.
+absl::StatusOr<QuantizedWeight> Awq(ExecutionContext& context, const Layer& layer);
+/// Needs statistics with abs_max unless the threshold is 0.
+absl::StatusOr<QuantizedWeight> LlmInt8(ExecutionContext& context, const Layer& layer);
+absl::StatusOr<QuantizedWeight> Nf4(ExecutionContext& context, const Layer& layer);
+
+/// The grids of a weight, clipped where the spec asks for it, by diag(H) or by 1 without H. False
+/// when a scale overflows. Adds to `clipped_groups`.
+absl::StatusOr<bool> FitGrid(ExecutionContext& context, const Layer& layer, MatrixView weight,
+                             Grid* grid, int64_t* clipped_groups);
+
+/// The result of a layer that FitGrid has no grid for.
+QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_QUANTIZE_METHODS_H_

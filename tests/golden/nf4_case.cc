@@ -1,0 +1,60 @@
+#include <utility>
+#include <vector>
+
+#include "golden/golden_case.h"
+#include "golden/golden_compare.h"
+#include "ptqwatch/nf4.h"
+
+namespace ptqwatch::testing {
+namespace {
+
+constexpr double kSquaredErrorTolerance = 1e-6;
+
+absl::StatusOr<GoldenResult> CheckNf4(const SafetensorsFile& file) {
+  absl::StatusOr<GoldenMatrix> weight = ReadMatrix(file, "weight");
+  if (!weight.ok()) return weight.status();
+  const int64_t size = weight->rows * weight->cols;
+  int block = 0;
+  double squared_error = 0;
+  std::vector<uint8_t> codes;
+  std::vector<uint8_t> packed;
+  std::vector<float> absmax;
+  std::vector<float> dequantized;
+  absl::Status status;
+  Get(file.Integer("block"), &block, &status);
+  Get(file.Number("sum_squared_error"), &squared_error, &status);
+  Get(file.Uint8s("codes", {weight->rows, weight->cols}), &codes, &status);
+  Get(file.Uint8s("packed", {(size + 1) / 2}), &packed, &status);
+  Get(file.Floats("absmax", {(size + kNf4Block - 1) / kNf4Block}), &absmax, &status);
+  Get(file.Floats("dequantized", {weight->rows, weight->cols}), &dequantized, &status);
+  if (status.ok() && block != kNf4Block) {
+    status = absl::DataLossError(internal::StrCat("metadata 'block' is ", block));
+  }
+  if (!status.ok()) return status;
+
+  ExecutionContext context = ExecutionContext::Standalone();
+  QuantizerSpec spec;
+  spec.method = QuantizationMethod::kNf4;
+  absl::StatusOr<QuantizedWeight> got = Quantize(context, weight->view(), nullptr, spec);
+  if (!got.ok()) return got.status();
+  absl::StatusOr<std::vector<uint8_t>> got_packed = PackNf4(got->codes);
+  if (!got_packed.ok()) return got_packed.status();
+
+  GoldenResult result;
+  CompareCodes(*got, {codes.begin(), codes.end()}, dequantized, 0, 0, &result);
+  CompareEqual("absmax", got->scale, absmax, &result);
+  CompareEqual("packed", *got_packed, packed, &result);
+  CompareEqual("dequantized", got->dequantized, dequantized, &result);
+  const double sum = SumSquaredError(weight->values, got->dequantized);
+  CompareNumber("sum_squared_error", sum, squared_error, kSquaredErrorTolerance, &result);
+  result.loss_error = RelativeError(sum, squared_error);
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<GoldenResult> CheckNf4File(const std::string& path) {
+  return CheckFile(path, &CheckNf4);
+}
+
+}  // namespace ptqwatch::testing
