@@ -26,59 +26,38 @@ std::vector<float> ChannelScale(const std::vector<double>& mean_abs, double rati
   return rounded;
 }
 
-// Rounds rows of W * s to the nearest grid point and takes them back to where W is.
-class ScaledRounding {
- public:
-  explicit ScaledRounding(const Layer& layer)
-      : layer_(layer), scaled_(static_cast<size_t>(layer.weight.cols)) {}
+void ScaleRow(const Layer& layer, const std::vector<float>& s, int64_t row, float* out) {
+  const float* w = layer.Row(row);
+  for (size_t c = 0; c < s.size(); ++c) out[c] = w[c] * s[c];
+}
 
-  // `row` of W on row `grid_row` of the grid; `codes` may be null.
-  void Round(const std::vector<float>& s, const Grid& grid, int64_t row, int64_t grid_row,
-             uint8_t* codes, float* dequantized) {
-    Scale(s, row);
-    Take(s, grid, grid_row, codes, dequantized);
-  }
-  // The same on the row's own grid without clipping, which becomes row `grid_row` of `grid`. False
-  // when it overflows.
-  bool FitAndRound(const std::vector<float>& s, int64_t row, int64_t grid_row, Grid* grid,
-                   uint8_t* codes, float* dequantized) {
-    Scale(s, row);
-    const bool fits = FitRow(scaled_.data(), grid_row, grid);
-    Take(s, *grid, grid_row, codes, dequantized);
-    return fits;
-  }
+// Rounds a row of W * s, given in `values`, and takes it back to where W is. `codes` may be null.
+void RoundScaledRow(const Grid& grid, const std::vector<float>& s, int64_t row, uint8_t* codes,
+                    float* values) {
+  RoundRow(grid, row, values, codes, values);
+  for (size_t c = 0; c < s.size(); ++c) values[c] /= s[c];
+}
 
- private:
-  void Scale(const std::vector<float>& s, int64_t row) {
-    const float* w = layer_.Row(row);
-    for (size_t c = 0; c < scaled_.size(); ++c) scaled_[c] = w[c] * s[c];
-  }
-  void Take(const std::vector<float>& s, const Grid& grid, int64_t grid_row, uint8_t* codes,
-            float* dequantized) {
-    RoundRow(grid, grid_row, scaled_.data(), codes, dequantized);
-    for (size_t c = 0; c < scaled_.size(); ++c) dequantized[c] /= s[c];
-  }
+bool AllFinite(const Grid& grid) {
+  return std::all_of(grid.scale.begin(), grid.scale.end(),
+                     [](float s) { return std::isfinite(s); });
+}
 
-  const Layer& layer_;
-  std::vector<float> scaled_;
-};
-
-// Infinity when a grid or the sum overflows.
+// The loss at one channel scale, infinity when a grid or the sum overflows. `grid` is overwritten.
 absl::StatusOr<double> LossAt(ExecutionContext& context, const Layer& layer,
-                              const std::vector<float>& s) {
+                              const std::vector<float>& s, Grid* grid) {
   const int64_t cols = layer.weight.cols;
-  ScaledRounding rounding(layer);
-  Grid grid = EmptyGrid(1, cols, layer.spec);
-  bool fits = true;
   absl::StatusOr<std::optional<double>> loss =
       ErrorTrace(context, layer.weight.rows, cols, *layer.h, [&](int64_t r, float* out) {
-        fits = rounding.FitAndRound(s, r, 0, &grid, nullptr, out) && fits;
+        ScaleRow(layer, s, r, out);
+        FitRow(out, r, grid);
+        RoundScaledRow(*grid, s, r, nullptr, out);
         const float* w = layer.Row(r);
         for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - out[c];
       });
   if (!loss.ok()) return loss.status();
-  return fits ? loss->value_or(std::numeric_limits<double>::infinity())
-              : std::numeric_limits<double>::infinity();
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  return AllFinite(*grid) ? loss->value_or(kNone) : kNone;
 }
 
 // Clips the groups at the scale that won, and keeps that where the layer does not lose by it.
@@ -89,12 +68,12 @@ absl::Status TryClipping(ExecutionContext& context, const Layer& layer, Quantize
       FitClippedByOutput(context, weight, result->channel_scale.data(), layer.h->sum, &grid);
   if (!clipped.ok()) return clipped.status();
   if (!clipped->fits || clipped->groups == 0) return absl::OkStatus();
-  ScaledRounding rounding(layer);
   std::vector<float> dequantized(result->dequantized.size());
   std::vector<uint8_t> codes(result->codes.size());
   absl::Status done = ForEachRow(context, weight.rows, weight.cols, [&](int64_t r) {
     const int64_t begin = r * weight.cols;
-    rounding.Round(result->channel_scale, grid, r, r, codes.data() + begin,
+    ScaleRow(layer, result->channel_scale, r, dequantized.data() + begin);
+    RoundScaledRow(grid, result->channel_scale, r, codes.data() + begin,
                    dequantized.data() + begin);
   });
   if (!done.ok()) return done;
@@ -124,8 +103,9 @@ absl::StatusOr<QuantizedWeight> Awq(ExecutionContext& context, const Layer& laye
   for (double& value : mean_abs) value /= static_cast<double>(layer.statistics->tokens);
 
   QuantizedWeight result;
+  Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
   for (int i = 0; i < kSteps; ++i) {
-    absl::StatusOr<double> loss = LossAt(context, layer, ChannelScale(mean_abs, Ratio(i)));
+    absl::StatusOr<double> loss = LossAt(context, layer, ChannelScale(mean_abs, Ratio(i)), &grid);
     if (!loss.ok()) return loss.status();
     result.search_losses.push_back(*loss);
   }
@@ -139,12 +119,11 @@ absl::StatusOr<QuantizedWeight> Awq(ExecutionContext& context, const Layer& laye
 
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
-  Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
-  ScaledRounding rounding(layer);
   absl::Status done = ForEachRow(context, weight.rows, weight.cols, [&](int64_t r) {
-    const int64_t begin = r * weight.cols;
-    rounding.FitAndRound(result.channel_scale, r, r, &grid, result.codes.data() + begin,
-                         result.dequantized.data() + begin);
+    float* out = result.dequantized.data() + r * weight.cols;
+    ScaleRow(layer, result.channel_scale, r, out);
+    FitRow(out, r, &grid);
+    RoundScaledRow(grid, result.channel_scale, r, result.codes.data() + r * weight.cols, out);
   });
   if (!done.ok()) return done;
   result.scale = std::move(grid.scale);

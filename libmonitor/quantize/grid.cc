@@ -38,8 +38,9 @@ void RangeOnTarget(const float* HWY_RESTRICT w, int64_t count, float* low, float
   }
 }
 
-void RoundOnTarget(const float* HWY_RESTRICT w, int64_t count, float scale, float zero, float top,
-                   uint8_t* HWY_RESTRICT codes, float* HWY_RESTRICT decoded) {
+// `decoded` may be `w`.
+void RoundOnTarget(const float* w, int64_t count, float scale, float zero, float top,
+                   uint8_t* HWY_RESTRICT codes, float* decoded) {
   const hn::RebindToSigned<decltype(kTag)> di;
   const hn::Rebind<uint8_t, decltype(kTag)> db;
   const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));

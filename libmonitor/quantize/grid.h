@@ -42,8 +42,8 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 bool FitRow(const float* weights, int64_t row, Grid* grid);
 
 /// Round to nearest: code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
-/// scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null. An
-/// infinite w gives the code at its end, NaN gives 0.
+/// scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null, and
+/// `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives 0.
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded);
 
 /// decoded = scale * (code - zero).

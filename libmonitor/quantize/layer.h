@@ -42,7 +42,7 @@ QuantizedWeight WithStatus(LayerStatus status, std::string detail);
 absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
                         absl::FunctionRef<void(int64_t row)> work);
 
-/// Writes a row of W - W_hat into `out`, [cols].
+/// Writes a row of W - W_hat into `out`, [cols]. Several threads may ask for different rows.
 using ErrorRow = absl::FunctionRef<void(int64_t row, float* out)>;
 /// tr(dW H dW^T) over the rows given; absent where it is not finite. Cost: rows * cols^2 FLOP.
 absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, int64_t rows,

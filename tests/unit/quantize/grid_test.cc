@@ -25,7 +25,7 @@ QuantizerSpec Spec(int bits, int group_size, bool symmetric) {
 
 Grid FitOneRow(const std::vector<float>& row, const QuantizerSpec& spec) {
   Grid grid = EmptyGrid(1, static_cast<int64_t>(row.size()), spec);
-  EXPECT_TRUE(FitRow(row.data(), 0, spec.symmetric, &grid));
+  EXPECT_TRUE(FitRow(row.data(), 0, &grid));
   return grid;
 }
 
@@ -98,18 +98,72 @@ TEST(Grid, GroupLongerThanTheRowIsTheWholeRow) {
   }
 }
 
-TEST(Grid, TreatsAnUnderflowingScaleLikeZeros) {
+TEST(Grid, GivesTheSmallestWeightsTheSmallestScale) {
   const float tiny = std::numeric_limits<float>::denorm_min();
-  const std::vector<float> row = {tiny, -tiny};
+  const std::vector<float> row = {tiny, -tiny, 0};
   const Grid grid = FitOneRow(row, Spec(8, -1, true));
-  EXPECT_THAT(grid.scale, ElementsAre(2.0f / 255));
-  EXPECT_THAT(Codes(grid, row), Each(128));
+  EXPECT_THAT(grid.scale, ElementsAre(tiny));
+  EXPECT_THAT(Codes(grid, row), ElementsAre(129, 127, 128));
+}
+
+TEST(Grid, RoundsTheScaleBeforeZeroAndCodes) {
+  // 2.8 / 3 is rounded down in f16 and up in bf16, and 1.4 is a step and a half of it.
+  QuantizerSpec spec = Spec(2, -1, false);
+  const std::vector<float> row = {-1.4f, 1.4f};
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  const Grid half = FitOneRow(row, spec);
+  EXPECT_THAT(half.scale, ElementsAre(1911 * 0x1p-11f));
+  EXPECT_THAT(half.zero, ElementsAre(2.0f));
+  EXPECT_THAT(Codes(half, row), ElementsAre(0, 3));
+  spec.scale_dtype = ScaleDtype::kBFloat16;
+  const Grid brain = FitOneRow(row, spec);
+  EXPECT_THAT(brain.scale, ElementsAre(239 * 0x1p-8f));
+  EXPECT_THAT(brain.zero, ElementsAre(1.0f));
+  EXPECT_THAT(Codes(brain, row), ElementsAre(0, 2));
+}
+
+TEST(Grid, KeepsZeroWithinTheCodesWhenTheScaleIsFarOff) {
+  QuantizerSpec spec = Spec(8, -1, false);
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  // 1.4 * 2^-24 rounds to 2^-24: 357 steps would be needed.
+  const std::vector<float> row = {-1.4f * 255 * 0x1p-24f, 0};
+  const Grid grid = FitOneRow(row, spec);
+  EXPECT_THAT(grid.scale, ElementsAre(0x1p-24f));
+  EXPECT_THAT(grid.zero, ElementsAre(255.0f));
+  EXPECT_THAT(Codes(grid, row), ElementsAre(0, 255));
+}
+
+TEST(Grid, UnderflowingScalesBecomeTheSmallestOfTheirDtype) {
+  QuantizerSpec spec = Spec(4, -1, true);
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  EXPECT_THAT(FitOneRow({1e-12f}, spec).scale, ElementsAre(0x1p-24f));
+  spec.scale_dtype = ScaleDtype::kBFloat16;
+  EXPECT_THAT(FitOneRow({1e-44f}, spec).scale, ElementsAre(0x1p-133f));
 }
 
 TEST(Grid, ReportsAScaleThatOverflows) {
   const std::vector<float> row = {3e38f, -3e38f};
   Grid grid = EmptyGrid(1, 2, Spec(2, -1, true));
-  EXPECT_FALSE(FitRow(row.data(), 0, true, &grid));
+  EXPECT_FALSE(FitRow(row.data(), 0, &grid));
+  // A scale of 65520 is the first that f16 cannot hold.
+  QuantizerSpec spec = Spec(2, -1, true);
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  grid = EmptyGrid(1, 1, spec);
+  const float largest = std::nextafter(98280.0f, 0.0f);
+  EXPECT_TRUE(FitRow(&largest, 0, &grid));
+  EXPECT_THAT(grid.scale, ElementsAre(65504.0f));
+  const float beyond = 98280.0f;
+  EXPECT_FALSE(FitRow(&beyond, 0, &grid));
+}
+
+TEST(Grid, RoundsInPlace) {
+  const testing::Matrix row = testing::RandomMatrix(1, 37, 5);
+  const Grid grid = FitOneRow(row.values, Spec(3, 10, false));
+  std::vector<float> expected(37);
+  RoundRow(grid, 0, row.values.data(), nullptr, expected.data());
+  std::vector<float> in_place = row.values;
+  RoundRow(grid, 0, in_place.data(), nullptr, in_place.data());
+  EXPECT_EQ(in_place, expected);
 }
 
 // Vector bodies and scalar tails, on every instruction set, must not differ in a bit.

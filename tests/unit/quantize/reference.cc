@@ -126,6 +126,8 @@ GramStatistics NaiveGram(const Matrix& x) {
   GramStatistics statistics;
   statistics.inputs = x.cols;
   statistics.sum.resize(static_cast<size_t>(x.cols * x.cols));
+  statistics.abs_sum.resize(static_cast<size_t>(x.cols));
+  statistics.abs_max.resize(static_cast<size_t>(x.cols));
   for (int64_t r = 0; r < x.rows; ++r) {
     const float* row = x.values.data() + r * x.cols;
     if (!std::all_of(row, row + x.cols, [](float v) { return std::isfinite(v); })) {
@@ -134,6 +136,9 @@ GramStatistics NaiveGram(const Matrix& x) {
     }
     ++statistics.tokens;
     for (int64_t i = 0; i < x.cols; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      statistics.abs_sum[at] += std::abs(static_cast<double>(row[i]));
+      statistics.abs_max[at] = std::max(statistics.abs_max[at], std::abs(row[i]));
       for (int64_t j = 0; j < x.cols; ++j) {
         statistics.sum[static_cast<size_t>(i * x.cols + j)] +=
             static_cast<double>(row[i]) * static_cast<double>(row[j]);
@@ -149,6 +154,25 @@ GramStatistics Gram(const Matrix& x) {
   // A failure shows as statistics without tokens.
   gram.Add(context, x.view()).IgnoreError();
   return gram.Take();
+}
+
+GroupGrid::GroupGrid(float low, float high, const QuantizerSpec& spec)
+    : top(static_cast<float>((1 << spec.bits) - 1)) {
+  if (spec.symmetric) {
+    high = std::max(-low, high);
+    low = -high;
+  }
+  if (low == 0 && high == 0) {
+    low = -1;
+    high = 1;
+  }
+  scale = (high - low) / top;
+  zero = spec.symmetric ? static_cast<float>(1 << (spec.bits - 1)) : std::nearbyintf(-low / scale);
+}
+
+float GroupGrid::Nearest(float w) const {
+  const float code = std::min(std::max(std::nearbyintf(w / scale) + zero, 0.0f), top);
+  return scale * (code - zero);
 }
 
 GramStatistics WithHessian(std::vector<double> hessian) {

@@ -49,6 +49,16 @@ struct ReferenceResult {
 ReferenceResult ReferenceGptq(const Matrix& weight, const GramStatistics& statistics,
                               const QuantizerSpec& spec);
 
+/// The grid of one group by the definition, float32 scales.
+struct GroupGrid {
+  GroupGrid(float low, float high, const QuantizerSpec& spec);
+  float Nearest(float w) const;
+
+  float top = 0;
+  float scale = 0;
+  float zero = 0;
+};
+
 /// tr(E H E^T), E = a - b, in float64.
 double NaiveTrace(const std::vector<float>& a, const std::vector<float>& b,
                   const GramStatistics& statistics);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ptqwatch/quantizer.h"
+#include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
 namespace {
@@ -51,6 +52,34 @@ TEST(QuantizerSpec, NamesFieldAndValueWhenInvalid) {
   spec = {};
   spec.order = static_cast<QuantizationOrder>(9);
   EXPECT_THAT(MessageFor(spec), HasSubstr("order is 9"));
+  spec = {};
+  spec.scale_dtype = static_cast<ScaleDtype>(5);
+  EXPECT_THAT(MessageFor(spec), HasSubstr("scale_dtype is 5"));
+  spec = {};
+  spec.clip = static_cast<ClipSearch>(4);
+  EXPECT_THAT(MessageFor(spec), HasSubstr("clip is 4"));
+  spec = {};
+  spec.outlier_threshold = -0.5;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("outlier_threshold is -0.5"));
+}
+
+TEST(QuantizerSpec, TakesOnlyTheBitsThatAMethodHas) {
+  for (int bits : {2, 3, 4, 8}) {
+    QuantizerSpec spec;
+    spec.bits = bits;
+    spec.method = QuantizationMethod::kLlmInt8;
+    EXPECT_EQ(Validate(spec).ok(), bits == 8);
+    if (bits != 8) {
+      EXPECT_THAT(MessageFor(spec), HasSubstr("8 for llm_int8"));
+    }
+    spec.method = QuantizationMethod::kNf4;
+    EXPECT_EQ(Validate(spec).ok(), bits == 4);
+    if (bits != 4) {
+      EXPECT_THAT(MessageFor(spec), HasSubstr("4 for nf4"));
+    }
+    spec.method = QuantizationMethod::kAwq;
+    EXPECT_TRUE(Validate(spec).ok());
+  }
 }
 
 TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
@@ -65,22 +94,52 @@ TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
   EXPECT_EQ(Describe(spec), "gptq b3 g-1 asym none damp 0.1 min_tokens 0");
   spec.method = QuantizationMethod::kRtn;
   EXPECT_EQ(Describe(spec), "rtn b3 g-1 asym");
+  spec.clip = ClipSearch::kMse;
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  EXPECT_EQ(Describe(spec), "rtn b3 g-1 asym clip mse scale f16");
+  spec.method = QuantizationMethod::kAwq;
+  EXPECT_EQ(Describe(spec), "awq b3 g-1 asym clip mse scale f16");
+  spec = {};
+  spec.bits = 8;
+  spec.method = QuantizationMethod::kLlmInt8;
+  EXPECT_EQ(Describe(spec), "llm_int8 b8 threshold 6");
+  spec.bits = 4;
+  spec.method = QuantizationMethod::kNf4;
+  spec.scale_dtype = ScaleDtype::kBFloat16;
+  EXPECT_EQ(Describe(spec), "nf4 b4 block 64 scale bf16");
 }
 
 TEST(QuantizationMethod, ParsesItsOwnNames) {
-  for (QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+  for (QuantizationMethod method : testing::kAllMethods) {
     const absl::StatusOr<QuantizationMethod> parsed = ParseQuantizationMethod(ToString(method));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, method);
   }
 }
 
+TEST(QuantizationMethod, ParsesOtherSpellings) {
+  for (std::string_view name : {"LLM.int8", "llm-int8", "LLMint8", "llm_INT8"}) {
+    EXPECT_EQ(*ParseQuantizationMethod(name), QuantizationMethod::kLlmInt8) << name;
+  }
+  EXPECT_EQ(*ParseQuantizationMethod("GPTQ"), QuantizationMethod::kGptq);
+  EXPECT_EQ(*ParseQuantizationMethod("NF-4"), QuantizationMethod::kNf4);
+}
+
 TEST(QuantizationMethod, ListsKnownNamesWhenUnknown) {
-  for (std::string_view name : {"", "GPTQ", "gptq ", "awq"}) {
+  for (std::string_view name : {"", "gptq ", "awq2", "int8", "hqq"}) {
     const absl::Status status = ParseQuantizationMethod(name).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("rtn and gptq"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rtn, gptq, awq, llm_int8 and nf4"));
   }
+}
+
+TEST(ScaleDtype, ParsesItsOwnNamesAlone) {
+  for (ScaleDtype dtype : {ScaleDtype::kFloat32, ScaleDtype::kFloat16, ScaleDtype::kBFloat16}) {
+    EXPECT_EQ(*ParseScaleDtype(ToString(dtype)), dtype);
+  }
+  const absl::Status status = ParseScaleDtype("f8").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("f32, f16 and bf16"));
 }
 
 TEST(LayerStatus, HasTheDocumentedNames) {

@@ -1,0 +1,60 @@
+#ifndef PTQWATCH_TESTS_UNIT_QUANTIZE_RUN_OK_H_
+#define PTQWATCH_TESTS_UNIT_QUANTIZE_RUN_OK_H_
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "ptqwatch/quantizer.h"
+#include "unit/quantize/reference.h"
+
+namespace ptqwatch::testing {
+
+inline absl::StatusOr<QuantizedWeight> TryQuantize(const Matrix& weight,
+                                                   const GramStatistics* statistics,
+                                                   const QuantizerSpec& spec) {
+  ExecutionContext context = ExecutionContext::Standalone();
+  return Quantize(context, weight.view(), statistics, spec);
+}
+
+inline QuantizedWeight RunOk(const Matrix& weight, const GramStatistics* statistics,
+                             const QuantizerSpec& spec) {
+  absl::StatusOr<QuantizedWeight> result = TryQuantize(weight, statistics, spec);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *std::move(result) : QuantizedWeight{};
+}
+
+inline QuantizerSpec SpecOf(QuantizationMethod method) {
+  QuantizerSpec spec;
+  spec.method = method;
+  spec.bits = method == QuantizationMethod::kLlmInt8 ? 8 : 4;
+  spec.group_size = 32;
+  return spec;
+}
+
+inline constexpr QuantizationMethod kAllMethods[] = {
+    QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kAwq,
+    QuantizationMethod::kLlmInt8, QuantizationMethod::kNf4};
+
+/// A clock that cancels at the n-th look: every checkpoint of a run must end it.
+class CancelAt final : public Clock {
+ public:
+  CancelAt(CancelToken token, int looks) : token_(std::move(token)), left_(looks) {}
+  std::chrono::nanoseconds Monotonic() const override {
+    if (left_-- == 0) token_.Cancel();
+    return std::chrono::nanoseconds(0);
+  }
+  double UnixSeconds() const override { return 0; }
+  void SleepFor(std::chrono::nanoseconds, const std::atomic<bool>&) override {}
+  bool fired() const { return left_ < 0; }
+
+ private:
+  mutable CancelToken token_;
+  mutable int left_;
+};
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_UNIT_QUANTIZE_RUN_OK_H_
