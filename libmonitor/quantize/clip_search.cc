@@ -100,7 +100,10 @@ HWY_INLINE V NearestPoint(DF df, V w, V scale, V zero, V top) {
   return hn::Mul(scale, hn::Sub(code, zero));
 }
 
-// Errors of a tile's candidate grids, row by row: the sum of importance times squares.
+// Both criteria give the errors of a tile's candidate grids, row by row; an error that is not below
+// `least` need not be complete.
+
+// The sum of importance times squares.
 class ByImportance {
  public:
   explicit ByImportance(const double* importance) : importance_(importance) {}
@@ -110,21 +113,26 @@ class ByImportance {
     return context.Checkpoint();
   }
 
-  void Errors(const Tile& tile, float max_code, double* HWY_RESTRICT errors) const {
+  void Errors(const Tile& tile, float max_code, const double* HWY_RESTRICT least,
+              double* HWY_RESTRICT errors) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
     const auto top = hn::Set(df, max_code);
+    constexpr int64_t kPiece = 16;
     for (int64_t v = 0; v < tile.width; v += n) {
       const auto scale = hn::Load(df, tile.scale.get() + v);
       const auto zero = hn::Load(df, tile.zero.get() + v);
+      const auto enough = hn::LoadU(dd, least + v);
       const float* HWY_RESTRICT weights = tile.scaled.get() + v;
       auto sum = hn::Zero(dd);
-      for (int64_t k = 0; k < tile.count; ++k) {
-        const auto w = hn::Load(df, weights + k * tile.width);
-        const auto e = hn::PromoteTo(dd, hn::Sub(w, NearestPoint(df, w, scale, zero, top)));
-        // Not fused: every target has to find the same minimum.
-        sum = hn::Add(sum, hn::Mul(hn::Mul(e, e), hn::Set(dd, group_[k])));
+      for (int64_t k0 = 0; k0 < tile.count && !hn::AllTrue(dd, hn::Ge(sum, enough)); k0 += kPiece) {
+        for (int64_t k = k0; k < std::min(tile.count, k0 + kPiece); ++k) {
+          const auto w = hn::Load(df, weights + k * tile.width);
+          const auto e = hn::PromoteTo(dd, hn::Sub(w, NearestPoint(df, w, scale, zero, top)));
+          // Not fused: every target has to find the same minimum.
+          sum = hn::Add(sum, hn::Mul(hn::Mul(e, e), hn::Set(dd, group_[k])));
+        }
       }
       hn::Store(sum, dd, errors + v);
     }
@@ -138,14 +146,13 @@ class ByImportance {
 // The quadratic form with the group's diagonal block.
 class ByOutput {
  public:
-  ByOutput(const double* sum, const float* channel_scale, int64_t cols, int64_t most_inputs,
-           int64_t width)
+  ByOutput(const double* sum, const float* channel_scale, int64_t cols, int64_t most_inputs)
       : sum_(sum),
         channel_scale_(channel_scale),
         cols_(cols),
         packed_(MakeAligned<double>(Quad((most_inputs + 3) / 4))),
-        error_(MakeAligned<double>(RoundUp(most_inputs, 4) * width)),
-        product_(MakeAligned<double>(4 * width)) {}
+        error_(MakeAligned<double>(RoundUp(most_inputs, 4) * PanelWidth(Tag<double>()))),
+        product_(MakeAligned<double>(4 * PanelWidth(Tag<double>()))) {}
 
   // Packs the upper triangle for the micro kernel, off-diagonal entries doubled: quad q, of four
   // columns, is [4 q + 4][4].
@@ -167,7 +174,8 @@ class ByOutput {
     return context.Checkpoint();
   }
 
-  void Errors(const Tile& tile, float max_code, double* HWY_RESTRICT errors) const {
+  void Errors(const Tile& tile, float max_code, const double* /*least*/,
+              double* HWY_RESTRICT errors) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
@@ -216,8 +224,7 @@ template <class Criterion>
 absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
                                   const float* channel_scale, const Shrink& shrink,
                                   Criterion& criterion, Grid* grid) {
-  const Tag<double> dd;
-  const int64_t width = PanelWidth(dd);
+  const int64_t width = PanelWidth(Tag<double>());
   Tile tile(width, grid->group_size);
   const AlignedBuffer<double> errors = MakeAligned<double>(width);
   std::vector<double> least(static_cast<size_t>(width));
@@ -244,7 +251,7 @@ absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
           tile.scale[static_cast<size_t>(r)] = grid->scale[at];
           tile.zero[static_cast<size_t>(r)] = grid->zero[at];
         }
-        criterion.Errors(tile, grid->max_code(), errors.get());
+        criterion.Errors(tile, grid->max_code(), least.data(), errors.get());
         for (size_t r = 0; r < least.size(); ++r) {
           if (errors[r] < least[r]) {
             least[r] = errors[r];
@@ -272,7 +279,7 @@ absl::StatusOr<ClipResult> FitByImportanceOnTarget(ExecutionContext& context, Ma
 absl::StatusOr<ClipResult> FitByOutputOnTarget(ExecutionContext& context, MatrixView weight,
                                                const float* channel_scale, const double* sum,
                                                Grid* grid) {
-  ByOutput criterion(sum, channel_scale, weight.cols, grid->group_size, PanelWidth(Tag<double>()));
+  ByOutput criterion(sum, channel_scale, weight.cols, grid->group_size);
   return Search(context, weight, channel_scale, kOutputShrink, criterion, grid);
 }
 
