@@ -113,8 +113,8 @@ class ByImportance {
     return context.Checkpoint();
   }
 
-  void Errors(const Tile& tile, float max_code, const double* HWY_RESTRICT least,
-              double* HWY_RESTRICT errors) const {
+  absl::Status Errors(ExecutionContext& context, const Tile& tile, float max_code,
+                      const double* HWY_RESTRICT least, double* HWY_RESTRICT errors) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
@@ -136,6 +136,7 @@ class ByImportance {
       }
       hn::Store(sum, dd, errors + v);
     }
+    return context.Checkpoint();
   }
 
  private:
@@ -174,8 +175,8 @@ class ByOutput {
     return context.Checkpoint();
   }
 
-  void Errors(const Tile& tile, float max_code, const double* /*least*/,
-              double* HWY_RESTRICT errors) const {
+  absl::Status Errors(ExecutionContext& context, const Tile& tile, float max_code,
+                      const double* /*least*/, double* HWY_RESTRICT errors) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
@@ -205,7 +206,11 @@ class ByOutput {
                     dd, errors + v);
         }
       }
+      if (q % 64 == 63) {
+        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      }
     }
+    return context.Checkpoint();
   }
 
  private:
@@ -251,14 +256,15 @@ absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
           tile.scale[static_cast<size_t>(r)] = grid->scale[at];
           tile.zero[static_cast<size_t>(r)] = grid->zero[at];
         }
-        criterion.Errors(tile, grid->max_code(), least.data(), errors.get());
+        absl::Status status =
+            criterion.Errors(context, tile, grid->max_code(), least.data(), errors.get());
+        if (!status.ok()) return status;
         for (size_t r = 0; r < least.size(); ++r) {
           if (errors[r] < least[r]) {
             least[r] = errors[r];
             best[r] = step;
           }
         }
-        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
       }
       for (int64_t r = 0; r < tile.rows; ++r) {
         const int step = best[static_cast<size_t>(r)];

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "golden/golden_compare.h"
 #include "golden/safetensors_reader.h"
+#include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::testing {
 namespace {
@@ -99,6 +101,35 @@ TEST(GoldenCase, PassesOnEveryKind) {
     EXPECT_EQ(result->codes_differ, 0);
     EXPECT_GT(result->codes, 0);
   }
+}
+
+TEST(GoldenCase, GptqLosesNoMoreThanRtn) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PTQWATCH_GOLDEN_DATA "/gptq")) {
+    SCOPED_TRACE(entry.path());
+    const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(entry.path());
+    ASSERT_TRUE(file.ok()) << file.status();
+    QuantizerSpec spec;
+    spec.bits = *file->Integer("bits");
+    spec.group_size = *file->Integer("group_size");
+    spec.symmetric = *file->Flag("symmetric");
+    spec.damp = *file->Number("damp");
+    spec.order =
+        *file->Text("order") == "act" ? QuantizationOrder::kStaticAct : QuantizationOrder::kNone;
+    spec.min_tokens_ratio = 0;
+    const absl::StatusOr<GoldenMatrix> weight = ReadMatrix(*file, "weight");
+    ASSERT_TRUE(weight.ok()) << weight.status();
+    ExecutionContext context;
+    const absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, *file, weight->cols);
+    ASSERT_TRUE(statistics.ok()) << statistics.status();
+    const absl::StatusOr<QuantizedWeight> got =
+        Quantize(context, weight->view(), &*statistics, spec);
+    ASSERT_TRUE(got.ok()) << got.status();
+    // H = I gives both the same codes; the sums differ in the last bits.
+    EXPECT_LE(*got->loss, *got->rtn_loss * (1 + 1e-12));
+    ++files;
+  }
+  EXPECT_EQ(files, 12);
 }
 
 TEST(GoldenCase, FailsWhenATensorWasChanged) {
