@@ -52,8 +52,8 @@ enum class ClipSearch {
   /// statistics diag(H) is 1.
   /// AWQ: at the channel scale that won without clipping, of 10 shares 1, 0.95, ..., 0.55 of max|w|
   /// that the grid reaches to, the one with the smallest output error of the group alone, dW H_gg
-  /// dW^T with the group's diagonal block of H. Left out, and said in the status, when the loss of
-  /// the whole layer would grow.
+  /// dW^T with the group's diagonal block of H. Left out, and said in status_detail, when
+  /// the loss of the whole layer would grow.
   kMse,
 };
 
@@ -92,7 +92,7 @@ enum class LayerStatus {
   kDamped,        ///< GPTQ needed a larger damp than asked for
   kTooFewTokens,  ///< too little calibration data: RTN codes where GPTQ or AWQ was asked for, no
                   ///< outlier columns for LLM.int8
-  kNonFinite,     ///< NaN or infinity in the weight or in H; no codes
+  kNonFinite,     ///< NaN or infinity in the weight or the statistics; no codes
   kRtnFallback,   ///< GPTQ asked for, RTN codes given: H could not be factorised at any damp
   kUnsupported,   ///< shape or spec cannot be quantized; no codes
 };
@@ -145,9 +145,8 @@ class GramAccumulator {
 ///   LLM.int8  code - 128 is the int8 code, zero is 128, scale [m] = absmax / 127; dequantized =
 ///             (code - 128) * absmax / 127, rounded to float32 once, and the original weight in
 ///             outlier columns.
-///   NF4       codes are indices into Nf4Levels() (nf4.h), scale [ceil(m d / 64)] the absmax of
-///   each block
-///             of 64 consecutive weights, zero is empty; dequantized = level * absmax.
+///   NF4       codes are indices into Nf4Levels() (nf4.h), scale [ceil(m d / 64)] is the absmax of
+///             each block of 64 consecutive weights, zero is empty; dequantized = level * absmax.
 struct QuantizedWeight {
   LayerStatus status = LayerStatus::kOk;
   /// Why the status is not ok; or what else is worth knowing, such as calibration rows left out.
