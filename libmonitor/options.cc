@@ -14,6 +14,18 @@ absl::Status Invalid(std::string_view field, const std::string& value, std::stri
 
 }  // namespace
 
+std::string_view ToString(CalibrationMode mode) {
+  return mode == CalibrationMode::kSequential ? "sequential" : "one_shot";
+}
+
+absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name) {
+  for (CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
+    if (name == ToString(mode)) return mode;
+  }
+  return absl::InvalidArgumentError(
+      internal::StrCat("unknown calibration mode '", name, "'; known are one_shot and sequential"));
+}
+
 absl::Status Validate(const MonitorOptions& options) {
   using internal::StrCat;
   if (options.schedule.every <= 0) {
@@ -24,6 +36,9 @@ absl::Status Validate(const MonitorOptions& options) {
   }
   if (options.max_probe_tokens <= 0) {
     return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
+  }
+  if (options.max_gram_bytes <= 0) {
+    return Invalid("max_gram_bytes", StrCat(options.max_gram_bytes), "positive");
   }
   if (options.max_snapshot_time < std::chrono::milliseconds(0)) {
     return Invalid("max_snapshot_time", StrCat(options.max_snapshot_time.count(), " ms"),

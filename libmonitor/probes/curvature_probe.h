@@ -11,7 +11,7 @@
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
-#include "quantize/activation_capture.h"
+#include "quantize/capture_plan.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {

@@ -2,8 +2,10 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "ATen/Parallel.h"
@@ -13,7 +15,9 @@
 #include "probes/paired_loss.h"
 #include "probes/ptq_probe.h"
 #include "quantize/layer_selection.h"
+#include "quantize/model_quantizer.h"
 #include "report/str_cat.h"
+#include "snapshot/batches.h"
 #include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {
@@ -45,19 +49,6 @@ class Digest {
   uint64_t b_ = 0x9e3779b97f4a7c15ULL;
 };
 
-std::vector<Batch> CopyBatches(const std::vector<Batch>& batches, at::Device device) {
-  std::vector<Batch> copies;
-  for (const Batch& batch : batches) {
-    Batch& copy = copies.emplace_back();
-    for (const at::Tensor& tensor : batch) {
-      copy.push_back(tensor.defined() ? tensor.detach().to(tensor.options().device(device),
-                                                           /*non_blocking=*/false, /*copy=*/true)
-                                      : at::Tensor());
-    }
-  }
-  return copies;
-}
-
 }  // namespace
 
 Measurement::Measurement(const MonitorOptions& options) : options_(options) {
@@ -85,13 +76,12 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
   }
   std::unique_ptr<Measurement> measurement(new Measurement(options));
   const at::Device device = live.entries[0].tensor.device();
-  try {
-    measurement->probe_ = CopyBatches(subject->probe(), device);
-    measurement->calibration_ = CopyBatches(subject->calibration(), device);
-  } catch (const c10::Error& error) {
-    return absl::FailedPreconditionError(
-        StrCat("copying the probe batches failed: ", error.what_without_backtrace()));
-  }
+  absl::StatusOr<std::vector<Batch>> copies = CopyBatches(subject->probe(), device, "probe");
+  if (!copies.ok()) return copies.status();
+  measurement->probe_ = *std::move(copies);
+  copies = CopyBatches(subject->calibration(), device, "calibration");
+  if (!copies.ok()) return copies.status();
+  measurement->calibration_ = *std::move(copies);
   absl::StatusOr<std::unique_ptr<Replica>> replica =
       Replica::Create(subject, live, {&measurement->probe_[0], &measurement->calibration_[0]});
   if (!replica.ok()) return replica.status();
@@ -105,24 +95,24 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
   if (absl::StatusOr<UnitLosses> units = SumByUnit(*losses, measurement->probe_[0]); !units.ok()) {
     return units.status();
   }
-  absl::StatusOr<CapturePlan> plan =
-      PlanCapture(*measurement->replica_, measurement->calibration_[0], options.layers);
+  absl::StatusOr<CapturePlan> plan = PlanCapture(
+      *measurement->replica_, measurement->calibration_[0], options.layers, options.max_gram_bytes);
   if (!plan.ok()) return plan.status();
   measurement->plan_ = *std::move(plan);
   if (options.curvature.enabled) {
-    std::vector<Batch> batches;
     try {
-      batches = subject->curvature().empty()
-                    ? FirstSequences(*measurement->replica_, measurement->probe_,
-                                     kDefaultCurvatureSequences)
-                    : CopyBatches(subject->curvature(), device);
+      copies = subject->curvature().empty()
+                   ? FirstSequences(*measurement->replica_, measurement->probe_,
+                                    kDefaultCurvatureSequences)
+                   : CopyBatches(subject->curvature(), device, "curvature");
     } catch (const c10::Error& error) {
       return absl::FailedPreconditionError(
-          StrCat("copying the curvature batches failed: ", error.what_without_backtrace()));
+          StrCat("cutting the curvature batches failed: ", error.what_without_backtrace()));
     }
+    if (!copies.ok()) return copies.status();
     GeneratorGuard generators;
     absl::StatusOr<std::unique_ptr<CurvatureProbe>> curvature = CurvatureProbe::Create(
-        *measurement->replica_, measurement->plan_, std::move(batches), options);
+        *measurement->replica_, measurement->plan_, *std::move(copies), options);
     if (!curvature.ok()) return curvature.status();
     measurement->curvature_ = *std::move(curvature);
   }
@@ -184,9 +174,34 @@ std::string Measurement::Fingerprint() const {
       digest.Add(::ptqwatch::Describe(SpecForLayer(options_, spec, layer.name)));
     }
   }
+  digest.Add(std::string(ToString(options_.calibration_mode)));
   digest.Add(absl::StrFormat("%a %d", options_.relative_stderr, options_.max_probe_tokens));
   digest.Add(static_cast<int64_t>(options_.seed));
   return digest.Hex();
+}
+
+std::pair<std::string, int64_t> Measurement::DescribeCalibration() const {
+  const std::vector<LayerSpecs> specs = SpecsOfLayers(options_, plan_);
+  const ModelQuantizer quantizer(
+      *replica_, plan_, calibration_,
+      {.mode = options_.calibration_mode, .max_gram_bytes = options_.max_gram_bytes});
+  const bool one_shot = options_.calibration_mode == CalibrationMode::kOneShot;
+  std::string text =
+      absl::StrFormat("calibration: %s, %d batches\n",
+                      std::string(ToString(options_.calibration_mode)), calibration_.size());
+  int64_t all = 0;
+  const auto add = [&](int64_t passes, std::string_view whom) {
+    if (passes == 0) return;
+    all += passes;
+    text += StrCat("  ", passes, passes == 1 ? " pass" : " passes", " over them (",
+                   passes * std::ssize(calibration_), " forward passes) for ", whom, "\n");
+  };
+  add(quantizer.SharedPasses(specs),
+      one_shot ? "all quantizers together" : "the layer errors of what needs no calibration");
+  for (size_t i = 0; i < specs.size(); ++i) {
+    add(quantizer.OwnPasses(specs[i]), ::ptqwatch::Describe(options_.quantizers[i]));
+  }
+  return {text, all};
 }
 
 std::string Measurement::Describe() const {
@@ -208,16 +223,24 @@ std::string Measurement::Describe() const {
   for (const QuantizerSpec& spec : options_.quantizers) {
     text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");
   }
+  const auto [calibration, calibration_passes] = DescribeCalibration();
+  text += calibration;
   if (curvature_ != nullptr) text += curvature_->Describe();
   // Cheap models stop at the token cap, so this is the upper end.
   const double passes = static_cast<double>(options_.quantizers.size() + 1);
-  const double forward = seconds_a_batch_ * (passes * static_cast<double>(probe_.size()) +
-                                             static_cast<double>(calibration_.size()));
+  const double forward =
+      seconds_a_batch_ * (passes * static_cast<double>(probe_.size()) +
+                          static_cast<double>(calibration_passes * std::ssize(calibration_)));
+  int64_t grams = 0;
+  for (const std::vector<int>& pass : plan_.Passes(options_.max_gram_bytes)) {
+    int64_t held = 0;
+    for (int gram : pass) held += GramBytes(plan_.gram_inputs[static_cast<size_t>(gram)]);
+    grams = std::max(grams, held);
+  }
   text += absl::StrFormat(
       "memory: %.1f MB replica, %.1f MB Gram matrices while measuring; about %.2g s of forward "
       "passes a snapshot when all probe batches are needed, timed with the trainer's threads\n",
-      static_cast<double>(replica_->bytes()) / 1e6, static_cast<double>(plan_.gram_bytes()) / 1e6,
-      forward);
+      static_cast<double>(replica_->bytes()) / 1e6, static_cast<double>(grams) / 1e6, forward);
   return text;
 }
 

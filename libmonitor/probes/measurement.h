@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,7 +12,7 @@
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/subject.h"
-#include "quantize/activation_capture.h"
+#include "quantize/capture_plan.h"
 #include "snapshot/replica.h"
 #include "snapshot/staging.h"
 
@@ -57,6 +58,9 @@ class Measurement {
  private:
   explicit Measurement(const MonitorOptions& options);
   std::string Fingerprint() const;
+  // What calibrating costs, in words, and how often it takes the calibration data through the
+  // replica.
+  std::pair<std::string, int64_t> DescribeCalibration() const;
 
   MonitorOptions options_;
   std::vector<Batch> probe_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -36,22 +37,53 @@ std::string NonFiniteParameter(const Replica& replica) {
   return "";
 }
 
-// The weight as [outputs, inputs] float32 on the host.
-at::Tensor AsMatrix(const at::Tensor& weight, bool transposed) {
-  return (transposed ? weight.t() : weight)
-      .to(at::TensorOptions().dtype(at::kFloat).device(at::kCPU))
-      .contiguous();
+// The full-precision loss on all batches that were needed.
+void SumUp(const std::vector<UnitLosses>& batches, Report& report) {
+  std::vector<double> sums;
+  std::vector<double> weights;
+  for (const UnitLosses& batch : batches) {
+    sums.insert(sums.end(), batch.sum.begin(), batch.sum.end());
+    weights.insert(weights.end(), batch.weight.begin(), batch.weight.end());
+    report.probe_tokens += batch.tokens;
+  }
+  const RatioEstimate loss = EstimateRatio(sums, weights);
+  report.probe_loss_nats = loss.value;
+  if (std::isfinite(loss.stderr_value)) report.probe_loss_stderr_nats = loss.stderr_value;
+}
+
+// Weights of a block, or of a group along the inputs.
+int ReportedGroupSize(const QuantizerSpec& spec) {
+  switch (spec.method) {
+    case QuantizationMethod::kLlmInt8:
+      return -1;
+    case QuantizationMethod::kNf4:
+      return 64;
+    default:
+      return spec.group_size;
+  }
 }
 
 }  // namespace
 
+std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const CapturePlan& plan) {
+  std::vector<LayerSpecs> quantizers;
+  for (const QuantizerSpec& spec : options.quantizers) {
+    LayerSpecs& specs = quantizers.emplace_back();
+    for (const CoveredLayer& layer : plan.layers) {
+      specs.push_back(SpecForLayer(options, spec, layer.name));
+    }
+  }
+  return quantizers;
+}
+
 /// Full-precision losses, evaluated batch by batch as they are first needed.
-struct PtqProbe::FullPrecision {
-  std::vector<UnitLosses> batches;
+class PtqProbe::FullPrecision {
+ public:
+  const std::vector<UnitLosses>& batches() const { return batches_; }
 
   absl::Status Extend(Replica& replica, const std::vector<Batch>& probe, size_t count) {
-    while (batches.size() < count) {
-      const Batch& batch = probe[batches.size()];
+    while (batches_.size() < count) {
+      const Batch& batch = probe[batches_.size()];
       absl::StatusOr<LossValues> values = replica.Losses(batch);
       if (!values.ok()) return values.status();
       absl::StatusOr<UnitLosses> losses = SumByUnit(*values, batch);
@@ -61,70 +93,157 @@ struct PtqProbe::FullPrecision {
         return absl::DataLossError(StrCat("the full-precision loss is not finite",
                                           parameter.empty() ? "" : StrCat(": ", parameter)));
       }
-      batches.push_back(*std::move(losses));
+      batches_.push_back(*std::move(losses));
     }
     return absl::OkStatus();
   }
+
+ private:
+  std::vector<UnitLosses> batches_;
+};
+
+/// Turns what comes out of the quantizer into the rows of the report and the weights to compare.
+class PtqProbe::Results : public QuantizationListener {
+ public:
+  using Finish = std::function<absl::Status(size_t quantizer)>;
+  /// `finish` runs for each quantizer that has all its layers, with `weights[quantizer]` filled.
+  Results(const CapturePlan& plan, const std::vector<LayerSpecs>& specs, Replica& replica,
+          Stopwatch& watch, Report& report, std::vector<std::vector<Replica::Override>>& weights,
+          Finish finish)
+      : plan_(plan),
+        specs_(specs),
+        replica_(replica),
+        watch_(watch),
+        report_(report),
+        weights_(weights),
+        finish_(std::move(finish)),
+        rows_(specs.size(), std::vector<Row>(plan.layers.size())) {}
+
+  void OnCaptured() override { report_.cost_seconds["capture"] += watch_.Lap(); }
+
+  void OnLayer(size_t quantizer, size_t layer, MatrixView weight, const GramStatistics* statistics,
+               QuantizedWeight result) override {
+    const CoveredLayer& covered = plan_.layers[layer];
+    Row& row = rows_[quantizer][layer];
+    LayerQuantization& told = row.told;
+    told.name = covered.name;
+    told.status = std::string(ToString(result.status));
+    if (statistics != nullptr) {
+      told.tokens = statistics->tokens;
+      told.skipped_rows = statistics->skipped_rows;
+    }
+    told.dead_columns = result.dead_columns;
+    if (specs_[quantizer][layer].method == QuantizationMethod::kGptq) told.damp = result.damp;
+    if (result.output_energy.value_or(0) > 0) {
+      if (result.loss) told.output_error_ratio = *result.loss / *result.output_energy;
+      if (result.rtn_loss) told.rtn_output_error_ratio = *result.rtn_loss / *result.output_energy;
+    }
+    if (result.status == LayerStatus::kNonFinite) {
+      row.nonfinite = StrCat("layer '", covered.name, "': ", result.status_detail);
+    } else if (!result.dequantized.empty()) {  // else it stays in full precision
+      row.matrix = at::empty({covered.outputs, covered.inputs}, at::kFloat);
+      float* to = row.matrix.mutable_data_ptr<float>();
+      for (size_t i = 0; i < result.dequantized.size(); ++i) {
+        const double step = static_cast<double>(result.dequantized[i]) - weight.data[i];
+        row.displacement += step * step;
+        to[i] = result.dequantized[i];
+      }
+    }
+    AddCost(quantizer);
+  }
+
+  void OnDone(size_t quantizer, const absl::Status& status) override {
+    QuantizationReport& result = report_.quantization[quantizer];
+    absl::Status outcome = status;
+    if (outcome.ok()) outcome = Assemble(quantizer, result);
+    if (outcome.ok()) outcome = finish_(quantizer);
+    if (!outcome.ok()) {
+      weights_[quantizer].clear();
+      result.displacement_norm.reset();
+      result.status_detail = std::string(outcome.message());
+    }
+    result.status = ProbeStatusOf(outcome);
+    AddCost(quantizer);
+  }
+
+ private:
+  struct Row {
+    LayerQuantization told;
+    std::string nonfinite;  // why there are no codes
+    double displacement = 0;
+    at::Tensor matrix;  // dequantized; undefined where the layer stays as it is
+  };
+
+  // Layers come in the order of the work; the report has that of the plan.
+  absl::Status Assemble(size_t quantizer, QuantizationReport& result) {
+    double displacement = 0;
+    int64_t parameters = 0;
+    std::string nonfinite;
+    for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
+      const CoveredLayer& covered = plan_.layers[layer];
+      Row& row = rows_[quantizer][layer];
+      result.layers.push_back(std::move(row.told));
+      if (nonfinite.empty()) nonfinite = row.nonfinite;
+      if (!row.matrix.defined()) continue;
+      displacement += row.displacement;
+      parameters += row.matrix.numel();
+      weights_[quantizer].push_back({covered.entry, covered.AsStored(row.matrix)});
+    }
+    rows_[quantizer].clear();
+    if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
+    result.displacement_norm = std::sqrt(displacement);
+    result.coverage_ratio =
+        static_cast<double>(parameters) / static_cast<double>(replica_.table().parameters());
+    return absl::OkStatus();
+  }
+
+  void AddCost(size_t quantizer) {
+    const QuantizationReport& result = report_.quantization[quantizer];
+    report_.cost_seconds[StrCat(result.method, result.bits)] += watch_.Lap();
+  }
+
+  const CapturePlan& plan_;
+  const std::vector<LayerSpecs>& specs_;
+  Replica& replica_;
+  Stopwatch& watch_;
+  Report& report_;
+  std::vector<std::vector<Replica::Override>>& weights_;
+  const Finish finish_;
+  std::vector<std::vector<Row>> rows_;  // [quantizer][layer]
 };
 
 absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& report,
                            std::vector<std::vector<Replica::Override>>& quantized) {
   at::NoGradGuard no_grad;
   report.skipped_layers = plan_.skipped;
+  report.calibration_mode = std::string(ToString(options_.calibration_mode));
   for (const QuantizerSpec& spec : options_.quantizers) {
     QuantizationReport& result = report.quantization.emplace_back();
     result.method = std::string(ToString(spec.method));
     result.bits = spec.bits;
-    result.group_size = spec.group_size;
+    result.group_size = ReportedGroupSize(spec);
     result.symmetric = spec.symmetric;
   }
   Stopwatch watch(context.clock);
 
   FullPrecision full;
   // The first batch tells whether there is anything to compare with.
-  absl::Status status = full.Extend(replica, probe_, 1);
+  const absl::Status status = full.Extend(replica, probe_, 1);
   report.cost_seconds["probe_loss"] = watch.Lap();
 
-  std::vector<GramStatistics> grams;
-  absl::Status captured = status;
-  if (status.ok()) {
-    // RTN runs without statistics, but its layer error is measured with the same H wherever there
-    // is one.
-    absl::StatusOr<std::vector<GramStatistics>> result =
-        CaptureGrams(context, replica, plan_, calibration_);
-    if (result.ok()) {
-      grams = *std::move(result);
-    } else {
-      captured = result.status();
-    }
-    report.cost_seconds["capture"] = watch.Lap();
-  }
   quantized.assign(options_.quantizers.size(), {});
-  for (size_t i = 0; i < options_.quantizers.size(); ++i) {
-    QuantizationReport& result = report.quantization[i];
-    absl::Status outcome = status;
-    if (options_.quantizers[i].method == QuantizationMethod::kGptq) outcome = captured;
-    if (outcome.ok()) {
-      outcome = QuantizeAndCompare(context, replica, grams, options_.quantizers[i], full, result,
-                                   quantized[i]);
-    }
-    if (!outcome.ok()) quantized[i].clear();
-    result.status = ProbeStatusOf(outcome);
-    if (!outcome.ok()) result.status_detail = std::string(outcome.message());
-    report.cost_seconds[StrCat(result.method, result.bits)] += watch.Lap();
-  }
-
+  const std::vector<LayerSpecs> specs = SpecsOfLayers(options_, plan_);
+  Results results(plan_, specs, replica, watch, report, quantized, [&](size_t quantizer) {
+    return Compare(context, replica, full, quantized[quantizer], report.quantization[quantizer]);
+  });
   if (status.ok()) {
-    std::vector<double> sums;
-    std::vector<double> weights;
-    for (const UnitLosses& batch : full.batches) {
-      sums.insert(sums.end(), batch.sum.begin(), batch.sum.end());
-      weights.insert(weights.end(), batch.weight.begin(), batch.weight.end());
-      report.probe_tokens += batch.tokens;
-    }
-    const RatioEstimate loss = EstimateRatio(sums, weights);
-    report.probe_loss_nats = loss.value;
-    if (std::isfinite(loss.stderr_value)) report.probe_loss_stderr_nats = loss.stderr_value;
+    const ModelQuantizer quantizer(
+        replica, plan_, calibration_,
+        {.mode = options_.calibration_mode, .max_gram_bytes = options_.max_gram_bytes});
+    quantizer.Run(context, specs, results);
+    SumUp(full.batches(), report);
+  } else {
+    for (size_t i = 0; i < specs.size(); ++i) results.OnDone(i, status);
   }
   report.probe_status = ProbeStatusOf(status);
   report.probe_status_detail = std::string(status.message());
@@ -132,65 +251,9 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
                                     : absl::OkStatus();
 }
 
-absl::Status PtqProbe::QuantizeAndCompare(ExecutionContext& context, Replica& replica,
-                                          const std::vector<GramStatistics>& grams,
-                                          const QuantizerSpec& spec, FullPrecision& full,
-                                          QuantizationReport& result,
-                                          std::vector<Replica::Override>& weights) {
-  double displacement = 0;
-  int64_t quantized_parameters = 0;
-  std::string nonfinite;
-  for (const CoveredLayer& layer : plan_.layers) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    const QuantizerSpec& layer_spec = SpecForLayer(options_, spec, layer.name);
-    const at::Tensor weight = AsMatrix(replica.loaded(layer.entry), layer.transposed);
-    const float* values = weight.const_data_ptr<float>();
-    absl::StatusOr<QuantizedWeight> quantized =
-        Quantize(context, {values, layer.outputs, layer.inputs},
-                 grams.empty() ? nullptr : &grams[static_cast<size_t>(layer.gram)], layer_spec);
-    if (!quantized.ok()) return quantized.status();
-
-    LayerQuantization& row = result.layers.emplace_back();
-    row.name = layer.name;
-    row.status = std::string(ToString(quantized->status));
-    if (!grams.empty()) row.tokens = grams[static_cast<size_t>(layer.gram)].tokens;
-    if (layer_spec.method == QuantizationMethod::kGptq) row.damp = quantized->damp;
-    if (quantized->output_energy.value_or(0) > 0) {
-      if (quantized->loss) row.output_error_ratio = *quantized->loss / *quantized->output_energy;
-      if (quantized->rtn_loss) {
-        row.rtn_output_error_ratio = *quantized->rtn_loss / *quantized->output_energy;
-      }
-    }
-    if (quantized->status == LayerStatus::kNonFinite) {
-      if (nonfinite.empty()) {
-        nonfinite = StrCat("layer '", layer.name, "': ", quantized->status_detail);
-      }
-      continue;
-    }
-    if (quantized->dequantized.empty()) continue;  // unsupported: stays in full precision
-
-    at::Tensor replacement = at::empty({layer.outputs, layer.inputs}, at::kFloat);
-    float* to = replacement.mutable_data_ptr<float>();
-    for (size_t i = 0; i < quantized->dequantized.size(); ++i) {
-      const double step = static_cast<double>(quantized->dequantized[i]) - values[i];
-      displacement += step * step;
-      to[i] = quantized->dequantized[i];
-    }
-    quantized_parameters += replacement.numel();
-    weights.push_back({layer.entry, layer.transposed ? replacement.t() : replacement});
-  }
-  if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
-  result.displacement_norm = std::sqrt(displacement);
-  result.coverage_ratio =
-      static_cast<double>(quantized_parameters) / static_cast<double>(replica.table().parameters());
-  absl::Status status = Compare(context, replica, full, weights, result);
-  if (!status.ok()) result.displacement_norm.reset();
-  return status;
-}
-
 absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
                                const std::vector<Replica::Override>& weights,
-                               QuantizationReport& result) {
+                               QuantizationReport& result) const {
   std::vector<double> quantized_sum;
   std::vector<double> change;
   std::vector<double> full_sum;
@@ -200,7 +263,7 @@ absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica, Full
   for (size_t i = 0; i < probe_.size() && tokens < options_.max_probe_tokens; ++i) {
     if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
     if (absl::Status status = full.Extend(replica, probe_, i + 1); !status.ok()) return status;
-    const UnitLosses& base = full.batches[i];
+    const UnitLosses& base = full.batches()[i];
     absl::StatusOr<UnitLosses> losses;
     {
       const absl::StatusOr<Replica::Lease> lease = replica.Use(weights);

@@ -7,14 +7,18 @@
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
-#include "quantize/activation_capture.h"
+#include "quantize/capture_plan.h"
+#include "quantize/model_quantizer.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
 
+/// The specs of each quantizer, one a layer of the plan.
+std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const CapturePlan& plan);
+
 /// Measures what post-training quantization costs: quantizes the covered layers of the loaded
-/// snapshot with every spec and compares the loss with the full-precision one on the same tokens.
-/// One calibration pass and one full-precision pass serve all specs.
+/// snapshot with every spec (ModelQuantizer) and compares the loss with the full-precision one on
+/// the same tokens. One full-precision pass serves all specs.
 class PtqProbe {
  public:
   /// Nothing is copied; all arguments must outlive the probe.
@@ -29,14 +33,11 @@ class PtqProbe {
                    std::vector<std::vector<Replica::Override>>& quantized);
 
  private:
-  struct FullPrecision;
-  absl::Status QuantizeAndCompare(ExecutionContext& context, Replica& replica,
-                                  const std::vector<GramStatistics>& grams,
-                                  const QuantizerSpec& spec, FullPrecision& full,
-                                  QuantizationReport& result,
-                                  std::vector<Replica::Override>& weights);
+  class FullPrecision;
+  class Results;
   absl::Status Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
-                       const std::vector<Replica::Override>& weights, QuantizationReport& result);
+                       const std::vector<Replica::Override>& weights,
+                       QuantizationReport& result) const;
 
   const MonitorOptions& options_;
   const CapturePlan& plan_;

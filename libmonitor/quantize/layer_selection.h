@@ -16,7 +16,8 @@ bool GlobMatch(std::string_view pattern, std::string_view text);
 /// reason why not.
 std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
 
-/// The spec a layer gets in place of `spec`, which is `spec` itself where no override matches.
+/// The spec a layer gets in place of `spec`, which is `spec` itself where no override matches:
+/// MonitorOptions::overrides.
 const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
                                   std::string_view layer);
 

@@ -25,6 +25,8 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("rtn_output_error_ratio", record.rtn_output_error_ratio);
     visit("damp", record.damp);
     visit("tokens", record.tokens);
+    visit("skipped_rows", record.skipped_rows);
+    visit("dead_columns", record.dead_columns);
     visit("status", record.status);
   } else if constexpr (kIsA<Record, QuantizationReport>) {
     visit("method", record.method);
@@ -100,6 +102,7 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("probe_loss_nats", record.probe_loss_nats);
     visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
     visit("probe_tokens", record.probe_tokens);
+    visit("calibration_mode", record.calibration_mode);
     visit("quantization", record.quantization);
     visit("skipped_layers", record.skipped_layers);
     visit("curvature", record.curvature);

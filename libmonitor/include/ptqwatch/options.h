@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
@@ -20,13 +22,28 @@ namespace ptqwatch {
 struct LayerSelection {
   /// A parameter must match one of these. Empty: every parameter.
   std::vector<std::string> include = {};
-  /// ... and none of these. They come on top of what is never quantized: parameters that are not
-  /// matrices (norms, biases), embeddings, and the output head, the last product of the forward
-  /// pass.
+  /// ... and none of these. They come on top of what is never quantized: parameters that are no
+  /// factor of a product (norms, biases), embeddings, and the output head, the last product of the
+  /// forward pass.
   std::vector<std::string> exclude = {};
   /// Quantize the output head too.
   bool output_head = false;
 };
+
+/// Which activations a layer is calibrated with.
+enum class CalibrationMode {
+  /// Those of the full-precision forward pass: one run over the calibration data serves every
+  /// quantizer.
+  kOneShot,
+  /// Those that the layers before it give once they are quantized, as a model is quantized for
+  /// deployment. Every quantizer that needs statistics runs over the calibration data once for each
+  /// distinct layer input.
+  kSequential,
+};
+/// "one_shot", "sequential".
+std::string_view ToString(CalibrationMode mode);
+/// InvalidArgument, listing the known names, for any other name.
+absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name);
 
 /// Steps between snapshots.
 struct ScheduleOptions {
@@ -43,6 +60,12 @@ struct MonitorOptions {
   /// same method and bits. First match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
+  CalibrationMode calibration_mode = CalibrationMode::kOneShot;
+  /// Most bytes of Gram matrices at a time; one takes 8 times the square of a layer's inputs. Where
+  /// those of all layers are more, the calibration data is run through the model several times,
+  /// which changes no result. A layer whose Gram alone is larger is left out and reported as such.
+  /// 1 GiB is enough for a layer of 11,585 inputs. Monitor::Describe says what it comes to.
+  int64_t max_gram_bytes = int64_t{1} << 30;
 
   /// What is measured of the loss surface beside the quantization error.
   CurvatureOptions curvature = {};

@@ -49,7 +49,10 @@ struct LayerQuantization {
   std::optional<double> rtn_output_error_ratio;
   /// Damping used, relative to the mean of the live diagonal.
   std::optional<double> damp;
-  int64_t tokens = 0;  ///< calibration rows behind H
+  int64_t tokens = 0;        ///< calibration rows behind H
+  int64_t skipped_rows = 0;  ///< calibration rows left out for a NaN or infinity
+  /// Inputs that were zero in all calibration rows.
+  std::optional<int64_t> dead_columns;
   std::string status;  ///< see LayerStatus in quantizer.h
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
@@ -58,9 +61,9 @@ struct LayerQuantization {
 /// `delta_nats` and the full-precision loss it is compared with come from the same tokens, so their
 /// difference is paired.
 struct QuantizationReport {
-  std::string method;  ///< "rtn", "gptq"
+  std::string method;  ///< see QuantizationMethod in quantizer.h
   int bits = 0;
-  int group_size = 0;  ///< -1: one group per output row
+  int group_size = 0;  ///< -1: one group per output row; "nf4": weights of a block
   bool symmetric = true;
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
@@ -161,6 +164,8 @@ struct Report {
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
 
+  /// "one_shot" or "sequential": see CalibrationMode in options.h.
+  std::string calibration_mode;
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
   /// Absent where MonitorOptions::curvature is off.

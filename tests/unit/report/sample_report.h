@@ -14,6 +14,8 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.rtn_output_error_ratio = 1.5 * error;
   layer.damp = 0.01;
   layer.tokens = 8192;
+  layer.skipped_rows = 3;
+  layer.dead_columns = 2;
   layer.status = "ok";
   return layer;
 }
@@ -89,6 +91,7 @@ inline AnalyzedReport SampleReport() {
   report.probe_loss_nats = 1.75;
   report.probe_loss_stderr_nats = 0.004;
   report.probe_tokens = 65536;
+  report.calibration_mode = "sequential";
   report.quantization = {SampleQuantization("gptq", 3, 0.208), SampleQuantization("rtn", 4, 0.05)};
   report.skipped_layers = {{"head.weight", "output head", 4096}};
   report.curvature = SampleCurvature();
