@@ -42,23 +42,35 @@ absl::Status CheckRunDirectory(const std::string& path) {
   return absl::PermissionDeniedError(absl::StrCat("--run-dir ", path, ": ", error.message()));
 }
 
+// A method with a single bit-width has it whatever `bits` says, and no groups.
+QuantizerSpec MakeSpec(QuantizationMethod method, int bits, int group_size) {
+  switch (method) {
+    case QuantizationMethod::kLlmInt8:
+      return {.method = method, .bits = 8};
+    case QuantizationMethod::kNf4:
+      return {.method = method, .bits = 4};
+    default:
+      return {.method = method, .bits = bits, .group_size = group_size};
+  }
+}
+
 }  // namespace
 
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   MonitorOptions options;
   options.schedule.every = flags.EveryOr(steps);
   options.quantizers.clear();
-  for (const std::string& method : flags.methods) {
+  for (const std::string& name : flags.methods) {
+    const QuantizationMethod method = ParseQuantizationMethod(name).value();
     for (const int bits : flags.bits) {
-      const QuantizerSpec spec{.method = ParseQuantizationMethod(method).value(),
-                               .bits = bits,
-                               .group_size = flags.group_size};
+      const QuantizerSpec spec = MakeSpec(method, bits, flags.group_size);
       const auto& known = options.quantizers;
       if (std::find(known.begin(), known.end(), spec) == known.end()) {
         options.quantizers.push_back(spec);
       }
     }
   }
+  options.calibration_mode = ParseCalibrationMode(flags.calibration).value();
   options.seed = flags.seed;
   options.training_threads = flags.threads;
   options.run_dir = flags.run_dir;

@@ -41,7 +41,8 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->default_str("on");
   app.add_option("--every", flags->every, "Steps between snapshots [a twentieth of the run]")
       ->check(IntegerAtLeast(1));
-  app.add_option("--bits", flags->bits, "Bit-widths to try")
+  app.add_option("--bits", flags->bits,
+                 "Bit-widths to try (llm_int8 has only 8, nf4 only 4, whatever is said here)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(OneOf({"2", "3", "4", "8"}))
@@ -53,6 +54,11 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->capture_default_str();
   app.add_option("--group-size", flags->group_size, "Inputs that share a scale; -1: a whole row")
       ->check(GroupSize())
+      ->capture_default_str();
+  app.add_option("--calibration", flags->calibration,
+                 "Activations to calibrate with: one_shot (full precision) or sequential (those of "
+                 "the quantized layers before)")
+      ->check(OneOf({"one_shot", "sequential"}))
       ->capture_default_str();
   app.add_option("--http", flags->http,
                  "Where /metrics is served, HOST:PORT; port 0 takes a free one")

@@ -23,6 +23,7 @@ struct TrainerFlags {
   std::vector<int> bits = {3, 4};
   std::vector<std::string> methods = {"rtn", "gptq"};
   int group_size = 64;  ///< -1: one group per row
+  std::string calibration = "one_shot";
   std::string http = "127.0.0.1:9464";
   std::string grpc = "127.0.0.1:9465";  ///< "off": not served
   std::string run_dir;                  ///< empty: no journal

@@ -216,8 +216,9 @@ std::string Measurement::Describe() const {
   }
   text += "left in full precision:\n";
   for (const SkippedLayer& skipped : plan_.skipped) {
-    text += absl::StrFormat("  %-40s %d parameters: %s\n", skipped.name, skipped.parameters,
-                            skipped.reason);
+    text += absl::StrFormat(
+        "  %-40s %d parameters (%.1f %%): %s\n", skipped.name, skipped.parameters,
+        100.0 * static_cast<double>(skipped.parameters) / parameters, skipped.reason);
   }
   text += "quantizers:\n";
   for (const QuantizerSpec& spec : options_.quantizers) {

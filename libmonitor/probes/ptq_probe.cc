@@ -8,11 +8,11 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
-#include "ATen/ops/isfinite.h"
 #include "probes/paired_loss.h"
 #include "probes/probe_status.h"
 #include "quantize/layer_selection.h"
 #include "report/str_cat.h"
+#include "snapshot/finite.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -23,18 +23,6 @@ constexpr size_t kLeastUnits = 16;
 bool IsFinite(const UnitLosses& losses) {
   return std::all_of(losses.sum.begin(), losses.sum.end(),
                      [](double value) { return std::isfinite(value); });
-}
-
-// "'blocks.0.qkv.weight' has 3 non-finite values", or empty.
-std::string NonFiniteParameter(const Replica& replica) {
-  for (const TensorEntry& entry : replica.table().entries) {
-    if (!at::isFloatingType(entry.tensor.scalar_type())) continue;
-    const int64_t finite = at::isfinite(entry.tensor).sum().item<int64_t>();
-    if (finite != entry.tensor.numel()) {
-      return StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite, " non-finite values");
-    }
-  }
-  return "";
 }
 
 // The full-precision loss on all batches that were needed.
@@ -89,7 +77,7 @@ class PtqProbe::FullPrecision {
       absl::StatusOr<UnitLosses> losses = SumByUnit(*values, batch);
       if (!losses.ok()) return losses.status();
       if (!IsFinite(*losses)) {
-        const std::string parameter = NonFiniteParameter(replica);
+        const std::string parameter = NonFiniteTensor(replica.table());
         return absl::DataLossError(StrCat("the full-precision loss is not finite",
                                           parameter.empty() ? "" : StrCat(": ", parameter)));
       }

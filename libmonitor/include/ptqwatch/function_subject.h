@@ -29,8 +29,11 @@ struct FunctionSubjectOptions {
   /// the tensors it is given: the replica's, under the names in `live`, the same map every time.
   /// Writes to none of them, draws no random numbers, and owns what it captures: it runs on the
   /// monitor thread beside the training, with gradients or without, and after Stop where that
-  /// missed its deadline. A weight is found for quantization where it is an operand of a matrix
-  /// product (at::linear, at::matmul, at::conv2d, ...), transposed or not.
+  /// missed its deadline. A weight is found for quantization where it as a whole is a factor of a
+  /// product with activations: at::linear, matmul, mm, mv, addmm, bmm, baddbmm and what ends in
+  /// them (einsum, tensordot), on either side, transposed or not; at::conv1d and at::conv2d in one
+  /// group. It may be a copy made in the same call by `to`, `contiguous` or `clone`, and autocast
+  /// may be on. Monitor::Describe names what was not found, and why.
   std::function<LossValues(const TensorMap&, const Batch&)> losses = nullptr;
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.

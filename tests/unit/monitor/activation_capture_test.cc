@@ -4,80 +4,21 @@
 
 #include <map>
 
-#include "ATen/CPUGeneratorImpl.h"
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/addmm.h"
-#include "ATen/ops/conv1d.h"
+#include "ATen/ops/conv3d.h"
 #include "ATen/ops/embedding.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/ones.h"
-#include "ATen/ops/rand.h"
 #include "ATen/ops/relu.h"
-#include "ptqwatch/function_subject.h"
+#include "capture_fixture.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 using ::testing::HasSubstr;
-
-at::Tensor Random(std::vector<int64_t> sizes, uint64_t seed) {
-  return at::rand(sizes, at::make_generator<at::CPUGeneratorImpl>(seed)) - 0.5;
-}
-
-/// A replica of `parameters` under `losses`, on two batches of random inputs [3, 4, 6].
-struct Fixture {
-  Fixture(std::vector<NamedTensor> parameters,
-          std::function<LossValues(const TensorMap&, const Batch&)> losses)
-      : batches{{Random({3, 4, 6}, 1)}, {Random({3, 4, 6}, 2)}},
-        subject(MakeFunctionSubject(
-            {.live = parameters, .losses = std::move(losses), .probe = batches})) {
-    auto created = Replica::Create(subject.get(), *MakeTensorTable(parameters), {&batches[0]});
-    EXPECT_TRUE(created.ok()) << created.status();
-    if (created.ok()) replica = *std::move(created);
-  }
-  CapturePlan Plan(LayerSelection selection = {.output_head = true}) {
-    auto plan = PlanCapture(*replica, batches[0], selection);
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    return plan.ok() ? *std::move(plan) : CapturePlan();
-  }
-  std::vector<GramStatistics> Grams(const CapturePlan& plan) {
-    ExecutionContext context;
-    auto grams = CaptureGrams(context, *replica, plan, batches);
-    EXPECT_TRUE(grams.ok()) << grams.status();
-    return grams.ok() ? *std::move(grams) : std::vector<GramStatistics>();
-  }
-  std::vector<Batch> batches;
-  std::unique_ptr<Subject> subject;
-  std::unique_ptr<Replica> replica;
-};
-
-/// Sum of x x^T over the rows of all tensors, in float64.
-at::Tensor NaiveGram(const std::vector<at::Tensor>& inputs) {
-  at::Tensor sum;
-  for (const at::Tensor& x : inputs) {
-    const at::Tensor rows = x.reshape({-1, x.size(-1)}).to(at::kDouble);
-    const at::Tensor gram = at::mm(rows.t(), rows);
-    sum = sum.defined() ? sum + gram : gram;
-  }
-  return sum;
-}
-
-void ExpectGram(const GramStatistics& statistics, const at::Tensor& expected) {
-  ASSERT_EQ(static_cast<int64_t>(statistics.sum.size()), expected.numel());
-  const at::Tensor flat = expected.reshape({-1});
-  const double scale = flat.abs().max().item<double>();
-  for (int64_t i = 0; i < flat.numel(); ++i) {
-    ASSERT_NEAR(statistics.sum[static_cast<size_t>(i)], flat[i].item<double>(), 1e-5 * scale) << i;
-  }
-}
-
-std::map<std::string, std::string> Reasons(const CapturePlan& plan) {
-  std::map<std::string, std::string> reasons;
-  for (const SkippedLayer& skipped : plan.skipped) reasons[skipped.name] = skipped.reason;
-  return reasons;
-}
 
 TEST(ActivationCapture, SeesEveryWayToWriteAProductInBothOrientations) {
   Fixture fixture({{"linear", Random({6, 6}, 3)},
@@ -208,7 +149,7 @@ TEST(ActivationCapture, SumsOverAllUsesOfAWeight) {
 TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
   Fixture fixture({{"embedding", Random({9, 6}, 1)},
                    {"part", Random({12, 6}, 2)},
-                   {"conv", Random({2, 3, 1}, 3)},
+                   {"conv", Random({2, 3, 1, 1, 1}, 3)},
                    {"unused", Random({6, 6}, 4)},
                    {"bias", Random({6}, 5)},
                    {"body", Random({6, 6}, 6)},
@@ -220,7 +161,8 @@ TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
                     x = at::linear(x, w.at("part").slice(0, 0, 6));
                     x = at::linear(x, w.at("body"), w.at("bias"));
                     x = at::linear(x, w.at("named"));
-                    const at::Tensor c = at::conv1d(x.slice(1, 0, 3), w.at("conv"));
+                    const at::Tensor images = x.slice(1, 0, 3).reshape({3, 3, 6, 1, 1});
+                    const at::Tensor c = at::conv3d(images, w.at("conv"));
                     return at::linear(x, w.at("head")).sum(-1) + c.sum();
                   });
   const CapturePlan plan = fixture.Plan({.exclude = {"named"}});
@@ -243,7 +185,7 @@ TEST(ActivationCapture, FailsWithTheReasonsWhenNothingIsLeft) {
                   [](const TensorMap& w, const Batch& b) -> LossValues {
                     return at::linear(b[0], w.at("only")).sum(-1);
                   });
-  auto plan = PlanCapture(*fixture.replica, fixture.batches[0], {});
+  auto plan = PlanCapture(*fixture.replica, fixture.batches[0], {}, int64_t{1} << 30);
   ASSERT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(plan.status().message()), HasSubstr("output head"));
 }
@@ -260,7 +202,7 @@ TEST(ActivationCapture, FailsWhenSharedInputsComeApart) {
   ASSERT_EQ(plan.gram_inputs.size(), 1u);
   *calls = 1;
   ExecutionContext context;
-  auto grams = CaptureGrams(context, *fixture.replica, plan, fixture.batches);
+  auto grams = CaptureGrams(context, *fixture.replica, plan, {0}, fixture.batches);
   EXPECT_EQ(grams.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -271,7 +213,7 @@ TEST(ActivationCapture, StopsWhenCancelled) {
   const CapturePlan plan = fixture.Plan();
   ExecutionContext context;
   context.cancel.Cancel();
-  auto grams = CaptureGrams(context, *fixture.replica, plan, fixture.batches);
+  auto grams = CaptureGrams(context, *fixture.replica, plan, {0}, fixture.batches);
   EXPECT_EQ(grams.status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -1,0 +1,19 @@
+#include "snapshot/finite.h"
+
+#include "ATen/ops/isfinite.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+
+std::string NonFiniteTensor(const TensorTable& table) {
+  for (const TensorEntry& entry : table.entries) {
+    if (!at::isFloatingType(entry.tensor.scalar_type())) continue;
+    const int64_t finite = at::isfinite(entry.tensor).sum().item<int64_t>();
+    if (finite != entry.tensor.numel()) {
+      return StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite, " non-finite values");
+    }
+  }
+  return "";
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,430 @@
+// Which ways to write a product are covered, and that the Gram is that of the rows the weight sees.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "ATen/autocast_mode.h"
+#include "ATen/ops/addmv.h"
+#include "ATen/ops/baddbmm.h"
+#include "ATen/ops/bmm.h"
+#include "ATen/ops/conv1d.h"
+#include "ATen/ops/conv2d.h"
+#include "ATen/ops/conv_transpose2d.h"
+#include "ATen/ops/einsum.h"
+#include "ATen/ops/im2col.h"
+#include "ATen/ops/index_select.h"
+#include "ATen/ops/linear.h"
+#include "ATen/ops/matmul.h"
+#include "ATen/ops/mv.h"
+#include "ATen/ops/pad.h"
+#include "ATen/ops/relu.h"
+#include "ATen/ops/tensordot.h"
+#include "ATen/ops/zeros.h"
+#include "capture_fixture.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// The plan has one layer, "w", as [outputs, inputs], and its Gram is that of `rows`.
+void ExpectOnly(Fixture& fixture, int64_t outputs, int64_t inputs, bool transposed,
+                const std::vector<at::Tensor>& rows) {
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 1u) << ::testing::PrintToString(Reasons(plan));
+  EXPECT_EQ(plan.layers[0].name, "w");
+  EXPECT_EQ(plan.layers[0].outputs, outputs);
+  EXPECT_EQ(plan.layers[0].inputs, inputs);
+  EXPECT_EQ(plan.layers[0].transposed, transposed);
+  const GramStatistics gram = fixture.Grams(plan)[0];
+  int64_t tokens = 0;
+  for (const at::Tensor& x : rows) tokens += x.numel() / inputs;
+  EXPECT_EQ(gram.tokens, tokens);
+  ExpectGram(gram, NaiveGram(rows));
+}
+
+/// One way to multiply with a weight "w" of that shape.
+struct Form {
+  const char* name;
+  std::vector<int64_t> weight;
+  bool transposed;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& w)> product;
+};
+
+class EveryForm : public ::testing::TestWithParam<Form> {};
+
+TEST_P(EveryForm, IsCoveredWithTheGramOfItsInput) {
+  const Form& form = GetParam();
+  Fixture fixture({{"w", Random(form.weight, 3)}},
+                  [&form](const TensorMap& w, const Batch& b) -> LossValues {
+                    return form.product(b[0], w.at("w")).sum().reshape({1});
+                  });
+  ExpectOnly(fixture, 5, 6, form.transposed, {fixture.batches[0][0], fixture.batches[1][0]});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Products, EveryForm,
+    ::testing::Values(
+        Form{"Linear", {5, 6}, false, [](auto& x, auto& w) { return at::linear(x, w); }},
+        Form{"MatmulTransposed", {6, 5}, true, [](auto& x, auto& w) { return at::matmul(x, w); }},
+        Form{"WeightOnTheLeftOfABatch",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) { return at::matmul(w, x.transpose(1, 2)); }},
+        Form{"Einsum",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) {
+               return at::einsum("bti,oi->bto", {x, w});
+             }},
+        Form{"EinsumTransposed",
+             {6, 5},
+             true,
+             [](auto& x, auto& w) {
+               return at::einsum("bti,io->bto", {x, w});
+             }},
+        Form{"EinsumWeightFirst",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) {
+               return at::einsum("oi,bti->obt", {w, x});
+             }},
+        Form{"EinsumByHeads",
+             {6, 5, 1},
+             true,
+             [](auto& x, auto& w) {
+               return at::einsum("bti,ihk->bthk", {x, w});
+             }},
+        Form{"Tensordot",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) { return at::tensordot(x, w, {2}, {1}); }},
+        Form{"BmmOfOne",
+             {6, 5},
+             true,
+             [](auto& x, auto& w) {
+               return at::bmm(x.reshape({1, 12, 6}), w.unsqueeze(0));
+             }},
+        Form{"BmmOfAnExpandedWeight",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) {
+               return at::bmm(x, w.t().expand({3, 6, 5}));
+             }},
+        Form{"BmmWithTheWeightOnTheLeft",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) {
+               return at::bmm(w.expand({3, 5, 6}), x.transpose(1, 2));
+             }},
+        Form{"Baddbmm",
+             {6, 5},
+             true,
+             [](auto& x, auto& w) {
+               return at::baddbmm(at::zeros({3, 4, 5}), x, w.expand({3, 6, 5}));
+             }},
+        Form{"Mv",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) {
+               at::Tensor sum = at::zeros({5});
+               for (const at::Tensor& row : x.reshape({-1, 6}).unbind(0))
+                 sum = sum + at::mv(w, row);
+               return sum;
+             }},
+        Form{"Addmv",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) {
+               at::Tensor sum = at::zeros({5});
+               for (const at::Tensor& row : x.reshape({-1, 6}).unbind(0))
+                 sum = at::addmv(sum, w, row);
+               return sum;
+             }},
+        Form{"Clone", {5, 6}, false, [](auto& x, auto& w) { return at::linear(x, w.clone()); }},
+        Form{"ContiguousTranspose",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) { return at::matmul(x, w.t().contiguous()); }},
+        Form{"TransposeOfACopy",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) { return at::matmul(x, w.to(at::kDouble).to(at::kFloat).t()); }},
+        Form{"EinsumOfACopy",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) { return at::einsum("bti,oi->bto", {x, w.clone()}); }},
+        Form{"CopyOfACopy",
+             {5, 6},
+             false,
+             [](auto& x, auto& w) { return at::linear(x, w.to(at::kBFloat16).to(at::kFloat)); }}),
+    [](const auto& form) { return std::string(form.param.name); });
+
+TEST(ProductForms, SeesTheRoundedInputsOfAWeightInLowPrecision) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    Fixture fixture({{"w", Random({5, 6}, 3)}},
+                    [dtype](const TensorMap& w, const Batch& b) -> LossValues {
+                      return at::linear(b[0].to(dtype), w.at("w").to(dtype)).to(at::kFloat).sum(-1);
+                    });
+    ExpectOnly(fixture, 5, 6, false,
+               {fixture.batches[0][0].to(dtype).to(at::kFloat),
+                fixture.batches[1][0].to(dtype).to(at::kFloat)});
+  }
+}
+
+/// Autocast on the CPU to bfloat16 while it lives.
+struct Autocast {
+  Autocast() {
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+  }
+};
+
+TEST(ProductForms, CoversWhatRunsUnderAutocast) {
+  Fixture fixture({{"linear", Random({6, 6}, 3)},
+                   {"einsum", Random({5, 6}, 4)},
+                   {"conv", Random({2, 3, 3}, 5)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const Autocast autocast;
+                    at::Tensor x = at::linear(b[0], w.at("linear"));
+                    x = at::einsum("bti,oi->bto", {at::relu(x), w.at("einsum")});
+                    return at::conv1d(x.slice(1, 0, 3), w.at("conv")).to(at::kFloat).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 3u) << ::testing::PrintToString(Reasons(plan));
+  EXPECT_THAT(plan.skipped, IsEmpty());
+  ExpectGram(fixture.Grams(plan)[0], NaiveGram({fixture.batches[0][0], fixture.batches[1][0]}));
+}
+
+/// One convolution of images [2, 3, 9, 8].
+struct Convolution {
+  const char* name;
+  std::vector<int64_t> kernel, stride, padding, dilation;
+};
+
+class EveryConvolution : public ::testing::TestWithParam<Convolution> {};
+
+TEST_P(EveryConvolution, HasTheGramOfItsWindows) {
+  const Convolution& conv = GetParam();
+  const std::vector<int64_t> shape = {4, 3, conv.kernel[0], conv.kernel[1]};
+  Fixture fixture({{"w", Random(shape, 3)}},
+                  [&conv](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::conv2d(b[0], w.at("w"), {}, conv.stride, conv.padding, conv.dilation)
+                        .sum({1, 2, 3});
+                  },
+                  {2, 3, 9, 8});
+  std::vector<at::Tensor> windows;
+  for (const Batch& batch : fixture.batches) {
+    windows.push_back(at::im2col(batch[0], conv.kernel, conv.dilation, conv.padding, conv.stride)
+                          .transpose(1, 2));
+  }
+  // The weight as a matrix times the windows is the convolution, so the order of the columns is
+  // right too.
+  const at::Tensor weight = fixture.replica->loaded(0);
+  const at::Tensor direct =
+      at::conv2d(fixture.batches[0][0], weight, {}, conv.stride, conv.padding, conv.dilation)
+          .flatten(2)
+          .transpose(1, 2);
+  EXPECT_LT((at::matmul(windows[0], weight.flatten(1).t()) - direct).abs().max().item<double>(),
+            1e-5);
+  ExpectOnly(fixture, 4, 3 * conv.kernel[0] * conv.kernel[1], false, windows);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EveryConvolution,
+                         ::testing::Values(Convolution{"Plain", {3, 3}, {1, 1}, {0, 0}, {1, 1}},
+                                           Convolution{"Strided", {3, 2}, {2, 3}, {0, 0}, {1, 1}},
+                                           Convolution{"Padded", {3, 3}, {1, 1}, {1, 2}, {1, 1}},
+                                           Convolution{"Dilated", {2, 3}, {1, 2}, {2, 1}, {3, 2}},
+                                           Convolution{
+                                               "Pointwise", {1, 1}, {1, 1}, {0, 0}, {1, 1}}),
+                         [](const auto& form) { return std::string(form.param.name); });
+
+TEST(ProductForms, PadsLikeAConvolutionThatKeepsTheSize) {
+  // An even kernel: one more zero at the end than at the beginning.
+  Fixture fixture({{"w", Random({4, 3, 2, 4}, 3)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::conv2d(b[0], w.at("w"), {}, 1, "same").sum({1, 2, 3});
+                  },
+                  {2, 3, 9, 8});
+  std::vector<at::Tensor> windows;
+  for (const Batch& batch : fixture.batches) {
+    windows.push_back(at::im2col(at::pad(batch[0], {1, 2, 0, 1}), {2, 4}, {1, 1}, {0, 0}, {1, 1})
+                          .transpose(1, 2));
+  }
+  ExpectOnly(fixture, 4, 24, false, windows);
+}
+
+TEST(ProductForms, CoversOneDimensionalConvolutionsAndImagesWithoutABatch) {
+  Fixture fixture({{"w", Random({4, 3, 3}, 3)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    at::Tensor sum = at::zeros({1});
+                    for (const at::Tensor& line : b[0].unbind(0)) {
+                      sum = sum + at::conv1d(line, w.at("w"), {}, {2}, {1}, {1}).sum();
+                    }
+                    return sum;
+                  },
+                  {2, 3, 9});
+  std::vector<at::Tensor> windows;
+  for (const Batch& batch : fixture.batches) {
+    windows.push_back(
+        at::im2col(batch[0].unsqueeze(2), {1, 3}, {1, 1}, {0, 1}, {1, 2}).transpose(1, 2));
+  }
+  ExpectOnly(fixture, 4, 9, false, windows);
+}
+
+TEST(ProductForms, GoesThroughManyImagesInBlocks) {
+  // 5 images of 2500 windows: more than one block, and a last one that is smaller.
+  Fixture fixture({{"w", Random({2, 1, 3, 3}, 3)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::conv2d(b[0], w.at("w"), {}, {1}, {1}).sum({1, 2, 3});
+                  },
+                  {5, 1, 50, 50});
+  std::vector<at::Tensor> windows;
+  for (const Batch& batch : fixture.batches) {
+    windows.push_back(at::im2col(batch[0], {3, 3}, {1, 1}, {1, 1}, {1, 1}).transpose(1, 2));
+  }
+  ExpectOnly(fixture, 2, 9, false, windows);
+}
+
+TEST(ProductForms, KeepsOneGramForWeightsThatSeeTheSameWindows) {
+  Fixture fixture({{"a", Random({4, 3, 3, 3}, 3)},
+                   {"b", Random({2, 3, 3, 3}, 4)},
+                   {"strided", Random({2, 3, 3, 3}, 5)},
+                   {"pointwise", Random({2, 3, 1, 1}, 6)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::conv2d(b[0], w.at("a")).sum({1, 2, 3}) +
+                           at::conv2d(b[0], w.at("b")).sum({1, 2, 3}) +
+                           at::conv2d(b[0], w.at("strided"), {}, 2).sum({1, 2, 3}) +
+                           at::conv2d(b[0], w.at("pointwise")).sum({1, 2, 3});
+                  },
+                  {2, 3, 9, 8});
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 4u);
+  EXPECT_EQ(plan.gram_inputs, (std::vector<int64_t>{27, 27, 3}));
+  EXPECT_EQ(plan.layers[0].gram, plan.layers[1].gram);
+}
+
+TEST(ProductForms, KeepsOneGramForViewsOfOneActivation) {
+  // einsum makes views of its own for each product.
+  Fixture fixture({{"q", Random({5, 6}, 3)}, {"k", Random({5, 6}, 4)}, {"v", Random({5, 6}, 5)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor x = at::relu(b[0]);
+                    at::Tensor sum = at::zeros({3, 4});
+                    for (const char* name : {"q", "k", "v"}) {
+                      sum = sum + at::einsum("bti,oi->bto", {x, w.at(name)}).square().sum(-1);
+                    }
+                    return sum;
+                  });
+  EXPECT_EQ(fixture.Plan().gram_inputs.size(), 1u);
+}
+
+TEST(ProductForms, CoversAWeightWhoseProductServesQueryKeyAndValue) {
+  Fixture fixture({{"w", Random({15, 6}, 3)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const auto parts = at::linear(b[0], w.at("w")).chunk(3, -1);
+                    return (parts[0] * parts[1] + parts[2]).sum(-1);
+                  });
+  ExpectOnly(fixture, 15, 6, false, {fixture.batches[0][0], fixture.batches[1][0]});
+}
+
+TEST(ProductForms, CoversATiedWeightOnceWithAllItsInputs) {
+  const at::Tensor shared = Random({6, 6}, 3);
+  Fixture fixture({{"w", shared}, {"alias", shared}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::linear(at::relu(at::linear(b[0], w.at("w"))), w.at("alias")).sum(-1);
+                  });
+  std::vector<at::Tensor> inputs;
+  for (const Batch& batch : fixture.batches) {
+    inputs.push_back(batch[0]);
+    inputs.push_back(at::relu(at::linear(batch[0], shared)));
+  }
+  ExpectOnly(fixture, 6, 6, false, inputs);
+}
+
+/// What is said of "w" beside a layer "body" that is covered.
+std::string ReasonFor(std::vector<int64_t> shape,
+                      std::function<at::Tensor(const at::Tensor& x, const at::Tensor& w)> use) {
+  Fixture fixture({{"w", Random(std::move(shape), 3)}, {"body", Random({2, 6}, 4)}},
+                  [use = std::move(use)](const TensorMap& w, const Batch& b) -> LossValues {
+                    return use(b[0], w.at("w")).sum() + at::linear(b[0], w.at("body")).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_EQ(plan.layers.size(), 1u);
+  EXPECT_EQ(plan.covered_parameters, 12);
+  std::map<std::string, std::string> reasons = Reasons(plan);
+  EXPECT_EQ(reasons.size(), 1u);
+  return reasons["w"];
+}
+
+TEST(ProductForms, NamesWhatIsNotCovered) {
+  const auto images = [](const at::Tensor& x) { return x.reshape({2, 4, 3, 3}); };
+  EXPECT_THAT(ReasonFor({4, 2, 2, 2},
+                        [&](auto& x, auto& w) {
+                          return at::conv2d(images(x), w, {}, {1}, at::IntArrayRef(0), {1},
+                                            /*groups=*/2);
+                        }),
+              HasSubstr("2 groups"));
+  EXPECT_THAT(
+      ReasonFor({4, 2, 2, 2}, [&](auto& x, auto& w) { return at::conv_transpose2d(images(x), w); }),
+      HasSubstr("transposed convolution"));
+  EXPECT_THAT(ReasonFor({8, 4, 2, 2},
+                        [&](auto& x, auto& w) { return at::conv2d(images(x), w.narrow(0, 0, 4)); }),
+              HasSubstr("part"));
+  EXPECT_THAT(ReasonFor({12, 6}, [](auto& x, auto& w) { return at::linear(x, w.narrow(0, 2, 6)); }),
+              HasSubstr("part"));
+  EXPECT_THAT(ReasonFor({6, 6},
+                        [](auto& x, auto& w) {
+                          at::Tensor masked = w.clone();
+                          masked.triu_();
+                          return at::linear(x, masked);
+                        }),
+              HasSubstr("changed"));
+  EXPECT_THAT(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::linear(x, w * 2); }),
+              HasSubstr("not seen"));
+  EXPECT_THAT(ReasonFor({3, 6, 5}, [](auto& x, auto& w) { return at::bmm(x, w); }),
+              HasSubstr("part or a reshaped"));
+  EXPECT_THAT(ReasonFor({6, 6},
+                        [](auto& x, auto& w) {
+                          const at::Tensor rows = (x.select(2, 0) > 0).to(at::kLong).flatten();
+                          return at::linear(x, w).sum() + at::index_select(w, 0, rows).sum();
+                        }),
+              HasSubstr("also used as: embedding"));
+  EXPECT_THAT(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::matmul(at::linear(x, w), w); }),
+              HasSubstr("both orientations"));
+}
+
+TEST(ProductForms, NamesTheFactorsOfAWeight) {
+  Fixture fixture({{"a", Random({6, 2}, 3)}, {"b", Random({2, 6}, 4)}, {"body", Random({2, 6}, 5)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor low_rank = at::matmul(w.at("a"), w.at("b"));
+                    return at::linear(at::linear(b[0], low_rank), w.at("body")).sum(-1);
+                  });
+  std::map<std::string, std::string> reasons = Reasons(fixture.Plan());
+  EXPECT_THAT(reasons["a"], HasSubstr("another parameter"));
+  EXPECT_THAT(reasons["b"], HasSubstr("another parameter"));
+}
+
+TEST(ProductForms, DoesNotTakeMemoryThatIsUsedAgainForACopyThatIsGone) {
+  // The clone dies at once, and the next tensor of its size gets its memory.
+  auto reused = std::make_shared<bool>(false);
+  Fixture fixture({{"w", Random({6, 6}, 3)}, {"body", Random({2, 6}, 4)}},
+                  [reused](const TensorMap& w, const Batch& b) -> LossValues {
+                    const void* gone = w.at("w").clone().const_data_ptr();
+                    const at::Tensor other = w.at("w") * 2;
+                    *reused = other.const_data_ptr() == gone;
+                    return at::linear(b[0], other).sum(-1) + at::linear(b[0], w.at("body")).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 1u);
+  EXPECT_EQ(plan.layers[0].name, "body");
+  EXPECT_THAT(Reasons(plan)["w"], HasSubstr("not seen"));
+  EXPECT_TRUE(*reused) << "the allocator gave other memory: this test shows nothing";
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
