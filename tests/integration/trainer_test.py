@@ -89,6 +89,16 @@ class Live(unittest.TestCase):
                 self.assertTrue(all(layer["status"] == "ok" for layer in entry["layers"]))
             self.assertIn("output head", {layer["reason"] for layer in reports[-1]["skipped_layers"]})
 
+    def test_sequential_calibration(self):
+        with tempfile.TemporaryDirectory() as run_dir, \
+                Trainer(CHAR_GPT, "--steps", "40", "--calibration", "sequential", "--every", "40", "--methods", "gptq,rtn",
+                        "--bits", "3", "--run-dir", run_dir, *PORT_0) as trainer:
+            code, _, err = trainer.finish()
+            self.assertEqual(code, 0, err)
+            reports, _ = journal(run_dir)
+            self.assertEqual(reports[-1]["calibration_mode"], "sequential")
+            self.assertEqual([entry["status"] for entry in reports[-1]["quantization"]], ["ok", "ok"])
+
     def test_disabled_by_the_environment(self):
         with Trainer(CHAR_GPT, "--steps", "30", *PORT_0, env={"PTQWATCH_DISABLE": "1"}) as trainer:
             code, out, err = trainer.finish()
@@ -143,6 +153,7 @@ class BadInput(unittest.TestCase):
         self.refused("--every", "-7", says=["--every", "-7"], short=False)
         self.refused("--bits", "5", says=["--bits", "5"])
         self.refused("--methods", "magic", says=["--methods", "magic"])
+        self.refused("--calibration", "both", says=["--calibration", "both"])
         self.refused("--monitor", "maybe", says=["--monitor", "maybe"])
         self.refused("--threads", "0", says=["--threads", "0"])
         self.refused("--lr", "nan", says=["--lr", "nan"])

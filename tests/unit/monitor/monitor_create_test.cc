@@ -105,6 +105,31 @@ TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
   EXPECT_THAT(text, HasSubstr("duty cycle"));
 }
 
+TEST(MonitorCreate, DescribesWhatCalibrationCosts) {
+  TinyTrainer trainer;
+  MonitorOptions options;
+  options.max_gram_bytes = 2 * 8 * 16 * 16;  // two of the three layers, which have 16 inputs
+  const auto describe = [&] {
+    auto monitor = Monitor::Create(trainer.MakeSubject(), options);
+    EXPECT_TRUE(monitor.ok()) << monitor.status();
+    return monitor.ok() ? (*monitor)->Describe() : std::string();
+  };
+  EXPECT_THAT(describe(), HasSubstr("calibration: one_shot, 4 batches\n"
+                                    "  2 passes over them (8 forward passes) for all quantizers"));
+  options.calibration_mode = CalibrationMode::kSequential;
+  const std::string text = describe();
+  EXPECT_THAT(text, HasSubstr("calibration: sequential, 4 batches\n"
+                              "  2 passes over them (8 forward passes) for the layer errors"));
+  EXPECT_THAT(text, HasSubstr("  3 passes over them (12 forward passes) for gptq b3"));
+  EXPECT_THAT(text, HasSubstr("  3 passes over them (12 forward passes) for gptq b4"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("for rtn")));
+  // A layer that does not fit, by name.
+  options.max_gram_bytes = 100;
+  auto monitor = Monitor::Create(trainer.MakeSubject(), options);
+  EXPECT_EQ(monitor.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(monitor.status().message()), HasSubstr("max_gram_bytes"));
+}
+
 TEST(MonitorCreate, ResumesARunDirectory) {
   char name[] = "/tmp/ptqwatch_run_XXXXXX";
   const std::string run_dir = mkdtemp(name);

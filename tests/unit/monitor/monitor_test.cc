@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -132,6 +133,32 @@ TEST_F(MonitorTest, EightBitsCostNextToNothing) {
   EXPECT_LT(std::abs(*report.quantization[1].delta_nats), 1e-3);
   EXPECT_GT(*report.quantization[0].displacement_norm,
             20 * *report.quantization[1].displacement_norm);
+}
+
+TEST_F(MonitorTest, SequentialCalibrationIsReportedAndOfAnotherFingerprint) {
+  std::map<CalibrationMode, Report> reports;
+  for (const CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
+    recording = std::make_shared<testing::Recording>();
+    MonitorOptions options = Every(1);
+    options.calibration_mode = mode;
+    Create(options);
+    monitor->OnStep({.step = 1, .learning_rate = 1e-2});
+    ASSERT_TRUE(recording->WaitForReports(1));
+    reports[mode] = recording->Reports()[0]->report;
+    EXPECT_EQ(reports[mode].calibration_mode, ToString(mode));
+    ASSERT_EQ(reports[mode].quantization.size(), 2u);
+    EXPECT_EQ(reports[mode].quantization[1].status, ProbeStatus::kOk);
+  }
+  const Report& one_shot = reports[CalibrationMode::kOneShot];
+  const Report& sequential = reports[CalibrationMode::kSequential];
+  EXPECT_NE(one_shot.fingerprint, sequential.fingerprint);
+  const QuantizationReport& rtn = sequential.quantization[0];
+  EXPECT_EQ(one_shot.quantization[0].layers, rtn.layers);
+  EXPECT_EQ(one_shot.quantization[0].delta_nats, rtn.delta_nats);
+  const QuantizationReport& gptq = sequential.quantization[1];
+  EXPECT_EQ(one_shot.quantization[1].layers[0], gptq.layers[0]);
+  EXPECT_NE(one_shot.quantization[1].layers[1], gptq.layers[1]);
+  EXPECT_NE(one_shot.quantization[1].delta_nats, gptq.delta_nats);
 }
 
 TEST_F(MonitorTest, FinishMeasuresTheLastStepOnce) {

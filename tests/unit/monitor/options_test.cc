@@ -48,6 +48,9 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.max_snapshot_time = std::chrono::milliseconds(-1);
   ExpectRefused(options, "max_snapshot_time", "-1");
   options = {};
+  options.max_gram_bytes = 0;
+  ExpectRefused(options, "max_gram_bytes", "0");
+  options = {};
   options.quantizers.resize(2);
   options.quantizers[1].bits = 5;
   ExpectRefused(options, "quantizers[1]", "5");
@@ -58,6 +61,16 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.overrides.emplace_back("*.up", QuantizerSpec{});
   options.overrides[0].second.damp = -1;
   ExpectRefused(options, "*.up", "-1");
+}
+
+TEST(CalibrationMode, HasNames) {
+  for (const CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
+    EXPECT_EQ(ParseCalibrationMode(ToString(mode)).value(), mode);
+  }
+  const absl::Status status = ParseCalibrationMode("both").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'both'"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("one_shot and sequential"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "ATen/ops/relu.h"
 #include "ATen/ops/tensordot.h"
 #include "ATen/ops/zeros.h"
+#include "c10/core/InferenceMode.h"
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
@@ -297,10 +298,10 @@ TEST(ProductForms, KeepsOneGramForWeightsThatSeeTheSameWindows) {
                    {"strided", Random({2, 3, 3, 3}, 5)},
                    {"pointwise", Random({2, 3, 1, 1}, 6)}},
                   [](const TensorMap& w, const Batch& b) -> LossValues {
-                    return at::conv2d(b[0], w.at("a")).sum({1, 2, 3}) +
-                           at::conv2d(b[0], w.at("b")).sum({1, 2, 3}) +
-                           at::conv2d(b[0], w.at("strided"), {}, 2).sum({1, 2, 3}) +
-                           at::conv2d(b[0], w.at("pointwise")).sum({1, 2, 3});
+                    at::Tensor sum = at::conv2d(b[0], w.at("a")).sum({1, 2, 3});
+                    sum = sum + at::conv2d(b[0], w.at("b")).sum({1, 2, 3});
+                    sum = sum + at::conv2d(b[0], w.at("strided"), {}, 2).sum({1, 2, 3});
+                    return sum + at::conv2d(b[0], w.at("pointwise")).sum({1, 2, 3});
                   },
                   {2, 3, 9, 8});
   const CapturePlan plan = fixture.Plan();
@@ -398,6 +399,22 @@ TEST(ProductForms, NamesWhatIsNotCovered) {
               HasSubstr("both orientations"));
 }
 
+TEST(ProductForms, TellsApartInputsWrittenUnderInferenceMode) {
+  // Tensors made there have no version that would tell.
+  Fixture fixture({{"a", Random({6, 6}, 3)}, {"b", Random({6, 6}, 4)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const c10::InferenceMode inference;
+                    at::Tensor x = at::relu(b[0]);
+                    const at::Tensor first = at::linear(x, w.at("a"));
+                    x.add_(1);
+                    return (first + at::linear(x, w.at("b"))).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_EQ(plan.gram_inputs.size(), 2u);
+  ExpectGram(fixture.Grams(plan)[1],
+             NaiveGram({at::relu(fixture.batches[0][0]) + 1, at::relu(fixture.batches[1][0]) + 1}));
+}
+
 TEST(ProductForms, NamesTheFactorsOfAWeight) {
   Fixture fixture({{"a", Random({6, 2}, 3)}, {"b", Random({2, 6}, 4)}, {"body", Random({2, 6}, 5)}},
                   [](const TensorMap& w, const Batch& b) -> LossValues {
@@ -414,9 +431,14 @@ TEST(ProductForms, DoesNotTakeMemoryThatIsUsedAgainForACopyThatIsGone) {
   auto reused = std::make_shared<bool>(false);
   Fixture fixture({{"w", Random({6, 6}, 3)}, {"body", Random({2, 6}, 4)}},
                   [reused](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor doubled = w.at("w") * 2;
                     const void* gone = w.at("w").clone().const_data_ptr();
-                    const at::Tensor other = w.at("w") * 2;
-                    *reused = other.const_data_ptr() == gone;
+                    std::vector<at::Tensor> others;
+                    do {
+                      others.push_back(doubled.clone());
+                      *reused = others.back().const_data_ptr() == gone;
+                    } while (!*reused && others.size() < 64);
+                    const at::Tensor other = others.back();
                     return at::linear(b[0], other).sum(-1) + at::linear(b[0], w.at("body")).sum(-1);
                   });
   const CapturePlan plan = fixture.Plan();
