@@ -1,24 +1,46 @@
-// Speed of the quantization engine on one core. FLOP are counted as an ideal implementation needs
-// them: n d^2 for Gram (one triangle), d^3 / 3 for the factor, and for quantize d^3 / 3 + m d^2
-// (GPTQ) + 2 m d^2 (the two reported traces).
+// Speed of GPTQ on one layer, phase by phase, beside what LibTorch's BLAS does on one thread. All
+// numbers of a size come from one run with interleaved repeats; the minimum of each is kept. FLOP
+// are counted as reference implementations count them: n d^2 for the Gram (one triangle), d^3 / 3
+// for the factor, m d^2 for the loop.
 
-#include <benchmark/benchmark.h>
-
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
 #include "quantize/cholesky.h"
+#include "quantize/gptq.h"
+#include "quantize/grid.h"
 
+#ifdef PTQWATCH_BENCH_WITH_TORCH
+#include "benchmarks/quantize_peers.h"
+#endif
+
+namespace ptqwatch::benchmarks {
 namespace {
 
-using ptqwatch::ExecutionContext;
-using ptqwatch::GramAccumulator;
-using ptqwatch::GramStatistics;
-using ptqwatch::MatrixView;
+constexpr int64_t kTokens = 4096;
+constexpr int64_t kGemmSize = 2048;
+
+struct Size {
+  int64_t rows, cols;
+};
+
+struct Arguments {
+  bool quick = false;
+  int repeats = 5;
+  int threads = 1;
+};
 
 std::vector<float> Gaussian(int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -39,75 +61,247 @@ std::vector<float> Inputs(int64_t rows, int64_t cols) {
   return x;
 }
 
-GramStatistics Statistics(int64_t tokens, int64_t cols) {
-  const std::vector<float> x = Inputs(tokens, cols);
-  ExecutionContext context = ExecutionContext::Standalone();
-  GramAccumulator gram(cols);
-  gram.Add(context, {.data = x.data(), .rows = tokens, .cols = cols}).IgnoreError();
-  return gram.Take();
+[[noreturn]] void Fail(std::string_view what, const absl::Status& status) {
+  std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(what.size()), what.data(),
+               status.ToString().c_str());
+  std::exit(1);
 }
 
-void SetRate(benchmark::State& state, double flop) {
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(flop * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+template <typename T>
+T OrFail(absl::StatusOr<T> value, std::string_view what) {
+  if (!value.ok()) Fail(what, value.status());
+  return *std::move(value);
 }
 
-void BM_Gram(benchmark::State& state) {
-  const int64_t d = state.range(0);
-  const int64_t n = state.range(1);
-  const std::vector<float> x = Inputs(n, d);
-  ExecutionContext context = ExecutionContext::Standalone();
-  GramAccumulator gram(d);
-  for (auto _ : state) {
-    const absl::Status status = gram.Add(context, {.data = x.data(), .rows = n, .cols = d});
-    if (!status.ok()) state.SkipWithError("Gram failed");
+// On one thread its own CPU time, which other work on the machine disturbs less; else wall time.
+double Now(bool wall) {
+  timespec now;
+  clock_gettime(wall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+class Minimum {
+ public:
+  void Time(bool wall, const std::function<void()>& work) {
+    const double begin = Now(wall);
+    work();
+    seconds_ = std::min(seconds_, Now(wall) - begin);
   }
-  SetRate(state, static_cast<double>(n) * static_cast<double>(d * d));
-}
-BENCHMARK(BM_Gram)->Args({1024, 4096})->Args({2048, 4096})->Unit(benchmark::kMillisecond);
+  double seconds() const { return seconds_; }
 
-void BM_Factor(benchmark::State& state) {
-  const int64_t d = state.range(0);
-  const GramStatistics statistics = Statistics(4096, d);
-  std::vector<int64_t> order(static_cast<size_t>(d));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::vector<double> diagonal(static_cast<size_t>(d));
-  for (int64_t i = 0; i < d; ++i) {
-    diagonal[static_cast<size_t>(i)] = 1.01 * statistics.sum[static_cast<size_t>(i * d + i)];
-  }
-  ExecutionContext context = ExecutionContext::Standalone();
-  for (auto _ : state) {
-    auto factor = ptqwatch::internal::FactorizeUpper(context, {.values = statistics.sum.data(),
-                                                               .size = d,
-                                                               .order = order.data(),
-                                                               .scale = 1,
-                                                               .diagonal = diagonal.data()});
-    if (!factor.ok()) state.SkipWithError("factorisation failed");
-    benchmark::DoNotOptimize(factor);
-  }
-  SetRate(state, std::pow(static_cast<double>(d), 3) / 3);
-}
-BENCHMARK(BM_Factor)->Arg(1024)->Arg(2048)->Unit(benchmark::kMillisecond);
+ private:
+  double seconds_ = std::numeric_limits<double>::infinity();
+};
 
-void BM_Quantize(benchmark::State& state) {
-  const int64_t m = state.range(0);
-  const int64_t d = state.range(1);
-  const GramStatistics statistics = Statistics(4096, d);
-  const std::vector<float> weight = Gaussian(m * d, 2);
-  ExecutionContext context = ExecutionContext::Standalone();
-  for (auto _ : state) {
-    auto result =
-        ptqwatch::Quantize(context, {.data = weight.data(), .rows = m, .cols = d}, &statistics, {});
-    if (!result.ok() || result->status != ptqwatch::LayerStatus::kOk) {
-      state.SkipWithError("quantization failed");
+struct Row {
+  Size size;
+  Minimum gram, factor, loop, quantize;
+  Minimum gemm, dpotrf, published;
+};
+
+// One layer and everything the timed calls need.
+class Layer {
+ public:
+  Layer(Size size, int threads)
+      : size_(size),
+        inputs_(Inputs(kTokens, size.cols)),
+        weight_(Gaussian(size.rows * size.cols, 2)) {
+    context_.threads = threads;
+    statistics_ = Gram();
+    diagonal_.resize(static_cast<size_t>(size.cols));
+    const double scale = 2.0 / kTokens;
+    double mean = 0;
+    for (int64_t i = 0; i < size.cols; ++i) {
+      diagonal_[static_cast<size_t>(i)] =
+          scale * statistics_.sum[static_cast<size_t>(i * size.cols + i)];
+      mean += diagonal_[static_cast<size_t>(i)] / static_cast<double>(size.cols);
     }
-    benchmark::DoNotOptimize(result);
+    for (double& value : diagonal_) value += 0.01 * mean;
+    order_.resize(static_cast<size_t>(size.cols));
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+    std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
+      return diagonal_[static_cast<size_t>(a)] > diagonal_[static_cast<size_t>(b)];
+    });
+    grid_ = internal::EmptyGrid(size.rows, size.cols, QuantizerSpec{});
+    for (int64_t r = 0; r < size.rows; ++r) {
+      internal::FitRow(weight_.data() + r * size.cols, r, true, &grid_);
+    }
+    codes_.resize(weight_.size());
   }
-  const double columns = static_cast<double>(d);
-  SetRate(state, std::pow(columns, 3) / 3 + 3 * static_cast<double>(m) * columns * columns);
+
+  GramStatistics Gram() {
+    GramAccumulator gram(size_.cols);
+    const absl::Status status =
+        gram.Add(context_, {.data = inputs_.data(), .rows = kTokens, .cols = size_.cols});
+    if (!status.ok()) Fail("Gram", status);
+    return gram.Take();
+  }
+
+  internal::UpperFactor Factor() {
+    return OrFail(internal::FactorizeUpper(context_, {.values = statistics_.sum.data(),
+                                                      .size = size_.cols,
+                                                      .order = order_.data(),
+                                                      .scale = 2.0 / kTokens,
+                                                      .diagonal = diagonal_.data()}),
+                  "factor");
+  }
+
+  void Loop(const internal::UpperFactor& factor) {
+    OrFail(internal::RunGptq(context_, view(), grid_, order_, factor, codes_.data()), "loop");
+  }
+
+  void Quantize() {
+    const QuantizedWeight result =
+        OrFail(ptqwatch::Quantize(context_, view(), &statistics_, {}), "Quantize");
+    if (result.status != LayerStatus::kOk) Fail("Quantize", absl::UnknownError("layer status"));
+  }
+
+  const std::vector<float>& inputs() const { return inputs_; }
+  const std::vector<float>& weight() const { return weight_; }
+  std::vector<double> Hessian() const {
+    std::vector<double> h = statistics_.sum;
+    for (double& value : h) value *= 2.0 / kTokens;
+    return h;
+  }
+
+ private:
+  MatrixView view() const {
+    return {.data = weight_.data(), .rows = size_.rows, .cols = size_.cols};
+  }
+
+  Size size_;
+  std::vector<float> inputs_;
+  std::vector<float> weight_;
+  ExecutionContext context_;
+  GramStatistics statistics_;
+  std::vector<double> diagonal_;
+  std::vector<int64_t> order_;
+  internal::Grid grid_;
+  std::vector<uint8_t> codes_;
+};
+
+// The best rates seen in the run.
+struct Rates {
+  double sgemm = 0;
+  double dgemm = 0;
+  Minimum gemm, double_gemm;
+
+  void Measure() {
+#ifdef PTQWATCH_BENCH_WITH_TORCH
+    constexpr double kFlop = 2.0 * kGemmSize * kGemmSize * kGemmSize;
+    gemm.Time(false, [] { Sgemm(kGemmSize); });
+    double_gemm.Time(false, [] { Dgemm(kGemmSize); });
+    sgemm = kFlop / gemm.seconds();
+    dgemm = kFlop / double_gemm.seconds();
+#endif
+  }
+};
+
+Row Measure(Size size, const Arguments& arguments, Rates* rates) {
+  Row row;
+  row.size = size;
+  const bool wall = arguments.threads > 1;
+  Layer layer(size, arguments.threads);
+  const internal::UpperFactor factor = layer.Factor();
+#ifdef PTQWATCH_BENCH_WITH_TORCH
+  QuantizePeers peers(layer.inputs(), layer.weight(), layer.Hessian(), kTokens, size.rows,
+                      size.cols);
+#endif
+  for (int i = 0; i < arguments.repeats; ++i) {
+    rates->Measure();
+    row.gram.Time(wall, [&] { layer.Gram(); });
+    row.factor.Time(wall, [&] { layer.Factor(); });
+    row.loop.Time(wall, [&] { layer.Loop(factor); });
+    row.quantize.Time(wall, [&] { layer.Quantize(); });
+#ifdef PTQWATCH_BENCH_WITH_TORCH
+    peers.RestoreFactorInput();
+    row.dpotrf.Time(false, [&] { peers.Dpotrf(); });
+    row.gemm.Time(false, [&] { peers.GramGemm(); });
+    row.published.Time(false, [&] { peers.PublishedGptq(); });
+#endif
+  }
+  return row;
 }
-BENCHMARK(BM_Quantize)->Args({1024, 1024})->Args({2048, 2048})->Unit(benchmark::kMillisecond);
+
+std::string Ms(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", 1e3 * seconds);
+  return text;
+}
+
+void Print(const std::vector<Row>& rows, const Rates& rates) {
+  const bool peers = rates.sgemm > 0;
+  if (peers) {
+    std::printf("SGEMM %.1f GFLOP/s, DGEMM %.1f GFLOP/s (%lld^3)\n\n", 1e-9 * rates.sgemm,
+                1e-9 * rates.dgemm, static_cast<long long>(kGemmSize));
+  }
+  std::printf("milliseconds | Gram | factor | loop | Quantize |");
+  if (peers) {
+    std::printf(
+        " X^T X by GEMM | dpotrf | published | GEMM / Gram | factor / dpotrf | loop / SGEMM rate |"
+        " Quantize / (dpotrf + updates) | published / Quantize |");
+  }
+  std::printf("\n");
+  for (const Row& row : rows) {
+    const double d = static_cast<double>(row.size.cols);
+    const double updates = static_cast<double>(row.size.rows) * d * d;
+    const double quantize = row.quantize.seconds();
+    std::printf("%lldx%lld | %s | %s | %s | %s |", static_cast<long long>(row.size.rows),
+                static_cast<long long>(row.size.cols), Ms(row.gram.seconds()).c_str(),
+                Ms(row.factor.seconds()).c_str(), Ms(row.loop.seconds()).c_str(),
+                Ms(quantize).c_str());
+    if (peers) {
+      std::printf(" %s | %s | %s | %.2f | %.2f | %.0f %% | %.2f | %.2f |",
+                  Ms(row.gemm.seconds()).c_str(), Ms(row.dpotrf.seconds()).c_str(),
+                  Ms(row.published.seconds()).c_str(), row.gemm.seconds() / row.gram.seconds(),
+                  row.factor.seconds() / row.dpotrf.seconds(),
+                  100 * updates / row.loop.seconds() / rates.sgemm,
+                  quantize / (row.dpotrf.seconds() + updates / rates.sgemm),
+                  row.published.seconds() / quantize);
+    }
+    std::printf("\n");
+  }
+}
+
+// Positive numbers only; exits with the usage otherwise.
+Arguments Parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    const int value = i + 1 < argc ? std::atoi(argv[i + 1]) : 0;
+    if (name == "--quick") {
+      arguments.quick = true;
+    } else if (name == "--repeats" && value > 0) {
+      arguments.repeats = value;
+      ++i;
+    } else if (name == "--threads" && value > 0) {
+      arguments.threads = value;
+      ++i;
+    } else {
+      std::fprintf(stderr, "usage: %s [--quick] [--repeats N] [--threads N]\n", argv[0]);
+      std::exit(2);
+    }
+  }
+  return arguments;
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Parse(argc, argv);
+  std::vector<Size> sizes = {{1024, 1024}, {4096, 1024}, {2048, 2048}};
+  if (!arguments.quick) sizes.push_back({4096, 4096});
+  std::printf(
+      "4 bits, group 128, symmetric, static act-order, %lld tokens, %d thread(s) for "
+      "ptqwatch, 1 for LibTorch, minima of %d interleaved repeats of %s time\n",
+      static_cast<long long>(kTokens), arguments.threads, arguments.repeats,
+      arguments.threads > 1 ? "wall" : "CPU");
+  Rates rates;
+  std::vector<Row> rows;
+  for (Size size : sizes) rows.push_back(Measure(size, arguments, &rates));
+  Print(rows, rates);
+  return 0;
+}
 
 }  // namespace
+}  // namespace ptqwatch::benchmarks
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) { return ptqwatch::benchmarks::Main(argc, argv); }
