@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "quantize/aligned_buffer.h"
+#include "quantize/parallel.h"
 #include "report/str_cat.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -55,6 +56,10 @@ namespace {
 constexpr int64_t kBlock = 96;
 // Columns of L applied together: a panel of them stays in the first-level cache.
 constexpr int64_t kDepth = 128;
+// Panels that one thread fills, updates or solves between two looks at the context.
+constexpr int64_t kFillPanels = 4;
+constexpr int64_t kUpdatePanels = 16;
+constexpr int64_t kSolvePanels = 16;
 
 // The lower triangle of a 4 x 4 piece of L's diagonal, with the reciprocals of the diagonal.
 struct Corner {
@@ -135,64 +140,119 @@ HWY_NOINLINE void SolveTile(const Corner& corner, double* HWY_RESTRICT tile) {
 }
 
 // Left-looking: block column J first takes the products of all columns before it, then is
-// factorised.
-absl::StatusOr<UpperFactor> FactorizeOnTarget(ExecutionContext& context,
-                                              const PermutedSymmetric& a) {
-  const Tag<double> d;
-  const int64_t width = PanelWidth(d);
-  FactorStorage l(a.size, width);
-  const int64_t panels = l.padded / width;
-  for (int64_t p = 0; p < panels; ++p) {
-    FillPanel(a, l, p);
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+// factorised. Threads share the panels, each of which is treated alike whoever does it.
+class Factorization {
+ public:
+  Factorization(ExecutionContext& context, const PermutedSymmetric& a)
+      : a_(a),
+        team_(context, std::pow(static_cast<double>(a.size), 3) / 3),
+        width_(PanelWidth(Tag<double>())),
+        l_(a.size, width_),
+        before_(MakeAligned<double>(kBlock * RoundUp(l_.padded, kDepth))),
+        inside_(MakeAligned<double>(kBlock * kBlock)) {}
+
+  absl::StatusOr<UpperFactor> Run() {
+    absl::Status status = ForEachPanel(0, kFillPanels, [&](int64_t p, int64_t end) {
+      for (; p < end; ++p) FillPanel(a_, l_, p);
+    });
+    for (int64_t j0 = 0; status.ok() && j0 < l_.padded; j0 += kBlock) status = Factorize(j0);
+    if (!status.ok()) return status;
+    return std::move(l_.factor);
   }
 
-  const AlignedBuffer<double> before = MakeAligned<double>(kBlock * kDepth);
-  const AlignedBuffer<double> inside = MakeAligned<double>(kBlock * kBlock);
-  Corner corners[kBlock / 4];
-  for (int64_t j0 = 0; j0 < l.padded; j0 += kBlock) {
-    const int64_t quads = std::min(kBlock, l.padded - j0) / 4;
-    const int64_t below = (j0 + 4 * quads) / width;  // first panel under the block
-    for (int64_t k0 = 0; k0 < j0; k0 += kDepth) {
-      const int64_t depth = std::min(kDepth, j0 - k0);
-      for (int64_t q = 0; q < quads; ++q) {
-        PackNegated(l, j0 + 4 * q, k0, depth, before.get() + 4 * q * kDepth);
-      }
-      for (int64_t p = j0 / width; p < panels; ++p) {
-        double* panel = l.Panel(p);
-        const int64_t needed = std::min(quads, ((p + 1) * width - j0 + 3) / 4);
-        for (int64_t q = 0; q < needed; ++q) {
-          MulAddTile(d, depth, before.get() + 4 * q * kDepth, panel + k0 * width,
-                     panel + (j0 + 4 * q) * width);
+ private:
+  // Calls work(begin, end) on runs of at most `most` panels from `first` on.
+  template <class Work>
+  absl::Status ForEachPanel(int64_t first, int64_t most, const Work& work) {
+    const int64_t panels = l_.padded / width_;
+    const int64_t run = std::clamp<int64_t>((panels - first) / team_.size(), 1, most);
+    return team_.ForEach((panels - first + run - 1) / run,
+                         [&](int, int64_t i, ExecutionContext& context) {
+                           const int64_t begin = first + i * run;
+                           work(begin, std::min(panels, begin + run));
+                           return context.Checkpoint();
+                         });
+  }
+
+  absl::Status Factorize(int64_t j0) {
+    const int64_t quads = std::min(kBlock, l_.padded - j0) / 4;
+    if (absl::Status status = Update(j0, quads); !status.ok()) return status;
+    if (absl::Status status = FactorizeTop(j0, quads); !status.ok()) return status;
+    return ForEachPanel((j0 + 4 * quads) / width_, kSolvePanels, [&](int64_t p, int64_t end) {
+      for (; p < end; ++p) {
+        double* panel = l_.Panel(p);
+        for (int64_t q = 0; q < quads; ++q) {
+          double* tile = panel + (j0 + 4 * q) * width_;
+          MulAddTile(Tag<double>(), 4 * q, inside_.get() + 4 * q * kBlock, panel + j0 * width_,
+                     tile);
+          SolveTile(corners_[q], tile);
         }
       }
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
+    });
+  }
 
+  // Block column j0 takes the products of all columns before it.
+  absl::Status Update(int64_t j0, int64_t quads) {
+    if (j0 == 0) return absl::OkStatus();
+    // before_ is [piece of kDepth columns][quad][kDepth][4].
+    const int64_t pieces = (j0 + kDepth - 1) / kDepth;
+    const auto depth_of = [j0](int64_t piece) { return std::min(kDepth, j0 - piece * kDepth); };
+    absl::Status status = team_.ForEach(pieces, [&](int, int64_t piece, ExecutionContext& context) {
+      for (int64_t q = 0; q < quads; ++q) {
+        PackNegated(l_, j0 + 4 * q, piece * kDepth, depth_of(piece),
+                    before_.get() + piece * kDepth * kBlock + 4 * q * kDepth);
+      }
+      return context.Checkpoint();
+    });
+    if (!status.ok()) return status;
+    return ForEachPanel(j0 / width_, kUpdatePanels, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        for (int64_t p = begin; p < end; ++p) {
+          const int64_t needed = std::min(quads, ((p + 1) * width_ - j0 + 3) / 4);
+          const double* next = l_.Panel(p + 1 < end ? p + 1 : begin) +
+                               (p + 1 < end ? piece : piece + 1) * kDepth * width_;
+          const bool last = p + 1 == end && piece + 1 == pieces;
+          MulAddTiles(Tag<double>(), depth_of(piece), needed,
+                      before_.get() + piece * kDepth * kBlock, 4 * kDepth,
+                      l_.Panel(p) + piece * kDepth * width_, l_.Panel(p) + j0 * width_,
+                      Ahead<double>{.at = next, .count = last ? 0 : depth_of(piece) * width_});
+        }
+      }
+    });
+  }
+
+  // Factorises the panels that hold the block's diagonal: one thread, for they hang together.
+  absl::Status FactorizeTop(int64_t j0, int64_t quads) {
+    const int64_t below = (j0 + 4 * quads) / width_;  // first panel under the block
     for (int64_t q = 0; q < quads; ++q) {
       const int64_t k = j0 + 4 * q;
-      double* packed = inside.get() + 4 * q * kBlock;
-      PackNegated(l, k, j0, 4 * q, packed);
-      for (int64_t p = k / width; p < below; ++p) {
-        MulAddTile(d, 4 * q, packed, l.Panel(p) + j0 * width, l.Panel(p) + k * width);
+      double* packed = inside_.get() + 4 * q * kBlock;
+      PackNegated(l_, k, j0, 4 * q, packed);
+      for (int64_t p = k / width_; p < below; ++p) {
+        MulAddTile(Tag<double>(), 4 * q, packed, l_.Panel(p) + j0 * width_,
+                   l_.Panel(p) + k * width_);
       }
-      if (!FactorizeCorner(l, k, &corners[q])) {
+      if (!FactorizeCorner(l_, k, &corners_[q])) {
         return absl::FailedPreconditionError(StrCat("the matrix is not positive definite: pivot ",
-                                                    a.size - 1 - k, " or the next 3"));
+                                                    a_.size - 1 - k, " or the next 3"));
       }
-      for (int64_t p = k / width; p < below; ++p) SolveTile(corners[q], l.Panel(p) + k * width);
+      for (int64_t p = k / width_; p < below; ++p) SolveTile(corners_[q], l_.Panel(p) + k * width_);
     }
-    for (int64_t p = below; p < panels; ++p) {
-      double* panel = l.Panel(p);
-      for (int64_t q = 0; q < quads; ++q) {
-        double* tile = panel + (j0 + 4 * q) * width;
-        MulAddTile(d, 4 * q, inside.get() + 4 * q * kBlock, panel + j0 * width, tile);
-        SolveTile(corners[q], tile);
-      }
-    }
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    return absl::OkStatus();
   }
-  return std::move(l.factor);
+
+  const PermutedSymmetric& a_;
+  ThreadTeam team_;
+  int64_t width_;
+  FactorStorage l_;
+  AlignedBuffer<double> before_;
+  AlignedBuffer<double> inside_;
+  Corner corners_[kBlock / 4];
+};
+
+absl::StatusOr<UpperFactor> FactorizeOnTarget(ExecutionContext& context,
+                                              const PermutedSymmetric& a) {
+  return Factorization(context, a).Run();
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ class UpperFactor {
 };
 
 /// Factorises in float64; FailedPrecondition where a pivot is not positive and finite, Cancelled.
-/// Looks at the context every few milliseconds. Cost: size^3 / 3 FLOP; memory: 4 size^2 bytes.
+/// The same bits for any number of threads. Every thread looks at the context every few
+/// milliseconds. Cost: size^3 / 3 FLOP; memory: 4 size^2 + 768 size bytes.
 absl::StatusOr<UpperFactor> FactorizeUpper(ExecutionContext& context, const PermutedSymmetric& a);
 
 }  // namespace ptqwatch::internal

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quantize/aligned_buffer.h"
+#include "quantize/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quantize/gptq.cc"
@@ -19,8 +20,8 @@ namespace {
 
 // Columns quantized together; also how many earlier columns are applied at a time.
 constexpr int64_t kBlock = 128;
-// Tiles (panel-wide sets of rows) that go through all columns together: their current block stays
-// in the second-level cache.
+// Tiles (panel-wide sets of rows) that go through all columns together, at most: their current
+// block stays in the second-level cache.
 constexpr int64_t kGroupTiles = 16;
 
 // N packed for the micro kernel, four columns ("a quad") together: quad q is [4 q + 4][4], row j
@@ -30,28 +31,17 @@ class PackedRatios {
   explicit PackedRatios(int64_t size)
       : quads_((size + 3) / 4), values_(MakeAligned<float>(Begin(quads_))), diagonal_(4 * quads_) {}
 
-  absl::Status Fill(ExecutionContext& context, const UpperFactor& factor) {
-    std::vector<double> column(static_cast<size_t>(factor.size()));
-    for (int64_t q = 0; q < quads_; ++q) {
-      float* out = values_.get() + Begin(q);
-      for (int64_t c = 0; c < 4; ++c) {
-        const int64_t k = 4 * q + c;
-        const int64_t above = k < factor.size() ? k : 0;
-        if (k < factor.size()) {
-          factor.CopyColumn(k, k + 1, column.data());
-          diagonal_[static_cast<size_t>(k)] = column[static_cast<size_t>(k)];
-          const double inverse = 1 / column[static_cast<size_t>(k)];
-          for (int64_t j = 0; j < above; ++j) {
-            out[4 * j + c] = static_cast<float>(column[static_cast<size_t>(j)] * inverse);
-          }
-        }
-        for (int64_t j = above; j < 4 * q + 4; ++j) out[4 * j + c] = 0;
-      }
-      if (q % 16 == 15) {
-        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      }
-    }
-    return absl::OkStatus();
+  absl::Status Fill(ThreadTeam& team, const UpperFactor& factor) {
+    constexpr int64_t kTogether = 16;
+    return team.ForEach((quads_ + kTogether - 1) / kTogether,
+                        [&](int, int64_t i, ExecutionContext& context) {
+                          std::vector<double> column(static_cast<size_t>(factor.size()));
+                          const int64_t end = std::min(quads_, (i + 1) * kTogether);
+                          for (int64_t q = i * kTogether; q < end; ++q) {
+                            FillQuad(factor, q, column.data());
+                          }
+                          return context.Checkpoint();
+                        });
   }
 
   int64_t quads() const { return quads_; }
@@ -61,6 +51,23 @@ class PackedRatios {
  private:
   static int64_t Begin(int64_t quad) { return 8 * quad * (quad + 1); }
 
+  void FillQuad(const UpperFactor& factor, int64_t q, double* column) {
+    float* out = values_.get() + Begin(q);
+    for (int64_t c = 0; c < 4; ++c) {
+      const int64_t k = 4 * q + c;
+      const int64_t above = k < factor.size() ? k : 0;
+      if (k < factor.size()) {
+        factor.CopyColumn(k, k + 1, column);
+        diagonal_[static_cast<size_t>(k)] = column[k];
+        const double inverse = 1 / column[k];
+        for (int64_t j = 0; j < above; ++j) {
+          out[4 * j + c] = static_cast<float>(column[j] * inverse);
+        }
+      }
+      for (int64_t j = above; j < 4 * q + 4; ++j) out[4 * j + c] = 0;
+    }
+  }
+
   int64_t quads_;
   AlignedBuffer<float> values_;
   std::vector<double> diagonal_;
@@ -69,15 +76,16 @@ class PackedRatios {
 // Some rows of the problem, transposed, in tiles of `width` rows. Rows past the last are zero and
 // stay so.
 struct RowGroup {
-  RowGroup(int64_t tile_width, int64_t columns, int64_t grid_groups, int64_t original_columns)
+  RowGroup(int64_t tiles, int64_t tile_width, int64_t columns, int64_t grid_groups,
+           int64_t original_columns)
       : width(tile_width),
         cols(columns),
         groups(grid_groups + 1),
-        delta(MakeAligned<float>(kGroupTiles * columns * width)),
-        current(MakeAligned<float>(kGroupTiles * kBlock * width)),
-        scale(MakeAligned<float>(kGroupTiles * groups * width)),
-        zero(MakeAligned<float>(kGroupTiles * groups * width)),
-        codes(MakeAligned<uint8_t>(kGroupTiles * (original_columns + 1) * width)),
+        delta(MakeAligned<float>(tiles * columns * width)),
+        current(MakeAligned<float>(tiles * kBlock * width)),
+        scale(MakeAligned<float>(tiles * groups * width)),
+        zero(MakeAligned<float>(tiles * groups * width)),
+        codes(MakeAligned<uint8_t>(tiles * (original_columns + 1) * width)),
         code_cols(original_columns + 1) {}
 
   float* Delta(int64_t tile, int64_t k) { return delta.get() + (tile * cols + k) * width; }
@@ -228,60 +236,128 @@ HWY_NOINLINE double SumOfSquares(const float* HWY_RESTRICT values, int64_t count
   return hn::GetLane(hn::SumOfLanes(dd, total));
 }
 
+// One run of the loop. Threads share groups of rows, which never wait for each other.
+class Loop {
+ public:
+  Loop(ExecutionContext& context, MatrixView weight, const Grid& grid,
+       const std::vector<int64_t>& order, uint8_t* codes)
+      : weight_(weight),
+        grid_(grid),
+        codes_(codes),
+        team_(context, static_cast<double>(weight.rows) * static_cast<double>(weight.cols) *
+                           static_cast<double>(weight.cols)),
+        ratios_(weight.cols),
+        cols_(4 * ratios_.quads()),
+        map_(MapColumns(grid, order, cols_)),
+        tiles_((weight.rows + width_ - 1) / width_),
+        errors_(static_cast<size_t>(tiles_)) {
+    // As many groups as threads, or a multiple of that, so that they end together.
+    const int64_t threads = team_.size();
+    const int64_t rounds = (tiles_ + kGroupTiles * threads - 1) / (kGroupTiles * threads);
+    group_tiles_ = (tiles_ + rounds * threads - 1) / (rounds * threads);
+    for (int64_t i = 0; i < threads; ++i) {
+      groups_.emplace_back(group_tiles_, width_, cols_, grid.groups, weight.cols);
+    }
+  }
+
+  absl::StatusOr<GptqErrors> Run(const UpperFactor& factor) {
+    if (absl::Status status = ratios_.Fill(team_, factor); !status.ok()) return status;
+    const absl::Status status =
+        team_.ForEach((tiles_ + group_tiles_ - 1) / group_tiles_,
+                      [&](int thread, int64_t i, ExecutionContext& context) {
+                        const int64_t first = i * group_tiles_;
+                        return RunTiles(first, std::min(group_tiles_, tiles_ - first), context,
+                                        &groups_[static_cast<size_t>(thread)]);
+                      });
+    if (!status.ok()) return status;
+    // By tile: how tiles were grouped must not show.
+    GptqErrors total;
+    for (const GptqErrors& errors : errors_) {
+      total.damped_loss += errors.damped_loss;
+      total.squared_norm += errors.squared_norm;
+    }
+    return total;
+  }
+
+ private:
+  absl::Status RunTiles(int64_t first, int64_t tiles, ExecutionContext& context, RowGroup* group) {
+    for (int64_t t = 0; t < tiles; ++t) {
+      LoadTile(weight_, grid_, map_, (first + t) * width_, t, group);
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+    for (int64_t k0 = 0; k0 < cols_; k0 += kBlock) {
+      const int64_t count = std::min(kBlock, cols_ - k0);
+      if (absl::Status status = ApplyEarlier(k0, count, tiles, context, group); !status.ok()) {
+        return status;
+      }
+      for (int64_t t = 0; t < tiles; ++t) {
+        QuantizeBlock(k0, count, t, group, &errors_[static_cast<size_t>(first + t)]);
+      }
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+    for (int64_t t = 0; t < tiles; ++t) {
+      StoreCodes(weight_.rows, weight_.cols, (first + t) * width_, t, group, codes_);
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Brings the columns of all blocks before this one into the current block.
+  absl::Status ApplyEarlier(int64_t k0, int64_t count, int64_t tiles, ExecutionContext& context,
+                            RowGroup* group) {
+    constexpr int64_t kLine = 64 / sizeof(float);
+    const Tag<float> d;
+    for (int64_t t = 0; t < tiles; ++t) {
+      std::memcpy(group->Current(t, 0), group->Delta(t, k0),
+                  static_cast<size_t>(count * width_) * sizeof(float));
+    }
+    for (int64_t j0 = 0; j0 < k0; j0 += kBlock) {
+      for (int64_t t = 0; t < tiles; ++t) {
+        const float* next = t + 1 < tiles ? group->Delta(t + 1, j0) : group->Delta(0, j0 + kBlock);
+        for (int64_t q = 0; q < count / 4; ++q) {
+          // Four columns of what comes next.
+          for (int64_t i = 0; i < 4 * width_; i += kLine) hwy::Prefetch(next + 4 * q * width_ + i);
+          MulAddTile(d, kBlock, ratios_.At(j0, k0 / 4 + q), group->Delta(t, j0),
+                     group->Current(t, 4 * q));
+        }
+      }
+      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // The block itself: four columns at a time take what the block has before them.
+  void QuantizeBlock(int64_t k0, int64_t count, int64_t t, RowGroup* group, GptqErrors* errors) {
+    const Tag<float> d;
+    double diagonal[kBlock];
+    for (int64_t k = 0; k < count; ++k) diagonal[k] = ratios_.diagonal(k0 + k);
+    for (int64_t q = 0; q < count / 4; ++q) {
+      const int64_t k = k0 + 4 * q;
+      MulAddTile(d, 4 * q, ratios_.At(k0, k / 4), group->Delta(t, k0), group->Current(t, 4 * q));
+      QuantizeQuad(map_, ratios_.At(k, k / 4), grid_.max_code(), t, k, 4 * q, group);
+    }
+    errors->damped_loss += SumOfSquares(group->Current(t, 0), count, width_, diagonal);
+    errors->squared_norm += SumOfSquares(group->Delta(t, k0), count, width_, nullptr);
+  }
+
+  MatrixView weight_;
+  const Grid& grid_;
+  uint8_t* codes_;
+  const int64_t width_ = PanelWidth(Tag<float>());
+  ThreadTeam team_;
+  PackedRatios ratios_;
+  int64_t cols_;
+  ColumnMap map_;
+  int64_t tiles_;
+  int64_t group_tiles_ = 0;
+  std::vector<GptqErrors> errors_;  // [tile]
+  std::vector<RowGroup> groups_;    // one a thread
+};
+
 absl::StatusOr<GptqErrors> RunGptqOnTarget(ExecutionContext& context, MatrixView weight,
                                            const Grid& grid, const std::vector<int64_t>& order,
                                            const UpperFactor& factor, uint8_t* codes) {
-  const Tag<float> d;
-  const int64_t width = PanelWidth(d);
-  PackedRatios ratios(weight.cols);
-  if (absl::Status status = ratios.Fill(context, factor); !status.ok()) return status;
-  const int64_t cols = 4 * ratios.quads();
-  const ColumnMap map = MapColumns(grid, order, cols);
-  RowGroup group(width, cols, grid.groups, weight.cols);
-
-  GptqErrors errors;
-  double diagonal[kBlock];
-  for (int64_t first = 0; first < weight.rows; first += kGroupTiles * width) {
-    const int64_t tiles = std::min(kGroupTiles, (weight.rows - first + width - 1) / width);
-    for (int64_t t = 0; t < tiles; ++t) {
-      LoadTile(weight, grid, map, first + t * width, t, &group);
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-    for (int64_t k0 = 0; k0 < cols; k0 += kBlock) {
-      const int64_t count = std::min(kBlock, cols - k0);
-      for (int64_t t = 0; t < tiles; ++t) {
-        std::memcpy(group.Current(t, 0), group.Delta(t, k0),
-                    static_cast<size_t>(count * width) * sizeof(float));
-      }
-      // The columns of all blocks before this one.
-      for (int64_t j0 = 0; j0 < k0; j0 += kBlock) {
-        for (int64_t t = 0; t < tiles; ++t) {
-          for (int64_t q = 0; q < count / 4; ++q) {
-            MulAddTile(d, kBlock, ratios.At(j0, k0 / 4 + q), group.Delta(t, j0),
-                       group.Current(t, 4 * q));
-          }
-        }
-        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      }
-      // The block itself: four columns at a time take what the block has before them.
-      for (int64_t k = 0; k < count; ++k) diagonal[k] = ratios.diagonal(k0 + k);
-      for (int64_t t = 0; t < tiles; ++t) {
-        for (int64_t q = 0; q < count / 4; ++q) {
-          const int64_t k = k0 + 4 * q;
-          MulAddTile(d, 4 * q, ratios.At(k0, k / 4), group.Delta(t, k0), group.Current(t, 4 * q));
-          QuantizeQuad(map, ratios.At(k, k / 4), grid.max_code(), t, k, 4 * q, &group);
-        }
-        errors.damped_loss += SumOfSquares(group.Current(t, 0), count, width, diagonal);
-        errors.squared_norm += SumOfSquares(group.Delta(t, k0), count, width, nullptr);
-      }
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-    for (int64_t t = 0; t < tiles; ++t) {
-      StoreCodes(weight.rows, weight.cols, first + t * width, t, &group, codes);
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-  }
-  return errors;
+  return Loop(context, weight, grid, order, codes).Run(factor);
 }
 
 }  // namespace

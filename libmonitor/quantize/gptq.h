@@ -22,8 +22,8 @@ struct GptqErrors {
 /// k] / R[k, k], columns k in the order given, w'_k = w_k + sum_{j < k} (w_j - q_j) N[j, k], q_k =
 /// the grid point nearest to w'_k. Float32, sums in the order of j in pieces of 128. `order[k]` is
 /// the column handled k-th; `factor` is in that order. `codes` is [rows, cols] in original column
-/// order. Deterministic; Cancelled within a few milliseconds. Cost: rows * cols^2 FLOP; memory: 2
-/// cols^2 + about 2000 cols bytes.
+/// order. The same bits for any number of threads; Cancelled within a few milliseconds. Cost: rows
+/// * cols^2 FLOP; memory: 2 cols^2 + about 2000 cols bytes.
 absl::StatusOr<GptqErrors> RunGptq(ExecutionContext& context, MatrixView weight, const Grid& grid,
                                    const std::vector<int64_t>& order, const UpperFactor& factor,
                                    uint8_t* codes);

@@ -4,12 +4,14 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "quantize/aligned_buffer.h"
 // After aligned_buffer.h, which sets what Highway compiles for.
 #include "hwy/cache_control.h"
+#include "quantize/parallel.h"
 #include "report/str_cat.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -33,6 +35,8 @@ constexpr int64_t kChunkRows = 256;
 constexpr int64_t kFloat64Inputs = 256;
 // Rows that share one pass over the result, which is what comes from memory.
 constexpr int64_t kGroupRows = 1024;
+// Rows that one thread packs at a time.
+constexpr int64_t kPackRows = 32;
 // Result rows per cache block; a multiple of every panel width.
 constexpr int64_t kBlock = 48;
 
@@ -60,17 +64,16 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
-// Adds tiles of X^T X to a matrix.
+// Adds float64 tiles of X^T X to a matrix.
 class AddToSum {
  public:
   AddToSum(double* sum, int64_t cols) : sum_(sum), cols_(cols) {}
 
-  void Prefetch(int64_t row, int64_t count, int64_t col, int64_t width) {
-    PrefetchBlock(sum_, cols_, row, count, col, width);
-  }
+  const double* matrix() const { return sum_; }
 
-  template <typename T>
-  void Take(const T* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col, int64_t width) {
+  // Tiles of different rows may be taken by different threads.
+  void Take(const double* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col,
+            int64_t width) {
     const Tag<double> dd;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
     const bool whole = col + width <= cols_;
@@ -78,10 +81,10 @@ class AddToSum {
       double* HWY_RESTRICT out = sum_ + (row + r) * cols_ + col;
       if (whole) {
         for (int64_t j = 0; j < width; j += n) {
-          hn::StoreU(hn::Add(hn::LoadU(dd, out + j), LoadDoubles(dd, tile + j)), dd, out + j);
+          hn::StoreU(hn::Add(hn::LoadU(dd, out + j), hn::Load(dd, tile + j)), dd, out + j);
         }
       } else {
-        for (int64_t j = 0; j < cols_ - col; ++j) out[j] += static_cast<double>(tile[j]);
+        for (int64_t j = 0; j < cols_ - col; ++j) out[j] += tile[j];
       }
     }
   }
@@ -91,17 +94,18 @@ class AddToSum {
   int64_t cols_;
 };
 
-// Multiplies tiles of X^T X with a symmetric matrix, entry by entry, and adds up.
+// Multiplies float64 tiles of X^T X with a symmetric matrix, entry by entry, and adds up.
 class DotWith {
  public:
-  DotWith(const double* s, int64_t cols) : s_(s), cols_(cols) {}
+  DotWith(const double* s, int64_t cols)
+      : s_(s), cols_(cols), traces_(static_cast<size_t>(cols / kBlock + 1)) {}
 
-  void Prefetch(int64_t row, int64_t count, int64_t col, int64_t width) {
-    PrefetchBlock(s_, cols_, row, count, col, width);
-  }
+  const double* matrix() const { return s_; }
 
-  template <typename T>
-  void Take(const T* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col, int64_t width) {
+  // Tiles of different blocks of rows may be taken by different threads.
+  void Take(const double* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col,
+            int64_t width) {
+    Trace& trace = traces_[static_cast<size_t>(row / kBlock)];
     const Tag<double> dd;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
     auto sum = hn::Zero(dd);
@@ -111,124 +115,202 @@ class DotWith {
       const double* HWY_RESTRICT in = s_ + i * cols_ + col;
       if (col > i && col + width <= cols_) {
         for (int64_t j = 0; j < width; j += n) {
-          const auto term = hn::Mul(hn::LoadU(dd, in + j), LoadDoubles(dd, tile + j));
+          const auto term = hn::Mul(hn::LoadU(dd, in + j), hn::Load(dd, tile + j));
           sum = hn::Add(sum, term);
           magnitude = hn::Add(magnitude, hn::Abs(term));
         }
       } else {
         for (int64_t j = std::max<int64_t>(0, i - col); j < std::min(width, cols_ - col); ++j) {
-          const double term = (col + j == i ? 1 : 2) * in[j] * static_cast<double>(tile[j]);
-          trace_.value += term;
-          trace_.magnitude += std::abs(term);
+          const double term = (col + j == i ? 1 : 2) * in[j] * tile[j];
+          trace.value += term;
+          trace.magnitude += std::abs(term);
         }
       }
     }
-    trace_.value += 2 * hn::GetLane(hn::SumOfLanes(dd, sum));
-    trace_.magnitude += 2 * hn::GetLane(hn::SumOfLanes(dd, magnitude));
+    trace.value += 2 * hn::GetLane(hn::SumOfLanes(dd, sum));
+    trace.magnitude += 2 * hn::GetLane(hn::SumOfLanes(dd, magnitude));
   }
 
-  Trace trace() const { return trace_; }
+  Trace trace() const {
+    Trace total;
+    for (const Trace& trace : traces_) {
+      total.value += trace.value;
+      total.magnitude += trace.magnitude;
+    }
+    return total;
+  }
 
  private:
   const double* s_;
   int64_t cols_;
-  Trace trace_;
+  std::vector<Trace> traces_;  // one for each block of rows
 };
 
-// Gives `sink` all tiles that touch the upper triangle of X^T X, over rows [first, first + rows) of
-// the source, at most kGroupRows.
-template <typename T, class Sink>
-absl::Status ForEachTile(ExecutionContext& context, int64_t first, int64_t rows, int64_t cols,
-                         RowSource source, Sink& sink) {
-  const Tag<T> d;
-  const int64_t width = PanelWidth(d);
-  const int64_t padded = RoundUp(cols, kBlock);
-  const int64_t subs = (rows + kDepth - 1) / kDepth;
-  const auto depth_of = [rows](int64_t sub) { return std::min(kDepth, rows - sub * kDepth); };
-
-  // panels: [sub][panel][kDepth][width]; block: the same numbers of kBlock columns as [sub][kBlock
-  // / 4][kDepth][4].
-  const AlignedBuffer<T> panels = MakeAligned<T>(subs * kDepth * padded);
-  const AlignedBuffer<T> block = MakeAligned<T>(subs * kDepth * kBlock);
-  const AlignedBuffer<T> tile = MakeAligned<T>(kBlock * width);
-  const auto panel = [&](int64_t sub, int64_t p) {
-    return panels.get() + sub * kDepth * padded + p * kDepth * width;
-  };
-
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* x = source(first + r);
-    T* out = panel(r / kDepth, 0) + (r % kDepth) * width;
-    for (int64_t c = 0; c < padded; c += width, out += kDepth * width) {
-      const int64_t have = std::clamp<int64_t>(cols - c, 0, width);
-      for (int64_t j = 0; j < have; ++j) out[j] = static_cast<T>(x[c + j]);
-      for (int64_t j = have; j < width; ++j) out[j] = T{0};
-    }
-    if (r % 64 == 63) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
+// total += part, for `count` numbers.
+template <typename T>
+void AddWidened(const T* HWY_RESTRICT part, int64_t count, double* HWY_RESTRICT total) {
+  const Tag<double> dd;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
+  for (int64_t i = 0; i < count; i += n) {
+    hn::Store(hn::Add(hn::Load(dd, total + i), LoadDoubles(dd, part + i)), dd, total + i);
   }
-
-  for (int64_t i0 = 0; i0 < padded; i0 += kBlock) {
-    for (int64_t sub = 0; sub < subs; ++sub) {
-      for (int64_t q = 0; q < kBlock / 4; ++q) {
-        T* HWY_RESTRICT out = block.get() + (sub * (kBlock / 4) + q) * kDepth * 4;
-        const int64_t column = i0 + 4 * q;
-        const T* in = panel(sub, column / width) + column % width;
-        if (width % 4 == 0) {
-          for (int64_t k = 0; k < depth_of(sub); ++k) {
-            std::memcpy(out + 4 * k, in + k * width, 4 * sizeof(T));
-          }
-          continue;
-        }
-        // On the narrowest targets four columns may lie in two panels.
-        for (int64_t c = 0; c < 4; ++c) {
-          in = panel(sub, (column + c) / width) + (column + c) % width;
-          for (int64_t k = 0; k < depth_of(sub); ++k) out[4 * k + c] = in[k * width];
-        }
-      }
-    }
-    for (int64_t p = i0 / width; p < padded / width; ++p) {
-      // Quads of result rows that lie wholly below the diagonal are left out.
-      const int64_t quads = std::min(kBlock / 4, ((p + 1) * width - i0 + 3) / 4);
-      sink.Prefetch(i0, 4 * quads, p * width, width);
-      for (int64_t chunk = 0; chunk < subs; chunk += kChunkRows / kDepth) {
-        std::memset(tile.get(), 0, static_cast<size_t>(4 * quads * width) * sizeof(T));
-        for (int64_t sub = chunk; sub < std::min(subs, chunk + kChunkRows / kDepth); ++sub) {
-          for (int64_t q = 0; q < quads; ++q) {
-            MulAddTile(d, depth_of(sub), block.get() + (sub * (kBlock / 4) + q) * kDepth * 4,
-                       panel(sub, p), tile.get() + 4 * q * width);
-          }
-        }
-        sink.Take(tile.get(), i0, 4 * quads, p * width, width);
-      }
-    }
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-  }
-  return absl::OkStatus();
 }
 
+// Sums tiles of X^T X over groups of rows.
+template <typename T>
+class TileEngine {
+ public:
+  TileEngine(ThreadTeam& team, int64_t rows, int64_t cols)
+      : team_(team),
+        cols_(cols),
+        padded_(RoundUp(cols, kBlock)),
+        width_(PanelWidth(Tag<T>())),
+        panels_(MakeAligned<T>(RoundUp(std::min(rows, kGroupRows), kDepth) * padded_)) {
+    const int64_t most = std::min(rows, kGroupRows);
+    for (int i = 0; i < team.size(); ++i) {
+      Scratch scratch;
+      scratch.row = MakeAligned<float>(cols);
+      scratch.block = MakeAligned<T>(RoundUp(most, kDepth) * kBlock);
+      scratch.tile = MakeAligned<T>(kBlock * width_);
+      scratch.total = MakeAligned<double>(kBlock * width_);
+      scratch_.push_back(std::move(scratch));
+    }
+  }
+
+  // Gives `sink` all tiles that touch the upper triangle of X^T X, over rows [first, first + rows)
+  // of the source, at most kGroupRows.
+  template <class Sink>
+  absl::Status Run(int64_t first, int64_t rows, SharedRowSource source, Sink& sink) {
+    absl::Status status = team_.ForEach((rows + kPackRows - 1) / kPackRows,
+                                        [&](int thread, int64_t piece, ExecutionContext& context) {
+                                          const int64_t begin = piece * kPackRows;
+                                          const int64_t end = std::min(rows, begin + kPackRows);
+                                          float* scratch =
+                                              scratch_[static_cast<size_t>(thread)].row.get();
+                                          for (int64_t r = begin; r < end; ++r)
+                                            Pack(source(first + r, scratch), r);
+                                          return context.Checkpoint();
+                                        });
+    if (!status.ok()) return status;
+    return team_.ForEach(padded_ / kBlock, [&](int thread, int64_t block,
+                                               ExecutionContext& context) {
+      return RunBlock(scratch_[static_cast<size_t>(thread)], block * kBlock, rows, context, sink);
+    });
+  }
+
+ private:
+  struct Scratch {
+    AlignedBuffer<float> row;
+    AlignedBuffer<T> block;       // [sub][kBlock / 4][kDepth][4]
+    AlignedBuffer<T> tile;        // [kBlock][width]: the sum over a chunk
+    AlignedBuffer<double> total;  // and over all chunks
+  };
+
+  // panels_ is [sub][panel][kDepth][width]: kDepth rows are a sub.
+  T* Panel(int64_t sub, int64_t p) {
+    return panels_.get() + sub * kDepth * padded_ + p * kDepth * width_;
+  }
+
+  void Pack(const float* x, int64_t r) {
+    T* out = Panel(r / kDepth, 0) + (r % kDepth) * width_;
+    for (int64_t c = 0; c < padded_; c += width_, out += kDepth * width_) {
+      const int64_t have = std::clamp<int64_t>(cols_ - c, 0, width_);
+      for (int64_t j = 0; j < have; ++j) out[j] = static_cast<T>(x[c + j]);
+      for (int64_t j = have; j < width_; ++j) out[j] = T{0};
+    }
+  }
+
+  // The columns i0 .. i0 + kBlock of a sub, four together.
+  void PackBlock(int64_t sub, int64_t depth, int64_t i0, T* HWY_RESTRICT out) {
+    for (int64_t q = 0; q < kBlock / 4; ++q, out += 4 * kDepth) {
+      const int64_t column = i0 + 4 * q;
+      const T* in = Panel(sub, column / width_) + column % width_;
+      if (width_ % 4 == 0) {
+        for (int64_t k = 0; k < depth; ++k) {
+          std::memcpy(out + 4 * k, in + k * width_, 4 * sizeof(T));
+        }
+        continue;
+      }
+      // On the narrowest targets four columns may lie in two panels.
+      for (int64_t c = 0; c < 4; ++c) {
+        in = Panel(sub, (column + c) / width_) + (column + c) % width_;
+        for (int64_t k = 0; k < depth; ++k) out[4 * k + c] = in[k * width_];
+      }
+    }
+  }
+
+  template <class Sink>
+  absl::Status RunBlock(Scratch& scratch, int64_t i0, int64_t rows, ExecutionContext& context,
+                        Sink& sink) {
+    const Tag<T> d;
+    const int64_t subs = (rows + kDepth - 1) / kDepth;
+    const auto depth_of = [rows](int64_t sub) { return std::min(kDepth, rows - sub * kDepth); };
+    for (int64_t sub = 0; sub < subs; ++sub) {
+      PackBlock(sub, depth_of(sub), i0, scratch.block.get() + sub * kBlock * kDepth);
+    }
+    // What only fills up is left out.
+    const int64_t panels = (cols_ + width_ - 1) / width_;
+    const int64_t block_quads = (std::min(kBlock, cols_ - i0) + 3) / 4;
+    for (int64_t p = i0 / width_; p < panels; ++p) {
+      // Quads of result rows that lie wholly below the diagonal are left out.
+      const int64_t quads = std::min(block_quads, ((p + 1) * width_ - i0 + 3) / 4);
+      const int64_t count = 4 * quads * width_;
+      std::fill_n(scratch.total.get(), count, 0.0);
+      for (int64_t chunk = 0; chunk < subs; chunk += kChunkRows / kDepth) {
+        const int64_t chunk_end = std::min(subs, chunk + kChunkRows / kDepth);
+        // The last chunk leaves time for it to arrive.
+        if (chunk_end == subs) {
+          PrefetchBlock(sink.matrix(), cols_, i0, 4 * quads, p * width_, width_);
+        }
+        std::fill_n(scratch.tile.get(), count, T{0});
+        for (int64_t sub = chunk; sub < chunk_end; ++sub) {
+          Ahead<T> ahead{.at = Panel(sub + 1, p), .count = kDepth * width_};
+          if (sub + 1 == subs) ahead = {.at = Panel(0, p + 1), .count = kDepth * width_};
+          if (sub + 1 == subs && p + 1 == panels) ahead = {};
+          MulAddTiles(d, depth_of(sub), quads, scratch.block.get() + sub * kBlock * kDepth,
+                      4 * kDepth, Panel(sub, p), scratch.tile.get(), ahead);
+        }
+        AddWidened(scratch.tile.get(), count, scratch.total.get());
+      }
+      sink.Take(scratch.total.get(), i0, 4 * quads, p * width_, width_);
+      if (p % 16 == 15) {
+        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      }
+    }
+    return context.Checkpoint();
+  }
+
+  ThreadTeam& team_;
+  int64_t cols_;
+  int64_t padded_;
+  int64_t width_;
+  AlignedBuffer<T> panels_;
+  std::vector<Scratch> scratch_;  // one a thread
+};
+
 template <typename T, class Sink>
-absl::Status ForEachGroup(ExecutionContext& context, int64_t rows, int64_t cols, RowSource source,
-                          Sink& sink) {
+absl::Status ForEachGroup(ExecutionContext& context, int64_t rows, int64_t cols,
+                          SharedRowSource source, Sink& sink) {
+  const double flop =
+      static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(cols);
+  ThreadTeam team(context, flop);
+  TileEngine<T> engine(team, rows, cols);
   for (int64_t first = 0; first < rows; first += kGroupRows) {
     const int64_t count = std::min(kGroupRows, rows - first);
-    if (absl::Status status = ForEachTile<T>(context, first, count, cols, source, sink);
-        !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = engine.Run(first, count, source, sink); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 absl::Status AddGramOnTarget(ExecutionContext& context, int64_t rows, int64_t cols,
-                             RowSource source, double* sum) {
+                             SharedRowSource source, double* sum) {
   AddToSum sink(sum, cols);
   return cols <= kFloat64Inputs ? ForEachGroup<double>(context, rows, cols, source, sink)
                                 : ForEachGroup<float>(context, rows, cols, source, sink);
 }
 
 absl::StatusOr<Trace> TraceOnTarget(ExecutionContext& context, bool float64, int64_t rows,
-                                    int64_t cols, RowSource source, const double* s) {
+                                    int64_t cols, SharedRowSource source, const double* s) {
   DotWith sink(s, cols);
   const absl::Status status = float64 ? ForEachGroup<double>(context, rows, cols, source, sink)
                                       : ForEachGroup<float>(context, rows, cols, source, sink);
@@ -255,13 +337,13 @@ constexpr double kCancellation = 100;
 
 }  // namespace
 
-absl::Status AddGram(ExecutionContext& context, int64_t rows, int64_t cols, RowSource source,
+absl::Status AddGram(ExecutionContext& context, int64_t rows, int64_t cols, SharedRowSource source,
                      double* sum) {
   return HWY_DYNAMIC_DISPATCH(AddGramOnTarget)(context, rows, cols, source, sum);
 }
 
 absl::StatusOr<double> QuadraticTrace(ExecutionContext& context, int64_t rows, int64_t cols,
-                                      RowSource source, const double* s) {
+                                      SharedRowSource source, const double* s) {
   const double work =
       static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(cols);
   if (work > kSmallTrace) {
@@ -278,6 +360,17 @@ absl::StatusOr<double> QuadraticTrace(ExecutionContext& context, int64_t rows, i
       HWY_DYNAMIC_DISPATCH(TraceOnTarget)(context, true, rows, cols, source, s);
   if (!trace.ok()) return trace.status();
   return trace->value;
+}
+
+absl::StatusOr<double> QuadraticTrace(ExecutionContext& context, int64_t rows, int64_t cols,
+                                      RowSource source, const double* s) {
+  std::mutex mutex;
+  const auto one_at_a_time = [&](int64_t row, float* scratch) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::copy_n(source(row), cols, scratch);
+    return static_cast<const float*>(scratch);
+  };
+  return QuadraticTrace(context, rows, cols, SharedRowSource(one_at_a_time), s);
 }
 
 bool AnyNonFinite(const float* values, int64_t count) {
@@ -306,6 +399,7 @@ GramAccumulator::GramAccumulator(int64_t inputs) : stats_(NoStatistics(inputs)) 
 
 absl::Status GramAccumulator::Add(ExecutionContext& context, MatrixView x) try {
   const int64_t d = stats_.inputs;
+  if (absl::Status status = internal::CheckThreads(context); !status.ok()) return status;
   if (d < 0) return absl::InvalidArgumentError(internal::StrCat("inputs is ", d));
   if (x.cols != d || x.rows < 0) {
     return absl::InvalidArgumentError(internal::StrCat(
@@ -342,7 +436,8 @@ absl::Status GramAccumulator::Add(ExecutionContext& context, MatrixView x) try {
     absl::Status status = context.Checkpoint();
     if (status.ok()) {
       status = internal::AddGram(
-          context, count, d, [&finite](int64_t i) { return finite[static_cast<size_t>(i)]; },
+          context, count, d,
+          [&finite](int64_t i, float*) { return finite[static_cast<size_t>(i)]; },
           stats_.sum.data());
     }
     if (!status.ok()) {

@@ -7,8 +7,12 @@
 #define PTQWATCH_QUANTIZE_MICRO_KERNEL_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
+#include "quantize/aligned_buffer.h"
+// After aligned_buffer.h, which sets what Highway compiles for.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,6 +74,27 @@ HWY_NOINLINE void MulAddTile(D d, int64_t depth, const T* HWY_RESTRICT a, const 
   hn::Store(c30, d, c + 9 * n);
   hn::Store(c31, d, c + 10 * n);
   hn::Store(c32, d, c + 11 * n);
+}
+
+// What the caller multiplies next, asked for while it still computes: panels lie in slower caches.
+template <typename T>
+struct Ahead {
+  const T* at = nullptr;
+  int64_t count = 0;  // 0: nothing
+};
+
+// `quads` tiles that share b: c[4 q .. 4 q + 3][P] += a_q^T b, a_q = a + q * a_stride.
+template <class D, typename T = hn::TFromD<D>>
+HWY_INLINE void MulAddTiles(D d, int64_t depth, int64_t quads, const T* HWY_RESTRICT a,
+                            int64_t a_stride, const T* HWY_RESTRICT b, T* HWY_RESTRICT c,
+                            Ahead<T> ahead) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  const int64_t share = quads > 0 ? RoundUp((ahead.count + quads - 1) / quads, kLine) : 0;
+  for (int64_t q = 0; q < quads; ++q) {
+    const int64_t end = std::min(ahead.count, (q + 1) * share);
+    for (int64_t i = q * share; i < end; i += kLine) hwy::Prefetch(ahead.at + i);
+    MulAddTile(d, depth, a + q * a_stride, b, c + 4 * q * PanelWidth(d));
+  }
 }
 
 // A vector of doubles from aligned floats or doubles.

@@ -82,4 +82,11 @@ absl::Status ExecutionContext::Checkpoint() {
   return absl::OkStatus();
 }
 
+ExecutionContext ExecutionContext::ForHelper() const {
+  ExecutionContext helper = *this;
+  helper.pacer = Pacer();
+  helper.threads = 1;
+  return helper;
+}
+
 }  // namespace ptqwatch

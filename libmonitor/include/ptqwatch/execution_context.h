@@ -90,7 +90,7 @@ class ByteBudget {
 };
 
 /// What every engine call takes first: who may stop it, how fast it may go, where its randomness
-/// and memory come from. One thread's own at a time.
+/// and memory come from. One thread's own at a time; ForHelper makes one for another thread.
 struct ExecutionContext {
   CancelToken cancel;
   Pacer pacer;
@@ -99,13 +99,17 @@ struct ExecutionContext {
   Clock* clock = Clock::Real();
   /// On the clock's monotonic time; the default is never.
   std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max();
-  /// Threads that work may use, the caller's included. Results are the same bits for any number.
-  /// The pacer's share holds only with 1, which is what a monitor uses.
+  /// Threads that work may use, the caller's included; at least 1. Results are the same bits for
+  /// any number. The pacer's share holds only with 1, which is what a monitor uses.
   int threads = 1;
 
   /// CancelledError once the token is cancelled, DeadlineExceeded after the deadline; also gives
   /// the pacer its turn. Cheap enough for every few hundred microseconds.
   absl::Status Checkpoint();
+
+  /// The context of a thread that helps this one: the same token, deadline, clock, seeds and bytes,
+  /// but full speed and no helpers of its own.
+  ExecutionContext ForHelper() const;
 
   /// For use of an engine as a plain library: never cancelled, full speed, seed 0, no limit.
   static ExecutionContext Standalone() { return ExecutionContext(); }
