@@ -10,6 +10,7 @@
 #include "quantize/grid.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
+#include "quantize/parallel.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch {
@@ -199,6 +200,7 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, Matri
                                                 const GramStatistics* statistics,
                                                 const QuantizerSpec& spec) {
   if (absl::Status status = Validate(spec); !status.ok()) return status;
+  if (absl::Status status = internal::CheckThreads(context); !status.ok()) return status;
   if (absl::Status status = CheckShapes(weight, statistics, spec); !status.ok()) return status;
   if (weight.rows == 0 || weight.cols == 0) {
     return internal::WithStatus(
