@@ -273,14 +273,13 @@ double UpperFactor::At(int64_t i, int64_t j) const {
 }
 
 void UpperFactor::CopyColumn(int64_t j, int64_t count, double* out) const {
-  const int64_t col = size_ - 1 - j;
-  for (int64_t i = 0; i < count;) {
-    const int64_t row = size_ - 1 - i;
-    const double* in =
-        lower_.get() + panels_[static_cast<size_t>(row / width_)] + col * width_ + row % width_;
-    const int64_t run = std::min(count - i, row % width_ + 1);
-    for (int64_t t = 0; t < run; ++t) out[i + t] = in[-t];
-    i += run;
+  const int64_t offset = (size_ - 1 - j) * width_;
+  size_t panel = static_cast<size_t>((size_ - 1) / width_);
+  int64_t run = (size_ - 1) % width_ + 1;  // rows of the panel that are left, read backwards
+  for (int64_t i = 0; i < count; i += run, run = width_, --panel) {
+    const double* end = lower_.get() + panels_[panel] + offset + run;
+    const int64_t take = std::min(run, count - i);
+    for (int64_t t = 0; t < take; ++t) out[i + t] = end[-1 - t];
   }
 }
 

@@ -24,18 +24,22 @@ constexpr int64_t kBlock = 128;
 // block stays in the second-level cache.
 constexpr int64_t kGroupTiles = 16;
 
-// N packed for the micro kernel, four columns ("a quad") together: quad q is [4 q + 4][4], row j
-// holding N[j, 4 q .. 4 q + 3].
+// N packed for the micro kernel: for each block of columns, one square piece after the other from
+// the top down to the diagonal. A piece is [quad][row][4], a quad being four columns together; it
+// stays in the second-level cache while all rows of a group take it.
 class PackedRatios {
  public:
   explicit PackedRatios(int64_t size)
-      : quads_((size + 3) / 4), values_(MakeAligned<float>(Begin(quads_))), diagonal_(4 * quads_) {}
+      : size_(size),
+        quads_((size + 3) / 4),
+        values_(MakeAligned<float>(Begin((4 * quads_ + kBlock - 1) / kBlock))),
+        diagonal_(4 * quads_) {}
 
   absl::Status Fill(ThreadTeam& team, const UpperFactor& factor) {
     constexpr int64_t kTogether = 16;
     return team.ForEach((quads_ + kTogether - 1) / kTogether,
                         [&](int, int64_t i, ExecutionContext& context) {
-                          std::vector<double> column(static_cast<size_t>(factor.size()));
+                          std::vector<double> column(static_cast<size_t>(size_));
                           const int64_t end = std::min(quads_, (i + 1) * kTogether);
                           for (int64_t q = i * kTogether; q < end; ++q) {
                             FillQuad(factor, q, column.data());
@@ -45,29 +49,43 @@ class PackedRatios {
   }
 
   int64_t quads() const { return quads_; }
-  const float* At(int64_t row, int64_t quad) const { return values_.get() + Begin(quad) + 4 * row; }
+  // Rows from `row` on, which begins a block or lies in the one of the diagonal, of a quad; the
+  // next quad follows kQuad numbers later.
+  static constexpr int64_t kQuad = 4 * kBlock;
+  const float* At(int64_t row, int64_t quad) const { return Place(row, quad); }
   double diagonal(int64_t k) const { return diagonal_[static_cast<size_t>(k)]; }
 
  private:
-  static int64_t Begin(int64_t quad) { return 8 * quad * (quad + 1); }
+  static constexpr int64_t kPiece = kBlock * kBlock;
+  static int64_t Begin(int64_t block) { return kPiece * block * (block + 1) / 2; }
+  float* Place(int64_t row, int64_t quad) const {
+    return values_.get() + Begin(4 * quad / kBlock) + row / kBlock * kPiece +
+           4 * quad % kBlock * kBlock + row % kBlock * 4;
+  }
 
   void FillQuad(const UpperFactor& factor, int64_t q, double* column) {
-    float* out = values_.get() + Begin(q);
     for (int64_t c = 0; c < 4; ++c) {
       const int64_t k = 4 * q + c;
-      const int64_t above = k < factor.size() ? k : 0;
-      if (k < factor.size()) {
+      const int64_t above = k < size_ ? k : 0;
+      double inverse = 0;
+      if (k < size_) {
         factor.CopyColumn(k, k + 1, column);
         diagonal_[static_cast<size_t>(k)] = column[k];
-        const double inverse = 1 / column[k];
-        for (int64_t j = 0; j < above; ++j) {
-          out[4 * j + c] = static_cast<float>(column[j] * inverse);
-        }
+        inverse = 1 / column[k];
       }
-      for (int64_t j = above; j < 4 * q + 4; ++j) out[4 * j + c] = 0;
+      for (int64_t j0 = 0; j0 < 4 * q + 4; j0 += kBlock) {
+        float* out = Place(j0, q) + c;
+        const int64_t end = std::min(j0 + kBlock, 4 * q + 4);
+        const int64_t filled = std::clamp(above, j0, end);
+        for (int64_t j = j0; j < filled; ++j, out += 4) {
+          *out = static_cast<float>(column[j] * inverse);
+        }
+        for (int64_t j = filled; j < end; ++j, out += 4) *out = 0;
+      }
     }
   }
 
+  int64_t size_;
   int64_t quads_;
   AlignedBuffer<float> values_;
   std::vector<double> diagonal_;
@@ -305,7 +323,6 @@ class Loop {
   // Brings the columns of all blocks before this one into the current block.
   absl::Status ApplyEarlier(int64_t k0, int64_t count, int64_t tiles, ExecutionContext& context,
                             RowGroup* group) {
-    constexpr int64_t kLine = 64 / sizeof(float);
     const Tag<float> d;
     for (int64_t t = 0; t < tiles; ++t) {
       std::memcpy(group->Current(t, 0), group->Delta(t, k0),
@@ -313,13 +330,13 @@ class Loop {
     }
     for (int64_t j0 = 0; j0 < k0; j0 += kBlock) {
       for (int64_t t = 0; t < tiles; ++t) {
-        const float* next = t + 1 < tiles ? group->Delta(t + 1, j0) : group->Delta(0, j0 + kBlock);
-        for (int64_t q = 0; q < count / 4; ++q) {
-          // Four columns of what comes next.
-          for (int64_t i = 0; i < 4 * width_; i += kLine) hwy::Prefetch(next + 4 * q * width_ + i);
-          MulAddTile(d, kBlock, ratios_.At(j0, k0 / 4 + q), group->Delta(t, j0),
-                     group->Current(t, 4 * q));
+        Ahead<float> ahead{.at = group->Delta(t + 1, j0), .count = kBlock * width_};
+        if (t + 1 == tiles) {
+          const int64_t next = j0 + kBlock;
+          ahead = {.at = group->Delta(0, next), .count = std::min(kBlock, cols_ - next) * width_};
         }
+        MulAddTiles(d, kBlock, count / 4, ratios_.At(j0, k0 / 4), PackedRatios::kQuad,
+                    group->Delta(t, j0), group->Current(t, 0), ahead);
       }
       if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
     }

@@ -105,9 +105,12 @@ class Layer {
   Layer(Size size, int threads)
       : size_(size),
         inputs_(Inputs(kTokens, size.cols)),
-        weight_(Gaussian(size.rows * size.cols, 2)) {
+        weight_(Gaussian(size.rows * size.cols, 2)),
+        gram_(size.cols) {
     context_.threads = threads;
-    statistics_ = Gram();
+    Gram();
+    statistics_ = gram_.Take();
+    Gram();
     diagonal_.resize(static_cast<size_t>(size.cols));
     const double scale = 2.0 / kTokens;
     double mean = 0;
@@ -129,12 +132,11 @@ class Layer {
     codes_.resize(weight_.size());
   }
 
-  GramStatistics Gram() {
-    GramAccumulator gram(size_.cols);
+  // Into sums that are already there, as LibTorch's GEMM is given its output.
+  void Gram() {
     const absl::Status status =
-        gram.Add(context_, {.data = inputs_.data(), .rows = kTokens, .cols = size_.cols});
+        gram_.Add(context_, {.data = inputs_.data(), .rows = kTokens, .cols = size_.cols});
     if (!status.ok()) Fail("Gram", status);
-    return gram.Take();
   }
 
   internal::UpperFactor Factor() {
@@ -173,6 +175,7 @@ class Layer {
   std::vector<float> inputs_;
   std::vector<float> weight_;
   ExecutionContext context_;
+  GramAccumulator gram_;
   GramStatistics statistics_;
   std::vector<double> diagonal_;
   std::vector<int64_t> order_;
