@@ -2,24 +2,23 @@
 #define PTQWATCH_TESTS_GOLDEN_SAFETENSORS_READER_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/safetensors.h"
 
 namespace ptqwatch::testing {
 
-/// One safetensors file in memory: tensors and string metadata. Every offset, size and type of the
-/// header is checked when the file is read, so the getters only fail on names and types.
+/// A golden file: a safetensors file whose tensors and metadata are asked for by type and shape.
 class SafetensorsFile {
  public:
-  /// NotFound where the file cannot be opened, DataLoss where its content is damaged; the message
-  /// names the path.
+  /// Errors are those of ptqwatch::SafetensorsFile::Open.
   static absl::StatusOr<SafetensorsFile> Read(const std::string& path);
 
-  bool Has(std::string_view tensor) const { return tensors_.contains(std::string(tensor)); }
+  bool Has(std::string_view tensor) const { return file_.Find(tensor) != nullptr; }
   /// NotFound for a tensor that the file does not hold.
   absl::StatusOr<std::vector<int64_t>> Shape(std::string_view tensor) const;
 
@@ -46,20 +45,13 @@ class SafetensorsFile {
   absl::StatusOr<bool> Flag(std::string_view key) const;
 
  private:
-  struct Tensor {
-    std::string dtype;
-    std::vector<int64_t> shape;
-    size_t begin = 0;  // into data_
-    size_t bytes = 0;
-  };
+  explicit SafetensorsFile(ptqwatch::SafetensorsFile file) : file_(std::move(file)) {}
 
   template <typename T>
-  absl::StatusOr<std::vector<T>> Values(std::string_view tensor, std::string_view dtype,
+  absl::StatusOr<std::vector<T>> Values(std::string_view tensor, TensorDtype dtype,
                                         const std::vector<int64_t>& shape) const;
 
-  std::string data_;
-  std::map<std::string, Tensor> tensors_;
-  std::map<std::string, std::string> metadata_;
+  ptqwatch::SafetensorsFile file_;
 };
 
 }  // namespace ptqwatch::testing

@@ -1,0 +1,86 @@
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ptqwatch/checkpoint_export.h"
+#include "ptqwatch/version.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch {
+namespace {
+
+using nlohmann::json;
+
+bool OrdersColumns(const QuantizerSpec& spec) {
+  return spec.method == QuantizationMethod::kGptq && spec.order == QuantizationOrder::kStaticAct;
+}
+
+json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+  const bool grouped = spec.group_size > 0;
+  json weights = {
+      {"num_bits", spec.bits},
+      {"type", "int"},
+      {"symmetric", spec.symmetric},
+      {"strategy", grouped ? "group" : "channel"},
+      {"group_size", grouped ? json(spec.group_size) : json(nullptr)},
+      {"dynamic", false},
+      {"actorder", OrdersColumns(spec) ? json("weight") : json(nullptr)},
+  };
+  return {
+      {"quant_method", "compressed-tensors"},
+      {"format", "pack-quantized"},
+      {"quantization_status", "compressed"},
+      {"config_groups",
+       {{"group_0",
+         {{"targets", {"Linear"}},
+          {"weights", std::move(weights)},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr},
+          {"format", "pack-quantized"}}}}},
+      {"ignore", left_out},
+      {"kv_cache_scheme", nullptr},
+      {"global_compression_ratio", nullptr},
+  };
+}
+
+// A regular expression that matches `name` and nothing else.
+std::string ExactPattern(const std::string& name) {
+  std::string pattern = "^";
+  for (const char c : name) {
+    if (std::string_view("\\^$.|?*+()[]{}").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern + "$";
+}
+
+// Groups follow the original order of the columns whatever order GPTQ worked in, so desc_act, which
+// makes readers sort columns, is off.
+json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+  json config = {
+      {"quant_method", "gptq"},
+      {"checkpoint_format", "gptq_v2"},
+      {"bits", spec.bits},
+      {"group_size", spec.group_size},
+      {"sym", spec.symmetric},
+      {"desc_act", false},
+      {"lm_head", false},
+      {"pack_dtype", "int32"},
+      {"meta", {{"quantizer", {internal::StrCat("ptqwatch:", PTQWATCH_VERSION_STRING)}}}},
+  };
+  if (spec.method == QuantizationMethod::kGptq) config["damp_percent"] = spec.damp;
+  for (const std::string& name : left_out) {
+    config["dynamic"]["-:" + ExactPattern(name)] = json::object();
+  }
+  return config;
+}
+
+}  // namespace
+
+std::string QuantizationConfigJson(CheckpointFormat format, const QuantizerSpec& spec,
+                                   const std::vector<std::string>& left_out) {
+  const json config = format == CheckpointFormat::kGptqV2 ? GptqConfig(spec, left_out)
+                                                          : CompressedTensorsConfig(spec, left_out);
+  return config.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/safetensors_header.h"
+#include "ptqwatch/safetensors.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::Quoted;
+using internal::StrCat;
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+// The sources in the order they are written, with their places in `header`.
+absl::StatusOr<std::vector<const TensorSource*>> LayOut(const std::vector<TensorSource>& tensors,
+                                                        internal::SafetensorsHeader* header) {
+  std::vector<const TensorSource*> order;
+  order.reserve(tensors.size());
+  for (const TensorSource& tensor : tensors) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
+    const int width_a = BitsPerElement(a->dtype);
+    const int width_b = BitsPerElement(b->dtype);
+    return width_a != width_b ? width_a > width_b : a->name < b->name;
+  });
+  int64_t end = 0;
+  for (const TensorSource* tensor : order) {
+    if (tensor->name == internal::kMetadataKey || !internal::IsUtf8(tensor->name)) {
+      return absl::InvalidArgumentError(
+          StrCat("tensor ", Quoted(tensor->name), " has a name that the format cannot hold"));
+    }
+    TensorInfo info{.dtype = tensor->dtype, .shape = tensor->shape, .offset = end};
+    const std::optional<int64_t> bytes = internal::TensorBytes(tensor->dtype, tensor->shape);
+    if (!bytes || __builtin_add_overflow(end, *bytes, &end)) {
+      return absl::InvalidArgumentError(
+          StrCat("tensor ", Quoted(tensor->name), " has an impossible size: ", info.Describe()));
+    }
+    info.bytes = *bytes;
+    if (!header->tensors.emplace(tensor->name, std::move(info)).second) {
+      return absl::InvalidArgumentError(StrCat("tensor ", Quoted(tensor->name), " occurs twice"));
+    }
+  }
+  return order;
+}
+
+absl::Status AppendTensor(const TensorSource& tensor, int64_t bytes, std::vector<char>* buffer,
+                          internal::AtomicFile* file) {
+  for (int64_t offset = 0; offset < bytes; offset += kPieceBytes) {
+    const int64_t piece = std::min(kPieceBytes, bytes - offset);
+    const auto span = absl::MakeSpan(*buffer).first(static_cast<size_t>(piece));
+    if (absl::Status read = tensor.read(offset, span); !read.ok()) return read;
+    if (absl::Status written = file->Append(span); !written.ok()) return written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Write(const std::string& path, const std::vector<TensorSource>& tensors,
+                   const TensorMetadata& metadata) {
+  internal::SafetensorsHeader header;
+  header.metadata = metadata;
+  for (const auto& [key, value] : metadata) {
+    if (!internal::IsUtf8(key) || !internal::IsUtf8(value)) {
+      return absl::InvalidArgumentError(StrCat("metadata ", Quoted(key), " is not UTF-8"));
+    }
+  }
+  absl::StatusOr<std::vector<const TensorSource*>> order = LayOut(tensors, &header);
+  if (!order.ok()) return order.status();
+  const std::string text = internal::FormatSafetensorsHeader(header);
+  if (static_cast<int64_t>(text.size()) > internal::kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(StrCat("the header would have ", text.size(),
+                                             " bytes; the format allows ",
+                                             internal::kMaxHeaderBytes));
+  }
+
+  absl::StatusOr<internal::AtomicFile> file = internal::AtomicFile::Create(path);
+  if (!file.ok()) return file.status();
+  char length[8];
+  const uint64_t size = text.size();
+  std::memcpy(length, &size, sizeof(length));
+  if (absl::Status written = file->Append(length); !written.ok()) return written;
+  if (absl::Status written = file->Append(text); !written.ok()) return written;
+  std::vector<char> buffer(static_cast<size_t>(kPieceBytes));
+  for (const TensorSource* tensor : *order) {
+    const int64_t bytes = header.tensors.find(tensor->name)->second.bytes;
+    absl::Status appended = AppendTensor(*tensor, bytes, &buffer, &*file);
+    if (!appended.ok()) return appended;
+  }
+  return file->Commit();
+}
+
+}  // namespace
+
+TensorSource MakeTensorSource(std::string name, TensorDtype dtype, std::vector<int64_t> shape,
+                              std::string bytes) {
+  const auto content = std::make_shared<const std::string>(std::move(bytes));
+  return {.name = name,
+          .dtype = dtype,
+          .shape = std::move(shape),
+          .read = [name, content](int64_t offset, absl::Span<char> out) {
+            if (static_cast<size_t>(offset) + out.size() > content->size()) {
+              return absl::InvalidArgumentError(StrCat("tensor ", Quoted(name), " has only ",
+                                                       content->size(), " bytes of content"));
+            }
+            std::memcpy(out.data(), content->data() + offset, out.size());
+            return absl::OkStatus();
+          }};
+}
+
+TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tensor) {
+  TensorSource source;
+  source.name = tensor;
+  if (const TensorInfo* info = file.Find(tensor); info != nullptr) {
+    source.dtype = info->dtype;
+    source.shape = info->shape;
+  }
+  source.read = [&file, name = source.name](int64_t offset, absl::Span<char> out) {
+    return file.ReadBytes(name, offset, out);
+  };
+  return source;
+}
+
+absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorSource>& tensors,
+                              const TensorMetadata& metadata) {
+  absl::Status status;
+  try {
+    status = Write(path, tensors, metadata);
+  } catch (const std::bad_alloc&) {
+    status = absl::ResourceExhaustedError("no memory");
+  } catch (const std::exception& error) {
+    status = absl::InternalError(error.what());
+  }
+  if (status.ok()) return status;
+  const absl::string_view why = status.message();
+  const std::string_view message(why.data(), why.size());
+  if (message.find(path) != std::string_view::npos) return status;
+  return absl::Status(status.code(), StrCat(Quoted(path), ": ", message));
+}
+
+}  // namespace ptqwatch
