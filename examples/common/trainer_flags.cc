@@ -1,18 +1,13 @@
 #include "trainer_flags.h"
 
-#include <cerrno>
-#include <iostream>
+#include <cstdlib>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
-#include "console.h"
 #include "flag_checks.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::examples {
 namespace {
-
-constexpr int kUsageExitCode = 2;
 
 CLI::Validator QuantizationMethodName() {
   return CLI::Validator(
@@ -78,29 +73,12 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->capture_default_str();
 }
 
-std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help() << std::flush;
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return FailWithUsage(error.what());
-  }
-  return std::nullopt;
-}
-
 TrainerFlags ParseTrainerFlagsOrExit(int argc, char** argv) {
   CLI::App app;
   TrainerFlags flags;
   AddTrainerFlags(app, &flags);
   if (const auto exit_code = ParseFlags(app, argc, argv)) std::exit(*exit_code);
   return flags;
-}
-
-int FailWithUsage(const std::string& message) {
-  Console::Get().Warning(absl::StrCat(program_invocation_short_name, ": ", message));
-  return kUsageExitCode;
 }
 
 }  // namespace ptqwatch::examples

@@ -2,13 +2,11 @@
 #define PTQWATCH_COMMON_TRAINER_FLAGS_H_
 
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "parse_flags.h"
 
 namespace CLI {
 class App;
@@ -36,22 +34,8 @@ struct TrainerFlags {
 
 void AddTrainerFlags(CLI::App& app, TrainerFlags* flags);
 
-/// Nothing where the program is to go on; else its exit code: 0 after --help, 2 after a mistake,
-/// which is named in one line on standard error.
-std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv);
-
 /// For a trainer that has no flags of its own: ends the process after --help and after a mistake.
 TrainerFlags ParseTrainerFlagsOrExit(int argc, char** argv);
-
-/// Writes "NAME: message" to standard error and returns 2, the exit code of a mistake in the flags.
-int FailWithUsage(const std::string& message);
-
-/// The value, or the end of the process with "NAME: OPTION: message" and exit code 2.
-template <typename T>
-T ValueOrExit(const std::string& option, absl::StatusOr<T> value) {
-  if (!value.ok()) std::exit(FailWithUsage(option + ": " + std::string(value.status().message())));
-  return *std::move(value);
-}
 
 }  // namespace ptqwatch::examples
 

@@ -100,8 +100,13 @@ absl::Status AtomicFile::Append(absl::Span<const char> bytes) {
   return absl::OkStatus();
 }
 
-absl::Status AtomicFile::Commit() {
+absl::Status AtomicFile::Sync() {
   if (fsync(descriptor_) != 0) return SystemError(errno, "cannot write", path_);
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  if (absl::Status synced = Sync(); !synced.ok()) return synced;
   if (close(std::exchange(descriptor_, -1)) != 0) return SystemError(errno, "cannot write", path_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return SystemError(errno, "cannot write", path_);

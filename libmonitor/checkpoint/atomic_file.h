@@ -20,7 +20,10 @@ class AtomicFile {
   ~AtomicFile();
 
   absl::Status Append(absl::Span<const char> bytes);
-  /// Brings the content to the disk and gives it its name, in the place of what had it.
+  /// Brings the content to the disk. What can go wrong with a full disk goes wrong here at the
+  /// latest.
+  absl::Status Sync();
+  /// Syncs, and gives the content its name, in the place of what had it.
   absl::Status Commit();
 
  private:

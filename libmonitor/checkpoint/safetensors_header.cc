@@ -220,8 +220,9 @@ std::optional<int64_t> TensorBytes(TensorDtype dtype, const std::vector<int64_t>
 }
 
 std::string Quoted(std::string_view name) {
-  const std::string_view shown = name.substr(0, kMaxShownBytes);
-  return StrCat("'", absl::Utf8SafeCHexEscape(absl::string_view(shown.data(), shown.size())),
+  const absl::string_view shown(name.data(), std::min(name.size(), kMaxShownBytes));
+  const bool utf8 = IsUtf8(std::string_view(shown.data(), shown.size()));
+  return StrCat("'", utf8 ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown),
                 shown.size() < name.size() ? "..." : "", "'");
 }
 

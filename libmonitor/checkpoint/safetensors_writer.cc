@@ -1,3 +1,5 @@
+#include "checkpoint/safetensors_writer.h"
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -6,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/safetensors_header.h"
 #include "ptqwatch/safetensors.h"
 #include "report/str_cat.h"
@@ -61,8 +62,9 @@ absl::Status AppendTensor(const TensorSource& tensor, int64_t bytes, std::vector
   return absl::OkStatus();
 }
 
-absl::Status Write(const std::string& path, const std::vector<TensorSource>& tensors,
-                   const TensorMetadata& metadata) {
+absl::StatusOr<internal::AtomicFile> Stage(const std::string& path,
+                                           const std::vector<TensorSource>& tensors,
+                                           const TensorMetadata& metadata) {
   internal::SafetensorsHeader header;
   header.metadata = metadata;
   for (const auto& [key, value] : metadata) {
@@ -92,7 +94,8 @@ absl::Status Write(const std::string& path, const std::vector<TensorSource>& ten
     absl::Status appended = AppendTensor(*tensor, bytes, &buffer, &*file);
     if (!appended.ok()) return appended;
   }
-  return file->Commit();
+  if (absl::Status synced = file->Sync(); !synced.ok()) return synced;
+  return file;
 }
 
 }  // namespace
@@ -128,19 +131,30 @@ TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tens
 
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                               const TensorMetadata& metadata) {
+  absl::StatusOr<internal::AtomicFile> file = internal::StageSafetensors(path, tensors, metadata);
+  return file.ok() ? file->Commit() : file.status();
+}
+
+namespace internal {
+
+absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
+                                            const std::vector<TensorSource>& tensors,
+                                            const TensorMetadata& metadata) {
   absl::Status status;
   try {
-    status = Write(path, tensors, metadata);
+    absl::StatusOr<AtomicFile> file = Stage(path, tensors, metadata);
+    if (file.ok()) return file;
+    status = file.status();
   } catch (const std::bad_alloc&) {
     status = absl::ResourceExhaustedError("no memory");
   } catch (const std::exception& error) {
     status = absl::InternalError(error.what());
   }
-  if (status.ok()) return status;
   const absl::string_view why = status.message();
   const std::string_view message(why.data(), why.size());
   if (message.find(path) != std::string_view::npos) return status;
   return absl::Status(status.code(), StrCat(Quoted(path), ": ", message));
 }
 
+}  // namespace internal
 }  // namespace ptqwatch

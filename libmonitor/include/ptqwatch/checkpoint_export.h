@@ -76,6 +76,12 @@ absl::StatusOr<std::vector<PackedTensor>> ReadModule(const SafetensorsFile& file
 std::string QuantizationConfigJson(CheckpointFormat format, const QuantizerSpec& spec,
                                    const std::vector<std::string>& left_out);
 
+/// Writes `folder`/model.safetensors and `folder`/config.json, and the folder if there is none.
+/// Both are wholly on the disk under temporary names before the first of them gets its name; what
+/// fails before leaves the folder as it was. Errors: those of WriteSafetensors.
+absl::Status WriteCheckpoint(const std::string& folder, const std::vector<TensorSource>& tensors,
+                             const TensorMetadata& metadata, const std::string& config_json);
+
 }  // namespace ptqwatch
 
 #endif  // PTQWATCH_CHECKPOINT_EXPORT_H_

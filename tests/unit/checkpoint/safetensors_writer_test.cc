@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ptqwatch/checkpoint_export.h"
 #include "ptqwatch/safetensors.h"
 #include "unit/checkpoint/raw_safetensors.h"
 #include "unit/report/temp_dir.h"
@@ -134,7 +135,7 @@ void ExpectRefused(const std::vector<TensorSource>& tensors, const TensorMetadat
 TEST(WriteSafetensors, RefusesWhatTheFormatCannotHold) {
   const auto invalid = absl::StatusCode::kInvalidArgument;
   ExpectRefused({Floats("a", {1}), Floats("a", {1})}, {}, invalid, "'a' occurs twice");
-  ExpectRefused({Floats("\xff", {1})}, {}, invalid, "\\xFF");
+  ExpectRefused({Floats("\xff", {1})}, {}, invalid, "\\xff");
   ExpectRefused({Floats("__metadata__", {1})}, {}, invalid, "__metadata__");
   ExpectRefused({}, {{"\xc0", "x"}}, invalid, "metadata");
   ExpectRefused({}, {{"x", "\xc0"}}, invalid, "metadata 'x'");
@@ -186,6 +187,33 @@ TEST(WriteSafetensors, NamesAFolderThatCannotBeWritten) {
     EXPECT_EQ(WriteSafetensors(folder.File("m"), {}).code(), absl::StatusCode::kPermissionDenied);
     std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
   }
+}
+
+TEST(WriteCheckpoint, WritesBothFilesAndTheFolder) {
+  const TempDir folder;
+  const std::string out = folder.File("out");
+  ASSERT_TRUE(WriteCheckpoint(out, {Floats("a", {1})}, {}, "{}").ok());
+  EXPECT_THAT(FilesIn(out), ::testing::UnorderedElementsAre("config.json", "model.safetensors"));
+  EXPECT_EQ(testing::ReadFile(out + "/config.json"), "{}");
+  ASSERT_TRUE(WriteCheckpoint(out, {Floats("a", {2})}, {}, "[]").ok());
+  EXPECT_EQ(testing::ReadFile(out + "/config.json"), "[]");
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(out + "/model.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(*file->ReadFloats("a"), ElementsAre(2));
+}
+
+TEST(WriteCheckpoint, LeavesTheFolderAsItWasWhenASourceFails) {
+  const TempDir folder;
+  TensorSource broken = Floats("b", {1});
+  broken.read = [](int64_t, absl::Span<char>) { return absl::CancelledError("stopped"); };
+  const std::string out = folder.File("out");
+  EXPECT_EQ(WriteCheckpoint(out, {broken}, {}, "{}").code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(FilesIn(folder.path()).empty());
+  ASSERT_TRUE(WriteCheckpoint(out, {Floats("a", {1})}, {}, "old").ok());
+  EXPECT_FALSE(WriteCheckpoint(out, {broken}, {}, "new").ok());
+  EXPECT_EQ(FilesIn(out).size(), 2);
+  EXPECT_EQ(testing::ReadFile(out + "/config.json"), "old");
+  EXPECT_FALSE(WriteCheckpoint(folder.File("no/folder"), {}, {}, "{}").ok());
 }
 
 }  // namespace

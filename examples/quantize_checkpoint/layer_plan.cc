@@ -1,0 +1,164 @@
+#include "layer_plan.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+// What either format adds to a module.
+constexpr const char* kPackedNames[] = {
+    "weight_packed", "weight_scale", "weight_shape", "weight_zero_point",
+    "qweight",       "qzeros",       "scales",       "g_idx"};
+
+bool Matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+// One --input-map.
+struct InputRule {
+  std::string modules;
+  std::string inputs;
+
+  // The inputs' name for `module`, if the rule is about it.
+  std::optional<std::string> Apply(const std::string& module) const {
+    const size_t star = modules.find('*');
+    if (star == std::string::npos) {
+      if (module != modules) return std::nullopt;
+      return inputs;
+    }
+    const std::string_view head = std::string_view(modules).substr(0, star);
+    const std::string_view tail = std::string_view(modules).substr(star + 1);
+    const std::string_view name = module;
+    if (name.size() < head.size() + tail.size() || !name.starts_with(head) ||
+        !name.ends_with(tail)) {
+      return std::nullopt;
+    }
+    std::string result = inputs;
+    if (const size_t at = result.find('*'); at != std::string::npos) {
+      result.replace(at, 1, name.substr(head.size(), name.size() - head.size() - tail.size()));
+    }
+    return result;
+  }
+};
+
+absl::StatusOr<std::vector<InputRule>> ParseRules(const std::vector<std::string>& texts) {
+  std::vector<InputRule> rules;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    const auto stars = [](const std::string& part) {
+      return std::count(part.begin(), part.end(), '*');
+    };
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input-map: '", text, "' is not LAYER=INPUTS"));
+    }
+    InputRule rule{.modules = text.substr(0, equals), .inputs = text.substr(equals + 1)};
+    if (stars(rule.modules) > 1 || stars(rule.inputs) > stars(rule.modules)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input-map: '", text,
+                       "' has more than one * on a side, or one on the "
+                       "right side only"));
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+std::string FindInputs(const std::vector<InputRule>& rules, const SafetensorsFile& inputs,
+                       const std::string& module) {
+  std::string name = module;
+  for (const InputRule& rule : rules) {
+    if (const std::optional<std::string> mapped = rule.Apply(module)) {
+      name = *mapped;
+      break;
+    }
+  }
+  for (const std::string& candidate : {name, absl::StrCat(name, ".weight")}) {
+    if (inputs.Find(candidate) != nullptr) return candidate;
+  }
+  return "";
+}
+
+absl::Status CheckInputs(const LayerPlan& layer, const SafetensorsFile& inputs) {
+  const TensorInfo& info = *inputs.Find(layer.inputs);
+  if (IsConvertibleToFloat(info.dtype) && info.shape.size() >= 2 &&
+      info.shape.back() == layer.cols) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--inputs: '", layer.inputs, "' in ", inputs.path(), " is ", info.Describe(),
+                   "; layer ", layer.module, " needs real numbers [tokens, ", layer.cols, "]"));
+}
+
+absl::Status CheckLayer(const QuantizeFlags& flags, const SafetensorsFile& weights,
+                        const LayerPlan& layer) {
+  if (absl::Status packable = CheckPackable(flags.format, flags.spec, layer.rows, layer.cols);
+      !packable.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("layer ", layer.module, ": ", packable.message(),
+                                                   "; --exclude leaves a layer as it is"));
+  }
+  for (const char* name : kPackedNames) {
+    if (weights.Find(absl::StrCat(layer.module, ".", name)) != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--weights: layer ", layer.module, " is quantized already: it has ", name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile& weights,
+                              const SafetensorsFile* inputs) {
+  absl::StatusOr<std::vector<InputRule>> rules = ParseRules(flags.input_map);
+  if (!rules.ok()) return rules.status();
+  Plan plan;
+  std::map<std::string, size_t> first_use;  // of inputs
+  for (const auto& [name, info] : weights.tensors()) {
+    if (!name.ends_with(kWeight) || info.shape.size() != 2 || info.elements() == 0 ||
+        !IsConvertibleToFloat(info.dtype)) {
+      continue;
+    }
+    LayerPlan layer{.module = name.substr(0, name.size() - kWeight.size()),
+                    .tensor = name,
+                    .inputs = "",
+                    .rows = info.shape[0],
+                    .cols = info.shape[1]};
+    if (inputs != nullptr) layer.inputs = FindInputs(*rules, *inputs, layer.module);
+    const bool excluded =
+        std::any_of(flags.exclude.begin(), flags.exclude.end(),
+                    [&](const std::string& pattern) { return Matches(pattern, layer.module); });
+    if (excluded || (!flags.layers.empty() && !Matches(flags.layers, layer.module)) ||
+        (inputs != nullptr && layer.inputs.empty())) {
+      plan.left_out.push_back(layer.module);
+      continue;
+    }
+    if (inputs != nullptr) {
+      if (absl::Status status = CheckInputs(layer, *inputs); !status.ok()) return status;
+      first_use.emplace(layer.inputs, plan.layers.size());
+    }
+    if (absl::Status status = CheckLayer(flags, weights, layer); !status.ok()) return status;
+    plan.layers.push_back(std::move(layer));
+  }
+  if (plan.layers.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--weights: ", weights.path(), " has no matrix MODULE.weight that ",
+        flags.layers.empty() ? "" : absl::StrCat("matches --layers ", flags.layers, " and "),
+        inputs != nullptr ? "has inputs" : "is not excluded"));
+  }
+  std::stable_sort(plan.layers.begin(), plan.layers.end(),
+                   [&](const LayerPlan& a, const LayerPlan& b) {
+                     return first_use[a.inputs] < first_use[b.inputs];
+                   });
+  return plan;
+}
+
+}  // namespace ptqwatch::examples

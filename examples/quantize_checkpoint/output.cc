@@ -1,0 +1,103 @@
+#include "output.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr char kConfigKey[] = "quantization_config";
+constexpr const char* kFiles[] = {"model.safetensors", "config.json"};
+
+absl::Status CheckFolder(const QuantizeFlags& flags) {
+  std::error_code error;
+  const fs::path folder(flags.out);
+  if (fs::exists(folder, error)) {
+    if (!fs::is_directory(folder, error)) {
+      return absl::InvalidArgumentError(absl::StrCat("--out: ", flags.out, " is not a folder"));
+    }
+    for (const char* name : kFiles) {
+      if (!flags.force && fs::exists(folder / name, error)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--out: ", flags.out, " already has a ", name, "; --force replaces it"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  // Found out now rather than after hours.
+  const fs::path parent = fs::absolute(folder, error).lexically_normal().parent_path();
+  if (!fs::is_directory(parent, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out: ", flags.out, ": there is no folder ", parent.string()));
+  }
+  return absl::OkStatus();
+}
+
+// The tensor's bytes, as long as nobody cancels.
+TensorSource Cancellable(TensorSource source, const CancelToken& cancel) {
+  source.read = [read = std::move(source.read), cancel](int64_t offset, absl::Span<char> out) {
+    return cancel.cancelled() ? absl::CancelledError("stopped") : read(offset, out);
+  };
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<Output> Output::Create(const QuantizeFlags& flags) {
+  if (absl::Status status = CheckFolder(flags); !status.ok()) return status;
+  Output output(flags);
+  const fs::path path = fs::path(flags.weights).parent_path() / "config.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return output;
+  std::ifstream file(path, std::ios::binary);
+  output.original_config_ = {std::istreambuf_iterator<char>(file), {}};
+  const json config = json::parse(output.original_config_, nullptr, /*allow_exceptions=*/false);
+  if (!file || !config.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights: ", path.string(), " beside it is not a JSON object"));
+  }
+  if (config.contains(kConfigKey)) {
+    return absl::InvalidArgumentError(absl::StrCat("--weights: ", path.string(),
+                                                   " beside it has a ", kConfigKey,
+                                                   ": the model is quantized already"));
+  }
+  return output;
+}
+
+void Output::Add(const LayerPlan& layer, std::vector<PackedTensor> tensors) {
+  for (PackedTensor& tensor : tensors) tensor.name = absl::StrCat(layer.module, ".", tensor.name);
+  layers_[layer.tensor] = std::move(tensors);
+}
+
+absl::Status Output::Write(const SafetensorsFile& weights, std::vector<std::string> left_out,
+                           const CancelToken& cancel) const {
+  std::vector<TensorSource> sources;
+  for (const auto& [name, info] : weights.tensors()) {
+    const auto packed = layers_.find(name);
+    if (packed == layers_.end()) {
+      sources.push_back(Cancellable(MakeTensorSource(weights, name), cancel));
+      continue;
+    }
+    for (const PackedTensor& tensor : packed->second) {
+      sources.push_back(Cancellable(
+          MakeTensorSource(tensor.name, tensor.dtype, tensor.shape, tensor.bytes), cancel));
+    }
+  }
+  std::sort(left_out.begin(), left_out.end());
+  json config = json::parse(original_config_);
+  config[kConfigKey] = json::parse(QuantizationConfigJson(flags_.format, flags_.spec, left_out));
+  return WriteCheckpoint(flags_.out, sources, weights.metadata(),
+                         config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace ptqwatch::examples

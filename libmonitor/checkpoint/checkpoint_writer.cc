@@ -1,0 +1,42 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors_writer.h"
+#include "ptqwatch/checkpoint_export.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch {
+
+absl::Status WriteCheckpoint(const std::string& folder, const std::vector<TensorSource>& tensors,
+                             const TensorMetadata& metadata, const std::string& config_json) {
+  std::error_code error;
+  const bool created = std::filesystem::create_directory(folder, error);
+  if (error) {
+    return absl::ErrnoToStatus(
+        error.value(), internal::StrCat("cannot create the folder ", internal::Quoted(folder)));
+  }
+  // Runs after the files below have removed what is theirs, and takes the folder only if it is
+  // empty.
+  absl::Cleanup remove_folder = [&] {
+    if (created) rmdir(folder.c_str());
+  };
+  absl::StatusOr<internal::AtomicFile> config =
+      internal::AtomicFile::Create(internal::StrCat(folder, "/config.json"));
+  if (!config.ok()) return config.status();
+  absl::Status status = config->Append(config_json);
+  if (status.ok()) status = config->Sync();
+  if (status.ok()) {
+    absl::StatusOr<internal::AtomicFile> model = internal::StageSafetensors(
+        internal::StrCat(folder, "/model.safetensors"), tensors, metadata);
+    status = model.ok() ? model->Commit() : model.status();
+    if (status.ok()) status = config->Commit();
+  }
+  return status;
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,21 @@
+#ifndef PTQWATCH_CHECKPOINT_SAFETENSORS_WRITER_H_
+#define PTQWATCH_CHECKPOINT_SAFETENSORS_WRITER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/atomic_file.h"
+#include "ptqwatch/safetensors.h"
+
+namespace ptqwatch::internal {
+
+/// WriteSafetensors up to the moment where the file gets its name: AtomicFile::Commit does that.
+absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
+                                            const std::vector<TensorSource>& tensors,
+                                            const TensorMetadata& metadata);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CHECKPOINT_SAFETENSORS_WRITER_H_
