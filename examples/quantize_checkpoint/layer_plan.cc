@@ -136,8 +136,10 @@ absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile&
     const bool excluded =
         std::any_of(flags.exclude.begin(), flags.exclude.end(),
                     [&](const std::string& pattern) { return Matches(pattern, layer.module); });
-    if (excluded || (!flags.layers.empty() && !Matches(flags.layers, layer.module)) ||
-        (inputs != nullptr && layer.inputs.empty())) {
+    const bool chosen = !excluded && (flags.layers.empty() || Matches(flags.layers, layer.module));
+    const bool lacks_inputs = inputs != nullptr && layer.inputs.empty();
+    if (chosen && lacks_inputs) plan.without_inputs.push_back(layer.module);
+    if (!chosen || lacks_inputs) {
       plan.left_out.push_back(layer.module);
       continue;
     }

@@ -25,6 +25,8 @@ struct Plan {
   std::vector<LayerPlan> layers;
   /// Modules that are layers by form and stay as they are.
   std::vector<std::string> left_out;
+  /// Those of them that only lack inputs.
+  std::vector<std::string> without_inputs;
 };
 
 /// Chooses the layers: those that match --layers and no --exclude and, where there is an inputs

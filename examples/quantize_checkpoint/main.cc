@@ -1,5 +1,6 @@
 // Quantizes a checkpoint with the library alone: no monitor, no LibTorch.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "calibration.h"
 #include "console.h"
@@ -144,6 +146,9 @@ int Run(const QuantizeFlags& flags) {
   absl::StatusOr<Output> output = Output::Create(flags);
   if (!output.ok()) return FailWithUsage(std::string(output.status().message()));
 
+  for (const std::string& module : plan->without_inputs) {
+    Console::Get().Warning(absl::StrCat("left as it is: ", module, " has no inputs"));
+  }
   const StopSignal stop;
   ExecutionContext context = ExecutionContext::Standalone();
   context.threads = flags.threads;

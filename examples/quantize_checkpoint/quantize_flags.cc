@@ -1,5 +1,8 @@
 #include "quantize_flags.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "flag_checks.h"
@@ -112,6 +115,12 @@ std::optional<int> ParseQuantizeFlags(int argc, char** argv, QuantizeFlags* flag
   if (flags->inputs.empty() && flags->layers.empty()) {
     return FailWithUsage(
         "--layers: missing; without --inputs it has to say which matrices are layers");
+  }
+  // With a shape that suits every format, what is refused is the combination of options.
+  const int64_t cols = int64_t{32} * std::max(1, flags->spec.group_size);
+  if (const absl::Status fits = CheckPackable(flags->format, flags->spec, 32, cols); !fits.ok()) {
+    return FailWithUsage(
+        absl::StrCat("--format ", std::string(ToString(flags->format)), ": ", Message(fits)));
   }
   return std::nullopt;
 }
