@@ -141,10 +141,10 @@ int Run(const QuantizeFlags& flags) {
     if (!opened.ok()) return FailWithUsage("--inputs: " + std::string(opened.status().message()));
     inputs = *std::move(opened);
   }
-  absl::StatusOr<Plan> plan = MakePlan(flags, *weights, inputs ? &*inputs : nullptr);
-  if (!plan.ok()) return FailWithUsage(std::string(plan.status().message()));
   absl::StatusOr<Output> output = Output::Create(flags);
   if (!output.ok()) return FailWithUsage(std::string(output.status().message()));
+  absl::StatusOr<Plan> plan = MakePlan(flags, *weights, inputs ? &*inputs : nullptr);
+  if (!plan.ok()) return FailWithUsage(std::string(plan.status().message()));
 
   for (const std::string& module : plan->without_inputs) {
     Console::Get().Warning(absl::StrCat("left as it is: ", module, " has no inputs"));

@@ -109,7 +109,8 @@ absl::StatusOr<UnpackedWeight> UnpackCompressedTensors(const QuantizerSpec& spec
   UnpackedWeight weight;
   weight.rows = ValuesOf<int64_t>(**shape)[0];
   weight.cols = ValuesOf<int64_t>(**shape)[1];
-  const auto [rows, cols] = std::pair(weight.rows, weight.cols);
+  const int64_t rows = weight.rows;
+  const int64_t cols = weight.cols;
   if (absl::Status status = CheckSize(rows, cols); !status.ok()) return status;
   const int64_t groups = GroupsOf(spec, cols);
   const int64_t words = WordsFor(cols, spec.bits);
@@ -158,7 +159,8 @@ absl::StatusOr<UnpackedWeight> UnpackGptq(const QuantizerSpec& spec, const Tenso
   UnpackedWeight weight;
   weight.rows = (*packed)->shape[1];
   weight.cols = (*index)->shape[0];
-  const auto [rows, cols] = std::pair(weight.rows, weight.cols);
+  const int64_t rows = weight.rows;
+  const int64_t cols = weight.cols;
   if (absl::Status status = CheckSize(rows, cols); !status.ok()) return status;
   const int64_t groups = GroupsOf(spec, cols);
   const int64_t zero_words = WordsFor(rows, spec.bits);

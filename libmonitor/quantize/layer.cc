@@ -80,7 +80,8 @@ absl::Status CountColumns(ExecutionContext& context, const Layer& layer, Quantiz
     const auto [norm, c] = live[k];
     if (k == 0 || norm != live[k - 1].first) distinct.clear();
     const double* row = sum + c * d;
-    if (std::any_of(distinct.begin(), distinct.end(), [&](int64_t i) { return row[i] == norm; })) {
+    if (std::any_of(distinct.begin(), distinct.end(),
+                    [&, norm = norm](int64_t i) { return row[i] == norm; })) {
       ++duplicates;
     } else {
       distinct.push_back(c);

@@ -16,9 +16,9 @@
 namespace ptqwatch::fuzz {
 namespace {
 
-constexpr int kMaxRows = 40;
+constexpr int kMaxRows = 33;
 constexpr int kMaxCols = 72;
-constexpr int kMaxTokens = 90;
+constexpr int kMaxTokens = 60;
 
 struct Problem {
   QuantizerSpec spec;

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""What quantize_checkpoint writes, read by compressed-tensors from PyPI and by a reader of this file's own: usage:
+checkpoint_test.py QUANTIZE_CHECKPOINT GROUP [unittest arguments]
+
+GROUP is Program, which needs nothing but Python, or CompressedTensors. Exit code 77, "skipped", where the PyTorch that ./setup
+installs cannot be imported: with no CUDA on the machine, only its libraries for C++ are complete."""
+
+import glob
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
+SKIPPED = 77
+PROGRAM = None
+TIMEOUT = 120
+
+
+def save(path, tensors):
+    """tensors: name -> (dtype, shape, bytes)"""
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def load(path):
+    with open(path, "rb") as file:
+        content = file.read()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + length])
+    header.pop("__metadata__", None)
+    begin = 8 + length
+    return {name: (entry["dtype"], entry["shape"], content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
+            for name, entry in header.items()}
+
+
+def floats(count, seed, scale=1.0):
+    numbers = random.Random(seed)
+    return struct.pack(f"<{count}f", *(numbers.gauss(0, scale) for _ in range(count)))
+
+
+SHAPES = {"model.layers.0.attn.q_proj": (64, 128), "model.layers.0.attn.k_proj": (32, 128), "model.layers.0.mlp.down": (96, 64)}
+TOKENS = 200
+
+
+class Folder:
+    """A small checkpoint and inputs for its layers."""
+
+    def __init__(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.path = self.temporary.name
+        self.weights, self.inputs = self.file("model.safetensors"), self.file("inputs.safetensors")
+        tensors = {f"{name}.weight": ("F32", list(shape), floats(shape[0] * shape[1], i, 0.02))
+                   for i, (name, shape) in enumerate(SHAPES.items())}
+        tensors["model.embed.weight"] = ("F32", [10, 16], floats(160, 10))
+        tensors["model.norm.weight"] = ("F32", [16], floats(16, 11))
+        save(self.weights, tensors)
+        save(self.inputs, {"model.layers.0.attn.q_proj": ("F32", [TOKENS, 128], floats(TOKENS * 128, 12)),
+                           "model.layers.0.mlp.down.weight": ("F32", [2, TOKENS // 2, 64], floats(TOKENS * 64, 13))})
+        with open(self.file("config.json"), "w") as file:
+            json.dump({"model_type": "toy"}, file)
+
+    def file(self, *names):
+        return os.path.join(self.path, *names)
+
+    def command(self, *flags, out="out"):
+        return [PROGRAM, "--weights", self.weights, "--inputs", self.inputs, "--out", self.file(out), "--group-size", "32",
+                "--input-map", "*.k_proj=*.q_proj", *flags]
+
+    def quantize(self, *flags, out="out"):
+        return subprocess.run(self.command(*flags, out=out), capture_output=True, text=True, timeout=TIMEOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.temporary.cleanup()
+
+
+def half(content):
+    return struct.unpack(f"<{len(content) // 2}e", content)
+
+
+def stream(words, bits, count):
+    """The numbers of a dense stream of 32-bit words."""
+    number = sum(word << (32 * i) for i, word in enumerate(words))
+    return [number >> (bits * i) & ((1 << bits) - 1) for i in range(count)]
+
+
+def decode_gptq(tensors, module, bits):
+    """The weight, row by row, by the definition of the format."""
+    (words, rows), packed = tensors[f"{module}.qweight"][1:]
+    packed = struct.unpack(f"<{words * rows}I", packed)
+    cols = tensors[f"{module}.g_idx"][1][0]
+    group_of = struct.unpack(f"<{cols}i", tensors[f"{module}.g_idx"][2])
+    groups = tensors[f"{module}.scales"][1][0]
+    scales = half(tensors[f"{module}.scales"][2])
+    zero_words = tensors[f"{module}.qzeros"][1][1]
+    zero_content = struct.unpack(f"<{groups * zero_words}I", tensors[f"{module}.qzeros"][2])
+    zeros = [stream(zero_content[g * zero_words:(g + 1) * zero_words], bits, rows) for g in range(groups)]
+    weight = []
+    for row in range(rows):
+        codes = stream(packed[row::rows], bits, cols)
+        weight.append([scales[group_of[c] * rows + row] * (codes[c] - zeros[group_of[c]][row]) for c in range(cols)])
+    return weight
+
+
+def decode_compressed(tensors, module, bits, symmetric):
+    rows, cols = struct.unpack("<2q", tensors[f"{module}.weight_shape"][2])
+    words = tensors[f"{module}.weight_packed"][1][1]
+    packed = struct.unpack(f"<{rows * words}I", tensors[f"{module}.weight_packed"][2])
+    groups = tensors[f"{module}.weight_scale"][1][1]
+    scales = half(tensors[f"{module}.weight_scale"][2])
+    zeros = [[1 << (bits - 1)] * rows for _ in range(groups)]
+    if not symmetric:
+        content = tensors[f"{module}.weight_zero_point"][2]
+        content = struct.unpack(f"<{len(content) // 4}I", content)
+        zeros = [stream(content[g::groups], bits, rows) for g in range(groups)]
+    size = cols // groups
+    weight = []
+    for row in range(rows):
+        codes = stream(packed[row * words:(row + 1) * words], bits, cols)
+        weight.append([scales[row * groups + c // size] * (codes[c] - zeros[c // size][row]) for c in range(cols)])
+    return weight
+
+
+class Program(unittest.TestCase):
+    def test_both_formats_hold_the_same_weight(self):
+        with Folder() as folder:
+            for bits, symmetric in ((2, "on"), (3, "off"), (4, "off"), (4, "on"), (8, "off")):
+                flags = ("--bits", str(bits), "--symmetric", symmetric, "--force")
+                for out, form in (("ct", "compressed-tensors"), ("gptq", "gptq-v2")):
+                    done = folder.quantize("--format", form, *flags, out=out)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(done.stderr.count("layer "), len(SHAPES))
+                    self.assertEqual(sorted(os.listdir(folder.file(out))), ["config.json", "model.safetensors"])
+                one, other = (load(folder.file(out, "model.safetensors")) for out in ("ct", "gptq"))
+                for module, (rows, cols) in SHAPES.items():
+                    weight = decode_compressed(one, module, bits, symmetric == "on")
+                    self.assertEqual((len(weight), len(weight[0])), (rows, cols))
+                    self.assertEqual(weight, decode_gptq(other, module, bits))
+                    original = struct.unpack(f"<{rows * cols}f", load(folder.weights)[f"{module}.weight"][2])
+                    squares = sum(x * x for x in original)
+                    errors = sum((x - y) ** 2 for x, y in zip(original, (y for row in weight for y in row)))
+                    self.assertLess(errors / squares, {2: 1, 3: 0.2, 4: 0.05, 8: 2e-4}[bits])
+                for name in ("model.embed.weight", "model.norm.weight"):
+                    self.assertEqual(one[name], load(folder.weights)[name])
+
+    def test_configs_are_taken_over_and_extended(self):
+        with Folder() as folder:
+            self.assertEqual(folder.quantize("--format", "gptq-v2").returncode, 0)
+            with open(folder.file("out", "config.json")) as file:
+                config = json.load(file)
+            self.assertEqual(config["model_type"], "toy")
+            self.assertEqual(config["quantization_config"]["checkpoint_format"], "gptq_v2")
+            # What was written is not quantized again.
+            again = subprocess.run([PROGRAM, "--weights", folder.file("out", "model.safetensors"), "--method", "rtn", "--layers", "*",
+                                    "--out", folder.file("again")], capture_output=True, text=True, timeout=TIMEOUT)
+            self.assertEqual(again.returncode, 2)
+            self.assertIn("quantized already", again.stderr)
+
+    def test_threads_do_not_change_a_byte(self):
+        with Folder() as folder:
+            for out, threads in (("one", "1"), ("three", "3")):
+                self.assertEqual(folder.quantize("--threads", threads, out=out).returncode, 0)
+            contents = []
+            for out in ("one", "three"):
+                with open(folder.file(out, "model.safetensors"), "rb") as file:
+                    contents.append(file.read())
+            self.assertEqual(*contents)
+
+    def test_rtn_needs_no_inputs(self):
+        with Folder() as folder:
+            done = subprocess.run([PROGRAM, "--weights", folder.weights, "--method", "rtn", "--layers", "*.mlp.*", "--group-size", "32",
+                                   "--out", folder.file("out")], capture_output=True, text=True, timeout=TIMEOUT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            names = load(folder.file("out", "model.safetensors"))
+            self.assertIn("model.layers.0.mlp.down.weight_packed", names)
+            self.assertIn("model.layers.0.attn.q_proj.weight", names)
+
+    def test_a_layer_that_cannot_be_quantized_is_copied_and_named(self):
+        with Folder() as folder:
+            tensors = load(folder.weights)
+            dtype, shape, content = tensors["model.layers.0.mlp.down.weight"]
+            tensors["model.layers.0.mlp.down.weight"] = (dtype, shape, struct.pack("<f", float("nan")) + content[4:])
+            save(folder.weights, tensors)
+            done = folder.quantize()
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("nonfinite", done.stderr)
+            written = load(folder.file("out", "model.safetensors"))
+            self.assertEqual(written["model.layers.0.mlp.down.weight"], tensors["model.layers.0.mlp.down.weight"])
+            with open(folder.file("out", "config.json")) as file:
+                self.assertIn("model.layers.0.mlp.down", json.load(file)["quantization_config"]["ignore"])
+
+    def test_mistakes_name_the_option_and_change_nothing(self):
+        with Folder() as folder:
+            before = sorted(os.listdir(folder.path))
+            for flags, words in ((("--bits", "5"), ("--bits", "5")),
+                                 (("--method", "awq"), ("--format", "awq", "folded")),
+                                 (("--method", "magic"), ("--method", "magic")),
+                                 (("--scale-dtype", "f32"), ("--format", "f32")),
+                                 (("--scale-dtype", "bf16", "--format", "gptq-v2"), ("gptq-v2", "bf16")),
+                                 (("--group-size", "48"), ("48", "--exclude")),
+                                 (("--damp", "nan"), ("--damp", "nan")),
+                                 (("--order", "up"), ("--order", "up")),
+                                 (("--threads", "0"), ("--threads", "0")),
+                                 (("--format", "gguf"), ("--format", "gguf")),
+                                 (("--layers", "nothing*"), ("--layers", "nothing*")),
+                                 (("--input-map", "a"), ("--input-map", "'a'")),
+                                 (("--weights", "/nowhere"), ("--weights", "/nowhere")),
+                                 (("--weights", folder.file("config.json")), ("--weights", "config.json", "damaged")),
+                                 (("--inputs", "/nowhere"), ("--inputs", "/nowhere")),
+                                 (("--out", "/nowhere/x"), ("--out", "/nowhere/x")),
+                                 (("--out", folder.weights), ("--out", "not a folder")),
+                                 (("--unknown",), ("--unknown",))):
+                done = folder.quantize(*flags)
+                self.assertEqual(done.returncode, 2, (flags, done.stderr))
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                for word in words:
+                    self.assertIn(word, done.stderr)
+                self.assertEqual(sorted(os.listdir(folder.path)), before)
+
+    def test_nothing_is_replaced_unless_forced(self):
+        with Folder() as folder:
+            self.assertEqual(folder.quantize().returncode, 0)
+            refused = folder.quantize("--bits", "8")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("--force", refused.stderr)
+            self.assertEqual(folder.quantize("--bits", "8", "--force").returncode, 0)
+
+    def test_an_interrupted_run_leaves_nothing(self):
+        with Folder() as folder:
+            side = 1024
+            save(folder.weights, {f"l{i}.weight": ("F32", [side, side], bytes(4 * side * side)) for i in range(8)})
+            os.truncate(folder.inputs, 0)
+            save(folder.inputs, {f"l{i}": ("F32", [2048, side], floats(2048 * 8, i) * (side // 8)) for i in range(8)})
+            before = sorted(os.listdir(folder.path))
+            process = subprocess.Popen(folder.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            first = process.stderr.readline()
+            self.assertIn("layer 1/8", first)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=TIMEOUT)
+            self.assertEqual(process.returncode, 130, err)
+            self.assertIn("nothing was written", err)
+            self.assertEqual(sorted(os.listdir(folder.path)), before)
+
+
+class CompressedTensors(unittest.TestCase):
+    def test_decompresses_to_the_weight_that_was_measured(self):
+        import torch
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig
+        from safetensors.torch import load_file
+
+        with Folder() as folder:
+            for bits in (2, 3, 4, 8):
+                for symmetric in ("on", "off"):
+                    for group, dtype in (("32", "f16"), ("-1", "bf16")):
+                        done = folder.quantize("--bits", str(bits), "--symmetric", symmetric, "--group-size", group, "--scale-dtype", dtype,
+                                               "--force")
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        with open(folder.file("out", "config.json")) as file:
+                            config = QuantizationConfig.model_validate(json.load(file)["quantization_config"])
+                        self.assertEqual(config.format, "pack-quantized")
+                        self.assertEqual(config.ignore, ["model.embed"])
+                        scheme = config.config_groups["group_0"]
+                        path = folder.file("out", "model.safetensors")
+                        tensors, raw = load_file(path), load(path)
+                        for module, (rows, cols) in SHAPES.items():
+                            state = {name[len(module) + 1:]: tensor for name, tensor in tensors.items() if name.startswith(module + ".")}
+                            # Products in float32 are exact; in half precision they would be rounded.
+                            state["weight_scale"] = state["weight_scale"].float()
+                            weight = BaseCompressor.get_value_from_registry(config.format).decompress(state, scheme)["weight"]
+                            self.assertEqual(tuple(weight.shape), (rows, cols))
+                            if dtype == "f16":
+                                own = torch.tensor(decode_compressed(raw, module, bits, symmetric == "on"), dtype=torch.float32)
+                                self.assertTrue(torch.equal(weight, own), (bits, symmetric, module))
+                            again = BaseCompressor.get_value_from_registry(config.format).compress(
+                                {**{k: v for k, v in state.items() if k in ("weight_scale",)}, "weight": weight,
+                                 "weight_zero_point": self.zeros(state, raw, module, bits, symmetric)}, scheme)
+                            self.assertTrue(torch.equal(again["weight_packed"], tensors[f"{module}.weight_packed"]))
+
+    def zeros(self, state, raw, module, bits, symmetric):
+        import torch
+        from compressed_tensors.compressors.pack_quantized import unpack_from_int32
+        scale = state["weight_scale"]
+        if symmetric == "on":
+            return torch.zeros(scale.shape, dtype=torch.int8)
+        return unpack_from_int32(state["weight_zero_point"], bits, scale.shape, packed_dim=0)
+
+
+def import_compressed_tensors():
+    """The folders of ./setup, or the end of the program."""
+    torch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
+    packages = os.path.join(CACHE, "python-quantize")
+    if not os.path.isdir(packages):
+        print(f"skipped: there is no {packages}; ./setup makes it where LibTorch has CUDA")
+        sys.exit(SKIPPED)
+    sys.path[:0] = [packages, *torch]
+    try:
+        import torch as _
+    except (ImportError, OSError, ValueError) as error:
+        print(f"skipped: PyTorch cannot be imported from {torch}: {error}")
+        sys.exit(SKIPPED)
+    import compressed_tensors as _
+
+
+if __name__ == "__main__":
+    PROGRAM, group = sys.argv[1], sys.argv[2]
+    if group == "CompressedTensors":
+        import_compressed_tensors()
+    unittest.main(argv=[sys.argv[0], group, *sys.argv[3:]], verbosity=2)
