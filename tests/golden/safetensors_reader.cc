@@ -59,14 +59,6 @@ absl::StatusOr<std::vector<int8_t>> SafetensorsFile::Int8s(
     std::string_view tensor, const std::vector<int64_t>& shape) const {
   return Values<int8_t>(tensor, TensorDtype::kI8, shape);
 }
-absl::StatusOr<std::vector<int8_t>> SafetensorsFile::Int8s(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
-  return Values<int8_t>(tensor, "I8", shape);
-}
-absl::StatusOr<std::vector<uint8_t>> SafetensorsFile::Uint8s(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
-  return Values<uint8_t>(tensor, "U8", shape);
-}
 absl::StatusOr<std::vector<int32_t>> SafetensorsFile::Int32s(
     std::string_view tensor, const std::vector<int64_t>& shape) const {
   return Values<int32_t>(tensor, TensorDtype::kI32, shape);
