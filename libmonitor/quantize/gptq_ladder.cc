@@ -164,8 +164,10 @@ absl::StatusOr<QuantizedWeight> Gptq(ExecutionContext& context, const Layer& lay
     if (!loss.ok()) return loss.status();
     result.loss = *loss;
   }
-  if (done = AddRtnLoss(context, live, h, grid, &result); !done.ok()) return done;
-  if (done = AddOutputEnergy(context, layer, &result); !done.ok()) return done;
+  if (spec.baselines) {
+    if (done = AddRtnLoss(context, live, h, grid, &result); !done.ok()) return done;
+    if (done = AddOutputEnergy(context, layer, &result); !done.ok()) return done;
+  }
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
   return result;

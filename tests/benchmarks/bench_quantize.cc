@@ -1,7 +1,8 @@
 // Speed of GPTQ on one layer, phase by phase, beside what LibTorch's BLAS does on one thread. All
 // numbers of a size come from one run with interleaved repeats; the minimum of each is kept. FLOP
 // are counted as reference implementations count them: n d^2 for the Gram (one triangle), d^3 / 3
-// for the factor, m d^2 for the loop.
+// for the factor, m d^2 for the loop. "Quantize" is everything after the Gram, "with baselines" the
+// same with rtn_loss and output_energy, which no other implementation computes: m d^2 each.
 
 #include <algorithm>
 #include <cstdint>
@@ -95,7 +96,7 @@ class Minimum {
 
 struct Row {
   Size size;
-  Minimum gram, factor, loop, quantize;
+  Minimum gram, factor, loop, quantize, baselines;
   Minimum gemm, dpotrf, published;
 };
 
@@ -152,9 +153,10 @@ class Layer {
     OrFail(internal::RunGptq(context_, view(), grid_, order_, factor, codes_.data()), "loop");
   }
 
-  void Quantize() {
+  void Quantize(bool baselines) {
+    const QuantizerSpec spec{.baselines = baselines};
     const QuantizedWeight result =
-        OrFail(ptqwatch::Quantize(context_, view(), &statistics_, {}), "Quantize");
+        OrFail(ptqwatch::Quantize(context_, view(), &statistics_, spec), "Quantize");
     if (result.status != LayerStatus::kOk) Fail("Quantize", absl::UnknownError("layer status"));
   }
 
@@ -215,7 +217,8 @@ Row Measure(Size size, const Arguments& arguments, Rates* rates) {
     row.gram.Time(wall, [&] { layer.Gram(); });
     row.factor.Time(wall, [&] { layer.Factor(); });
     row.loop.Time(wall, [&] { layer.Loop(factor); });
-    row.quantize.Time(wall, [&] { layer.Quantize(); });
+    row.quantize.Time(wall, [&] { layer.Quantize(false); });
+    row.baselines.Time(wall, [&] { layer.Quantize(true); });
 #ifdef PTQWATCH_BENCH_WITH_TORCH
     peers.RestoreFactorInput();
     row.dpotrf.Time(false, [&] { peers.Dpotrf(); });
@@ -238,29 +241,32 @@ void Print(const std::vector<Row>& rows, const Rates& rates) {
     std::printf("SGEMM %.1f GFLOP/s, DGEMM %.1f GFLOP/s (%lld^3)\n\n", 1e-9 * rates.sgemm,
                 1e-9 * rates.dgemm, static_cast<long long>(kGemmSize));
   }
-  std::printf("milliseconds | Gram | factor | loop | Quantize |");
+  std::printf("milliseconds | Gram | factor | loop | Quantize | with baselines |");
   if (peers) {
     std::printf(
         " X^T X by GEMM | dpotrf | published | GEMM / Gram | factor / dpotrf | loop / SGEMM rate |"
-        " Quantize / (dpotrf + updates) | published / Quantize |");
+        " Quantize / (dpotrf + updates) | with baselines | published / Quantize | with baselines "
+        "|");
   }
   std::printf("\n");
   for (const Row& row : rows) {
     const double d = static_cast<double>(row.size.cols);
     const double updates = static_cast<double>(row.size.rows) * d * d;
     const double quantize = row.quantize.seconds();
-    std::printf("%lldx%lld | %s | %s | %s | %s |", static_cast<long long>(row.size.rows),
+    const double baselines = row.baselines.seconds();
+    std::printf("%lldx%lld | %s | %s | %s | %s | %s |", static_cast<long long>(row.size.rows),
                 static_cast<long long>(row.size.cols), Ms(row.gram.seconds()).c_str(),
                 Ms(row.factor.seconds()).c_str(), Ms(row.loop.seconds()).c_str(),
-                Ms(quantize).c_str());
+                Ms(quantize).c_str(), Ms(baselines).c_str());
     if (peers) {
-      std::printf(" %s | %s | %s | %.2f | %.2f | %.0f %% | %.2f | %.2f |",
+      std::printf(" %s | %s | %s | %.2f | %.2f | %.0f %% | %.2f | %.2f | %.2f | %.2f |",
                   Ms(row.gemm.seconds()).c_str(), Ms(row.dpotrf.seconds()).c_str(),
                   Ms(row.published.seconds()).c_str(), row.gemm.seconds() / row.gram.seconds(),
                   row.factor.seconds() / row.dpotrf.seconds(),
                   100 * updates / row.loop.seconds() / rates.sgemm,
                   quantize / (row.dpotrf.seconds() + updates / rates.sgemm),
-                  row.published.seconds() / quantize);
+                  baselines / (row.dpotrf.seconds() + updates / rates.sgemm),
+                  row.published.seconds() / quantize, row.published.seconds() / baselines);
     }
     std::printf("\n");
   }

@@ -77,6 +77,9 @@ struct QuantizerSpec {
   /// LLM.int8 only: inputs with an |x| of at least this somewhere in the calibration data keep
   /// their column of the weight. 0: no column is kept, and no statistics are needed.
   double outlier_threshold = 6.0;
+  /// GPTQ only: also measure rtn_loss and output_energy, each of which takes as long as the
+  /// quantizing itself on a wide layer. Without it they are absent, and codes are the same.
+  bool baselines = true;
 
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;
 };

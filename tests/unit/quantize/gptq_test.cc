@@ -124,6 +124,23 @@ TEST(Threads, DoNotChangeAQuantizedWeight) {
   }
 }
 
+TEST(Gptq, LeavesOutBaselinesWhereNotAskedFor) {
+  const Layer layer;
+  const GramStatistics statistics = testing::Gram(layer.inputs);
+  ExecutionContext context;
+  QuantizerSpec spec;
+  const absl::StatusOr<QuantizedWeight> with =
+      Quantize(context, layer.weight.view(), &statistics, spec);
+  spec.baselines = false;
+  const absl::StatusOr<QuantizedWeight> without =
+      Quantize(context, layer.weight.view(), &statistics, spec);
+  ASSERT_TRUE(with.ok() && without.ok());
+  EXPECT_TRUE(with->rtn_loss && with->output_energy);
+  EXPECT_FALSE(without->rtn_loss || without->output_energy);
+  EXPECT_EQ(without->codes, with->codes);
+  EXPECT_EQ(without->loss, with->loss);
+}
+
 // Time stands still; counts how often it was asked for, and acts on one of these occasions.
 class CountingClock final : public Clock {
  public:
