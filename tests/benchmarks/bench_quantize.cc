@@ -2,7 +2,7 @@
 // numbers of a size come from one run with interleaved repeats; the minimum of each is kept. FLOP
 // are counted as reference implementations count them: n d^2 for the Gram (one triangle), d^3 / 3
 // for the factor, m d^2 for the loop. "Quantize" is everything after the Gram, "with baselines" the
-// same with rtn_loss and output_energy, which no other implementation computes: m d^2 each.
+// same with rtn_loss and output_energy, which the published form does not compute: m d^2 each.
 
 #include <algorithm>
 #include <cstdint>
