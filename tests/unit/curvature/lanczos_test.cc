@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+
 #include "ATen/TensorOperators.h"
+#include "ATen/ops/arange.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linspace.h"
 #include "ATen/ops/zeros.h"
@@ -66,14 +69,71 @@ TEST(Lanczos, ResidualIsTheTrueOne) {
   EXPECT_LE(top.residual_ratio, 0.2);
 }
 
+// A bulk within `bulk` of zero, 20 outliers from 0.1 to 0.8, a top of 1 at index 30 and, at 40,
+// another eigenvalue.
+at::Tensor WithAnother(int64_t size, double bulk, double another) {
+  at::Tensor values = (at::arange(size, at::kFloat) * 12.9898).sin() * bulk;
+  values.narrow(0, 0, 20).copy_(at::linspace(0.1, 0.8, 20, at::kFloat));
+  values[30] = 1;
+  values[40] = another;
+  return values;
+}
+
 TEST(Lanczos, AWarmStartSavesProducts) {
-  Quadratic before(Spectrum(2000, -1, 2));
+  Quadratic before(WithAnother(2000, 0.05, 0.1));
   const Eigenpair old = before.Find({});
-  Quadratic after(Spectrum(2000, -1, 2.2));
-  const int cold = after.Find({}).products;
-  const int warm = after.Find({}, old.vector).products;
-  EXPECT_LT(warm, cold);
-  EXPECT_LE(warm, 3);
+  Quadratic after(WithAnother(2000, 0.05, 0.1) * 1.1);
+  const Eigenpair cold = after.Find({});
+  const Eigenpair warm = after.Find({}, old.vector);
+  EXPECT_LT(warm.products, cold.products);
+  EXPECT_LE(warm.products, 6);
+  EXPECT_NEAR(warm.value, 1.1, 0.01);
+}
+
+TEST(Lanczos, AWarmStartDoesNotHideAnEigenvalueThatHasGrownLarger) {
+  for (const double bulk : {0.0, 0.005, 0.05}) {
+    Quadratic before(WithAnother(100'000, bulk, 0.1));
+    const Eigenpair cold = before.Find({});
+    const Eigenpair settled = before.Find({}, cold.vector);
+    ASSERT_NEAR(settled.value, 1, 0.01);
+    for (const double top : {1.2, 1.5, 3.0}) {
+      Quadratic after(WithAnother(100'000, bulk, top));
+      const Eigenpair found = after.Find({}, settled.vector);
+      EXPECT_NEAR(found.value, top, 0.02 * top) << "bulk " << bulk;
+      EXPECT_LE(found.products, 8) << "bulk " << bulk << " top " << top;
+    }
+  }
+}
+
+TEST(Lanczos, AWarmStartOfOneParameterIsThatParameter) {
+  Quadratic one(at::full({1}, 3.0, at::kDouble));
+  for (const double sign : {1.0, -1.0}) {
+    Vector start = one.hessian->space().Zero();
+    start.elements.fill_(sign);
+    EXPECT_DOUBLE_EQ(one.Find({}, start).value, 3);
+  }
+}
+
+TEST(Lanczos, LeavesAnInvariantSpaceThatDoesNotHoldTheTop) {
+  // w0 w1 has the eigenvalues +1 and -1; a random start of two signs is an eigenvector.
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    at::Tensor w = at::full({2}, 0.5, at::kDouble);
+    TensorSurface surface({{"w", w}}, [&](size_t) { return w[0] * w[1]; });
+    ExecutionContext context;
+    context.seeds = SeedSource(seed);
+    auto hessian = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    ASSERT_TRUE(hessian.ok()) << hessian.status();
+    LanczosOptions options;
+    for (const auto& [end, value] :
+         {std::pair{SpectrumEnd::kTop, 1.0}, {SpectrumEnd::kBottom, -1.0}}) {
+      options.end = end;
+      const auto pair = ExtremeEigenpair(context, **hessian, Vector(), options);
+      ASSERT_TRUE(pair.ok()) << pair.status();
+      EXPECT_DOUBLE_EQ(pair->value, value) << "seed " << seed;
+      EXPECT_EQ(pair->products, 2);
+      EXPECT_TRUE(pair->converged);
+    }
+  }
 }
 
 TEST(Lanczos, AStartThatIsAnotherEigenvectorDoesNotHideTheTop) {
