@@ -39,15 +39,20 @@ LossValues Detached(const LossValues& losses) {
 
 Replica::Lease::~Lease() {
   if (replica_ == nullptr) return;
-  Restore();
+  try {
+    Restore();
+  } catch (...) {
+    // A destructor may run while another exception is on its way.
+    replica_->damaged_ = true;
+  }
   replica_->leased_ = false;
 }
 
 void Replica::Lease::Write(const Override& override) {
   at::NoGradGuard no_grad;
   const at::Tensor& tensor = replica_->table_.entries[static_cast<size_t>(override.entry)].tensor;
-  tensor.copy_(override.value.reshape(tensor.sizes()));
   ++replica_->generation_;
+  tensor.copy_(override.value.reshape(tensor.sizes()));
   if (std::find(entries_.begin(), entries_.end(), override.entry) == entries_.end()) {
     entries_.push_back(override.entry);
   }
@@ -55,10 +60,10 @@ void Replica::Lease::Write(const Override& override) {
 
 void Replica::Lease::Restore() {
   at::NoGradGuard no_grad;
+  ++replica_->generation_;
   for (int entry : entries_) {
     replica_->table_.entries[static_cast<size_t>(entry)].tensor.copy_(replica_->loaded(entry));
   }
-  ++replica_->generation_;
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
@@ -194,13 +199,18 @@ void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
 
 void Replica::Load(const std::vector<at::Tensor>& tensors) {
   at::NoGradGuard no_grad;
+  ++generation_;
   for (size_t i = 0; i < tensors.size(); ++i) loaded_[i].copy_(tensors[i]);
   for (auto& [working, loaded] : flat_) working.copy_(loaded);
-  ++generation_;
+  damaged_ = false;
 }
 
 absl::StatusOr<Replica::Lease> Replica::Use(absl::Span<const Override> overrides) {
   if (leased_) return absl::FailedPreconditionError("the replica's weights are in use already");
+  if (damaged_) {
+    return absl::FailedPreconditionError(
+        "the snapshot's weights could not be put back after a measurement");
+  }
   leased_ = true;
   // Buffers too: a closure that writes to one must not carry it into the next measurement.
   std::vector<int> entries;
@@ -240,6 +250,8 @@ absl::StatusOr<LossValues> Replica::Evaluate(const Batch& batch) {
       return absl::FailedPreconditionError("losses returned an undefined tensor");
     }
     return losses;
+  } catch (const c10::OutOfMemoryError& error) {
+    return absl::ResourceExhaustedError(StrCat("losses threw: ", error.what_without_backtrace()));
   } catch (const c10::Error& error) {
     return absl::FailedPreconditionError(StrCat("losses threw: ", error.what_without_backtrace()));
   } catch (const std::exception& error) {

@@ -28,7 +28,8 @@ class Replica {
   };
 
   /// While it lives the overridden weights are in place; its destructor copies the snapshot's back
-  /// (copies: adding and subtracting would not restore the last bit). At most one at a time.
+  /// (copies: adding and subtracting would not restore the last bit). At most one at a time. Where
+  /// that copy fails (a broken device), the replica gives no lease until the next Load.
   class Lease {
    public:
     Lease(Lease&& other) noexcept
@@ -59,11 +60,11 @@ class Replica {
   /// Loads a snapshot: buffers and weights. REQUIRES: no lease is alive.
   void Load(const std::vector<at::Tensor>& tensors);
 
-  /// FailedPrecondition while another lease is alive.
+  /// FailedPrecondition while another lease is alive, and after one that could not restore.
   absl::StatusOr<Lease> Use(absl::Span<const Override> overrides);
 
   /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with
-  /// the message of whatever the closure throws.
+  /// the message of whatever the closure throws; ResourceExhausted where it is out of memory.
   absl::StatusOr<LossValues> Losses(const Batch& batch);
   /// The same with a graph to the leaves().
   absl::StatusOr<LossValues> LossesWithGraph(const Batch& batch);
@@ -97,6 +98,7 @@ class Replica {
   std::vector<std::pair<at::Tensor, at::Tensor>> flat_;  // {working, loaded} per dtype
   uint64_t generation_ = 0;
   bool leased_ = false;
+  bool damaged_ = false;
 };
 
 }  // namespace ptqwatch::internal
