@@ -1,8 +1,8 @@
 #include "curvature/hessian_operator.h"
 
-#include <algorithm>
 #include <cmath>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +21,9 @@ using torch::autograd::variable_list;
 // was measured on; below a half of it rounding takes over, at twice of it small attention models
 // are 9e-4 off by truncation.
 constexpr double kRelativeStep = 1.5e-3;
-// A second derivative that is wrong (not only rounded) is off by far more than this.
-constexpr double kSymmetryTolerance = 0.01;
+constexpr char kGradientNotFinite[] =
+    "the gradient on the curvature batch is not finite (a token that is masked out must have a "
+    "finite derivative too)";
 
 // The backward pass stays on the calling thread while this lives.
 class SingleThreadedBackward {
@@ -45,6 +46,10 @@ template <typename Function>
 absl::Status Caught(std::string_view what, Function&& function) {
   try {
     return function();
+  } catch (const c10::OutOfMemoryError& error) {
+    return absl::ResourceExhaustedError(StrCat(what, ": ", error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(StrCat(what, ": out of memory"));
   } catch (const c10::Error& error) {
     return absl::FailedPreconditionError(StrCat(what, ": ", error.what_without_backtrace()));
   } catch (const std::exception& error) {
@@ -98,40 +103,29 @@ absl::Status Differentiate(ExecutionContext& context, LossSurface& surface, doub
     if (!status.ok()) return status;
   }
   if (!surface.space().IsFinite(gradient)) {
-    return absl::DataLossError("the gradient on the curvature batch is not finite");
+    return absl::DataLossError(kGradientNotFinite);
   }
   return absl::OkStatus();
 }
 
-class RetainedGraphOperator final : public HessianOperator {
+// Differentiates the gradient's graph, kept for all batches or built again for each product.
+class GraphOperator final : public HessianOperator {
  public:
-  explicit RetainedGraphOperator(LossSurface* surface) : HessianOperator(surface) {}
+  GraphOperator(LossSurface* surface, bool keep)
+      : HessianOperator(surface), leaves_(LeafTensors(*surface)), keep_(keep) {}
 
   absl::Status Build(ExecutionContext& context) {
     gradient_ = space().Zero();
     generation_ = surface_->generation();
-    leaves_ = LeafTensors(*surface_);
+    if (!keep_) return Differentiate(context, *surface_, loss_, gradient_);
     for (size_t i = 0; i < surface_->batches(); ++i) {
       if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      absl::StatusOr<at::Tensor> loss = surface_->Loss(i, /*with_graph=*/true);
-      if (!loss.ok()) return loss.status();
-      absl::StatusOr<double> value = Finite(*loss);
-      if (!value.ok()) return value.status();
-      loss_ += *value;
-      absl::Status status = Caught("the loss cannot be differentiated", [&] {
-        at::AutoGradMode with_graph(true);
-        variable_list gradients =
-            torch::autograd::grad({*loss}, leaves_, {}, /*retain_graph=*/true,
-                                  /*create_graph=*/true, /*allow_unused=*/true);
-        Accumulate(*surface_, gradients, gradient_);
-        graphs_.push_back(std::move(gradients));
-        return absl::OkStatus();
-      });
-      if (!status.ok()) return status;
+      absl::StatusOr<variable_list> gradients = GradientWithGraph(i, loss_);
+      if (!gradients.ok()) return gradients.status();
+      Accumulate(*surface_, *gradients, gradient_);
+      graphs_.push_back(*std::move(gradients));
     }
-    if (!space().IsFinite(gradient_)) {
-      return absl::DataLossError("the gradient on the curvature batch is not finite");
-    }
+    if (!space().IsFinite(gradient_)) return absl::DataLossError(kGradientNotFinite);
     return absl::OkStatus();
   }
 
@@ -141,36 +135,66 @@ class RetainedGraphOperator final : public HessianOperator {
     // product after a write would be wrong without a word.
     if (surface_->generation() != generation_) {
       return absl::FailedPreconditionError(
-          "the weights were written to while a gradient graph of them was kept");
+          "the weights were written to between a gradient and a product with its derivative");
     }
     hv.elements.zero_();
-    for (const variable_list& gradients : graphs_) {
+    for (size_t i = 0; i < surface_->batches(); ++i) {
       if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      variable_list outputs;
-      variable_list factors;
-      for (size_t i = 0; i < gradients.size(); ++i) {
-        // A gradient without a graph is constant: it adds nothing to the product.
-        if (!gradients[i].defined() || !gradients[i].requires_grad()) continue;
-        outputs.push_back(gradients[i]);
-        factors.push_back(
-            space().View(v, surface_->leaves()[i].part).to(gradients[i].scalar_type()));
+      absl::Status status;
+      if (keep_) {
+        status = AddProduct(graphs_[i], v, hv);
+      } else {
+        double loss = 0;
+        absl::StatusOr<variable_list> gradients = GradientWithGraph(i, loss);
+        status = gradients.ok() ? AddProduct(*gradients, v, hv) : gradients.status();
       }
-      if (outputs.empty()) continue;
-      absl::Status status = Caught("the gradient cannot be differentiated", [&] {
-        Accumulate(*surface_,
-                   torch::autograd::grad(outputs, leaves_, factors, /*retain_graph=*/true,
-                                         /*create_graph=*/false, /*allow_unused=*/true),
-                   hv);
-        return absl::OkStatus();
-      });
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
+  // By leaf, with the graph to the leaves. Adds the batch's loss to `loss`.
+  absl::StatusOr<variable_list> GradientWithGraph(size_t batch, double& loss) {
+    absl::StatusOr<at::Tensor> value = surface_->Loss(batch, /*with_graph=*/true);
+    if (!value.ok()) return value.status();
+    absl::StatusOr<double> finite = Finite(*value);
+    if (!finite.ok()) return finite.status();
+    loss += *finite;
+    variable_list gradients;
+    absl::Status status = Caught("the loss cannot be differentiated", [&] {
+      at::AutoGradMode with_graph(true);
+      gradients = torch::autograd::grad({*value}, leaves_, {}, /*retain_graph=*/true,
+                                        /*create_graph=*/true, /*allow_unused=*/true);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+    return gradients;
+  }
+
+  // hv += the derivative of gradients along v.
+  absl::Status AddProduct(const variable_list& gradients, const Vector& v, Vector& hv) {
+    variable_list outputs;
+    variable_list factors;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      // A gradient without a graph is constant: it adds nothing to the product.
+      if (!gradients[i].defined() || !gradients[i].requires_grad()) continue;
+      outputs.push_back(gradients[i]);
+      factors.push_back(space().View(v, surface_->leaves()[i].part).to(gradients[i].scalar_type()));
+    }
+    if (outputs.empty()) return absl::OkStatus();
+    return Caught("the gradient cannot be differentiated", [&] {
+      Accumulate(*surface_,
+                 torch::autograd::grad(outputs, leaves_, factors, /*retain_graph=*/keep_,
+                                       /*create_graph=*/false, /*allow_unused=*/true),
+                 hv);
+      return absl::OkStatus();
+    });
+  }
+
   std::vector<at::Tensor> leaves_;
-  std::vector<variable_list> graphs_;  // one a batch
+  std::vector<variable_list> graphs_;  // one a batch where they are kept
   uint64_t generation_ = 0;
+  const bool keep_;
 };
 
 class FiniteDifferenceOperator final : public HessianOperator {
@@ -232,51 +256,6 @@ class FiniteDifferenceOperator final : public HessianOperator {
   uint64_t generation_ = 0;
 };
 
-// Only the first batch of a surface.
-class FirstBatch final : public LossSurface {
- public:
-  explicit FirstBatch(LossSurface* whole) : whole_(whole) {}
-  const VectorSpace& space() const override { return whole_->space(); }
-  const std::vector<Leaf>& leaves() const override { return whole_->leaves(); }
-  size_t batches() const override { return 1; }
-  absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) override {
-    return whole_->Loss(index, with_graph);
-  }
-  absl::Status MoveTo(const Vector* direction, double scale) override {
-    return whole_->MoveTo(direction, scale);
-  }
-  uint64_t generation() const override { return whole_->generation(); }
-  double WeightNorm() const override { return whole_->WeightNorm(); }
-
- private:
-  LossSurface* whole_;
-};
-
-absl::Status TryMode(ExecutionContext& context, LossSurface* surface, HessianMode mode) {
-  FirstBatch first(surface);
-  absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
-      HessianOperator::Create(context, &first, mode);
-  if (!hessian.ok()) return hessian.status();
-  const VectorSpace& space = surface->space();
-  Vector u = space.Zero();
-  Vector v = space.Zero();
-  Vector hu = space.Zero();
-  Vector hv = space.Zero();
-  space.FillRademacher(context.seeds.Seed("capability", 0), u);
-  space.FillRademacher(context.seeds.Seed("capability", 1), v);
-  if (absl::Status status = (*hessian)->Apply(context, u, hu); !status.ok()) return status;
-  if (absl::Status status = (*hessian)->Apply(context, v, hv); !status.ok()) return status;
-  const double scale = std::max(space.Norm(hu), space.Norm(hv));
-  const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
-  // Kinks make a difference quotient less symmetric than a derivative; its own check is StepCheck.
-  if (mode == HessianMode::kRetainedGraph && gap > kSymmetryTolerance * scale) {
-    return absl::FailedPreconditionError(
-        StrCat("second derivatives are not symmetric (|u'Hv - v'Hu| = ", gap,
-               " where ||Hv|| = ", scale, "): an operator of the model differentiates wrongly"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(ExecutionContext& context,
@@ -286,10 +265,10 @@ absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(Executi
   if (surface->space().dimension() == 0) {
     return absl::FailedPreconditionError("no parameter is in the scope of the curvature");
   }
-  if (mode == HessianMode::kRetainedGraph) {
-    auto retained = std::make_unique<RetainedGraphOperator>(surface);
-    if (absl::Status status = retained->Build(context); !status.ok()) return status;
-    return retained;
+  if (mode != HessianMode::kFiniteDifference) {
+    auto exact = std::make_unique<GraphOperator>(surface, mode == HessianMode::kRetainedGraph);
+    if (absl::Status status = exact->Build(context); !status.ok()) return status;
+    return exact;
   }
   auto difference = std::make_unique<FiniteDifferenceOperator>(surface);
   if (absl::Status status = difference->Build(context); !status.ok()) return status;
@@ -308,19 +287,6 @@ absl::Status HessianOperator::Apply(ExecutionContext& context, const Vector& v, 
 
 absl::StatusOr<double> HessianOperator::StepCheck(ExecutionContext&, const Vector&, const Vector&) {
   return 0.0;
-}
-
-absl::StatusOr<HessianMode> ChooseHessianMode(ExecutionContext& context, LossSurface* surface,
-                                              HessianMode asked) {
-  std::string reasons;
-  for (HessianMode mode : {HessianMode::kRetainedGraph, HessianMode::kFiniteDifference}) {
-    if (asked != HessianMode::kAuto && asked != mode) continue;
-    const absl::Status status = TryMode(context, surface, mode);
-    if (status.ok()) return mode;
-    reasons +=
-        StrCat(reasons.empty() ? "" : "; ", ToString(mode), ": ", std::string(status.message()));
-  }
-  return absl::FailedPreconditionError(reasons);
 }
 
 }  // namespace ptqwatch::internal

@@ -12,6 +12,10 @@
 
 namespace ptqwatch::internal {
 
+/// A finite difference whose product depends more than this on its step (StepCheck) is not taken
+/// for a derivative.
+inline constexpr double kLargestStepCheck = 0.1;
+
 /// Products with the Hessian of a LossSurface at the point W it had when the operator was made.
 /// One thread at a time.
 class HessianOperator {
@@ -20,8 +24,9 @@ class HessianOperator {
 
   /// `mode` is not kAuto. `surface` must outlive the operator and stay at W but for what the
   /// operator itself does. Costs one gradient (with its graph where it is retained).
-  /// FailedPrecondition when the loss cannot be differentiated, DataLoss when loss or gradient is
-  /// not finite, Cancelled or DeadlineExceeded from the context, which is looked at once a batch.
+  /// FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when memory runs
+  /// out, DataLoss when loss or gradient is not finite, Cancelled or DeadlineExceeded from the
+  /// context, which is looked at once a batch.
   static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(ExecutionContext& context,
                                                                  LossSurface* surface,
                                                                  HessianMode mode);
@@ -48,12 +53,6 @@ class HessianOperator {
   Vector gradient_;
   int64_t products_ = 0;
 };
-
-/// The first mode that works on the first batch of `surface`: products can be made, are finite and
-/// symmetric (u'Hv = v'Hu for two random vectors). Costs a few gradients. With `asked` other than
-/// kAuto only that one is tried. FailedPrecondition saying why none works.
-absl::StatusOr<HessianMode> ChooseHessianMode(ExecutionContext& context, LossSurface* surface,
-                                              HessianMode asked);
 
 }  // namespace ptqwatch::internal
 

@@ -23,6 +23,8 @@ std::string_view ToString(HessianMode mode) {
   switch (mode) {
     case HessianMode::kRetainedGraph:
       return "retained_graph";
+    case HessianMode::kRecomputedGraph:
+      return "recomputed_graph";
     case HessianMode::kFiniteDifference:
       return "finite_difference";
     case HessianMode::kAuto:
@@ -32,8 +34,8 @@ std::string_view ToString(HessianMode mode) {
 }
 
 std::optional<HessianMode> ParseHessianMode(std::string_view name) {
-  for (HessianMode mode :
-       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kFiniteDifference}) {
+  for (HessianMode mode : {HessianMode::kAuto, HessianMode::kRetainedGraph,
+                           HessianMode::kRecomputedGraph, HessianMode::kFiniteDifference}) {
     if (name == ToString(mode)) return mode;
   }
   return std::nullopt;
@@ -41,6 +43,9 @@ std::optional<HessianMode> ParseHessianMode(std::string_view name) {
 
 absl::Status Validate(const CurvatureOptions& options) {
   using internal::StrCat;
+  if (options.max_graph_bytes < 0) {
+    return Invalid("max_graph_bytes", StrCat(options.max_graph_bytes), "0 or more");
+  }
   if (!(options.eigenvalue_residual_ratio > 0 &&
         std::isfinite(options.eigenvalue_residual_ratio))) {
     return Invalid("eigenvalue_residual_ratio", StrCat(options.eigenvalue_residual_ratio),

@@ -71,7 +71,8 @@ absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
   const at::Tensor values = losses->values.to(at::kDouble);
   if (!losses->weights.defined()) return values.sum() / total_weight_;
   const at::Tensor weights = losses->weights.detach().to(at::kDouble);
-  // What is masked out may be anything, NaN too.
+  // What is masked out may be anything, NaN too. Not so its derivative, which the model's own
+  // backward multiplies by this 0.
   return (values * weights).masked_fill(weights == 0, 0.0).sum() / total_weight_;
 }
 

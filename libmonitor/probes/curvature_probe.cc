@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "c10/util/Exception.h"
+#include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/lanczos.h"
@@ -18,9 +21,6 @@
 
 namespace ptqwatch::internal {
 namespace {
-
-// Finite differences that depend this much on their step are no derivative.
-constexpr double kLargestStepCheck = 0.1;
 
 // Lanczos vectors kept: as many as help, as long as they fit into a gigabyte.
 constexpr int64_t kMostBasisVectors = 24;
@@ -54,6 +54,24 @@ absl::StatusOr<double> MeanLoss(ExecutionContext& context, LossSurface& surface)
     return absl::DataLossError("the loss on the curvature batch is not finite");
   }
   return loss;
+}
+
+// What `function` returns, or the status that the exception it ends with makes.
+template <typename Function>
+absl::Status Guarded(Function&& function) {
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError& error) {
+    return absl::ResourceExhaustedError(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const c10::Error& error) {
+    return absl::InternalError(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("something that is no std::exception was thrown");
+  }
 }
 
 // Sequences of a batch, as far as its first tensor tells.
@@ -121,12 +139,14 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
     if (!surface.ok()) return surface.status();
     ExecutionContext context;
     context.seeds = SeedSource(options.seed);
-    absl::StatusOr<HessianMode> mode =
-        ChooseHessianMode(context, surface->get(), options.curvature.mode);
-    if (mode.ok()) probe->mode_ = *mode;
-    return mode.status();
+    absl::StatusOr<HessianChoice> choice = ChooseHessianMode(
+        context, surface->get(), options.curvature.mode, options.curvature.max_graph_bytes);
+    if (!choice.ok()) return choice.status();
+    probe->mode_ = choice->mode;
+    probe->graph_bytes_ = choice->graph_bytes;
+    return absl::OkStatus();
   };
-  if (absl::Status status = prepare(); !status.ok()) {
+  if (absl::Status status = Guarded(prepare); !status.ok()) {
     if (options.curvature.mode != HessianMode::kAuto) {
       return absl::FailedPreconditionError(
           StrCat("curvature.mode = ", ToString(options.curvature.mode), ": ",
@@ -149,18 +169,24 @@ absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
     report.curvature = std::move(curvature);
     return absl::OkStatus();
   }
-  curvature.mode = std::string(ToString(mode_));
   const CurvatureReport nothing_measured = curvature;
   absl::Status status;
-  try {
-    status = Measure(context, replica, quantized, start, report, curvature, eigenvector);
-  } catch (const c10::Error& error) {
-    status = absl::InternalError(error.what_without_backtrace());
-  }
-  if (!status.ok()) {
+  while (true) {
+    curvature.mode = std::string(ToString(mode_));
+    status = Guarded([&] {
+      return Measure(context, replica, quantized, start, report, curvature, eigenvector);
+    });
+    if (status.ok()) break;
     curvature = nothing_measured;
+    curvature.mode = std::string(ToString(mode_));
     curvature.status_detail = std::string(status.message());
     eigenvector = start;
+    const std::optional<HessianMode> smaller = SmallerMode(mode_);
+    if (!absl::IsResourceExhausted(status) || options_.mode != HessianMode::kAuto || !smaller) {
+      break;
+    }
+    mode_ = *smaller;
+    curvature = nothing_measured;
   }
   curvature.status = ProbeStatusOf(status);
   report.curvature = std::move(curvature);
@@ -195,6 +221,7 @@ absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica
       if (quantized[i].empty()) continue;
       const Vector step = (*surface)->Displacement(quantized[i]);
       status = (*hessian)->Apply(context, step, product);
+      if (absl::IsDataLoss(status)) continue;  // this quantizer's alone
       if (!status.ok()) return status;
       predicted[i] = space.Dot((*hessian)->gradient(), step) + 0.5 * space.Dot(step, product);
     }
@@ -205,9 +232,13 @@ absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica
   if (!base.ok()) return base.status();
   std::vector<double> measured(quantized.size());
   for (size_t i = 0; i < quantized.size(); ++i) {
-    if (quantized[i].empty()) continue;
+    if (!predicted[i]) continue;
     (*surface)->Replace(quantized[i]);
     absl::StatusOr<double> loss = MeanLoss(context, **surface);
+    if (absl::IsDataLoss(loss.status())) {
+      predicted[i].reset();
+      continue;
+    }
     if (!loss.ok()) return loss.status();
     measured[i] = *loss - *base;
   }
@@ -287,9 +318,14 @@ absl::Status CurvatureProbe::MeasureSpectrum(ExecutionContext& context, Replica&
 
 std::string CurvatureProbe::Describe() const {
   if (!unavailable_.empty()) return StrCat("curvature: off, ", unavailable_, "\n");
-  return absl::StrFormat("curvature: %s, %d parameters (%s), %d tokens in %d batches\n",
+  std::string graphs;
+  if (graph_bytes_) {
+    graphs =
+        absl::StrFormat(", gradient graphs of %.1f MB", 1e-6 * static_cast<double>(*graph_bytes_));
+  }
+  return absl::StrFormat("curvature: %s, %d parameters (%s), %d tokens in %d batches%s\n",
                          std::string(ToString(mode_)), parameters_,
-                         std::string(ToString(options_.scope)), tokens_, batches_.size());
+                         std::string(ToString(options_.scope)), tokens_, batches_.size(), graphs);
 }
 
 }  // namespace ptqwatch::internal

@@ -2,6 +2,7 @@
 #define PTQWATCH_PROBES_CURVATURE_PROBE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,9 @@ class CurvatureProbe {
 
   /// Fills `report.curvature`, and the prediction of each entry of `report.quantization` that has
   /// weights in `quantized` (one list an entry, empty where there are none). `start` is the top
-  /// eigenvector of the snapshot before, or undefined; `eigenvector` receives this one's. Every
+  /// eigenvector of the snapshot before, or undefined; `eigenvector` receives this one's. A
+  /// quantizer whose loss is not finite gets no prediction. With CurvatureOptions::mode kAuto,
+  /// where memory runs out it is measured again in the next smaller mode, from then on. Every
   /// failure becomes a status in the report. Returns Cancelled when the context was, else ok.
   absl::Status Run(ExecutionContext& context, Replica& replica,
                    const std::vector<std::vector<Replica::Override>>& quantized,
@@ -68,7 +71,8 @@ class CurvatureProbe {
 
   CurvatureOptions options_;
   HessianMode mode_ = HessianMode::kAuto;
-  std::vector<int> scope_;  // entries of the replica's table
+  std::optional<int64_t> graph_bytes_;  // of all batches, estimated
+  std::vector<int> scope_;              // entries of the replica's table
   int64_t parameters_ = 0;
   std::vector<Batch> batches_;
   double total_weight_ = 0;

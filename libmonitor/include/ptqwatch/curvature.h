@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_CURVATURE_H_
 #define PTQWATCH_CURVATURE_H_
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -18,18 +19,22 @@ std::string_view ToString(CurvatureScope scope);
 
 /// How products of the Hessian H with a vector v are made.
 enum class HessianMode {
-  /// The first of those below that works for this model; found out at Create.
+  /// The first of those below that works for this model; found out at Create. Where memory runs
+  /// out later, the next one from then on.
   kAuto = 0,
   /// Exact: the gradient's graph is built once a snapshot and differentiated for every product.
-  /// About 2.2 gradients a product, and the memory of that graph. Needs operators with a second
-  /// derivative (fused attention has none).
+  /// About 2.2 gradients a product, and the memory of the graphs of all batches. Needs operators
+  /// with a second derivative (fused attention has none).
   kRetainedGraph = 1,
+  /// Exact: the same graph, built again for every product. 3 to 4.5 gradients a product, and the
+  /// memory of one batch's graph.
+  kRecomputedGraph = 3,
   /// (g(W + e v) - g(W - e v)) / 2e with e = 1.5e-3 ||W|| / ||v||. Two gradients a product, no more
   /// memory than a gradient, relative error about 1e-4 in float32; sees the kinks of ReLU, which
   /// the exact form does not.
   kFiniteDifference = 2,
 };
-/// "auto", "retained_graph", "finite_difference".
+/// "auto", "retained_graph", "recomputed_graph", "finite_difference".
 std::string_view ToString(HessianMode mode);
 std::optional<HessianMode> ParseHessianMode(std::string_view name);
 
@@ -42,6 +47,8 @@ struct CurvatureOptions {
   /// A mode that is asked for and does not work makes Create fail; with kAuto, where none works,
   /// curvature is left out and every report says why.
   HessianMode mode = HessianMode::kAuto;
+  /// With kAuto, graphs that would take more than this are not retained.
+  int64_t max_graph_bytes = int64_t{1} << 30;
 
   /// The eigenvalue's iteration stops at ||Hv - lambda v|| <= this * |lambda| ...
   double eigenvalue_residual_ratio = 0.02;

@@ -100,7 +100,8 @@ struct CurvatureReport {
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
   std::string scope;  ///< "quantized_weights" or "all_parameters"
-  /// How products with H are made: "retained_graph" (exact) or "finite_difference" (central).
+  /// How products with H are made: "retained_graph", "recomputed_graph" (both exact) or
+  /// "finite_difference" (central).
   std::string mode;
   int64_t parameters = 0;           ///< dimension of H
   std::optional<double> loss_nats;  ///< on the curvature batch

@@ -26,7 +26,9 @@ struct LossValues {
   LossValues(at::Tensor values_in, at::Tensor weights_in)
       : values(std::move(values_in)), weights(std::move(weights_in)) {}
   at::Tensor values;
-  /// Same shape; 0 masks a token out. Undefined: all ones.
+  /// Same shape; 0 masks a token out. Undefined: all ones. The loss of a masked token may be
+  /// anything, NaN too, but must have a finite derivative where curvature is measured: 0 times an
+  /// infinite one is NaN. (Replace the token's target or logits, not only its loss.)
   at::Tensor weights;
 };
 

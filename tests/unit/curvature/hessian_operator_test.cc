@@ -6,10 +6,9 @@
 #include "ATen/ops/cat.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linspace.h"
-#include "ATen/ops/scaled_dot_product_attention.h"
 #include "ATen/ops/tanh.h"
+#include "curvature/storage_watcher.h"
 #include "support/tensor_surface.h"
-#include "torch/csrc/autograd/custom_function.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -18,6 +17,7 @@ using ::testing::HasSubstr;
 using testing::TensorSurface;
 
 constexpr HessianMode kRetained = HessianMode::kRetainedGraph;
+constexpr HessianMode kRecomputed = HessianMode::kRecomputedGraph;
 constexpr HessianMode kDifference = HessianMode::kFiniteDifference;
 
 // sum over i of c_i (a_i^2 b_i + tanh(b_i)) in two batches that each add half of it.
@@ -61,17 +61,49 @@ std::unique_ptr<HessianOperator> Make(ExecutionContext& context, LossSurface* su
   return created.ok() ? *std::move(created) : nullptr;
 }
 
-TEST(HessianOperator, BothModesAgreeWithTheFormulaOverAllBatches) {
+TEST(HessianOperator, AllModesAgreeWithTheFormulaOverAllBatches) {
   Smooth smooth;
   const Vector v = smooth.Direction();
-  for (HessianMode mode : {kRetained, kDifference}) {
+  for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
     const auto hessian = Make(smooth.context, &smooth.surface, mode);
     Vector hv = smooth.surface.space().Zero();
     ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
-    EXPECT_LT(Gap(hv.elements, smooth.Times(v)), mode == kRetained ? 1e-14 : 1e-5);
+    EXPECT_LT(Gap(hv.elements, smooth.Times(v)), mode == kDifference ? 1e-5 : 1e-14);
     const at::Tensor ga = (smooth.c * 2 * smooth.a * smooth.b).detach();
     EXPECT_LT(Gap(hessian->gradient().elements.narrow(0, 0, 6), ga), 1e-14);
     EXPECT_EQ(hessian->products(), 1);
+  }
+}
+
+TEST(HessianOperator, ARecomputedGraphGivesTheBitsOfARetainedOneAndIsNotKept) {
+  Smooth smooth(at::kFloat);
+  const Vector v = smooth.Direction();
+  std::vector<Vector> products;
+  std::vector<int64_t> held;
+  for (HessianMode mode : {kRetained, kRecomputed}) {
+    StorageWatcher watcher;
+    auto hessian = Make(smooth.context, &smooth.surface, mode);
+    Vector& hv = products.emplace_back(smooth.surface.space().Zero());
+    ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+    watcher.Stop();
+    const int64_t with = watcher.LiveBytes();
+    hessian.reset();
+    held.push_back(with - watcher.LiveBytes());
+  }
+  EXPECT_TRUE(products[0].elements.equal(products[1].elements));
+  EXPECT_EQ(held[1], smooth.surface.space().bytes());  // its gradient
+  EXPECT_GT(held[0], 2 * held[1]);
+}
+
+TEST(HessianOperator, AMaskedTokenNeedsAFiniteDerivativeAndIsToldSo) {
+  at::Tensor w = at::linspace(0, 1, 4, at::kDouble);
+  const at::Tensor mask = at::linspace(0, 1, 4, at::kDouble).ceil();
+  TensorSurface surface({{"w", w}}, [&](size_t) { return (w.sqrt() * mask).sum(); });
+  ExecutionContext context;
+  for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
+    const auto status = HessianOperator::Create(context, &surface, mode).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("masked out must have a finite"));
   }
 }
 
@@ -98,15 +130,17 @@ TEST(HessianOperator, DifferencesLeaveTheWeightsAsTheyWere) {
 }
 
 TEST(HessianOperator, RefusesAProductAfterTheWeightsWereWrittenTo) {
-  Smooth smooth;
-  const auto hessian = Make(smooth.context, &smooth.surface, kRetained);
-  Vector hv = smooth.surface.space().Zero();
-  const Vector v = smooth.Direction();
-  ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
-  ASSERT_TRUE(smooth.surface.MoveTo(&v, 0.5).ok());
-  const absl::Status status = hessian->Apply(smooth.context, v, hv);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("written to"));
+  for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
+    Smooth smooth;
+    const auto hessian = Make(smooth.context, &smooth.surface, mode);
+    Vector hv = smooth.surface.space().Zero();
+    const Vector v = smooth.Direction();
+    ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+    ASSERT_TRUE(smooth.surface.MoveTo(&v, 0.5).ok());
+    const absl::Status status = hessian->Apply(smooth.context, v, hv);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("written to"));
+  }
 }
 
 TEST(HessianOperator, ATiedParameterIsDifferentiatedThroughAllItsTensors) {
@@ -155,7 +189,6 @@ TEST(HessianOperator, ALinearLossHasAZeroHessian) {
     ASSERT_TRUE(hessian->Apply(context, v, hv).ok());
     EXPECT_NEAR(surface.space().Norm(hv), 0, 1e-9);
   }
-  EXPECT_EQ(*ChooseHessianMode(context, &surface, HessianMode::kAuto), kRetained);
 }
 
 TEST(HessianOperator, ANonFiniteLossIsDataLoss) {
@@ -174,50 +207,6 @@ TEST(HessianOperator, ALossThatThrowsOrHasNoGraphIsAStatus) {
   const auto status = HessianOperator::Create(context, &cut, kRetained).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be differentiated"));
-}
-
-TEST(ChooseHessianMode, FallsBackWhereAnOperatorHasNoSecondDerivative) {
-  // Fused attention on the CPU: its backward has no derivative.
-  at::Tensor w = at::linspace(-1, 1, 2 * 4 * 8).view({1, 2, 4, 8}).contiguous();
-  TensorSurface surface({{"w", w}}, [&](size_t) {
-    return at::scaled_dot_product_attention(w, w * 0.5, w.sin()).square().sum().to(at::kDouble);
-  });
-  ExecutionContext context;
-  const absl::StatusOr<HessianMode> mode = ChooseHessianMode(context, &surface, HessianMode::kAuto);
-  ASSERT_TRUE(mode.ok()) << mode.status();
-  EXPECT_EQ(*mode, kDifference);
-  const absl::Status asked = ChooseHessianMode(context, &surface, kRetained).status();
-  EXPECT_THAT(std::string(asked.message()), HasSubstr("retained_graph: "));
-}
-
-// y = x^2 whose backward claims to be differentiable and is not symmetric.
-struct WrongSquare : torch::autograd::Function<WrongSquare> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
-    return x * x;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const at::Tensor x = context->get_saved_variables()[0];
-    return {gradients[0] * 2 * x + 3 * x.roll(1)};
-  }
-};
-
-TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreNotSymmetric) {
-  at::Tensor w = at::linspace(-1, 1, 61, at::kDouble);
-  TensorSurface surface({{"w", w}}, [&](size_t) { return WrongSquare::apply(w).sum(); });
-  ExecutionContext context;
-  const absl::Status status = ChooseHessianMode(context, &surface, kRetained).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("not symmetric"));
-}
-
-TEST(ChooseHessianMode, SaysWhyNothingWorks) {
-  at::Tensor w = at::full({4}, 1.0);
-  TensorSurface surface({{"w", w}}, [&](size_t) { return w.detach().sum().to(at::kDouble); });
-  ExecutionContext context;
-  const absl::Status status = ChooseHessianMode(context, &surface, HessianMode::kAuto).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("retained_graph: "));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("; finite_difference: "));
 }
 
 }  // namespace

@@ -20,13 +20,15 @@ TEST(CurvatureOptions, ValidateNamesFieldAndValue) {
               HasSubstr("curvature.max_eigenvalue_products = 0"));
   EXPECT_THAT(message([](auto& o) { o.trace_relative_stderr = -1; }),
               HasSubstr("curvature.trace_relative_stderr = -1"));
+  EXPECT_THAT(message([](auto& o) { o.max_graph_bytes = -1; }),
+              HasSubstr("curvature.max_graph_bytes = -1: must be 0 or more"));
   EXPECT_THAT(message([](auto& o) { o.max_trace_probes = 7; }),
               HasSubstr("curvature.max_trace_probes = 7: must be at least 8"));
 }
 
 TEST(HessianMode, NamesReadBack) {
-  for (HessianMode mode :
-       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kFiniteDifference}) {
+  for (HessianMode mode : {HessianMode::kAuto, HessianMode::kRetainedGraph,
+                           HessianMode::kRecomputedGraph, HessianMode::kFiniteDifference}) {
     EXPECT_EQ(ParseHessianMode(ToString(mode)), mode);
   }
   EXPECT_EQ(ParseHessianMode("exact"), std::nullopt);

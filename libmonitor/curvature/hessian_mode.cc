@@ -1,0 +1,173 @@
+#include "curvature/hessian_mode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "curvature/hessian_operator.h"
+#include "curvature/storage_watcher.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// A second derivative that is wrong (not only rounded) is off by far more than this.
+constexpr double kSymmetryTolerance = 0.01;
+// Loose: a difference sees the kinks of ReLU, a derivative does not.
+constexpr double kDifferenceTolerance = 0.3;
+
+// Only the first batch of a surface.
+class FirstBatch final : public LossSurface {
+ public:
+  explicit FirstBatch(LossSurface* whole) : whole_(whole) {}
+  const VectorSpace& space() const override { return whole_->space(); }
+  const std::vector<Leaf>& leaves() const override { return whole_->leaves(); }
+  size_t batches() const override { return 1; }
+  absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) override {
+    return whole_->Loss(index, with_graph);
+  }
+  absl::Status MoveTo(const Vector* direction, double scale) override {
+    return whole_->MoveTo(direction, scale);
+  }
+  uint64_t generation() const override { return whole_->generation(); }
+  double WeightNorm() const override { return whole_->WeightNorm(); }
+
+ private:
+  LossSurface* whole_;
+};
+
+Vector RandomVector(const ExecutionContext& context, const VectorSpace& space, uint64_t draw) {
+  Vector vector = space.Zero();
+  space.FillRademacher(context.seeds.Seed("capability", draw), vector);
+  return vector;
+}
+
+// hu = H u by finite differences, whose StepCheck it returns.
+absl::StatusOr<double> Difference(ExecutionContext& context, LossSurface* surface, const Vector& u,
+                                  Vector& hu) {
+  absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
+      HessianOperator::Create(context, surface, HessianMode::kFiniteDifference);
+  if (!hessian.ok()) return hessian.status();
+  if (absl::Status status = (*hessian)->Apply(context, u, hu); !status.ok()) return status;
+  return (*hessian)->StepCheck(context, u, hu);
+}
+
+// H u by a retained graph, and the bytes of that graph where they are known.
+absl::Status MultiplyByGraph(ExecutionContext& context, LossSurface* surface, const Vector& u,
+                             Vector& hu, std::optional<int64_t>& graph_bytes) {
+  const VectorSpace& space = surface->space();
+  StorageWatcher watcher;
+  absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
+      HessianOperator::Create(context, surface, HessianMode::kRetainedGraph);
+  watcher.Stop();
+  if (!hessian.ok()) return hessian.status();
+  if (absl::Status status = (*hessian)->Apply(context, u, hu); !status.ok()) return status;
+  {
+    const Vector v = RandomVector(context, space, 1);
+    Vector hv = space.Zero();
+    if (absl::Status status = (*hessian)->Apply(context, v, hv); !status.ok()) return status;
+    const double scale = std::max(space.Norm(hu), space.Norm(hv));
+    const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
+    if (gap > kSymmetryTolerance * scale) {
+      return absl::FailedPreconditionError(
+          StrCat("second derivatives are not symmetric (|u'Hv - v'Hu| = ", gap,
+                 " where ||Hv|| = ", scale, "): an operator of the model differentiates wrongly"));
+    }
+  }
+  if (watcher.operators() > 0) {
+    // What goes with the operator was its own; weights and batch stay.
+    const int64_t with = watcher.LiveBytes();
+    hessian->reset();
+    graph_bytes = std::max<int64_t>(0, with - watcher.LiveBytes() - space.bytes());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TryGraph(ExecutionContext& context, LossSurface* surface,
+                      std::optional<int64_t>& graph_bytes) {
+  const VectorSpace& space = surface->space();
+  const Vector u = RandomVector(context, space, 0);
+  Vector hu = space.Zero();
+  absl::Status status = MultiplyByGraph(context, surface, u, hu, graph_bytes);
+  if (!status.ok()) return status;
+  Vector rest = space.Zero();
+  const absl::StatusOr<double> check = Difference(context, surface, u, rest);
+  if (absl::IsCancelled(check.status())) return check.status();
+  if (!check.ok() || *check > kLargestStepCheck) return absl::OkStatus();
+  const double norm = space.Norm(rest);
+  space.Axpy(-1, hu, rest);
+  const double gap = space.Norm(rest);
+  if (gap <= kDifferenceTolerance * norm) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "a product with the second derivative is %.2g of itself away from a finite difference: an "
+      "operator of the model differentiates wrongly (a backward that takes what it saved for "
+      "constant?)",
+      gap / norm));
+}
+
+absl::Status TryDifference(ExecutionContext& context, LossSurface* surface) {
+  const VectorSpace& space = surface->space();
+  Vector hu = space.Zero();
+  const absl::StatusOr<double> check =
+      Difference(context, surface, RandomVector(context, space, 0), hu);
+  if (!check.ok()) return check.status();
+  if (*check <= kLargestStepCheck) return absl::OkStatus();
+  std::string reason = "the loss is too rough for it";
+  for (const LossSurface::Leaf& leaf : surface->leaves()) {
+    const at::ScalarType dtype = leaf.tensor.scalar_type();
+    if (at::isReducedFloatingType(dtype)) {
+      reason = StrCat("weights in ", at::toString(dtype), " cannot take steps so small");
+      break;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
+                      "finite difference is halved: %s",
+                      *check, reason));
+}
+
+}  // namespace
+
+absl::StatusOr<HessianChoice> ChooseHessianMode(ExecutionContext& context, LossSurface* surface,
+                                                HessianMode asked, int64_t max_graph_bytes) {
+  FirstBatch first(surface);
+  const bool automatic = asked == HessianMode::kAuto;
+  std::string reasons;
+  if (asked != HessianMode::kFiniteDifference) {
+    HessianChoice choice;
+    absl::Status status = TryGraph(context, &first, choice.graph_bytes);
+    if (status.ok()) {
+      if (choice.graph_bytes) *choice.graph_bytes *= static_cast<int64_t>(surface->batches());
+      const bool fits = choice.graph_bytes && *choice.graph_bytes <= max_graph_bytes;
+      choice.mode = !automatic ? asked
+                    : fits     ? HessianMode::kRetainedGraph
+                               : HessianMode::kRecomputedGraph;
+      return choice;
+    }
+    reasons = StrCat(ToString(automatic ? HessianMode::kRetainedGraph : asked), ": ",
+                     std::string(status.message()));
+    if (!automatic) return absl::FailedPreconditionError(reasons);
+  }
+  const absl::Status status = TryDifference(context, &first);
+  if (status.ok()) return HessianChoice{HessianMode::kFiniteDifference, std::nullopt};
+  return absl::FailedPreconditionError(StrCat(reasons, reasons.empty() ? "" : "; ",
+                                              ToString(HessianMode::kFiniteDifference), ": ",
+                                              std::string(status.message())));
+}
+
+std::optional<HessianMode> SmallerMode(HessianMode mode) {
+  switch (mode) {
+    case HessianMode::kRetainedGraph:
+      return HessianMode::kRecomputedGraph;
+    case HessianMode::kRecomputedGraph:
+      return HessianMode::kFiniteDifference;
+    case HessianMode::kAuto:
+    case HessianMode::kFiniteDifference:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,170 @@
+#include "curvature/hessian_mode.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/arange.h"
+#include "ATen/ops/full.h"
+#include "ATen/ops/linspace.h"
+#include "ATen/ops/mm.h"
+#include "ATen/ops/one_hot.h"
+#include "ATen/ops/relu.h"
+#include "ATen/ops/scaled_dot_product_attention.h"
+#include "support/tensor_surface.h"
+#include "torch/csrc/autograd/custom_function.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TensorSurface;
+
+constexpr HessianMode kAuto = HessianMode::kAuto;
+constexpr HessianMode kRetained = HessianMode::kRetainedGraph;
+constexpr HessianMode kRecomputed = HessianMode::kRecomputedGraph;
+constexpr HessianMode kDifference = HessianMode::kFiniteDifference;
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+at::Tensor Waves(int64_t rows, int64_t columns, double scale) {
+  return (at::arange(rows * columns, at::kDouble) * 12.9898).sin().mul(scale).view({rows, columns});
+}
+
+TEST(ChooseHessianMode, RetainsTheGraphsThatFitAndRecomputesOthers) {
+  // Two products with inputs of 64 x 32 in each of 4 batches.
+  at::Tensor w = Waves(32, 32, 0.3);
+  const at::Tensor x = Waves(64, 32, 1);
+  TensorSurface surface(
+      {{"w", w}}, [&](size_t) { return at::mm(at::mm(x, w).tanh(), w).square().sum(); }, 4);
+  ExecutionContext context;
+  const auto roomy = ChooseHessianMode(context, &surface, kAuto, kNoLimit);
+  ASSERT_TRUE(roomy.ok()) << roomy.status();
+  EXPECT_EQ(roomy->mode, kRetained);
+  // At least tanh's result and the second product, at most some 20 such tensors a batch.
+  const int64_t activations = 64 * 32 * 8;
+  ASSERT_TRUE(roomy->graph_bytes);
+  EXPECT_GT(*roomy->graph_bytes, 4 * 2 * activations);
+  EXPECT_LT(*roomy->graph_bytes, 4 * 20 * activations);
+
+  const auto tight = ChooseHessianMode(context, &surface, kAuto, *roomy->graph_bytes - 1);
+  ASSERT_TRUE(tight.ok()) << tight.status();
+  EXPECT_EQ(tight->mode, kRecomputed);
+  EXPECT_EQ(tight->graph_bytes, roomy->graph_bytes);
+  // Who asks for a mode gets it.
+  EXPECT_EQ(ChooseHessianMode(context, &surface, kRetained, 0)->mode, kRetained);
+  EXPECT_EQ(ChooseHessianMode(context, &surface, kRecomputed, kNoLimit)->mode, kRecomputed);
+  EXPECT_EQ(ChooseHessianMode(context, &surface, kDifference, 0)->mode, kDifference);
+}
+
+TEST(ChooseHessianMode, DoesNotMindALinearLossNorTheKinksOfRelu) {
+  ExecutionContext context;
+  at::Tensor w = at::full({4}, 1.0, at::kDouble);
+  TensorSurface linear({{"w", w}}, [&](size_t) { return (3 * w).sum(); });
+  const auto flat = ChooseHessianMode(context, &linear, kAuto, kNoLimit);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->mode, kRetained);
+
+  at::Tensor in = Waves(32, 16, 0.5).to(at::kFloat);
+  at::Tensor out = Waves(16, 8, 0.5).to(at::kFloat);
+  const at::Tensor x = Waves(32, 32, 2).to(at::kFloat);
+  TensorSurface kinks({{"in", in}, {"out", out}}, [&](size_t) {
+    return at::mm(at::mm(x, in).relu(), out).logsumexp(1).sum().to(at::kDouble);
+  });
+  const auto rough = ChooseHessianMode(context, &kinks, kAuto, kNoLimit);
+  ASSERT_TRUE(rough.ok()) << rough.status();
+  EXPECT_EQ(rough->mode, kRetained);
+}
+
+// A cross-entropy of softmax(x) against class 0 whose backward multiplies by what forward saved,
+// which autograd takes for constant: symmetric second derivatives without the softmax's own.
+struct FusedCrossEntropy : torch::autograd::Function<FusedCrossEntropy> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    const at::Tensor target =
+        at::one_hot(at::full({x.size(0)}, 0, at::kLong), x.size(1)).to(x.scalar_type());
+    context->save_for_backward({x.softmax(1) - target});
+    return (x.logsumexp(1) - x.select(1, 0)).sum();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * context->get_saved_variables()[0]};
+  }
+};
+
+TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreSymmetricAndWrong) {
+  at::Tensor in = Waves(16, 12, 0.4);
+  at::Tensor out = Waves(12, 8, 0.4);
+  const at::Tensor x = Waves(64, 16, 1);
+  TensorSurface surface({{"in", in}, {"out", out}}, [&](size_t) {
+    return FusedCrossEntropy::apply(at::mm(at::mm(x, in).tanh(), out));
+  });
+  ExecutionContext context;
+  const absl::Status status = ChooseHessianMode(context, &surface, kRetained, kNoLimit).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("away from a finite difference"));
+  const auto choice = ChooseHessianMode(context, &surface, kAuto, kNoLimit);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->mode, kDifference);
+}
+
+TEST(ChooseHessianMode, RefusesDifferencesOfALossThatIsTooRough) {
+  at::Tensor w = at::linspace(-1, 1, 8, at::kFloat);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return (w * 1e5).sin().sum().to(at::kDouble); });
+  ExecutionContext context;
+  const absl::Status status = ChooseHessianMode(context, &surface, kDifference, kNoLimit).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("too rough"));
+}
+
+TEST(ChooseHessianMode, FallsBackWhereAnOperatorHasNoSecondDerivative) {
+  // Fused attention on the CPU: its backward has no derivative.
+  at::Tensor w = at::linspace(-1, 1, 2 * 4 * 8).view({1, 2, 4, 8}).contiguous();
+  TensorSurface surface({{"w", w}}, [&](size_t) {
+    return at::scaled_dot_product_attention(w, w * 0.5, w.sin()).square().sum().to(at::kDouble);
+  });
+  ExecutionContext context;
+  const auto choice = ChooseHessianMode(context, &surface, kAuto, kNoLimit);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->mode, kDifference);
+  EXPECT_FALSE(choice->graph_bytes);
+  const absl::Status asked = ChooseHessianMode(context, &surface, kRetained, kNoLimit).status();
+  EXPECT_THAT(std::string(asked.message()), HasSubstr("retained_graph: "));
+}
+
+// y = x^2 whose backward claims to be differentiable and is not symmetric.
+struct WrongSquare : torch::autograd::Function<WrongSquare> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    return {gradients[0] * 2 * x + 3 * x.roll(1)};
+  }
+};
+
+TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreNotSymmetric) {
+  at::Tensor w = at::linspace(-1, 1, 61, at::kDouble);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return WrongSquare::apply(w).sum(); });
+  ExecutionContext context;
+  const absl::Status status = ChooseHessianMode(context, &surface, kRetained, kNoLimit).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not symmetric"));
+}
+
+TEST(ChooseHessianMode, SaysWhyNothingWorks) {
+  at::Tensor w = at::full({4}, 1.0);
+  TensorSurface surface({{"w", w}}, [&](size_t) { return w.detach().sum().to(at::kDouble); });
+  ExecutionContext context;
+  const absl::Status status = ChooseHessianMode(context, &surface, kAuto, kNoLimit).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("retained_graph: "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; finite_difference: "));
+}
+
+TEST(SmallerMode, GoesDownToDifferences) {
+  EXPECT_EQ(SmallerMode(kRetained), kRecomputed);
+  EXPECT_EQ(SmallerMode(kRecomputed), kDifference);
+  EXPECT_EQ(SmallerMode(kDifference), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
