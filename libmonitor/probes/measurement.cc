@@ -115,6 +115,16 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
         *measurement->replica_, measurement->plan_, *std::move(copies), options);
     if (!curvature.ok()) return curvature.status();
     measurement->curvature_ = *std::move(curvature);
+    // The guard puts them back here; at a snapshot nothing would.
+    if (generators.Moved()) {
+      const std::string reason =
+          "losses draws random numbers from a default generator when gradients are on; that would "
+          "change the training run";
+      if (options.curvature.mode != HessianMode::kAuto) {
+        return absl::FailedPreconditionError(StrCat("curvature: ", reason));
+      }
+      measurement->curvature_->Disable(reason);
+    }
   }
   measurement->fingerprint_ = measurement->Fingerprint();
   return measurement;

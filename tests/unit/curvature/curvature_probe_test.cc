@@ -12,9 +12,12 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/linear.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/rand.h"
 #include "probes/measurement.h"
 #include "ptqwatch/function_subject.h"
 #include "ptqwatch/monitor.h"
+#include "snapshot/generator_guard.h"
 #include "support/recording_exporter.h"
 
 namespace ptqwatch::internal {
@@ -205,6 +208,124 @@ TEST(CurvatureProbe, AClosureWithoutGradientsLeavesTheRestOfTheReportAlone) {
   net.options.curvature.mode = HessianMode::kFiniteDifference;
   const absl::Status asked = net.Measure().status();
   EXPECT_THAT(std::string(asked.message()), HasSubstr("curvature.mode = finite_difference: "));
+}
+
+TEST(CurvatureProbe, RandomDrawsWithGradientsOnSwitchItOff) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) {
+    if (at::GradMode::is_enabled()) at::rand({1});
+    return losses(p, b);
+  };
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  EXPECT_THAT((*measurement)->Describe(), HasSubstr("curvature: off, losses draws random numbers"));
+  GeneratorGuard generators;
+  const Report report = Net::Run(**measurement);
+  EXPECT_FALSE(generators.Moved());
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
+  EXPECT_THAT(report.curvature->status_detail, HasSubstr("when gradients are on"));
+  EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
+
+  net.options.curvature.mode = HessianMode::kRetainedGraph;
+  const absl::Status asked = net.Measure().status();
+  EXPECT_THAT(std::string(asked.message()), HasSubstr("random numbers"));
+}
+
+TEST(CurvatureProbe, AnExceptionAtCreateSwitchesItOff) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    LossValues all = losses(p, b);
+    // Weights that do not fit the values, which evaluation without gradients cannot see.
+    if (at::GradMode::is_enabled()) all.weights = at::ones({7});
+    return all;
+  };
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  EXPECT_THAT((*measurement)->Describe(), HasSubstr("curvature: off, "));
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
+  EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
+}
+
+TEST(CurvatureProbe, WeightsInHalfPrecisionAreRefusedForDifferences) {
+  Net net;
+  for (NamedTensor& named : net.live) named.tensor = named.tensor.to(at::kBFloat16);
+  for (Batch& batch : net.batches) batch[0] = batch[0].to(at::kBFloat16);
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return losses(p, b).values.to(at::kFloat);
+  };
+  net.options.curvature.mode = HessianMode::kFiniteDifference;
+  const absl::Status status = net.Measure().status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("BFloat16"));
+}
+
+TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
+  Net net;
+  auto retained = net.Measure();
+  Net small;
+  small.options.curvature.max_graph_bytes = 1000;
+  auto recomputed = small.Measure();
+  ASSERT_TRUE(retained.ok() && recomputed.ok());
+  EXPECT_THAT((*retained)->Describe(), HasSubstr("curvature: retained_graph, "));
+  EXPECT_THAT((*recomputed)->Describe(), HasSubstr("curvature: recomputed_graph, "));
+  EXPECT_THAT((*recomputed)->Describe(), HasSubstr("gradient graphs of 0."));
+  CurvatureReport a = *Net::Run(**retained).curvature;
+  const CurvatureReport b = *Net::Run(**recomputed).curvature;
+  EXPECT_EQ(b.mode, "recomputed_graph");
+  a.mode = b.mode;
+  EXPECT_EQ(a, b);
+}
+
+TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
+  for (const bool asked : {false, true}) {
+    Net net;
+    if (asked) net.options.curvature.mode = HessianMode::kRetainedGraph;
+    auto failures = std::make_shared<int>(0);
+    net.losses = [losses = net.losses, failures](const TensorMap& p, const Batch& b) {
+      if (*failures > 0 && at::GradMode::is_enabled()) {
+        --*failures;
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory is left");
+      }
+      return losses(p, b);
+    };
+    auto measurement = net.Measure();
+    ASSERT_TRUE(measurement.ok()) << measurement.status();
+    *failures = asked ? 1 : 2;
+    const Report first = Net::Run(**measurement);
+    if (asked) {
+      EXPECT_EQ(first.curvature->status, ProbeStatus::kFailed);
+      EXPECT_THAT(first.curvature->status_detail, HasSubstr("no memory is left"));
+      EXPECT_EQ(Net::Run(**measurement).curvature->mode, "retained_graph");
+    } else {
+      EXPECT_EQ(first.curvature->status, ProbeStatus::kOk) << first.curvature->status_detail;
+      EXPECT_EQ(first.curvature->mode, "finite_difference");
+      EXPECT_EQ(Net::Run(**measurement).curvature->mode, "finite_difference");
+    }
+  }
+}
+
+TEST(CurvatureProbe, AQuantizedLossThatIsNotFiniteCostsItsOwnPredictionOnly) {
+  Net net;
+  net.options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 2, .group_size = 8},
+                            {.method = QuantizationMethod::kRtn, .bits = 8, .group_size = 8}};
+  net.losses = [losses = net.losses, mid = net.live[2].tensor.clone()](const TensorMap& p,
+                                                                       const Batch& b) {
+    LossValues all = losses(p, b);
+    // As a model overflows that is bent too far.
+    if ((p.at("mid.weight") - mid).abs().max().item<float>() > 0.05) {
+      all.values = all.values * INFINITY;
+    }
+    return all;
+  };
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
+  EXPECT_TRUE(report.curvature->top_eigenvalue);
+  EXPECT_FALSE(report.quantization[0].predicted_delta_nats);
+  EXPECT_FALSE(report.quantization[0].curvature_batch_delta_nats);
+  EXPECT_TRUE(report.quantization[1].predicted_delta_nats);
+  EXPECT_TRUE(report.quantization[1].curvature_batch_delta_nats);
 }
 
 TEST(CurvatureProbe, NonFiniteWeightsAreAStatus) {
