@@ -29,12 +29,11 @@ absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
 
 absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, int64_t rows,
                                                  int64_t cols, const Hessian& h, ErrorRow error) {
-  std::vector<float> row(static_cast<size_t>(cols));
-  const auto source = [&](int64_t r) -> const float* {
-    error(r, row.data());
-    return row.data();
+  const auto source = [&](int64_t r, float* scratch) -> const float* {
+    error(r, scratch);
+    return scratch;
   };
-  absl::StatusOr<double> trace = QuadraticTrace(context, rows, cols, source, h.sum);
+  absl::StatusOr<double> trace = QuadraticTrace(context, rows, cols, SharedRowSource(source), h.sum);
   if (!trace.ok()) return trace.status();
   // H is positive semidefinite: what is below zero is rounding.
   const double value = h.scale * *trace;
