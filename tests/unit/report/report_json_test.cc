@@ -52,6 +52,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
                           "probe_loss_nats",
                           "probe_loss_stderr_nats",
                           "probe_tokens",
+                          "calibration_mode",
                           "quantization",
                           "skipped_layers",
                           "curvature",
@@ -59,7 +60,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
                           "cost"}) {
     EXPECT_TRUE(line.contains(key)) << key;
   }
-  EXPECT_EQ(line.size(), 26u);
+  EXPECT_EQ(line.size(), 27u);
   const json& entry = line.at("quantization").at(0);
   for (const char* key :
        {"method", "bits", "group_size", "symmetric", "status", "status_detail", "loss_nats",
@@ -71,7 +72,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   EXPECT_EQ(entry.size(), 17u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
-                            "rtn_output_error_ratio": 0.045, "tokens": 8192, "status": "ok"})"));
+                            "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
+                            "dead_columns": 2, "status": "ok"})"));
   const json& curvature = line.at("curvature");
   for (const char* key :
        {"status", "status_detail", "scope", "mode", "parameters", "loss_nats", "batch_tokens",
