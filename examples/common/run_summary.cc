@@ -107,12 +107,16 @@ std::string RunSummary::Table() const {
   if (reports_.empty()) return "summary: no snapshot was measured\n";
   std::string rows;
   size_t stable_count = 0;
+  int name_width = 5;
+  for (const QuantizationReport& entry : reports_.back()->report.quantization) {
+    name_width = std::max(name_width, static_cast<int>(entry.method.size()) + 1);
+  }
   for (const QuantizationReport& like : reports_.back()->report.quantization) {
     const Comparison error = Compare(reports_, 100, Of(like, &QuantizationReport::error_ratio));
     const Comparison delta = Compare(reports_, 1, Of(like, &QuantizationReport::delta_nats));
     stable_count = std::max(stable_count, error.stable_count);
-    absl::StrAppendFormat(&rows, "%-5s%2d bits%s%s\n", like.method, like.bits, Cells(error, 2),
-                          Cells(delta, 4));
+    absl::StrAppendFormat(&rows, "%-*s%2d bits%s%s\n", name_width, like.method, like.bits,
+                          Cells(error, 2), Cells(delta, 4));
   }
   std::string curvature;
   const std::pair<const char*, std::optional<double> CurvatureReport::*> curves[] = {
@@ -124,12 +128,13 @@ std::string RunSummary::Table() const {
     if (value.end) absl::StrAppendFormat(&curvature, "%-12s%s\n", name, Cells(value, 2));
   }
   const auto columns = absl::StrFormat("%9s +- %-7s%9s%8s", "stable", "sd", "end", "ratio");
-  return absl::StrCat(
-      absl::StrFormat("summary: %d snapshots, %d of them in the stable window\n", reports_.size(),
-                      stable_count),
-      absl::StrFormat("%12s%-37s  %s\n", "", "   error E (%)", "   loss increase (nats)"),
-      absl::StrFormat("%12s%s%s\n", "", columns, columns), rows,
-      curvature.empty() ? "" : "   curvature of the quantized weights\n", curvature);
+  return absl::StrCat(absl::StrFormat("summary: %d snapshots, %d of them in the stable window\n",
+                                      reports_.size(), stable_count),
+                      absl::StrFormat("%*s%-37s  %s\n", name_width + 7, "", "   error E (%)",
+                                      "   loss increase (nats)"),
+                      absl::StrFormat("%*s%s%s\n", name_width + 7, "", columns, columns), rows,
+                      curvature.empty() ? "" : "   curvature of the quantized weights\n",
+                      curvature);
 }
 
 }  // namespace ptqwatch::examples

@@ -72,7 +72,7 @@ std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& q
         std::count_if(quantization.begin(), quantization.end(), [&](const auto& other) {
           return other.method == entry.method && other.bits == entry.bits;
         });
-    std::string name = StrCat(Printable(entry.method), entry.bits);
+    std::string name = ShortName(Printable(entry.method), entry.bits);
     if (alike > 1) {
       name += StrCat("/", entry.group_size < 0 ? "row" : StrCat("g", entry.group_size));
     }

@@ -187,7 +187,7 @@ class PtqProbe::Results : public QuantizationListener {
 
   void AddCost(size_t quantizer) {
     const QuantizationReport& result = report_.quantization[quantizer];
-    report_.cost_seconds[StrCat(result.method, result.bits)] += watch_.Lap();
+    report_.cost_seconds[ShortName(result.method, result.bits)] += watch_.Lap();
   }
 
   const CapturePlan& plan_;

@@ -1,6 +1,7 @@
 #include "ptqwatch/llm_int8.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <new>
 #include <utility>
@@ -32,12 +33,18 @@ void EncodeRow(const float* values, int64_t count, float absmax, int8_t* codes) 
     std::fill_n(codes, count, int8_t{0});
     return;
   }
-  // The smallest numbers have no finite reciprocal.
+  // Adding and taking away 1.5 * 2^23 rounds half to even what is smaller than 2^22, and unlike
+  // nearbyint it is vectorised for every processor.
+  constexpr float kRound = 12582912.0f;
+  const auto code = [](float scaled) {
+    const float rounded = (scaled + kRound) - kRound;
+    return static_cast<int8_t>(std::min(std::max(rounded, -kTop), kTop));
+  };
   const float steps = kTop / absmax;
-  const bool divide = !std::isfinite(steps);
-  for (int64_t i = 0; i < count; ++i) {
-    const float scaled = divide ? values[i] / absmax * kTop : values[i] * steps;
-    codes[i] = static_cast<int8_t>(std::clamp(std::nearbyint(scaled), -kTop, kTop));
+  if (std::isfinite(steps)) {
+    for (int64_t i = 0; i < count; ++i) codes[i] = code(values[i] * steps);
+  } else {  // the smallest numbers have no finite reciprocal
+    for (int64_t i = 0; i < count; ++i) codes[i] = code(values[i] / absmax * kTop);
   }
 }
 
@@ -220,11 +227,19 @@ absl::StatusOr<QuantizedWeight> LlmInt8(ExecutionContext& context, const Layer& 
   result.scale = rows->absmax;
   for (float& scale : result.scale) scale /= kTop;
   absl::Status done = ForEachRow(context, weight.rows, cols, [&](int64_t r) {
+    const int8_t* codes = rows->codes.data() + r * cols;
+    uint8_t* stored = result.codes.data() + r * cols;
+    float* decoded = result.dequantized.data() + r * cols;
     const float absmax = rows->absmax[static_cast<size_t>(r)];
-    for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
-      const size_t at = static_cast<size_t>(i);
-      result.codes[at] = static_cast<uint8_t>(rows->codes[at] + 128);
-      result.dequantized[at] = Decode(rows->codes[at], absmax);
+    for (int64_t c = 0; c < cols; ++c) stored[c] = static_cast<uint8_t>(codes[c] + 128);
+    if (cols < 256) {
+      for (int64_t c = 0; c < cols; ++c) decoded[c] = Decode(codes[c], absmax);
+    } else {
+      std::array<float, 256> value;
+      for (int code = -128; code < 128; ++code) {
+        value[static_cast<size_t>(code + 128)] = Decode(static_cast<int8_t>(code), absmax);
+      }
+      for (int64_t c = 0; c < cols; ++c) decoded[c] = value[stored[c]];
     }
   });
   if (!done.ok()) return done;

@@ -1,6 +1,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "ptqwatch/exporter.h"
@@ -47,6 +48,12 @@ std::optional<Enum> ValueOf(const std::array<std::string_view, N>& names, std::s
 
 std::string_view ToString(LrPhase phase) { return NameOf(kLrPhaseNames, phase); }
 std::string_view ToString(VerdictState state) { return NameOf(kVerdictStateNames, state); }
+std::string ShortName(std::string_view method, int bits) {
+  std::string name(method);
+  if (name.empty() || name.back() < '0' || name.back() > '9') name += std::to_string(bits);
+  return name;
+}
+
 std::string_view ToString(ProbeStatus status) { return NameOf(kProbeStatusNames, status); }
 std::string_view ToString(SnapshotTrigger trigger) {
   return NameOf(kSnapshotTriggerNames, trigger);

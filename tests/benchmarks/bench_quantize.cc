@@ -128,7 +128,7 @@ class Layer {
     });
     grid_ = internal::EmptyGrid(size.rows, size.cols, QuantizerSpec{});
     for (int64_t r = 0; r < size.rows; ++r) {
-      internal::FitRow(weight_.data() + r * size.cols, r, true, &grid_);
+      internal::FitRow(weight_.data() + r * size.cols, r, &grid_);
     }
     codes_.resize(weight_.size());
   }

@@ -39,6 +39,10 @@ enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish 
 std::string_view ToString(SnapshotTrigger trigger);
 std::optional<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
 
+/// How people call a quantizer: "gptq3", "awq4", and "nf4" and "llm_int8", whose names have their
+/// bits.
+std::string ShortName(std::string_view method, int bits);
+
 /// One layer under one quantizer.
 struct LayerQuantization {
   std::string name;  ///< canonical parameter name, e.g. "blocks.0.attn.qkv.weight"

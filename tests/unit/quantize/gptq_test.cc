@@ -72,7 +72,7 @@ absl::Status RunAll(const Layer& layer, ExecutionContext& context, Everything* o
 
   internal::Grid grid = internal::EmptyGrid(kRows, kCols, QuantizerSpec{});
   for (int64_t r = 0; r < kRows; ++r) {
-    internal::FitRow(layer.weight.values.data() + r * kCols, r, true, &grid);
+    internal::FitRow(layer.weight.values.data() + r * kCols, r, &grid);
   }
   out->codes.resize(static_cast<size_t>(kRows * kCols));
   absl::StatusOr<internal::GptqErrors> errors =

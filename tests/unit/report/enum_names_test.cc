@@ -59,5 +59,12 @@ TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(Event::Kind::kStopped), "stopped");
 }
 
+TEST(ShortName, AddsTheBitsWhereTheNameHasNone) {
+  EXPECT_EQ(ShortName("gptq", 3), "gptq3");
+  EXPECT_EQ(ShortName("nf4", 4), "nf4");
+  EXPECT_EQ(ShortName("llm_int8", 8), "llm_int8");
+  EXPECT_EQ(ShortName("", 4), "4");
+}
+
 }  // namespace
 }  // namespace ptqwatch
