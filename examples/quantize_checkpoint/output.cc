@@ -1,6 +1,10 @@
 #include "output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,6 +23,13 @@ using nlohmann::json;
 constexpr char kConfigKey[] = "quantization_config";
 constexpr const char* kFiles[] = {"model.safetensors", "config.json"};
 
+// Whether files can be made there is found out now rather than after hours.
+absl::Status CheckWritable(const QuantizeFlags& flags, const fs::path& folder) {
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--out: ", flags.out, ": cannot write to ",
+                                                 folder.string(), ": ", std::strerror(errno)));
+}
+
 absl::Status CheckFolder(const QuantizeFlags& flags) {
   std::error_code error;
   const fs::path folder(flags.out);
@@ -32,15 +43,17 @@ absl::Status CheckFolder(const QuantizeFlags& flags) {
             absl::StrCat("--out: ", flags.out, " already has a ", name, "; --force replaces it"));
       }
     }
-    return absl::OkStatus();
+    return CheckWritable(flags, folder);
   }
-  // Found out now rather than after hours.
-  const fs::path parent = fs::absolute(folder, error).lexically_normal().parent_path();
+  fs::path parent = fs::absolute(folder, error).lexically_normal();
+  // "a/b/" is "a/b".
+  if (!parent.has_filename()) parent = parent.parent_path();
+  parent = parent.parent_path();
   if (!fs::is_directory(parent, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--out: ", flags.out, ": there is no folder ", parent.string()));
   }
-  return absl::OkStatus();
+  return CheckWritable(flags, parent);
 }
 
 // The tensor's bytes, as long as nobody cancels.

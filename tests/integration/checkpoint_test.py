@@ -232,7 +232,7 @@ class Program(unittest.TestCase):
 
     def test_nothing_is_replaced_unless_forced(self):
         with Folder() as folder:
-            self.assertEqual(folder.quantize().returncode, 0)
+            self.assertEqual(folder.quantize(out="out/").returncode, 0)
             refused = folder.quantize("--bits", "8")
             self.assertEqual(refused.returncode, 2)
             self.assertIn("--force", refused.stderr)
