@@ -180,24 +180,11 @@ int Run(const CharGptFlags& flags) {
     run = std::move(*started);
   }
   const TrainingResult result = Train(*model, *text, flags, run.get(), stop);
-  Console& console = Console::Get();
-  if (stop.requested()) {
-    console.Line(absl::StrCat("interrupted after step ", result.steps));
-    if (run != nullptr) run->Stop();
-  } else if (run != nullptr) {
-    run->Finish(stop);
-  }
-  console.Line(absl::StrFormat("training seconds %.3f", result.seconds));
-  console.Line("weights sha256 " + WeightsSha256(*model));
-  if (!stop.requested()) {
-    console.Line(absl::StrFormat("validation loss %.4f", MeanLoss(*model, probe)));
-  }
-  if (run != nullptr) {
-    run->PrintSummary();
-    run->Linger(flags.trainer.linger_seconds, stop);
-    run->Stop();
-  }
-  return stop.exit_code();
+  return EndRun({.steps = result.steps,
+                 .seconds = result.seconds,
+                 .weights_sha256 = [&] { return WeightsSha256(*model); },
+                 .validation_loss = [&] { return MeanLoss(*model, probe); }},
+                flags.trainer.linger_seconds, stop, run.get());
 }
 
 }  // namespace

@@ -150,4 +150,26 @@ void WatchedRun::Stop() {
   }
 }
 
+int EndRun(const RunResult& result, double linger_seconds, const StopSignal& stop,
+           WatchedRun* run) {
+  Console& console = Console::Get();
+  if (stop.requested()) {
+    console.Line(absl::StrCat("interrupted after step ", result.steps));
+    if (run != nullptr) run->Stop();
+  } else if (run != nullptr) {
+    run->Finish(stop);
+  }
+  console.Line(absl::StrFormat("training seconds %.3f", result.seconds));
+  console.Line("weights sha256 " + result.weights_sha256());
+  if (!stop.requested()) {
+    console.Line(absl::StrFormat("validation loss %.4f", result.validation_loss()));
+  }
+  if (run != nullptr) {
+    run->PrintSummary();
+    run->Linger(linger_seconds, stop);
+    run->Stop();
+  }
+  return stop.exit_code();
+}
+
 }  // namespace ptqwatch::examples

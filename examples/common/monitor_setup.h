@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/subject.h"
@@ -46,6 +47,18 @@ class WatchedRun {
   RunSummary summary_;
   std::unique_ptr<Monitor> monitor_;  // last: its exporters use the summary
 };
+
+/// What a trainer says of a run when its loop has ended.
+struct RunResult {
+  int64_t steps = 0;
+  double seconds = 0;  ///< of the loop alone
+  absl::FunctionRef<std::string()> weights_sha256;
+  absl::FunctionRef<double()> validation_loss;  ///< not asked after a signal
+};
+
+/// Ends a run: has the last step measured unless a signal came, prints the result and the summary,
+/// lingers and stops. `run` is null without a monitor. Returns the exit code.
+int EndRun(const RunResult& result, double linger_seconds, const StopSignal& stop, WatchedRun* run);
 
 }  // namespace ptqwatch::examples
 

@@ -106,22 +106,11 @@ int Run(const FunctionalFlags& flags) {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start - waited;
 
-  Console& console = Console::Get();
-  if (stop.requested()) {
-    console.Line(absl::StrCat("interrupted after step ", steps));
-    if (run != nullptr) run->Stop();
-  } else if (run != nullptr) {
-    run->Finish(stop);
-  }
-  console.Line(absl::StrFormat("training seconds %.3f", took.count()));
-  console.Line("weights sha256 " + HashOf(net));
-  if (!stop.requested()) console.Line(absl::StrFormat("validation loss %.4f", net.Loss(probe)));
-  if (run != nullptr) {
-    run->PrintSummary();
-    run->Linger(flags.trainer.linger_seconds, stop);
-    run->Stop();
-  }
-  return stop.exit_code();
+  return EndRun({.steps = steps,
+                 .seconds = took.count(),
+                 .weights_sha256 = [&] { return HashOf(net); },
+                 .validation_loss = [&] { return net.Loss(probe); }},
+                flags.trainer.linger_seconds, stop, run.get());
 }
 
 }  // namespace
