@@ -12,44 +12,13 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "report/str_cat.h"
+#include "runtime/host_port.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 std::string ErrnoText(int error) { return std::generic_category().message(error); }
-
-struct HostPort {
-  std::string host;          // without brackets
-  std::string written_host;  // with them
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> Parse(const std::string& address) {
-  const auto error = [&](std::string_view what) {
-    return absl::InvalidArgumentError(StrCat("grpc address '", address, "': ", what));
-  };
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return error("must be HOST:PORT or [IPV6]:PORT");
-  HostPort result;
-  result.written_host = result.host = address.substr(0, colon);
-  if (!result.host.empty() && result.host.front() == '[') {
-    if (result.host.back() != ']') return error("'[' without ']' before the port");
-    result.host = result.host.substr(1, result.host.size() - 2);
-  } else if (result.host.find(':') != std::string::npos) {
-    return error("an IPv6 host must be in brackets, as in [::1]:9465");
-  }
-  if (result.host.empty()) return error("the host is missing; 127.0.0.1 serves this machine");
-  if (result.host.find('\0') != std::string::npos) return error("the host has a NUL in it");
-  const std::string port = address.substr(colon + 1);
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || !absl::SimpleAtoi(port, &result.port) || result.port > 65535) {
-    return error("the port must be a number from 0 to 65535");
-  }
-  return result;
-}
 
 bool IsLoopback(const sockaddr& address) {
   if (address.sa_family == AF_INET) {
@@ -80,7 +49,7 @@ int TryBinding(const addrinfo& entry) {
 }  // namespace
 
 absl::StatusOr<ListenAddress> FindListenAddress(const std::string& address, bool allow_remote) {
-  const absl::StatusOr<HostPort> target = Parse(address);
+  const absl::StatusOr<HostPort> target = ParseHostPort("grpc", address);
   if (!target.ok()) return target.status();
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

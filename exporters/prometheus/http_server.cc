@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/numbers.h"
 #include "httplib.h"
 #include "report/str_cat.h"
+#include "runtime/host_port.h"
 #include "runtime/worker.h"
 
 namespace ptqwatch::internal {
@@ -173,33 +173,6 @@ absl::StatusOr<Listener> Listen(const std::string& address, const HostPort& targ
 
 }  // namespace
 
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
-  const auto error = [&](std::string_view what) {
-    return absl::InvalidArgumentError(StrCat("http address '", address, "': ", what));
-  };
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return error("must be HOST:PORT or [IPV6]:PORT");
-  HostPort result;
-  result.host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
-  if (!result.host.empty() && result.host.front() == '[') {
-    if (result.host.back() != ']') return error("'[' without ']' before the port");
-    result.host = result.host.substr(1, result.host.size() - 2);
-  } else if (result.host.find(':') != std::string::npos) {
-    return error("an IPv6 host must be in brackets, as in [::1]:9464");
-  }
-  if (result.host.empty()) {
-    return error("the host is missing; 127.0.0.1 serves this machine, 0.0.0.0 every network");
-  }
-  if (result.host.find('\0') != std::string::npos) return error("the host has a NUL in it");
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || !absl::SimpleAtoi(port, &result.port) || result.port > 65535) {
-    return error("the port must be a number from 0 to 65535");
-  }
-  return result;
-}
-
 class HttpServer::Impl {
  public:
   Impl(Listener listener, std::string address, std::map<std::string, Handler> routes)
@@ -340,7 +313,7 @@ void HttpServer::Stop() { impl_->Stop(); }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const std::string& address, std::map<std::string, Handler> routes) {
-  absl::StatusOr<HostPort> target = ParseHostPort(address);
+  absl::StatusOr<HostPort> target = ParseHostPort("http", address);
   if (!target.ok()) return target.status();
   absl::StatusOr<Listener> listener = Listen(address, *target);
   if (!listener.ok()) return listener.status();

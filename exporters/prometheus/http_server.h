@@ -18,14 +18,6 @@ struct HttpResponse {
   std::string body;
 };
 
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-/// Reads "HOST:PORT" or "[IPV6]:PORT". InvalidArgument saying what is wrong with which address.
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address);
-
 /// A small HTTP server that may live in somebody else's process: five threads, at most 20
 /// connections at a time, one request a connection, a request within 5 s and 64 KiB, signal
 /// dispositions left as they were, all signals blocked on its threads. Parsing and writing HTTP is

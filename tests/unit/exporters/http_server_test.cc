@@ -46,30 +46,6 @@ std::array<struct sigaction, NSIG> Dispositions() {
   return all;
 }
 
-TEST(ParseHostPort, ReadsHostAndPort) {
-  const auto expect = [](const char* address, const char* host, int port) {
-    const absl::StatusOr<HostPort> target = ParseHostPort(address);
-    ASSERT_TRUE(target.ok()) << target.status();
-    EXPECT_EQ(target->host, host);
-    EXPECT_EQ(target->port, port);
-  };
-  expect("127.0.0.1:9464", "127.0.0.1", 9464);
-  expect("localhost:0", "localhost", 0);
-  expect("[::1]:65535", "::1", 65535);
-}
-
-TEST(ParseHostPort, NamesTheAddressItCannotRead) {
-  for (const char* address :
-       {"", ":", "127.0.0.1", "127.0.0.1:", ":9464", "127.0.0.1:99999", "127.0.0.1:65536",
-        "127.0.0.1:-1", "127.0.0.1:+1", "127.0.0.1: 1", "127.0.0.1:1x", "127.0.0.1:999999999999",
-        "::1:9464", "[::1", "[::1]", "[::1]9464", "[]:1", "http://127.0.0.1:1/"}) {
-    const absl::StatusOr<HostPort> target = ParseHostPort(address);
-    EXPECT_EQ(target.status().code(), absl::StatusCode::kInvalidArgument) << address;
-    EXPECT_THAT(std::string(target.status().message()),
-                StartsWith("http address '" + std::string(address) + "': "));
-  }
-}
-
 TEST(HttpServer, AnswersGetAndHead) {
   auto server = StartServer();
   const std::string page = Get(server->address(), "/page");
