@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "curvature/loss_surface.h"
+#include "curvature/symmetric_operator.h"
 #include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
 
@@ -18,10 +19,8 @@ inline constexpr double kLargestStepCheck = 0.1;
 
 /// Products with the Hessian of a LossSurface at the point W it had when the operator was made.
 /// One thread at a time.
-class HessianOperator {
+class HessianOperator : public SymmetricOperator {
  public:
-  virtual ~HessianOperator() = default;
-
   /// `mode` is not kAuto. `surface` must outlive the operator and stay at W but for what the
   /// operator itself does. Costs one gradient (with its graph where it is retained).
   /// FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when memory runs
@@ -32,14 +31,14 @@ class HessianOperator {
                                                                  HessianMode mode);
 
   /// hv = H v. Errors as Create; FailedPrecondition when the parameters were written to since.
-  absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& hv);
+  absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& hv) override;
 
   /// How much a product depends on the step of a finite difference: ||Hv(step) - Hv(step / 2)|| /
   /// ||Hv(step / 2)||, for one product more. 0 for exact operators.
   virtual absl::StatusOr<double> StepCheck(ExecutionContext& context, const Vector& v,
                                            const Vector& hv);
 
-  const VectorSpace& space() const { return surface_->space(); }
+  const VectorSpace& space() const override { return surface_->space(); }
   double loss() const { return loss_; }
   const Vector& gradient() const { return gradient_; }
   int64_t products() const { return products_; }

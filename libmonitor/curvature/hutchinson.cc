@@ -26,7 +26,7 @@ class Mean {
 
 }  // namespace
 
-absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, HessianOperator& hessian,
+absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, SymmetricOperator& hessian,
                                             absl::Span<const double> part_weights,
                                             const HutchinsonOptions& options) {
   const VectorSpace& space = hessian.space();

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "curvature/hessian_operator.h"
+#include "curvature/symmetric_operator.h"
 #include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
@@ -31,8 +31,8 @@ struct TraceEstimate {
 /// tr(H) as the mean of z'Hz over random sign vectors z (Hutchinson 1990), and, of the same
 /// products, the trace of every part's block as the mean of z_l'(Hz)_l. The i-th z is a function of
 /// the run's seed and i alone, so that the estimates of two snapshots are paired. `part_weights`
-/// has one entry a part. Memory: 2 vectors. Errors as HessianOperator::Apply.
-absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, HessianOperator& hessian,
+/// has one entry a part. Memory: 2 vectors. Errors as SymmetricOperator::Apply.
+absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, SymmetricOperator& hessian,
                                             absl::Span<const double> part_weights,
                                             const HutchinsonOptions& options);
 

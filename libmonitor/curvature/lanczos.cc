@@ -113,7 +113,7 @@ class Draws {
 
 }  // namespace
 
-absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, HessianOperator& hessian,
+absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
                                            const Vector& start, const LanczosOptions& options) {
   const VectorSpace& space = hessian.space();
   const auto max_basis =

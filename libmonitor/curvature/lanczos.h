@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "curvature/hessian_operator.h"
+#include "curvature/symmetric_operator.h"
 #include "curvature/vector_space.h"
 #include "ptqwatch/execution_context.h"
 
@@ -37,8 +37,8 @@ struct Eigenpair {
 /// would have shown by then, at the latest after 6 products (5 where a residual of 5 % will do). An
 /// invariant space is left with the next random vector until basis or products are used up. After k
 /// products from a random start the relative error is O((ln n / k)^2) (Kuczynski and Wozniakowski
-/// 1992). Memory: max_basis + 2 vectors. Errors as HessianOperator::Apply.
-absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, HessianOperator& hessian,
+/// 1992). Memory: max_basis + 2 vectors. Errors as SymmetricOperator::Apply.
+absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
                                            const Vector& start, const LanczosOptions& options);
 
 }  // namespace ptqwatch::internal

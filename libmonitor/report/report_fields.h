@@ -28,6 +28,12 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("skipped_rows", record.skipped_rows);
     visit("dead_columns", record.dead_columns);
     visit("status", record.status);
+    visit("gradient_term_nats", record.gradient_term_nats);
+    visit("curvature_term_nats", record.curvature_term_nats);
+  } else if constexpr (kIsA<Record, LossAlong>) {
+    visit("scale", record.scale);
+    visit("delta_nats", record.delta_nats);
+    visit("predicted_delta_nats", record.predicted_delta_nats);
   } else if constexpr (kIsA<Record, QuantizationReport>) {
     visit("method", record.method);
     visit("bits", record.bits);
@@ -43,6 +49,11 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("displacement_norm", record.displacement_norm);
     visit("predicted_delta_nats", record.predicted_delta_nats);
     visit("curvature_batch_delta_nats", record.curvature_batch_delta_nats);
+    visit("gradient_term_nats", record.gradient_term_nats);
+    visit("curvature_term_nats", record.curvature_term_nats);
+    visit("curvature_along_error", record.curvature_along_error);
+    visit("top_eigenvector_alignment", record.top_eigenvector_alignment);
+    visit("loss_along", record.loss_along);
     visit("probe_tokens", record.probe_tokens);
     visit("coverage_ratio", record.coverage_ratio);
     visit("layers", record.layers);
@@ -52,6 +63,12 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("trace", record.trace);
     visit("trace_stderr", record.trace_stderr);
     visit("weight_mean_square", record.weight_mean_square);
+  } else if constexpr (kIsA<Record, EigenvalueReport>) {
+    visit("value", record.value);
+    visit("residual_ratio", record.residual_ratio);
+    visit("converged", record.converged);
+    visit("products", record.products);
+    visit("start", record.start);
   } else if constexpr (kIsA<Record, CurvatureReport>) {
     visit("status", record.status);
     visit("status_detail", record.status_detail);
@@ -63,13 +80,19 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("gradient_norm", record.gradient_norm);
     visit("top_eigenvalue", record.top_eigenvalue);
     visit("top_eigenvalue_residual_ratio", record.top_eigenvalue_residual_ratio);
+    visit("bottom_eigenvalue", record.bottom_eigenvalue);
+    visit("bottom_eigenvalue_residual_ratio", record.bottom_eigenvalue_residual_ratio);
+    visit("eigenvalue_method", record.eigenvalue_method);
+    visit("top_eigenvalues", record.top_eigenvalues);
     visit("trace", record.trace);
     visit("trace_stderr", record.trace_stderr);
+    visit("trace_interval", record.trace_interval);
     visit("trace_probes", record.trace_probes);
     visit("weighted_trace", record.weighted_trace);
     visit("weighted_trace_stderr", record.weighted_trace_stderr);
     visit("step_check_ratio", record.step_check_ratio);
     visit("hessian_products", record.hessian_products);
+    visit("graph_bytes", record.graph_bytes);
     visit("layers", record.layers);
   } else if constexpr (kIsA<Record, SkippedLayer>) {
     visit("name", record.name);

@@ -58,7 +58,19 @@ struct LayerQuantization {
   /// Inputs that were zero in all calibration rows.
   std::optional<int64_t> dead_columns;
   std::string status;  ///< see LayerStatus in quantizer.h
+  /// The layer's shares g_l'd_l and d_l'(Hd)_l / 2 of the two terms of the prediction below, in
+  /// nats per token: over all layers they sum up to those.
+  std::optional<double> gradient_term_nats;
+  std::optional<double> curvature_term_nats;
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
+};
+
+/// The loss part of the way to the quantized weights, and beyond them.
+struct LossAlong {
+  double scale = 0;                            ///< a
+  std::optional<double> delta_nats;            ///< CE(W + a d) - CE(W) on the curvature batch
+  std::optional<double> predicted_delta_nats;  ///< a g'd + a^2 d'Hd / 2
+  friend bool operator==(const LossAlong&, const LossAlong&) = default;
 };
 
 /// The model under one quantizer. Losses are means over probe tokens in nats; `loss_nats`,
@@ -82,8 +94,17 @@ struct QuantizationReport {
   std::optional<double> predicted_delta_nats;
   /// CE(W_hat) - CE(W) on that same batch, to hold the prediction against.
   std::optional<double> curvature_batch_delta_nats;
-  int64_t probe_tokens = 0;   ///< tokens behind the losses
-  double coverage_ratio = 0;  ///< share of all parameters that was quantized
+  /// The two terms of the prediction: g'd and d'Hd / 2.
+  std::optional<double> gradient_term_nats;
+  std::optional<double> curvature_term_nats;
+  /// d'Hd / d'd: how sharp the loss is along d. The curvature term is this times ||d||^2 / 2, so
+  /// that a rise of it is one of displacement or one of sharpness.
+  std::optional<double> curvature_along_error;
+  /// (v'd)^2 / d'd with the top eigenvector v: the share of d along it, in [0, 1].
+  std::optional<double> top_eigenvector_alignment;
+  std::vector<LossAlong> loss_along;  ///< a few a, smallest first
+  int64_t probe_tokens = 0;           ///< tokens behind the losses
+  double coverage_ratio = 0;          ///< share of all parameters that was quantized
   std::vector<LayerQuantization> layers;
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
@@ -98,26 +119,49 @@ struct LayerCurvature {
   friend bool operator==(const LayerCurvature&, const LayerCurvature&) = default;
 };
 
+/// One end of a spectrum, or next to it.
+struct EigenvalueReport {
+  std::optional<double> value;
+  std::optional<double> residual_ratio;  ///< ||Hv - lambda v|| / |lambda|
+  bool converged = false;                ///< the residual is what was asked for
+  int64_t products = 0;                  ///< with H, spent on it
+  /// "cold", "warm" (from the eigenvector of the report before) or "restarted" (that one was
+  /// stale).
+  std::string start;
+  friend bool operator==(const EigenvalueReport&, const EigenvalueReport&) = default;
+};
+
 /// The Hessian H of the mean loss on the curvature batch, with respect to the parameters in scope,
 /// at the snapshot. Nothing is quantized here; units are nats per squared unit of weight.
 struct CurvatureReport {
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
-  std::string scope;  ///< "quantized_weights" or "all_parameters"
+  std::string scope;  ///< "quantized_weights", "all_parameters" or "named_parameters"
   /// How products with H are made: "retained_graph", "recomputed_graph" (both exact) or
-  /// "finite_difference" (central).
+  /// "finite_difference" (central). "gauss_newton": H is the Gauss-Newton matrix.
   std::string mode;
   int64_t parameters = 0;           ///< dimension of H
   std::optional<double> loss_nats;  ///< on the curvature batch
   int64_t batch_tokens = 0;
   std::optional<double> gradient_norm;
-  /// Largest eigenvalue of H, by Lanczos.
+  /// Largest eigenvalue of H.
   std::optional<double> top_eigenvalue;
   /// ||Hv - lambda v|| / |lambda| of the eigenpair above.
   std::optional<double> top_eigenvalue_residual_ratio;
+  /// Smallest one: how far the loss is from convex, where it is negative.
+  std::optional<double> bottom_eigenvalue;
+  std::optional<double> bottom_eigenvalue_residual_ratio;
+  /// "lanczos", or "power_iteration" where memory is short.
+  std::string eigenvalue_method;
+  /// The largest ones, largest first: `top_eigenvalue` and those after it that were asked for, with
+  /// what each cost.
+  std::vector<EigenvalueReport> top_eigenvalues;
   /// tr(H), by Hutchinson's estimator with the same probe vectors at each snapshot.
   std::optional<double> trace;
   std::optional<double> trace_stderr;
+  /// Half the width of its 95 % confidence interval, by Student's t of `trace_probes` - 1 degrees
+  /// of freedom.
+  std::optional<double> trace_interval;
   int64_t trace_probes = 0;  ///< probe vectors behind it
   /// sum over parameters l of mean(w^2)_l tr(H_l): unlike the trace it does not change when weights
   /// are rescaled, and follows quantization error from run to run.
@@ -126,6 +170,7 @@ struct CurvatureReport {
   /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
   std::optional<double> step_check_ratio;
   int64_t hessian_products = 0;
+  std::optional<int64_t> graph_bytes;  ///< of the gradient graphs, where they were retained
   std::vector<LayerCurvature> layers;
   friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
 };

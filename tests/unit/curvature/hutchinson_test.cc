@@ -9,6 +9,7 @@
 #include "ATen/ops/cat.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/mv.h"
+#include "curvature/hessian_operator.h"
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {

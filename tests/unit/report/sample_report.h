@@ -17,6 +17,8 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.skipped_rows = 3;
   layer.dead_columns = 2;
   layer.status = "ok";
+  layer.gradient_term_nats = -0.001;
+  layer.curvature_term_nats = error / 2;
   return layer;
 }
 
@@ -36,6 +38,11 @@ inline QuantizationReport SampleQuantization(const std::string& method, int bits
   entry.displacement_norm = 7.7;
   entry.predicted_delta_nats = 0.9 * delta;
   entry.curvature_batch_delta_nats = 1.1 * delta;
+  entry.gradient_term_nats = -0.1 * delta;
+  entry.curvature_term_nats = delta;
+  entry.curvature_along_error = 1.25;
+  entry.top_eigenvector_alignment = 0.003;
+  entry.loss_along = {{0.5, 0.3 * delta, 0.2 * delta}, {1.5, 2.5 * delta, 2.1 * delta}};
   entry.probe_tokens = 65536;
   entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
@@ -54,13 +61,19 @@ inline CurvatureReport SampleCurvature() {
   curvature.gradient_norm = 0.31;
   curvature.top_eigenvalue = 9.25;
   curvature.top_eigenvalue_residual_ratio = 0.04;
+  curvature.bottom_eigenvalue = -1.5;
+  curvature.bottom_eigenvalue_residual_ratio = 0.03;
+  curvature.eigenvalue_method = "lanczos";
+  curvature.top_eigenvalues = {{9.25, 0.04, true, 5, "warm"}, {7.5, 0.05, true, 6, "cold"}};
   curvature.trace = 368.5;
   curvature.trace_stderr = 12.5;
+  curvature.trace_interval = 26.25;
   curvature.trace_probes = 16;
   curvature.weighted_trace = 10.2;
   curvature.weighted_trace_stderr = 0.4;
   curvature.step_check_ratio = 1e-4;
   curvature.hessian_products = 23;
+  curvature.graph_bytes = 123456;
   curvature.layers = {{"blocks.0.weight", 12288, 200.25, 9.5, 0.021},
                       {"blocks.1.weight", 12288, 168.25, 8.5, 0.033}};
   return curvature;
