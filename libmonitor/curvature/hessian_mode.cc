@@ -28,6 +28,9 @@ class FirstBatch final : public LossSurface {
   absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) override {
     return whole_->Loss(index, with_graph);
   }
+  absl::StatusOr<LossAndLogits> LossWithLogits(size_t index) override {
+    return whole_->LossWithLogits(index);
+  }
   absl::Status MoveTo(const Vector* direction, double scale) override {
     return whole_->MoveTo(direction, scale);
   }
@@ -54,6 +57,21 @@ absl::StatusOr<double> Difference(ExecutionContext& context, LossSurface* surfac
   return (*hessian)->StepCheck(context, u, hu);
 }
 
+// |u'Hv - v'Hu| beside ||Hv||, with H v for another random v.
+absl::Status CheckSymmetry(ExecutionContext& context, HessianOperator& hessian, const Vector& u,
+                           const Vector& hu) {
+  const VectorSpace& space = hessian.space();
+  const Vector v = RandomVector(context, space, 1);
+  Vector hv = space.Zero();
+  if (absl::Status status = hessian.Apply(context, v, hv); !status.ok()) return status;
+  const double scale = std::max(space.Norm(hu), space.Norm(hv));
+  const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
+  if (gap <= kSymmetryTolerance * scale) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("second derivatives are not symmetric (|u'Hv - v'Hu| = ", gap,
+             " where ||Hv|| = ", scale, "): an operator of the model differentiates wrongly"));
+}
+
 // H u by a retained graph, and the bytes of that graph where they are known.
 absl::Status MultiplyByGraph(ExecutionContext& context, LossSurface* surface, const Vector& u,
                              Vector& hu, std::optional<int64_t>& graph_bytes) {
@@ -64,18 +82,8 @@ absl::Status MultiplyByGraph(ExecutionContext& context, LossSurface* surface, co
   watcher.Stop();
   if (!hessian.ok()) return hessian.status();
   if (absl::Status status = (*hessian)->Apply(context, u, hu); !status.ok()) return status;
-  {
-    const Vector v = RandomVector(context, space, 1);
-    Vector hv = space.Zero();
-    if (absl::Status status = (*hessian)->Apply(context, v, hv); !status.ok()) return status;
-    const double scale = std::max(space.Norm(hu), space.Norm(hv));
-    const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
-    if (gap > kSymmetryTolerance * scale) {
-      return absl::FailedPreconditionError(
-          StrCat("second derivatives are not symmetric (|u'Hv - v'Hu| = ", gap,
-                 " where ||Hv|| = ", scale, "): an operator of the model differentiates wrongly"));
-    }
-  }
+  absl::Status status = CheckSymmetry(context, **hessian, u, hu);
+  if (!status.ok()) return status;
   if (watcher.operators() > 0) {
     // What goes with the operator was its own; weights and batch stay.
     const int64_t with = watcher.LiveBytes();
@@ -107,6 +115,17 @@ absl::Status TryGraph(ExecutionContext& context, LossSurface* surface,
       gap / norm));
 }
 
+absl::Status TryGaussNewton(ExecutionContext& context, LossSurface* surface) {
+  const VectorSpace& space = surface->space();
+  absl::StatusOr<std::unique_ptr<HessianOperator>> matrix =
+      HessianOperator::Create(context, surface, HessianMode::kGaussNewton);
+  if (!matrix.ok()) return matrix.status();
+  const Vector u = RandomVector(context, space, 0);
+  Vector gu = space.Zero();
+  if (absl::Status status = (*matrix)->Apply(context, u, gu); !status.ok()) return status;
+  return CheckSymmetry(context, **matrix, u, gu);
+}
+
 absl::Status TryDifference(ExecutionContext& context, LossSurface* surface) {
   const VectorSpace& space = surface->space();
   Vector hu = space.Zero();
@@ -135,6 +154,12 @@ absl::StatusOr<HessianChoice> ChooseHessianMode(ExecutionContext& context, LossS
   FirstBatch first(surface);
   const bool automatic = asked == HessianMode::kAuto;
   std::string reasons;
+  if (asked == HessianMode::kGaussNewton) {
+    const absl::Status status = TryGaussNewton(context, &first);
+    if (status.ok()) return HessianChoice{asked, std::nullopt};
+    return absl::FailedPreconditionError(
+        StrCat(ToString(asked), ": ", std::string(status.message())));
+  }
   if (asked != HessianMode::kFiniteDifference) {
     HessianChoice choice;
     absl::Status status = TryGraph(context, &first, choice.graph_bytes);
@@ -165,6 +190,7 @@ std::optional<HessianMode> SmallerMode(HessianMode mode) {
       return HessianMode::kFiniteDifference;
     case HessianMode::kAuto:
     case HessianMode::kFiniteDifference:
+    case HessianMode::kGaussNewton:
       break;
   }
   return std::nullopt;

@@ -1,29 +1,20 @@
 #include "curvature/hessian_operator.h"
 
-#include <cmath>
-#include <exception>
-#include <new>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "ATen/core/grad_mode.h"
 #include "c10/core/AutogradState.h"
-#include "report/str_cat.h"
-#include "torch/csrc/autograd/autograd.h"
+#include "curvature/differentiate.h"
+#include "curvature/gauss_newton_operator.h"
 
 namespace ptqwatch::internal {
 namespace {
-
-using torch::autograd::variable_list;
 
 // Relative step of the central difference. In float32 the error is 3e-5 to 2e-4 on the models it
 // was measured on; below a half of it rounding takes over, at twice of it small attention models
 // are 9e-4 off by truncation.
 constexpr double kRelativeStep = 1.5e-3;
-constexpr char kGradientNotFinite[] =
-    "the gradient on the curvature batch is not finite (a token that is masked out must have a "
-    "finite derivative too)";
 
 // The backward pass stays on the calling thread while this lives.
 class SingleThreadedBackward {
@@ -42,72 +33,6 @@ class SingleThreadedBackward {
   const bool before_;
 };
 
-template <typename Function>
-absl::Status Caught(std::string_view what, Function&& function) {
-  try {
-    return function();
-  } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(StrCat(what, ": ", error.what_without_backtrace()));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(StrCat(what, ": out of memory"));
-  } catch (const c10::Error& error) {
-    return absl::FailedPreconditionError(StrCat(what, ": ", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(StrCat(what, ": ", error.what()));
-  } catch (...) {
-    return absl::FailedPreconditionError(StrCat(what, ": not a std::exception"));
-  }
-}
-
-std::vector<at::Tensor> LeafTensors(const LossSurface& surface) {
-  std::vector<at::Tensor> tensors;
-  for (const LossSurface::Leaf& leaf : surface.leaves()) tensors.push_back(leaf.tensor);
-  return tensors;
-}
-
-// sum += gradients, by part; those of unused leaves are undefined.
-void Accumulate(const LossSurface& surface, const variable_list& gradients, Vector& sum) {
-  at::NoGradGuard no_grad;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    surface.space().View(sum, surface.leaves()[i].part).add_(gradients[i].detach());
-  }
-}
-
-absl::StatusOr<double> Finite(const at::Tensor& loss) {
-  const double value = loss.item<double>();
-  if (std::isfinite(value)) return value;
-  return absl::DataLossError("the loss on the curvature batch is not finite");
-}
-
-// Loss and gradient where the parameters are now.
-absl::Status Differentiate(ExecutionContext& context, LossSurface& surface, double& loss,
-                           Vector& gradient) {
-  const std::vector<at::Tensor> leaves = LeafTensors(surface);
-  loss = 0;
-  gradient.elements.zero_();
-  for (size_t i = 0; i < surface.batches(); ++i) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    absl::StatusOr<at::Tensor> batch = surface.Loss(i, /*with_graph=*/true);
-    if (!batch.ok()) return batch.status();
-    absl::StatusOr<double> value = Finite(*batch);
-    if (!value.ok()) return value.status();
-    loss += *value;
-    absl::Status status = Caught("the loss cannot be differentiated", [&] {
-      Accumulate(surface,
-                 torch::autograd::grad({*batch}, leaves, {}, /*retain_graph=*/false,
-                                       /*create_graph=*/false, /*allow_unused=*/true),
-                 gradient);
-      return absl::OkStatus();
-    });
-    if (!status.ok()) return status;
-  }
-  if (!surface.space().IsFinite(gradient)) {
-    return absl::DataLossError(kGradientNotFinite);
-  }
-  return absl::OkStatus();
-}
-
 // Differentiates the gradient's graph, kept for all batches or built again for each product.
 class GraphOperator final : public HessianOperator {
  public:
@@ -125,8 +50,7 @@ class GraphOperator final : public HessianOperator {
       Accumulate(*surface_, *gradients, gradient_);
       graphs_.push_back(*std::move(gradients));
     }
-    if (!space().IsFinite(gradient_)) return absl::DataLossError(kGradientNotFinite);
-    return absl::OkStatus();
+    return CheckGradient(space(), gradient_);
   }
 
  private:
@@ -157,7 +81,7 @@ class GraphOperator final : public HessianOperator {
   absl::StatusOr<variable_list> GradientWithGraph(size_t batch, double& loss) {
     absl::StatusOr<at::Tensor> value = surface_->Loss(batch, /*with_graph=*/true);
     if (!value.ok()) return value.status();
-    absl::StatusOr<double> finite = Finite(*value);
+    absl::StatusOr<double> finite = FiniteLoss(*value);
     if (!finite.ok()) return finite.status();
     loss += *finite;
     variable_list gradients;
@@ -265,6 +189,7 @@ absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(Executi
   if (surface->space().dimension() == 0) {
     return absl::FailedPreconditionError("no parameter is in the scope of the curvature");
   }
+  if (mode == HessianMode::kGaussNewton) return CreateGaussNewtonOperator(context, surface);
   if (mode != HessianMode::kFiniteDifference) {
     auto exact = std::make_unique<GraphOperator>(surface, mode == HessianMode::kRetainedGraph);
     if (absl::Status status = exact->Build(context); !status.ok()) return status;

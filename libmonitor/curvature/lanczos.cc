@@ -1,188 +1,328 @@
-#include "curvature/lanczos.h"
-
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 #include <vector>
 
+#include "ATen/ops/empty.h"
 #include "ATen/ops/linalg_eigh.h"
-#include "ATen/ops/zeros.h"
+#include "curvature/eigenpair.h"
+#include "curvature/random_start.h"
+#include "runtime/reservation.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 // A remainder this small beside the product is rounding: the space is invariant.
 constexpr double kBreakdown = 1e-10;
-// A random vector less of which than this is outside of the basis has nothing to add.
-constexpr double kParallel = 1e-4;
-constexpr int kMostDraws = 64;
+// More vectors than this no longer save products.
+constexpr int64_t kMostBasis = 24;
+constexpr int64_t kLeastBasis = 3;
+// Beside the basis: the newest product, the eigenvector and the scout.
+constexpr int64_t kOtherVectors = 3;
 
 // The vector of before is nearly an eigenvector after any step of training: a warm start looks
-// converged before a larger eigenvalue, with the few millionths of the start that are along its
-// vector, has had the products to grow. So it is believed only when an eigenvalue this much larger
-// would have shown, or else after so many products. On spectra with a bulk and 20 outliers, of 2000
-// to 10^6 parameters, six products always found one that had grown to 1.2 or more times the old
-// top, five sometimes missed the 1.2 for a snapshot or two, four or less also the 1.5.
+// converged before a larger eigenvalue, with the share of the start that is along its vector, has
+// had the products to grow. So it is believed only when an eigenvalue this much larger would have
+// shown, or else after so many products; the scout keeps what it has seen for the next time.
 constexpr double kHiddenExcess = 0.1;
+// On spectra with a bulk and 20 outliers, of 2000 to 10^6 parameters, six products of a start that
+// is half random always found one that had grown to 1.2 or more times the old top, five sometimes
+// missed the 1.2, four also the 1.5.
 constexpr int kEnoughProducts = 6;
-constexpr int kEnoughProductsWhenCoarse = 5;
+constexpr int kEnoughProductsWhenCoarse = 4;
 constexpr double kCoarseResidual = 0.05;
+// An eigenvalue closer to zero than this share of the spectrum is zero as far as its residual goes.
+constexpr double kZeroEigenvalue = 1e-3;
+// Degree of the scout's filter beside the factor that takes the eigenvector out.
+constexpr int kScoutDegree = 4;
+// Less of a scout than this beside the eigenvector is rounding.
+constexpr double kLeastScout = 1e-3;
 
-struct Ritz {
-  double value = 0;
-  std::vector<double> weights;  // of the basis vectors
-  std::vector<double> all;      // every Ritz value
-};
-
-// The wanted eigenpair of the symmetric tridiagonal matrix with diagonal `alpha`.
-Ritz SolveTridiagonal(const std::vector<double>& alpha, const std::vector<double>& beta,
-                      SpectrumEnd end) {
-  const auto size = static_cast<int64_t>(alpha.size());
-  at::Tensor matrix = at::zeros({size, size}, at::kDouble);
-  auto entries = matrix.accessor<double, 2>();
-  for (int64_t i = 0; i < size; ++i) {
-    entries[i][i] = alpha[static_cast<size_t>(i)];
-    if (i + 1 < size) {
-      entries[i][i + 1] = entries[i + 1][i] = beta[static_cast<size_t>(i)];
-    }
-  }
-  const auto [values, vectors] = at::linalg_eigh(matrix);
-  const int64_t wanted = end == SpectrumEnd::kTop ? size - 1 : 0;
-  Ritz ritz;
-  ritz.value = values.accessor<double, 1>()[wanted];
-  const auto columns = vectors.accessor<double, 2>();
-  for (int64_t i = 0; i < size; ++i) {
-    ritz.weights.push_back(columns[i][wanted]);
-    ritz.all.push_back(values.accessor<double, 1>()[i]);
-  }
-  return ritz;
-}
-
-// Of a warm start, the part that is random: equal parts, orthogonal to each other.
-const double kRandomShare = std::sqrt(0.5);
-
-// With p the monic polynomial whose roots are the Ritz values, ||p(H) s|| is the product of the
-// remainders so far: a start s with the share c along an eigenvector of eigenvalue x has |c p(x)|
-// of at most that. Whether x = (1 + kHiddenExcess) of the value found is ruled out so, for the
-// share that a random vector has of a typical direction.
-bool WouldHaveShown(const Ritz& ritz, double log_remainders, int64_t dimension) {
-  const double excess = kHiddenExcess * std::abs(ritz.value);
-  double log_growth = std::log(kRandomShare) - 0.5 * std::log(static_cast<double>(dimension));
-  for (double other : ritz.all) log_growth += std::log(std::abs(ritz.value - other) + excess);
-  return log_growth > log_remainders;
-}
-
-// Twice is enough (Kahan and Parlett) to stay orthogonal in float32.
-void Orthogonalize(const VectorSpace& space, const std::vector<Vector>& basis, Vector& vector) {
-  for (int pass = 0; pass < 2; ++pass) {
-    for (const Vector& v : basis) space.Axpy(-space.Dot(v, vector), v, vector);
-  }
-}
-
-// Random unit vectors of this estimator, the same ones at every snapshot.
-class Draws {
+// The projection Q'HQ on the basis, its eigenvectors, and what goes with them.
+class Projection {
  public:
-  Draws(const ExecutionContext& context, const VectorSpace& space)
-      : seeds_(context.seeds), space_(space) {}
+  size_t size() const { return size_; }
+  double at(size_t i, size_t j) const { return entries_[i * size_ + j]; }
 
-  Vector Next() {
-    Vector vector = space_.Zero();
-    space_.FillRademacher(seeds_.Seed("lanczos", drawn_++), vector);
-    space_.Scale(1 / space_.Norm(vector), vector);
-    return vector;
+  // Q'HQ is symmetric: the new column is the new row.
+  void AddColumn(const std::vector<double>& column) {
+    const size_t size = column.size();
+    std::vector<double> grown(size * size);
+    for (size_t i = 0; i < size; ++i) {
+      for (size_t j = 0; j < size; ++j) {
+        grown[i * size + j] = i + 1 == size ? column[j] : j + 1 == size ? column[i] : at(i, j);
+      }
+    }
+    entries_ = std::move(grown);
+    size_ = size;
   }
 
-  // One orthogonal to `basis`; undefined when none is found.
-  Vector NextBeside(const std::vector<Vector>& basis) {
-    for (int i = 0; i < kMostDraws; ++i) {
-      Vector vector = Next();
-      Orthogonalize(space_, basis, vector);
-      const double left = space_.Norm(vector);
-      if (left <= kParallel) continue;
-      space_.Scale(1 / left, vector);
-      return vector;
+  // Only the diagonal, of Ritz values.
+  void Reset(const std::vector<double>& diagonal) {
+    size_ = diagonal.size();
+    entries_.assign(size_ * size_, 0);
+    for (size_t i = 0; i < size_; ++i) entries_[i * size_ + i] = diagonal[i];
+  }
+
+  // Ritz values from the wanted end on; vectors[k] are the weights of the basis in the k-th.
+  void Solve(SpectrumEnd end, std::vector<double>& values,
+             std::vector<std::vector<double>>& vectors) const {
+    const auto n = static_cast<int64_t>(size_);
+    at::Tensor matrix = at::empty({n, n}, at::kDouble);
+    std::copy(entries_.begin(), entries_.end(), matrix.mutable_data_ptr<double>());
+    const auto [ascending, columns] = at::linalg_eigh(matrix);
+    const auto value = ascending.accessor<double, 1>();
+    const auto column = columns.accessor<double, 2>();
+    values.clear();
+    vectors.assign(size_, {});
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t from = end == SpectrumEnd::kTop ? n - 1 - k : k;
+      values.push_back(value[from]);
+      for (int64_t i = 0; i < n; ++i) {
+        vectors[static_cast<size_t>(k)].push_back(column[i][from]);
+      }
     }
-    return {};
+  }
+
+  std::vector<double> Times(const std::vector<double>& x) const {
+    std::vector<double> y(size_);
+    for (size_t i = 0; i < size_; ++i) {
+      for (size_t j = 0; j < size_; ++j) y[i] += at(i, j) * x[j];
+    }
+    return y;
   }
 
  private:
-  const SeedSource seeds_;
+  size_t size_ = 0;
+  std::vector<double> entries_;
+};
+
+double NormOf(const std::vector<double>& x) {
+  double sum = 0;
+  for (double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+class Lanczos {
+ public:
+  Lanczos(ExecutionContext& context, SymmetricOperator& hessian, const EigenpairOptions& options,
+          absl::Span<const Vector> deflated, int64_t max_basis)
+      : context_(context),
+        hessian_(hessian),
+        space_(hessian.space()),
+        options_(options),
+        deflated_(deflated),
+        dimension_(space_.dimension() - static_cast<int64_t>(deflated.size())),
+        max_basis_(static_cast<size_t>(std::min(max_basis, dimension_))),
+        random_(context, space_, deflated) {}
+
+  absl::StatusOr<Eigenpair> Run(const WarmStart& start, KrylovSpace* krylov) {
+    bool warm = false;
+    basis_.push_back(random_.First(start, warm));
+    if (!basis_.back().defined()) {
+      return absl::FailedPreconditionError(
+          "no eigenvalue is left in the complement of those found");
+    }
+    start_ = {1};
+    const int enough =
+        options_.residual_ratio < kCoarseResidual ? kEnoughProducts : kEnoughProductsWhenCoarse;
+    while (true) {
+      if (absl::Status status = Extend(); !status.ok()) return status;
+      const bool believed = !warm || Whole() || pair_.products >= enough || WouldHaveShown();
+      const bool full = basis_.size() >= max_basis_;
+      const bool last = pair_.products >= options_.max_products || Whole();
+      if (last || (pair_.converged && believed && (full || !split_))) break;
+      // All that can be reached from this start may not hold what is wanted.
+      if (remainder_ == 0) next_ = random_.Next(basis_);
+      if (!next_.defined()) break;
+      if (full) KeepBestRitzVectors();
+      basis_.push_back(std::move(next_));
+    }
+    if (largest_product_ == 0 && deflated_.empty()) return ZeroHessianError();
+    pair_.vector = Combine(ritz_[0]);
+    space_.Scale(1 / space_.Norm(pair_.vector), pair_.vector);
+    if (warm) pair_.start = StartOf(space_, start, pair_.vector);
+    pair_.scout = Scout();
+    if (krylov != nullptr) MoveTo(*krylov);
+    return std::move(pair_);
+  }
+
+ private:
+  // One product, and what is known after it.
+  absl::Status Extend() {
+    next_ = space_.Zero();
+    if (absl::Status status = hessian_.Apply(context_, basis_.back(), next_); !status.ok()) {
+      return status;
+    }
+    ++pair_.products;
+    const double size = space_.Norm(next_);
+    largest_product_ = std::max(largest_product_, size);
+    if (largest_product_ == 0 && deflated_.empty() && pair_.products >= kZeroProducts) {
+      return ZeroHessianError();
+    }
+    leaks_.push_back(Orthogonalize(space_, deflated_, next_));
+    projection_.AddColumn(Orthogonalize(space_, basis_, next_));
+    remainder_ = space_.Norm(next_);
+    if (static_cast<int64_t>(basis_.size()) == dimension_ || remainder_ <= kBreakdown * size) {
+      remainder_ = 0;
+    } else {
+      space_.Scale(1 / remainder_, next_);
+    }
+    split_ = split_ || remainder_ == 0;
+    log_remainders_ += std::log(remainder_);
+    projection_.Solve(options_.end, values_, ritz_);
+
+    double squares = std::pow(remainder_ * ritz_[0].back(), 2);
+    for (size_t d = 0; d < deflated_.size(); ++d) {
+      double leak = 0;
+      for (size_t i = 0; i < basis_.size(); ++i) leak += ritz_[0][i] * leaks_[i][d];
+      squares += leak * leak;
+    }
+    const double residual = std::sqrt(squares);
+    const double widest = std::max(std::abs(values_.front()), std::abs(values_.back()));
+    pair_.value = values_[0];
+    pair_.residual_ratio = residual == 0 ? 0 : residual / std::abs(pair_.value);
+    pair_.converged = residual <= options_.residual_ratio *
+                                      std::max(std::abs(pair_.value), kZeroEigenvalue * widest);
+    return absl::OkStatus();
+  }
+
+  bool Whole() const { return static_cast<int64_t>(basis_.size()) == dimension_; }
+
+  // With p the monic polynomial whose roots are the Ritz values, ||p(H) s|| is the product of the
+  // remainders so far: a start s with the share c along an eigenvector of eigenvalue x has
+  // |c p(x)| of at most that. Whether x = value +- kHiddenExcess |value| is ruled out so, for the
+  // share that a random vector has of a typical direction.
+  bool WouldHaveShown() const {
+    if (restarted_) return false;
+    const double excess = kHiddenExcess * std::abs(pair_.value);
+    double log_growth = 0.5 * std::log(RandomStart::kRandomShare) -
+                        0.5 * std::log(static_cast<double>(space_.dimension()));
+    for (double other : values_) log_growth += std::log(std::abs(pair_.value - other) + excess);
+    return log_growth > log_remainders_;
+  }
+
+  // Wu and Simon's thick restart: the Ritz vectors at the wanted end stay in the basis.
+  void KeepBestRitzVectors() {
+    const size_t keep = std::max<size_t>(1, max_basis_ / 3);
+    const std::vector<std::vector<double>> weights(ritz_.begin(), ritz_.begin() + keep);
+    const std::vector<std::vector<double>> old_leaks = std::exchange(leaks_, {});
+    const std::vector<double> old_start = std::exchange(start_, {});
+    for (const std::vector<double>& weight : weights) {
+      double along = 0;
+      std::vector<double> leak(deflated_.size());
+      for (size_t i = 0; i < weight.size(); ++i) {
+        along += weight[i] * old_start[i];
+        for (size_t d = 0; d < leak.size(); ++d) leak[d] += weight[i] * old_leaks[i][d];
+      }
+      start_.push_back(along);
+      leaks_.push_back(std::move(leak));
+    }
+    space_.Rotate(weights, basis_);
+    projection_.Reset({values_.begin(), values_.begin() + keep});
+    restarted_ = true;
+  }
+
+  Vector Combine(const std::vector<double>& weights) const {
+    Vector sum = space_.Zero();
+    for (size_t i = 0; i < weights.size(); ++i) space_.Axpy(weights[i], basis_[i], sum);
+    return sum;
+  }
+
+  // f(H) applied to the start, with f zero at the value found and small at the other end.
+  Vector Scout() const {
+    if (basis_.size() < 2) return {};
+    std::vector<double> weights = start_;
+    weights.resize(projection_.size());
+    const int degree = std::min<int>(kScoutDegree, static_cast<int>(basis_.size()) - 2);
+    for (int k = 0; k <= degree; ++k) {
+      const double root = k == 0 ? values_.front() : values_.back();
+      std::vector<double> product = projection_.Times(weights);
+      for (size_t i = 0; i < product.size(); ++i) product[i] -= root * weights[i];
+      const double norm = NormOf(product);
+      if (!(norm > 0)) return {};
+      for (double& weight : product) weight /= norm;
+      weights = std::move(product);
+    }
+    Vector scout = Combine(weights);
+    Orthogonalize(space_, {&pair_.vector, 1}, scout);
+    const double norm = space_.Norm(scout);
+    if (!(norm > kLeastScout)) return {};
+    space_.Scale(1 / norm, scout);
+    return scout;
+  }
+
+  void MoveTo(KrylovSpace& krylov) {
+    const size_t known = basis_.size();
+    const bool open = remainder_ > 0;
+    const size_t size = known + (open ? 1 : 0);
+    krylov.matrix.assign(size * size, 0);
+    for (size_t i = 0; i < known; ++i) {
+      for (size_t j = 0; j < known; ++j) krylov.matrix[i * size + j] = projection_.at(i, j);
+    }
+    if (open) {
+      krylov.matrix[(known - 1) * size + known] = remainder_;
+      krylov.matrix[known * size + known - 1] = remainder_;
+      basis_.push_back(std::move(next_));
+    }
+    krylov.basis = std::move(basis_);
+    krylov.projected = known;
+    krylov.level = values_[values_.size() / 2];
+  }
+
+  ExecutionContext& context_;
+  SymmetricOperator& hessian_;
   const VectorSpace& space_;
-  uint64_t drawn_ = 0;
+  const EigenpairOptions& options_;
+  const absl::Span<const Vector> deflated_;
+  const int64_t dimension_;  // of the complement
+  const size_t max_basis_;
+  RandomStart random_;
+
+  std::vector<Vector> basis_;
+  std::vector<double> start_;               // weights of the basis in the start
+  std::vector<std::vector<double>> leaks_;  // of the basis, products along what is deflated
+  Projection projection_;
+  Vector next_;  // of norm 1, where remainder_ is not 0
+  double remainder_ = 0;
+  double log_remainders_ = 0;
+  double largest_product_ = 0;
+  bool split_ = false;  // an invariant space was left
+  bool restarted_ = false;
+  std::vector<double> values_;             // Ritz values, wanted end first
+  std::vector<std::vector<double>> ritz_;  // their weights
+  Eigenpair pair_;
 };
 
 }  // namespace
 
 absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
-                                           const Vector& start, const LanczosOptions& options) {
-  const VectorSpace& space = hessian.space();
-  const auto max_basis =
-      static_cast<size_t>(std::min<int64_t>(std::max(options.max_basis, 2), space.dimension()));
-  Draws draws(context, space);
-  const int enough =
-      options.residual_ratio < kCoarseResidual ? kEnoughProducts : kEnoughProductsWhenCoarse;
-  Eigenpair pair;
-  const double start_norm = start.defined() ? space.Norm(start) : 0;
-  const bool warm = start_norm > 0 && std::isfinite(start_norm);
-  if (warm) {
-    pair.vector = space.Copy(start);
-    space.Scale(1 / start_norm, pair.vector);
-    if (const Vector fresh = draws.NextBeside({pair.vector}); fresh.defined()) {
-      space.Axpy(1, fresh, pair.vector);
-      space.Scale(1 / space.Norm(pair.vector), pair.vector);
-    }
-  } else {
-    pair.vector = draws.Next();
+                                           const WarmStart& start, const EigenpairOptions& options,
+                                           absl::Span<const Vector> deflated, KrylovSpace* krylov) {
+  const int64_t bytes = hessian.space().bytes();
+  if (bytes == 0) return absl::FailedPreconditionError("the space of the Hessian is empty");
+  const int64_t budget =
+      std::min(options.max_bytes, context.bytes->limit() - context.bytes->used());
+  // A small space needs no more vectors than it has dimensions.
+  const int64_t useful = std::min(kMostBasis, hessian.space().dimension());
+  const int64_t max_basis = std::min(useful, budget / bytes - kOtherVectors);
+  if (max_basis < std::min(kLeastBasis, useful)) {
+    return PowerEigenpair(context, hessian, start, options, deflated, krylov);
   }
-  for (bool restarted = false;; restarted = true) {
-    std::vector<Vector> basis = {space.Copy(pair.vector)};
-    std::vector<double> alpha;
-    std::vector<double> beta;
-    double log_remainders = 0;
-    bool split = false;
-    bool done = false;
-    Ritz ritz;
-    while (true) {
-      Vector next = space.Zero();
-      if (absl::Status status = hessian.Apply(context, basis.back(), next); !status.ok()) {
-        return status;
-      }
-      ++pair.products;
-      const double size = space.Norm(next);
-      alpha.push_back(space.Dot(basis.back(), next));
-      Orthogonalize(space, basis, next);
-      const bool whole = static_cast<int64_t>(basis.size()) == space.dimension();
-      double remainder = space.Norm(next);
-      if (whole || remainder <= kBreakdown * size) remainder = 0;
-      split = split || remainder == 0;
-      log_remainders += std::log(remainder);
-
-      ritz = SolveTridiagonal(alpha, beta, options.end);
-      const double residual = remainder * std::abs(ritz.weights.back());
-      pair.value = ritz.value;
-      pair.residual_ratio = residual == 0 ? 0 : residual / std::abs(ritz.value);
-      pair.converged = residual <= options.residual_ratio * std::abs(ritz.value);
-      const bool full = basis.size() >= max_basis;
-      const bool believed = !warm || whole || pair.products >= enough ||
-                            (!restarted && WouldHaveShown(ritz, log_remainders, space.dimension()));
-      done =
-          pair.products >= options.max_products || (pair.converged && believed && (full || !split));
-      if (done || full) break;
-      if (remainder > 0) {
-        space.Scale(1 / remainder, next);
-      } else {
-        // All that can be reached from this start; what is wanted may be orthogonal to it.
-        next = draws.NextBeside(basis);
-        if (!next.defined()) break;
-      }
-      basis.push_back(std::move(next));
-      beta.push_back(remainder);
-    }
-    pair.vector = space.Zero();
-    for (size_t i = 0; i < basis.size(); ++i) space.Axpy(ritz.weights[i], basis[i], pair.vector);
-    space.Scale(1 / space.Norm(pair.vector), pair.vector);
-    if (done || basis.size() < max_basis) return pair;
+  Reservation reservation(context.bytes);
+  if (absl::Status status =
+          reservation.Take((max_basis + kOtherVectors) * bytes, "the Lanczos basis");
+      !status.ok()) {
+    return status;
   }
+  const auto begin = context.clock->Monotonic();
+  absl::StatusOr<Eigenpair> pair =
+      Lanczos(context, hessian, options, deflated, max_basis).Run(start, krylov);
+  if (pair.ok()) {
+    pair->seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
+  }
+  return pair;
 }
 
 }  // namespace ptqwatch::internal

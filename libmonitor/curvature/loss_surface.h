@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "curvature/vector_space.h"
+#include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
 
@@ -21,6 +22,11 @@ class LossSurface {
     size_t part = 0;  ///< of space()
   };
 
+  struct LossAndLogits {
+    at::Tensor loss;
+    at::Tensor logits;
+  };
+
   virtual ~LossSurface() = default;
   virtual const VectorSpace& space() const = 0;
   virtual const std::vector<Leaf>& leaves() const = 0;
@@ -31,6 +37,12 @@ class LossSurface {
   /// result has no graph.
   virtual absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) = 0;
 
+  /// The same with a graph, and the logits that it is a function of, in that graph.
+  /// FailedPrecondition where the model gives none.
+  virtual absl::StatusOr<LossAndLogits> LossWithLogits(size_t) {
+    return absl::FailedPreconditionError("the losses closure gives no LossValues::logits");
+  }
+
   /// Puts W + scale * direction in the parameters' place; with a null direction W itself.
   virtual absl::Status MoveTo(const Vector* direction, double scale) = 0;
   /// Changes with every write to the parameters, by whomever: a graph made at another generation
@@ -39,6 +51,10 @@ class LossSurface {
   /// ||W|| over the parameters of space().
   virtual double WeightNorm() const = 0;
 };
+
+/// The mean loss where the parameters are now, without gradients. DataLoss when it is not finite,
+/// and errors as LossSurface::Loss; the context is looked at once a batch.
+absl::StatusOr<double> MeanLoss(ExecutionContext& context, LossSurface& surface);
 
 }  // namespace ptqwatch::internal
 

@@ -16,7 +16,15 @@ absl::Status Invalid(std::string_view field, const std::string& value, std::stri
 }  // namespace
 
 std::string_view ToString(CurvatureScope scope) {
-  return scope == CurvatureScope::kAllParameters ? "all_parameters" : "quantized_weights";
+  switch (scope) {
+    case CurvatureScope::kAllParameters:
+      return "all_parameters";
+    case CurvatureScope::kNamedParameters:
+      return "named_parameters";
+    case CurvatureScope::kQuantizedWeights:
+      break;
+  }
+  return "quantized_weights";
 }
 
 std::string_view ToString(HessianMode mode) {
@@ -27,6 +35,8 @@ std::string_view ToString(HessianMode mode) {
       return "recomputed_graph";
     case HessianMode::kFiniteDifference:
       return "finite_difference";
+    case HessianMode::kGaussNewton:
+      return "gauss_newton";
     case HessianMode::kAuto:
       break;
   }
@@ -34,17 +44,54 @@ std::string_view ToString(HessianMode mode) {
 }
 
 std::optional<HessianMode> ParseHessianMode(std::string_view name) {
-  for (HessianMode mode : {HessianMode::kAuto, HessianMode::kRetainedGraph,
-                           HessianMode::kRecomputedGraph, HessianMode::kFiniteDifference}) {
+  for (HessianMode mode :
+       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kRecomputedGraph,
+        HessianMode::kFiniteDifference, HessianMode::kGaussNewton}) {
     if (name == ToString(mode)) return mode;
   }
   return std::nullopt;
 }
 
+std::string_view ToString(EigenvalueMethod method) {
+  return method == EigenvalueMethod::kPowerIteration ? "power_iteration" : "lanczos";
+}
+
+std::string_view ToString(EigenvalueStart start) {
+  switch (start) {
+    case EigenvalueStart::kWarm:
+      return "warm";
+    case EigenvalueStart::kRestarted:
+      return "restarted";
+    case EigenvalueStart::kCold:
+      break;
+  }
+  return "cold";
+}
+
 absl::Status Validate(const CurvatureOptions& options) {
   using internal::StrCat;
+  const bool named = options.scope == CurvatureScope::kNamedParameters;
+  if (named == options.parameters.empty()) {
+    return absl::InvalidArgumentError(
+        named ? "curvature.scope = named_parameters needs globs in curvature.parameters"
+              : StrCat("curvature.parameters = {\"", options.parameters[0],
+                       "\", ...}: only with curvature.scope = named_parameters, not ",
+                       ToString(options.scope)));
+  }
   if (options.max_graph_bytes < 0) {
     return Invalid("max_graph_bytes", StrCat(options.max_graph_bytes), "0 or more");
+  }
+  if (options.max_vector_bytes < 0) {
+    return Invalid("max_vector_bytes", StrCat(options.max_vector_bytes), "0 or more");
+  }
+  if (options.micro_batch < 0) {
+    return Invalid("micro_batch", StrCat(options.micro_batch), "0 or more");
+  }
+  if (options.top_eigenvalues < 1) {
+    return Invalid("top_eigenvalues", StrCat(options.top_eigenvalues), "positive");
+  }
+  for (double scale : options.error_scales) {
+    if (!std::isfinite(scale)) return Invalid("error_scales", StrCat(scale), "finite");
   }
   if (!(options.eigenvalue_residual_ratio > 0 &&
         std::isfinite(options.eigenvalue_residual_ratio))) {

@@ -25,12 +25,6 @@ VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
 
 }  // namespace
 
-double TotalWeight(const LossValues& losses) {
-  at::NoGradGuard no_grad;
-  if (!losses.weights.defined()) return static_cast<double>(losses.values.numel());
-  return losses.weights.to(at::kDouble).sum().item<double>();
-}
-
 absl::StatusOr<std::unique_ptr<ReplicaSurface>> ReplicaSurface::Create(
     Replica* replica, const std::vector<int>& scope, const std::vector<Batch>* batches,
     double total_weight) {
@@ -56,6 +50,18 @@ ReplicaSurface::ReplicaSurface(Replica* replica, Replica::Lease lease,
 }
 
 absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
+  absl::StatusOr<LossAndLogits> both = Evaluate(index, with_graph);
+  if (!both.ok()) return both.status();
+  return std::move(both->loss);
+}
+
+absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::LossWithLogits(size_t index) {
+  absl::StatusOr<LossAndLogits> both = Evaluate(index, /*with_graph=*/true);
+  if (both.ok() && !both->logits.defined()) return LossSurface::LossWithLogits(index);
+  return both;
+}
+
+absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::Evaluate(size_t index, bool with_graph) {
   const Batch& batch = (*batches_)[index];
   absl::StatusOr<LossValues> losses =
       with_graph ? replica_->LossesWithGraph(batch) : replica_->Losses(batch);
@@ -69,11 +75,13 @@ absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
   }
   at::AutoGradMode mode(with_graph);
   const at::Tensor values = losses->values.to(at::kDouble);
-  if (!losses->weights.defined()) return values.sum() / total_weight_;
+  if (!losses->weights.defined())
+    return LossAndLogits{values.sum() / total_weight_, losses->logits};
   const at::Tensor weights = losses->weights.detach().to(at::kDouble);
   // What is masked out may be anything, NaN too. Not so its derivative, which the model's own
   // backward multiplies by this 0.
-  return (values * weights).masked_fill(weights == 0, 0.0).sum() / total_weight_;
+  const at::Tensor sum = (values * weights).masked_fill(weights == 0, 0.0).sum();
+  return LossAndLogits{sum / total_weight_, losses->logits};
 }
 
 absl::Status ReplicaSurface::MoveTo(const Vector* direction, double scale) {
@@ -92,7 +100,9 @@ absl::Status ReplicaSurface::MoveTo(const Vector* direction, double scale) {
 
 void ReplicaSurface::Replace(const std::vector<Replica::Override>& overrides) {
   lease_.Restore();
-  for (const Replica::Override& override : overrides) lease_.Write(override);
+  for (const Replica::Override& override : overrides) {
+    if (std::count(scope_.begin(), scope_.end(), override.entry) > 0) lease_.Write(override);
+  }
 }
 
 double ReplicaSurface::WeightNorm() const {

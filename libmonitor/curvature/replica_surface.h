@@ -25,18 +25,21 @@ class ReplicaSurface final : public LossSurface {
   /// outside of the scope are left out.
   Vector Displacement(const std::vector<Replica::Override>& overrides) const;
 
-  /// Puts the overrides in place, over the snapshot's weights.
+  /// Puts the overrides in place, over the snapshot's weights; those outside of the scope are left
+  /// out.
   void Replace(const std::vector<Replica::Override>& overrides);
 
   const VectorSpace& space() const override { return space_; }
   const std::vector<Leaf>& leaves() const override { return leaves_; }
   size_t batches() const override { return batches_->size(); }
   absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) override;
+  absl::StatusOr<LossAndLogits> LossWithLogits(size_t index) override;
   absl::Status MoveTo(const Vector* direction, double scale) override;
   uint64_t generation() const override { return replica_->generation(); }
   double WeightNorm() const override;
 
  private:
+  absl::StatusOr<LossAndLogits> Evaluate(size_t index, bool with_graph);
   ReplicaSurface(Replica* replica, Replica::Lease lease, const std::vector<int>& scope,
                  const std::vector<Batch>* batches, double total_weight);
 
@@ -48,9 +51,6 @@ class ReplicaSurface final : public LossSurface {
   VectorSpace space_;
   std::vector<Leaf> leaves_;
 };
-
-/// Sum of the loss weights of a batch: elements of `losses` where there are no weights.
-double TotalWeight(const LossValues& losses);
 
 }  // namespace ptqwatch::internal
 

@@ -11,6 +11,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int kLanes = 8;
+constexpr int64_t kRotatedAtOnce = 1 << 16;
 
 template <typename T>
 double DotOf(const T* x, const T* y, int64_t count) {
@@ -114,6 +115,26 @@ void VectorSpace::Axpy(double a, const Vector& x, Vector& y) const {
 void VectorSpace::Scale(double a, Vector& x) const {
   at::NoGradGuard no_grad;
   x.elements.mul_(a);
+}
+
+void VectorSpace::Rotate(const std::vector<std::vector<double>>& weights,
+                         std::vector<Vector>& basis) const {
+  at::NoGradGuard no_grad;
+  for (int64_t begin = 0; begin < dimension_; begin += kRotatedAtOnce) {
+    const int64_t count = std::min(kRotatedAtOnce, dimension_ - begin);
+    std::vector<at::Tensor> sums;
+    for (const std::vector<double>& weight : weights) {
+      at::Tensor sum = at::zeros({count}, options_);
+      for (size_t i = 0; i < weight.size(); ++i) {
+        sum.add_(basis[i].elements.narrow(0, begin, count), weight[i]);
+      }
+      sums.push_back(std::move(sum));
+    }
+    for (size_t k = 0; k < sums.size(); ++k) {
+      basis[k].elements.narrow(0, begin, count).copy_(sums[k]);
+    }
+  }
+  basis.resize(weights.size());
 }
 
 void VectorSpace::FillRademacher(uint64_t seed, Vector& x) const {

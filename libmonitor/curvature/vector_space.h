@@ -51,6 +51,9 @@ class VectorSpace {
   /// y += a x
   void Axpy(double a, const Vector& x, Vector& y) const;
   void Scale(double a, Vector& x) const;
+  /// basis = {sum_i weights[0][i] basis[i], sum_i weights[1][i] basis[i], ...}, at most as many as
+  /// before, in their memory.
+  void Rotate(const std::vector<std::vector<double>>& weights, std::vector<Vector>& basis) const;
   /// Every element +1 or -1: bit `i % 64` of a counter-based generator's word `i / 64`, a function
   /// of the seed and the element's index alone.
   void FillRademacher(uint64_t seed, Vector& x) const;

@@ -12,6 +12,7 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "c10/core/AutogradState.h"
+#include "probes/curvature_batches.h"
 #include "probes/paired_loss.h"
 #include "probes/ptq_probe.h"
 #include "quantize/layer_selection.h"
@@ -109,10 +110,19 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
       return absl::FailedPreconditionError(
           StrCat("cutting the curvature batches failed: ", error.what_without_backtrace()));
     }
+    if (copies.ok() && options.curvature.micro_batch > 0) {
+      copies = MicroBatches(*measurement->replica_, *copies, options.curvature.micro_batch);
+    }
     if (!copies.ok()) return copies.status();
+    CurvatureSetup setup;
+    setup.batches = *std::move(copies);
+    absl::StatusOr<std::vector<int>> scope =
+        ScopeEntries(*measurement->replica_, live, measurement->plan_, options.curvature);
+    if (!scope.ok()) return scope.status();
+    setup.scope = *std::move(scope);
     GeneratorGuard generators;
-    absl::StatusOr<std::unique_ptr<CurvatureProbe>> curvature = CurvatureProbe::Create(
-        *measurement->replica_, measurement->plan_, *std::move(copies), options);
+    absl::StatusOr<std::unique_ptr<CurvatureProbe>> curvature =
+        CurvatureProbe::Create(*measurement->replica_, std::move(setup), options);
     if (!curvature.ok()) return curvature.status();
     measurement->curvature_ = *std::move(curvature);
     // The guard puts them back here; at a snapshot nothing would.
@@ -143,8 +153,7 @@ absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const Pro
   ProbeState next;
   next.sequence = report.sequence;
   if (curvature_ != nullptr) {
-    status =
-        curvature_->Run(context, *replica_, quantized, state.eigenvector, report, next.eigenvector);
+    status = curvature_->Run(context, *replica_, quantized, state.vectors, report, next.vectors);
     if (!status.ok()) return status;
   }
   return next;
@@ -177,6 +186,7 @@ std::string Measurement::Fingerprint() const {
                                curvature.eigenvalue_residual_ratio,
                                curvature.max_eigenvalue_products, curvature.trace_relative_stderr,
                                curvature.max_trace_probes));
+    for (const std::string& glob : curvature.parameters) digest.Add(glob);
   }
   for (const CoveredLayer& layer : plan_.layers) {
     digest.Add(layer.name);

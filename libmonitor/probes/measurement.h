@@ -22,7 +22,8 @@ namespace ptqwatch::internal {
 /// from, so that a report is a pure function of (snapshot, options, ProbeState).
 struct ProbeState {
   int64_t sequence = 0;  ///< 0: nothing measured yet
-  Vector eigenvector;    ///< top eigenvector of the Hessian then, not written to; or undefined
+  /// What the searches for eigenvectors left (spectrum.h); not written to.
+  VectorMap vectors;
 };
 
 /// Everything between a snapshot and its report: replica, capture plan and probes. One thread at a

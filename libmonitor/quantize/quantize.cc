@@ -12,33 +12,14 @@
 #include "quantize/methods.h"
 #include "quantize/parallel.h"
 #include "report/str_cat.h"
+#include "runtime/reservation.h"
 
 namespace ptqwatch {
 namespace {
 
 using internal::Layer;
+using internal::Reservation;
 using internal::StrCat;
-
-// Holds bytes of the context's budget as long as it lives.
-class Reservation {
- public:
-  explicit Reservation(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
-  Reservation(const Reservation&) = delete;
-  Reservation& operator=(const Reservation&) = delete;
-  ~Reservation() {
-    if (budget_ != nullptr && bytes_ > 0) budget_->Release(bytes_);
-  }
-  absl::Status Take(int64_t bytes, std::string_view what) {
-    if (budget_ == nullptr) return absl::OkStatus();
-    absl::Status status = budget_->Reserve(bytes, what);
-    if (status.ok()) bytes_ += bytes;
-    return status;
-  }
-
- private:
-  std::shared_ptr<ByteBudget> budget_;
-  int64_t bytes_ = 0;
-};
 
 // What a method must know of the inputs beside H.
 bool NeedsAbsSum(const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kAwq; }

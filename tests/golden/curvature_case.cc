@@ -19,9 +19,10 @@
 #include "absl/strings/str_split.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
-#include "curvature/lanczos.h"
+#include "curvature/eigenpair.h"
 #include "curvature/replica_surface.h"
 #include "golden/safetensors_reader.h"
+#include "probes/curvature_batches.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch::testing {
@@ -296,15 +297,15 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   result->product32 = Distance(*product, expected.product);
   Check("the float32 H v", result->product32, 1e-4, result);
 
-  internal::LanczosOptions lanczos;
+  internal::EigenpairOptions lanczos;
   lanczos.residual_ratio = 0.02;
   lanczos.max_products = 200;
   absl::StatusOr<internal::Eigenpair> top =
-      internal::ExtremeEigenpair(context, **hessian, Vector(), lanczos);
+      internal::ExtremeEigenpair(context, **hessian, {}, lanczos);
   if (!top.ok()) return top.status();
   lanczos.end = internal::SpectrumEnd::kBottom;
   absl::StatusOr<internal::Eigenpair> bottom =
-      internal::ExtremeEigenpair(context, **hessian, Vector(), lanczos);
+      internal::ExtremeEigenpair(context, **hessian, {}, lanczos);
   if (!bottom.ok()) return bottom.status();
   result->products = top->products;
   result->lambda_max = Distance(top->value, expected.numbers.at("lambda_max"));
@@ -317,7 +318,7 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   hutchinson.max_probes = kHutchinsonProbes;
   const std::vector<double> weights(model.order.size(), 1.0);
   absl::StatusOr<internal::TraceEstimate> trace =
-      internal::EstimateTrace(context, **hessian, weights, hutchinson);
+      internal::EstimateTrace(context, **hessian, weights, {}, hutchinson);
   if (!trace.ok()) return trace.status();
   const double diagonal = expected.hessian.diagonal().square().sum().item<double>();
   const double sigma =

@@ -38,6 +38,14 @@ class TensorSurface final : public internal::LossSurface {
     at::AutoGradMode mode(with_graph);
     return function_(index);
   }
+  /// What LossWithLogits gives; null: nothing.
+  using WithLogits = std::function<LossAndLogits(size_t batch)>;
+  void set_logits(WithLogits with_logits) { with_logits_ = std::move(with_logits); }
+  absl::StatusOr<LossAndLogits> LossWithLogits(size_t index) override {
+    if (!with_logits_) return LossSurface::LossWithLogits(index);
+    at::AutoGradMode mode(true);
+    return with_logits_(index);
+  }
   absl::Status MoveTo(const internal::Vector* direction, double scale) override {
     at::NoGradGuard no_grad;
     ++generation_;
@@ -59,6 +67,7 @@ class TensorSurface final : public internal::LossSurface {
  private:
   Parameters parameters_;
   Function function_;
+  WithLogits with_logits_;
   size_t batches_;
   internal::VectorSpace space_;
   std::vector<at::Tensor> home_;

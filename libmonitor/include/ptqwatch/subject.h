@@ -30,6 +30,9 @@ struct LossValues {
   /// anything, NaN too, but must have a finite derivative where curvature is measured: 0 times an
   /// infinite one is NaN. (Replace the token's target or logits, not only its loss.)
   at::Tensor weights;
+  /// Optional, for HessianMode::kGaussNewton alone: what `values` were computed from and the
+  /// model's output, of any shape, in the same graph.
+  at::Tensor logits;
 };
 
 /// A parameter or buffer under the name its model gives it.

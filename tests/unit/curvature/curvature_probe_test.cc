@@ -19,74 +19,13 @@
 #include "ptqwatch/monitor.h"
 #include "snapshot/generator_guard.h"
 #include "support/recording_exporter.h"
+#include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Numbers that look random and need no generator.
-at::Tensor Waves(std::vector<int64_t> sizes, double scale, int64_t phase) {
-  int64_t count = 1;
-  for (int64_t size : sizes) count *= size;
-  return ((at::arange(count, at::kDouble) + phase) * 12.9898)
-      .sin()
-      .mul(scale)
-      .view(sizes)
-      .to(at::kFloat);
-}
-
-// 16 -> 24 -> 24 -> 8 with a bias at the first layer.
-struct Net {
-  Net() {
-    live = {{"in.weight", Waves({24, 16}, 0.4, 1), true},
-            {"in.bias", Waves({24}, 0.1, 2), true},
-            {"mid.weight", Waves({24, 24}, 0.4, 3), true},
-            {"out.weight", Waves({8, 24}, 0.4, 4), true}};
-    losses = [](const TensorMap& p, const Batch& b) -> LossValues {
-      const at::Tensor h = at::linear(b[0], p.at("in.weight"), p.at("in.bias")).tanh();
-      const at::Tensor logits =
-          at::linear(at::linear(h, p.at("mid.weight")).tanh(), p.at("out.weight"));
-      return at::cross_entropy_loss(logits, b[1], {}, at::Reduction::None);
-    };
-    for (int64_t i = 0; i < 3; ++i) {
-      batches.push_back({Waves({100, 16}, 2, 1000 * i), at::arange(100, at::kLong) % 8});
-    }
-    options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
-                          {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 8}};
-  }
-  std::unique_ptr<Subject> MakeSubject() const {
-    return MakeFunctionSubject({.live = live, .losses = losses, .probe = batches});
-  }
-  absl::StatusOr<std::unique_ptr<Measurement>> Measure() {
-    subject = MakeSubject();
-    table = *MakeTensorTable(subject->LiveTensors());
-    auto measurement = Measurement::Create(subject.get(), table, options);
-    if (measurement.ok()) Load(**measurement);
-    return measurement;
-  }
-  void Load(Measurement& measurement) const {
-    Snapshot snapshot;
-    for (const TensorEntry& entry : table.entries) snapshot.tensors.push_back(entry.tensor);
-    measurement.Load(snapshot);
-  }
-  static Report Run(Measurement& measurement, ProbeState* state = nullptr) {
-    ExecutionContext context;
-    Report report;
-    ProbeState none;
-    auto next = measurement.Run(context, state != nullptr ? *state : none, report);
-    EXPECT_TRUE(next.ok()) << next.status();
-    if (state != nullptr && next.ok()) *state = *std::move(next);
-    return report;
-  }
-
-  std::vector<NamedTensor> live;
-  std::function<LossValues(const TensorMap&, const Batch&)> losses;
-  std::vector<Batch> batches;
-  MonitorOptions options;
-  std::unique_ptr<Subject> subject;
-  TensorTable table;
-};
+using Net = testing::TanhNet;
 
 TEST(CurvatureProbe, MeasuresTheQuantizedWeightsOnTheFirst64Sequences) {
   Net net;
@@ -159,7 +98,7 @@ TEST(CurvatureProbe, StartsFromTheEigenvectorOfTheReportBefore) {
   ASSERT_TRUE(measurement.ok());
   ProbeState state;
   const Report cold = Net::Run(**measurement, &state);
-  EXPECT_TRUE(state.eigenvector.defined());
+  EXPECT_TRUE(state.vectors.contains("top.0"));
   const Report warm = Net::Run(**measurement, &state);
   EXPECT_LT(warm.curvature->hessian_products, cold.curvature->hessian_products);
   EXPECT_NEAR(*warm.curvature->top_eigenvalue, *cold.curvature->top_eigenvalue,
@@ -272,7 +211,10 @@ TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
   CurvatureReport a = *Net::Run(**retained).curvature;
   const CurvatureReport b = *Net::Run(**recomputed).curvature;
   EXPECT_EQ(b.mode, "recomputed_graph");
+  EXPECT_GT(*a.graph_bytes, 1000);
+  EXPECT_FALSE(b.graph_bytes);
   a.mode = b.mode;
+  a.graph_bytes.reset();
   EXPECT_EQ(a, b);
 }
 
@@ -367,34 +309,6 @@ TEST(CurvatureProbe, IsSwitchedOffAloneWhenItKeepsFailing) {
   for (const auto& report : reports) {
     EXPECT_EQ(report->report.quantization[1].status, ProbeStatus::kOk);
   }
-}
-
-TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
-  Net net;
-  const auto subject = net.MakeSubject();
-  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
-  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  const auto cut = FirstSequences(**replica, net.batches, 64);
-  ASSERT_EQ(cut.size(), 1u);
-  EXPECT_EQ(cut[0][0].size(0), 64);
-  EXPECT_EQ(cut[0][1].size(0), 64);
-  const auto both = FirstSequences(**replica, net.batches, 150);
-  ASSERT_EQ(both.size(), 2u);
-  EXPECT_EQ(both[1][0].size(0), 50);
-  EXPECT_EQ(FirstSequences(**replica, net.batches, 1000).size(), 3u);
-}
-
-TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
-  Net net;
-  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
-    return losses(p, b).values.mean();
-  };
-  auto measurement = net.Measure();
-  ASSERT_TRUE(measurement.ok()) << measurement.status();
-  const Report report = Net::Run(**measurement);
-  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
-  EXPECT_EQ(report.curvature->batch_tokens, 100);
 }
 
 }  // namespace

@@ -20,6 +20,20 @@ TEST(CurvatureOptions, ValidateNamesFieldAndValue) {
               HasSubstr("curvature.max_eigenvalue_products = 0"));
   EXPECT_THAT(message([](auto& o) { o.trace_relative_stderr = -1; }),
               HasSubstr("curvature.trace_relative_stderr = -1"));
+  EXPECT_THAT(message([](auto& o) { o.max_vector_bytes = -1; }),
+              HasSubstr("curvature.max_vector_bytes = -1: must be 0 or more"));
+  EXPECT_THAT(message([](auto& o) { o.micro_batch = -2; }),
+              HasSubstr("curvature.micro_batch = -2"));
+  EXPECT_THAT(message([](auto& o) { o.top_eigenvalues = 0; }),
+              HasSubstr("curvature.top_eigenvalues = 0"));
+  EXPECT_THAT(message([](auto& o) {
+                o.error_scales = {1, INFINITY};
+              }),
+              HasSubstr("curvature.error_scales = inf: must be finite"));
+  EXPECT_THAT(message([](auto& o) { o.scope = CurvatureScope::kNamedParameters; }),
+              HasSubstr("named_parameters needs globs"));
+  EXPECT_THAT(message([](auto& o) { o.parameters = {"*.up.weight"}; }),
+              HasSubstr("\"*.up.weight\""));
   EXPECT_THAT(message([](auto& o) { o.max_graph_bytes = -1; }),
               HasSubstr("curvature.max_graph_bytes = -1: must be 0 or more"));
   EXPECT_THAT(message([](auto& o) { o.max_trace_probes = 7; }),
@@ -27,8 +41,9 @@ TEST(CurvatureOptions, ValidateNamesFieldAndValue) {
 }
 
 TEST(HessianMode, NamesReadBack) {
-  for (HessianMode mode : {HessianMode::kAuto, HessianMode::kRetainedGraph,
-                           HessianMode::kRecomputedGraph, HessianMode::kFiniteDifference}) {
+  for (HessianMode mode :
+       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kRecomputedGraph,
+        HessianMode::kFiniteDifference, HessianMode::kGaussNewton}) {
     EXPECT_EQ(ParseHessianMode(ToString(mode)), mode);
   }
   EXPECT_EQ(ParseHessianMode("exact"), std::nullopt);

@@ -62,27 +62,69 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   }
   EXPECT_EQ(line.size(), 27u);
   const json& entry = line.at("quantization").at(0);
-  for (const char* key :
-       {"method", "bits", "group_size", "symmetric", "status", "status_detail", "loss_nats",
-        "delta_nats", "delta_stderr_nats", "error_ratio", "error_ratio_stderr", "displacement_norm",
-        "predicted_delta_nats", "curvature_batch_delta_nats", "probe_tokens", "coverage_ratio",
-        "layers"}) {
+  for (const char* key : {"method",
+                          "bits",
+                          "group_size",
+                          "symmetric",
+                          "status",
+                          "status_detail",
+                          "loss_nats",
+                          "delta_nats",
+                          "delta_stderr_nats",
+                          "error_ratio",
+                          "error_ratio_stderr",
+                          "displacement_norm",
+                          "predicted_delta_nats",
+                          "curvature_batch_delta_nats",
+                          "gradient_term_nats",
+                          "curvature_term_nats",
+                          "curvature_along_error",
+                          "top_eigenvector_alignment",
+                          "loss_along",
+                          "probe_tokens",
+                          "coverage_ratio",
+                          "layers"}) {
     EXPECT_TRUE(entry.contains(key)) << key;
   }
-  EXPECT_EQ(entry.size(), 17u);
+  EXPECT_EQ(entry.size(), 22u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
-                            "dead_columns": 2, "status": "ok"})"));
+                            "dead_columns": 2, "status": "ok", "gradient_term_nats": -0.001,
+                            "curvature_term_nats": 0.015})"));
+  EXPECT_EQ(entry.at("loss_along").at(0).size(), 3u);
+  EXPECT_EQ(entry.at("loss_along").at(0).at("scale"), 0.5);
   const json& curvature = line.at("curvature");
-  for (const char* key :
-       {"status", "status_detail", "scope", "mode", "parameters", "loss_nats", "batch_tokens",
-        "gradient_norm", "top_eigenvalue", "top_eigenvalue_residual_ratio", "trace", "trace_stderr",
-        "trace_probes", "weighted_trace", "weighted_trace_stderr", "step_check_ratio",
-        "hessian_products", "layers"}) {
+  for (const char* key : {"status",
+                          "status_detail",
+                          "scope",
+                          "mode",
+                          "parameters",
+                          "loss_nats",
+                          "batch_tokens",
+                          "gradient_norm",
+                          "top_eigenvalue",
+                          "top_eigenvalue_residual_ratio",
+                          "bottom_eigenvalue",
+                          "bottom_eigenvalue_residual_ratio",
+                          "eigenvalue_method",
+                          "top_eigenvalues",
+                          "trace",
+                          "trace_stderr",
+                          "trace_interval",
+                          "trace_probes",
+                          "graph_bytes",
+                          "weighted_trace",
+                          "weighted_trace_stderr",
+                          "step_check_ratio",
+                          "hessian_products",
+                          "layers"}) {
     EXPECT_TRUE(curvature.contains(key)) << key;
   }
-  EXPECT_EQ(curvature.size(), 18u);
+  EXPECT_EQ(curvature.size(), 24u);
+  EXPECT_EQ(curvature.at("top_eigenvalues").at(1),
+            json::parse(R"({"value": 7.5, "residual_ratio": 0.05, "converged": true, "products": 6,
+                            "start": "cold"})"));
   EXPECT_EQ(curvature.at("layers").at(0),
             json::parse(R"({"name": "blocks.0.weight", "parameters": 12288, "trace": 200.25,
                             "trace_stderr": 9.5, "weight_mean_square": 0.021})"));

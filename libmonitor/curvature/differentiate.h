@@ -1,0 +1,58 @@
+#ifndef PTQWATCH_CURVATURE_DIFFERENTIATE_H_
+#define PTQWATCH_CURVATURE_DIFFERENTIATE_H_
+
+#include <exception>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "c10/util/Exception.h"
+#include "curvature/loss_surface.h"
+#include "ptqwatch/execution_context.h"
+#include "report/str_cat.h"
+#include "torch/csrc/autograd/autograd.h"
+
+namespace ptqwatch::internal {
+
+using torch::autograd::variable_list;
+
+/// What `function` returns, or the status of what it throws: ResourceExhausted where memory ran
+/// out, else FailedPrecondition, beginning with `what`.
+template <typename Function>
+absl::Status Caught(std::string_view what, Function&& function) {
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError& error) {
+    return absl::ResourceExhaustedError(StrCat(what, ": ", error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(StrCat(what, ": out of memory"));
+  } catch (const c10::Error& error) {
+    return absl::FailedPreconditionError(StrCat(what, ": ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(StrCat(what, ": ", error.what()));
+  } catch (...) {
+    return absl::FailedPreconditionError(StrCat(what, ": not a std::exception"));
+  }
+}
+
+/// The tensors that the loss is differentiated by.
+std::vector<at::Tensor> LeafTensors(const LossSurface& surface);
+
+/// sum += gradients (one a leaf), by part; those of unused leaves are undefined.
+void Accumulate(const LossSurface& surface, const variable_list& gradients, Vector& sum);
+
+/// The value of a loss; DataLoss where it is not finite.
+absl::StatusOr<double> FiniteLoss(const at::Tensor& loss);
+
+/// DataLoss where the gradient is not finite.
+absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient);
+
+/// Mean loss and gradient where the parameters are now. Looks at the context once a batch.
+absl::Status Differentiate(ExecutionContext& context, LossSurface& surface, double& loss,
+                           Vector& gradient);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_DIFFERENTIATE_H_

@@ -1,0 +1,61 @@
+#ifndef PTQWATCH_CURVATURE_RANDOM_START_H_
+#define PTQWATCH_CURVATURE_RANDOM_START_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "curvature/eigenpair.h"
+#include "curvature/vector_space.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// Takes the orthonormal `basis` out of `vector` and returns the coefficients. Two passes, which
+/// are enough (Kahan and Parlett) to stay orthogonal in float32.
+std::vector<double> Orthogonalize(const VectorSpace& space, absl::Span<const Vector> basis,
+                                  Vector& vector);
+
+/// Where searches for an eigenvector begin: random unit vectors in the complement of `deflated`,
+/// the same ones at every snapshot.
+class RandomStart {
+ public:
+  /// Shares of the squared norm of a warm start. The random part finds what neither of the others
+  /// has; it costs one product, because nearly all of it lies in the bulk of the spectrum.
+  static constexpr double kScoutShare = 0.4;
+  static constexpr double kRandomShare = 0.1;
+
+  /// Arguments must outlive this.
+  RandomStart(const ExecutionContext& context, const VectorSpace& space,
+              absl::Span<const Vector> deflated)
+      : seeds_(context.seeds), space_(space), deflated_(deflated) {}
+
+  /// A unit vector orthogonal to `basis` and what is deflated; undefined when none is found.
+  Vector Next(absl::Span<const Vector> basis);
+
+  /// The unit vector that a search begins at; undefined where the complement is empty. `warm` says
+  /// whether `start` was any good: what is zero, not finite or of another space is not.
+  Vector First(const WarmStart& start, bool& warm);
+
+ private:
+  // x of norm 1 without what is deflated and without `other`; undefined where nothing is left of
+  // it.
+  Vector Usable(const Vector& x, absl::Span<const Vector> other) const;
+
+  const SeedSource seeds_;
+  const VectorSpace& space_;
+  absl::Span<const Vector> deflated_;
+  uint64_t drawn_ = 0;
+};
+
+/// A Hessian that gives nothing for so many random vectors is zero: a Status, never a silent 0.
+inline constexpr int kZeroProducts = 3;
+absl::Status ZeroHessianError();
+
+/// Whether the vector that a warm search found has anything of the one it began at.
+EigenvalueStart StartOf(const VectorSpace& space, const WarmStart& start, const Vector& found);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_RANDOM_START_H_

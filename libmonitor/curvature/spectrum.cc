@@ -1,0 +1,75 @@
+#include "curvature/spectrum.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::string ScoutName(const std::string& name) { return StrCat(name, ".scout"); }
+
+}  // namespace
+
+WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name) {
+  const auto find = [&](const std::string& key) {
+    const auto found = vectors.find(key);
+    return found == vectors.end() ? Vector() : found->second;
+  };
+  return {find(name), find(ScoutName(name))};
+}
+
+void KeepForNext(const Eigenpair& pair, const std::string& name, VectorMap& vectors) {
+  vectors[name] = pair.vector;
+  vectors.erase(ScoutName(name));
+  if (pair.scout.defined()) vectors[ScoutName(name)] = pair.scout;
+}
+
+absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperator& hessian,
+                                      const VectorMap& before, const SpectrumOptions& options,
+                                      VectorMap& after) {
+  const VectorSpace& space = hessian.space();
+  EigenpairOptions search;
+  search.residual_ratio = options.residual_ratio;
+  search.max_products = options.max_products;
+  Spectrum spectrum;
+  const auto add = [&](std::vector<Eigenpair>& pairs, const WarmStart& start,
+                       absl::Span<const Vector> deflated) -> absl::Status {
+    // What was found stays in memory beside the search.
+    const auto kept = static_cast<int64_t>(spectrum.top.size() + spectrum.krylov.basis.size());
+    search.max_bytes = options.max_bytes - kept * space.bytes();
+    absl::StatusOr<Eigenpair> pair =
+        ExtremeEigenpair(context, hessian, start, search, deflated,
+                         spectrum.top.empty() ? &spectrum.krylov : nullptr);
+    if (!pair.ok()) return pair.status();
+    spectrum.products += pair->products;
+    spectrum.seconds += pair->seconds;
+    pairs.push_back(*std::move(pair));
+    return absl::OkStatus();
+  };
+
+  const int top = static_cast<int>(std::min<int64_t>(options.top, space.dimension()));
+  std::vector<Vector> found;
+  for (int i = 0; i < top; ++i) {
+    WarmStart start = WarmStartFrom(before, StrCat("top.", i));
+    // The search before saw something of this one.
+    if (!start.vector.defined() && i > 0) start.scout = spectrum.top.back().scout;
+    if (absl::Status status = add(spectrum.top, start, found); !status.ok()) return status;
+    found.push_back(spectrum.top.back().vector);
+  }
+  if (options.bottom) {
+    search.end = SpectrumEnd::kBottom;
+    const WarmStart start = WarmStartFrom(before, "bottom.0");
+    if (absl::Status status = add(spectrum.bottom, start, {}); !status.ok()) return status;
+    KeepForNext(spectrum.bottom[0], "bottom.0", after);
+  }
+  std::stable_sort(spectrum.top.begin(), spectrum.top.end(),
+                   [](const Eigenpair& a, const Eigenpair& b) { return a.value > b.value; });
+  for (size_t i = 0; i < spectrum.top.size(); ++i) {
+    KeepForNext(spectrum.top[i], StrCat("top.", i), after);
+  }
+  return spectrum;
+}
+
+}  // namespace ptqwatch::internal

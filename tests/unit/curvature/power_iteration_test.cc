@@ -1,0 +1,101 @@
+#include <gmock/gmock.h>
+
+#include "ATen/ops/full.h"
+#include "ATen/ops/linspace.h"
+#include "ATen/ops/zeros.h"
+#include "curvature/eigenpair.h"
+#include "support/matrix_operator.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MatrixOperator;
+using testing::MatrixWith;
+
+at::Tensor Spectrum(double low, double high) {
+  at::Tensor values = at::linspace(-0.2, 0.3, 80, at::kDouble);
+  values[0] = low;
+  values[79] = high;
+  return values;
+}
+
+absl::StatusOr<Eigenpair> Find(MatrixOperator& matrix, EigenpairOptions options,
+                               const WarmStart& start = {}) {
+  ExecutionContext context;
+  return ExtremeEigenpair(context, matrix, start, options);
+}
+
+// Room for five vectors: too few for Lanczos.
+EigenpairOptions Short(SpectrumEnd end) {
+  return {.end = end, .residual_ratio = 1e-3, .max_products = 500, .max_bytes = 5 * 80 * 8};
+}
+
+TEST(PowerIteration, FindsBothEndsWhicheverIsLarger) {
+  for (const auto& [low, high] : {std::pair{-1.0, 3.0}, {-3.0, 1.0}}) {
+    MatrixOperator matrix(MatrixWith(Spectrum(low, high)));
+    const auto top = Find(matrix, Short(SpectrumEnd::kTop));
+    ASSERT_TRUE(top.ok()) << top.status();
+    EXPECT_EQ(top->method, EigenvalueMethod::kPowerIteration);
+    EXPECT_TRUE(top->converged);
+    EXPECT_NEAR(top->value, high, 1e-3);
+    const auto bottom = Find(matrix, Short(SpectrumEnd::kBottom));
+    ASSERT_TRUE(bottom.ok()) << bottom.status();
+    EXPECT_NEAR(bottom->value, low, 1e-3);
+    EXPECT_LE(bottom->residual_ratio, 1e-3);
+  }
+}
+
+TEST(PowerIteration, AWarmStartSavesProductsAndAStaleOneIsSaid) {
+  MatrixOperator matrix(MatrixWith(Spectrum(-1, 3)));
+  const auto cold = Find(matrix, Short(SpectrumEnd::kTop));
+  ASSERT_TRUE(cold.ok());
+  EXPECT_EQ(cold->start, EigenvalueStart::kCold);
+  const auto warm = Find(matrix, Short(SpectrumEnd::kTop), {cold->vector, {}});
+  ASSERT_TRUE(warm.ok());
+  EXPECT_EQ(warm->start, EigenvalueStart::kWarm);
+  EXPECT_LT(warm->products, cold->products);
+  const auto bottom = Find(matrix, Short(SpectrumEnd::kBottom));
+  ASSERT_TRUE(bottom.ok());
+  const auto stale = Find(matrix, Short(SpectrumEnd::kTop), {bottom->vector, {}});
+  ASSERT_TRUE(stale.ok());
+  EXPECT_EQ(stale->start, EigenvalueStart::kRestarted);
+  EXPECT_NEAR(stale->value, 3, 1e-3);
+}
+
+TEST(PowerIteration, TellsTheBytesWhereThreeVectorsDoNotFit) {
+  MatrixOperator matrix(MatrixWith(Spectrum(-1, 3)));
+  EigenpairOptions options = Short(SpectrumEnd::kTop);
+  options.max_bytes = 2 * 80 * 8;
+  const absl::Status status = Find(matrix, options).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("1920 bytes for 3 vectors, the limit is 1280"));
+  EXPECT_EQ(matrix.products, 0);
+
+  ExecutionContext context;
+  context.bytes = std::make_shared<ByteBudget>(1000);
+  EXPECT_TRUE(absl::IsResourceExhausted(ExtremeEigenpair(context, matrix, {}, {}).status()));
+  EXPECT_EQ(context.bytes->used(), 0);
+}
+
+TEST(PowerIteration, AZeroHessianIsAStatus) {
+  MatrixOperator matrix(at::zeros({80, 80}, at::kDouble));
+  const absl::Status status = Find(matrix, Short(SpectrumEnd::kTop)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("every product with the Hessian is zero"));
+}
+
+TEST(PowerIteration, TakesASingleParameter) {
+  for (const double value : {2.0, -2.0}) {
+    MatrixOperator matrix(at::full({1, 1}, value, at::kDouble));
+    ExecutionContext context;
+    const auto pair = PowerEigenpair(context, matrix, {}, {});
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    EXPECT_DOUBLE_EQ(pair->value, value);
+    EXPECT_TRUE(pair->converged);
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

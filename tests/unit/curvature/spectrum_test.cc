@@ -1,0 +1,100 @@
+#include "curvature/spectrum.h"
+
+#include <gmock/gmock.h>
+
+#include "ATen/ops/eye.h"
+#include "ATen/ops/linspace.h"
+#include "support/matrix_operator.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using testing::MatrixOperator;
+using testing::MatrixWith;
+
+at::Tensor Values() {
+  at::Tensor values = at::linspace(-0.2, 0.3, 100, at::kDouble);
+  values[0] = -1.5;
+  values[97] = 2;
+  values[98] = 3;
+  values[99] = 4;
+  return values;
+}
+
+absl::StatusOr<Spectrum> Find(MatrixOperator& matrix, const SpectrumOptions& options,
+                              VectorMap& state) {
+  ExecutionContext context;
+  return FindSpectrum(context, matrix, state, options, state);
+}
+
+TEST(Spectrum, FindsTheLargestInOrderAndTheSmallest) {
+  MatrixOperator matrix(MatrixWith(Values()));
+  VectorMap state;
+  const auto spectrum = Find(matrix, {.top = 3, .bottom = true, .residual_ratio = 1e-3}, state);
+  ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+  ASSERT_EQ(spectrum->top.size(), 3u);
+  EXPECT_NEAR(spectrum->top[0].value, 4, 1e-4);
+  EXPECT_NEAR(spectrum->top[1].value, 3, 1e-3);
+  EXPECT_NEAR(spectrum->top[2].value, 2, 1e-3);
+  EXPECT_NEAR(spectrum->bottom[0].value, -1.5, 1e-3);
+  EXPECT_EQ(spectrum->products, matrix.products);
+  for (const Eigenpair& pair : spectrum->top) {
+    // The residual that is told is the true one, with what leaks into the deflated vectors.
+    ExecutionContext context;
+    Vector rest = matrix.space().Zero();
+    ASSERT_TRUE(matrix.Apply(context, pair.vector, rest).ok());
+    matrix.space().Axpy(-pair.value, pair.vector, rest);
+    EXPECT_NEAR(matrix.space().Norm(rest) / pair.value, pair.residual_ratio, 1e-9);
+  }
+  EXPECT_TRUE(state.contains("top.2"));
+  EXPECT_TRUE(state.contains("bottom.0"));
+}
+
+TEST(Spectrum, FindsAnEigenvalueAsOftenAsItIsThere) {
+  at::Tensor values = Values();
+  values[98] = 4;
+  MatrixOperator matrix(MatrixWith(values));
+  VectorMap state;
+  const auto spectrum = Find(matrix, {.top = 3, .residual_ratio = 1e-3}, state);
+  ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+  EXPECT_NEAR(spectrum->top[0].value, 4, 1e-4);
+  EXPECT_NEAR(spectrum->top[1].value, 4, 1e-3);
+  EXPECT_NEAR(spectrum->top[2].value, 2, 1e-3);
+}
+
+TEST(Spectrum, AllEigenvaluesOfASmallSpaceAreFound) {
+  MatrixOperator matrix(MatrixWith(at::linspace(-1, 1, 4, at::kDouble)));
+  VectorMap state;
+  const auto spectrum = Find(matrix, {.top = 10, .bottom = true}, state);
+  ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+  ASSERT_EQ(spectrum->top.size(), 4u);
+  EXPECT_NEAR(spectrum->top[3].value, -1, 1e-9);
+  EXPECT_NEAR(spectrum->bottom[0].value, -1, 1e-9);
+}
+
+TEST(Spectrum, EverySearchStartsFromItsOwnVector) {
+  MatrixOperator matrix(MatrixWith(Values()));
+  VectorMap state;
+  const SpectrumOptions options = {.top = 2, .bottom = true};
+  const auto cold = Find(matrix, options, state);
+  ASSERT_TRUE(cold.ok());
+  const auto warm = Find(matrix, options, state);
+  ASSERT_TRUE(warm.ok());
+  EXPECT_LT(warm->products, cold->products);
+  EXPECT_EQ(warm->top[1].start, EigenvalueStart::kWarm);
+  EXPECT_EQ(warm->bottom[0].start, EigenvalueStart::kWarm);
+  EXPECT_NEAR(warm->top[1].value, 3, 0.03);
+}
+
+TEST(Spectrum, TheIdentityHasNothingElse) {
+  MatrixOperator matrix(at::eye(20, at::kDouble));
+  VectorMap state;
+  const auto spectrum = Find(matrix, {.top = 2, .bottom = true}, state);
+  ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+  EXPECT_NEAR(spectrum->top[0].value, 1, 1e-12);
+  EXPECT_NEAR(spectrum->top[1].value, 1, 1e-12);
+  EXPECT_NEAR(spectrum->bottom[0].value, 1, 1e-12);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
