@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "bench_curvature.h"
 #include "curvature/hessian_operator.h"
-#include "curvature/eigenpair.h"
+#include "curvature/lanczos.h"
 #include "ptqwatch/safetensors.h"
 #include "report/str_cat.h"
 #include "schedule.h"
@@ -23,7 +23,7 @@ namespace {
 
 using internal::Eigenpair;
 using internal::HessianOperator;
-using internal::EigenpairOptions;
+using internal::LanczosOptions;
 using internal::StrCat;
 using internal::Vector;
 
@@ -39,7 +39,7 @@ struct Strategy {
   std::string name;
   double residual_ratio;
   bool warm;
-  internal::WarmStart start = {};  // of a warm one: what the snapshot before gave
+  Vector start = {};  // of a warm one: what the snapshot before gave
   int snapshots = 0;
   int products = 0;
   int most_products = 0;
@@ -59,7 +59,7 @@ std::string Describe(const GptConfig& config) {
 absl::StatusOr<double> TopEigenvalue(HessianOperator& hessian) {
   ExecutionContext context = ExecutionContext::Standalone();
   absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(
-      context, hessian, {}, {.residual_ratio = 1e-3, .max_products = 300});
+      context, hessian, {}, {.residual_ratio = 1e-3, .max_products = 300, .max_basis = 100});
   if (!pair.ok()) return pair.status();
   if (!pair->converged) return absl::InternalError("no eigenvalue to 0.1 % in 300 products");
   return pair->value;
@@ -179,7 +179,7 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
   const double error = std::abs(pair->value - exact) / std::abs(exact);
   std::printf(" | %2d %8.4g %7.4f %6.4f", pair->products, pair->value, *residual, error);
   // The first snapshot of a warm strategy is a cold one.
-  if (!strategy.warm || strategy.start.vector.defined()) {
+  if (!strategy.warm || strategy.start.defined()) {
     ++strategy.snapshots;
     strategy.products += pair->products;
     strategy.most_products = std::max(strategy.most_products, pair->products);
@@ -188,7 +188,7 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
     strategy.worst_error = std::max(strategy.worst_error, error);
     strategy.worst_residual = std::max(strategy.worst_residual, *residual);
   }
-  if (strategy.warm) strategy.start = {pair->vector, pair->scout};
+  if (strategy.warm) strategy.start = pair->vector;
   return absl::OkStatus();
 }
 
