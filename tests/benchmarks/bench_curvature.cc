@@ -20,7 +20,10 @@ struct Flags {
   bool all_parameters = false;
   uint64_t seed = 0;
   int repeats = 15;
-  int64_t train_steps = 30;
+  std::string export_to;
+  int64_t train_steps = 300;
+  std::string measure;
+  int trace_probes = 32;
   bool track = false;
   TrackOptions tracking;
 };
@@ -51,7 +54,11 @@ GptConfig Config(const Flags& flags) {
 
 absl::Status Run(const Flags& flags) {
   try {
-    return TrackEigenvalue(Config(flags), flags.tracking);
+    const GptConfig config = Config(flags);
+    if (flags.track) return TrackEigenvalue(config, flags.tracking);
+    if (!flags.export_to.empty()) return ExportModel(config, flags.export_to, flags.train_steps);
+    if (!flags.measure.empty()) return MeasureModel(config, flags.measure, flags.trace_probes);
+    return MeasureCosts(config, flags.repeats);
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
@@ -76,10 +83,21 @@ int main(int argc, char** argv) {
                "The Hessian of all parameters, not of the blocks' matrices alone");
   app.add_option("--seed", flags.seed)->capture_default_str();
   count("--repeats", flags.repeats, "Rounds of timing")->capture_default_str();
-  count("--train", flags.train_steps, "Steps before the costs are measured")->capture_default_str();
+  auto* write = app.add_option("--export", flags.export_to,
+                               "Write a trained model and its batch here, for compare_curvature");
+  count("--train", flags.train_steps, "Steps to train it")->needs(write)->capture_default_str();
+  auto* measure = app.add_option("--measure", flags.measure, "Measure such a model; prints JSON");
+  count("--trace-probes", flags.trace_probes, "Probe vectors of its trace")
+      ->needs(measure)
+      ->capture_default_str();
   auto* track = app.add_flag("--track", flags.track,
                              "Follow the top eigenvalue through a training run: products, value, "
                              "residual, distance from an eigenvalue found to 0.1 %");
+  for (auto* first : {track, write, measure}) {
+    for (auto* second : {track, write, measure}) {
+      if (first != second) first->excludes(second);
+    }
+  }
   const auto tracking = [&](CLI::Option* option) {
     return option->needs(track)->capture_default_str();
   };

@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "curvature/symmetric_operator.h"
 #include "gpt_under_test.h"
 
 namespace ptqwatch::benchmarks {
 
-/// What bench_curvature does; each prints to standard output.
+// What bench_curvature does; each prints to standard output.
 
-/// The cost of gradients, graphs and products by every HessianMode, after `train_steps`.
-absl::Status MeasureCosts(const GptConfig& config, int64_t train_steps, int repeats);
+/// The cost of gradients, graphs and products by every HessianMode.
+absl::Status MeasureCosts(const GptConfig& config, int repeats);
 
 struct TrackOptions {
   int64_t snapshots = 30;
@@ -26,6 +28,18 @@ struct TrackOptions {
 };
 /// Products that the top eigenvalue takes at each snapshot of a training run, cold and warm.
 absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& options);
+
+/// Writes a trained model and its curvature batches for compare_curvature: "now/" its weights after
+/// `train_steps`, "before/" those of 100 steps (or of the first one) before, "inputs" and "targets"
+/// [sequences, length].
+absl::Status ExportModel(const GptConfig& config, const std::string& path, int64_t train_steps);
+/// The top eigenpair of such a model, cold and warm-started from the weights of before, and its
+/// trace from so many probe vectors, as JSON.
+absl::Status MeasureModel(const GptConfig& config, const std::string& path, int trace_probes);
+
+/// ||Hv - value v|| / |value| by a product of its own. `v` has norm 1.
+absl::StatusOr<double> TrueResidual(internal::SymmetricOperator& hessian, const internal::Vector& v,
+                                    double value);
 
 }  // namespace ptqwatch::benchmarks
 

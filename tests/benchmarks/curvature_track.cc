@@ -2,21 +2,18 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/empty.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "bench_curvature.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/lanczos.h"
-#include "ptqwatch/safetensors.h"
 #include "report/str_cat.h"
 #include "schedule.h"
+#include "weights_file.h"
 
 namespace ptqwatch::benchmarks {
 namespace {
@@ -48,13 +45,6 @@ struct Strategy {
   double worst_error = 0;
   double worst_residual = 0;
 };
-
-std::string Describe(const GptConfig& config) {
-  return absl::StrFormat("width %d, layers %d, heads %d, length %d, %d batches of %d sequences, %s",
-                         config.width, config.layers, config.heads, config.length, config.batches,
-                         config.sequences,
-                         config.all_parameters ? "all parameters" : "the blocks' matrices");
-}
 
 absl::StatusOr<double> TopEigenvalue(HessianOperator& hessian) {
   ExecutionContext context = ExecutionContext::Standalone();
@@ -90,83 +80,41 @@ absl::StatusOr<std::vector<Snapshot>> Train(GptUnderTest& gpt, const TrackOption
   return snapshots;
 }
 
-std::string NameInFile(size_t snapshot, const std::string& name) {
-  return absl::StrFormat("%04d/%s", snapshot, name);
-}
+std::string Prefix(size_t snapshot) { return absl::StrFormat("%04d/", snapshot); }
 
-absl::Status Save(const std::string& path, const std::string& config,
+absl::Status Save(const std::string& path, const GptConfig& config,
                   const std::vector<std::string>& names, const std::vector<Snapshot>& snapshots) {
   std::vector<TensorSource> tensors;
-  TensorMetadata metadata = {{"config", config}, {"snapshots", StrCat(snapshots.size())}};
+  TensorMetadata metadata = {{"config", Describe(config)}, {"snapshots", StrCat(snapshots.size())}};
   for (size_t i = 0; i < snapshots.size(); ++i) {
-    metadata[NameInFile(i, "step")] = StrCat(snapshots[i].step);
-    metadata[NameInFile(i, "learning_rate")] = absl::StrFormat("%.17g", snapshots[i].learning_rate);
-    metadata[NameInFile(i, "top")] = absl::StrFormat("%.17g", snapshots[i].top);
-    for (size_t j = 0; j < names.size(); ++j) {
-      const at::Tensor tensor = snapshots[i].weights[j].contiguous();
-      tensors.push_back(MakeTensorSource(
-          NameInFile(i, names[j]), TensorDtype::kF32, tensor.sizes().vec(),
-          std::string(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes())));
-    }
+    metadata[Prefix(i) + "step"] = StrCat(snapshots[i].step);
+    metadata[Prefix(i) + "learning_rate"] = absl::StrFormat("%.17g", snapshots[i].learning_rate);
+    metadata[Prefix(i) + "top"] = absl::StrFormat("%.17g", snapshots[i].top);
+    AppendWeights(Prefix(i), names, snapshots[i].weights, tensors);
   }
   return WriteSafetensors(path, tensors, metadata);
 }
 
-absl::StatusOr<std::vector<Snapshot>> Load(const std::string& path, const std::string& config,
-                                           const std::vector<std::string>& names,
-                                           const Weights& like) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+absl::StatusOr<std::vector<Snapshot>> Load(const std::string& path, const GptConfig& config,
+                                           const GptUnderTest& gpt) {
+  absl::StatusOr<SafetensorsFile> file = OpenWeights("--load", path, config);
   if (!file.ok()) return file.status();
-  const auto number = [&](const std::string& key) -> absl::StatusOr<double> {
-    const auto found = file->metadata().find(key);
-    double value = 0;
-    if (found != file->metadata().end() && absl::SimpleAtod(found->second, &value)) return value;
-    return absl::InvalidArgumentError(StrCat("--load ", path, ": has no number ", key));
-  };
-  const auto written = file->metadata().find("config");
-  if (written == file->metadata().end() || written->second != config) {
-    return absl::InvalidArgumentError(StrCat(
-        "--load ", path, ": made with \"",
-        written == file->metadata().end() ? "?" : written->second, "\", now \"", config, "\""));
-  }
-  absl::StatusOr<double> count = number("snapshots");
+  absl::StatusOr<double> count = ReadNumber(*file, "snapshots");
   if (!count.ok()) return count.status();
+  const Weights like = gpt.Copy();
   std::vector<Snapshot> snapshots(static_cast<size_t>(*count));
   for (size_t i = 0; i < snapshots.size(); ++i) {
-    Snapshot& snapshot = snapshots[i];
-    const absl::StatusOr<double> step = number(NameInFile(i, "step"));
-    const absl::StatusOr<double> rate = number(NameInFile(i, "learning_rate"));
-    const absl::StatusOr<double> top = number(NameInFile(i, "top"));
+    const absl::StatusOr<double> step = ReadNumber(*file, Prefix(i) + "step");
+    const absl::StatusOr<double> rate = ReadNumber(*file, Prefix(i) + "learning_rate");
+    const absl::StatusOr<double> top = ReadNumber(*file, Prefix(i) + "top");
     for (const auto* value : {&step, &rate, &top}) {
       if (!value->ok()) return value->status();
     }
-    snapshot.step = static_cast<int64_t>(*step);
-    snapshot.learning_rate = *rate;
-    snapshot.top = *top;
-    for (size_t j = 0; j < names.size(); ++j) {
-      absl::StatusOr<std::vector<float>> values = file->ReadFloats(NameInFile(i, names[j]));
-      if (!values.ok()) return values.status();
-      at::Tensor tensor = at::empty(like[j].sizes(), at::kFloat);
-      if (std::ssize(*values) != tensor.numel()) {
-        return absl::InvalidArgumentError(
-            StrCat("--load ", path, ": ", names[j], " has another size: another --text?"));
-      }
-      std::memcpy(tensor.mutable_data_ptr(), values->data(), tensor.nbytes());
-      snapshot.weights.push_back(std::move(tensor));
-    }
+    absl::StatusOr<Weights> weights = ReadWeights(*file, Prefix(i), gpt.names(), like);
+    if (!weights.ok()) return weights.status();
+    snapshots[i] = {static_cast<int64_t>(*step), *rate, *top, *std::move(weights)};
   }
   return snapshots;
-}
-
-// ||Hv - value v|| / |value| by a product of its own.
-absl::StatusOr<double> TrueResidual(HessianOperator& hessian, const Eigenpair& pair) {
-  ExecutionContext context = ExecutionContext::Standalone();
-  Vector product = hessian.space().Zero();
-  if (absl::Status status = hessian.Apply(context, pair.vector, product); !status.ok()) {
-    return status;
-  }
-  hessian.space().Axpy(-pair.value, pair.vector, product);
-  return hessian.space().Norm(product) / std::abs(pair.value);
 }
 
 absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact) {
@@ -174,7 +122,7 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
   absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(context, hessian, strategy.start,
                                                     {.residual_ratio = strategy.residual_ratio});
   if (!pair.ok()) return pair.status();
-  const absl::StatusOr<double> residual = TrueResidual(hessian, *pair);
+  const absl::StatusOr<double> residual = TrueResidual(hessian, pair->vector, pair->value);
   if (!residual.ok()) return residual.status();
   const double error = std::abs(pair->value - exact) / std::abs(exact);
   std::printf(" | %2d %8.4g %7.4f %6.4f", pair->products, pair->value, *residual, error);
@@ -205,16 +153,24 @@ void PrintAverages(const std::vector<Strategy>& strategies) {
 
 }  // namespace
 
+absl::StatusOr<double> TrueResidual(internal::SymmetricOperator& hessian, const Vector& v,
+                                    double value) {
+  ExecutionContext context = ExecutionContext::Standalone();
+  Vector product = hessian.space().Zero();
+  if (absl::Status status = hessian.Apply(context, v, product); !status.ok()) return status;
+  hessian.space().Axpy(-value, v, product);
+  return hessian.space().Norm(product) / std::abs(value);
+}
+
 absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& options) {
   at::NoGradGuard no_grad;
   absl::StatusOr<std::unique_ptr<GptUnderTest>> gpt = GptUnderTest::Create(config);
   if (!gpt.ok()) return gpt.status();
   absl::StatusOr<std::vector<Snapshot>> snapshots =
-      options.load.empty() ? Train(**gpt, options)
-                           : Load(options.load, Describe(config), (*gpt)->names(), (*gpt)->Copy());
+      options.load.empty() ? Train(**gpt, options) : Load(options.load, config, **gpt);
   if (!snapshots.ok()) return snapshots.status();
   if (!options.save.empty()) {
-    absl::Status saved = Save(options.save, Describe(config), (*gpt)->names(), *snapshots);
+    absl::Status saved = Save(options.save, config, (*gpt)->names(), *snapshots);
     if (!saved.ok()) return saved;
   }
 

@@ -4,6 +4,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
+#include "absl/strings/str_format.h"
 #include "char_model.h"
 #include "ptqwatch/module_subject.h"
 #include "report/str_cat.h"
@@ -148,6 +149,13 @@ class Gpt final : public GptUnderTest {
 };
 
 }  // namespace
+
+std::string Describe(const GptConfig& config) {
+  return absl::StrFormat("width %d, layers %d, heads %d, length %d, %d batches of %d sequences, %s",
+                         config.width, config.layers, config.heads, config.length, config.batches,
+                         config.sequences,
+                         config.all_parameters ? "all parameters" : "the blocks' matrices");
+}
 
 absl::StatusOr<std::unique_ptr<GptUnderTest>> GptUnderTest::Create(const GptConfig& config) {
   if (config.width % config.heads != 0) {

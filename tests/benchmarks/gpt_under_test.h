@@ -27,6 +27,9 @@ struct GptConfig {
   uint64_t seed = 0;
 };
 
+/// "width 128, layers 4, ..." of what two runs must have in common to share weights.
+std::string Describe(const GptConfig& config);
+
 using Weights = std::vector<at::Tensor>;
 
 /// The character GPT of examples/char_gpt: trained as there, and measured through a replica of its

@@ -1,0 +1,168 @@
+// Our side of compare_curvature: a model and its batch in a file, and what the engine makes of it.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/cat.h"
+#include "bench_curvature.h"
+#include "cpu_seconds.h"
+#include "curvature/hessian_operator.h"
+#include "curvature/hutchinson.h"
+#include "curvature/lanczos.h"
+#include "report/str_cat.h"
+#include "weights_file.h"
+
+namespace ptqwatch::benchmarks {
+namespace {
+
+using internal::Eigenpair;
+using internal::HessianOperator;
+using internal::StrCat;
+using internal::Vector;
+
+constexpr char kBefore[] = "before/";
+constexpr char kNow[] = "now/";
+constexpr int64_t kWarmSteps = 100;
+constexpr double kLearningRate = 3e-3;
+
+class Clock {
+ public:
+  double Wall() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_).count();
+  }
+  double Cpu() const { return CpuSeconds() - cpu_; }
+
+ private:
+  const std::chrono::steady_clock::time_point wall_ = std::chrono::steady_clock::now();
+  const double cpu_ = CpuSeconds();
+};
+
+// Finds the top eigenpair, graph and gradient included in the time, and prints it as JSON.
+absl::StatusOr<Eigenpair> MeasureEigenpair(internal::ReplicaSurface& surface, const char* name,
+                                           HessianMode mode, const Vector& start, double goal,
+                                           bool print) {
+  ExecutionContext context = ExecutionContext::Standalone();
+  const Clock clock;
+  auto hessian = HessianOperator::Create(context, &surface, mode);
+  if (!hessian.ok()) return hessian.status();
+  absl::StatusOr<Eigenpair> pair =
+      ExtremeEigenpair(context, **hessian, start, {.residual_ratio = goal});
+  if (!pair.ok()) return pair.status();
+  const double wall = clock.Wall();
+  const double cpu = clock.Cpu();
+  absl::StatusOr<double> residual = TrueResidual(**hessian, pair->vector, pair->value);
+  if (!residual.ok()) return residual.status();
+  if (print) {
+    std::printf(
+        ",\n  {\"name\": \"%s\", \"goal\": %g, \"value\": %.9g, \"residual\": %.6g, "
+        "\"products\": %d, \"cpu_seconds\": %.6f, \"wall_seconds\": %.6f}",
+        name, goal, pair->value, *residual, pair->products, cpu, wall);
+  }
+  return pair;
+}
+
+absl::Status MeasureTrace(internal::ReplicaSurface& surface, int probes) {
+  ExecutionContext context = ExecutionContext::Standalone();
+  const Clock clock;
+  auto hessian = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+  if (!hessian.ok()) return hessian.status();
+  const std::vector<double> weights(surface.space().parts().size(), 1.0);
+  const auto trace =
+      EstimateTrace(context, **hessian, weights,
+                    {.relative_stderr = 0, .min_probes = probes, .max_probes = probes});
+  if (!trace.ok()) return trace.status();
+  std::printf(
+      ",\n  {\"name\": \"trace\", \"value\": %.9g, \"stderr\": %.6g, \"products\": %d, "
+      "\"cpu_seconds\": %.6f, \"wall_seconds\": %.6f}",
+      trace->trace.value, trace->trace.stderr_value, trace->probes, clock.Cpu(), clock.Wall());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ExportModel(const GptConfig& config, const std::string& path, int64_t train_steps) {
+  absl::StatusOr<std::unique_ptr<GptUnderTest>> gpt = GptUnderTest::Create(config);
+  if (!gpt.ok()) return gpt.status();
+  const auto rate = [](int64_t) { return kLearningRate; };
+  const int64_t last = std::min(train_steps, kWarmSteps);
+  (*gpt)->Train(train_steps - last, rate);
+  std::vector<TensorSource> tensors;
+  AppendWeights(kBefore, (*gpt)->names(), (*gpt)->Copy(), tensors);
+  (*gpt)->Train(last, rate);
+  AppendWeights(kNow, (*gpt)->names(), (*gpt)->Copy(), tensors);
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> targets;
+  for (const Batch& batch : (*gpt)->curvature_batches()) {
+    inputs.push_back(batch[0]);
+    targets.push_back(batch[1]);
+  }
+  tensors.push_back(MakeSource("inputs", at::cat(inputs)));
+  tensors.push_back(MakeSource("targets", at::cat(targets)));
+  return WriteSafetensors(path, tensors,
+                          {{"config", Describe(config)},
+                           {"heads", StrCat(config.heads)},
+                           {"sequences", StrCat(config.sequences)},
+                           {"scope", config.all_parameters ? "all" : "blocks"}});
+}
+
+absl::Status MeasureModel(const GptConfig& config, const std::string& path, int trace_probes) {
+  at::NoGradGuard no_grad;
+  absl::StatusOr<SafetensorsFile> file = OpenWeights("--measure", path, config);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<std::unique_ptr<GptUnderTest>> gpt = GptUnderTest::Create(config);
+  if (!gpt.ok()) return gpt.status();
+  const Weights like = (*gpt)->Copy();
+  absl::StatusOr<Weights> before = ReadWeights(*file, kBefore, (*gpt)->names(), like);
+  if (!before.ok()) return before.status();
+  absl::StatusOr<Weights> now = ReadWeights(*file, kNow, (*gpt)->names(), like);
+  if (!now.ok()) return now.status();
+
+  // Where the warm starts come from: a cold one at the weights of before, which also warms up the
+  // allocator and the BLAS.
+  constexpr double kGoals[] = {0.05, 0.02};
+  std::vector<Vector> starts;
+  {
+    auto surface = (*gpt)->SurfaceAt(*before);
+    if (!surface.ok()) return surface.status();
+    for (double goal : kGoals) {
+      absl::StatusOr<Eigenpair> pair =
+          MeasureEigenpair(**surface, "", HessianMode::kRetainedGraph, {}, goal, false);
+      if (!pair.ok()) return pair.status();
+      starts.push_back(pair->vector);
+    }
+  }
+  auto surface = (*gpt)->SurfaceAt(*now);
+  if (!surface.ok()) return surface.status();
+  double loss = 0;
+  for (size_t i = 0; i < (*surface)->batches(); ++i) {
+    absl::StatusOr<at::Tensor> part = (*surface)->Loss(i, /*with_graph=*/false);
+    if (!part.ok()) return part.status();
+    loss += part->item<double>();
+  }
+  std::printf("[{\"name\": \"model\", \"loss\": %.9g, \"parameters\": %lld}", loss,
+              static_cast<long long>((*surface)->space().dimension()));
+  for (size_t i = 0; i < std::size(kGoals); ++i) {
+    const struct {
+      const char* name;
+      HessianMode mode;
+      Vector start;
+    } runs[] = {{"cold", HessianMode::kRetainedGraph, {}},
+                {"warm", HessianMode::kRetainedGraph, starts[i]},
+                {"cold_difference", HessianMode::kFiniteDifference, {}}};
+    for (const auto& run : runs) {
+      const auto pair = MeasureEigenpair(**surface, run.name, run.mode, run.start, kGoals[i], true);
+      if (!pair.ok()) return pair.status();
+    }
+  }
+  if (absl::Status status = MeasureTrace(**surface, trace_probes); !status.ok()) return status;
+  std::printf("]\n");
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::benchmarks
