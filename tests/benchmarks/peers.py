@@ -1,0 +1,56 @@
+"""Published packages that our numbers are compared with: installed once into ./setup's cache, without what they do not need."""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
+
+
+def install(name, packages):
+    """Has exactly `packages` in the cache's folder `name` and gives its path."""
+    folder = os.path.join(CACHE, name)
+    contents = os.path.join(folder, "contents")
+    wanted = f"{' '.join(packages)} for {sys.implementation.cache_tag}"
+    if os.path.exists(contents):
+        with open(contents) as file:
+            if file.read() == wanted:
+                return folder
+    print(f"installing {', '.join(packages)} into {folder}", flush=True)
+    partial = f"{folder}.partial"
+    for old in (partial, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore",
+                    "--no-compile", "--no-deps", "--only-binary", ":all:", "--target", partial, *packages], check=True)
+    with open(os.path.join(partial, "contents"), "w") as file:
+        file.write(wanted)
+    os.rename(partial, folder)
+    return folder
+
+
+def use(folder):
+    """Puts `folder` on the path, before ./setup's PyTorch and what goes with it. One thread."""
+    pytorch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
+    packages = os.path.join(CACHE, "python-quantize")
+    if not pytorch or not os.path.isdir(packages):
+        sys.exit(f"no PyTorch or no {packages}; ./setup makes them on a machine with CUDA's compiler")
+    sys.path[:0] = [folder, packages, *pytorch]
+    warnings.filterwarnings("ignore")
+    # Before PyTorch is loaded: its BLAS reads it then.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    torch.set_num_threads(1)
+
+
+def least_seconds(repeats, work):
+    """(the least CPU seconds, the last result)"""
+    least = float("inf")
+    for _ in range(repeats):
+        start = time.process_time()
+        result = work()
+        least = min(least, time.process_time() - start)
+    return least, result
