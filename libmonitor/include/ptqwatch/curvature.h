@@ -35,9 +35,9 @@ enum class HessianMode {
   /// Exact: the same graph, built again for every product. 3 to 4.5 gradients a product, and the
   /// memory of one batch's graph.
   kRecomputedGraph = 3,
-  /// (g(W + e v) - g(W - e v)) / 2e with e = 1.5e-3 ||W|| / ||v||. Two gradients a product, no more
-  /// memory than a gradient, relative error about 1e-4 in float32; sees the kinks of ReLU, which
-  /// the exact form does not.
+  /// (g(W + e v) - g(W - e v)) / 2e, e such that the gradient changes by about 1 % of itself. Two
+  /// gradients a product, up to four where the step has to change; no more memory than a gradient,
+  /// relative error about 2e-4 in float32; sees the kinks of ReLU, which the exact form does not.
   kFiniteDifference = 2,
   /// Not the Hessian but its Gauss-Newton part J'(d2 loss / d logits^2) J (Schraudolph 2002),
   /// without

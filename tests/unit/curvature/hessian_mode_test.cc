@@ -109,7 +109,7 @@ TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreSymmetricAndWrong) {
 
 TEST(ChooseHessianMode, RefusesDifferencesOfALossThatIsTooRough) {
   at::Tensor w = at::linspace(-1, 1, 8, at::kFloat);
-  TensorSurface surface({{"w", w}}, [&](size_t) { return (w * 1e5).sin().sum().to(at::kDouble); });
+  TensorSurface surface({{"w", w}}, [&](size_t) { return (w * 1e6).sin().sum().to(at::kDouble); });
   ExecutionContext context;
   const absl::Status status = ChooseHessianMode(context, &surface, kDifference, kNoLimit).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("too rough"));
