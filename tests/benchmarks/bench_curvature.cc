@@ -21,7 +21,7 @@ struct Flags {
   uint64_t seed = 0;
   int repeats = 15;
   std::string export_to;
-  int64_t train_steps = 300;
+  std::optional<int64_t> train_steps;
   std::string measure;
   int trace_probes = 32;
   bool track = false;
@@ -56,9 +56,10 @@ absl::Status Run(const Flags& flags) {
   try {
     const GptConfig config = Config(flags);
     if (flags.track) return TrackEigenvalue(config, flags.tracking);
-    if (!flags.export_to.empty()) return ExportModel(config, flags.export_to, flags.train_steps);
+    if (!flags.export_to.empty())
+      return ExportModel(config, flags.export_to, flags.train_steps.value_or(300));
     if (!flags.measure.empty()) return MeasureModel(config, flags.measure, flags.trace_probes);
-    return MeasureCosts(config, flags.repeats);
+    return MeasureCosts(config, flags.train_steps.value_or(30), flags.repeats);
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
@@ -85,7 +86,8 @@ int main(int argc, char** argv) {
   count("--repeats", flags.repeats, "Rounds of timing")->capture_default_str();
   auto* write = app.add_option("--export", flags.export_to,
                                "Write a trained model and its batch here, for compare_curvature");
-  count("--train", flags.train_steps, "Steps to train it")->needs(write)->capture_default_str();
+  auto* train = count("--train", flags.train_steps,
+                      "Steps before the costs are measured [30] or the model is exported [300]");
   auto* measure = app.add_option("--measure", flags.measure, "Measure such a model; prints JSON");
   count("--trace-probes", flags.trace_probes, "Probe vectors of its trace")
       ->needs(measure)
@@ -93,6 +95,7 @@ int main(int argc, char** argv) {
   auto* track = app.add_flag("--track", flags.track,
                              "Follow the top eigenvalue through a training run: products, value, "
                              "residual, distance from an eigenvalue found to 0.1 %");
+  train->excludes(track)->excludes(measure);
   for (auto* first : {track, write, measure}) {
     for (auto* second : {track, write, measure}) {
       if (first != second) first->excludes(second);

@@ -14,8 +14,12 @@ namespace ptqwatch::benchmarks {
 
 // What bench_curvature does; each prints to standard output.
 
-/// The cost of gradients, graphs and products by every HessianMode.
-absl::Status MeasureCosts(const GptConfig& config, int repeats);
+/// Learning rate where a model is only trained to be away from its start.
+inline constexpr double kConstantRate = 3e-3;
+
+/// The cost of gradients, graphs and products by every HessianMode after `train_steps`, and how far
+/// a finite difference is from the exact product.
+absl::Status MeasureCosts(const GptConfig& config, int64_t train_steps, int repeats);
 
 struct TrackOptions {
   int64_t snapshots = 30;

@@ -29,7 +29,6 @@ using internal::Vector;
 constexpr char kBefore[] = "before/";
 constexpr char kNow[] = "now/";
 constexpr int64_t kWarmSteps = 100;
-constexpr double kLearningRate = 3e-3;
 
 class Clock {
  public:
@@ -89,7 +88,7 @@ absl::Status MeasureTrace(internal::ReplicaSurface& surface, int probes) {
 absl::Status ExportModel(const GptConfig& config, const std::string& path, int64_t train_steps) {
   absl::StatusOr<std::unique_ptr<GptUnderTest>> gpt = GptUnderTest::Create(config);
   if (!gpt.ok()) return gpt.status();
-  const auto rate = [](int64_t) { return kLearningRate; };
+  const auto rate = [](int64_t) { return kConstantRate; };
   const int64_t last = std::min(train_steps, kWarmSteps);
   (*gpt)->Train(train_steps - last, rate);
   std::vector<TensorSource> tensors;
