@@ -105,6 +105,7 @@ absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
   internal::MonitorCore& core = *impl.core;
   const auto end = std::chrono::steady_clock::now() + deadline;
   core.cancel.Cancel();
+  core.board->slices().Close("the monitor was stopped");
   // A share of the deadline is kept for the exporters.
   const bool ended = impl.worker->Stop(deadline * 4 / 5);
   core.board->SetHealth(Health::kStopped);

@@ -29,6 +29,7 @@ void MonitorCore::RunPending() noexcept {
       changed_.notify_all();
     };
     std::string problem;
+    std::vector<std::vector<Replica::Override>> quantized;
     try {
       context.pacer.Begin();
       // Before anything can fail: a report without its place in the run would cut the series.
@@ -37,7 +38,7 @@ void MonitorCore::RunPending() noexcept {
       measurement->Load(*filled);
       stream->Drain();
       release();
-      Measure(report->report);
+      Measure(report->report, quantized);
       stream->Drain();
     } catch (const c10::Error& error) {
       problem = error.what_without_backtrace();
@@ -54,6 +55,7 @@ void MonitorCore::RunPending() noexcept {
       report->verdict = analyzer.Add(report->report);
       publisher->Publish(report);
       board->OnReport();
+      MakeSlice(report->report, std::move(quantized));
     }
   } catch (...) {
     Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
@@ -96,7 +98,7 @@ void MonitorCore::FillHeader(const Snapshot& header, Report& report) {
   report.cost_seconds["stall"] = header.stall_seconds;
 }
 
-void MonitorCore::Measure(Report& report) {
+void MonitorCore::Measure(Report& report, std::vector<std::vector<Replica::Override>>& quantized) {
   if (probe_disabled) {
     report.probe_status = ProbeStatus::kDisabled;
     report.probe_status_detail =
@@ -104,8 +106,18 @@ void MonitorCore::Measure(Report& report) {
     return;
   }
   // A cancelled measurement is not published; its report says so to whoever holds it.
-  absl::StatusOr<ProbeState> next = measurement->Run(context, probe_state, report);
+  absl::StatusOr<ProbeState> next = measurement->Run(context, probe_state, report, &quantized);
   if (next.ok()) probe_state = *std::move(next);
+}
+
+void MonitorCore::MakeSlice(const Report& report,
+                            std::vector<std::vector<Replica::Override>> quantized) {
+  if (probe_disabled) board->slices().Close("the probe is switched off");
+  // done_ is written by this thread alone: read without the lock.
+  slice->Run(context, report, done_ + 1, std::move(quantized),
+             [&](Severity severity, std::string message) {
+               PublishEvent(Event::Kind::kSlice, severity, report.step, std::move(message));
+             });
 }
 
 void MonitorCore::NoteFailure(const Report& report, const std::string& detail) {

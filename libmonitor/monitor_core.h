@@ -11,6 +11,7 @@
 
 #include "analysis/analyzer.h"
 #include "probes/measurement.h"
+#include "probes/slice_probe.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/subject.h"
 #include "runtime/control_inbox.h"
@@ -27,7 +28,7 @@ struct MonitorCore {
   MonitorCore(MonitorOptions options_in, std::unique_ptr<Subject> subject_in)
       : options(std::move(options_in)),
         subject(std::move(subject_in)),
-        inbox(options.schedule.every) {}
+        inbox(options.schedule.every, board.get()) {}
 
   // Fixed after Create.
   MonitorOptions options;
@@ -36,6 +37,7 @@ struct MonitorCore {
   std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>();
   std::unique_ptr<Staging> staging;
   std::unique_ptr<Measurement> measurement;
+  std::unique_ptr<SliceProbe> slice;
   std::unique_ptr<Publisher> publisher;
   double duty_cycle = 1;
   std::string description;
@@ -65,7 +67,8 @@ struct MonitorCore {
 
  private:
   void FillHeader(const Snapshot& header, Report& report);
-  void Measure(Report& report);
+  void Measure(Report& report, std::vector<std::vector<Replica::Override>>& quantized);
+  void MakeSlice(const Report& report, std::vector<std::vector<Replica::Override>> quantized);
   void AnnounceSkips();
   void NoteOutcome(const Report& report);
   void NoteCurvature(const Report& report, bool probe_failed_too);

@@ -84,6 +84,8 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
         internal::Measurement::Create(core->subject.get(), *live, core->options);
     if (!measurement.ok()) return measurement.status();
     core->measurement = *std::move(measurement);
+    core->slice = std::make_unique<internal::SliceProbe>(
+        &core->board->slices(), core->measurement.get(), core->options.run_dir);
     core->staging = std::make_unique<internal::Staging>(*live, core->stream);
 
     std::string why;

@@ -141,7 +141,8 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
 }
 
 absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const ProbeState& state,
-                                            Report& report) {
+                                            Report& report,
+                                            std::vector<std::vector<Replica::Override>>* keep) {
   report.probe_state_sequence = state.sequence;
   context.deadline = options_.max_snapshot_time.count() > 0
                          ? context.clock->Monotonic() + options_.max_snapshot_time
@@ -156,6 +157,7 @@ absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const Pro
     status = curvature_->Run(context, *replica_, quantized, state.vectors, report, next.vectors);
     if (!status.ok()) return status;
   }
+  if (keep != nullptr) *keep = std::move(quantized);
   return next;
 }
 

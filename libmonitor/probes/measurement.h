@@ -42,15 +42,19 @@ class Measurement {
   /// Measures what is loaded. Fills everything of `report` that is a measurement, and
   /// `probe_state_sequence`; the same loaded weights, options and state give the same bits (but for
   /// `cost_seconds`) on any thread set up by InitMonitorThread. Returns the state for the report
-  /// after this one. Cancelled when the context was.
-  absl::StatusOr<ProbeState> Run(ExecutionContext& context, const ProbeState& state,
-                                 Report& report);
+  /// after this one. `quantized`, where given, receives the weights of each quantizer, empty where
+  /// there are none. Cancelled when the context was.
+  absl::StatusOr<ProbeState> Run(ExecutionContext& context, const ProbeState& state, Report& report,
+                                 std::vector<std::vector<Replica::Override>>* quantized = nullptr);
 
   /// Null where curvature is switched off.
   CurvatureProbe* curvature() { return curvature_.get(); }
 
   const CapturePlan& plan() const { return plan_; }
+  /// Those of the options, or the default ones.
+  const std::vector<QuantizerSpec>& quantizers() const { return options_.quantizers; }
   const Replica& replica() const { return *replica_; }
+  Replica& replica() { return *replica_; }
   /// Hex digest of parameter table, batches, specs and seed.
   const std::string& fingerprint() const { return fingerprint_; }
   /// The multi-line text behind Monitor::Describe.

@@ -26,9 +26,9 @@ constexpr std::array<std::string_view, kSnapshotResults> kSnapshotResultNames = 
     "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused"};
 constexpr std::array<std::string_view, 4> kHealthNames = {"starting", "ok", "degraded", "stopped"};
 constexpr std::array<std::string_view, 3> kSeverityNames = {"info", "warning", "error"};
-constexpr std::array<std::string_view, 7> kEventKindNames = {
+constexpr std::array<std::string_view, 8> kEventKindNames = {
     "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
-    "exporter_failed",  "resumed",      "stopped"};
+    "exporter_failed",  "resumed",      "stopped",        "slice"};
 
 template <typename Enum, size_t N>
 std::string_view NameOf(const std::array<std::string_view, N>& names, Enum value) {

@@ -77,6 +77,15 @@ Samples Coverage(Input input) {
   return samples;
 }
 
+Samples SliceProgress(Input input) {
+  const SliceStatus& slice = input.status.slice;
+  if (slice.state == SliceState::kDone) return One(1.0);
+  if (!slice.under_way()) return {};
+  return One(slice.points_all == 0
+                 ? 0.0
+                 : static_cast<double>(slice.points_done) / static_cast<double>(slice.points_all));
+}
+
 Samples PerLayer(Input input) {
   Samples samples;
   for (const QuantizationReport* entry : Shown(input)) {
@@ -403,6 +412,13 @@ std::vector<MetricInfo> MakeCatalog() {
        "Share of wall-clock time the monitor thread may work.",
        {},
        [](Input in) { return One(in.status.duty_cycle); }},
+      {"ptqwatch_slice_progress_ratio",
+       kGauge,
+       "Share of the newest loss slice that is measured; absent until one is asked for and where "
+       "it "
+       "failed.",
+       {},
+       SliceProgress},
       {"ptqwatch_model_parameters",
        kGauge,
        "Parameters of the model.",

@@ -4,15 +4,20 @@
 #include <atomic>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ptqwatch/exporter.h"
 #include "report/str_cat.h"
+#include "runtime/status_board.h"
 
 namespace ptqwatch::internal {
 
 /// Commands on their way to the next OnStep, as atomics. Any thread writes, the trainer's reads.
+/// Requests for slices do not come by there: they go to the board.
 class ControlInbox final : public Control {
  public:
-  explicit ControlInbox(int64_t every) : every_(every) {}
+  /// `board` takes the requests for slices and must outlive the inbox; null: they are refused.
+  explicit ControlInbox(int64_t every, StatusBoard* board = nullptr)
+      : every_(every), board_(board) {}
 
   void RequestSnapshot() override { requested_.store(true, std::memory_order_relaxed); }
   void Pause() override { paused_.store(true, std::memory_order_relaxed); }
@@ -24,6 +29,10 @@ class ControlInbox final : public Control {
     every_.store(steps, std::memory_order_relaxed);
     return absl::OkStatus();
   }
+  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override {
+    if (board_ == nullptr) return absl::FailedPreconditionError("no slice: the monitor is off");
+    return board_->RequestSlice(request);
+  }
 
   int64_t every() const noexcept { return every_.load(std::memory_order_relaxed); }
   bool paused() const noexcept { return paused_.load(std::memory_order_relaxed); }
@@ -33,6 +42,7 @@ class ControlInbox final : public Control {
 
  private:
   std::atomic<int64_t> every_;
+  StatusBoard* const board_;
   std::atomic<bool> paused_{false};
   std::atomic<bool> requested_{false};
 };

@@ -56,6 +56,7 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   status.busy = busy_.load(kRelaxed);
   status.health = health_.load(kRelaxed);
   status.duty_cycle = duty_cycle_.load(kRelaxed);
+  status.slice = slices_.status();
   std::lock_guard<std::mutex> lock(drops_mutex_);
   status.dropped_reports = drops_;
   return status;

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "ptqwatch/exporter.h"
+#include "runtime/slice_desk.h"
 
 namespace ptqwatch::internal {
 
@@ -31,6 +33,13 @@ class StatusBoard {
 
   /// Exporters' threads. Takes a lock that neither trainer nor monitor thread ever waits for long.
   void CountDrop(std::string_view exporter, std::string_view reason);
+
+  /// Any thread: asks for a slice through the next two snapshots. Errors as SliceDesk::Request.
+  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) {
+    const auto taken = static_cast<size_t>(SnapshotResult::kTaken);
+    return slices_.Request(request, snapshots_[taken].load(kRelaxed));
+  }
+  SliceDesk& slices() { return slices_; }
 
   MonitorStatus Read(double unix_seconds) const;
 
@@ -57,6 +66,8 @@ class StatusBoard {
   std::atomic<bool> busy_{false};
   std::atomic<Health> health_{Health::kStarting};
   std::atomic<double> duty_cycle_{1};
+
+  SliceDesk slices_;
 
   mutable std::mutex drops_mutex_;
   std::map<std::pair<std::string, std::string>, int64_t> drops_;

@@ -11,6 +11,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ptqwatch/loss_slice.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/step_info.h"
 
@@ -71,6 +73,8 @@ struct MonitorStatus {
   double duty_cycle = 1;
   /// {exporter name, reason} -> reports that this exporter did not deliver.
   std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;
+  /// The newest slice through the loss surface that was asked for.
+  SliceStatus slice = {};
 };
 
 enum class Severity : int { kInfo = 0, kWarning = 1, kError = 2 };
@@ -87,6 +91,7 @@ struct Event {
     kExporterFailed = 4,
     kResumed = 5,
     kStopped = 6,
+    kSlice = 7,  ///< a slice is begun, made, or failed
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -120,6 +125,14 @@ class Control {
   virtual void Resume() = 0;
   /// Steps between snapshots. InvalidArgument unless positive.
   virtual absl::Status SetEvery(int64_t steps) = 0;
+  /// Has a slice of the loss surface made, through the next two snapshots and the quantized second
+  /// one; returns its number. MonitorStatus::slice tells how far it is and which file in run_dir it
+  /// is in. From the first of the two snapshots on it costs the memory of one copy of the weights,
+  /// after the report of the second points^2 evaluations of the curvature batches, during which
+  /// later snapshots wait or are skipped. InvalidArgument for a quantizer that the run does not
+  /// have and for `points` out of range; FailedPrecondition without run_dir, with curvature
+  /// switched off, and while another one is under way.
+  virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
 };
 
 /// Carries reports out of the process. OnReport and OnEvent are called from the monitor's one

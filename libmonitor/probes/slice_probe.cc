@@ -1,0 +1,157 @@
+#include "probes/slice_probe.h"
+
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "absl/strings/str_format.h"
+#include "c10/util/Exception.h"
+#include "checkpoint/atomic_file.h"
+#include "curvature/loss_slice.h"
+#include "curvature/replica_surface.h"
+#include "probes/paired_loss.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
+  if (!file.ok()) return file.status();
+  if (absl::Status status = file->Append(text); !status.ok()) return status;
+  return file->Commit();
+}
+
+}  // namespace
+
+SliceProbe::SliceProbe(SliceDesk* desk, Measurement* measurement, std::string run_dir)
+    : desk_(desk), measurement_(measurement), run_dir_(std::move(run_dir)) {
+  if (run_dir_.empty()) {
+    desk_->Close("MonitorOptions.run_dir is empty, so there is no place for its file");
+    return;
+  }
+  if (measurement_->curvature() == nullptr || measurement_->curvature()->batches().empty()) {
+    desk_->Close(
+        "it is measured on the curvature batches, and MonitorOptions.curvature.enabled is false");
+    return;
+  }
+  const std::vector<TensorEntry>& table = measurement_->replica().table().entries;
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].is_parameter && at::isFloatingType(table[i].tensor.scalar_type())) {
+      scope_.push_back(static_cast<int>(i));
+    }
+  }
+  std::vector<SliceDesk::Quantizer> quantizers;
+  for (const QuantizerSpec& spec : measurement_->quantizers()) {
+    quantizers.push_back({std::string(ToString(spec.method)), spec.bits});
+  }
+  desk_->Open(std::move(quantizers));
+}
+
+void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t ordinal,
+                     std::vector<std::vector<Replica::Override>> quantized, Announce announce) {
+  if (!desk_->Wants(ordinal)) return previous_.clear();
+  const SliceStatus status = desk_->status();
+  const std::string name = ShortName(status.request.method, status.request.bits);
+  absl::StatusOr<std::string> path;
+  try {
+    if (report.probe_status != ProbeStatus::kOk) {
+      path = absl::FailedPreconditionError(StrCat(
+          "the snapshot of step ", report.step, " was not measured: ", report.probe_status_detail));
+    } else if (status.state == SliceState::kWaitingForFirst) {
+      KeepWeights(report.step);
+      return desk_->KeptFirst();
+    } else {
+      announce(Severity::kInfo,
+               StrCat("slice through steps ", previous_step_, " and ", report.step, " and ", name,
+                      ": measuring ", status.request.points, " x ", status.request.points));
+      path = Make(context, report, std::move(quantized), status.request);
+    }
+  } catch (const c10::Error& error) {
+    path = absl::InternalError(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    path = absl::InternalError(error.what());
+  } catch (...) {
+    path = absl::InternalError("something that is no std::exception was thrown");
+  }
+  previous_.clear();
+  if (path.ok()) {
+    announce(Severity::kInfo, StrCat("slice written to ", *path));
+    desk_->Done(*std::move(path));
+  } else {
+    const std::string error(path.status().message());
+    announce(Severity::kWarning, StrCat("slice through ", name, " failed: ", error));
+    desk_->Fail(error);
+  }
+}
+
+void SliceProbe::KeepWeights(int64_t step) {
+  at::NoGradGuard no_grad;
+  previous_.clear();
+  for (int entry : scope_) {
+    previous_.push_back({entry, measurement_->replica().loaded(entry).clone()});
+  }
+  previous_step_ = step;
+}
+
+absl::StatusOr<std::string> SliceProbe::Make(ExecutionContext& context, const Report& report,
+                                             std::vector<std::vector<Replica::Override>> quantized,
+                                             const SliceRequest& request) {
+  at::NoGradGuard no_grad;
+  // The cap is on a report's time, and the report is out.
+  context.deadline = std::chrono::nanoseconds::max();
+  size_t chosen = 0;
+  while (chosen < report.quantization.size() &&
+         (report.quantization[chosen].method != request.method ||
+          report.quantization[chosen].bits != request.bits)) {
+    ++chosen;
+  }
+  if (chosen >= quantized.size() || quantized[chosen].empty()) {
+    return absl::FailedPreconditionError(StrCat(
+        "there are no quantized weights of step ", report.step,
+        chosen < report.quantization.size() ? ": " + report.quantization[chosen].status_detail
+                                            : ""));
+  }
+  std::vector<Replica::Override> error = std::move(quantized[chosen]);
+  quantized.clear();
+
+  Replica& replica = measurement_->replica();
+  const std::vector<Batch>& batches = measurement_->curvature()->batches();
+  double total_weight = 0;
+  int64_t tokens = 0;
+  for (const Batch& batch : batches) {
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    absl::StatusOr<LossValues> losses = replica.Losses(batch);
+    if (!losses.ok()) return losses.status();
+    const absl::StatusOr<UnitLosses> units = SumByUnit(*losses, batch);
+    if (!units.ok()) return units.status();
+    total_weight += TotalWeight(*losses);
+    tokens += units->tokens;
+  }
+  if (!(total_weight > 0)) {
+    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
+  }
+  auto surface = ReplicaSurface::Create(&replica, scope_, &batches, total_weight);
+  if (!surface.ok()) return surface.status();
+  const Vector to_previous = (*surface)->Displacement(std::exchange(previous_, {}));
+  const Vector to_quantized = (*surface)->Displacement(std::exchange(error, {}));
+  absl::StatusOr<LossSlice> slice =
+      MeasureSlice(context, **surface, to_previous, to_quantized, {.points = request.points},
+                   [&](int64_t done, int64_t all) { desk_->Progress(done, all); });
+  if (!slice.ok()) return slice.status();
+  slice->run_id = report.run_id;
+  slice->fingerprint = report.fingerprint;
+  slice->step = report.step;
+  slice->previous_step = previous_step_;
+  slice->method = request.method;
+  slice->bits = request.bits;
+  slice->group_size = report.quantization[chosen].group_size;
+  slice->batch_tokens = tokens;
+  ++slice->loss_evaluations;  // for the weights of the tokens
+  const std::string path = StrCat(run_dir_, "/slice-", report.step, ".json");
+  if (absl::Status status = WriteFile(path, ToJson(*slice) + "\n"); !status.ok()) return status;
+  return path;
+}
+
+}  // namespace ptqwatch::internal
