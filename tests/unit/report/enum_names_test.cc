@@ -57,6 +57,7 @@ TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(Event::Kind::kExporterFailed), "exporter_failed");
   EXPECT_EQ(ToString(Event::Kind::kResumed), "resumed");
   EXPECT_EQ(ToString(Event::Kind::kStopped), "stopped");
+  EXPECT_EQ(ToString(Event::Kind::kSlice), "slice");
 }
 
 TEST(ShortName, AddsTheBitsWhereTheNameHasNone) {

@@ -189,6 +189,21 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
                           "skipped_paused,=0"));
 }
 
+TEST_F(MetricCatalogTest, ShowsHowFarASliceIs) {
+  constexpr char kName[] = "ptqwatch_slice_progress_ratio";
+  EXPECT_THAT(Collect(kName), IsEmpty());
+  status_.slice.state = SliceState::kWaitingForSecond;
+  EXPECT_THAT(Collect(kName), ElementsAre("=0"));
+  status_.slice.state = SliceState::kMeasuring;
+  status_.slice.points_done = 111;
+  status_.slice.points_all = 444;
+  EXPECT_THAT(Collect(kName), ElementsAre("=0.25"));
+  status_.slice.state = SliceState::kDone;
+  EXPECT_THAT(Collect(kName), ElementsAre("=1"));
+  status_.slice.state = SliceState::kFailed;
+  EXPECT_THAT(Collect(kName), IsEmpty());
+}
+
 TEST_F(MetricCatalogTest, LeavesOutWhatAFailedProbeMayHaveLeftBehind) {
   report_.report.probe_status = ProbeStatus::kOutOfTime;
   report_.report.quantization[0].status = ProbeStatus::kFailed;
