@@ -53,6 +53,18 @@ void Fill(const RunInfo& run, v1::GetStatusResponse* response) {
   response->set_covered_parameters(run.covered_parameters);
 }
 
+void Fill(const SliceStatus& slice, v1::SliceStatus* response) {
+  response->set_state(static_cast<v1::SliceState>(slice.state));
+  response->set_number(static_cast<int32_t>(slice.number));
+  response->set_method(ValidUtf8(slice.request.method));
+  response->set_bits(slice.request.bits);
+  response->set_points(slice.request.points);
+  response->set_points_done(static_cast<int32_t>(slice.points_done));
+  response->set_points_all(static_cast<int32_t>(slice.points_all));
+  response->set_path(ValidUtf8(slice.path));
+  response->set_error(ValidUtf8(slice.error));
+}
+
 void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   response->set_health(ToProto(status.health));
   response->set_busy(status.busy);
@@ -77,6 +89,7 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   int64_t dropped = 0;
   for (const auto& [exporter_and_reason, count] : status.dropped_reports) dropped += count;
   response->set_dropped_reports(dropped);
+  if (status.slice.state != SliceState::kNone) Fill(status.slice, response->mutable_slice());
 }
 
 }  // namespace
@@ -127,10 +140,7 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* MonitorService::RequestSnapshot(grpc::CallbackServerContext* context,
                                                           const v1::RequestSnapshotRequest*,
                                                           v1::RequestSnapshotResponse* response) {
-  Status status = feed_->CheckServing();
-  if (status.ok() && control_ == nullptr) {
-    status = Status(StatusCode::UNAVAILABLE, "this monitor takes no requests");
-  }
+  Status status = CheckControl();
   if (status.ok()) {
     response->set_last_sequence(feed_->newest());
     // Before the request: the snapshot may be of this very step, but of none before it.
@@ -138,6 +148,33 @@ grpc::ServerUnaryReactor* MonitorService::RequestSnapshot(grpc::CallbackServerCo
     control_->RequestSnapshot();
   }
   return Answer(context, std::move(status));
+}
+
+grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerContext* context,
+                                                       const v1::RequestSliceRequest* request,
+                                                       v1::RequestSliceResponse* response) {
+  Status status = CheckControl();
+  if (status.ok()) {
+    SliceRequest slice;
+    slice.method = request->method();
+    slice.bits = request->bits();
+    if (request->points() != 0) slice.points = request->points();
+    const absl::StatusOr<int64_t> number = control_->RequestSlice(slice);
+    if (number.ok()) {
+      response->set_number(static_cast<int32_t>(*number));
+    } else {
+      // The codes of absl are those of gRPC.
+      status = Status(static_cast<StatusCode>(number.status().code()),
+                      ValidUtf8(std::string(number.status().message())));
+    }
+  }
+  return Answer(context, std::move(status));
+}
+
+Status MonitorService::CheckControl() const {
+  if (Status status = feed_->CheckServing(); !status.ok()) return status;
+  if (control_ != nullptr) return Status::OK;
+  return Status(StatusCode::UNAVAILABLE, "this monitor takes no requests");
 }
 
 Status MonitorService::CheckRun(const std::string& run_id) const {

@@ -15,7 +15,8 @@ class MonitorService final : public v1::MonitorService::WithRawCallbackMethod_Wa
                                  v1::MonitorService::WithRawCallbackMethod_ListReports<
                                      v1::MonitorService::WithCallbackMethod_GetStatus<
                                          v1::MonitorService::WithCallbackMethod_RequestSnapshot<
-                                             v1::MonitorService::Service>>>> {
+                                             v1::MonitorService::WithCallbackMethod_RequestSlice<
+                                                 v1::MonitorService::Service>>>>> {
  public:
   /// `feed` outlives the server.
   explicit MonitorService(ReportFeed* feed) : feed_(feed) {}
@@ -34,9 +35,13 @@ class MonitorService final : public v1::MonitorService::WithRawCallbackMethod_Wa
   grpc::ServerUnaryReactor* RequestSnapshot(grpc::CallbackServerContext* context,
                                             const v1::RequestSnapshotRequest* request,
                                             v1::RequestSnapshotResponse* response) override;
+  grpc::ServerUnaryReactor* RequestSlice(grpc::CallbackServerContext* context,
+                                         const v1::RequestSliceRequest* request,
+                                         v1::RequestSliceResponse* response) override;
 
  private:
   grpc::Status CheckRun(const std::string& run_id) const;
+  grpc::Status CheckControl() const;
 
   ReportFeed* const feed_;
   StatusSource* source_ = nullptr;  // read only while the feed serves

@@ -124,7 +124,7 @@ absl::StatusOr<LossSlice> MeasureSlice(ExecutionContext& context, LossSurface& s
   if (!plane.ok()) return plane.status();
 
   const PutBack put_back(surface);
-  const int64_t all = int64_t{options.points} * options.points + 3;
+  const int64_t all = SlicePoints(options.points);
   const auto measure = [&](const Vector* direction) -> absl::StatusOr<double> {
     if (absl::Status status = surface.MoveTo(direction, 1); !status.ok()) return status;
     absl::StatusOr<double> loss = MeanLoss(context, surface);

@@ -17,7 +17,10 @@ struct SliceOptions {
   double margin = 0.25;
 };
 
-/// Told after every point: points done, and points in all (the grid and the three).
+/// Losses that a slice consists of: the grid's and the three points'.
+inline int64_t SlicePoints(int points) { return int64_t{points} * points + 3; }
+
+/// Told after every point: points done, and points in all.
 using SliceProgress = absl::FunctionRef<void(int64_t done, int64_t all)>;
 
 /// The mean loss over the plane through W, W + to_previous and W + to_quantized. Its axes are

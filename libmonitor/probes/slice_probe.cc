@@ -66,6 +66,7 @@ void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t or
       announce(Severity::kInfo,
                StrCat("slice through steps ", previous_step_, " and ", report.step, " and ", name,
                       ": measuring ", status.request.points, " x ", status.request.points));
+      desk_->Progress(0, SlicePoints(status.request.points));
       path = Make(context, report, std::move(quantized), status.request);
     }
   } catch (const c10::Error& error) {
