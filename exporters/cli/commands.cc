@@ -138,6 +138,74 @@ int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotRespons
   return Finish(terminal);
 }
 
+// Waits for the end of a slice and shows how far it is.
+class RequestedSlice final : public FollowListener {
+ public:
+  RequestedSlice(int32_t number, nanoseconds deadline, Clock* clock, Terminal* terminal)
+      : number_(number), deadline_(deadline), clock_(clock), terminal_(terminal) {}
+
+  bool OnReport(const v1::Report&, int64_t) override { return true; }
+  void OnStatus(const v1::GetStatusResponse& status) override {
+    // Another one: the process was started anew, or somebody asked again after this one's end.
+    lost_ = status.slice().number() != number_;
+    if (lost_) return;
+    const v1::SliceState before = slice_.state();
+    slice_ = status.slice();
+    if (ended()) return;
+    if (terminal_->terminal()) {
+      terminal_->Status(SliceText(slice_));
+    } else if (slice_.state() != before) {
+      terminal_->Line(SliceText(slice_));
+    }
+  }
+  void OnNotice(std::string_view text) override { terminal_->Notice(text); }
+  bool OnTick(bool) override {
+    return !ended() && !lost_ && clock_->Monotonic() < deadline_ && !terminal_->closed();
+  }
+
+  bool ended() const {
+    return slice_.state() == v1::SLICE_STATE_DONE || slice_.state() == v1::SLICE_STATE_FAILED;
+  }
+  const v1::SliceStatus& slice() const { return slice_; }
+
+ private:
+  const int32_t number_;
+  const nanoseconds deadline_;
+  Clock* const clock_;
+  Terminal* const terminal_;
+  v1::SliceStatus slice_;
+  bool lost_ = false;
+};
+
+int WaitForSlice(const SliceFlags& flags, int32_t number, Clock* clock, Terminal* terminal,
+                 FollowOptions options) {
+  options.after_sequence.reset();
+  options.without_layers = true;
+  options.ask_status = true;
+  options.exit_when_done = true;
+  RequestedSlice listener(number, clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
+                          terminal);
+  const absl::Status followed = Follower(flags.address, options, clock, &listener).Run();
+  terminal->Status("");
+  if (!followed.ok()) return Fail(followed, terminal);
+  if (terminal->closed()) return Finish(terminal);
+  const v1::SliceStatus& slice = listener.slice();
+  if (slice.state() == v1::SLICE_STATE_DONE) {
+    terminal->Line(StrCat("slice ", Printable(slice.path())));
+    return Finish(terminal);
+  }
+  if (slice.state() == v1::SLICE_STATE_FAILED) {
+    return Fail(absl::AbortedError(
+                    StrCat("the slice at ", flags.address.ToString(), ": ", SliceText(slice))),
+                terminal);
+  }
+  return Fail(absl::DeadlineExceededError(StrCat(
+                  "no slice from ", flags.address.ToString(), " within ",
+                  AgeText(flags.timeout_seconds), " or before the run ended (", SliceText(slice),
+                  "); if it was made after all, its file is in the run directory")),
+              terminal);
+}
+
 }  // namespace
 
 int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
@@ -196,6 +264,22 @@ int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, Fo
   return Finish(terminal);
 }
 
+int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
+  Connection connection(flags.address);
+  v1::RequestSliceRequest request;
+  request.set_method(flags.method);
+  request.set_bits(flags.bits);
+  request.set_points(flags.points);
+  v1::RequestSliceResponse requested;
+  if (const grpc::Status answer = connection.RequestSlice(request, &requested); !answer.ok()) {
+    return Fail(ExplainFailure(answer, flags.address), terminal);
+  }
+  if (flags.wait) return WaitForSlice(flags, requested.number(), clock, terminal, pace);
+  terminal->Line(StrCat("slice requested; `ptqwatch status ", flags.address.ToString(),
+                        "` says how far it is"));
+  return Finish(terminal);
+}
+
 int RunCommand(const Command& command, Clock* clock, Terminal* terminal) {
   return std::visit(
       [&](const auto& flags) {
@@ -206,6 +290,8 @@ int RunCommand(const Command& command, Clock* clock, Terminal* terminal) {
           return RunStatus(flags, clock, terminal);
         } else if constexpr (std::is_same_v<Flags, SnapshotFlags>) {
           return RunSnapshot(flags, clock, terminal);
+        } else if constexpr (std::is_same_v<Flags, SliceFlags>) {
+          return RunSlice(flags, clock, terminal);
         } else {
           terminal->Block(flags.text);
           return Finish(terminal);

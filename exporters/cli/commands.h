@@ -20,6 +20,7 @@ int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOp
 int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal);
 int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal,
                 FollowOptions pace = {});
+int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace = {});
 int RunCommand(const Command& command, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -81,6 +81,9 @@ std::string Explanation(const grpc::Status& status, const ServerAddress& server)
       return StrCat(address, " follows another run: ", message);
     case grpc::StatusCode::OUT_OF_RANGE:
       return StrCat("the run at ", address, " has not come that far: ", message);
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return StrCat(address, " refuses: ", message);
     default:
       return StrCat(address, " answers with error ", static_cast<int>(status.error_code()), ": ",
                     message);
@@ -109,6 +112,13 @@ grpc::Status Connection::RequestSnapshot(v1::RequestSnapshotResponse* response) 
   grpc::ClientContext context;
   context.set_deadline(CallDeadline());
   return stub_->RequestSnapshot(&context, v1::RequestSnapshotRequest(), response);
+}
+
+grpc::Status Connection::RequestSlice(const v1::RequestSliceRequest& request,
+                                      v1::RequestSliceResponse* response) {
+  grpc::ClientContext context;
+  context.set_deadline(CallDeadline());
+  return stub_->RequestSlice(&context, request, response);
 }
 
 absl::Status ExplainFailure(const grpc::Status& status, const ServerAddress& address) {

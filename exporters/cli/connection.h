@@ -27,6 +27,8 @@ class Connection {
   grpc::Status ListReports(const v1::ListReportsRequest& request,
                            v1::ListReportsResponse* response);
   grpc::Status RequestSnapshot(v1::RequestSnapshotResponse* response);
+  grpc::Status RequestSlice(const v1::RequestSliceRequest& request,
+                            v1::RequestSliceResponse* response);
   v1::MonitorService::Stub& stub() { return *stub_; }
   std::chrono::system_clock::time_point CallDeadline() const {
     return std::chrono::system_clock::now() + call_timeout_;

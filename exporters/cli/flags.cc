@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "printable.h"
+#include "ptqwatch/loss_slice.h"
 #include "ptqwatch/version.h"
 #include "report/str_cat.h"
 
@@ -19,7 +20,8 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch watch trainer-7 --since now      only what is measured from now on (port 9465)
   ptqwatch watch [::1]:9465 --json | jq .   every report as a line of JSON
   ptqwatch status trainer-7:9465            counters, health and the newest report
-  ptqwatch snapshot trainer-7:9465 --wait   measure now and print the result)";
+  ptqwatch snapshot trainer-7:9465 --wait   measure now and print the result
+  ptqwatch slice :9465 --method gptq --bits 3 --wait   the loss surface around the run, as a file)";
 
 constexpr char kWatchNotes[] = R"(Examples:
   ptqwatch watch :9465 --count 1
@@ -28,6 +30,10 @@ constexpr char kWatchNotes[] = R"(Examples:
 Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
 the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
 A "-" was not measured; a word says why a measurement failed. Ctrl-C ends.)";
+
+constexpr char kSliceNotes[] =
+    R"(The plane goes through the weights of the next two snapshots and the quantized second one; the file
+is written to the trainer's run directory. examples/plot_slice draws it.)";
 
 constexpr char kAddressHelp[] =
     "What the trainer printed as \"grpc HOST:PORT\"; also :PORT, [IPV6]:PORT, or HOST for port "
@@ -117,6 +123,37 @@ void AddSnapshot(CLI::App* app, SnapshotFlags* flags) {
       ->capture_default_str();
 }
 
+CLI::Validator IntegerBetween(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [least, most](std::string& text) {
+        return IsInteger(text, least) && !IsInteger(text, most + 1)
+                   ? std::string()
+                   : Wrong(text, StrCat("an integer from ", least, " to ", most));
+      },
+      "");
+}
+
+void AddSlice(CLI::App* app, SliceFlags* flags) {
+  AddAddress(app, &flags->address);
+  app->add_option("--method", flags->method, "A quantizer of the run, as its reports name it")
+      ->type_name("NAME")
+      ->required();
+  app->add_option("--bits", flags->bits, "Its bit-width")
+      ->type_name("N")
+      ->check(IntegerBetween(1, 16))
+      ->required();
+  app->add_option("--points", flags->points, "Points along each axis")
+      ->type_name("N")
+      ->check(IntegerBetween(kMinSlicePoints, kMaxSlicePoints))
+      ->capture_default_str();
+  app->add_flag("--wait", flags->wait, "Say how far it is, and wait for the file");
+  app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
+      ->type_name("SECONDS")
+      ->check(Seconds())
+      ->capture_default_str();
+  app->footer(kSliceNotes);
+}
+
 std::string OneLine(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return Printable(text);
@@ -132,19 +169,23 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   WatchFlags watch_flags;
   StatusFlags status_flags;
   SnapshotFlags snapshot_flags;
+  SliceFlags slice_flags;
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row a report, as they come");
   CLI::App* const status = app.add_subcommand("status", "Show how a run is doing, once");
   CLI::App* const snapshot =
       app.add_subcommand("snapshot", "Have a snapshot taken at the next step");
+  CLI::App* const slice =
+      app.add_subcommand("slice", "Have the loss surface measured around the next snapshots");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
+  AddSlice(slice, &slice_flags);
 
-  constexpr std::string_view kCommands = "watch, status, snapshot (see ptqwatch --help)";
+  constexpr std::string_view kCommands = "watch, status, snapshot, slice (see ptqwatch --help)";
   const std::string first = argc < 2 ? "-" : argv[1];
   if (!first.starts_with('-') && first != watch->get_name() && first != status->get_name() &&
-      first != snapshot->get_name()) {
+      first != snapshot->get_name() && first != slice->get_name()) {
     return absl::InvalidArgumentError(
         StrCat("'", Printable(first), "' is not a command; there are ", kCommands));
   }
@@ -160,6 +201,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (watch->parsed()) return watch_flags;
   if (status->parsed()) return status_flags;
   if (snapshot->parsed()) return snapshot_flags;
+  if (slice->parsed()) return slice_flags;
   return absl::InvalidArgumentError(StrCat("no command given; there are ", kCommands));
 }
 

@@ -32,12 +32,21 @@ struct SnapshotFlags {
   double timeout_seconds = 600;
 };
 
+struct SliceFlags {
+  ServerAddress address;
+  std::string method;
+  int bits = 0;
+  int points = 21;
+  bool wait = false;
+  double timeout_seconds = 3600;
+};
+
 /// Answered by the command line alone: --help, --version.
 struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, PrintText>;
+using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PrintText>;
 
 /// What the command line asks for. InvalidArgument, one line that names the option and its value,
 /// where it makes no sense.

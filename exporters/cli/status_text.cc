@@ -122,6 +122,24 @@ std::string_view HealthText(v1::Health health) {
   }
 }
 
+std::string SliceText(const v1::SliceStatus& slice) {
+  const std::string name = ShortName(Printable(slice.method()), slice.bits());
+  switch (slice.state()) {
+    case v1::SLICE_STATE_WAITING_FOR_FIRST:
+      return StrCat(name, ", waits for the next snapshot");
+    case v1::SLICE_STATE_WAITING_FOR_SECOND:
+      return StrCat(name, ", has one snapshot, waits for the next");
+    case v1::SLICE_STATE_MEASURING:
+      return StrCat(name, ", ", slice.points_done(), " of ", slice.points_all(), " points");
+    case v1::SLICE_STATE_DONE:
+      return StrCat(name, ", written to ", Printable(slice.path()));
+    case v1::SLICE_STATE_FAILED:
+      return StrCat(name, ", failed: ", Printable(slice.error()));
+    default:
+      return StrCat(name, ", unknown");
+  }
+}
+
 std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double> steps_per_second,
                        std::optional<double> report_age_seconds) {
   std::vector<std::string> parts;
@@ -135,7 +153,11 @@ std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double
     parts.push_back(StrCat("newest report ", AgeText(*report_age_seconds), " old"));
   }
   parts.push_back(std::string(HealthText(status.health())));
-  if (status.busy()) parts.push_back("busy");
+  if (status.slice().state() == v1::SLICE_STATE_MEASURING) {
+    parts.push_back(StrCat("slice ", SliceText(status.slice())));
+  } else if (status.busy()) {
+    parts.push_back("busy");
+  }
   if (const int64_t skipped = Skipped(status); skipped > 0) {
     parts.push_back(StrCat(skipped, " skipped"));
   }
@@ -190,6 +212,7 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
   }
   absl::StrAppendFormat(&cost, ", duty cycle %.0f%%", 100 * status.duty_cycle());
   text += Field("cost", cost);
+  if (status.has_slice()) text += Field("slice", SliceText(status.slice()));
   text += Field("watchers", StrCat(status.subscribers()));
   return text;
 }

@@ -33,6 +33,9 @@ class StepRate {
 /// "ok", "degraded", ...
 std::string_view HealthText(v1::Health health);
 
+/// "gptq4, 45 of 444 points": how far a slice is.
+std::string SliceText(const v1::SliceStatus& slice);
+
 /// One line: step now, speed, age of the newest report, health, whether a snapshot is being
 /// measured, skipped snapshots. An age that is not known is left out.
 std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double> steps_per_second,

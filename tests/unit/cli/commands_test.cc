@@ -262,6 +262,76 @@ TEST_F(CommandsTest, SnapshotGivesUpWaiting) {
   EXPECT_THAT(captured_.error(), HasSubstr("no report of the requested snapshot"));
 }
 
+v1::SliceStatus Slice(v1::SliceState state, int32_t points_done = 0) {
+  v1::SliceStatus slice;
+  slice.set_state(state);
+  slice.set_number(4);
+  slice.set_method("gptq");
+  slice.set_bits(3);
+  slice.set_points_done(points_done);
+  slice.set_points_all(444);
+  if (state == v1::SLICE_STATE_DONE) slice.set_path("runs/a/slice-9.json");
+  if (state == v1::SLICE_STATE_FAILED) slice.set_error("disk full");
+  return slice;
+}
+
+constexpr FollowOptions kQuick = {.tick = milliseconds(1)};
+
+TEST_F(CommandsTest, SliceIsRequested) {
+  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .points = 9};
+  EXPECT_EQ(RunSlice(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(server_.slice_request().method(), "gptq");
+  EXPECT_EQ(server_.slice_request().bits(), 3);
+  EXPECT_EQ(server_.slice_request().points(), 9);
+  EXPECT_THAT(captured_.out(), HasSubstr("ptqwatch status " + server_.target()));
+}
+
+TEST_F(CommandsTest, SliceWaitsAndSaysHowFarItIs) {
+  server_.AnswerSlicesWith(
+      4, {Slice(v1::SLICE_STATE_WAITING_FOR_FIRST), Slice(v1::SLICE_STATE_WAITING_FOR_SECOND),
+          Slice(v1::SLICE_STATE_MEASURING, 1), Slice(v1::SLICE_STATE_MEASURING, 99),
+          Slice(v1::SLICE_STATE_DONE, 444)});
+  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  // The status is asked for once a tick, and the clock has to get there.
+  Clock* const real = Clock::Real();
+  EXPECT_EQ(RunSlice(flags, real, captured_.get(), kQuick), 0);
+  EXPECT_EQ(captured_.out(),
+            "gptq3, waits for the next snapshot\n"
+            "gptq3, has one snapshot, waits for the next\n"
+            "gptq3, 1 of 444 points\n"
+            "slice runs/a/slice-9.json\n");
+  EXPECT_THAT(captured_.error(), IsEmpty());
+}
+
+TEST_F(CommandsTest, SliceFailsWithTheReason) {
+  server_.AnswerSlicesWith(
+      4, {Slice(v1::SLICE_STATE_WAITING_FOR_FIRST), Slice(v1::SLICE_STATE_FAILED)});
+  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), kExitFailed);
+  EXPECT_THAT(captured_.error(), HasSubstr("gptq3, failed: disk full"));
+}
+
+TEST_F(CommandsTest, SliceFailsWithTheServersRefusal) {
+  server_.FailCalls(
+      grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "method = 'awq': this run has rtn 4"));
+  const SliceFlags flags{.address = server_.address(), .method = "awq", .bits = 3, .wait = true};
+  EXPECT_EQ(RunSlice(flags, &clock_, captured_.get()), kExitFailed);
+  EXPECT_THAT(captured_.error(), HasSubstr(server_.target() + " refuses: method = 'awq'"));
+}
+
+TEST_F(CommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
+  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  server_.AnswerSlicesWith(5, {Slice(v1::SLICE_STATE_DONE)});  // number 4
+  EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), kExitFailed);
+  EXPECT_THAT(captured_.error(), HasSubstr("no slice from " + server_.target()));
+
+  CapturedTerminal ended;
+  server_.AnswerSlicesWith(4, {Slice(v1::SLICE_STATE_WAITING_FOR_SECOND)});
+  server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
+  EXPECT_EQ(RunSlice(flags, Clock::Real(), ended.get(), kQuick), kExitFailed);
+  EXPECT_THAT(ended.error(), HasSubstr("gptq3, has one snapshot"));
+}
+
 TEST_F(CommandsTest, SnapshotOfARunThatEndsFails) {
   server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
   const SnapshotFlags flags{.address = server_.address(), .wait = true};

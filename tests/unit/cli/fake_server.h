@@ -96,6 +96,16 @@ class FakeServer final : public v1::MonitorService::Service {
     const std::lock_guard lock(mutex_);
     snapshots_ = std::move(reports);
   }
+  /// The answer to RequestSlice, which changes the status as it comes: one entry a GetStatus.
+  void AnswerSlicesWith(int32_t number, std::vector<v1::SliceStatus> course) {
+    const std::lock_guard lock(mutex_);
+    slice_number_ = number;
+    slice_course_ = std::move(course);
+  }
+  v1::RequestSliceRequest slice_request() const {
+    const std::lock_guard lock(mutex_);
+    return slice_request_;
+  }
 
  private:
   struct Entry {
@@ -146,7 +156,19 @@ class FakeServer final : public v1::MonitorService::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
     const std::lock_guard lock(mutex_);
+    if (!slice_course_.empty() && !slice_request_.method().empty()) {
+      *status_.mutable_slice() = slice_course_.front();
+      if (slice_course_.size() > 1) slice_course_.erase(slice_course_.begin());
+    }
     if (calls_fail_.ok()) *response = status_;
+    return calls_fail_;
+  }
+
+  grpc::Status RequestSlice(grpc::ServerContext*, const v1::RequestSliceRequest* request,
+                            v1::RequestSliceResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    slice_request_ = *request;
+    response->set_number(slice_number_);
     return calls_fail_;
   }
 
@@ -170,6 +192,9 @@ class FakeServer final : public v1::MonitorService::Service {
   std::vector<v1::WatchReportsRequest> requests_;
   std::vector<AnalyzedReport> snapshots_;
   int snapshots_requested_ = 0;
+  int32_t slice_number_ = 0;
+  v1::RequestSliceRequest slice_request_;
+  std::vector<v1::SliceStatus> slice_course_;
   std::string padding_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -75,6 +75,32 @@ TEST(Flags, ReadsStatusAndSnapshot) {
   EXPECT_EQ(std::get<SnapshotFlags>(*snapshot).timeout_seconds, 1);
 }
 
+TEST(Flags, ReadsSlice) {
+  const auto slice = Parse({"slice", "h:1", "--method", "gptq", "--bits", "3", "--points", "9",
+                            "--wait", "--timeout", "60"});
+  ASSERT_TRUE(slice.ok()) << slice.status();
+  const auto& flags = std::get<SliceFlags>(*slice);
+  EXPECT_EQ(flags.address.ToString(), "h:1");
+  EXPECT_EQ(flags.method, "gptq");
+  EXPECT_EQ(flags.bits, 3);
+  EXPECT_EQ(flags.points, 9);
+  EXPECT_TRUE(flags.wait);
+  EXPECT_EQ(flags.timeout_seconds, 60);
+  EXPECT_EQ(std::get<SliceFlags>(*Parse({"slice", "h", "--method", "nf4", "--bits", "4"})).points,
+            21);
+}
+
+TEST(Flags, NamesTheMistakeOfASlice) {
+  EXPECT_THAT(Mistake({"slice", ":1", "--bits", "3"}), HasSubstr("--method"));
+  EXPECT_THAT(Mistake({"slice", ":1", "--method", "gptq"}), HasSubstr("--bits"));
+  EXPECT_THAT(Mistake({"slice", ":1", "--method", "gptq", "--bits", "no"}),
+              HasSubstr("--bits: 'no'"));
+  for (const char* points : {"1", "102", "9.5"}) {
+    EXPECT_THAT(Mistake({"slice", ":1", "--method", "gptq", "--bits", "3", "--points", points}),
+                AllOf(HasSubstr("--points: '" + std::string(points)), HasSubstr("from 2 to 101")));
+  }
+}
+
 TEST(Flags, HelpHasExamplesAndVersionIsOneLine) {
   const auto help = Parse({"--help"});
   ASSERT_TRUE(help.ok()) << help.status();

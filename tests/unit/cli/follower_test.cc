@@ -313,7 +313,7 @@ TEST_F(FollowerTest, FailsAtOnceWhereWaitingDoesNotHelp) {
       {grpc::StatusCode::OUT_OF_RANGE, "has not come that far: why"},
       {grpc::StatusCode::NOT_FOUND, "follows another run: why"},
       {grpc::StatusCode::UNIMPLEMENTED, "not a ptqwatch server"},
-      {grpc::StatusCode::INVALID_ARGUMENT, "error 3: why"}};
+      {grpc::StatusCode::INVALID_ARGUMENT, "refuses: why"}};
   for (const auto& [code, text] : cases) {
     server_->EndStreams(grpc::Status(code, "why"));
     const absl::Status followed = Follow(server_->address());

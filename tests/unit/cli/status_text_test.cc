@@ -91,6 +91,23 @@ TEST(StatusBlock, HasALineForEachFact) {
             "watchers   1\n");
 }
 
+TEST(StatusBlock, SaysHowFarASliceIs) {
+  v1::GetStatusResponse status = Status();
+  v1::SliceStatus* slice = status.mutable_slice();
+  slice->set_state(v1::SLICE_STATE_MEASURING);
+  slice->set_method("nf4");
+  slice->set_bits(4);
+  slice->set_points_done(45);
+  slice->set_points_all(444);
+  EXPECT_THAT(StatusBlock(status, 1041), HasSubstr("\nslice      nf4, 45 of 444 points\n"));
+  EXPECT_THAT(StatusLine(status, std::nullopt, std::nullopt), HasSubstr("slice nf4, 45 of 444"));
+  slice->set_state(v1::SLICE_STATE_DONE);
+  slice->set_path("a\x1b");
+  EXPECT_THAT(StatusBlock(status, 1041), HasSubstr("\nslice      nf4, written to a"));
+  EXPECT_THAT(StatusBlock(status, 1041), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(StatusJson(status).value(), HasSubstr("\"points_done\":45"));
+}
+
 TEST(StatusBlock, TakesAnEmptyStatus) {
   const std::string text = StatusBlock(v1::GetStatusResponse(), 0);
   EXPECT_THAT(text, HasSubstr("step       none yet\n"));

@@ -154,6 +154,66 @@ TEST_F(GrpcExporterTest, RequestsSnapshots) {
   EXPECT_EQ(control_.requests, 1);
 }
 
+TEST_F(GrpcExporterTest, RequestsSlices) {
+  CreateAndStart();
+  GrpcClient client(address());
+  v1::RequestSliceRequest request;
+  request.set_method("gptq");
+  request.set_bits(3);
+  v1::RequestSliceResponse response;
+  const auto ask = [&] {
+    grpc::ClientContext context;
+    return client.stub->RequestSlice(&context, request, &response);
+  };
+  control_.answer = 7;
+  ASSERT_TRUE(ask().ok());
+  EXPECT_EQ(response.number(), 7);
+  EXPECT_EQ(control_.slice.method, "gptq");
+  EXPECT_EQ(control_.slice.bits, 3);
+  EXPECT_EQ(control_.slice.points, 21);
+  request.set_points(5);
+  ASSERT_TRUE(ask().ok());
+  EXPECT_EQ(control_.slice.points, 5);
+
+  control_.answer = absl::InvalidArgumentError("this run has rtn 4 \xFF");
+  EXPECT_EQ(ask().error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ask().error_message(), HasSubstr("this run has rtn 4"));
+  control_.answer = absl::FailedPreconditionError("no slice");
+  EXPECT_EQ(ask().error_code(), StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(GrpcExporterTest, TellsHowFarASliceIs) {
+  CreateAndStart();
+  EXPECT_FALSE(GrpcClient(address()).Status().has_slice());
+  source_.Set([](MonitorStatus& status) {
+    status.slice.state = SliceState::kMeasuring;
+    status.slice.number = 2;
+    status.slice.request = {.method = "gptq", .bits = 3, .points = 5};
+    status.slice.points_done = 7;
+    status.slice.points_all = 28;
+  });
+  v1::SliceStatus slice = GrpcClient(address()).Status().slice();
+  EXPECT_EQ(slice.state(), v1::SLICE_STATE_MEASURING);
+  EXPECT_EQ(slice.number(), 2);
+  EXPECT_EQ(slice.method(), "gptq");
+  EXPECT_EQ(slice.bits(), 3);
+  EXPECT_EQ(slice.points(), 5);
+  EXPECT_EQ(slice.points_done(), 7);
+  EXPECT_EQ(slice.points_all(), 28);
+  source_.Set([](MonitorStatus& status) {
+    status.slice.state = SliceState::kDone;
+    status.slice.path = "runs/a/slice-9.json";
+  });
+  slice = GrpcClient(address()).Status().slice();
+  EXPECT_EQ(slice.state(), v1::SLICE_STATE_DONE);
+  EXPECT_EQ(slice.path(), "runs/a/slice-9.json");
+  source_.Set([](MonitorStatus& status) {
+    status.slice.state = SliceState::kFailed;
+    status.slice.error = "disk full";
+  });
+  EXPECT_EQ(GrpcClient(address()).Status().slice().error(), "disk full");
+}
+
 TEST_F(GrpcExporterTest, ListsReportsPageByPage) {
   CreateAndStart();
   v1::ListReportsRequest request;

@@ -26,7 +26,13 @@ class FakeControl final : public Control {
   void Pause() override {}
   void Resume() override {}
   absl::Status SetEvery(int64_t) override { return absl::OkStatus(); }
+  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override {
+    slice = request;
+    return answer;
+  }
   std::atomic<int> requests{0};
+  SliceRequest slice;  ///< the last one
+  absl::StatusOr<int64_t> answer = 1;
 };
 
 /// Waits for what gRPC does in its own time and tells nobody about. False after 20 s.
