@@ -52,6 +52,7 @@ void ConsoleExporter::OnEvent(const Event& event) {
     case Event::Kind::kSnapshotSkipped:
     case Event::Kind::kPhaseChange:
     case Event::Kind::kResumed:
+    case Event::Kind::kSlice:
       Console::Get().Line(absl::StrFormat("event step %d  %s", event.step, event.message));
       break;
     default:

@@ -81,6 +81,9 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
                                                               const TrainerFlags& flags,
                                                               int64_t steps) {
   std::unique_ptr<WatchedRun> run(new WatchedRun);
+  auto slice = FinalSlice::Plan(flags, steps);
+  if (!slice.ok()) return WithPrefix("--slice", slice.status());
+  run->slice_ = *std::move(slice);
   std::vector<std::unique_ptr<Exporter>> exporters;
   auto prometheus = PrometheusExporter::Create({.address = flags.http});
   if (!prometheus.ok()) return WithPrefix("--http", prometheus.status());
@@ -115,6 +118,13 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
   return run;
 }
 
+void WatchedRun::OnStep(const StepInfo& info) {
+  if (const absl::Status asked = slice_.BeforeStep(info.step, *monitor_); !asked.ok()) {
+    Console::Get().Warning(absl::StrCat("--slice: ", asked.message()));
+  }
+  monitor_->OnStep(info);
+}
+
 void WatchedRun::Finish(const StopSignal& stop, bool announce) {
   // In slices, because a signal must be able to end the wait.
   const auto start = std::chrono::steady_clock::now();
@@ -127,6 +137,15 @@ void WatchedRun::Finish(const StopSignal& stop, bool announce) {
   }
   if (!status.ok() && !stop.requested()) {
     Console::Get().Warning(absl::StrCat("the last step was not measured: ", status.message()));
+  }
+}
+
+void WatchedRun::PrintSlice() const {
+  const absl::StatusOr<std::string> path = slice_.Path(*monitor_);
+  if (!path.ok()) {
+    Console::Get().Warning(absl::StrCat("--slice: ", path.status().message()));
+  } else if (!path->empty()) {
+    Console::Get().Line(absl::StrCat("slice ", *path));
   }
 }
 
@@ -165,6 +184,7 @@ int EndRun(const RunResult& result, double linger_seconds, const StopSignal& sto
     console.Line(absl::StrFormat("validation loss %.4f", result.validation_loss()));
   }
   if (run != nullptr) {
+    if (!stop.requested()) run->PrintSlice();
     run->PrintSummary();
     run->Linger(linger_seconds, stop);
     run->Stop();

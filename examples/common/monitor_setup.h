@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "final_slice.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/subject.h"
 #include "run_summary.h"
@@ -30,11 +31,13 @@ class WatchedRun {
                                                            const TrainerFlags& flags,
                                                            int64_t steps);
 
-  void OnStep(const StepInfo& info) noexcept { monitor_->OnStep(info); }
+  void OnStep(const StepInfo& info);
   /// Has the step of the last OnStep measured and waits for it. Returns early when a signal comes,
   /// and with a warning after five minutes. May be called in the middle of a run; tells the user of
   /// a longer wait where `announce`.
   void Finish(const StopSignal& stop, bool announce = true);
+  /// "slice PATH", where --slice asked for one; a warning where it failed.
+  void PrintSlice() const;
   void PrintSummary() const;
   /// Goes on serving for so long, or until a signal comes.
   void Linger(double seconds, const StopSignal& stop) const;
@@ -44,6 +47,7 @@ class WatchedRun {
   WatchedRun() = default;
 
   std::string address_;
+  FinalSlice slice_;
   RunSummary summary_;
   std::unique_ptr<Monitor> monitor_;  // last: its exporters use the summary
 };

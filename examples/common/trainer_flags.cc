@@ -61,7 +61,12 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
   app.add_option("--grpc", flags->grpc,
                  "Where gRPC is served, HOST:PORT (port 0 takes a free one), or off")
       ->capture_default_str();
-  app.add_option("--run-dir", flags->run_dir, "Directory of the journal [none is kept]");
+  CLI::Option* const run_dir =
+      app.add_option("--run-dir", flags->run_dir, "Directory of the journal [none is kept]");
+  app.add_option("--slice", flags->slice,
+                 "At the end measure the loss between the last two snapshots and this quantizer's "
+                 "weights, e.g. gptq3, for examples/plot_slice [none]")
+      ->needs(run_dir);
   app.add_option("--linger", flags->linger_seconds, "Seconds to go on serving after the last step")
       ->check(RealBetween(0, 1e6))
       ->capture_default_str();

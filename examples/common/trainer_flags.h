@@ -25,6 +25,7 @@ struct TrainerFlags {
   std::string http = "127.0.0.1:9464";
   std::string grpc = "127.0.0.1:9465";  ///< "off": not served
   std::string run_dir;                  ///< empty: no journal
+  std::string slice;                    ///< quantizer of the slice at the end, "gptq3"; empty: none
   double linger_seconds = 0;
   uint64_t seed = 0;
   int threads = 1;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "final_slice.h"
 #include "monitor_setup.h"
 #include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/journal_exporter.h"
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
   const std::vector<ptqwatch::Batch> probe = {draw_batch(4096)}, calibration = {draw_batch(1024)};
   const int64_t steps = 2000;
 
+  const auto slice = examples::ValueOrExit("--slice", examples::FinalSlice::Plan(flags, steps));
   std::unique_ptr<ptqwatch::Monitor> monitor;
   if (flags.monitor) {
     auto http = examples::ValueOrExit(
@@ -70,6 +72,7 @@ int main(int argc, char** argv) {
     optimizer.zero_grad();
     losses(model, draw_batch(64)).mean().backward();
     optimizer.step();
+    if (monitor) slice.BeforeStep(step, *monitor).IgnoreError();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 1e-3, .tokens = 64 * step});
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -77,5 +80,9 @@ int main(int argc, char** argv) {
   if (monitor) monitor->Finish(std::chrono::minutes(2)).IgnoreError();
   std::printf("training seconds %.3f\nweights sha256 %s\n", seconds.count(),
               examples::WeightsSha256(*model).c_str());
+  if (monitor && !flags.slice.empty()) {
+    const auto path = slice.Path(*monitor);
+    std::printf("slice %s\n", (path.ok() ? *path : path.status().ToString()).c_str());
+  }
   if (monitor) std::this_thread::sleep_for(std::chrono::duration<double>(flags.linger_seconds));
 }

@@ -5,12 +5,9 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "absl/strings/str_format.h"
 #include "c10/util/Exception.h"
 #include "checkpoint/atomic_file.h"
-#include "curvature/loss_slice.h"
-#include "curvature/replica_surface.h"
-#include "probes/paired_loss.h"
+#include "probes/replica_slice.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch::internal {
@@ -35,12 +32,6 @@ SliceProbe::SliceProbe(SliceDesk* desk, Measurement* measurement, std::string ru
     desk_->Close(
         "it is measured on the curvature batches, and MonitorOptions.curvature.enabled is false");
     return;
-  }
-  const std::vector<TensorEntry>& table = measurement_->replica().table().entries;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].is_parameter && at::isFloatingType(table[i].tensor.scalar_type())) {
-      scope_.push_back(static_cast<int>(i));
-    }
   }
   std::vector<SliceDesk::Quantizer> quantizers;
   for (const QuantizerSpec& spec : measurement_->quantizers()) {
@@ -90,7 +81,7 @@ void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t or
 void SliceProbe::KeepWeights(int64_t step) {
   at::NoGradGuard no_grad;
   previous_.clear();
-  for (int entry : scope_) {
+  for (int entry : FloatingParameters(measurement_->replica())) {
     previous_.push_back({entry, measurement_->replica().loaded(entry).clone()});
   }
   previous_step_ = step;
@@ -99,7 +90,6 @@ void SliceProbe::KeepWeights(int64_t step) {
 absl::StatusOr<std::string> SliceProbe::Make(ExecutionContext& context, const Report& report,
                                              std::vector<std::vector<Replica::Override>> quantized,
                                              const SliceRequest& request) {
-  at::NoGradGuard no_grad;
   // The cap is on a report's time, and the report is out.
   context.deadline = std::chrono::nanoseconds::max();
   size_t chosen = 0;
@@ -117,29 +107,10 @@ absl::StatusOr<std::string> SliceProbe::Make(ExecutionContext& context, const Re
   std::vector<Replica::Override> error = std::move(quantized[chosen]);
   quantized.clear();
 
-  Replica& replica = measurement_->replica();
-  const std::vector<Batch>& batches = measurement_->curvature()->batches();
-  double total_weight = 0;
-  int64_t tokens = 0;
-  for (const Batch& batch : batches) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    absl::StatusOr<LossValues> losses = replica.Losses(batch);
-    if (!losses.ok()) return losses.status();
-    const absl::StatusOr<UnitLosses> units = SumByUnit(*losses, batch);
-    if (!units.ok()) return units.status();
-    total_weight += TotalWeight(*losses);
-    tokens += units->tokens;
-  }
-  if (!(total_weight > 0)) {
-    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
-  }
-  auto surface = ReplicaSurface::Create(&replica, scope_, &batches, total_weight);
-  if (!surface.ok()) return surface.status();
-  const Vector to_previous = (*surface)->Displacement(std::exchange(previous_, {}));
-  const Vector to_quantized = (*surface)->Displacement(std::exchange(error, {}));
-  absl::StatusOr<LossSlice> slice =
-      MeasureSlice(context, **surface, to_previous, to_quantized, {.points = request.points},
-                   [&](int64_t done, int64_t all) { desk_->Progress(done, all); });
+  absl::StatusOr<LossSlice> slice = MeasureReplicaSlice(
+      context, measurement_->replica(), measurement_->curvature()->batches(),
+      std::exchange(previous_, {}), std::move(error), {.points = request.points},
+      [&](int64_t done, int64_t all) { desk_->Progress(done, all); });
   if (!slice.ok()) return slice.status();
   slice->run_id = report.run_id;
   slice->fingerprint = report.fingerprint;
@@ -148,8 +119,6 @@ absl::StatusOr<std::string> SliceProbe::Make(ExecutionContext& context, const Re
   slice->method = request.method;
   slice->bits = request.bits;
   slice->group_size = report.quantization[chosen].group_size;
-  slice->batch_tokens = tokens;
-  ++slice->loss_evaluations;  // for the weights of the tokens
   const std::string path = StrCat(run_dir_, "/slice-", report.step, ".json");
   if (absl::Status status = WriteFile(path, ToJson(*slice) + "\n"); !status.ok()) return status;
   return path;

@@ -42,7 +42,6 @@ class SliceProbe {
   SliceDesk* const desk_;
   Measurement* const measurement_;
   const std::string run_dir_;
-  std::vector<int> scope_;  // entries of the replica's table
   std::vector<Replica::Override> previous_;
   int64_t previous_step_ = 0;
 };

@@ -99,6 +99,21 @@ class Live(unittest.TestCase):
             self.assertEqual(reports[-1]["calibration_mode"], "sequential")
             self.assertEqual([entry["status"] for entry in reports[-1]["quantization"]], ["ok", "ok"])
 
+    def test_slice_of_the_last_two_snapshots(self):
+        with tempfile.TemporaryDirectory() as run_dir, \
+                Trainer(CHAR_GPT, "--steps", "93", "--slice", "gptq3", "--run-dir", run_dir, *PORT_0) as trainer:
+            code, out, err = trainer.finish()
+            self.assertEqual(code, 0, err)
+            path = re.search(r"^slice (\S+)$", out, re.MULTILINE)[1]
+            self.assertEqual(path, os.path.join(run_dir, "slice-93.json"))
+            with open(path, encoding="utf-8") as file:
+                data = json.load(file)
+            self.assertEqual((data["previous_step"], data["step"]), (80, 93))
+            reports, _ = journal(run_dir)
+            change = data["quantized"]["loss_nats"] - data["current"]["loss_nats"]
+            gptq3 = next(entry for entry in reports[-1]["quantization"] if (entry["method"], entry["bits"]) == ("gptq", 3))
+            self.assertAlmostEqual(change, gptq3["curvature_batch_delta_nats"], places=5)
+
     def test_disabled_by_the_environment(self):
         with Trainer(CHAR_GPT, "--steps", "30", *PORT_0, env={"PTQWATCH_DISABLE": "1"}) as trainer:
             code, out, err = trainer.finish()
@@ -157,6 +172,11 @@ class BadInput(unittest.TestCase):
         self.refused("--monitor", "maybe", says=["--monitor", "maybe"])
         self.refused("--threads", "0", says=["--threads", "0"])
         self.refused("--lr", "nan", says=["--lr", "nan"])
+
+    def test_slices_that_cannot_be_made(self):
+        self.refused("--slice", "gptq3", says=["--slice", "--run-dir"])
+        with tempfile.TemporaryDirectory() as run_dir:
+            self.refused(*PORT_0, "--run-dir", run_dir, "--slice", "gptq5", says=["--slice", "'gptq5'", "gptq3"])
 
     def test_text_that_cannot_be_read(self):
         self.refused("--text", "/nonexistent/text", says=["--text", "/nonexistent/text"])

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
+#include "final_slice.h"
+
 namespace ptqwatch::examples {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<std::string> Tried(std::vector<std::string> methods, std::vector<int> bits,
                                int group_size = 64) {
@@ -40,6 +44,32 @@ TEST(MakeMonitorOptions, TakesGroupsAndCalibration) {
   EXPECT_EQ(MakeMonitorOptions(flags, 100).calibration_mode, CalibrationMode::kOneShot);
   flags.calibration = "sequential";
   EXPECT_EQ(MakeMonitorOptions(flags, 100).calibration_mode, CalibrationMode::kSequential);
+}
+
+absl::Status Refusal(const std::string& slice, int64_t steps) {
+  TrainerFlags flags;
+  flags.slice = slice;
+  flags.every = 50;
+  flags.methods = {"gptq", "nf4"};
+  return FinalSlice::Plan(flags, steps).status();
+}
+
+TEST(FinalSlice, TakesAQuantizerOfTheRun) {
+  for (const char* name : {"gptq3", "gptq4", "nf4", ""}) {
+    EXPECT_TRUE(Refusal(name, 100).ok()) << Refusal(name, 100);
+  }
+  for (const char* name : {"gptq", "gptq5", "rtn3", "nf44"}) {
+    EXPECT_THAT(std::string(Refusal(name, 100).message()),
+                HasSubstr(absl::StrCat("'", name, "' is no quantizer of this run, which has ",
+                                       "gptq3, gptq4, nf4")));
+  }
+}
+
+TEST(FinalSlice, TakesTwoSnapshots) {
+  EXPECT_TRUE(Refusal("gptq3", 51).ok());
+  for (int64_t steps : {1, 49, 50}) {
+    EXPECT_THAT(std::string(Refusal("gptq3", steps).message()), HasSubstr("has one snapshot"));
+  }
 }
 
 }  // namespace

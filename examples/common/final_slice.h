@@ -1,0 +1,34 @@
+#ifndef PTQWATCH_COMMON_FINAL_SLICE_H_
+#define PTQWATCH_COMMON_FINAL_SLICE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/loss_slice.h"
+#include "ptqwatch/monitor.h"
+#include "trainer_flags.h"
+
+namespace ptqwatch::examples {
+
+/// --slice: a slice of the loss surface through the last two snapshots of a run.
+class FinalSlice {
+ public:
+  /// Of a run of `steps` steps. Without the flag nothing is asked for. InvalidArgument, listing the
+  /// run's quantizers, where the flag names none of them, and where the run has only one snapshot.
+  static absl::StatusOr<FinalSlice> Plan(const TrainerFlags& flags, int64_t steps);
+
+  /// Before the OnStep of each step: asks for the slice where the last snapshot but one is due.
+  absl::Status BeforeStep(int64_t step, Monitor& monitor) const;
+  /// After Finish: the file, or why there is none; empty without the flag.
+  absl::StatusOr<std::string> Path(const Monitor& monitor) const;
+
+ private:
+  std::optional<SliceRequest> request_;
+  int64_t first_step_ = 0;  // of the last snapshot but one
+};
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_COMMON_FINAL_SLICE_H_

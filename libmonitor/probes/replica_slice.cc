@@ -1,0 +1,55 @@
+#include "probes/replica_slice.h"
+
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "curvature/replica_surface.h"
+#include "probes/paired_loss.h"
+
+namespace ptqwatch::internal {
+
+std::vector<int> FloatingParameters(const Replica& replica) {
+  std::vector<int> entries;
+  const std::vector<TensorEntry>& table = replica.table().entries;
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].is_parameter && at::isFloatingType(table[i].tensor.scalar_type())) {
+      entries.push_back(static_cast<int>(i));
+    }
+  }
+  return entries;
+}
+
+absl::StatusOr<LossSlice> MeasureReplicaSlice(ExecutionContext& context, Replica& replica,
+                                              const std::vector<Batch>& batches,
+                                              std::vector<Replica::Override> previous,
+                                              std::vector<Replica::Override> quantized,
+                                              const SliceOptions& options, SliceProgress progress) {
+  at::NoGradGuard no_grad;
+  double total_weight = 0;
+  int64_t tokens = 0;
+  for (const Batch& batch : batches) {
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    absl::StatusOr<LossValues> losses = replica.Losses(batch);
+    if (!losses.ok()) return losses.status();
+    const absl::StatusOr<UnitLosses> units = SumByUnit(*losses, batch);
+    if (!units.ok()) return units.status();
+    total_weight += TotalWeight(*losses);
+    tokens += units->tokens;
+  }
+  if (!(total_weight > 0)) {
+    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
+  }
+  const std::vector<int> scope = FloatingParameters(replica);
+  auto surface = ReplicaSurface::Create(&replica, scope, &batches, total_weight);
+  if (!surface.ok()) return surface.status();
+  const Vector to_previous = (*surface)->Displacement(std::exchange(previous, {}));
+  const Vector to_quantized = (*surface)->Displacement(std::exchange(quantized, {}));
+  absl::StatusOr<LossSlice> slice =
+      MeasureSlice(context, **surface, to_previous, to_quantized, options, progress);
+  if (!slice.ok()) return slice.status();
+  slice->batch_tokens = tokens;
+  ++slice->loss_evaluations;  // for the tokens' weights
+  return slice;
+}
+
+}  // namespace ptqwatch::internal

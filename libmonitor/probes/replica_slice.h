@@ -1,0 +1,28 @@
+#ifndef PTQWATCH_PROBES_REPLICA_SLICE_H_
+#define PTQWATCH_PROBES_REPLICA_SLICE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "curvature/loss_slice.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/loss_slice.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// Entries of the replica's floating-point parameters: the space of a slice.
+std::vector<int> FloatingParameters(const Replica& replica);
+
+/// Measures the slice through the loaded weights, those with `previous` in their place and those
+/// with `quantized`. The overrides are given up as soon as they are not needed any more. Errors as
+/// MeasureSlice, and FailedPrecondition where every token is masked out.
+absl::StatusOr<LossSlice> MeasureReplicaSlice(ExecutionContext& context, Replica& replica,
+                                              const std::vector<Batch>& batches,
+                                              std::vector<Replica::Override> previous,
+                                              std::vector<Replica::Override> quantized,
+                                              const SliceOptions& options, SliceProgress progress);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_REPLICA_SLICE_H_
