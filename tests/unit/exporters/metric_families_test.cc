@@ -39,6 +39,7 @@ MonitorStatus FullStatus() {
   status.stall_seconds_total = 6.5;
   status.overhead_ratio = 0.004;
   status.dropped_reports = {{{"journal", "queue_full"}, 4}};
+  status.slice.state = SliceState::kDone;
   return status;
 }
 
