@@ -14,24 +14,26 @@ absl::StatusOr<FinalSlice> FinalSlice::Plan(const TrainerFlags& flags, int64_t s
     const std::string method(ToString(spec.method));
     const std::string name = ShortName(method, spec.bits);
     absl::StrAppend(&known, known.empty() ? "" : ", ", name);
-    if (name == flags.slice) slice.request_ = SliceRequest{.method = method, .bits = spec.bits};
+    // The last step has a snapshot whether or not one is due; the one before may be any, for a busy
+    // monitor skips some.
+    if (name == flags.slice) {
+      slice.request_ = SliceRequest{.method = method, .bits = spec.bits, .at_step = steps};
+    }
   }
   if (!slice.request_) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", flags.slice, "' is no quantizer of this run, which has ", known));
   }
-  // The last step has a snapshot whether or not one is due.
   const int64_t every = flags.EveryOr(steps);
-  slice.first_step_ = (steps - 1) / every * every;
-  if (slice.first_step_ < 1) {
+  if (every >= steps) {
     return absl::InvalidArgumentError(absl::StrCat("a run of ", steps, " steps with --every ",
                                                    every, " has one snapshot; it takes two"));
   }
   return slice;
 }
 
-absl::Status FinalSlice::BeforeStep(int64_t step, Monitor& monitor) const {
-  if (!request_ || step != first_step_) return absl::OkStatus();
+absl::Status FinalSlice::Request(Monitor& monitor) const {
+  if (!request_) return absl::OkStatus();
   return monitor.control().RequestSlice(*request_).status();
 }
 

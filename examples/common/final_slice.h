@@ -19,14 +19,13 @@ class FinalSlice {
   /// run's quantizers, where the flag names none of them, and where the run has only one snapshot.
   static absl::StatusOr<FinalSlice> Plan(const TrainerFlags& flags, int64_t steps);
 
-  /// Before the OnStep of each step: asks for the slice where the last snapshot but one is due.
-  absl::Status BeforeStep(int64_t step, Monitor& monitor) const;
+  /// Before the first step.
+  absl::Status Request(Monitor& monitor) const;
   /// After Finish: the file, or why there is none; empty without the flag.
   absl::StatusOr<std::string> Path(const Monitor& monitor) const;
 
  private:
   std::optional<SliceRequest> request_;
-  int64_t first_step_ = 0;  // of the last snapshot but one
 };
 
 }  // namespace ptqwatch::examples

@@ -109,6 +109,9 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
       Monitor::Create(std::move(subject), MakeMonitorOptions(flags, steps), std::move(exporters));
   if (!monitor.ok()) return monitor.status();
   run->monitor_ = std::move(*monitor);
+  if (const absl::Status asked = run->slice_.Request(*run->monitor_); !asked.ok()) {
+    Console::Get().Warning(absl::StrCat("--slice: ", asked.message()));
+  }
 
   Console::Get().Line(absl::StrCat("metrics http://", run->address_, "/metrics"));
   if (!grpc_address.empty()) Console::Get().Line(absl::StrCat("grpc ", grpc_address));
@@ -116,13 +119,6 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
   const std::string plan = run->monitor_->Describe();
   Console::Get().Line(plan.substr(0, plan.find_first_of(":\n")));
   return run;
-}
-
-void WatchedRun::OnStep(const StepInfo& info) {
-  if (const absl::Status asked = slice_.BeforeStep(info.step, *monitor_); !asked.ok()) {
-    Console::Get().Warning(absl::StrCat("--slice: ", asked.message()));
-  }
-  monitor_->OnStep(info);
 }
 
 void WatchedRun::Finish(const StopSignal& stop, bool announce) {

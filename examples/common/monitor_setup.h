@@ -31,7 +31,7 @@ class WatchedRun {
                                                            const TrainerFlags& flags,
                                                            int64_t steps);
 
-  void OnStep(const StepInfo& info);
+  void OnStep(const StepInfo& info) noexcept { monitor_->OnStep(info); }
   /// Has the step of the last OnStep measured and waits for it. Returns early when a signal comes,
   /// and with a warning after five minutes. May be called in the middle of a run; tells the user of
   /// a longer wait where `announce`.

@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
         "monitor",
         ptqwatch::Monitor::Create(std::move(subject), examples::MakeMonitorOptions(flags, steps),
                                   std::move(exporters)));
+    slice.Request(*monitor).IgnoreError();  // Path says so where it was refused
   }
 
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
@@ -72,7 +73,6 @@ int main(int argc, char** argv) {
     optimizer.zero_grad();
     losses(model, draw_batch(64)).mean().backward();
     optimizer.step();
-    if (monitor) slice.BeforeStep(step, *monitor).IgnoreError();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 1e-3, .tokens = 64 * step});
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

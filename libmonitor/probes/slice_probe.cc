@@ -50,7 +50,7 @@ void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t or
     if (report.probe_status != ProbeStatus::kOk) {
       path = absl::FailedPreconditionError(StrCat(
           "the snapshot of step ", report.step, " was not measured: ", report.probe_status_detail));
-    } else if (status.state == SliceState::kWaitingForFirst) {
+    } else if (previous_.empty() || report.step < status.request.at_step.value_or(INT64_MIN)) {
       KeepWeights(report.step);
       return desk_->KeptFirst();
     } else {

@@ -26,8 +26,8 @@ class SliceDesk {
   /// From now on none are, and one that is under way has failed, for this reason.
   void Close(std::string reason);
 
-  /// Takes a request, and returns its number. `snapshots_taken` so far: the slice is made of the
-  /// next two. InvalidArgument for a quantizer that the run does not have, listing those it has,
+  /// Takes a request, and returns its number. `snapshots_taken` so far: the slice is made of later
+  /// ones. InvalidArgument for a quantizer that the run does not have, listing those it has,
   /// and for `points` out of range; FailedPrecondition while another is under way and where no
   /// slice can be made.
   absl::StatusOr<int64_t> Request(const SliceRequest& request, int64_t snapshots_taken);

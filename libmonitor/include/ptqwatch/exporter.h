@@ -125,7 +125,7 @@ class Control {
   virtual void Resume() = 0;
   /// Steps between snapshots. InvalidArgument unless positive.
   virtual absl::Status SetEvery(int64_t steps) = 0;
-  /// Has a slice of the loss surface made, through the next two snapshots and the quantized second
+  /// Has a slice of the loss surface made, through two snapshots to come and the quantized second
   /// one; returns its number. MonitorStatus::slice tells how far it is and which file in run_dir it
   /// is in. From the first of the two snapshots on it costs the memory of one copy of the weights,
   /// after the report of the second points^2 evaluations of the curvature batches, during which

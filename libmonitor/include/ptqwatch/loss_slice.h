@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +19,16 @@ struct SliceRequest {
   std::string method;  ///< one of the run's quantizers, as reports name it: "gptq"
   int bits = 0;
   int points = 21;  ///< along each axis, from kMinSlicePoints to kMaxSlicePoints
+  /// Theta_K is the first snapshot at or after this step, Theta_{K-1} the newest one measured
+  /// before it. Unset: they are the next two that are taken.
+  std::optional<int64_t> at_step = {};
 };
 
 /// How far the newest slice has come.
 enum class SliceState : int {
   kNone = 0,              ///< none was asked for
   kWaitingForFirst = 1,   ///< for the snapshot that is Theta_{K-1}
-  kWaitingForSecond = 2,  ///< for the one after it, Theta_K; the weights of the first are kept
+  kWaitingForSecond = 2,  ///< for Theta_K; the weights of Theta_{K-1} are kept
   kMeasuring = 3,
   kDone = 4,
   kFailed = 5,

@@ -170,6 +170,24 @@ TEST_F(SliceTest, CanBeAskedForAgain) {
   }
 }
 
+TEST_F(SliceTest, CanBeOfAStepToComeAndTheNewestSnapshotBefore) {
+  Create(Options());
+  SliceRequest request = Gptq3(2);
+  request.at_step = 15;
+  ASSERT_TRUE(monitor_->control().RequestSlice(request).ok());
+  for (const int64_t step : {1, 7, 12}) {
+    Step(step);
+    EXPECT_EQ(Slice().state, SliceState::kWaitingForSecond);
+  }
+  Step(16);
+  ASSERT_EQ(Slice().state, SliceState::kDone) << Slice().error;
+  const auto json = nlohmann::json::parse(testing::ReadFile(Slice().path));
+  EXPECT_EQ(json["previous_step"], 12);
+  EXPECT_EQ(json["step"], 16);
+  EXPECT_NEAR(json["previous"]["loss_nats"], *recording_->Reports()[2]->report.curvature->loss_nats,
+              1e-6);
+}
+
 TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
   const auto refusal = [&](const MonitorOptions& options, const SliceRequest& request) {
     Create(options);
