@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "c10/util/Exception.h"
+#include "probes/probe_state_file.h"
 #include "report/str_cat.h"
 
 namespace ptqwatch::internal {
@@ -55,6 +56,7 @@ void MonitorCore::RunPending() noexcept {
       report->verdict = analyzer.Add(report->report);
       publisher->Publish(report);
       board->OnReport();
+      if (probe_state.sequence == report->report.sequence) KeepState();
       MakeSlice(report->report, std::move(quantized));
     }
   } catch (...) {
@@ -118,6 +120,17 @@ void MonitorCore::MakeSlice(const Report& report,
              [&](Severity severity, std::string message) {
                PublishEvent(Event::Kind::kSlice, severity, report.step, std::move(message));
              });
+}
+
+void MonitorCore::KeepState() {
+  const RunInfo& run = publisher->run();
+  if (run.run_dir.empty()) return;
+  const absl::Status status =
+      ProbeStateFile::Write(run.run_dir, run.run_id, run.fingerprint, probe_state);
+  if (status.ok()) return;
+  board->OnStateWriteFailure();
+  state_failed(Severity::kWarning,
+               StrCat("the state of the probes was not kept: ", std::string(status.message())));
 }
 
 void MonitorCore::NoteFailure(const Report& report, const std::string& detail) {

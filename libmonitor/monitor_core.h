@@ -64,11 +64,14 @@ struct MonitorCore {
   LrPhase last_phase = LrPhase::kUnknown;
   int64_t skips_announced = 0;
   RateLimitedLog probe_failed;
+  RateLimitedLog state_failed;
 
  private:
   void FillHeader(const Snapshot& header, Report& report);
   void Measure(Report& report, std::vector<std::vector<Replica::Override>>& quantized);
   void MakeSlice(const Report& report, std::vector<std::vector<Replica::Override>> quantized);
+  /// For the next attempt of the run, where there is a run directory.
+  void KeepState();
   void AnnounceSkips();
   void NoteOutcome(const Report& report);
   void NoteCurvature(const Report& report, bool probe_failed_too);

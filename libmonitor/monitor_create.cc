@@ -1,10 +1,14 @@
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include "ATen/Parallel.h"
 #include "absl/strings/str_format.h"
+#include "curvature/replica_surface.h"
 #include "monitor_impl.h"
+#include "probes/probe_state_file.h"
 #include "report/run_directory.h"
 #include "report/str_cat.h"
 #include "runtime/spare_cores.h"
@@ -43,6 +47,42 @@ double ChooseDutyCycle(const MonitorOptions& options, std::string& why) {
   return cores > threads ? 1.0 : kDutyCycleWithoutSpareCore;
 }
 
+/// The state that an earlier attempt left, or nothing; what is wrong with it is logged.
+std::optional<internal::ProbeStateFile> OpenProbeState(const std::string& run_dir) {
+  absl::StatusOr<internal::ProbeStateFile> file = internal::ProbeStateFile::Open(run_dir);
+  if (file.ok()) return *std::move(file);
+  if (!absl::IsNotFound(file.status())) {
+    internal::Log(Severity::kWarning, StrCat("cold start: ", std::string(file.status().message())));
+  }
+  return std::nullopt;
+}
+
+/// The probes go on from `kept` where it is of this run and measured the same.
+void RestoreProbeState(const internal::ProbeStateFile& kept, const RunInfo& run,
+                       MonitorCore& core) {
+  std::string problem;
+  if (kept.run_id() != run.run_id) {
+    problem = StrCat("it is of run ", kept.run_id(), ", this is ", run.run_id);
+  } else {
+    core.sequence = std::max(core.sequence, kept.sequence());
+    if (kept.fingerprint() != run.fingerprint) {
+      problem = "model, data or options have changed since (the fingerprint is another one)";
+    } else {
+      const internal::CurvatureProbe* curvature = core.measurement->curvature();
+      static const std::vector<int> none;
+      absl::StatusOr<internal::ProbeState> state = kept.Read(internal::SpaceOf(
+          core.measurement->replica(), curvature == nullptr ? none : curvature->scope()));
+      if (state.ok()) {
+        core.probe_state = *std::move(state);
+        return;
+      }
+      problem = std::string(state.status().message());
+    }
+  }
+  internal::Log(Severity::kWarning,
+                StrCat("cold start: the state in '", run.run_dir, "' is not used: ", problem));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
@@ -59,10 +99,12 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
   try {
     // First of all: nothing may be written before the past of the run is known.
     internal::RunHistory history;
+    std::optional<internal::ProbeStateFile> kept;
     if (!options.run_dir.empty()) {
       absl::StatusOr<internal::RunHistory> opened = internal::OpenRunDirectory(options.run_dir);
       if (!opened.ok()) return opened.status();
       history = *std::move(opened);
+      kept = OpenProbeState(options.run_dir);
     }
 
     auto core = std::make_shared<MonitorCore>(std::move(options), std::move(subject));
@@ -86,7 +128,14 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     core->measurement = *std::move(measurement);
     core->slice = std::make_unique<internal::SliceProbe>(
         &core->board->slices(), core->measurement.get(), core->options.run_dir);
-    core->staging = std::make_unique<internal::Staging>(*live, core->stream);
+    internal::OptimizerStaging optimizer;
+    if (core->measurement->curvature() != nullptr) {
+      absl::StatusOr<internal::OptimizerStaging> staging = internal::OptimizerStaging::Create(
+          *core->subject, *live, core->measurement->curvature()->scope());
+      if (!staging.ok()) return staging.status();
+      optimizer = *std::move(staging);
+    }
+    core->staging = std::make_unique<internal::Staging>(*live, core->stream, std::move(optimizer));
 
     std::string why;
     core->duty_cycle = ChooseDutyCycle(core->options, why);
@@ -99,6 +148,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     RunInfo run;
     run.run_id = !core->options.run_id.empty() ? core->options.run_id
                  : !history.run_id.empty()     ? history.run_id
+                 : kept                        ? kept->run_id()
                                                : NewRunId(core->options.clock->UnixSeconds());
     run.attempt = history.attempts + 1;
     run.fingerprint = core->measurement->fingerprint();
@@ -107,6 +157,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     run.covered_parameters = core->measurement->plan().covered_parameters;
     run.device = core->measurement->replica().device().str();
     core->sequence = history.last_sequence;
+    if (kept) RestoreProbeState(*kept, run, *core);
     for (const AnalyzedReport& report : history.reports) {
       core->analyzer.Add(report.report);
       // The corners and the reports themselves are all the schedule that is needed to go on from.
@@ -123,6 +174,14 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     core->description = StrCat(core->measurement->Describe(),
                                "staging: ", static_cast<double>(core->staging->bytes()) / 1e6,
                                " MB; duty cycle ", core->duty_cycle, " (", why, ")\n");
+    if (const auto& staged = core->staging->optimizer(); !staged.description().empty()) {
+      core->description += StrCat("optimizer: ", staged.description());
+      if (staged.bytes() > 0) {
+        core->description += StrCat(": ", static_cast<double>(staged.bytes()) / 1e6,
+                                    " MB staged and as much while measuring");
+      }
+      core->description += "\n";
+    }
 
     core->publisher = std::make_unique<internal::Publisher>(run, core->board, core->options.clock,
                                                             std::move(exporters));

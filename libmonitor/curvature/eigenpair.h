@@ -44,6 +44,8 @@ struct Eigenpair {
   EigenvalueStart start = EigenvalueStart::kCold;
   Vector vector;  ///< of norm 1
   Vector scout;   ///< see WarmStart; of norm 1 or undefined
+
+  WarmStart next() const { return {vector, scout}; }
 };
 
 /// What Lanczos knows of H: orthonormal vectors Q and a small symmetric matrix M with

@@ -31,7 +31,6 @@ constexpr double kHiddenExcess = 0.1;
 // missed the 1.2, four also the 1.5.
 constexpr int kEnoughProducts = 6;
 constexpr int kEnoughProductsWhenCoarse = 4;
-constexpr double kCoarseResidual = 0.05;
 // An eigenvalue closer to zero than this share of the spectrum is zero as far as its residual goes.
 constexpr double kZeroEigenvalue = 1e-3;
 // Degree of the scout's filter beside the factor that takes the eigenvector out.
@@ -115,7 +114,7 @@ class Lanczos {
         deflated_(deflated),
         dimension_(space_.dimension() - static_cast<int64_t>(deflated.size())),
         max_basis_(static_cast<size_t>(std::min(max_basis, dimension_))),
-        random_(context, space_, deflated) {}
+        random_(context, space_, deflated, SharesFor(options)) {}
 
   absl::StatusOr<Eigenpair> Run(const WarmStart& start, KrylovSpace* krylov) {
     bool warm = false;
@@ -125,8 +124,7 @@ class Lanczos {
           "no eigenvalue is left in the complement of those found");
     }
     start_ = {1};
-    const int enough =
-        options_.residual_ratio < kCoarseResidual ? kEnoughProducts : kEnoughProductsWhenCoarse;
+    const int enough = IsCoarse(options_) ? kEnoughProductsWhenCoarse : kEnoughProducts;
     while (true) {
       if (absl::Status status = Extend(); !status.ok()) return status;
       const bool believed = !warm || Whole() || pair_.products >= enough || WouldHaveShown();
@@ -197,7 +195,7 @@ class Lanczos {
   bool WouldHaveShown() const {
     if (restarted_) return false;
     const double excess = kHiddenExcess * std::abs(pair_.value);
-    double log_growth = 0.5 * std::log(RandomStart::kRandomShare) -
+    double log_growth = 0.5 * std::log(SharesFor(options_).random) -
                         0.5 * std::log(static_cast<double>(space_.dimension()));
     for (double other : values_) log_growth += std::log(std::abs(pair_.value - other) + excess);
     return log_growth > log_remainders_;

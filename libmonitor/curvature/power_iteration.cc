@@ -31,7 +31,7 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
     return status;
   }
   const auto begin = context.clock->Monotonic();
-  RandomStart random(context, space, deflated);
+  RandomStart random(context, space, deflated, SharesFor(options));
   bool warm = false;
   Vector v = random.First(start, warm);
   if (!v.defined()) {

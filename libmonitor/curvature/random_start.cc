@@ -65,11 +65,11 @@ Vector RandomStart::First(const WarmStart& start, bool& warm) {
   if (!first.defined()) return Next({});
   const Vector fresh = Next({&first, 1});
   double rest = 1;
-  if (scout.defined()) rest -= kScoutShare;
-  if (fresh.defined()) rest -= kRandomShare;
+  if (scout.defined()) rest -= shares_.scout;
+  if (fresh.defined()) rest -= shares_.random;
   space_.Scale(std::sqrt(rest), first);
-  if (scout.defined()) space_.Axpy(std::sqrt(kScoutShare), scout, first);
-  if (fresh.defined()) space_.Axpy(std::sqrt(kRandomShare), fresh, first);
+  if (scout.defined()) space_.Axpy(std::sqrt(shares_.scout), scout, first);
+  if (fresh.defined()) space_.Axpy(std::sqrt(shares_.random), fresh, first);
   space_.Scale(1 / space_.Norm(first), first);
   return first;
 }

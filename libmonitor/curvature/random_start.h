@@ -22,14 +22,16 @@ std::vector<double> Orthogonalize(const VectorSpace& space, absl::Span<const Vec
 class RandomStart {
  public:
   /// Shares of the squared norm of a warm start. The random part finds what neither of the others
-  /// has; it costs one product, because nearly all of it lies in the bulk of the spectrum.
-  static constexpr double kScoutShare = 0.4;
-  static constexpr double kRandomShare = 0.1;
+  /// has; it costs a product, because nearly all of it lies in the bulk of the spectrum.
+  struct Shares {
+    double scout = 0;
+    double random = 0;
+  };
 
   /// Arguments must outlive this.
   RandomStart(const ExecutionContext& context, const VectorSpace& space,
-              absl::Span<const Vector> deflated)
-      : seeds_(context.seeds), space_(space), deflated_(deflated) {}
+              absl::Span<const Vector> deflated, Shares shares)
+      : seeds_(context.seeds), space_(space), deflated_(deflated), shares_(shares) {}
 
   /// A unit vector orthogonal to `basis` and what is deflated; undefined when none is found.
   Vector Next(absl::Span<const Vector> basis);
@@ -46,8 +48,15 @@ class RandomStart {
   const SeedSource seeds_;
   const VectorSpace& space_;
   absl::Span<const Vector> deflated_;
+  const Shares shares_;
   uint64_t drawn_ = 0;
 };
+
+/// A search for a residual of 5 % makes do with less certainty that nothing has overtaken.
+inline bool IsCoarse(const EigenpairOptions& options) { return options.residual_ratio >= 0.05; }
+inline RandomStart::Shares SharesFor(const EigenpairOptions& options) {
+  return IsCoarse(options) ? RandomStart::Shares{0.4, 0.1} : RandomStart::Shares{0.2, 0.4};
+}
 
 /// A Hessian that gives nothing for so many random vectors is zero: a Status, never a silent 0.
 inline constexpr int kZeroProducts = 3;

@@ -9,7 +9,6 @@
 #include "ATen/core/grad_mode.h"
 
 namespace ptqwatch::internal {
-namespace {
 
 VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
@@ -22,8 +21,6 @@ VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
   }
   return VectorSpace(parameters, dtype, replica.device());
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ReplicaSurface>> ReplicaSurface::Create(
     Replica* replica, const std::vector<int>& scope, const std::vector<Batch>* batches,

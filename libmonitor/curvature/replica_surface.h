@@ -9,6 +9,9 @@
 
 namespace ptqwatch::internal {
 
+/// The space of vectors with the elements of these entries of a replica.
+VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope);
+
 /// The loss surface of a replica around the loaded snapshot. Holds the replica's one lease, so that
 /// nobody else writes to the weights while it lives.
 class ReplicaSurface final : public LossSurface {

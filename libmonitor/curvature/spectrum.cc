@@ -20,25 +20,25 @@ WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name) {
   return {find(name), find(ScoutName(name))};
 }
 
-void KeepForNext(const Eigenpair& pair, const std::string& name, VectorMap& vectors) {
-  vectors[name] = pair.vector;
+void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors) {
+  vectors.erase(name);
   vectors.erase(ScoutName(name));
-  if (pair.scout.defined()) vectors[ScoutName(name)] = pair.scout;
+  if (found.vector.defined()) vectors[name] = found.vector;
+  if (found.scout.defined()) vectors[ScoutName(name)] = found.scout;
 }
 
 absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperator& hessian,
                                       const VectorMap& before, const SpectrumOptions& options,
                                       VectorMap& after) {
   const VectorSpace& space = hessian.space();
-  EigenpairOptions search;
-  search.residual_ratio = options.residual_ratio;
-  search.max_products = options.max_products;
+  EigenpairOptions search = options.search;
+  search.end = SpectrumEnd::kTop;
   Spectrum spectrum;
   const auto add = [&](std::vector<Eigenpair>& pairs, const WarmStart& start,
                        absl::Span<const Vector> deflated) -> absl::Status {
     // What was found stays in memory beside the search.
     const auto kept = static_cast<int64_t>(spectrum.top.size() + spectrum.krylov.basis.size());
-    search.max_bytes = options.max_bytes - kept * space.bytes();
+    search.max_bytes = options.search.max_bytes - kept * space.bytes();
     absl::StatusOr<Eigenpair> pair =
         ExtremeEigenpair(context, hessian, start, search, deflated,
                          spectrum.top.empty() ? &spectrum.krylov : nullptr);
@@ -62,12 +62,12 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
     search.end = SpectrumEnd::kBottom;
     const WarmStart start = WarmStartFrom(before, "bottom.0");
     if (absl::Status status = add(spectrum.bottom, start, {}); !status.ok()) return status;
-    KeepForNext(spectrum.bottom[0], "bottom.0", after);
+    KeepForNext(spectrum.bottom[0].next(), "bottom.0", after);
   }
   std::stable_sort(spectrum.top.begin(), spectrum.top.end(),
                    [](const Eigenpair& a, const Eigenpair& b) { return a.value > b.value; });
   for (size_t i = 0; i < spectrum.top.size(); ++i) {
-    KeepForNext(spectrum.top[i], StrCat("top.", i), after);
+    KeepForNext(spectrum.top[i].next(), StrCat("top.", i), after);
   }
   return spectrum;
 }

@@ -17,11 +17,9 @@ namespace ptqwatch::internal {
 using VectorMap = std::map<std::string, Vector>;
 
 struct SpectrumOptions {
-  int top = 1;          ///< how many of the largest eigenvalues; at most the dimension
-  bool bottom = false;  ///< the smallest one too
-  double residual_ratio = 0.02;
-  int max_products = 40;  ///< of each
-  int64_t max_bytes = int64_t{1} << 30;
+  int top = 1;                   ///< how many of the largest eigenvalues; at most the dimension
+  bool bottom = false;           ///< the smallest one too
+  EigenpairOptions search = {};  ///< of each; its end is not looked at
 };
 
 struct Spectrum {
@@ -42,7 +40,7 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
 
 /// The vectors of one search in a map, under "NAME" and "NAME.scout".
 WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name);
-void KeepForNext(const Eigenpair& pair, const std::string& name, VectorMap& vectors);
+void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors);
 
 }  // namespace ptqwatch::internal
 

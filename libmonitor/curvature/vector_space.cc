@@ -137,6 +137,11 @@ void VectorSpace::Rotate(const std::vector<std::vector<double>>& weights,
   basis.resize(weights.size());
 }
 
+void VectorSpace::Multiply(const Vector& x, Vector& y) const {
+  at::NoGradGuard no_grad;
+  y.elements.mul_(x.elements);
+}
+
 void VectorSpace::FillRademacher(uint64_t seed, Vector& x) const {
   at::NoGradGuard no_grad;
   // Drawn on the host, so that every device sees the same vector.

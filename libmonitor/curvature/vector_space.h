@@ -54,6 +54,8 @@ class VectorSpace {
   /// basis = {sum_i weights[0][i] basis[i], sum_i weights[1][i] basis[i], ...}, at most as many as
   /// before, in their memory.
   void Rotate(const std::vector<std::vector<double>>& weights, std::vector<Vector>& basis) const;
+  /// y = x y, element by element
+  void Multiply(const Vector& x, Vector& y) const;
   /// Every element +1 or -1: bit `i % 64` of a counter-based generator's word `i / 64`, a function
   /// of the seed and the element's index alone.
   void FillRademacher(uint64_t seed, Vector& x) const;

@@ -10,6 +10,7 @@
 #include "c10/util/Exception.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
+#include "probes/edge_of_stability_probe.h"
 #include "probes/error_curvature.h"
 #include "probes/probe_status.h"
 #include "report/str_cat.h"
@@ -106,7 +107,8 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
 
 absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
                                  const std::vector<std::vector<Replica::Override>>& quantized,
-                                 const VectorMap& before, Report& report, VectorMap& after) {
+                                 const OptimizerState& optimizer, const ProbeState& state,
+                                 Report& report, ProbeState& next) {
   CurvatureReport nothing_measured;
   nothing_measured.scope = std::string(ToString(options_.scope));
   nothing_measured.parameters = setup_.parameters;
@@ -121,14 +123,15 @@ absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
   while (true) {
     curvature = nothing_measured;
     curvature.mode = std::string(ToString(setup_.mode));
-    after.clear();
-    status = Guarded(
-        [&] { return Measure(context, replica, quantized, before, report, curvature, after); });
+    next.vectors.clear();
+    status = Guarded([&] {
+      return Measure(context, replica, quantized, optimizer, state, report, curvature, next);
+    });
     if (status.ok()) break;
     curvature = nothing_measured;
     curvature.mode = std::string(ToString(setup_.mode));
     curvature.status_detail = std::string(status.message());
-    after = before;
+    next.vectors = state.vectors;
     const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);
     if (!absl::IsResourceExhausted(status) || options_.mode != HessianMode::kAuto || !smaller) {
       break;
@@ -143,8 +146,8 @@ absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
 
 absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica,
                                      const std::vector<std::vector<Replica::Override>>& quantized,
-                                     const VectorMap& before, Report& report,
-                                     CurvatureReport& curvature, VectorMap& after) {
+                                     const OptimizerState& optimizer, const ProbeState& state,
+                                     Report& report, CurvatureReport& curvature, ProbeState& next) {
   at::NoGradGuard no_grad;
   Stopwatch watch(context.clock);
   auto surface = setup_.MakeSurface(replica);
@@ -156,10 +159,10 @@ absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica
     if (!hessian.ok()) return hessian.status();
     report.cost_seconds["curvature_gradient"] = watch.Lap();
     absl::Status status =
-        MeasureSpectrum(context, replica, **hessian, before, report, curvature, after);
+        MeasureSpectrum(context, replica, **hessian, optimizer, state, report, curvature, next);
     if (!status.ok()) return status;
     watch.Lap();
-    status = errors.Predict(context, **hessian, WarmStartFrom(after, "top.0").vector);
+    status = errors.Predict(context, **hessian, WarmStartFrom(next.vectors, "top.0").vector);
     if (!status.ok()) return status;
     curvature.hessian_products = (*hessian)->products();
     if (setup_.mode == HessianMode::kRetainedGraph) curvature.graph_bytes = setup_.graph_bytes;
@@ -172,9 +175,10 @@ absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica
 }
 
 absl::Status CurvatureProbe::MeasureSpectrum(ExecutionContext& context, Replica& replica,
-                                             HessianOperator& hessian, const VectorMap& before,
-                                             Report& report, CurvatureReport& curvature,
-                                             VectorMap& after) {
+                                             HessianOperator& hessian,
+                                             const OptimizerState& optimizer,
+                                             const ProbeState& state, Report& report,
+                                             CurvatureReport& curvature, ProbeState& next) {
   const VectorSpace& space = hessian.space();
   Stopwatch watch(context.clock);
   curvature.loss_nats = hessian.loss();
@@ -186,8 +190,9 @@ absl::Status CurvatureProbe::MeasureSpectrum(ExecutionContext& context, Replica&
     curvature.step_check_ratio = *check;
   }
 
-  absl::StatusOr<Spectrum> spectrum = FindSpectrum(context, hessian, WithGradient(before, hessian),
-                                                   SpectrumOptionsFrom(options_, space), after);
+  absl::StatusOr<Spectrum> spectrum =
+      FindSpectrum(context, hessian, WithGradient(state.vectors, hessian),
+                   SpectrumOptionsFrom(options_, space), next.vectors);
   if (!spectrum.ok()) return spectrum.status();
   Fill(*spectrum, curvature);
   report.cost_seconds["curvature_eigenvalue"] = watch.Lap();
@@ -198,7 +203,10 @@ absl::Status CurvatureProbe::MeasureSpectrum(ExecutionContext& context, Replica&
   if (!trace.ok()) return trace.status();
   Fill(*trace, space, mean_squares, curvature);
   report.cost_seconds["curvature_trace"] = watch.Lap();
-  return absl::OkStatus();
+  spectrum->krylov = {};  // room for the next search
+  return ProbeEdgeOfStability(context, hessian, optimizer, spectrum->top[0],
+                              EigenpairOptionsFrom(options_, space), state, report, curvature,
+                              next);
 }
 
 std::string CurvatureProbe::Describe() const {

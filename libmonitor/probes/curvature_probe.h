@@ -7,11 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "curvature/spectrum.h"
 #include "probes/curvature_setup.h"
+#include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
+#include "snapshot/optimizer_staging.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
@@ -19,7 +20,8 @@ namespace ptqwatch::internal {
 class HessianOperator;
 
 /// Measures the Hessian of the loss at the loaded snapshot, always on the same batches: the ends of
-/// its spectrum, its trace, and the loss along every quantizer's error.
+/// its spectrum, the distance to the edge of stability, its trace, and the loss along every
+/// quantizer's error.
 class CurvatureProbe {
  public:
   /// `setup` has scope and batches. Where no way of making products with the Hessian works (or the
@@ -31,18 +33,22 @@ class CurvatureProbe {
 
   /// Fills `report.curvature`, and what is measured along the error of each entry of
   /// `report.quantization` that has weights in `quantized` (one list an entry, empty where there
-  /// are none). `before` are the vectors that the snapshot before left; `after` receives this
-  /// one's. A quantizer whose loss is not finite gets no prediction. With CurvatureOptions::mode
-  /// kAuto, where memory runs out it is measured again in the next smaller mode, from then on.
-  /// Every failure becomes a status in the report. Returns Cancelled when the context was, else ok.
+  /// are none). `state` is what the snapshot before left, `next` receives the vectors of this one
+  /// (those of before where it fails). A quantizer whose loss is not finite gets no prediction.
+  /// With CurvatureOptions::mode kAuto, where memory runs out it is measured again in the next
+  /// smaller mode, from then on. Every failure becomes a status in the report. Returns Cancelled
+  /// when the context was, else ok.
   absl::Status Run(ExecutionContext& context, Replica& replica,
                    const std::vector<std::vector<Replica::Override>>& quantized,
-                   const VectorMap& before, Report& report, VectorMap& after);
+                   const OptimizerState& optimizer, const ProbeState& state, Report& report,
+                   ProbeState& next);
 
   /// Every later report says that the probe is switched off, and why.
   void Disable(std::string reason) { unavailable_ = std::move(reason); }
 
   const std::vector<Batch>& batches() const { return setup_.batches; }
+  /// Entries of the replica's table that the Hessian is taken with respect to.
+  const std::vector<int>& scope() const { return setup_.scope; }
   /// One line for Monitor::Describe.
   std::string Describe() const;
   /// Why nothing is measured; empty where it is.
@@ -53,11 +59,12 @@ class CurvatureProbe {
       : options_(options), setup_(std::move(setup)) {}
   absl::Status Measure(ExecutionContext& context, Replica& replica,
                        const std::vector<std::vector<Replica::Override>>& quantized,
-                       const VectorMap& before, Report& report, CurvatureReport& curvature,
-                       VectorMap& after);
+                       const OptimizerState& optimizer, const ProbeState& state, Report& report,
+                       CurvatureReport& curvature, ProbeState& next);
   absl::Status MeasureSpectrum(ExecutionContext& context, Replica& replica,
-                               HessianOperator& hessian, const VectorMap& before, Report& report,
-                               CurvatureReport& curvature, VectorMap& after);
+                               HessianOperator& hessian, const OptimizerState& optimizer,
+                               const ProbeState& state, Report& report, CurvatureReport& curvature,
+                               ProbeState& next);
 
   CurvatureOptions options_;
   CurvatureSetup setup_;

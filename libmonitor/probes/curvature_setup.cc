@@ -62,16 +62,20 @@ absl::StatusOr<std::vector<int>> ScopeEntries(const Replica& replica, const Tens
   return scope;
 }
 
-SpectrumOptions SpectrumOptionsFrom(const CurvatureOptions& options, const VectorSpace& space) {
-  SpectrumOptions search;
-  search.top = options.top_eigenvalues;
-  search.bottom = options.bottom_eigenvalue;
+EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options, const VectorSpace& space) {
+  EigenpairOptions search;
   search.residual_ratio = options.eigenvalue_residual_ratio;
   search.max_products = options.max_eigenvalue_products;
   search.max_bytes = options.max_vector_bytes > 0
                          ? options.max_vector_bytes
                          : std::max(kVectorBytes, kLeastVectors * space.bytes());
   return search;
+}
+
+SpectrumOptions SpectrumOptionsFrom(const CurvatureOptions& options, const VectorSpace& space) {
+  return {.top = options.top_eigenvalues,
+          .bottom = options.bottom_eigenvalue,
+          .search = EigenpairOptionsFrom(options, space)};
 }
 
 HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options) {
@@ -82,8 +86,17 @@ HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options) {
 }
 
 VectorMap WithGradient(const VectorMap& before, const HessianOperator& hessian) {
+  const VectorSpace& space = hessian.space();
   VectorMap start = before;
-  if (!start.contains("top.0")) start["top.0.scout"] = hessian.gradient();
+  const double norm = space.Norm(hessian.gradient());
+  if (!(norm > 0)) return start;
+  Vector scout = space.Copy(hessian.gradient());
+  space.Scale(1 / norm, scout);
+  const auto kept = before.find("top.0.scout");
+  if (kept != before.end() && kept->second.elements.numel() == space.dimension()) {
+    space.Axpy(1, kept->second, scout);
+  }
+  start["top.0.scout"] = std::move(scout);
   return start;
 }
 

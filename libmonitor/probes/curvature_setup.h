@@ -47,11 +47,12 @@ struct CurvatureSetup {
 };
 
 /// The searches and estimators as `options` want them.
+EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options, const VectorSpace& space);
 SpectrumOptions SpectrumOptionsFrom(const CurvatureOptions& options, const VectorSpace& space);
 HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options);
 
-/// `before`, and where it has no top eigenvector the gradient in its place, which lies mostly along
-/// the top eigenvectors (Gur-Ari, Roberts and Dyer 2018).
+/// `before` with the gradient in the scout of the search for the top eigenvector: it lies mostly
+/// along the top eigenvectors (Gur-Ari, Roberts and Dyer 2018), new ones too.
 VectorMap WithGradient(const VectorMap& before, const HessianOperator& hessian);
 
 /// The parameters in the scope of `options`, entries of the replica's table. `live` is that of the

@@ -10,6 +10,7 @@
 
 #include "ATen/Parallel.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/clone.h"
 #include "absl/strings/str_format.h"
 #include "c10/core/AutogradState.h"
 #include "probes/curvature_batches.h"
@@ -140,6 +141,19 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
   return measurement;
 }
 
+void Measurement::Load(const Snapshot& snapshot) {
+  replica_->Load(snapshot.tensors);
+  at::NoGradGuard no_grad;
+  optimizer_ = {};  // first, so that its memory serves again
+  optimizer_ = snapshot.optimizer;
+  if (!optimizer_.view) return;
+  for (OptimizedParameter& parameter : optimizer_.view->parameters) {
+    if (parameter.second_moment.defined()) {
+      parameter.second_moment = parameter.second_moment.clone();
+    }
+  }
+}
+
 absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const ProbeState& state,
                                             Report& report,
                                             std::vector<std::vector<Replica::Override>>* keep) {
@@ -154,7 +168,7 @@ absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const Pro
   ProbeState next;
   next.sequence = report.sequence;
   if (curvature_ != nullptr) {
-    status = curvature_->Run(context, *replica_, quantized, state.vectors, report, next.vectors);
+    status = curvature_->Run(context, *replica_, quantized, optimizer_, state, report, next);
     if (!status.ok()) return status;
   }
   if (keep != nullptr) *keep = std::move(quantized);

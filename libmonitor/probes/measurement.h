@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "probes/curvature_probe.h"
+#include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
@@ -17,14 +18,6 @@
 #include "snapshot/staging.h"
 
 namespace ptqwatch::internal {
-
-/// What one measurement leaves for the next. A report names the sequence of the report it came
-/// from, so that a report is a pure function of (snapshot, options, ProbeState).
-struct ProbeState {
-  int64_t sequence = 0;  ///< 0: nothing measured yet
-  /// What the searches for eigenvectors left (spectrum.h); not written to.
-  VectorMap vectors;
-};
 
 /// Everything between a snapshot and its report: replica, capture plan and probes. One thread at a
 /// time.
@@ -36,8 +29,8 @@ class Measurement {
                                                              const TensorTable& live,
                                                              const MonitorOptions& options);
 
-  /// Copies the snapshot into the replica; the snapshot is not needed afterwards.
-  void Load(const Snapshot& snapshot) { replica_->Load(snapshot.tensors); }
+  /// Copies the snapshot, its weights into the replica; it is not needed afterwards.
+  void Load(const Snapshot& snapshot);
 
   /// Measures what is loaded. Fills everything of `report` that is a measurement, and
   /// `probe_state_sequence`; the same loaded weights, options and state give the same bits (but for
@@ -73,6 +66,7 @@ class Measurement {
   std::unique_ptr<Replica> replica_;
   CapturePlan plan_;
   std::unique_ptr<CurvatureProbe> curvature_;
+  OptimizerState optimizer_;
   std::string fingerprint_;
   double seconds_a_batch_ = 0;  // one forward pass at Create
 };

@@ -280,6 +280,20 @@ std::vector<MetricInfo> MakeCatalog() {
        "MonitorOptions::curvature.bottom_eigenvalue.",
        {},
        OfCurvature<&C::bottom_eigenvalue>},
+      {"ptqwatch_edge_of_stability_ratio",
+       kGauge,
+       "How near the optimizer is to where its steps grow along the sharpest direction, which is "
+       "1: "
+       "lambda_max eta / 2 for SGD, with momentum, weight decay and Adam's second moments where "
+       "the "
+       "trainer passes its optimizer. A lower bound where the scope leaves trained parameters out.",
+       {},
+       OfCurvature<&C::edge_of_stability_ratio>},
+      {"ptqwatch_edge_of_stability_residual_ratio",
+       kGauge,
+       "Residual of the eigenvalue behind ptqwatch_edge_of_stability_ratio, relative to it.",
+       {},
+       OfCurvature<&C::edge_of_stability_residual_ratio>},
       {"ptqwatch_hessian_trace",
        kGauge,
        "Trace of the loss Hessian (Hutchinson), in the scope of ptqwatch_hessian_top_eigenvalue.",
@@ -397,6 +411,11 @@ std::vector<MetricInfo> MakeCatalog() {
        "Probes that ended without a value.",
        {},
        [](Input in) { return Count(in.status.probe_failures_total); }},
+      {"ptqwatch_state_write_failures_total",
+       kCounter,
+       "Reports after which the run directory's state file could not be written.",
+       {},
+       [](Input in) { return Count(in.status.state_write_failures_total); }},
       {"ptqwatch_dropped_reports_total",
        kCounter,
        "Reports an exporter did not deliver. Absent until the first one.",

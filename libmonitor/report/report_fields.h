@@ -93,6 +93,10 @@ void VisitFields(Record& record, Visitor&& visit) {
     visit("step_check_ratio", record.step_check_ratio);
     visit("hessian_products", record.hessian_products);
     visit("graph_bytes", record.graph_bytes);
+    visit("optimizer", record.optimizer);
+    visit("edge_of_stability_ratio", record.edge_of_stability_ratio);
+    visit("edge_of_stability_residual_ratio", record.edge_of_stability_residual_ratio);
+    visit("edge_of_stability_detail", record.edge_of_stability_detail);
     visit("layers", record.layers);
   } else if constexpr (kIsA<Record, SkippedLayer>) {
     visit("name", record.name);

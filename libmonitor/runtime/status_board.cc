@@ -53,6 +53,7 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   status.stall_seconds_total = stall_seconds_.load(kRelaxed);
   status.reports_total = reports_total_.load(kRelaxed);
   status.probe_failures_total = probe_failures_total_.load(kRelaxed);
+  status.state_write_failures_total = state_write_failures_total_.load(kRelaxed);
   status.busy = busy_.load(kRelaxed);
   status.health = health_.load(kRelaxed);
   status.duty_cycle = duty_cycle_.load(kRelaxed);

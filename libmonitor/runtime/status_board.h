@@ -27,6 +27,7 @@ class StatusBoard {
   /// Monitor thread.
   void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
+  void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
   void SetBusy(bool busy) noexcept { busy_.store(busy, kRelaxed); }
   void SetHealth(Health health) noexcept { health_.store(health, kRelaxed); }
   void SetDutyCycle(double duty_cycle) noexcept { duty_cycle_.store(duty_cycle, kRelaxed); }
@@ -63,6 +64,7 @@ class StatusBoard {
 
   std::atomic<int64_t> reports_total_{0};
   std::atomic<int64_t> probe_failures_total_{0};
+  std::atomic<int64_t> state_write_failures_total_{0};
   std::atomic<bool> busy_{false};
   std::atomic<Health> health_{Health::kStarting};
   std::atomic<double> duty_cycle_{1};

@@ -51,6 +51,9 @@ class FunctionSubject final : public Subject {
 
   std::vector<NamedTensor> LiveTensors() const override { return options_.live; }
   std::optional<c10::Stream> UpdateStream() const override { return options_.stream; }
+  std::optional<OptimizerView> Optimizer() const override {
+    return options_.optimizer ? options_.optimizer() : std::nullopt;
+  }
 
   absl::Status BuildReplica() override {
     if (absl::Status status = Check(options_.live); !status.ok()) return status;

@@ -19,19 +19,24 @@ class ModuleSubject final : public Subject {
   ModuleSubject(std::shared_ptr<const torch::nn::Module> live,
                 std::function<std::shared_ptr<torch::nn::Module>()> build,
                 std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
-                std::vector<Batch> calibration, std::vector<Batch> curvature)
+                std::vector<Batch> calibration, std::vector<Batch> curvature,
+                std::function<std::optional<OptimizerView>()> optimizer)
       : live_(std::move(live)),
         build_(std::move(build)),
         losses_(std::move(losses)),
         probe_(std::move(probe)),
         calibration_(std::move(calibration)),
-        curvature_(std::move(curvature)) {
+        curvature_(std::move(curvature)),
+        optimizer_(std::move(optimizer)) {
     if (calibration_.empty()) calibration_ = probe_;
   }
 
   std::vector<NamedTensor> LiveTensors() const override {
     if (live_ == nullptr) return {};
     return TensorsOf(*live_);
+  }
+  std::optional<OptimizerView> Optimizer() const override {
+    return optimizer_ ? optimizer_() : std::nullopt;
   }
 
   absl::Status BuildReplica() override {
@@ -63,6 +68,7 @@ class ModuleSubject final : public Subject {
   std::vector<Batch> probe_;
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
+  const std::function<std::optional<OptimizerView>()> optimizer_;
   std::shared_ptr<torch::nn::Module> replica_;
 };
 
@@ -72,10 +78,11 @@ std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::shared_ptr<const torch::nn::Module> live,
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
-    std::vector<Batch> calibration, std::vector<Batch> curvature) {
+    std::vector<Batch> calibration, std::vector<Batch> curvature,
+    std::function<std::optional<OptimizerView>()> optimizer) {
   return std::make_unique<ModuleSubject>(std::move(live), std::move(replica), std::move(losses),
                                          std::move(probe), std::move(calibration),
-                                         std::move(curvature));
+                                         std::move(curvature), std::move(optimizer));
 }
 
 }  // namespace ptqwatch::internal

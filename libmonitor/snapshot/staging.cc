@@ -10,8 +10,9 @@
 
 namespace ptqwatch::internal {
 
-Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream)
-    : index_(live.index), stream_(std::move(stream)) {
+Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
+                 OptimizerStaging optimizer)
+    : index_(live.index), stream_(std::move(stream)), optimizer_(std::move(optimizer)) {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < live.names.size(); ++i) {
     const at::Tensor& tensor = live.entries[static_cast<size_t>(live.index[i])].tensor;
@@ -70,6 +71,7 @@ SnapshotResult Staging::TryFill(const Subject& subject, const Snapshot& header,
     problem_ = Compare(subject.LiveTensors());
     if (!problem_.empty()) return SnapshotResult::kSkippedMismatch;
     stream_->Copy(slot_.tensors, sources_);
+    optimizer_.Fill(subject, *stream_, slot_.optimizer);
   } catch (const c10::Error& error) {
     problem_ = error.what_without_backtrace();
     return SnapshotResult::kFailed;

@@ -12,6 +12,7 @@
 #include "ptqwatch/subject.h"
 #include "runtime/lr_tracker.h"
 #include "snapshot/device_stream.h"
+#include "snapshot/optimizer_staging.h"
 #include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {
@@ -24,6 +25,7 @@ struct Snapshot {
   double unix_seconds = 0;
   double stall_seconds = 0;         ///< what taking it cost the training thread
   std::vector<at::Tensor> tensors;  ///< one per entry of the live TensorTable, contiguous
+  OptimizerState optimizer;
 };
 
 /// One slot between the trainer's thread and the monitor thread: Free -> Filled -> Loading -> Free.
@@ -32,7 +34,8 @@ struct Snapshot {
 class Staging {
  public:
   /// Allocates and touches the buffers. `live` is what later snapshots are compared with.
-  Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream);
+  Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
+          OptimizerStaging optimizer = {});
   /// Waits for a copy that is still queued on the device.
   ~Staging();
   Staging(const Staging&) = delete;
@@ -40,8 +43,8 @@ class Staging {
 
   bool free() const noexcept { return state_.load(std::memory_order_acquire) == State::kFree; }
 
-  /// Trainer's thread. Fills the slot when it is free. Fields of the snapshot other than tensors
-  /// and stall come from `header`.
+  /// Trainer's thread. Fills the slot when it is free. Fields of the snapshot other than tensors,
+  /// optimizer and stall come from `header`.
   SnapshotResult TryFill(const Subject& subject, const Snapshot& header, Clock& clock) noexcept;
 
   /// Monitor thread. The filled snapshot, or null; from then on the slot is Loading.
@@ -51,7 +54,8 @@ class Staging {
 
   /// Why the last TryFill gave kSkippedMismatch or kFailed. Trainer's thread.
   const std::string& problem() const noexcept { return problem_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  ///< without those of optimizer()
+  const OptimizerStaging& optimizer() const { return optimizer_; }
 
  private:
   enum class State { kFree, kFilled, kLoading };
@@ -71,6 +75,7 @@ class Staging {
   std::vector<int> index_;          // listed tensor -> entry
   std::vector<at::Tensor> sources_;
   std::shared_ptr<DeviceStream> stream_;
+  OptimizerStaging optimizer_;
   std::string problem_;
   int64_t bytes_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "ptqwatch/module_subject.h"
+#include "ptqwatch/torch_optimizer.h"
 
 namespace ptqwatch::testing {
 namespace {
@@ -131,6 +132,8 @@ void TinyTrainer::ReplaceParameter() {
   state_->model->head_bias.set_data(torch::zeros({kVocabulary + 1}));
 }
 
+OptimizerView TinyTrainer::Optimizer() const { return ViewOf(*state_->optimizer, *state_->model); }
+
 std::unique_ptr<Subject> TinyTrainer::MakeSubject(Fault fault,
                                                   std::function<void()> before_losses) const {
   ModuleSubjectOptions<TinyModel> options;
@@ -158,6 +161,7 @@ std::unique_ptr<Subject> TinyTrainer::MakeSubject(Fault fault,
   if (fault == Fault::kNoLosses) options.losses = nullptr;
   if (fault != Fault::kNoProbe) options.probe = MakeBatches(8, 6);
   options.calibration = MakeBatches(9, 4);
+  options.optimizer = [state = state_] { return ViewOf(*state->optimizer, *state->model); };
   return MakeModuleSubject(state_->model, std::move(options));
 }
 

@@ -46,6 +46,9 @@ class TinyTrainer {
   /// Replaces the head bias by one of another shape.
   void ReplaceParameter();
 
+  /// Its optimizer, as the subject passes it.
+  OptimizerView Optimizer() const;
+
   /// `before_losses` runs at the start of each losses call, whichever thread makes it; it may throw
   /// or wait.
   std::unique_ptr<Subject> MakeSubject(Fault fault = Fault::kNone,

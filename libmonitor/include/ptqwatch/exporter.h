@@ -64,6 +64,7 @@ struct MonitorStatus {
   std::array<int64_t, kSnapshotResults> snapshots{};
   int64_t reports_total = 0;
   int64_t probe_failures_total = 0;
+  int64_t state_write_failures_total = 0;  ///< of the state file in the run directory
   /// Steps at which a snapshot was due; their time inside OnStep is in the histogram, that of all
   /// others is not measured.
   std::array<int64_t, kStallBucketSeconds.size() + 1> stall_buckets{};

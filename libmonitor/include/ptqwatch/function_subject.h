@@ -44,6 +44,10 @@ struct FunctionSubjectOptions {
   /// each OnStep. A cudaStream_t is wrapped by c10::cuda::getStreamFromExternal. Must be of the
   /// tensors' device, and valid until Stop has returned.
   std::optional<c10::Stream> stream = std::nullopt;
+  /// What the optimizer does, for the distance to the edge of stability; names are those in `live`.
+  /// Called inside Create, OnStep and Finish where a snapshot is taken, on the thread that calls
+  /// them. Tensors wrap the trainer's own memory. Without it that distance is not measured.
+  std::function<std::optional<OptimizerView>()> optimizer = nullptr;
 };
 
 /// The Subject of named tensors and a function of them, for trainers without torch::nn::Module. The

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,6 +28,11 @@ struct ModuleSubjectOptions {
   std::vector<Batch> calibration = {};
   /// Empty: the first 64 sequences of the probe batches.
   std::vector<Batch> curvature = {};
+  /// What the optimizer does, for the distance to the edge of stability: for those of LibTorch
+  /// `[&] { return ptqwatch::ViewOf(optimizer, *model); }` (torch_optimizer.h). Called inside
+  /// Create, OnStep and Finish where a snapshot is taken, on the thread that calls them. Without it
+  /// that distance is not measured.
+  std::function<std::optional<OptimizerView>()> optimizer = nullptr;
 };
 
 namespace internal {
@@ -34,7 +40,8 @@ std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::shared_ptr<const torch::nn::Module> live,
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
-    std::vector<Batch> calibration, std::vector<Batch> curvature);
+    std::vector<Batch> calibration, std::vector<Batch> curvature,
+    std::function<std::optional<OptimizerView>()> optimizer);
 
 template <typename Model>
 std::shared_ptr<torch::nn::Module> AsModule(const Model& model) {
@@ -67,7 +74,7 @@ std::unique_ptr<Subject> MakeModuleSubject(
   }
   return internal::MakeErasedModuleSubject(
       internal::AsModule(live), std::move(build), std::move(losses), std::move(options.probe),
-      std::move(options.calibration), std::move(options.curvature));
+      std::move(options.calibration), std::move(options.curvature), std::move(options.optimizer));
 }
 
 }  // namespace ptqwatch

@@ -171,6 +171,16 @@ struct CurvatureReport {
   std::optional<double> step_check_ratio;
   int64_t hessian_products = 0;
   std::optional<int64_t> graph_bytes;  ///< of the gradient graphs, where they were retained
+  /// "sgd", "adam" or "adamw"; empty where the trainer passes no optimizer.
+  std::string optimizer;
+  /// How near the optimizer is to where its steps begin to grow along the sharpest direction: for
+  /// SGD without momentum lambda_max eta / 2, with momentum, decay and Adam's preconditioner as
+  /// curvature/edge_of_stability.h has it. 1 is the edge. A lower bound where the scope leaves
+  /// trained parameters out.
+  std::optional<double> edge_of_stability_ratio;
+  /// ||Mv - ratio v|| / |ratio| of the matrix M whose eigenvalue it is.
+  std::optional<double> edge_of_stability_residual_ratio;
+  std::string edge_of_stability_detail;  ///< why there is no ratio
   std::vector<LayerCurvature> layers;
   friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
 };

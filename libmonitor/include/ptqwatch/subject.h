@@ -9,6 +9,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "c10/core/Stream.h"
+#include "ptqwatch/optimizer_view.h"
 
 namespace ptqwatch {
 
@@ -43,8 +44,8 @@ struct NamedTensor {
 };
 
 /// The model under test. Made by MakeModuleSubject (module_subject.h); implement it only for models
-/// of another kind. Used by one thread at a time, except LiveTensors, which only the trainer's
-/// thread calls.
+/// of another kind. Used by one thread at a time, except LiveTensors and Optimizer, which only the
+/// trainer's thread calls.
 class Subject {
  public:
   virtual ~Subject() = default;
@@ -54,6 +55,10 @@ class Subject {
   /// The CUDA stream on which the live tensors are updated; OnStep queues its copy of them there.
   /// Nothing: the stream that is current when OnStep is called. Asked once, by Create.
   virtual std::optional<c10::Stream> UpdateStream() const;
+  /// What the optimizer does to the live parameters, where it is known; its tensors are those it
+  /// works with. Called by Create, which has to know the kind then, and at each snapshot; only
+  /// reads. May throw.
+  virtual std::optional<OptimizerView> Optimizer() const;
   /// Makes the replica: the same names and shapes, own memory, evaluation mode. Called once.
   virtual absl::Status BuildReplica() = 0;
   /// Its tensors; the same handles every time.

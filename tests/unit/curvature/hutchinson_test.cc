@@ -131,14 +131,14 @@ TEST(Hutchinson, QuantilesOfStudent) {
 TEST(Hutchinson, StopsWhenThePrecisionIsReached) {
   Dense dense;
   HutchinsonOptions options;
-  options.relative_stderr = 0.5;
+  options.relative_stderr = 2;
   EXPECT_EQ(dense.Estimate(options).probes, 8);
-  options.relative_stderr = 0.02;
+  options.relative_stderr = 0.05;
   options.max_probes = 2000;
   const TraceEstimate fine = dense.Estimate(options);
   EXPECT_GT(fine.probes, 8);
   EXPECT_LT(fine.probes, 2000);
-  EXPECT_LE(fine.trace.stderr_value, 0.02 * fine.trace.value);
+  EXPECT_LE(fine.trace.stderr_value, 0.05 * fine.trace.value);
   options.relative_stderr = 1e-9;
   options.max_probes = 9;
   EXPECT_EQ(dense.Estimate(options).probes, 9);

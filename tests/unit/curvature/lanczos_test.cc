@@ -101,12 +101,15 @@ TEST(Lanczos, AWarmStartDoesNotHideAnEigenvalueThatHasGrownLarger) {
       const Eigenpair found = after.Find({}, {settled.vector, settled.scout});
       EXPECT_NEAR(found.value, top, 0.02 * top) << "bulk " << bulk;
       EXPECT_LE(found.products, 9) << "bulk " << bulk << " top " << top;
-      // Where 5 % will do it may take two more searches, which hand what they saw on.
+      // Where 5 % will do it may take more searches, which hand on what they saw.
       EigenpairOptions coarse;
       coarse.residual_ratio = 0.05;
       Eigenpair last = after.Find(coarse, {settled.vector, settled.scout});
-      for (int again = 0; again < 2; ++again) last = after.Find(coarse, {last.vector, last.scout});
-      EXPECT_NEAR(last.value, top, 0.02 * top) << "coarse, bulk " << bulk;
+      int searches = 1;
+      for (; last.value < 0.98 * top && searches < 50; ++searches) {
+        last = after.Find(coarse, last.next());
+      }
+      EXPECT_LE(searches, top < 1.3 ? 12 : 5) << "coarse, bulk " << bulk << " top " << top;
     }
   }
 }

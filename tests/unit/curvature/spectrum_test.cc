@@ -30,7 +30,8 @@ absl::StatusOr<Spectrum> Find(MatrixOperator& matrix, const SpectrumOptions& opt
 TEST(Spectrum, FindsTheLargestInOrderAndTheSmallest) {
   MatrixOperator matrix(MatrixWith(Values()));
   VectorMap state;
-  const auto spectrum = Find(matrix, {.top = 3, .bottom = true, .residual_ratio = 1e-3}, state);
+  const auto spectrum =
+      Find(matrix, {.top = 3, .bottom = true, .search = {.residual_ratio = 1e-3}}, state);
   ASSERT_TRUE(spectrum.ok()) << spectrum.status();
   ASSERT_EQ(spectrum->top.size(), 3u);
   EXPECT_NEAR(spectrum->top[0].value, 4, 1e-4);
@@ -55,7 +56,7 @@ TEST(Spectrum, FindsAnEigenvalueAsOftenAsItIsThere) {
   values[98] = 4;
   MatrixOperator matrix(MatrixWith(values));
   VectorMap state;
-  const auto spectrum = Find(matrix, {.top = 3, .residual_ratio = 1e-3}, state);
+  const auto spectrum = Find(matrix, {.top = 3, .search = {.residual_ratio = 1e-3}}, state);
   ASSERT_TRUE(spectrum.ok()) << spectrum.status();
   EXPECT_NEAR(spectrum->top[0].value, 4, 1e-4);
   EXPECT_NEAR(spectrum->top[1].value, 4, 1e-3);

@@ -174,9 +174,16 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   auto monitor = Monitor::Create(trainer.MakeSubject(), Options(20), std::move(exporters));
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   std::map<int64_t, std::vector<at::Tensor>> weights;
+  std::map<int64_t, OptimizerView> optimizers;
   for (int64_t step = 1; step <= 80; ++step) {
     trainer.Step();
-    if (step % 20 == 0) weights[step] = trainer.CloneTensors();
+    if (step % 20 == 0) {
+      weights[step] = trainer.CloneTensors();
+      optimizers[step] = trainer.Optimizer();
+      for (OptimizedParameter& parameter : optimizers[step].parameters) {
+        parameter.second_moment = parameter.second_moment.clone();
+      }
+    }
     (*monitor)->OnStep({.step = step, .learning_rate = 1e-2});
   }
   ASSERT_TRUE((*monitor)->Finish(std::chrono::seconds(60)).ok());
@@ -203,12 +210,15 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
           break;
         }
       }
+      snapshot.optimizer.view = optimizers.at(live->report.step);
       (*measurement)->Load(snapshot);
       ExecutionContext context;
       EXPECT_EQ(state.sequence, live->report.probe_state_sequence);
       ASSERT_TRUE(live->report.curvature);
       EXPECT_EQ(live->report.curvature->status, ProbeStatus::kOk)
           << live->report.curvature->status_detail;
+      EXPECT_TRUE(live->report.curvature->edge_of_stability_ratio)
+          << live->report.curvature->edge_of_stability_detail;
       Report again = live->report;
       again.quantization.clear();
       again.skipped_layers.clear();

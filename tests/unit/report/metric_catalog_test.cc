@@ -178,12 +178,12 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
   for (const MetricInfo& metric : MetricCatalog()) {
     if (!metric.collect({run_, status_, nullptr}).empty()) shown.insert(metric.name);
   }
-  EXPECT_THAT(
-      shown,
-      ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters", "ptqwatch_duty_cycle_ratio",
-                  "ptqwatch_health", "ptqwatch_lr_phase", "ptqwatch_model_parameters",
-                  "ptqwatch_probe_failures_total", "ptqwatch_reports_total", "ptqwatch_run_info",
-                  "ptqwatch_snapshots_total", "ptqwatch_steps_total"));
+  EXPECT_THAT(shown,
+              ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters",
+                          "ptqwatch_duty_cycle_ratio", "ptqwatch_health", "ptqwatch_lr_phase",
+                          "ptqwatch_model_parameters", "ptqwatch_probe_failures_total",
+                          "ptqwatch_reports_total", "ptqwatch_run_info", "ptqwatch_snapshots_total",
+                          "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
               ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
                           "skipped_paused,=0"));

@@ -74,6 +74,10 @@ inline CurvatureReport SampleCurvature() {
   curvature.step_check_ratio = 1e-4;
   curvature.hessian_products = 23;
   curvature.graph_bytes = 123456;
+  curvature.optimizer = "adamw";
+  curvature.edge_of_stability_ratio = 0.83;
+  curvature.edge_of_stability_residual_ratio = 0.011;
+  curvature.edge_of_stability_detail = "the second moment of 'w' is negative or not finite";
   curvature.layers = {{"blocks.0.weight", 12288, 200.25, 9.5, 0.021},
                       {"blocks.1.weight", 12288, 168.25, 8.5, 0.033}};
   return curvature;

@@ -1,0 +1,169 @@
+#include "curvature/edge_of_stability.h"
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "curvature/preconditioned_operator.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// What a step makes of a constant gradient that changes its sign each step, over the rate.
+double Gain(const OptimizerView& optimizer) {
+  if (optimizer.kind != OptimizerKind::kSgd) return (1 - optimizer.beta1) / (1 + optimizer.beta1);
+  const double momentum = optimizer.momentum;
+  if (momentum == 0) return 1;
+  const double through_momentum = (1 - optimizer.dampening) / (1 + momentum);
+  return optimizer.nesterov ? 1 + momentum * through_momentum : through_momentum;
+}
+
+// M = S (H + D) S of one parameter, with everything but the second moment in `square`: S^2 is
+// `square` for SGD and square / p for Adam.
+struct PartScaling {
+  double square = 0;
+  double decay = 0;  // D
+  friend bool operator==(const PartScaling&, const PartScaling&) = default;
+};
+
+absl::StatusOr<PartScaling> ScalingOf(const OptimizerView& optimizer,
+                                      const OptimizedParameter& parameter) {
+  const double rate = parameter.learning_rate;
+  const double decay = parameter.weight_decay;
+  const auto bad = [&](std::string_view what, double value) {
+    return absl::FailedPreconditionError(
+        StrCat("the ", what, " of '", parameter.name, "' is ", value));
+  };
+  if (!std::isfinite(rate) || rate < 0) return bad("learning rate", rate);
+  if (!std::isfinite(decay) || decay < 0) return bad("weight decay", decay);
+  if (rate == 0) return PartScaling{};
+  double square = Gain(optimizer) * rate / 2;
+  if (optimizer.kind == OptimizerKind::kSgd) return PartScaling{square, decay};
+  if (parameter.steps < 1 || !parameter.second_moment.defined()) {
+    return absl::FailedPreconditionError(
+        StrCat("'", parameter.name, "' has no second moment: it was not updated yet"));
+  }
+  square /= 1 - std::pow(optimizer.beta1, static_cast<double>(parameter.steps));
+  if (optimizer.kind == OptimizerKind::kAdam) return PartScaling{square, decay};
+  const double left = 1 - rate * decay / 2;
+  if (left <= 0) {
+    return bad("learning rate times the weight decay, which alone is past the edge,", rate * decay);
+  }
+  return PartScaling{square / left, 0};
+}
+
+// Divides `squares`, one part of S^2, by the root of the second moment.
+absl::Status Precondition(const OptimizerView& optimizer, const OptimizedParameter& parameter,
+                          const at::Tensor& squares) {
+  const at::Tensor moment = parameter.second_moment.to(squares.options()).reshape(squares.sizes());
+  if (moment.numel() == 0) return absl::OkStatus();
+  // Also false for NaN.
+  if (!(moment.min().item<double>() >= 0 && std::isfinite(moment.max().item<double>()))) {
+    return absl::FailedPreconditionError(
+        StrCat("the second moment of '", parameter.name, "' is negative or not finite"));
+  }
+  const double correction = 1 - std::pow(optimizer.beta2, static_cast<double>(parameter.steps));
+  squares.div_(moment.div(correction).sqrt_().add_(optimizer.epsilon));
+  if (!std::isfinite(squares.max().item<double>())) {
+    return absl::FailedPreconditionError(StrCat("the second moment of '", parameter.name,
+                                                "' is 0 somewhere, and the optimizer's epsilon is ",
+                                                optimizer.epsilon));
+  }
+  return absl::OkStatus();
+}
+
+struct Scaling {
+  std::optional<PartScaling> uniform;  // where S and D are multiples of the identity
+  Vector scale;                        // S, where they are not
+  Vector shift;                        // S D S, or undefined where D is 0
+};
+
+absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerView& optimizer) {
+  std::map<std::string_view, const OptimizedParameter*> by_name;
+  std::map<std::string_view, int> listed;
+  for (const OptimizedParameter& parameter : optimizer.parameters) {
+    by_name[parameter.name] = &parameter;
+    ++listed[parameter.name];
+  }
+  std::vector<PartScaling> parts;
+  bool moves = false;
+  bool decays = false;
+  bool alike = optimizer.kind == OptimizerKind::kSgd;
+  for (const VectorSpace::Part& part : space.parts()) {
+    const auto found = by_name.find(part.name);
+    PartScaling& scaling = parts.emplace_back();
+    if (found != by_name.end()) {
+      if (listed[part.name] > 1) {
+        return absl::FailedPreconditionError(StrCat("the optimizer lists '", part.name, "' ",
+                                                    listed[part.name],
+                                                    " times: it is updated as often in each step"));
+      }
+      absl::StatusOr<PartScaling> of_part = ScalingOf(optimizer, *found->second);
+      if (!of_part.ok()) return of_part.status();
+      scaling = *of_part;
+    }
+    moves = moves || scaling.square > 0;
+    decays = decays || scaling.decay > 0;
+    alike = alike && scaling == parts.front();
+  }
+  if (!moves) {
+    return absl::FailedPreconditionError(
+        "no parameter in the Hessian's scope has a learning rate above 0");
+  }
+  if (alike) return Scaling{parts.front(), {}, {}};
+
+  at::NoGradGuard no_grad;
+  Scaling result{std::nullopt, space.Zero(), {}};
+  if (decays) result.shift = space.Zero();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].square == 0) continue;
+    const at::Tensor squares = space.View(result.scale, i);
+    squares.fill_(parts[i].square);
+    if (optimizer.kind != OptimizerKind::kSgd) {
+      absl::Status status = Precondition(optimizer, *by_name.at(space.parts()[i].name), squares);
+      if (!status.ok()) return status;
+    }
+    if (parts[i].decay > 0) {
+      space.View(result.shift, i).copy_(squares).mul_(parts[i].decay);
+    }
+    squares.sqrt_();
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(ExecutionContext& context,
+                                                       SymmetricOperator& hessian,
+                                                       const OptimizerView& optimizer,
+                                                       const Eigenpair& top, const WarmStart& start,
+                                                       const EigenpairOptions& options) {
+  if (!optimizer.unavailable.empty()) {
+    return absl::FailedPreconditionError(optimizer.unavailable);
+  }
+  absl::StatusOr<Scaling> scaling = MakeScaling(hessian.space(), optimizer);
+  if (!scaling.ok()) return scaling.status();
+  EdgeOfStability edge;
+  if (scaling->uniform) {
+    const double curvature = top.value + scaling->uniform->decay;
+    const double residual = top.residual_ratio * std::abs(top.value);
+    edge.ratio = scaling->uniform->square * curvature;
+    edge.residual_ratio = residual == 0 ? 0 : residual / std::abs(curvature);
+    return edge;
+  }
+  PreconditionedOperator preconditioned(&hessian, std::move(scaling->scale),
+                                        std::move(scaling->shift));
+  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(context, preconditioned, start, options);
+  if (!pair.ok()) return pair.status();
+  edge.ratio = pair->value;
+  edge.residual_ratio = pair->residual_ratio;
+  edge.products = pair->products;
+  edge.next = {std::move(pair->vector), std::move(pair->scout)};
+  return edge;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,28 @@
+#ifndef PTQWATCH_CURVATURE_PRECONDITIONED_OPERATOR_H_
+#define PTQWATCH_CURVATURE_PRECONDITIONED_OPERATOR_H_
+
+#include "curvature/symmetric_operator.h"
+
+namespace ptqwatch::internal {
+
+/// S H S + D with diagonal S and D: symmetric, with the eigenvalues of S^2 H where D is 0. One
+/// vector of memory beside S and D, and one product with H a product.
+class PreconditionedOperator final : public SymmetricOperator {
+ public:
+  /// `hessian` must outlive the operator. `scale` and `shift` are the diagonals, vectors of its
+  /// space; an undefined `shift` is 0.
+  PreconditionedOperator(SymmetricOperator* hessian, Vector scale, Vector shift);
+
+  const VectorSpace& space() const override { return hessian_->space(); }
+  absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& av) override;
+
+ private:
+  SymmetricOperator* hessian_;
+  Vector scale_;
+  Vector shift_;
+  Vector scaled_;  // S v
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_PRECONDITIONED_OPERATOR_H_

@@ -1,0 +1,128 @@
+#include "probes/probe_state_file.h"
+
+#include <cstring>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "ATen/ops/empty.h"
+#include "absl/strings/numbers.h"
+#include "c10/util/Exception.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr char kFormat[] = "ptqwatch.probe_state";
+constexpr int kVersion = 1;
+// Larger ones come from damage, and would not survive being a double in JSON.
+constexpr int64_t kLargestSequence = int64_t{1} << 53;
+
+std::string PathIn(const std::string& run_dir) { return StrCat(run_dir, "/", kStateFileName); }
+
+TensorDtype DtypeOf(const Vector& vector) {
+  return vector.elements.scalar_type() == at::kDouble ? TensorDtype::kF64 : TensorDtype::kF32;
+}
+
+TensorSource SourceOf(const std::string& name, const Vector& vector) {
+  const at::Tensor host = vector.elements.cpu().contiguous();
+  return {.name = name,
+          .dtype = DtypeOf(vector),
+          .shape = {host.numel()},
+          .read = [host](int64_t offset, absl::Span<char> out) {
+            std::memcpy(out.data(), static_cast<const char*>(host.const_data_ptr()) + offset,
+                        out.size());
+            return absl::OkStatus();
+          }};
+}
+
+// What `function` returns, or the status that the exception it ends with makes.
+template <typename Function>
+auto Guarded(Function&& function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const c10::Error& error) {
+    return absl::InternalError(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
+}  // namespace
+
+absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string& run_id,
+                                   const std::string& fingerprint, const ProbeState& state) {
+  return Guarded([&] {
+    std::vector<TensorSource> sources;
+    for (const auto& [name, vector] : state.vectors) {
+      if (vector.defined()) sources.push_back(SourceOf(name, vector));
+    }
+    return WriteSafetensors(PathIn(run_dir), sources,
+                            {{"format", kFormat},
+                             {"version", std::to_string(kVersion)},
+                             {"run_id", run_id},
+                             {"fingerprint", fingerprint},
+                             {"sequence", std::to_string(state.sequence)}});
+  });
+}
+
+absl::StatusOr<ProbeStateFile> ProbeStateFile::Open(const std::string& run_dir) {
+  const std::string path = PathIn(run_dir);
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  if (!file.ok()) return file.status();
+  const auto text = [&file](std::string_view key) {
+    const auto found = file->metadata().find(key);
+    return found == file->metadata().end() ? std::string() : found->second;
+  };
+  int version = 0;
+  if (text("format") != kFormat || !absl::SimpleAtoi(text("version"), &version)) {
+    return absl::FailedPreconditionError(StrCat("'", path, "' is no probe state"));
+  }
+  if (version != kVersion) {
+    return absl::FailedPreconditionError(
+        StrCat("'", path, "' is of version ", version, "; this program knows version ", kVersion));
+  }
+  int64_t sequence = 0;
+  if (!absl::SimpleAtoi(text("sequence"), &sequence) || sequence < 1 ||
+      sequence > kLargestSequence) {
+    return absl::DataLossError(
+        StrCat("'", path, "' is damaged: its sequence is '", text("sequence"), "'"));
+  }
+  std::string run_id = text("run_id");
+  std::string fingerprint = text("fingerprint");
+  if (run_id.empty()) {
+    return absl::DataLossError(StrCat("'", path, "' is damaged: it names no run"));
+  }
+  ProbeStateFile result(*std::move(file));
+  result.run_id_ = std::move(run_id);
+  result.fingerprint_ = std::move(fingerprint);
+  result.sequence_ = sequence;
+  return result;
+}
+
+absl::StatusOr<ProbeState> ProbeStateFile::Read(const VectorSpace& space) const {
+  return Guarded([&]() -> absl::StatusOr<ProbeState> {
+    ProbeState state;
+    state.sequence = sequence_;
+    for (const auto& [name, info] : file_.tensors()) {
+      Vector vector = space.Zero();
+      if (info.dtype != DtypeOf(vector) || info.shape != std::vector{space.dimension()}) {
+        return absl::FailedPreconditionError(StrCat("vector '", name, "' in '", file_.path(),
+                                                    "' is ", info.Describe(), ", not of dimension ",
+                                                    space.dimension()));
+      }
+      const at::Tensor host =
+          vector.elements.is_cpu()
+              ? vector.elements
+              : at::empty({space.dimension()}, vector.elements.options().device(at::kCPU));
+      absl::Status read = file_.ReadBytes(
+          name, 0, absl::MakeSpan(static_cast<char*>(host.mutable_data_ptr()), host.nbytes()));
+      if (!read.ok()) return read;
+      if (!vector.elements.is_cpu()) vector.elements.copy_(host);
+      state.vectors[name] = std::move(vector);
+    }
+    return state;
+  });
+}
+
+}  // namespace ptqwatch::internal

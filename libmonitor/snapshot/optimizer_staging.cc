@@ -1,0 +1,162 @@
+#include "snapshot/optimizer_staging.h"
+
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/zeros.h"
+#include "c10/util/Exception.h"
+#include "report/str_cat.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+bool HasSecondMoments(OptimizerKind kind) { return kind != OptimizerKind::kSgd; }
+
+absl::Status CheckRange(std::string_view name, double value, double below) {
+  if (value >= 0 && value < below) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("the optimizer's ", name, " = ", value, " is not in [0, ", below, ")"));
+}
+
+absl::Status CheckRule(const OptimizerView& view) {
+  constexpr double kLargest = 1e300;
+  if (view.kind == OptimizerKind::kSgd) {
+    if (absl::Status status = CheckRange("momentum", view.momentum, 1); !status.ok()) return status;
+    return CheckRange("dampening", view.dampening, 1);
+  }
+  if (absl::Status status = CheckRange("beta1", view.beta1, 1); !status.ok()) return status;
+  if (absl::Status status = CheckRange("beta2", view.beta2, 1); !status.ok()) return status;
+  return CheckRange("epsilon", view.epsilon, kLargest);
+}
+
+// The subject's optimizer, or the status that the exception it throws makes.
+absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
+  try {
+    return subject.Optimizer();
+  } catch (const c10::Error& error) {
+    return absl::FailedPreconditionError(
+        StrCat("the optimizer function threw: ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(StrCat("the optimizer function threw: ", error.what()));
+  } catch (...) {
+    return absl::FailedPreconditionError(
+        "the optimizer function threw something that is no std::exception");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject,
+                                                          const TensorTable& live,
+                                                          const std::vector<int>& entries) {
+  at::NoGradGuard no_grad;
+  OptimizerStaging staging;
+  absl::StatusOr<std::optional<OptimizerView>> view = Ask(subject);
+  if (!view.ok()) return view.status();
+  for (const TensorEntry& entry : live.entries) {
+    staging.parameters_.push_back(
+        {entry.name, entry.tensor.sizes().vec(), entry.tensor.device(), false, at::Tensor()});
+  }
+  for (size_t i = 0; i < live.names.size(); ++i) staging.entry_[live.names[i]] = live.index[i];
+  for (int entry : entries) staging.parameters_[static_cast<size_t>(entry)].wanted = true;
+  if (!view->has_value()) return staging;
+  if (absl::Status status = staging.Check(**view); !status.ok()) return status;
+
+  staging.description_ = std::string(ToString((*view)->kind));
+  if (!HasSecondMoments((*view)->kind)) return staging;
+  int64_t elements = 0;
+  for (const OptimizedParameter& listed : (*view)->parameters) {
+    const auto entry = static_cast<size_t>(staging.entry_.find(listed.name)->second);
+    Parameter& parameter = staging.parameters_[entry];
+    if (!parameter.wanted || parameter.buffer.defined()) continue;
+    // Before the first update there is none yet; LibTorch makes it in the parameter's dtype.
+    const at::Tensor& like =
+        listed.second_moment.defined() ? listed.second_moment : live.entries[entry].tensor;
+    parameter.buffer = at::zeros(parameter.sizes, like.options().requires_grad(false));
+    elements += parameter.buffer.numel();
+    staging.bytes_ += static_cast<int64_t>(parameter.buffer.nbytes());
+  }
+  staging.description_ += StrCat(", second moments of ", elements, " parameters");
+  return staging;
+}
+
+absl::Status OptimizerStaging::Check(const OptimizerView& view) const {
+  if (absl::Status status = CheckRule(view); !status.ok()) return status;
+  for (const OptimizedParameter& listed : view.parameters) {
+    const auto found = entry_.find(listed.name);
+    if (found == entry_.end()) {
+      return absl::InvalidArgumentError(
+          StrCat("the optimizer's parameter '", listed.name, "' is none of the model's"));
+    }
+    const at::Tensor& moment = listed.second_moment;
+    const Parameter& parameter = parameters_[static_cast<size_t>(found->second)];
+    if (!moment.defined()) continue;
+    if (moment.sizes() != parameter.sizes) {
+      return absl::InvalidArgumentError(StrCat("the optimizer's second moment of '", listed.name,
+                                               "' is ", ShapeText(moment),
+                                               ", which is not the parameter's shape"));
+    }
+    if (!at::isFloatingType(moment.scalar_type()) || moment.device() != parameter.device) {
+      return absl::InvalidArgumentError(StrCat("the optimizer's second moment of '", listed.name,
+                                               "' is ", at::toString(moment.scalar_type()), " on ",
+                                               moment.device().str(), "; floating point on ",
+                                               parameter.device.str(), " is needed"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& stream,
+                                         OptimizerState& state) const {
+  if (absl::Status status = Check(view); !status.ok()) return status;
+  std::vector<at::Tensor> to;
+  std::vector<at::Tensor> from;
+  std::vector<OptimizedParameter> wanted;
+  for (OptimizedParameter& listed : view.parameters) {
+    const Parameter& parameter = parameters_[static_cast<size_t>(entry_.find(listed.name)->second)];
+    if (!parameter.wanted) continue;
+    listed.name = parameter.name;
+    if (listed.second_moment.defined() && HasSecondMoments(view.kind)) {
+      if (!parameter.buffer.defined()) {
+        return absl::FailedPreconditionError(
+            StrCat("the optimizer's '", parameter.name,
+                   "' was not announced when the monitor was created: make the optimizer first"));
+      }
+      if (parameter.buffer.scalar_type() != listed.second_moment.scalar_type()) {
+        return absl::FailedPreconditionError(
+            StrCat("the optimizer's second moment of '", parameter.name, "' is ",
+                   at::toString(listed.second_moment.scalar_type()), " and was ",
+                   at::toString(parameter.buffer.scalar_type()), " when the monitor was created"));
+      }
+      from.push_back(listed.second_moment);
+      to.push_back(parameter.buffer);
+      listed.second_moment = parameter.buffer;
+    }
+    wanted.push_back(std::move(listed));
+  }
+  if (!to.empty()) stream.Copy(to, from);
+  view.parameters = std::move(wanted);
+  state.view = std::move(view);
+  return absl::OkStatus();
+}
+
+void OptimizerStaging::Fill(const Subject& subject, DeviceStream& stream,
+                            OptimizerState& state) noexcept {
+  state.view.reset();
+  try {
+    state.problem.clear();
+    if (parameters_.empty()) return;
+    absl::StatusOr<std::optional<OptimizerView>> view = Ask(subject);
+    absl::Status status = view.status();
+    if (view.ok() && view->has_value()) status = CopyState(**std::move(view), stream, state);
+    state.problem = std::string(status.message());
+  } catch (const c10::Error& error) {
+    state.problem = error.what_without_backtrace();
+  } catch (...) {
+    state.problem = "copying the optimizer's state failed";
+  }
+}
+
+}  // namespace ptqwatch::internal
