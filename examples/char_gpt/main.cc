@@ -19,6 +19,7 @@
 #include "monitor_setup.h"
 #include "progress.h"
 #include "ptqwatch/module_subject.h"
+#include "ptqwatch/torch_optimizer.h"
 #include "sequences.h"
 #include "stop_signal.h"
 #include "text.h"
@@ -58,8 +59,9 @@ torch::optim::AdamW MakeOptimizer(const torch::nn::Module& model, double weight_
 }
 
 /// What the monitor looks at: the probe from the validation part, the calibration data from the
-/// training part.
-std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model, const Text& text,
+/// training part. The optimizer must outlive it.
+std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model,
+                                     const torch::optim::AdamW& optimizer, const Text& text,
                                      const CharGptFlags& flags, const ModelConfig& config,
                                      std::vector<Batch> probe) {
   const SequenceShape shape{model->inputs(), config.length};
@@ -71,7 +73,8 @@ std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model, co
                 return replica->TokenLosses(batch[0], batch[1]);
               },
               .probe = std::move(probe),
-              .calibration = MakeBatches(text.training, shape, starts, kProbeBatch)});
+              .calibration = MakeBatches(text.training, shape, starts, kProbeBatch),
+              .optimizer = [&optimizer, model] { return ViewOf(optimizer, *model); }});
 }
 
 struct TrainingResult {
@@ -81,12 +84,11 @@ struct TrainingResult {
 
 /// The training loop. Ends early when a signal comes; time spent waiting for the monitor does not
 /// count. `run` may be null.
-TrainingResult Train(CharModel& model, const Text& text, const CharGptFlags& flags, WatchedRun* run,
-                     const StopSignal& stop) {
+TrainingResult Train(CharModel& model, torch::optim::AdamW& optimizer, const Text& text,
+                     const CharGptFlags& flags, WatchedRun* run, const StopSignal& stop) {
   const SequenceShape shape{model.inputs(), flags.length};
   const Schedule& schedule = flags.schedule;
   const std::vector<at::Tensor> parameters = model.parameters();
-  torch::optim::AdamW optimizer = MakeOptimizer(model, flags.weight_decay);
   std::mt19937_64 generator(flags.trainer.seed);
   const at::Tensor x = at::empty({flags.batch, shape.inputs}, at::kLong);
   const at::Tensor y = at::empty({flags.batch, shape.length}, at::kLong);
@@ -171,15 +173,16 @@ int Run(const CharGptFlags& flags) {
       text->validation, shape,
       EvenStarts(text->validation, shape, flags.probe_sequences, kProbeBatch), kProbeBatch);
 
+  torch::optim::AdamW optimizer = MakeOptimizer(*model, flags.weight_decay);
   const StopSignal stop;
   std::unique_ptr<WatchedRun> run;
   if (flags.trainer.monitor) {
-    auto started = WatchedRun::Start(MakeSubject(model, *text, flags, config, probe), flags.trainer,
-                                     flags.schedule.steps);
+    auto started = WatchedRun::Start(MakeSubject(model, optimizer, *text, flags, config, probe),
+                                     flags.trainer, flags.schedule.steps);
     if (!started.ok()) return FailWithUsage(std::string(started.status().message()));
     run = std::move(*started);
   }
-  const TrainingResult result = Train(*model, *text, flags, run.get(), stop);
+  const TrainingResult result = Train(*model, optimizer, *text, flags, run.get(), stop);
   return EndRun({.steps = result.steps,
                  .seconds = result.seconds,
                  .weights_sha256 = [&] { return WeightsSha256(*model); },

@@ -36,6 +36,9 @@ std::string SnapshotLine(const AnalyzedReport& analyzed) {
     absl::StrAppendFormat(&line, "  top eig %.2f trace %.0f", *report.curvature->top_eigenvalue,
                           *report.curvature->trace);
   }
+  if (report.curvature && report.curvature->edge_of_stability_ratio) {
+    absl::StrAppendFormat(&line, " edge %.2f", *report.curvature->edge_of_stability_ratio);
+  }
   line.append("  ").append(ToString(analyzed.verdict.state));
   return line;
 }

@@ -122,7 +122,8 @@ std::string RunSummary::Table() const {
   const std::pair<const char*, std::optional<double> CurvatureReport::*> curves[] = {
       {"eigenvalue", &CurvatureReport::top_eigenvalue},
       {"trace", &CurvatureReport::trace},
-      {"w. trace", &CurvatureReport::weighted_trace}};
+      {"w. trace", &CurvatureReport::weighted_trace},
+      {"edge ratio", &CurvatureReport::edge_of_stability_ratio}};
   for (const auto& [name, member] : curves) {
     const Comparison value = Compare(reports_, 1, Of(member));
     if (value.end) absl::StrAppendFormat(&curvature, "%-12s%s\n", name, Cells(value, 2));

@@ -3,13 +3,6 @@
 #include <cmath>
 
 namespace ptqwatch::examples {
-namespace {
-
-constexpr float kBeta1 = 0.9f;
-constexpr float kBeta2 = 0.95f;
-constexpr float kEpsilon = 1e-8f;
-
-}  // namespace
 
 AdamW::AdamW(std::vector<Weight>* weights, double weight_decay)
     : weights_(weights), weight_decay_(weight_decay) {
@@ -21,6 +14,7 @@ AdamW::AdamW(std::vector<Weight>* weights, double weight_decay)
 
 void AdamW::Step(double learning_rate) {
   ++steps_;
+  learning_rate_ = learning_rate;
   const double bias1 = 1 - std::pow(kBeta1, static_cast<double>(steps_));
   const double bias2 = 1 - std::pow(kBeta2, static_cast<double>(steps_));
   const float rate = static_cast<float>(learning_rate / bias1);

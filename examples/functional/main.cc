@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "adamw.h"
 #include "console.h"
 #include "functional_flags.h"
 #include "monitor_setup.h"
@@ -74,11 +75,13 @@ int Run(const FunctionalFlags& flags) {
   }
   const std::vector<Window> probe = ProbeWindows(text->validation, context);
 
+  AdamW optimizer(&net.weights(), flags.recipe.weight_decay);
   const StopSignal stop;
   std::unique_ptr<WatchedRun> run;
   if (flags.trainer.monitor) {
     auto started = WatchedRun::Start(
-        MakeNetSubject(net, probe, CalibrationWindows(text->training, context, flags.trainer.seed)),
+        MakeNetSubject(net, optimizer, probe,
+                       CalibrationWindows(text->training, context, flags.trainer.seed)),
         flags.trainer, flags.recipe.steps);
     if (!started.ok()) return FailWithUsage(std::string(started.status().message()));
     run = std::move(*started);
@@ -90,7 +93,7 @@ int Run(const FunctionalFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   {
     Progress progress(flags.recipe.steps);
-    Train(net, text->training, flags.recipe, [&](const StepInfo& info) {
+    Train(net, optimizer, text->training, flags.recipe, [&](const StepInfo& info) {
       if (run != nullptr) {
         run->OnStep(info);
         if (flags.wait && info.step % every == 0) {

@@ -68,7 +68,25 @@ std::vector<Batch> WindowBatches(std::span<const Window> windows, int64_t contex
   return batches;
 }
 
-std::unique_ptr<Subject> MakeNetSubject(Net& net, std::span<const Window> probe,
+OptimizerView ViewOf(AdamW& optimizer, const Net& net) {
+  OptimizerView view{.kind = OptimizerKind::kAdamW,
+                     .beta1 = AdamW::kBeta1,
+                     .beta2 = AdamW::kBeta2,
+                     .epsilon = AdamW::kEpsilon};
+  for (size_t i = 0; i < net.weights().size(); ++i) {
+    const Weight& weight = net.weights()[i];
+    view.parameters.push_back(
+        {.name = weight.name,
+         .learning_rate = optimizer.learning_rate(),
+         .weight_decay = optimizer.weight_decay(),
+         .steps = optimizer.steps(),
+         .second_moment = at::from_blob(optimizer.second_moment(i).data(),
+                                        {weight.rows, weight.columns}, at::kFloat)});
+  }
+  return view;
+}
+
+std::unique_ptr<Subject> MakeNetSubject(Net& net, AdamW& optimizer, std::span<const Window> probe,
                                         std::span<const Window> calibration) {
   const int64_t context = net.shape().context;
   const auto curvature = calibration.first(std::min(kCurvatureWindows, calibration.size()));
@@ -76,7 +94,8 @@ std::unique_ptr<Subject> MakeNetSubject(Net& net, std::span<const Window> probe,
                               .losses = NetLosses,
                               .probe = WindowBatches(probe, context, kBatch),
                               .calibration = WindowBatches(calibration, context, kBatch),
-                              .curvature = WindowBatches(curvature, context, kBatch)});
+                              .curvature = WindowBatches(curvature, context, kBatch),
+                              .optimizer = [&] { return ViewOf(optimizer, net); }});
 }
 
 }  // namespace ptqwatch::examples

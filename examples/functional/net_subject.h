@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "adamw.h"
 #include "net.h"
 #include "ptqwatch/function_subject.h"
 
@@ -21,8 +22,11 @@ std::vector<NamedTensor> WrapWeights(Net& net);
 /// One int64 tensor [B, context + 1] a batch, of at most `size` windows.
 std::vector<Batch> WindowBatches(std::span<const Window> windows, int64_t context, int64_t size);
 
-/// What the monitor is given. The net must outlive it.
-std::unique_ptr<Subject> MakeNetSubject(Net& net, std::span<const Window> probe,
+/// What the optimizer does to the net's weights, its memory wrapped where it is.
+OptimizerView ViewOf(AdamW& optimizer, const Net& net);
+
+/// What the monitor is given. The net and its optimizer must outlive it.
+std::unique_ptr<Subject> MakeNetSubject(Net& net, AdamW& optimizer, std::span<const Window> probe,
                                         std::span<const Window> calibration);
 
 }  // namespace ptqwatch::examples

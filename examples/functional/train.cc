@@ -6,8 +6,6 @@
 #include <random>
 #include <vector>
 
-#include "adamw.h"
-
 namespace ptqwatch::examples {
 
 double LearningRate(const Recipe& recipe, int64_t step) {
@@ -24,9 +22,8 @@ double LearningRate(const Recipe& recipe, int64_t step) {
   return recipe.peak_learning_rate;
 }
 
-void Train(Net& net, std::span<const uint8_t> text, const Recipe& recipe,
+void Train(Net& net, AdamW& optimizer, std::span<const uint8_t> text, const Recipe& recipe,
            const std::function<bool(const StepInfo&)>& on_step) {
-  AdamW optimizer(&net.weights(), recipe.weight_decay);
   std::mt19937_64 generator(recipe.seed);
   const uint64_t choices = text.size() - static_cast<uint64_t>(net.shape().context);
   std::vector<Window> batch(static_cast<size_t>(recipe.batch));

@@ -137,6 +137,13 @@ std::string TraceCell(const CurvatureReport& curvature, bool utf8) {
   return EstimateText(*curvature.trace, curvature.trace_stderr, utf8);
 }
 
+std::string EdgeCell(const CurvatureReport& curvature) {
+  if (curvature.status != ProbeStatus::kOk) return std::string(MissingCell(curvature.status));
+  if (!HasNumber(curvature.edge_of_stability_ratio)) return "-";
+  const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kUnsureResidual;
+  return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));
+}
+
 std::string VerdictCell(VerdictState state, bool color) {
   return Painted(VerdictWord(state), color ? VerdictColor(state) : "");
 }
@@ -150,6 +157,7 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     }
   }
   curvature_ = curvature_ || report.curvature.has_value();
+  edge_ = edge_ || (report.curvature && report.curvature->edge_of_stability_ratio);
 
   enum Rank {
     kAlways,
@@ -160,6 +168,7 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     kTrace,
     kRate,
     kLoss,
+    kEdge,
     kRest
   };
   std::vector<Column> columns;
@@ -190,6 +199,7 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     const bool has = report.curvature.has_value();
     add("top eig", has ? TopEigenvalueCell(*report.curvature) : "-", 7, kTopEigenvalue);
     add("trace", has ? TraceCell(*report.curvature, style_.utf8) : "-", 8, kTrace);
+    if (edge_) add("edge", has ? EdgeCell(*report.curvature) : "-", 5, kEdge);
   }
   Column& verdict = add("verdict", VerdictWord(analyzed.verdict.state), 10, kVerdict);
   verdict.left = true;

@@ -31,11 +31,15 @@ std::string_view MissingCell(ProbeStatus status);
 /// With "~" in front where the residual says that it is off by 10 % or more.
 std::string TopEigenvalueCell(const CurvatureReport& curvature);
 std::string TraceCell(const CurvatureReport& curvature, bool utf8);
+/// The distance to the edge of stability, "~" as above; "-" where the trainer passes no optimizer
+/// or the report says why there is none.
+std::string EdgeCell(const CurvatureReport& curvature);
 std::string VerdictCell(VerdictState state, bool color);
 
 /// Lays reports out as rows of a table with as many columns as fit: step, learning rate, phase,
-/// probe loss, error of each quantizer, top eigenvalue, trace, verdict. Columns that do not fit are
-/// left out, the other quantizers first, the error of 3-bit GPTQ never. Not thread-safe.
+/// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability once there is
+/// one, verdict. Columns that do not fit are left out, the other quantizers first, the error of
+/// 3-bit GPTQ never. Not thread-safe.
 class ReportTable {
  public:
   static constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
@@ -70,6 +74,7 @@ class ReportTable {
   /// Seen so far: a report without them still has their columns.
   std::vector<std::string> quantizers_;
   bool curvature_ = false;
+  bool edge_ = false;
   std::map<std::string, size_t> widths_;
   std::vector<std::string> shown_;
 };

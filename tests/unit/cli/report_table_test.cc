@@ -33,19 +33,19 @@ AnalyzedReport FourQuantizers() {
 TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
   ReportTable table(kUtf8);
   const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
-  EXPECT_EQ(
-      lines.header,
-      "  step       lr   phase    loss        gptq3         rtn4  top eig     trace  verdict");
+  EXPECT_EQ(lines.header,
+            "  step       lr   phase    loss        gptq3         rtn4  top eig     trace   edge  "
+            "verdict");
   EXPECT_EQ(lines.row,
             " 16000  3.33e-4   decay  1.7500  11.89\u00b10.59%   2.86\u00b10.14%     9.25"
-            "    368\u00b112  degraded");
+            "    368\u00b112   0.83  degraded");
 }
 
 TEST(ReportTable, IsAsciiWithoutUtf8) {
   ReportTable table(TextStyle{});
   const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
   EXPECT_EQ(lines.row,
-            " 16000  3.33e-4   decay  1.7500  11.89+-0.59%  2.86+-0.14%     9.25   368+-12  "
+            " 16000  3.33e-4   decay  1.7500  11.89+-0.59%  2.86+-0.14%     9.25   368+-12   0.83  "
             "degraded");
 }
 
@@ -53,7 +53,7 @@ TEST(ReportTable, PutsGptqFirst) {
   ReportTable table(kUtf8);
   EXPECT_EQ(table.Add(FourQuantizers(), ReportTable::kUnlimited).header,
             "  step       lr   phase    loss        gptq3        gptq4         rtn3         rtn4"
-            "  top eig     trace  verdict");
+            "  top eig     trace   edge  verdict");
 }
 
 TEST(ReportTable, FitsEightyColumnsWithWhatCounts) {
@@ -122,8 +122,9 @@ TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
   failed.verdict = {};
   const auto lines = table.Add(failed, ReportTable::kUnlimited);
   EXPECT_FALSE(lines.header.has_value());
-  EXPECT_EQ(lines.row,
-            " 16000  3.33e-4       -  failed            -            -        -         -  -");
+  EXPECT_EQ(
+      lines.row,
+      " 16000  3.33e-4       -  failed            -            -        -         -      -  -");
 }
 
 TEST(ReportTable, HasNoCurvatureColumnsWhereItIsOff) {

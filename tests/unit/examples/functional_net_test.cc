@@ -120,6 +120,23 @@ TEST(AdamW, FirstStepMovesByTheLearningRateAndDecays) {
   EXPECT_NEAR(weights[0].values[2], 3.8, 1e-5);
 }
 
+TEST(AdamW, IsShownWhereItsMemoryIs) {
+  Net net({.vocabulary = 7, .context = 3, .embedding = 4, .width = 8}, /*seed=*/1);
+  AdamW optimizer(&net.weights(), /*weight_decay=*/0.5);
+  optimizer.Step(0.1);
+  const OptimizerView view = ViewOf(optimizer, net);
+  ASSERT_EQ(view.parameters.size(), net.weights().size());
+  for (size_t i = 0; i < view.parameters.size(); ++i) {
+    const OptimizedParameter& parameter = view.parameters[i];
+    EXPECT_EQ(parameter.name, net.weights()[i].name);
+    EXPECT_EQ(parameter.learning_rate, 0.1);
+    EXPECT_EQ(parameter.weight_decay, 0.5);
+    EXPECT_EQ(parameter.steps, 1);
+    EXPECT_EQ(parameter.second_moment.const_data_ptr(), optimizer.second_moment(i).data());
+    EXPECT_EQ(parameter.second_moment.numel(), std::ssize(net.weights()[i].values));
+  }
+}
+
 TEST(Train, FollowsTheScheduleAndLowersTheLoss) {
   const Recipe recipe{.steps = 60,
                       .warmup_steps = 10,
@@ -132,7 +149,8 @@ TEST(Train, FollowsTheScheduleAndLowersTheLoss) {
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<uint8_t>(i % 7);
   Net net({.vocabulary = 7, .context = 3, .embedding = 4, .width = 8}, /*seed=*/1);
   std::vector<StepInfo> seen;
-  Train(net, text, recipe, [&](const StepInfo& info) {
+  AdamW optimizer(&net.weights(), recipe.weight_decay);
+  Train(net, optimizer, text, recipe, [&](const StepInfo& info) {
     seen.push_back(info);
     return true;
   });
@@ -146,7 +164,7 @@ TEST(Train, FollowsTheScheduleAndLowersTheLoss) {
   EXPECT_LT(*seen[59].loss, 0.5 * *seen[0].loss);
 
   int64_t steps = 0;
-  Train(net, text, recipe, [&](const StepInfo&) { return ++steps < 5; });
+  Train(net, optimizer, text, recipe, [&](const StepInfo&) { return ++steps < 5; });
   EXPECT_EQ(steps, 5);
 }
 

@@ -1,0 +1,131 @@
+// What an attempt of a run leaves in the run directory for the next one to go on from.
+#include <gmock/gmock.h>
+
+#include <mutex>
+
+#include "probes/probe_state_file.h"
+#include "ptqwatch/log.h"
+#include "ptqwatch/monitor.h"
+#include "support/tiny_trainer.h"
+#include "unit/report/temp_dir.h"
+
+namespace ptqwatch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::TempDir;
+using testing::TinyTrainer;
+
+struct MonitorResumeTest : ::testing::Test {
+  MonitorResumeTest() {
+    for (int i = 0; i < 3; ++i) trainer.Step();
+    SetLogSink(Severity::kWarning, [this](Severity, std::string_view message) {
+      std::lock_guard<std::mutex> lock(mutex);
+      log.append(message).append("\n");
+    });
+  }
+  ~MonitorResumeTest() override { SetLogSink(Severity::kWarning, nullptr); }
+
+  std::unique_ptr<Monitor> Make(const std::string& run_dir, MonitorOptions options = {}) {
+    options.schedule.every = 1'000'000;
+    options.duty_cycle = 1.0;
+    options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
+    options.run_dir = run_dir;
+    auto monitor = Monitor::Create(trainer.MakeSubject(), options);
+    EXPECT_TRUE(monitor.ok()) << monitor.status();
+    return *std::move(monitor);
+  }
+  static Report Measure(Monitor& monitor, int64_t step) {
+    monitor.OnStep({.step = step, .learning_rate = 1e-2});
+    EXPECT_TRUE(monitor.Finish(std::chrono::seconds(60)).ok());
+    return monitor.latest()->report;
+  }
+  std::string Log() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return log;
+  }
+
+  TinyTrainer trainer;
+  std::mutex mutex;
+  std::string log;
+};
+
+TEST_F(MonitorResumeTest, MeasuresWhatAnUninterruptedRunWouldHave) {
+  const TempDir whole_dir;
+  const TempDir cut_dir;
+  auto whole = Make(whole_dir.path());
+  auto cut = Make(cut_dir.path());
+  Measure(*whole, 3);
+  const std::string run_id = Measure(*cut, 3).run_id;
+  ASSERT_TRUE(cut->Stop(std::chrono::seconds(5)).ok());
+  for (int i = 0; i < 3; ++i) trainer.Step();
+  cut = Make(cut_dir.path());
+  const Report expected = Measure(*whole, 6);
+  const Report resumed = Measure(*cut, 6);
+  EXPECT_EQ(expected.probe_state_sequence, 1);
+  EXPECT_EQ(resumed.probe_state_sequence, 1);
+  EXPECT_EQ(resumed.sequence, 2);
+  EXPECT_EQ(resumed.run_id, run_id);
+  ASSERT_TRUE(resumed.curvature && resumed.curvature->edge_of_stability_ratio);
+  EXPECT_TRUE(resumed.curvature == expected.curvature);
+  EXPECT_TRUE(resumed.quantization == expected.quantization);
+  EXPECT_THAT(Log(), IsEmpty());
+
+  // The state makes a difference.
+  const TempDir cold_dir;
+  const Report cold = Measure(*Make(cold_dir.path()), 6);
+  EXPECT_EQ(cold.probe_state_sequence, 0);
+  EXPECT_NE(cold.curvature->top_eigenvalue, resumed.curvature->top_eigenvalue);
+}
+
+TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNoState) {
+  const TempDir directory;
+  testing::WriteFile(directory.File(internal::kStateFileName), "{\"cut off");
+  auto monitor = Make(directory.path());
+  EXPECT_THAT(Log(), HasSubstr("cold start"));
+  EXPECT_THAT(Log(), HasSubstr("state.safetensors"));
+  EXPECT_EQ(Measure(*monitor, 3).probe_state_sequence, 0);
+  // It has been replaced.
+  EXPECT_TRUE(internal::ProbeStateFile::Open(directory.path()).ok());
+  EXPECT_EQ(monitor->status().state_write_failures_total, 0);
+}
+
+TEST_F(MonitorResumeTest, StartsColdWhereWhatIsMeasuredHasChanged) {
+  const TempDir directory;
+  Measure(*Make(directory.path()), 3);
+  MonitorOptions options;
+  options.seed = 5;
+  auto monitor = Make(directory.path(), options);
+  EXPECT_THAT(Log(), HasSubstr("the fingerprint is another one"));
+  const Report report = Measure(*monitor, 4);
+  EXPECT_EQ(report.probe_state_sequence, 0);
+  EXPECT_EQ(report.sequence, 2);
+}
+
+TEST_F(MonitorResumeTest, StartsColdFromTheStateOfAnotherRun) {
+  const TempDir directory;
+  MonitorOptions options;
+  options.run_id = "one";
+  Measure(*Make(directory.path(), options), 3);
+  options.run_id = "two";
+  auto monitor = Make(directory.path(), options);
+  EXPECT_THAT(Log(), HasSubstr("it is of run one, this is two"));
+  const Report report = Measure(*monitor, 4);
+  EXPECT_EQ(report.probe_state_sequence, 0);
+  EXPECT_EQ(report.sequence, 1);
+}
+
+TEST_F(MonitorResumeTest, CountsStatesThatCouldNotBeWritten) {
+  const TempDir directory;
+  std::filesystem::create_directories(directory.File(internal::kStateFileName) + "/occupied");
+  auto monitor = Make(directory.path());
+  const Report report = Measure(*monitor, 3);
+  EXPECT_EQ(report.probe_status, ProbeStatus::kOk);
+  EXPECT_EQ(monitor->status().state_write_failures_total, 1);
+  EXPECT_THAT(Log(), HasSubstr("state of the probes was not kept"));
+  EXPECT_EQ(Measure(*monitor, 4).probe_state_sequence, 1);
+}
+
+}  // namespace
+}  // namespace ptqwatch
