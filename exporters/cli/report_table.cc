@@ -138,8 +138,9 @@ std::string TraceCell(const CurvatureReport& curvature, bool utf8) {
 }
 
 std::string EdgeCell(const CurvatureReport& curvature) {
-  if (curvature.status != ProbeStatus::kOk) return std::string(MissingCell(curvature.status));
-  if (!HasNumber(curvature.edge_of_stability_ratio)) return "-";
+  if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.edge_of_stability_ratio)) {
+    return std::string(Missing(curvature.edge_of_stability_ratio, curvature.status));
+  }
   const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kUnsureResidual;
   return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));
 }
@@ -199,7 +200,7 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     const bool has = report.curvature.has_value();
     add("top eig", has ? TopEigenvalueCell(*report.curvature) : "-", 7, kTopEigenvalue);
     add("trace", has ? TraceCell(*report.curvature, style_.utf8) : "-", 8, kTrace);
-    if (edge_) add("edge", has ? EdgeCell(*report.curvature) : "-", 5, kEdge);
+    if (edge_) add("edge", has ? EdgeCell(*report.curvature) : "-", 7, kEdge);
   }
   Column& verdict = add("verdict", VerdictWord(analyzed.verdict.state), 10, kVerdict);
   verdict.left = true;
