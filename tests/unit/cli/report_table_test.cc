@@ -33,9 +33,10 @@ AnalyzedReport FourQuantizers() {
 TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
   ReportTable table(kUtf8);
   const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
-  EXPECT_EQ(lines.header,
-            "  step       lr   phase    loss        gptq3         rtn4  top eig     trace   edge  "
-            "verdict");
+  EXPECT_EQ(
+      lines.header,
+      "  step       lr   phase    loss        gptq3         rtn4  top eig     trace     edge  "
+      "verdict");
   EXPECT_EQ(lines.row,
             " 16000  3.33e-4   decay  1.7500  11.89\u00b10.59%   2.86\u00b10.14%     9.25"
             "    368\u00b112     0.83  degraded");
