@@ -147,10 +147,16 @@ void Measurement::Load(const Snapshot& snapshot) {
   optimizer_ = {};  // first, so that its memory serves again
   optimizer_ = snapshot.optimizer;
   if (!optimizer_.view) return;
-  for (OptimizedParameter& parameter : optimizer_.view->parameters) {
-    if (parameter.second_moment.defined()) {
-      parameter.second_moment = parameter.second_moment.clone();
+  try {
+    for (OptimizedParameter& parameter : optimizer_.view->parameters) {
+      if (parameter.second_moment.defined()) {
+        parameter.second_moment = parameter.second_moment.clone();
+      }
     }
+  } catch (const c10::Error& error) {
+    // Short of memory: the weights are worth a report without it.
+    optimizer_.view.reset();
+    optimizer_.problem = error.what_without_backtrace();
   }
 }
 
