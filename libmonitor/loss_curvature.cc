@@ -151,7 +151,9 @@ class LossCurvature::Impl {
     if (!hessian.ok()) return hessian.status();
     internal::SpectrumOptions search = internal::SpectrumOptionsFrom(options_, (*hessian)->space());
     absl::StatusOr<internal::Spectrum> found = internal::FindSpectrum(
-        context, **hessian, internal::WithGradient(vectors_, **hessian), search, vectors_);
+        context, **hessian,
+        internal::WithGradient((*hessian)->space(), vectors_, (*hessian)->gradient()), search,
+        vectors_);
     if (!found.ok()) return found.status();
     HessianSpectrum spectrum;
     for (const internal::Eigenpair& pair : found->top) spectrum.top.push_back(Told(pair));

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
-#include <new>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,8 +12,6 @@
 
 namespace ptqwatch::internal {
 namespace {
-
-using torch::autograd::variable_list;
 
 // The step of a central difference is chosen so that the gradient changes by this share of itself
 // from one side to the other: less, and its rounding shows; more, and so does its curvature. No
@@ -29,9 +24,6 @@ constexpr double kSmallestStep = 1e-5;
 // A step is kept where the one wanted is within this factor of it, and after so many changes.
 constexpr double kCloseEnough = 2;
 constexpr int kMostSteps = 3;
-constexpr char kGradientNotFinite[] =
-    "the gradient on the curvature batch is not finite (a token that is masked out must have a "
-    "finite derivative too)";
 
 // The backward pass stays on the calling thread while this lives.
 class SingleThreadedBackward {

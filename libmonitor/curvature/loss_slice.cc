@@ -88,15 +88,10 @@ std::vector<double> Axis(double low, double high, const SliceOptions& options) {
 }
 
 // NaN where the loss is not finite.
-absl::StatusOr<double> MeanLoss(ExecutionContext& context, LossSurface& surface) {
-  double loss = 0;
-  for (size_t i = 0; i < surface.batches(); ++i) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    absl::StatusOr<at::Tensor> batch = surface.Loss(i, /*with_graph=*/false);
-    if (!batch.ok()) return batch.status();
-    loss += batch->item<double>();
-  }
-  return std::isfinite(loss) ? loss : std::numeric_limits<double>::quiet_NaN();
+absl::StatusOr<double> LossOrNan(ExecutionContext& context, LossSurface& surface) {
+  absl::StatusOr<double> loss = MeanLoss(context, surface);
+  if (absl::IsDataLoss(loss.status())) return std::numeric_limits<double>::quiet_NaN();
+  return loss;
 }
 
 }  // namespace
@@ -127,7 +122,7 @@ absl::StatusOr<LossSlice> MeasureSlice(ExecutionContext& context, LossSurface& s
   const int64_t all = SlicePoints(options.points);
   const auto measure = [&](const Vector* direction) -> absl::StatusOr<double> {
     if (absl::Status status = surface.MoveTo(direction, 1); !status.ok()) return status;
-    absl::StatusOr<double> loss = MeanLoss(context, surface);
+    absl::StatusOr<double> loss = LossOrNan(context, surface);
     if (loss.ok()) progress(++slice.loss_evaluations, all);
     return loss;
   };

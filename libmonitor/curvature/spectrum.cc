@@ -27,6 +27,20 @@ void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vec
   if (found.scout.defined()) vectors[ScoutName(name)] = found.scout;
 }
 
+VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const Vector& gradient) {
+  VectorMap start = before;
+  const double norm = space.Norm(gradient);
+  if (!(norm > 0)) return start;
+  Vector scout = space.Copy(gradient);
+  space.Scale(1 / norm, scout);
+  const auto kept = before.find("top.0.scout");
+  if (kept != before.end() && kept->second.elements.numel() == space.dimension()) {
+    space.Axpy(1, kept->second, scout);
+  }
+  start["top.0.scout"] = std::move(scout);
+  return start;
+}
+
 absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperator& hessian,
                                       const VectorMap& before, const SpectrumOptions& options,
                                       VectorMap& after) {

@@ -38,6 +38,10 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
                                       const VectorMap& before, const SpectrumOptions& options,
                                       VectorMap& after);
 
+/// `before` with the loss's gradient in the scout of the search for the top eigenvector: it lies
+/// mostly along the top eigenvectors (Gur-Ari, Roberts and Dyer 2018), new ones too.
+VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const Vector& gradient);
+
 /// The vectors of one search in a map, under "NAME" and "NAME.scout".
 WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name);
 void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors);

@@ -191,7 +191,7 @@ absl::Status CurvatureProbe::MeasureSpectrum(ExecutionContext& context, Replica&
   }
 
   absl::StatusOr<Spectrum> spectrum =
-      FindSpectrum(context, hessian, WithGradient(state.vectors, hessian),
+      FindSpectrum(context, hessian, WithGradient(space, state.vectors, hessian.gradient()),
                    SpectrumOptionsFrom(options_, space), next.vectors);
   if (!spectrum.ok()) return spectrum.status();
   Fill(*spectrum, curvature);

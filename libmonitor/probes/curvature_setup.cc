@@ -85,21 +85,6 @@ HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options) {
   return hutchinson;
 }
 
-VectorMap WithGradient(const VectorMap& before, const HessianOperator& hessian) {
-  const VectorSpace& space = hessian.space();
-  VectorMap start = before;
-  const double norm = space.Norm(hessian.gradient());
-  if (!(norm > 0)) return start;
-  Vector scout = space.Copy(hessian.gradient());
-  space.Scale(1 / norm, scout);
-  const auto kept = before.find("top.0.scout");
-  if (kept != before.end() && kept->second.elements.numel() == space.dimension()) {
-    space.Axpy(1, kept->second, scout);
-  }
-  start["top.0.scout"] = std::move(scout);
-  return start;
-}
-
 std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {
   std::vector<double> means;
   for (int entry : scope) {

@@ -51,10 +51,6 @@ EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options, const Vec
 SpectrumOptions SpectrumOptionsFrom(const CurvatureOptions& options, const VectorSpace& space);
 HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options);
 
-/// `before` with the gradient in the scout of the search for the top eigenvector: it lies mostly
-/// along the top eigenvectors (Gur-Ari, Roberts and Dyer 2018), new ones too.
-VectorMap WithGradient(const VectorMap& before, const HessianOperator& hessian);
-
 /// The parameters in the scope of `options`, entries of the replica's table. `live` is that of the
 /// live model: it knows which parameters are frozen. InvalidArgument for a glob that matches no
 /// floating-point parameter.

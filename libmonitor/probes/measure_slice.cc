@@ -8,7 +8,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "c10/util/Exception.h"
-#include "probes/curvature_probe.h"
+#include "probes/curvature_batches.h"
 #include "probes/replica_slice.h"
 #include "report/str_cat.h"
 #include "snapshot/batches.h"

@@ -4,6 +4,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "curvature/replica_surface.h"
+#include "probes/curvature_batches.h"
 #include "probes/paired_loss.h"
 
 namespace ptqwatch::internal {

@@ -20,7 +20,7 @@
 #include "cpu_seconds.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
-#include "curvature/lanczos.h"
+#include "curvature/eigenpair.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace ptqwatch::benchmarks {

@@ -14,7 +14,7 @@
 #include "cpu_seconds.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
-#include "curvature/lanczos.h"
+#include "curvature/spectrum.h"
 #include "report/str_cat.h"
 #include "weights_file.h"
 
@@ -44,12 +44,14 @@ class Clock {
 
 // Finds the top eigenpair, graph and gradient included in the time, and prints it as JSON.
 absl::StatusOr<Eigenpair> MeasureEigenpair(internal::ReplicaSurface& surface, const char* name,
-                                           HessianMode mode, const Vector& start, double goal,
-                                           bool print) {
+                                           HessianMode mode, const internal::VectorMap& state,
+                                           double goal, bool print) {
   ExecutionContext context = ExecutionContext::Standalone();
   const Clock clock;
   auto hessian = HessianOperator::Create(context, &surface, mode);
   if (!hessian.ok()) return hessian.status();
+  const internal::WarmStart start = internal::WarmStartFrom(
+      internal::WithGradient((*hessian)->space(), state, (*hessian)->gradient()), "top.0");
   absl::StatusOr<Eigenpair> pair =
       ExtremeEigenpair(context, **hessian, start, {.residual_ratio = goal});
   if (!pair.ok()) return pair.status();
@@ -73,7 +75,7 @@ absl::Status MeasureTrace(internal::ReplicaSurface& surface, int probes) {
   if (!hessian.ok()) return hessian.status();
   const std::vector<double> weights(surface.space().parts().size(), 1.0);
   const auto trace =
-      EstimateTrace(context, **hessian, weights,
+      EstimateTrace(context, **hessian, weights, {},
                     {.relative_stderr = 0, .min_probes = probes, .max_probes = probes});
   if (!trace.ok()) return trace.status();
   std::printf(
@@ -125,7 +127,7 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
   // Where the warm starts come from: a cold one at the weights of before, which also warms up the
   // allocator and the BLAS.
   constexpr double kGoals[] = {0.05, 0.02};
-  std::vector<Vector> starts;
+  std::vector<internal::VectorMap> starts;
   {
     auto surface = (*gpt)->SurfaceAt(*before);
     if (!surface.ok()) return surface.status();
@@ -133,7 +135,7 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
       absl::StatusOr<Eigenpair> pair =
           MeasureEigenpair(**surface, "", HessianMode::kRetainedGraph, {}, goal, false);
       if (!pair.ok()) return pair.status();
-      starts.push_back(pair->vector);
+      internal::KeepForNext(pair->next(), "top.0", starts.emplace_back());
     }
   }
   auto surface = (*gpt)->SurfaceAt(*now);
@@ -150,7 +152,7 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
     const struct {
       const char* name;
       HessianMode mode;
-      Vector start;
+      internal::VectorMap start;
     } runs[] = {{"cold", HessianMode::kRetainedGraph, {}},
                 {"warm", HessianMode::kRetainedGraph, starts[i]},
                 {"cold_difference", HessianMode::kFiniteDifference, {}}};

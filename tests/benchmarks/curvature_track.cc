@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "bench_curvature.h"
 #include "curvature/hessian_operator.h"
-#include "curvature/lanczos.h"
+#include "curvature/spectrum.h"
 #include "report/str_cat.h"
 #include "schedule.h"
 #include "weights_file.h"
@@ -20,7 +20,6 @@ namespace {
 
 using internal::Eigenpair;
 using internal::HessianOperator;
-using internal::LanczosOptions;
 using internal::StrCat;
 using internal::Vector;
 
@@ -36,7 +35,7 @@ struct Strategy {
   std::string name;
   double residual_ratio;
   bool warm;
-  Vector start = {};  // of a warm one: what the snapshot before gave
+  internal::VectorMap state = {};  // of a warm one: what the snapshot before left
   int snapshots = 0;
   int products = 0;
   int most_products = 0;
@@ -48,8 +47,8 @@ struct Strategy {
 
 absl::StatusOr<double> TopEigenvalue(HessianOperator& hessian) {
   ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(
-      context, hessian, {}, {.residual_ratio = 1e-3, .max_products = 300, .max_basis = 100});
+  absl::StatusOr<Eigenpair> pair =
+      ExtremeEigenpair(context, hessian, {}, {.residual_ratio = 1e-3, .max_products = 300});
   if (!pair.ok()) return pair.status();
   if (!pair->converged) return absl::InternalError("no eigenvalue to 0.1 % in 300 products");
   return pair->value;
@@ -119,15 +118,18 @@ absl::StatusOr<std::vector<Snapshot>> Load(const std::string& path, const GptCon
 
 absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact) {
   ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(context, hessian, strategy.start,
-                                                    {.residual_ratio = strategy.residual_ratio});
+  // As a snapshot's measurement does.
+  const internal::WarmStart start = internal::WarmStartFrom(
+      internal::WithGradient(hessian.space(), strategy.state, hessian.gradient()), "top.0");
+  absl::StatusOr<Eigenpair> pair =
+      ExtremeEigenpair(context, hessian, start, {.residual_ratio = strategy.residual_ratio});
   if (!pair.ok()) return pair.status();
   const absl::StatusOr<double> residual = TrueResidual(hessian, pair->vector, pair->value);
   if (!residual.ok()) return residual.status();
   const double error = std::abs(pair->value - exact) / std::abs(exact);
   std::printf(" | %2d %8.4g %7.4f %6.4f", pair->products, pair->value, *residual, error);
   // The first snapshot of a warm strategy is a cold one.
-  if (!strategy.warm || strategy.start.defined()) {
+  if (!strategy.warm || !strategy.state.empty()) {
     ++strategy.snapshots;
     strategy.products += pair->products;
     strategy.most_products = std::max(strategy.most_products, pair->products);
@@ -136,7 +138,7 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
     strategy.worst_error = std::max(strategy.worst_error, error);
     strategy.worst_residual = std::max(strategy.worst_residual, *residual);
   }
-  if (strategy.warm) strategy.start = pair->vector;
+  if (strategy.warm) internal::KeepForNext(pair->next(), "top.0", strategy.state);
   return absl::OkStatus();
 }
 

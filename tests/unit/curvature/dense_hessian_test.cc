@@ -33,7 +33,7 @@
 #include "ATen/ops/tanh.h"
 #include "ATen/ops/zeros.h"
 #include "curvature/hessian_operator.h"
-#include "curvature/lanczos.h"
+#include "curvature/eigenpair.h"
 #include "support/tensor_surface.h"
 #include "torch/csrc/autograd/autograd.h"
 

@@ -118,10 +118,14 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
                           "weighted_trace_stderr",
                           "step_check_ratio",
                           "hessian_products",
+                          "edge_of_stability_ratio",
+                          "edge_of_stability_residual_ratio",
+                          "edge_of_stability_detail",
+                          "optimizer",
                           "layers"}) {
     EXPECT_TRUE(curvature.contains(key)) << key;
   }
-  EXPECT_EQ(curvature.size(), 24u);
+  EXPECT_EQ(curvature.size(), 28u);
   EXPECT_EQ(curvature.at("top_eigenvalues").at(1),
             json::parse(R"({"value": 7.5, "residual_ratio": 0.05, "converged": true, "products": 6,
                             "start": "cold"})"));
