@@ -2,10 +2,13 @@
 
 #include <exception>
 #include <limits>
+#include <new>
+#include <string>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "c10/util/Exception.h"
+#include "curvature/differentiate.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/loss_direction.h"
@@ -17,6 +20,7 @@
 #include "quantize/capture_plan.h"
 #include "report/str_cat.h"
 #include "snapshot/batches.h"
+#include "snapshot/generator_guard.h"
 
 namespace ptqwatch {
 namespace {
@@ -30,18 +34,22 @@ template <typename Function>
 auto Guarded(Function&& function) -> decltype(function()) {
   try {
     return function();
-  } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
   } catch (const c10::Error& error) {
-    return absl::InternalError(StrCat("LibTorch: ", error.what_without_backtrace()));
+    const std::string message = StrCat("LibTorch: ", error.what_without_backtrace());
+    return internal::IsOutOfMemory(error) ? absl::ResourceExhaustedError(message)
+                                          : absl::InternalError(message);
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("something that is no std::exception was thrown");
   }
 }
 
 HessianEigenpair Told(const internal::Eigenpair& pair) {
-  return {pair.value,  pair.residual_ratio, pair.converged,      pair.products,
-          pair.method, pair.start,          pair.vector.elements};
+  return {pair.value, pair.residual_ratio,         pair.converged, pair.products, pair.method,
+          pair.start, pair.vector.elements.clone()};
 }
 
 }  // namespace
@@ -89,8 +97,13 @@ class LossCurvature::Impl {
     if (!scope.ok()) return scope.status();
     setup_.scope = *std::move(scope);
     if (absl::Status status = Reload(); !status.ok()) return status;
+    internal::GeneratorGuard generators;
     if (absl::Status status = setup_.Prepare(context, *replica_, options_); !status.ok()) {
       return status;
+    }
+    if (generators.Moved()) {
+      return absl::FailedPreconditionError(
+          "losses draws random numbers from a default generator when gradients are on");
     }
     auto surface = setup_.MakeSurface(*replica_);
     if (!surface.ok()) return surface.status();
@@ -138,10 +151,10 @@ class LossCurvature::Impl {
 
   // A vector of the space, of its dtype and device.
   absl::StatusOr<Vector> Take(const HessianOperator& hessian, const at::Tensor& given) const {
-    if (!given.defined() || given.numel() != hessian.space().dimension()) {
-      return absl::InvalidArgumentError(StrCat("a vector has ", given.defined() ? given.numel() : 0,
-                                               " elements, the scope ",
-                                               hessian.space().dimension()));
+    if (!given.defined() || given.dim() != 1 || given.numel() != hessian.space().dimension()) {
+      return absl::InvalidArgumentError(StrCat(
+          "a vector of shape ", given.defined() ? internal::ShapeText(given) : std::string("none"),
+          ", expected [", hessian.space().dimension(), "]"));
     }
     return Vector{given.detach().reshape({-1}).to(hessian.gradient().elements.options()).clone()};
   }

@@ -83,7 +83,9 @@ absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   const auto too_late = [&] {
     return absl::DeadlineExceededError(internal::StrCat(
-        "the snapshot of step ", impl.last->step, " was not measured within ",
+        impl.core->board->slices().status().under_way() ? "the slice through step "
+                                                        : "the snapshot of step ",
+        impl.last->step, " was not measured within ",
         std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
   };
   if (impl.last_taken_step != impl.last->step) {

@@ -18,6 +18,10 @@ void MonitorCore::PublishEvent(Event::Kind kind, Severity severity, int64_t step
 void MonitorCore::RunPending() noexcept {
   try {
     AnnounceSkips();
+  } catch (...) {
+    Log(Severity::kError, "skipped snapshots could not be announced");
+  }
+  try {
     const Snapshot* filled = staging->BeginLoading();
     if (filled == nullptr) return;
     board->SetBusy(true);

@@ -148,7 +148,6 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     RunInfo run;
     run.run_id = !core->options.run_id.empty() ? core->options.run_id
                  : !history.run_id.empty()     ? history.run_id
-                 : kept                        ? kept->run_id()
                                                : NewRunId(core->options.clock->UnixSeconds());
     run.attempt = history.attempts + 1;
     run.fingerprint = core->measurement->fingerprint();

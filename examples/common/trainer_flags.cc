@@ -67,6 +67,10 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
                  "At the end measure the loss between the last two snapshots and this quantizer's "
                  "weights, e.g. gptq3, for examples/plot_slice [none]")
       ->needs(run_dir);
+  app.parse_complete_callback([flags] {
+    if (flags->slice.empty() || flags->monitor) return;
+    throw CLI::ValidationError("--slice", flags->slice + ": needs --monitor on");
+  });
   app.add_option("--linger", flags->linger_seconds, "Seconds to go on serving after the last step")
       ->check(RealBetween(0, 1e6))
       ->capture_default_str();

@@ -50,7 +50,7 @@ void AppendFloats(TensorDtype dtype, absl::Span<const char> bytes, std::vector<f
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   SafetensorsFile file;
   file.path_ = path;
-  file.descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  file.descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
   if (file.descriptor_ < 0) {
     return absl::ErrnoToStatus(errno, StrCat("cannot open ", Quoted(path)));
   }

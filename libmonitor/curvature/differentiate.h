@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,18 +19,25 @@ namespace ptqwatch::internal {
 
 using torch::autograd::variable_list;
 
+/// Whether LibTorch ran out of memory: its CPU allocator throws a plain c10::Error.
+inline bool IsOutOfMemory(const c10::Error& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         std::string_view(error.what_without_backtrace()).find("can't allocate memory") !=
+             std::string_view::npos;
+}
+
 /// What `function` returns, or the status of what it throws: ResourceExhausted where memory ran
 /// out, else FailedPrecondition, beginning with `what`.
 template <typename Function>
 absl::Status Caught(std::string_view what, Function&& function) {
   try {
     return function();
-  } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(StrCat(what, ": ", error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(StrCat(what, ": out of memory"));
   } catch (const c10::Error& error) {
-    return absl::FailedPreconditionError(StrCat(what, ": ", error.what_without_backtrace()));
+    const std::string message = StrCat(what, ": ", error.what_without_backtrace());
+    return IsOutOfMemory(error) ? absl::ResourceExhaustedError(message)
+                                : absl::FailedPreconditionError(message);
   } catch (const std::exception& error) {
     return absl::FailedPreconditionError(StrCat(what, ": ", error.what()));
   } catch (...) {

@@ -15,6 +15,9 @@ namespace ptqwatch::internal {
 
 enum class SpectrumEnd { kTop, kBottom };
 
+/// Fewer vectors than this, and a search is power iteration.
+inline constexpr int64_t kLeastLanczosVectors = 6;
+
 /// What a search leaves for the next one, on a matrix not far from its own.
 struct WarmStart {
   Vector vector;  ///< the eigenvector that was found; undefined: a cold start
@@ -89,6 +92,11 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
                                          const WarmStart& start, const EigenpairOptions& options,
                                          absl::Span<const Vector> deflated = {},
                                          KrylovSpace* krylov = nullptr);
+
+/// Marks a ResourceExhausted status as one of the vectors' budget, which another way of making
+/// products would not help.
+absl::Status OfVectorBudget(absl::Status status);
+bool IsOfVectorBudget(const absl::Status& status);
 
 }  // namespace ptqwatch::internal
 

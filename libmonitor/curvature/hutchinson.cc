@@ -101,7 +101,7 @@ absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, Symmetric
   Reservation reservation(context.bytes);
   if (absl::Status status = reservation.Take(2 * space.bytes(), "the trace's probe vectors");
       !status.ok()) {
-    return status;
+    return OfVectorBudget(status);
   }
   const auto begin = context.clock->Monotonic();
   const KnownPart known_part(space, known);

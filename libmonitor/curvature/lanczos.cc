@@ -15,6 +15,7 @@ namespace {
 
 // A remainder this small beside the product is rounding: the space is invariant.
 constexpr double kBreakdown = 1e-10;
+constexpr double kBreakdownFloat = 1e-6;
 // More vectors than this no longer save products.
 constexpr int64_t kMostBasis = 24;
 constexpr int64_t kLeastBasis = 3;
@@ -33,7 +34,7 @@ constexpr int kEnoughProducts = 6;
 constexpr int kEnoughProductsWhenCoarse = 4;
 // An eigenvalue closer to zero than this share of the spectrum is zero as far as its residual goes.
 constexpr double kZeroEigenvalue = 1e-3;
-// Degree of the scout's filter beside the factor that takes the eigenvector out.
+// Degree of the scout's filter.
 constexpr int kScoutDegree = 4;
 // Less of a scout than this beside the eigenvector is rounding.
 constexpr double kLeastScout = 1e-3;
@@ -97,10 +98,14 @@ class Projection {
   std::vector<double> entries_;
 };
 
-double NormOf(const std::vector<double>& x) {
-  double sum = 0;
-  for (double value : x) sum += value * value;
-  return std::sqrt(sum);
+// False where too little is left of x, once of norm 1, for it to be more than rounding.
+bool Normalize(std::vector<double>& x) {
+  double squares = 0;
+  for (double value : x) squares += value * value;
+  const double norm = std::sqrt(squares);
+  if (!(norm > kLeastScout)) return false;
+  for (double& value : x) value /= norm;
+  return true;
 }
 
 class Lanczos {
@@ -114,11 +119,13 @@ class Lanczos {
         deflated_(deflated),
         dimension_(space_.dimension() - static_cast<int64_t>(deflated.size())),
         max_basis_(static_cast<size_t>(std::min(max_basis, dimension_))),
+        breakdown_(space_.dtype() == at::kDouble ? kBreakdown : kBreakdownFloat),
         random_(context, space_, deflated, SharesFor(options)) {}
 
   absl::StatusOr<Eigenpair> Run(const WarmStart& start, KrylovSpace* krylov) {
     bool warm = false;
-    basis_.push_back(random_.First(start, warm));
+    bool biased = false;
+    basis_.push_back(random_.First(start, warm, biased));
     if (!basis_.back().defined()) {
       return absl::FailedPreconditionError(
           "no eigenvalue is left in the complement of those found");
@@ -127,10 +134,10 @@ class Lanczos {
     const int enough = IsCoarse(options_) ? kEnoughProductsWhenCoarse : kEnoughProducts;
     while (true) {
       if (absl::Status status = Extend(); !status.ok()) return status;
-      const bool believed = !warm || Whole() || pair_.products >= enough || WouldHaveShown();
+      const bool believed = !biased || Whole() || pair_.products >= enough || WouldHaveShown();
       const bool full = basis_.size() >= max_basis_;
       const bool last = pair_.products >= options_.max_products || Whole();
-      if (last || (pair_.converged && believed && (full || !split_))) break;
+      if (last || (enough_ && believed && (full || !split_))) break;
       // All that can be reached from this start may not hold what is wanted.
       if (remainder_ == 0) next_ = random_.Next(basis_);
       if (!next_.defined()) break;
@@ -162,7 +169,7 @@ class Lanczos {
     leaks_.push_back(Orthogonalize(space_, deflated_, next_));
     projection_.AddColumn(Orthogonalize(space_, basis_, next_));
     remainder_ = space_.Norm(next_);
-    if (static_cast<int64_t>(basis_.size()) == dimension_ || remainder_ <= kBreakdown * size) {
+    if (static_cast<int64_t>(basis_.size()) == dimension_ || remainder_ <= breakdown_ * size) {
       remainder_ = 0;
     } else {
       space_.Scale(1 / remainder_, next_);
@@ -171,7 +178,8 @@ class Lanczos {
     log_remainders_ += std::log(remainder_);
     projection_.Solve(options_.end, values_, ritz_);
 
-    double squares = std::pow(remainder_ * ritz_[0].back(), 2);
+    const double inner = remainder_ * std::abs(ritz_[0].back());
+    double squares = inner * inner;
     for (size_t d = 0; d < deflated_.size(); ++d) {
       double leak = 0;
       for (size_t i = 0; i < basis_.size(); ++i) leak += ritz_[0][i] * leaks_[i][d];
@@ -181,8 +189,11 @@ class Lanczos {
     const double widest = std::max(std::abs(values_.front()), std::abs(values_.back()));
     pair_.value = values_[0];
     pair_.residual_ratio = residual == 0 ? 0 : residual / std::abs(pair_.value);
-    pair_.converged = residual <= options_.residual_ratio *
-                                      std::max(std::abs(pair_.value), kZeroEigenvalue * widest);
+    const double goal =
+        options_.residual_ratio * std::max(std::abs(pair_.value), kZeroEigenvalue * widest);
+    pair_.converged = residual <= goal;
+    // What leaks into the vectors found before is their residual: no product here makes it less.
+    enough_ = inner <= goal;
     return absl::OkStatus();
   }
 
@@ -228,26 +239,26 @@ class Lanczos {
     return sum;
   }
 
-  // f(H) applied to the start, with f zero at the value found and small at the other end.
+  // (H - b)^k applied to the start, b the other end of the spectrum, without the vector found. All
+  // eigenvectors keep their sign in it, so that what one search adds to another's scout adds up.
   Vector Scout() const {
     if (basis_.size() < 2) return {};
     std::vector<double> weights = start_;
     weights.resize(projection_.size());
-    const int degree = std::min<int>(kScoutDegree, static_cast<int>(basis_.size()) - 2);
-    for (int k = 0; k <= degree; ++k) {
-      const double root = k == 0 ? values_.front() : values_.back();
+    const int degree = std::min<int>(kScoutDegree, static_cast<int>(basis_.size()) - 1);
+    for (int k = 0; k < degree; ++k) {
       std::vector<double> product = projection_.Times(weights);
-      for (size_t i = 0; i < product.size(); ++i) product[i] -= root * weights[i];
-      const double norm = NormOf(product);
-      if (!(norm > 0)) return {};
-      for (double& weight : product) weight /= norm;
+      for (size_t i = 0; i < product.size(); ++i) product[i] -= values_.back() * weights[i];
+      if (!Normalize(product)) return {};
       weights = std::move(product);
     }
+    double along = 0;
+    for (size_t i = 0; i < weights.size(); ++i) along += weights[i] * ritz_[0][i];
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] -= along * ritz_[0][i];
+    if (!Normalize(weights)) return {};
     Vector scout = Combine(weights);
     Orthogonalize(space_, {&pair_.vector, 1}, scout);
-    const double norm = space_.Norm(scout);
-    if (!(norm > kLeastScout)) return {};
-    space_.Scale(1 / norm, scout);
+    space_.Scale(1 / space_.Norm(scout), scout);
     return scout;
   }
 
@@ -276,6 +287,7 @@ class Lanczos {
   const absl::Span<const Vector> deflated_;
   const int64_t dimension_;  // of the complement
   const size_t max_basis_;
+  const double breakdown_;
   RandomStart random_;
 
   std::vector<Vector> basis_;
@@ -286,7 +298,8 @@ class Lanczos {
   double remainder_ = 0;
   double log_remainders_ = 0;
   double largest_product_ = 0;
-  bool split_ = false;  // an invariant space was left
+  bool split_ = false;   // an invariant space was left
+  bool enough_ = false;  // the residual in the complement is what was asked for
   bool restarted_ = false;
   std::vector<double> values_;             // Ritz values, wanted end first
   std::vector<std::vector<double>> ritz_;  // their weights
@@ -300,8 +313,10 @@ absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricO
                                            absl::Span<const Vector> deflated, KrylovSpace* krylov) {
   const int64_t bytes = hessian.space().bytes();
   if (bytes == 0) return absl::FailedPreconditionError("the space of the Hessian is empty");
-  const int64_t budget =
-      std::min(options.max_bytes, context.bytes->limit() - context.bytes->used());
+  int64_t budget = options.max_bytes;
+  if (context.bytes != nullptr) {
+    budget = std::min(budget, context.bytes->limit() - context.bytes->used());
+  }
   // A small space needs no more vectors than it has dimensions.
   const int64_t useful = std::min(kMostBasis, hessian.space().dimension());
   const int64_t max_basis = std::min(useful, budget / bytes - kOtherVectors);
@@ -312,7 +327,7 @@ absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricO
   if (absl::Status status =
           reservation.Take((max_basis + kOtherVectors) * bytes, "the Lanczos basis");
       !status.ok()) {
-    return status;
+    return OfVectorBudget(status);
   }
   const auto begin = context.clock->Monotonic();
   absl::StatusOr<Eigenpair> pair =

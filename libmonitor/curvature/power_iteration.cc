@@ -12,6 +12,8 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kVectors = 3;
+// A warm start is believed only then: power iteration is slow to see what has overtaken it.
+constexpr int kEnoughProducts = 10;
 
 }  // namespace
 
@@ -21,19 +23,20 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
   const VectorSpace& space = hessian.space();
   const int64_t needed = kVectors * space.bytes();
   if (needed > options.max_bytes) {
-    return absl::ResourceExhaustedError(StrCat("the search for an eigenvalue needs ", needed,
-                                               " bytes for ", kVectors, " vectors, the limit is ",
-                                               options.max_bytes));
+    return OfVectorBudget(absl::ResourceExhaustedError(
+        StrCat("the search for an eigenvalue needs ", needed, " bytes for ", kVectors,
+               " vectors, the limit is ", options.max_bytes)));
   }
   Reservation reservation(context.bytes);
   if (absl::Status status = reservation.Take(needed, "the search for an eigenvalue");
       !status.ok()) {
-    return status;
+    return OfVectorBudget(status);
   }
   const auto begin = context.clock->Monotonic();
   RandomStart random(context, space, deflated, SharesFor(options));
   bool warm = false;
-  Vector v = random.First(start, warm);
+  bool biased = false;
+  Vector v = random.First(start, warm, biased);
   if (!v.defined()) {
     return absl::FailedPreconditionError("no eigenvalue is left in the complement of those found");
   }
@@ -58,10 +61,19 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
     pair.residual_ratio = residual == 0 ? 0 : residual / std::abs(pair.value);
     pair.converged = residual <= options.residual_ratio * std::abs(pair.value);
     const bool wanted = options.end == SpectrumEnd::kTop ? pair.value > shift : pair.value < shift;
-    if (pair.products >= options.max_products || (pair.converged && wanted)) break;
+    const bool believed = !biased || pair.products >= kEnoughProducts;
+    if (pair.products >= options.max_products) {
+      if (!wanted && shift == 0 && space.dimension() > 1) {
+        return absl::FailedPreconditionError(
+            StrCat("power iteration found only the other end of the spectrum in ", pair.products,
+                   " products; with more memory it would be Lanczos"));
+      }
+      break;
+    }
+    if (pair.converged && wanted && believed) break;
 
     Vector other;
-    const bool other_end = pair.converged && shift == 0 && pair.value != 0;
+    const bool other_end = pair.converged && !wanted && shift == 0 && pair.value != 0;
     const bool annihilated = residual == 0 && pair.value == shift;
     if (other_end || annihilated) {
       other = random.Next({&v, 1});
@@ -70,6 +82,8 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
     if (other_end) {
       // The other end is the larger one; with that subtracted, the wanted end is.
       shift = pair.value;
+      warm = false;
+      biased = false;
       v = std::move(other);
     } else if (annihilated) {
       v = std::move(other);

@@ -3,12 +3,15 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/cord.h"
+
 namespace ptqwatch::internal {
 namespace {
 
 // A unit vector of which less than this is outside of the others has nothing to add.
 constexpr double kParallel = 1e-4;
 constexpr int kMostDraws = 64;
+constexpr char kVectorBudget[] = "ptqwatch.vector_budget";
 // A start with less than this (squared cosine) of the vector found was of no use.
 constexpr double kStale = 0.05;
 
@@ -56,13 +59,14 @@ Vector RandomStart::Next(absl::Span<const Vector> basis) {
   return {};
 }
 
-Vector RandomStart::First(const WarmStart& start, bool& warm) {
+Vector RandomStart::First(const WarmStart& start, bool& warm, bool& biased) {
   Vector first = Usable(start.vector, {});
   warm = first.defined();
   // Against the first alone: where the three are not orthogonal the shares are only near.
   Vector scout = Usable(start.scout, warm ? absl::MakeConstSpan(&first, 1) : absl::Span<Vector>());
   if (!warm) first = std::exchange(scout, {});
-  if (!first.defined()) return Next({});
+  biased = first.defined();
+  if (!biased) return Next({});
   const Vector fresh = Next({&first, 1});
   double rest = 1;
   if (scout.defined()) rest -= shares_.scout;
@@ -79,6 +83,15 @@ absl::Status ZeroHessianError() {
       "every product with the Hessian is zero: the loss does not depend on the parameters in "
       "scope, "
       "or is linear in them");
+}
+
+absl::Status OfVectorBudget(absl::Status status) {
+  status.SetPayload(kVectorBudget, absl::Cord());
+  return status;
+}
+
+bool IsOfVectorBudget(const absl::Status& status) {
+  return status.GetPayload(kVectorBudget).has_value();
 }
 
 EigenvalueStart StartOf(const VectorSpace& space, const WarmStart& start, const Vector& found) {

@@ -36,9 +36,10 @@ class RandomStart {
   /// A unit vector orthogonal to `basis` and what is deflated; undefined when none is found.
   Vector Next(absl::Span<const Vector> basis);
 
-  /// The unit vector that a search begins at; undefined where the complement is empty. `warm` says
-  /// whether `start` was any good: what is zero, not finite or of another space is not.
-  Vector First(const WarmStart& start, bool& warm);
+  /// The unit vector that a search begins at; undefined where the complement is empty. `warm`: the
+  /// vector of `start` is in it; `biased`: that or the scout is, so that other eigenvectors have
+  /// less of it than of a random vector. What is zero, not finite or of another space is not used.
+  Vector First(const WarmStart& start, bool& warm, bool& biased);
 
  private:
   // x of norm 1 without what is deflated and without `other`; undefined where nothing is left of
@@ -55,7 +56,7 @@ class RandomStart {
 /// A search for a residual of 5 % makes do with less certainty that nothing has overtaken.
 inline bool IsCoarse(const EigenpairOptions& options) { return options.residual_ratio >= 0.05; }
 inline RandomStart::Shares SharesFor(const EigenpairOptions& options) {
-  return IsCoarse(options) ? RandomStart::Shares{0.4, 0.1} : RandomStart::Shares{0.2, 0.4};
+  return IsCoarse(options) ? RandomStart::Shares{0.4, 0.1} : RandomStart::Shares{0.1, 0.5};
 }
 
 /// A Hessian that gives nothing for so many random vectors is zero: a Status, never a silent 0.

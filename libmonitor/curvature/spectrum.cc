@@ -35,7 +35,8 @@ VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const 
   space.Scale(1 / norm, scout);
   const auto kept = before.find("top.0.scout");
   if (kept != before.end() && kept->second.elements.numel() == space.dimension()) {
-    space.Axpy(1, kept->second, scout);
+    // Either's sign is arbitrary: they shall not cancel.
+    space.Axpy(space.Dot(kept->second, scout) < 0 ? -1 : 1, kept->second, scout);
   }
   start["top.0.scout"] = std::move(scout);
   return start;
@@ -50,8 +51,10 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
   Spectrum spectrum;
   const auto add = [&](std::vector<Eigenpair>& pairs, const WarmStart& start,
                        absl::Span<const Vector> deflated) -> absl::Status {
-    // What was found stays in memory beside the search.
-    const auto kept = static_cast<int64_t>(spectrum.top.size() + spectrum.krylov.basis.size());
+    // What was found stays in memory beside the search; a Krylov space of one is the top vector.
+    const auto kept =
+        static_cast<int64_t>(spectrum.top.size() +
+                             (spectrum.krylov.basis.size() > 1 ? spectrum.krylov.basis.size() : 0));
     search.max_bytes = options.search.max_bytes - kept * space.bytes();
     absl::StatusOr<Eigenpair> pair =
         ExtremeEigenpair(context, hessian, start, search, deflated,
@@ -63,9 +66,19 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
     return absl::OkStatus();
   };
 
+  // Room for the searches after the first one goes before what it learnt of H beside its eigenpair.
+  const auto make_room = [&] {
+    const auto kept = static_cast<int64_t>(spectrum.top.size() + spectrum.krylov.basis.size());
+    if (spectrum.top.empty() ||
+        options.search.max_bytes >= (kept + kLeastLanczosVectors) * space.bytes()) {
+      return;
+    }
+    spectrum.krylov = {{spectrum.top[0].vector}, {spectrum.top[0].value}, 1, 0};
+  };
   const int top = static_cast<int>(std::min<int64_t>(options.top, space.dimension()));
   std::vector<Vector> found;
   for (int i = 0; i < top; ++i) {
+    make_room();
     WarmStart start = WarmStartFrom(before, StrCat("top.", i));
     // The search before saw something of this one.
     if (!start.vector.defined() && i > 0) start.scout = spectrum.top.back().scout;
@@ -73,6 +86,7 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
     found.push_back(spectrum.top.back().vector);
   }
   if (options.bottom) {
+    make_room();
     search.end = SpectrumEnd::kBottom;
     const WarmStart start = WarmStartFrom(before, "bottom.0");
     if (absl::Status status = add(spectrum.bottom, start, {}); !status.ok()) return status;

@@ -36,6 +36,7 @@ class VectorSpace {
   int64_t dimension() const { return dimension_; }
   const std::vector<Part>& parts() const { return parts_; }
   int64_t bytes() const;  ///< of one vector
+  at::ScalarType dtype() const { return options_.dtype().toScalarType(); }
 
   Vector Zero() const;
   Vector Copy(const Vector& x) const;

@@ -8,6 +8,7 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "c10/util/Exception.h"
+#include "curvature/differentiate.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
 #include "probes/edge_of_stability_probe.h"
@@ -23,12 +24,11 @@ template <typename Function>
 absl::Status Guarded(Function&& function) {
   try {
     return function();
-  } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const c10::Error& error) {
-    return absl::InternalError(error.what_without_backtrace());
+    return IsOutOfMemory(error) ? absl::ResourceExhaustedError(error.what_without_backtrace())
+                                : absl::InternalError(error.what_without_backtrace());
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   } catch (...) {
@@ -133,7 +133,8 @@ absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
     curvature.status_detail = std::string(status.message());
     next.vectors = state.vectors;
     const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);
-    if (!absl::IsResourceExhausted(status) || options_.mode != HessianMode::kAuto || !smaller) {
+    if (!absl::IsResourceExhausted(status) || IsOfVectorBudget(status) ||
+        options_.mode != HessianMode::kAuto || !smaller) {
       break;
     }
     setup_.mode = *smaller;

@@ -14,8 +14,6 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kVectorBytes = int64_t{1} << 30;
-// As many as Lanczos needs at least.
-constexpr int64_t kLeastVectors = 6;
 
 bool IsParameter(const TensorEntry& entry) {
   return entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type());
@@ -66,9 +64,10 @@ EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options, const Vec
   EigenpairOptions search;
   search.residual_ratio = options.eigenvalue_residual_ratio;
   search.max_products = options.max_eigenvalue_products;
-  search.max_bytes = options.max_vector_bytes > 0
-                         ? options.max_vector_bytes
-                         : std::max(kVectorBytes, kLeastVectors * space.bytes());
+  const int64_t least =
+      kLeastLanczosVectors + options.top_eigenvalues - 1 + (options.bottom_eigenvalue ? 1 : 0);
+  search.max_bytes = options.max_vector_bytes > 0 ? options.max_vector_bytes
+                                                  : std::max(kVectorBytes, least * space.bytes());
   return search;
 }
 

@@ -28,10 +28,9 @@ absl::Status ProbeEdgeOfStability(ExecutionContext& context, SymmetricOperator& 
   report.cost_seconds["curvature_edge_of_stability"] = watch.Lap();
   if (!edge.ok()) {
     const absl::Status& status = edge.status();
-    if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) ||
-        absl::IsResourceExhausted(status)) {
-      return status;
-    }
+    // The next search starts from what this one did.
+    KeepForNext(WarmStartFrom(state.vectors, kVector), kVector, next.vectors);
+    if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)) return status;
     curvature.edge_of_stability_detail = std::string(status.message());
     return absl::OkStatus();
   }

@@ -14,7 +14,7 @@ namespace ptqwatch::internal {
 /// Fills the edge of stability of `curvature` and its duration in `report`, from the top eigenpair
 /// of `hessian` and the snapshot's optimizer; starts from and leaves the vector "preconditioned.0".
 /// What stands in the way is said in the report. Returns ok but where the whole curvature cannot go
-/// on: Cancelled, DeadlineExceeded, ResourceExhausted.
+/// on: Cancelled, DeadlineExceeded.
 absl::Status ProbeEdgeOfStability(ExecutionContext& context, SymmetricOperator& hessian,
                                   const OptimizerState& optimizer, const Eigenpair& top,
                                   const EigenpairOptions& options, const ProbeState& state,

@@ -209,6 +209,8 @@ std::string Measurement::Fingerprint() const {
                                curvature.max_eigenvalue_products, curvature.trace_relative_stderr,
                                curvature.max_trace_probes));
     for (const std::string& glob : curvature.parameters) digest.Add(glob);
+    digest.Add(absl::StrFormat("%d %d %d", curvature.top_eigenvalues, curvature.bottom_eigenvalue,
+                               curvature.max_vector_bytes));
   }
   for (const CoveredLayer& layer : plan_.layers) {
     digest.Add(layer.name);

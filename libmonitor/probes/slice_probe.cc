@@ -47,10 +47,13 @@ void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t or
   const std::string name = ShortName(status.request.method, status.request.bits);
   absl::StatusOr<std::string> path;
   try {
+    const bool too_early = report.step < status.request.at_step.value_or(INT64_MIN);
     if (report.probe_status != ProbeStatus::kOk) {
+      // What is not the second snapshot yet can be another one.
+      if (too_early) return;
       path = absl::FailedPreconditionError(StrCat(
           "the snapshot of step ", report.step, " was not measured: ", report.probe_status_detail));
-    } else if (previous_.empty() || report.step < status.request.at_step.value_or(INT64_MIN)) {
+    } else if (previous_.empty() || too_early) {
       KeepWeights(report.step);
       return desk_->KeptFirst();
     } else {

@@ -134,6 +134,8 @@ absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& strea
       to.push_back(parameter.buffer);
       listed.second_moment = parameter.buffer;
     }
+    // Nothing of the trainer's may reach the other thread.
+    if (!HasSecondMoments(view.kind)) listed.second_moment.reset();
     wanted.push_back(std::move(listed));
   }
   if (!to.empty()) stream.Copy(to, from);

@@ -101,7 +101,7 @@ class Live(unittest.TestCase):
 
     def test_slice_of_the_last_two_snapshots(self):
         with tempfile.TemporaryDirectory() as run_dir, \
-                Trainer(CHAR_GPT, "--steps", "93", "--slice", "gptq3", "--run-dir", run_dir, *PORT_0) as trainer:
+                Trainer(CHAR_GPT, "--steps", "93", "--wait", "on", "--slice", "gptq3", "--run-dir", run_dir, *PORT_0) as trainer:
             code, out, err = trainer.finish()
             self.assertEqual(code, 0, err)
             path = re.search(r"^slice (\S+)$", out, re.MULTILINE)[1]

@@ -81,9 +81,11 @@ struct CurvatureOptions {
   HessianMode mode = HessianMode::kAuto;
   /// With kAuto, graphs that would take more than this are not retained.
   int64_t max_graph_bytes = int64_t{1} << 30;
-  /// Most bytes of vectors of the scope's size. The eigenvalue's iteration uses three to 27 of
+  /// Most bytes of vectors of the scope's size that a search for eigenvalues holds: 6 to 27 of
   /// them; where fewer than six fit it is power iteration, and with less than three nothing is
-  /// measured and the report says why. 0: a GiB, or six vectors where that is more.
+  /// measured and the report says why. Gradient, products and what the snapshot before left come on
+  /// top, about eight more. 0: a GiB, or six vectors (and one for each further eigenvalue) where
+  /// that is more.
   int64_t max_vector_bytes = 0;
   /// Batches of more sequences are cut into pieces of this many, whose graphs are made one after
   /// the other: the same loss in less memory. 0: batches as they are given.

@@ -81,10 +81,12 @@ struct HessianDirection {
 ///   auto trace = (*curvature)->Trace(context);
 ///
 /// One thread at a time. Every call looks at the context's cancellation and deadline once a batch,
-/// takes vectors from its ByteBudget, and is deterministic given its seeds. Nothing throws. Errors
-/// of the calls: Cancelled, DeadlineExceeded; DataLoss where the loss, the gradient or a product is
-/// not finite; ResourceExhausted with the bytes that did not fit; FailedPrecondition where the
-/// Hessian is zero; InvalidArgument for a vector of another shape.
+/// and is deterministic given its seeds and the calls before it. Searches and traces reserve their
+/// vectors in the context's ByteBudget while they run. The mode is chosen at Create and stays.
+/// Nothing throws. Errors of the calls: Cancelled, DeadlineExceeded; DataLoss where the loss, the
+/// gradient or a product is not finite; ResourceExhausted where memory did not suffice, with the
+/// bytes; FailedPrecondition where the Hessian is zero; InvalidArgument for a vector of another
+/// shape.
 class LossCurvature {
  public:
   struct Parameter {

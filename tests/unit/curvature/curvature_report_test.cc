@@ -142,6 +142,7 @@ TEST(CurvatureReport, TooLittleMemoryForVectorsIsAStatus) {
   curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kFailed);
   EXPECT_THAT(curvature.status_detail, HasSubstr("bytes for 3 vectors"));
+  EXPECT_EQ(curvature.mode, "retained_graph");  // another one would not help
   EXPECT_FALSE(curvature.top_eigenvalue);
 }
 

@@ -32,8 +32,8 @@
 #include "ATen/ops/softmax.h"
 #include "ATen/ops/tanh.h"
 #include "ATen/ops/zeros.h"
-#include "curvature/hessian_operator.h"
 #include "curvature/eigenpair.h"
+#include "curvature/hessian_operator.h"
 #include "support/tensor_surface.h"
 #include "torch/csrc/autograd/autograd.h"
 

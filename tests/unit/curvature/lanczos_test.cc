@@ -98,9 +98,11 @@ TEST(Lanczos, AWarmStartDoesNotHideAnEigenvalueThatHasGrownLarger) {
     ASSERT_NEAR(settled.value, 1, 0.01);
     for (const double top : {1.2, 1.5, 3.0}) {
       Quadratic after(WithAnother(100'000, bulk, top));
-      const Eigenpair found = after.Find({}, {settled.vector, settled.scout});
-      EXPECT_NEAR(found.value, top, 0.02 * top) << "bulk " << bulk;
+      Eigenpair found = after.Find({}, settled.next());
       EXPECT_LE(found.products, 9) << "bulk " << bulk << " top " << top;
+      // What is but a fifth larger may take another search.
+      if (top < 1.3 && found.value < 1.1) found = after.Find({}, found.next());
+      EXPECT_NEAR(found.value, top, 0.02 * top) << "bulk " << bulk;
       // Where 5 % will do it may take more searches, which hand on what they saw.
       EigenpairOptions coarse;
       coarse.residual_ratio = 0.05;
@@ -203,6 +205,18 @@ TEST(Lanczos, AStaleVectorIsFoundOutAndTheRandomPartGoesOn) {
   stale.elements.fill_(NAN);
   EXPECT_EQ(quadratic.Find(options, {stale, stale}).start, EigenvalueStart::kCold);
   EXPECT_EQ(quadratic.Find(options, {{at::zeros({7})}, {}}).start, EigenvalueStart::kCold);
+}
+
+TEST(Lanczos, AMisleadingScoutDoesNotHideTheTopFromAColdStart) {
+  // As a gradient along another eigenvector would be.
+  for (const double top : {1.5, 3.0}) {
+    Quadratic quadratic(WithAnother(100'000, 0.005, top));
+    Vector scout = quadratic.hessian->space().Zero();
+    scout.elements[30] = 1;
+    const Eigenpair found = quadratic.Find({}, {{}, scout});
+    EXPECT_EQ(found.start, EigenvalueStart::kCold);
+    EXPECT_NEAR(found.value, top, 0.02 * top);
+  }
 }
 
 TEST(Lanczos, KrylovSpaceIsTheHessianThere) {

@@ -108,7 +108,8 @@ TEST(LossCurvature, SaysWhatIsWrong) {
   ASSERT_TRUE(curvature.ok()) << curvature.status();
   const absl::Status shape = (*curvature)->Multiply(engine.context, at::ones({3})).status();
   EXPECT_EQ(shape.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(shape.message()), HasSubstr("a vector has 3 elements, the scope 960"));
+  EXPECT_THAT(std::string(shape.message()),
+              HasSubstr("a vector of shape [3], expected [960]"));
   engine.context.bytes = std::make_shared<ByteBudget>(100);
   EXPECT_TRUE(absl::IsResourceExhausted((*curvature)->Spectrum(engine.context).status()));
   EXPECT_TRUE(absl::IsResourceExhausted((*curvature)->Trace(engine.context).status()));

@@ -87,6 +87,32 @@ TEST(Spectrum, EverySearchStartsFromItsOwnVector) {
   EXPECT_NEAR(warm->top[1].value, 3, 0.03);
 }
 
+TEST(Spectrum, LaterSearchesHaveRoomInATightBudget) {
+  MatrixOperator matrix(MatrixWith(Values()));
+  VectorMap state;
+  SpectrumOptions options = {.top = 2, .bottom = true};
+  options.search.max_products = 300;
+  options.search.max_bytes = (kLeastLanczosVectors + 2) * matrix.space().bytes();
+  const auto spectrum = Find(matrix, options, state);
+  ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+  EXPECT_EQ(spectrum->top[1].method, EigenvalueMethod::kLanczos);
+  EXPECT_EQ(spectrum->bottom[0].method, EigenvalueMethod::kLanczos);
+  EXPECT_NEAR(spectrum->top[1].value, 3, 0.03);
+  EXPECT_NEAR(spectrum->bottom[0].value, -1.5, 0.02);
+}
+
+TEST(Spectrum, WhatLeaksIntoTheFirstVectorDoesNotKeepTheSecondSearchGoing) {
+  at::Tensor values = Values();
+  values[99] = 100;
+  values[98] = 10;
+  MatrixOperator matrix(MatrixWith(values));
+  VectorMap state;
+  const auto spectrum = Find(matrix, {.top = 2}, state);
+  ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+  EXPECT_LT(spectrum->top[1].products, 20);
+  EXPECT_NEAR(spectrum->top[1].value, 10, 0.1);
+}
+
 TEST(Spectrum, TheIdentityHasNothingElse) {
   MatrixOperator matrix(at::eye(20, at::kDouble));
   VectorMap state;

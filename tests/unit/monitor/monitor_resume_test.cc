@@ -33,6 +33,8 @@ struct MonitorResumeTest : ::testing::Test {
     options.curvature.max_trace_probes = 8;
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
     options.run_dir = run_dir;
+    // As a journal would tell, which these runs do not keep.
+    if (options.run_id.empty()) options.run_id = "this";
     auto monitor = Monitor::Create(trainer.MakeSubject(), options);
     EXPECT_TRUE(monitor.ok()) << monitor.status();
     return *std::move(monitor);

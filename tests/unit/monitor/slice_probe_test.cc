@@ -133,6 +133,9 @@ TEST_F(SliceTest, ChangesNoReportAndNoWeight) {
     exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
     MonitorOptions options = Options();
     options.clock = &clock;
+    // Each with a run of its own: nothing is handed on.
+    const testing::TempDir own;
+    options.run_dir = own.path();
     auto monitor = Monitor::Create(trainer.MakeSubject(), options, std::move(exporters));
     ASSERT_TRUE(monitor.ok()) << monitor.status();
     for (int64_t step = 1; step <= 4; ++step) {
@@ -244,9 +247,11 @@ TEST_F(SliceTest, FailsWhereItsFileCannotBeWritten) {
 }
 
 TEST_F(SliceTest, EndsWithTheMonitor) {
-  std::atomic<bool> held = false, hold = false;
+  // The closure itself stops the slice, at its first point.
+  std::atomic<bool> held = false, hold = true;
   Create(Options(), [&] {
-    held = hold.load();
+    if (!hold || monitor_ == nullptr || Slice().state != SliceState::kMeasuring) return;
+    held = true;
     while (hold) std::this_thread::yield();
   });
   ASSERT_TRUE(monitor_->control().RequestSlice(Gptq3(101)).ok());
@@ -254,8 +259,6 @@ TEST_F(SliceTest, EndsWithTheMonitor) {
   trainer_.Step();
   monitor_->OnStep({.step = 2, .learning_rate = 1e-2});
   ASSERT_TRUE(recording_->WaitForReports(2));
-  while (Slice().points_done == 0) std::this_thread::yield();
-  hold = true;
   while (!held) std::this_thread::yield();
   EXPECT_EQ(Slice().state, SliceState::kMeasuring);
   std::thread stopper([&] { EXPECT_TRUE(monitor_->Stop(seconds(60)).ok()); });
