@@ -56,7 +56,7 @@ class RandomStart {
 /// A search for a residual of 5 % makes do with less certainty that nothing has overtaken.
 inline bool IsCoarse(const EigenpairOptions& options) { return options.residual_ratio >= 0.05; }
 inline RandomStart::Shares SharesFor(const EigenpairOptions& options) {
-  return IsCoarse(options) ? RandomStart::Shares{0.4, 0.1} : RandomStart::Shares{0.1, 0.5};
+  return IsCoarse(options) ? RandomStart::Shares{0.1, 0.05} : RandomStart::Shares{0.1, 0.5};
 }
 
 /// A Hessian that gives nothing for so many random vectors is zero: a Status, never a silent 0.
