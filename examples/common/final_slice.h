@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "ptqwatch/loss_slice.h"
+#include "ptqwatch/control.h"
 #include "ptqwatch/monitor.h"
 #include "trainer_flags.h"
 

@@ -16,8 +16,8 @@
 #include "absl/strings/str_format.h"
 #include "console.h"
 #include "console_exporter.h"
+#include "journal/journal_exporter.h"
 #include "ptqwatch/grpc_exporter.h"
-#include "ptqwatch/journal_exporter.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/prometheus_exporter.h"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "final_slice.h"
+#include "journal/journal_exporter.h"
 #include "monitor_setup.h"
 #include "ptqwatch/grpc_exporter.h"
-#include "ptqwatch/journal_exporter.h"
 #include "ptqwatch/module_subject.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/prometheus_exporter.h"

@@ -14,16 +14,17 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "base/strings.h"
+#include "base/worker.h"
 #include "grpc_server.h"
 #include "health_service.h"
 #include "monitor_service.h"
 #include "ptqwatch/v1/report.pb.h"
 #include "reflection_service.h"
-#include "report/str_cat.h"
 #include "report_feed.h"
 #include "report_proto.h"
-#include "runtime/log.h"
-#include "runtime/worker.h"
 
 namespace ptqwatch {
 namespace {

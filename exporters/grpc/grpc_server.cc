@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/strings.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "listen_address.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {

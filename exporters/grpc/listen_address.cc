@@ -12,8 +12,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "report/str_cat.h"
-#include "runtime/host_port.h"
+#include "base/net_address.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/strings.h"
 #include "ptqwatch/version.h"
-#include "report/str_cat.h"
 #include "report_proto.h"
 
 namespace ptqwatch::internal {

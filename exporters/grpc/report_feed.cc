@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -24,10 +24,11 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/net_address.h"
+#include "base/signals.h"
+#include "base/strings.h"
+#include "base/worker.h"
 #include "httplib.h"
-#include "report/str_cat.h"
-#include "runtime/host_port.h"
-#include "runtime/worker.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/strings.h"
 #include "http_server.h"
 #include "metric_families.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {

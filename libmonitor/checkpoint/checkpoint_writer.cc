@@ -4,11 +4,12 @@
 #include <system_error>
 
 #include "absl/cleanup/cleanup.h"
-#include "checkpoint/atomic_file.h"
+#include "base/atomic_file.h"
+#include "base/strings.h"
+#include "base/utf8.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/safetensors_writer.h"
-#include "ptqwatch/checkpoint_export.h"
-#include "report/str_cat.h"
+#include "ptqwatch/offline/checkpoint_export.h"
 
 namespace ptqwatch {
 

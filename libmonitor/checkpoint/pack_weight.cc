@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "checkpoint/bit_stream.h"
 #include "checkpoint/float16.h"
-#include "ptqwatch/checkpoint_export.h"
-#include "report/str_cat.h"
+#include "ptqwatch/offline/checkpoint_export.h"
 
 namespace ptqwatch {
 namespace {

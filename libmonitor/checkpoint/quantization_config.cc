@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "ptqwatch/checkpoint_export.h"
+#include "base/strings.h"
+#include "ptqwatch/offline/checkpoint_export.h"
 #include "ptqwatch/version.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {

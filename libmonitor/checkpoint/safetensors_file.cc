@@ -9,10 +9,11 @@
 #include <new>
 #include <utility>
 
+#include "base/strings.h"
+#include "base/utf8.h"
 #include "checkpoint/float16.h"
 #include "checkpoint/safetensors_header.h"
-#include "ptqwatch/safetensors.h"
-#include "report/str_cat.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch {
 namespace {

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
+#include "base/utf8.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -16,7 +17,6 @@ using nlohmann::json;
 
 constexpr size_t kMaxDimensions = 64;
 // A message that shows a name from a damaged file stays short.
-constexpr size_t kMaxShownBytes = 200;
 
 // Takes the events of the JSON parser. The parser alone would keep the last of two equal names, and
 // a tree of a 100 MB header would take gigabytes.
@@ -219,13 +219,6 @@ std::optional<int64_t> TensorBytes(TensorDtype dtype, const std::vector<int64_t>
   return bits / 8;
 }
 
-std::string Quoted(std::string_view name) {
-  const absl::string_view shown(name.data(), std::min(name.size(), kMaxShownBytes));
-  const bool utf8 = IsUtf8(std::string_view(shown.data(), shown.size()));
-  return StrCat("'", utf8 ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown),
-                shown.size() < name.size() ? "..." : "", "'");
-}
-
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text,
                                                          int64_t data_bytes) {
   // JSON would allow white space here; the format does not.
@@ -252,17 +245,6 @@ std::string FormatSafetensorsHeader(const SafetensorsHeader& header) {
   std::string bytes = text.dump();
   bytes.append((8 - bytes.size() % 8) % 8, ' ');
   return bytes;
-}
-
-bool IsUtf8(std::string_view text) {
-  // The parser's own test is the one that a reader of the file will apply.
-  std::string quoted = "\"";
-  for (const char c : text) {
-    // Control characters and quotes are the JSON writer's to escape.
-    const bool plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
-    quoted += plain ? c : ' ';
-  }
-  return json::accept(quoted + "\"");
 }
 
 }  // namespace ptqwatch::internal

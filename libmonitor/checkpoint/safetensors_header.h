@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::internal {
 
@@ -18,9 +18,6 @@ inline constexpr char kMetadataKey[] = "__metadata__";
 
 /// Bytes of a tensor; nothing where they overflow int64 or are no whole number.
 std::optional<int64_t> TensorBytes(TensorDtype dtype, const std::vector<int64_t>& shape);
-
-/// A name or path as a message may show it: quoted, what is not printable escaped.
-std::string Quoted(std::string_view name);
 
 struct SafetensorsHeader {
   TensorTable tensors;
@@ -34,8 +31,6 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, 
 /// The header's JSON, padded with spaces to a multiple of 8 bytes. REQUIRES: names and metadata are
 /// UTF-8.
 std::string FormatSafetensorsHeader(const SafetensorsHeader& header);
-
-bool IsUtf8(std::string_view text);
 
 }  // namespace ptqwatch::internal
 

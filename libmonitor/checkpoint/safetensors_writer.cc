@@ -8,9 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
+#include "base/utf8.h"
 #include "checkpoint/safetensors_header.h"
-#include "ptqwatch/safetensors.h"
-#include "report/str_cat.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch {
 namespace {

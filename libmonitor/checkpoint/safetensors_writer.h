@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/atomic_file.h"
-#include "ptqwatch/safetensors.h"
+#include "base/atomic_file.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::internal {
 

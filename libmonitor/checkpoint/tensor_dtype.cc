@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "ptqwatch/safetensors.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch {
 namespace {

@@ -33,8 +33,8 @@ absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient) {
       "finite derivative too)");
 }
 
-absl::Status Differentiate(ExecutionContext& context, LossSurface& surface, double& loss,
-                           Vector& gradient) {
+absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
+                           const ExecutionContext& context) {
   const std::vector<at::Tensor> leaves = LeafTensors(surface);
   loss = 0;
   gradient.elements.zero_();

@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/strings.h"
 #include "c10/util/Exception.h"
 #include "curvature/loss_surface.h"
 #include "ptqwatch/execution_context.h"
-#include "report/str_cat.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace ptqwatch::internal {
@@ -58,8 +58,8 @@ absl::StatusOr<double> FiniteLoss(const at::Tensor& loss);
 absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient);
 
 /// Mean loss and gradient where the parameters are now. Looks at the context once a batch.
-absl::Status Differentiate(ExecutionContext& context, LossSurface& surface, double& loss,
-                           Vector& gradient);
+absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
+                           const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/strings.h"
 #include "curvature/preconditioned_operator.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -137,11 +137,11 @@ absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerVie
 
 }  // namespace
 
-absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(ExecutionContext& context,
-                                                       SymmetricOperator& hessian,
+absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessian,
                                                        const OptimizerView& optimizer,
                                                        const Eigenpair& top, const WarmStart& start,
-                                                       const EigenpairOptions& options) {
+                                                       const EigenpairOptions& options,
+                                                       const ExecutionContext& context) {
   if (!optimizer.unavailable.empty()) {
     return absl::FailedPreconditionError(optimizer.unavailable);
   }
@@ -157,7 +157,8 @@ absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(ExecutionContext& context
   }
   PreconditionedOperator preconditioned(&hessian, std::move(scaling->scale),
                                         std::move(scaling->shift));
-  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(context, preconditioned, start, options);
+  absl::StatusOr<Eigenpair> pair =
+      ExtremeEigenpair(preconditioned, start, options, {}, nullptr, context);
   if (!pair.ok()) return pair.status();
   edge.ratio = pair->value;
   edge.residual_ratio = pair->residual_ratio;

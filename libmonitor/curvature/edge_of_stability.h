@@ -6,7 +6,7 @@
 #include "curvature/symmetric_operator.h"
 #include "curvature/vector_space.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/optimizer_view.h"
+#include "ptqwatch/subject.h"
 
 namespace ptqwatch::internal {
 
@@ -53,11 +53,11 @@ struct EdgeOfStability {
 /// no parameter has a rate above 0, a second moment is missing, negative or not finite, AdamW's
 /// decay alone is past the edge (eta wd >= 2), or a parameter is updated twice a step. Else errors
 /// as SymmetricOperator::Apply. Memory: ExtremeEigenpair's and 3 vectors.
-absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(ExecutionContext& context,
-                                                       SymmetricOperator& hessian,
+absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessian,
                                                        const OptimizerView& optimizer,
                                                        const Eigenpair& top, const WarmStart& start,
-                                                       const EigenpairOptions& options);
+                                                       const EigenpairOptions& options,
+                                                       const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

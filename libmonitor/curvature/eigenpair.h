@@ -81,17 +81,19 @@ struct KrylovSpace {
 /// `krylov`, unless null, receives what was learnt of H on the way. Errors: as
 /// SymmetricOperator::Apply; ResourceExhausted, with the bytes, where three vectors do not fit;
 /// FailedPrecondition where every product is zero.
-absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
-                                           const WarmStart& start, const EigenpairOptions& options,
+absl::StatusOr<Eigenpair> ExtremeEigenpair(SymmetricOperator& hessian, const WarmStart& start,
+                                           const EigenpairOptions& options,
                                            absl::Span<const Vector> deflated = {},
-                                           KrylovSpace* krylov = nullptr);
+                                           KrylovSpace* krylov = nullptr,
+                                           const ExecutionContext& context = {});
 
 /// The same by power iteration on H, and, where that finds the other end (it converges to the
 /// largest |lambda|), on H minus that eigenvalue. Three vectors; converges much more slowly.
-absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
-                                         const WarmStart& start, const EigenpairOptions& options,
+absl::StatusOr<Eigenpair> PowerEigenpair(SymmetricOperator& hessian, const WarmStart& start,
+                                         const EigenpairOptions& options,
                                          absl::Span<const Vector> deflated = {},
-                                         KrylovSpace* krylov = nullptr);
+                                         KrylovSpace* krylov = nullptr,
+                                         const ExecutionContext& context = {});
 
 /// Marks a ResourceExhausted status as one of the vectors' budget, which another way of making
 /// products would not help.

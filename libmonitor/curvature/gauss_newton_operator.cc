@@ -15,14 +15,14 @@ class GaussNewtonOperator final : public HessianOperator {
   explicit GaussNewtonOperator(LossSurface* surface)
       : HessianOperator(surface), leaves_(LeafTensors(*surface)) {}
 
-  absl::Status Build(ExecutionContext& context) {
+  absl::Status Build(const ExecutionContext& context) {
     gradient_ = space().Zero();
     generation_ = surface_->generation();
-    return Differentiate(context, *surface_, loss_, gradient_);
+    return Differentiate(*surface_, loss_, gradient_, context);
   }
 
  private:
-  absl::Status Product(ExecutionContext& context, const Vector& v, Vector& gv) override {
+  absl::Status Product(const Vector& v, Vector& gv, const ExecutionContext& context) override {
     if (surface_->generation() != generation_) {
       return absl::FailedPreconditionError(
           "the weights were written to between products of one Gauss-Newton matrix");
@@ -90,7 +90,7 @@ class GaussNewtonOperator final : public HessianOperator {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HessianOperator>> CreateGaussNewtonOperator(
-    ExecutionContext& context, LossSurface* surface) {
+    LossSurface* surface, const ExecutionContext& context) {
   auto made = std::make_unique<GaussNewtonOperator>(surface);
   if (absl::Status status = made->Build(context); !status.ok()) return status;
   return made;

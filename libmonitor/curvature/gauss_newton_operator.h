@@ -15,7 +15,7 @@ namespace ptqwatch::internal {
 /// outlive the operator. Errors as HessianOperator::Create, and FailedPrecondition where the
 /// surface has no logits or the loss is linear in them.
 absl::StatusOr<std::unique_ptr<HessianOperator>> CreateGaussNewtonOperator(
-    ExecutionContext& context, LossSurface* surface);
+    LossSurface* surface, const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

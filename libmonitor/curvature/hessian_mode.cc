@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "base/strings.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/storage_watcher.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -41,29 +41,29 @@ class FirstBatch final : public LossSurface {
   LossSurface* whole_;
 };
 
-Vector RandomVector(const ExecutionContext& context, const VectorSpace& space, uint64_t draw) {
+Vector RandomVector(const VectorSpace& space, uint64_t draw, const ExecutionContext& context) {
   Vector vector = space.Zero();
   space.FillRademacher(context.seeds.Seed("capability", draw), vector);
   return vector;
 }
 
 // hu = H u by finite differences, whose StepCheck it returns.
-absl::StatusOr<double> Difference(ExecutionContext& context, LossSurface* surface, const Vector& u,
-                                  Vector& hu) {
+absl::StatusOr<double> Difference(LossSurface* surface, const Vector& u, Vector& hu,
+                                  const ExecutionContext& context) {
   absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
-      HessianOperator::Create(context, surface, HessianMode::kFiniteDifference);
+      HessianOperator::Create(surface, HessianMode::kFiniteDifference, context);
   if (!hessian.ok()) return hessian.status();
-  if (absl::Status status = (*hessian)->Apply(context, u, hu); !status.ok()) return status;
-  return (*hessian)->StepCheck(context, u, hu);
+  if (absl::Status status = (*hessian)->Apply(u, hu, context); !status.ok()) return status;
+  return (*hessian)->StepCheck(u, hu, context);
 }
 
 // |u'Hv - v'Hu| beside ||Hv||, with H v for another random v.
-absl::Status CheckSymmetry(ExecutionContext& context, HessianOperator& hessian, const Vector& u,
-                           const Vector& hu) {
+absl::Status CheckSymmetry(HessianOperator& hessian, const Vector& u, const Vector& hu,
+                           const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
-  const Vector v = RandomVector(context, space, 1);
+  const Vector v = RandomVector(space, 1, context);
   Vector hv = space.Zero();
-  if (absl::Status status = hessian.Apply(context, v, hv); !status.ok()) return status;
+  if (absl::Status status = hessian.Apply(v, hv, context); !status.ok()) return status;
   const double scale = std::max(space.Norm(hu), space.Norm(hv));
   const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
   if (gap <= kSymmetryTolerance * scale) return absl::OkStatus();
@@ -73,16 +73,16 @@ absl::Status CheckSymmetry(ExecutionContext& context, HessianOperator& hessian, 
 }
 
 // H u by a retained graph, and the bytes of that graph where they are known.
-absl::Status MultiplyByGraph(ExecutionContext& context, LossSurface* surface, const Vector& u,
-                             Vector& hu, std::optional<int64_t>& graph_bytes) {
+absl::Status MultiplyByGraph(LossSurface* surface, const Vector& u, Vector& hu,
+                             std::optional<int64_t>& graph_bytes, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
   StorageWatcher watcher;
   absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
-      HessianOperator::Create(context, surface, HessianMode::kRetainedGraph);
+      HessianOperator::Create(surface, HessianMode::kRetainedGraph, context);
   watcher.Stop();
   if (!hessian.ok()) return hessian.status();
-  if (absl::Status status = (*hessian)->Apply(context, u, hu); !status.ok()) return status;
-  absl::Status status = CheckSymmetry(context, **hessian, u, hu);
+  if (absl::Status status = (*hessian)->Apply(u, hu, context); !status.ok()) return status;
+  absl::Status status = CheckSymmetry(**hessian, u, hu, context);
   if (!status.ok()) return status;
   if (watcher.operators() > 0) {
     // What goes with the operator was its own; weights and batch stay.
@@ -93,15 +93,15 @@ absl::Status MultiplyByGraph(ExecutionContext& context, LossSurface* surface, co
   return absl::OkStatus();
 }
 
-absl::Status TryGraph(ExecutionContext& context, LossSurface* surface,
-                      std::optional<int64_t>& graph_bytes) {
+absl::Status TryGraph(LossSurface* surface, std::optional<int64_t>& graph_bytes,
+                      const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
-  const Vector u = RandomVector(context, space, 0);
+  const Vector u = RandomVector(space, 0, context);
   Vector hu = space.Zero();
-  absl::Status status = MultiplyByGraph(context, surface, u, hu, graph_bytes);
+  absl::Status status = MultiplyByGraph(surface, u, hu, graph_bytes, context);
   if (!status.ok()) return status;
   Vector rest = space.Zero();
-  const absl::StatusOr<double> check = Difference(context, surface, u, rest);
+  const absl::StatusOr<double> check = Difference(surface, u, rest, context);
   if (absl::IsCancelled(check.status())) return check.status();
   if (!check.ok() || *check > kLargestStepCheck) return absl::OkStatus();
   const double norm = space.Norm(rest);
@@ -115,22 +115,22 @@ absl::Status TryGraph(ExecutionContext& context, LossSurface* surface,
       gap / norm));
 }
 
-absl::Status TryGaussNewton(ExecutionContext& context, LossSurface* surface) {
+absl::Status TryGaussNewton(LossSurface* surface, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
   absl::StatusOr<std::unique_ptr<HessianOperator>> matrix =
-      HessianOperator::Create(context, surface, HessianMode::kGaussNewton);
+      HessianOperator::Create(surface, HessianMode::kGaussNewton, context);
   if (!matrix.ok()) return matrix.status();
-  const Vector u = RandomVector(context, space, 0);
+  const Vector u = RandomVector(space, 0, context);
   Vector gu = space.Zero();
-  if (absl::Status status = (*matrix)->Apply(context, u, gu); !status.ok()) return status;
-  return CheckSymmetry(context, **matrix, u, gu);
+  if (absl::Status status = (*matrix)->Apply(u, gu, context); !status.ok()) return status;
+  return CheckSymmetry(**matrix, u, gu, context);
 }
 
-absl::Status TryDifference(ExecutionContext& context, LossSurface* surface) {
+absl::Status TryDifference(LossSurface* surface, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
   Vector hu = space.Zero();
   const absl::StatusOr<double> check =
-      Difference(context, surface, RandomVector(context, space, 0), hu);
+      Difference(surface, RandomVector(space, 0, context), hu, context);
   if (!check.ok()) return check.status();
   if (*check <= kLargestStepCheck) return absl::OkStatus();
   std::string reason = "the loss is too rough for it";
@@ -149,20 +149,21 @@ absl::Status TryDifference(ExecutionContext& context, LossSurface* surface) {
 
 }  // namespace
 
-absl::StatusOr<HessianChoice> ChooseHessianMode(ExecutionContext& context, LossSurface* surface,
-                                                HessianMode asked, int64_t max_graph_bytes) {
+absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMode asked,
+                                                int64_t max_graph_bytes,
+                                                const ExecutionContext& context) {
   FirstBatch first(surface);
   const bool automatic = asked == HessianMode::kAuto;
   std::string reasons;
   if (asked == HessianMode::kGaussNewton) {
-    const absl::Status status = TryGaussNewton(context, &first);
+    const absl::Status status = TryGaussNewton(&first, context);
     if (status.ok()) return HessianChoice{asked, std::nullopt};
     return absl::FailedPreconditionError(
         StrCat(ToString(asked), ": ", std::string(status.message())));
   }
   if (asked != HessianMode::kFiniteDifference) {
     HessianChoice choice;
-    absl::Status status = TryGraph(context, &first, choice.graph_bytes);
+    absl::Status status = TryGraph(&first, choice.graph_bytes, context);
     if (status.ok()) {
       if (choice.graph_bytes) *choice.graph_bytes *= static_cast<int64_t>(surface->batches());
       const bool fits = choice.graph_bytes && *choice.graph_bytes <= max_graph_bytes;
@@ -175,7 +176,7 @@ absl::StatusOr<HessianChoice> ChooseHessianMode(ExecutionContext& context, LossS
                      std::string(status.message()));
     if (!automatic) return absl::FailedPreconditionError(reasons);
   }
-  const absl::Status status = TryDifference(context, &first);
+  const absl::Status status = TryDifference(&first, context);
   if (status.ok()) return HessianChoice{HessianMode::kFiniteDifference, std::nullopt};
   return absl::FailedPreconditionError(StrCat(reasons, reasons.empty() ? "" : "; ",
                                               ToString(HessianMode::kFiniteDifference), ": ",

@@ -26,8 +26,9 @@ struct HessianChoice {
 /// `max_graph_bytes`. Else by finite differences where these do not depend on their step. With
 /// `asked` other than kAuto only that mode is tried, whatever its graphs take. Costs some ten
 /// gradients of that batch. FailedPrecondition saying why none works.
-absl::StatusOr<HessianChoice> ChooseHessianMode(ExecutionContext& context, LossSurface* surface,
-                                                HessianMode asked, int64_t max_graph_bytes);
+absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMode asked,
+                                                int64_t max_graph_bytes,
+                                                const ExecutionContext& context);
 
 /// The next mode of less memory; nothing below finite differences.
 std::optional<HessianMode> SmallerMode(HessianMode mode);

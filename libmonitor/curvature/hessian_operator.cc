@@ -48,10 +48,10 @@ class GraphOperator final : public HessianOperator {
   GraphOperator(LossSurface* surface, bool keep)
       : HessianOperator(surface), leaves_(LeafTensors(*surface)), keep_(keep) {}
 
-  absl::Status Build(ExecutionContext& context) {
+  absl::Status Build(const ExecutionContext& context) {
     gradient_ = space().Zero();
     generation_ = surface_->generation();
-    if (!keep_) return Differentiate(context, *surface_, loss_, gradient_);
+    if (!keep_) return Differentiate(*surface_, loss_, gradient_, context);
     for (size_t i = 0; i < surface_->batches(); ++i) {
       if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
       absl::StatusOr<variable_list> gradients = GradientWithGraph(i, loss_);
@@ -63,7 +63,7 @@ class GraphOperator final : public HessianOperator {
   }
 
  private:
-  absl::Status Product(ExecutionContext& context, const Vector& v, Vector& hv) override {
+  absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) override {
     // The parameters are views of one buffer, for which autograd's own check of versions is off: a
     // product after a write would be wrong without a word.
     if (surface_->generation() != generation_) {
@@ -134,23 +134,23 @@ class FiniteDifferenceOperator final : public HessianOperator {
  public:
   explicit FiniteDifferenceOperator(LossSurface* surface) : HessianOperator(surface) {}
 
-  absl::Status Build(ExecutionContext& context) {
+  absl::Status Build(const ExecutionContext& context) {
     gradient_ = space().Zero();
     ahead_ = space().Zero();
     const double norm = surface_->WeightNorm();
     weight_norm_ = norm > 0 ? norm : 1;
     step_ = kLargestStep * weight_norm_;
-    absl::Status status = Differentiate(context, *surface_, loss_, gradient_);
+    absl::Status status = Differentiate(*surface_, loss_, gradient_, context);
     generation_ = surface_->generation();
     return status;
   }
 
-  absl::StatusOr<double> StepCheck(ExecutionContext& context, const Vector& v,
-                                   const Vector& hv) override {
+  absl::StatusOr<double> StepCheck(const Vector& v, const Vector& hv,
+                                   const ExecutionContext& context) override {
     Vector half = space().Zero();
     step_ /= 2;
     keep_step_ = true;
-    absl::Status status = Apply(context, v, half);
+    absl::Status status = Apply(v, half, context);
     keep_step_ = false;
     step_ *= 2;
     if (!status.ok()) return status;
@@ -161,7 +161,7 @@ class FiniteDifferenceOperator final : public HessianOperator {
   }
 
  private:
-  absl::Status Product(ExecutionContext& context, const Vector& v, Vector& hv) override {
+  absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) override {
     if (surface_->generation() != generation_) {
       return absl::FailedPreconditionError(
           "the weights were written to between products of one Hessian");
@@ -169,9 +169,9 @@ class FiniteDifferenceOperator final : public HessianOperator {
     const double norm = space().Norm(v);
     hv.elements.zero_();
     if (norm == 0) return absl::OkStatus();
-    absl::Status status = StepAhead(context, v, norm, hv);
+    absl::Status status = StepAhead(v, norm, hv, context);
     const double e = step_ / norm;
-    if (status.ok()) status = GradientAt(context, v, -e, hv);
+    if (status.ok()) status = GradientAt(v, -e, hv, context);
     // Also after a failure: the surface is handed back at W.
     if (absl::Status back = surface_->MoveTo(nullptr, 0); status.ok()) status = back;
     generation_ = surface_->generation();
@@ -183,9 +183,10 @@ class FiniteDifferenceOperator final : public HessianOperator {
 
   // ahead_ = g(W + e v) with e = step_ / norm, a step that suits v. Begins with that of the product
   // before, which mostly does.
-  absl::Status StepAhead(ExecutionContext& context, const Vector& v, double norm, Vector& scratch) {
+  absl::Status StepAhead(const Vector& v, double norm, Vector& scratch,
+                         const ExecutionContext& context) {
     for (int steps = 1;; ++steps) {
-      absl::Status status = GradientAt(context, v, step_ / norm, ahead_);
+      absl::Status status = GradientAt(v, step_ / norm, ahead_, context);
       if (!status.ok() || keep_step_ || steps == kMostSteps) return status;
       scratch.elements.copy_(ahead_.elements);
       space().Axpy(-1, gradient_, scratch);
@@ -198,10 +199,11 @@ class FiniteDifferenceOperator final : public HessianOperator {
     }
   }
 
-  absl::Status GradientAt(ExecutionContext& context, const Vector& v, double e, Vector& gradient) {
+  absl::Status GradientAt(const Vector& v, double e, Vector& gradient,
+                          const ExecutionContext& context) {
     if (absl::Status status = surface_->MoveTo(&v, e); !status.ok()) return status;
     double loss = 0;
-    return Differentiate(context, *surface_, loss, gradient);
+    return Differentiate(*surface_, loss, gradient, context);
   }
 
   Vector ahead_;
@@ -213,14 +215,13 @@ class FiniteDifferenceOperator final : public HessianOperator {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(ExecutionContext& context,
-                                                                         LossSurface* surface,
-                                                                         HessianMode mode) {
+absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(
+    LossSurface* surface, HessianMode mode, const ExecutionContext& context) {
   SingleThreadedBackward single_threaded;
   if (surface->space().dimension() == 0) {
     return absl::FailedPreconditionError("no parameter is in the scope of the curvature");
   }
-  if (mode == HessianMode::kGaussNewton) return CreateGaussNewtonOperator(context, surface);
+  if (mode == HessianMode::kGaussNewton) return CreateGaussNewtonOperator(surface, context);
   if (mode != HessianMode::kFiniteDifference) {
     auto exact = std::make_unique<GraphOperator>(surface, mode == HessianMode::kRetainedGraph);
     if (absl::Status status = exact->Build(context); !status.ok()) return status;
@@ -231,17 +232,18 @@ absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(Executi
   return difference;
 }
 
-absl::Status HessianOperator::Apply(ExecutionContext& context, const Vector& v, Vector& hv) {
+absl::Status HessianOperator::Apply(const Vector& v, Vector& hv, const ExecutionContext& context) {
   SingleThreadedBackward single_threaded;
   ++products_;
-  if (absl::Status status = Product(context, v, hv); !status.ok()) return status;
+  if (absl::Status status = Product(v, hv, context); !status.ok()) return status;
   if (!space().IsFinite(hv)) {
     return absl::DataLossError("a product with the Hessian is not finite");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> HessianOperator::StepCheck(ExecutionContext&, const Vector&, const Vector&) {
+absl::StatusOr<double> HessianOperator::StepCheck(const Vector&, const Vector&,
+                                                  const ExecutionContext&) {
   return 0.0;
 }
 

@@ -26,17 +26,17 @@ class HessianOperator : public SymmetricOperator {
   /// FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when memory runs
   /// out, DataLoss when loss or gradient is not finite, Cancelled or DeadlineExceeded from the
   /// context, which is looked at once a batch.
-  static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(ExecutionContext& context,
-                                                                 LossSurface* surface,
-                                                                 HessianMode mode);
+  static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(LossSurface* surface,
+                                                                 HessianMode mode,
+                                                                 const ExecutionContext& context);
 
   /// hv = H v. Errors as Create; FailedPrecondition when the parameters were written to since.
-  absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& hv) override;
+  absl::Status Apply(const Vector& v, Vector& hv, const ExecutionContext& context) override;
 
   /// How much a product depends on the step of a finite difference: ||Hv(step) - Hv(step / 2)|| /
   /// ||Hv(step / 2)||, for one product more. 0 for exact operators.
-  virtual absl::StatusOr<double> StepCheck(ExecutionContext& context, const Vector& v,
-                                           const Vector& hv);
+  virtual absl::StatusOr<double> StepCheck(const Vector& v, const Vector& hv,
+                                           const ExecutionContext& context);
 
   const VectorSpace& space() const override { return surface_->space(); }
   double loss() const { return loss_; }
@@ -45,7 +45,7 @@ class HessianOperator : public SymmetricOperator {
 
  protected:
   explicit HessianOperator(LossSurface* surface) : surface_(surface) {}
-  virtual absl::Status Product(ExecutionContext& context, const Vector& v, Vector& hv) = 0;
+  virtual absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) = 0;
 
   LossSurface* surface_;
   double loss_ = 0;

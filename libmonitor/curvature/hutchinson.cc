@@ -4,8 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/reservation.h"
 #include "curvature/random_start.h"
-#include "runtime/reservation.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -93,10 +93,11 @@ double StudentQuantile(int degrees_of_freedom) {
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
 }
 
-absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, SymmetricOperator& hessian,
+absl::StatusOr<TraceEstimate> EstimateTrace(SymmetricOperator& hessian,
                                             absl::Span<const double> part_weights,
                                             const KrylovSpace& known,
-                                            const HutchinsonOptions& options) {
+                                            const HutchinsonOptions& options,
+                                            const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   Reservation reservation(context.bytes);
   if (absl::Status status = reservation.Take(2 * space.bytes(), "the trace's probe vectors");
@@ -127,7 +128,7 @@ absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, Symmetric
   while (estimate.probes < options.max_probes) {
     space.FillRademacher(context.seeds.Seed("hutchinson", static_cast<uint64_t>(estimate.probes)),
                          z);
-    if (absl::Status status = hessian.Apply(context, z, hz); !status.ok()) return status;
+    if (absl::Status status = hessian.Apply(z, hz, context); !status.ok()) return status;
     ++estimate.probes;
     zero = zero && space.Norm(hz) == 0;
     if (zero && estimate.probes >= kZeroProducts) return ZeroHessianError();

@@ -50,10 +50,11 @@ struct TraceEstimate {
 /// seed and i alone, so that the estimates of two snapshots are paired. `part_weights` has one
 /// entry a part. Memory: 2 vectors. Errors: as SymmetricOperator::Apply, ResourceExhausted from the
 /// context's budget, FailedPrecondition where every product is zero.
-absl::StatusOr<TraceEstimate> EstimateTrace(ExecutionContext& context, SymmetricOperator& hessian,
+absl::StatusOr<TraceEstimate> EstimateTrace(SymmetricOperator& hessian,
                                             absl::Span<const double> part_weights,
                                             const KrylovSpace& known,
-                                            const HutchinsonOptions& options);
+                                            const HutchinsonOptions& options,
+                                            const ExecutionContext& context);
 
 /// The 97.5 % quantile of Student's t; within 0.2 % of it from 6 degrees of freedom on.
 double StudentQuantile(int degrees_of_freedom);

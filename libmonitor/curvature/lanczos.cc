@@ -6,9 +6,9 @@
 
 #include "ATen/ops/empty.h"
 #include "ATen/ops/linalg_eigh.h"
+#include "base/reservation.h"
 #include "curvature/eigenpair.h"
 #include "curvature/random_start.h"
-#include "runtime/reservation.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -110,8 +110,8 @@ bool Normalize(std::vector<double>& x) {
 
 class Lanczos {
  public:
-  Lanczos(ExecutionContext& context, SymmetricOperator& hessian, const EigenpairOptions& options,
-          absl::Span<const Vector> deflated, int64_t max_basis)
+  Lanczos(SymmetricOperator& hessian, const EigenpairOptions& options,
+          absl::Span<const Vector> deflated, int64_t max_basis, const ExecutionContext& context)
       : context_(context),
         hessian_(hessian),
         space_(hessian.space()),
@@ -120,7 +120,7 @@ class Lanczos {
         dimension_(space_.dimension() - static_cast<int64_t>(deflated.size())),
         max_basis_(static_cast<size_t>(std::min(max_basis, dimension_))),
         breakdown_(space_.dtype() == at::kDouble ? kBreakdown : kBreakdownFloat),
-        random_(context, space_, deflated, SharesFor(options)) {}
+        random_(space_, deflated, SharesFor(options), context) {}
 
   absl::StatusOr<Eigenpair> Run(const WarmStart& start, KrylovSpace* krylov) {
     bool warm = false;
@@ -157,7 +157,7 @@ class Lanczos {
   // One product, and what is known after it.
   absl::Status Extend() {
     next_ = space_.Zero();
-    if (absl::Status status = hessian_.Apply(context_, basis_.back(), next_); !status.ok()) {
+    if (absl::Status status = hessian_.Apply(basis_.back(), next_, context_); !status.ok()) {
       return status;
     }
     ++pair_.products;
@@ -280,7 +280,7 @@ class Lanczos {
     krylov.level = values_[values_.size() / 2];
   }
 
-  ExecutionContext& context_;
+  const ExecutionContext& context_;
   SymmetricOperator& hessian_;
   const VectorSpace& space_;
   const EigenpairOptions& options_;
@@ -308,9 +308,10 @@ class Lanczos {
 
 }  // namespace
 
-absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
-                                           const WarmStart& start, const EigenpairOptions& options,
-                                           absl::Span<const Vector> deflated, KrylovSpace* krylov) {
+absl::StatusOr<Eigenpair> ExtremeEigenpair(SymmetricOperator& hessian, const WarmStart& start,
+                                           const EigenpairOptions& options,
+                                           absl::Span<const Vector> deflated, KrylovSpace* krylov,
+                                           const ExecutionContext& context) {
   const int64_t bytes = hessian.space().bytes();
   if (bytes == 0) return absl::FailedPreconditionError("the space of the Hessian is empty");
   int64_t budget = options.max_bytes;
@@ -321,7 +322,7 @@ absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricO
   const int64_t useful = std::min(kMostBasis, hessian.space().dimension());
   const int64_t max_basis = std::min(useful, budget / bytes - kOtherVectors);
   if (max_basis < std::min(kLeastBasis, useful)) {
-    return PowerEigenpair(context, hessian, start, options, deflated, krylov);
+    return PowerEigenpair(hessian, start, options, deflated, krylov, context);
   }
   Reservation reservation(context.bytes);
   if (absl::Status status =
@@ -331,7 +332,7 @@ absl::StatusOr<Eigenpair> ExtremeEigenpair(ExecutionContext& context, SymmetricO
   }
   const auto begin = context.clock->Monotonic();
   absl::StatusOr<Eigenpair> pair =
-      Lanczos(context, hessian, options, deflated, max_basis).Run(start, krylov);
+      Lanczos(hessian, options, deflated, max_basis, context).Run(start, krylov);
   if (pair.ok()) {
     pair->seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
   }

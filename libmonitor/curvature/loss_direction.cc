@@ -5,8 +5,8 @@
 
 namespace ptqwatch::internal {
 
-absl::StatusOr<LossDirection> MeasureDirection(ExecutionContext& context, HessianOperator& hessian,
-                                               const Vector& d, const Vector& v) {
+absl::StatusOr<LossDirection> MeasureDirection(HessianOperator& hessian, const Vector& d,
+                                               const Vector& v, const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   LossDirection direction;
   direction.squared_norm = space.Dot(d, d);
@@ -14,7 +14,7 @@ absl::StatusOr<LossDirection> MeasureDirection(ExecutionContext& context, Hessia
     return absl::FailedPreconditionError("the direction is zero in the parameters in scope");
   }
   Vector product = space.Zero();
-  if (absl::Status status = hessian.Apply(context, d, product); !status.ok()) return status;
+  if (absl::Status status = hessian.Apply(d, product, context); !status.ok()) return status;
   const auto sum = [](const std::vector<double>& terms) {
     return std::accumulate(terms.begin(), terms.end(), 0.0);
   };
@@ -30,14 +30,15 @@ absl::StatusOr<LossDirection> MeasureDirection(ExecutionContext& context, Hessia
   return direction;
 }
 
-absl::StatusOr<std::vector<double>> LossesAlong(ExecutionContext& context, LossSurface& surface,
-                                                const Vector& d, absl::Span<const double> scales) {
+absl::StatusOr<std::vector<double>> LossesAlong(LossSurface& surface, const Vector& d,
+                                                absl::Span<const double> scales,
+                                                const ExecutionContext& context) {
   std::vector<double> losses;
   absl::Status status;
   for (double scale : scales) {
     status = surface.MoveTo(&d, scale);
     if (!status.ok()) break;
-    absl::StatusOr<double> loss = MeanLoss(context, surface);
+    absl::StatusOr<double> loss = MeanLoss(surface, context);
     if (!loss.ok() && !absl::IsDataLoss(loss.status())) {
       status = loss.status();
       break;

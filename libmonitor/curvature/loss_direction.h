@@ -30,13 +30,14 @@ struct LossDirection {
 
 /// One product. `v` may be undefined: no alignment. Memory: one vector. Errors as
 /// HessianOperator::Apply; FailedPrecondition where d is zero.
-absl::StatusOr<LossDirection> MeasureDirection(ExecutionContext& context, HessianOperator& hessian,
-                                               const Vector& d, const Vector& v);
+absl::StatusOr<LossDirection> MeasureDirection(HessianOperator& hessian, const Vector& d,
+                                               const Vector& v, const ExecutionContext& context);
 
 /// The mean loss at W + a d for every a; NaN where it is not finite. The surface is left at W. No
 /// operator with a retained graph may live on it.
-absl::StatusOr<std::vector<double>> LossesAlong(ExecutionContext& context, LossSurface& surface,
-                                                const Vector& d, absl::Span<const double> scales);
+absl::StatusOr<std::vector<double>> LossesAlong(LossSurface& surface, const Vector& d,
+                                                absl::Span<const double> scales,
+                                                const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -88,17 +88,17 @@ std::vector<double> Axis(double low, double high, const SliceOptions& options) {
 }
 
 // NaN where the loss is not finite.
-absl::StatusOr<double> LossOrNan(ExecutionContext& context, LossSurface& surface) {
-  absl::StatusOr<double> loss = MeanLoss(context, surface);
+absl::StatusOr<double> LossOrNan(LossSurface& surface, const ExecutionContext& context) {
+  absl::StatusOr<double> loss = MeanLoss(surface, context);
   if (absl::IsDataLoss(loss.status())) return std::numeric_limits<double>::quiet_NaN();
   return loss;
 }
 
 }  // namespace
 
-absl::StatusOr<LossSlice> MeasureSlice(ExecutionContext& context, LossSurface& surface,
-                                       const Vector& to_previous, const Vector& to_quantized,
-                                       const SliceOptions& options, SliceProgress progress) {
+absl::StatusOr<LossSlice> MeasureSlice(LossSurface& surface, const Vector& to_previous,
+                                       const Vector& to_quantized, const SliceOptions& options,
+                                       SliceProgress progress, const ExecutionContext& context) {
   if (options.points < kMinSlicePoints || options.points > kMaxSlicePoints) {
     return absl::InvalidArgumentError(StrCat("points = ", options.points, ": must be from ",
                                              kMinSlicePoints, " to ", kMaxSlicePoints));
@@ -122,7 +122,7 @@ absl::StatusOr<LossSlice> MeasureSlice(ExecutionContext& context, LossSurface& s
   const int64_t all = SlicePoints(options.points);
   const auto measure = [&](const Vector* direction) -> absl::StatusOr<double> {
     if (absl::Status status = surface.MoveTo(direction, 1); !status.ok()) return status;
-    absl::StatusOr<double> loss = LossOrNan(context, surface);
+    absl::StatusOr<double> loss = LossOrNan(surface, context);
     if (loss.ok()) progress(++slice.loss_evaluations, all);
     return loss;
   };

@@ -6,8 +6,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "curvature/loss_surface.h"
+#include "ptqwatch/control.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/loss_slice.h"
+#include "ptqwatch/offline/loss_slice.h"
 
 namespace ptqwatch::internal {
 
@@ -33,9 +34,9 @@ using SliceProgress = absl::FunctionRef<void(int64_t done, int64_t all)>;
 /// DataLoss where the weights or the loss at W are not finite; Cancelled and DeadlineExceeded,
 /// looked at once a batch; whatever the surface says. A loss elsewhere that is not finite is no
 /// error but a NaN in its place.
-absl::StatusOr<LossSlice> MeasureSlice(ExecutionContext& context, LossSurface& surface,
-                                       const Vector& to_previous, const Vector& to_quantized,
-                                       const SliceOptions& options, SliceProgress progress);
+absl::StatusOr<LossSlice> MeasureSlice(LossSurface& surface, const Vector& to_previous,
+                                       const Vector& to_quantized, const SliceOptions& options,
+                                       SliceProgress progress, const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

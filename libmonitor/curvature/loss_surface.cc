@@ -4,7 +4,7 @@
 
 namespace ptqwatch::internal {
 
-absl::StatusOr<double> MeanLoss(ExecutionContext& context, LossSurface& surface) {
+absl::StatusOr<double> MeanLoss(LossSurface& surface, const ExecutionContext& context) {
   double loss = 0;
   for (size_t i = 0; i < surface.batches(); ++i) {
     if (absl::Status status = context.Checkpoint(); !status.ok()) return status;

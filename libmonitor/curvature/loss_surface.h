@@ -54,7 +54,7 @@ class LossSurface {
 
 /// The mean loss where the parameters are now, without gradients. DataLoss when it is not finite,
 /// and errors as LossSurface::Loss; the context is looked at once a batch.
-absl::StatusOr<double> MeanLoss(ExecutionContext& context, LossSurface& surface);
+absl::StatusOr<double> MeanLoss(LossSurface& surface, const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

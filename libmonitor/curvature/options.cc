@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "base/strings.h"
 #include "ptqwatch/curvature.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {

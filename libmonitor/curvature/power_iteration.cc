@@ -3,10 +3,10 @@
 #include <cmath>
 #include <utility>
 
+#include "base/reservation.h"
+#include "base/strings.h"
 #include "curvature/eigenpair.h"
 #include "curvature/random_start.h"
-#include "report/str_cat.h"
-#include "runtime/reservation.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -17,9 +17,10 @@ constexpr int kEnoughProducts = 10;
 
 }  // namespace
 
-absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOperator& hessian,
-                                         const WarmStart& start, const EigenpairOptions& options,
-                                         absl::Span<const Vector> deflated, KrylovSpace* krylov) {
+absl::StatusOr<Eigenpair> PowerEigenpair(SymmetricOperator& hessian, const WarmStart& start,
+                                         const EigenpairOptions& options,
+                                         absl::Span<const Vector> deflated, KrylovSpace* krylov,
+                                         const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   const int64_t needed = kVectors * space.bytes();
   if (needed > options.max_bytes) {
@@ -33,7 +34,7 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
     return OfVectorBudget(status);
   }
   const auto begin = context.clock->Monotonic();
-  RandomStart random(context, space, deflated, SharesFor(options));
+  RandomStart random(space, deflated, SharesFor(options), context);
   bool warm = false;
   bool biased = false;
   Vector v = random.First(start, warm, biased);
@@ -47,7 +48,7 @@ absl::StatusOr<Eigenpair> PowerEigenpair(ExecutionContext& context, SymmetricOpe
   double largest_product = 0;
   double residual = 0;
   while (true) {
-    if (absl::Status status = hessian.Apply(context, v, rest); !status.ok()) return status;
+    if (absl::Status status = hessian.Apply(v, rest, context); !status.ok()) return status;
     ++pair.products;
     largest_product = std::max(largest_product, space.Norm(rest));
     if (largest_product == 0 && deflated.empty() && pair.products >= kZeroProducts) {

@@ -13,11 +13,12 @@ PreconditionedOperator::PreconditionedOperator(SymmetricOperator* hessian, Vecto
       shift_(std::move(shift)),
       scaled_(hessian->space().Zero()) {}
 
-absl::Status PreconditionedOperator::Apply(ExecutionContext& context, const Vector& v, Vector& av) {
+absl::Status PreconditionedOperator::Apply(const Vector& v, Vector& av,
+                                           const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   scaled_.elements.copy_(v.elements);
   space().Multiply(scale_, scaled_);
-  if (absl::Status status = hessian_->Apply(context, scaled_, av); !status.ok()) return status;
+  if (absl::Status status = hessian_->Apply(scaled_, av, context); !status.ok()) return status;
   space().Multiply(scale_, av);
   if (shift_.defined()) {
     scaled_.elements.copy_(v.elements);

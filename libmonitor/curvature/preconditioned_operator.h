@@ -14,7 +14,7 @@ class PreconditionedOperator final : public SymmetricOperator {
   PreconditionedOperator(SymmetricOperator* hessian, Vector scale, Vector shift);
 
   const VectorSpace& space() const override { return hessian_->space(); }
-  absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& av) override;
+  absl::Status Apply(const Vector& v, Vector& av, const ExecutionContext& context) override;
 
  private:
   SymmetricOperator* hessian_;

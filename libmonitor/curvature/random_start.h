@@ -29,8 +29,8 @@ class RandomStart {
   };
 
   /// Arguments must outlive this.
-  RandomStart(const ExecutionContext& context, const VectorSpace& space,
-              absl::Span<const Vector> deflated, Shares shares)
+  RandomStart(const VectorSpace& space, absl::Span<const Vector> deflated, Shares shares,
+              const ExecutionContext& context)
       : seeds_(context.seeds), space_(space), deflated_(deflated), shares_(shares) {}
 
   /// A unit vector orthogonal to `basis` and what is deflated; undefined when none is found.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -42,9 +42,9 @@ VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const 
   return start;
 }
 
-absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperator& hessian,
-                                      const VectorMap& before, const SpectrumOptions& options,
-                                      VectorMap& after) {
+absl::StatusOr<Spectrum> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
+                                      const SpectrumOptions& options, VectorMap& after,
+                                      const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   EigenpairOptions search = options.search;
   search.end = SpectrumEnd::kTop;
@@ -57,8 +57,8 @@ absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperat
                              (spectrum.krylov.basis.size() > 1 ? spectrum.krylov.basis.size() : 0));
     search.max_bytes = options.search.max_bytes - kept * space.bytes();
     absl::StatusOr<Eigenpair> pair =
-        ExtremeEigenpair(context, hessian, start, search, deflated,
-                         spectrum.top.empty() ? &spectrum.krylov : nullptr);
+        ExtremeEigenpair(hessian, start, search, deflated,
+                         spectrum.top.empty() ? &spectrum.krylov : nullptr, context);
     if (!pair.ok()) return pair.status();
     spectrum.products += pair->products;
     spectrum.seconds += pair->seconds;

@@ -34,9 +34,9 @@ struct Spectrum {
 /// before it (deflation), so that multiple ones are found as often as they are there. Every search
 /// starts from its vectors in `before` where they are (ExtremeEigenpair); `after` receives those
 /// for the next time and may be the same map. Errors as ExtremeEigenpair.
-absl::StatusOr<Spectrum> FindSpectrum(ExecutionContext& context, SymmetricOperator& hessian,
-                                      const VectorMap& before, const SpectrumOptions& options,
-                                      VectorMap& after);
+absl::StatusOr<Spectrum> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
+                                      const SpectrumOptions& options, VectorMap& after,
+                                      const ExecutionContext& context);
 
 /// `before` with the loss's gradient in the scout of the search for the top eigenvector: it lies
 /// mostly along the top eigenvectors (Gur-Ari, Roberts and Dyer 2018), new ones too.

@@ -15,7 +15,7 @@ class SymmetricOperator {
   virtual const VectorSpace& space() const = 0;
   /// av = A v. DataLoss when the product is not finite, Cancelled or DeadlineExceeded from the
   /// context, and what else the operator says.
-  virtual absl::Status Apply(ExecutionContext& context, const Vector& v, Vector& av) = 0;
+  virtual absl::Status Apply(const Vector& v, Vector& av, const ExecutionContext& context) = 0;
 };
 
 }  // namespace ptqwatch::internal

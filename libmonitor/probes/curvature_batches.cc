@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/strings.h"
 #include "probes/paired_loss.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {

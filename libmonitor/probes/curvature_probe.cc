@@ -7,6 +7,8 @@
 
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
 #include "c10/util/Exception.h"
 #include "curvature/differentiate.h"
 #include "curvature/hessian_mode.h"
@@ -14,7 +16,6 @@
 #include "probes/edge_of_stability_probe.h"
 #include "probes/error_curvature.h"
 #include "probes/probe_status.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -69,13 +70,13 @@ void Fill(const TraceEstimate& trace, const VectorSpace& space,
 }
 
 // How much a product by finite differences depends on its step; 0 for exact ones.
-absl::StatusOr<double> CheckStep(ExecutionContext& context, HessianOperator& hessian) {
+absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   Vector z = space.Zero();
   Vector hz = space.Zero();
   space.FillRademacher(context.seeds.Seed("step", 0), z);
-  if (absl::Status status = hessian.Apply(context, z, hz); !status.ok()) return status;
-  absl::StatusOr<double> check = hessian.StepCheck(context, z, hz);
+  if (absl::Status status = hessian.Apply(z, hz, context); !status.ok()) return status;
+  absl::StatusOr<double> check = hessian.StepCheck(z, hz, context);
   if (!check.ok() || *check <= kLargestStepCheck) return check;
   return absl::FailedPreconditionError(
       absl::StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
@@ -95,7 +96,7 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
   ExecutionContext context;
   context.seeds = SeedSource(options.seed);
   const absl::Status status =
-      Guarded([&] { return probe->setup_.Prepare(context, replica, curvature); });
+      Guarded([&] { return probe->setup_.Prepare(replica, curvature, context); });
   if (status.ok()) return probe;
   if (curvature.mode != HessianMode::kAuto) {
     return absl::FailedPreconditionError(
@@ -105,10 +106,11 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
   return probe;
 }
 
-absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
+absl::Status CurvatureProbe::Run(Replica& replica,
                                  const std::vector<std::vector<Replica::Override>>& quantized,
                                  const OptimizerState& optimizer, const ProbeState& state,
-                                 Report& report, ProbeState& next) {
+                                 Report& report, ProbeState& next,
+                                 const ExecutionContext& context) {
   CurvatureReport nothing_measured;
   nothing_measured.scope = std::string(ToString(options_.scope));
   nothing_measured.parameters = setup_.parameters;
@@ -125,7 +127,7 @@ absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
     curvature.mode = std::string(ToString(setup_.mode));
     next.vectors.clear();
     status = Guarded([&] {
-      return Measure(context, replica, quantized, optimizer, state, report, curvature, next);
+      return Measure(replica, quantized, optimizer, state, report, curvature, next, context);
     });
     if (status.ok()) break;
     curvature = nothing_measured;
@@ -145,10 +147,11 @@ absl::Status CurvatureProbe::Run(ExecutionContext& context, Replica& replica,
                                     : absl::OkStatus();
 }
 
-absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica,
+absl::Status CurvatureProbe::Measure(Replica& replica,
                                      const std::vector<std::vector<Replica::Override>>& quantized,
                                      const OptimizerState& optimizer, const ProbeState& state,
-                                     Report& report, CurvatureReport& curvature, ProbeState& next) {
+                                     Report& report, CurvatureReport& curvature, ProbeState& next,
+                                     const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   Stopwatch watch(context.clock);
   auto surface = setup_.MakeSurface(replica);
@@ -156,14 +159,14 @@ absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica
   ErrorCurvature errors(**surface, quantized, options_.error_scales);
   {
     absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
-        HessianOperator::Create(context, surface->get(), setup_.mode);
+        HessianOperator::Create(surface->get(), setup_.mode, context);
     if (!hessian.ok()) return hessian.status();
     report.cost_seconds["curvature_gradient"] = watch.Lap();
     absl::Status status =
-        MeasureSpectrum(context, replica, **hessian, optimizer, state, report, curvature, next);
+        MeasureSpectrum(replica, **hessian, optimizer, state, report, curvature, next, context);
     if (!status.ok()) return status;
     watch.Lap();
-    status = errors.Predict(context, **hessian, WarmStartFrom(next.vectors, "top.0").vector);
+    status = errors.Predict(**hessian, WarmStartFrom(next.vectors, "top.0").vector, context);
     if (!status.ok()) return status;
     curvature.hessian_products = (*hessian)->products();
     if (setup_.mode == HessianMode::kRetainedGraph) curvature.graph_bytes = setup_.graph_bytes;
@@ -175,39 +178,39 @@ absl::Status CurvatureProbe::Measure(ExecutionContext& context, Replica& replica
   return absl::OkStatus();
 }
 
-absl::Status CurvatureProbe::MeasureSpectrum(ExecutionContext& context, Replica& replica,
-                                             HessianOperator& hessian,
+absl::Status CurvatureProbe::MeasureSpectrum(Replica& replica, HessianOperator& hessian,
                                              const OptimizerState& optimizer,
                                              const ProbeState& state, Report& report,
-                                             CurvatureReport& curvature, ProbeState& next) {
+                                             CurvatureReport& curvature, ProbeState& next,
+                                             const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   Stopwatch watch(context.clock);
   curvature.loss_nats = hessian.loss();
   curvature.batch_tokens = setup_.tokens;
   curvature.gradient_norm = space.Norm(hessian.gradient());
   if (setup_.mode == HessianMode::kFiniteDifference) {
-    absl::StatusOr<double> check = CheckStep(context, hessian);
+    absl::StatusOr<double> check = CheckStep(hessian, context);
     if (!check.ok()) return check.status();
     curvature.step_check_ratio = *check;
   }
 
   absl::StatusOr<Spectrum> spectrum =
-      FindSpectrum(context, hessian, WithGradient(space, state.vectors, hessian.gradient()),
-                   SpectrumOptionsFrom(options_, space), next.vectors);
+      FindSpectrum(hessian, WithGradient(space, state.vectors, hessian.gradient()),
+                   SpectrumOptionsFrom(options_, space), next.vectors, context);
   if (!spectrum.ok()) return spectrum.status();
   Fill(*spectrum, curvature);
   report.cost_seconds["curvature_eigenvalue"] = watch.Lap();
 
   const std::vector<double> mean_squares = setup_.MeanSquares(replica);
-  absl::StatusOr<TraceEstimate> trace = EstimateTrace(
-      context, hessian, mean_squares, spectrum->krylov, HutchinsonOptionsFrom(options_));
+  absl::StatusOr<TraceEstimate> trace = EstimateTrace(hessian, mean_squares, spectrum->krylov,
+                                                      HutchinsonOptionsFrom(options_), context);
   if (!trace.ok()) return trace.status();
   Fill(*trace, space, mean_squares, curvature);
   report.cost_seconds["curvature_trace"] = watch.Lap();
   spectrum->krylov = {};  // room for the next search
-  return ProbeEdgeOfStability(context, hessian, optimizer, spectrum->top[0],
-                              EigenpairOptionsFrom(options_, space), state, report, curvature,
-                              next);
+  return ProbeEdgeOfStability(hessian, optimizer, spectrum->top[0],
+                              EigenpairOptionsFrom(options_, space), state, report, curvature, next,
+                              context);
 }
 
 std::string CurvatureProbe::Describe() const {

@@ -38,10 +38,9 @@ class CurvatureProbe {
   /// With CurvatureOptions::mode kAuto, where memory runs out it is measured again in the next
   /// smaller mode, from then on. Every failure becomes a status in the report. Returns Cancelled
   /// when the context was, else ok.
-  absl::Status Run(ExecutionContext& context, Replica& replica,
-                   const std::vector<std::vector<Replica::Override>>& quantized,
+  absl::Status Run(Replica& replica, const std::vector<std::vector<Replica::Override>>& quantized,
                    const OptimizerState& optimizer, const ProbeState& state, Report& report,
-                   ProbeState& next);
+                   ProbeState& next, const ExecutionContext& context);
 
   /// Every later report says that the probe is switched off, and why.
   void Disable(std::string reason) { unavailable_ = std::move(reason); }
@@ -57,14 +56,15 @@ class CurvatureProbe {
  private:
   CurvatureProbe(CurvatureSetup setup, const CurvatureOptions& options)
       : options_(options), setup_(std::move(setup)) {}
-  absl::Status Measure(ExecutionContext& context, Replica& replica,
+  absl::Status Measure(Replica& replica,
                        const std::vector<std::vector<Replica::Override>>& quantized,
                        const OptimizerState& optimizer, const ProbeState& state, Report& report,
-                       CurvatureReport& curvature, ProbeState& next);
-  absl::Status MeasureSpectrum(ExecutionContext& context, Replica& replica,
-                               HessianOperator& hessian, const OptimizerState& optimizer,
-                               const ProbeState& state, Report& report, CurvatureReport& curvature,
-                               ProbeState& next);
+                       CurvatureReport& curvature, ProbeState& next,
+                       const ExecutionContext& context);
+  absl::Status MeasureSpectrum(Replica& replica, HessianOperator& hessian,
+                               const OptimizerState& optimizer, const ProbeState& state,
+                               Report& report, CurvatureReport& curvature, ProbeState& next,
+                               const ExecutionContext& context);
 
   CurvatureOptions options_;
   CurvatureSetup setup_;

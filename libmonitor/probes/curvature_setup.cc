@@ -4,11 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "base/glob.h"
+#include "base/strings.h"
+#include "capture/layer_selection.h"
 #include "curvature/hessian_mode.h"
 #include "probes/curvature_batches.h"
 #include "probes/paired_loss.h"
-#include "quantize/layer_selection.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -93,8 +94,8 @@ std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {
   return means;
 }
 
-absl::Status CurvatureSetup::Prepare(ExecutionContext& context, Replica& replica,
-                                     const CurvatureOptions& options) {
+absl::Status CurvatureSetup::Prepare(Replica& replica, const CurvatureOptions& options,
+                                     const ExecutionContext& context) {
   total_weight = 0;
   tokens = 0;
   for (const Batch& batch : batches) {
@@ -111,7 +112,7 @@ absl::Status CurvatureSetup::Prepare(ExecutionContext& context, Replica& replica
   auto surface = MakeSurface(replica);
   if (!surface.ok()) return surface.status();
   absl::StatusOr<HessianChoice> choice =
-      ChooseHessianMode(context, surface->get(), options.mode, options.max_graph_bytes);
+      ChooseHessianMode(surface->get(), options.mode, options.max_graph_bytes, context);
   if (!choice.ok()) return choice.status();
   mode = choice->mode;
   graph_bytes = choice->graph_bytes;

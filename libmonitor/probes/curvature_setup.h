@@ -8,13 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "capture/capture_plan.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/replica_surface.h"
 #include "curvature/spectrum.h"
 #include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
-#include "quantize/capture_plan.h"
 #include "snapshot/replica.h"
 #include "snapshot/tensor_table.h"
 
@@ -34,8 +34,8 @@ struct CurvatureSetup {
   /// Evaluates the batches once, and finds out how products with the Hessian can be made
   /// (ChooseHessianMode). FailedPrecondition saying why they cannot. `scope` and `batches` are
   /// given.
-  absl::Status Prepare(ExecutionContext& context, Replica& replica,
-                       const CurvatureOptions& options);
+  absl::Status Prepare(Replica& replica, const CurvatureOptions& options,
+                       const ExecutionContext& context);
 
   /// Of every parameter in the scope, the mean of its squared weights in the loaded snapshot.
   std::vector<double> MeanSquares(const Replica& replica) const;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "curvature/edge_of_stability.h"
 #include "curvature/spectrum.h"
 #include "probes/probe_status.h"
@@ -15,16 +16,17 @@ constexpr char kVector[] = "preconditioned.0";
 
 }  // namespace
 
-absl::Status ProbeEdgeOfStability(ExecutionContext& context, SymmetricOperator& hessian,
-                                  const OptimizerState& optimizer, const Eigenpair& top,
-                                  const EigenpairOptions& options, const ProbeState& state,
-                                  Report& report, CurvatureReport& curvature, ProbeState& next) {
+absl::Status ProbeEdgeOfStability(SymmetricOperator& hessian, const OptimizerState& optimizer,
+                                  const Eigenpair& top, const EigenpairOptions& options,
+                                  const ProbeState& state, Report& report,
+                                  CurvatureReport& curvature, ProbeState& next,
+                                  const ExecutionContext& context) {
   curvature.edge_of_stability_detail = optimizer.problem;
   if (!optimizer.view) return absl::OkStatus();
   Stopwatch watch(context.clock);
   curvature.optimizer = std::string(ToString(optimizer.view->kind));
   absl::StatusOr<EdgeOfStability> edge = MeasureEdgeOfStability(
-      context, hessian, *optimizer.view, top, WarmStartFrom(state.vectors, kVector), options);
+      hessian, *optimizer.view, top, WarmStartFrom(state.vectors, kVector), options, context);
   report.cost_seconds["curvature_edge_of_stability"] = watch.Lap();
   if (!edge.ok()) {
     const absl::Status& status = edge.status();

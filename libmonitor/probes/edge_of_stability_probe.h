@@ -15,10 +15,11 @@ namespace ptqwatch::internal {
 /// of `hessian` and the snapshot's optimizer; starts from and leaves the vector "preconditioned.0".
 /// What stands in the way is said in the report. Returns ok but where the whole curvature cannot go
 /// on: Cancelled, DeadlineExceeded.
-absl::Status ProbeEdgeOfStability(ExecutionContext& context, SymmetricOperator& hessian,
-                                  const OptimizerState& optimizer, const Eigenpair& top,
-                                  const EigenpairOptions& options, const ProbeState& state,
-                                  Report& report, CurvatureReport& curvature, ProbeState& next);
+absl::Status ProbeEdgeOfStability(SymmetricOperator& hessian, const OptimizerState& optimizer,
+                                  const Eigenpair& top, const EigenpairOptions& options,
+                                  const ProbeState& state, Report& report,
+                                  CurvatureReport& curvature, ProbeState& next,
+                                  const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -16,13 +16,13 @@ ErrorCurvature::ErrorCurvature(ReplicaSurface& surface,
   scales_.erase(std::remove(scales_.begin(), scales_.end(), 1.0), scales_.end());
 }
 
-absl::Status ErrorCurvature::Predict(ExecutionContext& context, HessianOperator& hessian,
-                                     const Vector& top) {
+absl::Status ErrorCurvature::Predict(HessianOperator& hessian, const Vector& top,
+                                     const ExecutionContext& context) {
   for (size_t i = 0; i < quantized_.size(); ++i) {
     if (quantized_[i].empty()) continue;
     const Vector d = surface_.Displacement(quantized_[i]);
     if (surface_.space().Norm(d) == 0) continue;  // nothing of it is in the scope
-    absl::StatusOr<LossDirection> direction = MeasureDirection(context, hessian, d, top);
+    absl::StatusOr<LossDirection> direction = MeasureDirection(hessian, d, top, context);
     if (absl::IsDataLoss(direction.status())) continue;  // this quantizer's alone
     if (!direction.ok()) return direction.status();
     results_[i].direction = *std::move(direction);
@@ -30,19 +30,19 @@ absl::Status ErrorCurvature::Predict(ExecutionContext& context, HessianOperator&
   return absl::OkStatus();
 }
 
-absl::Status ErrorCurvature::Measure(ExecutionContext& context) {
-  absl::StatusOr<double> base = MeanLoss(context, surface_);
+absl::Status ErrorCurvature::Measure(const ExecutionContext& context) {
+  absl::StatusOr<double> base = MeanLoss(surface_, context);
   if (!base.ok()) return base.status();
   for (size_t i = 0; i < quantized_.size(); ++i) {
     Result& result = results_[i];
     if (!result.direction) continue;
     surface_.Replace(quantized_[i]);
-    absl::StatusOr<double> loss = MeanLoss(context, surface_);
+    absl::StatusOr<double> loss = MeanLoss(surface_, context);
     if (absl::IsDataLoss(loss.status())) continue;
     if (!loss.ok()) return loss.status();
     result.delta = *loss - *base;
     absl::StatusOr<std::vector<double>> along =
-        LossesAlong(context, surface_, surface_.Displacement(quantized_[i]), scales_);
+        LossesAlong(surface_, surface_.Displacement(quantized_[i]), scales_, context);
     if (!along.ok()) return along.status();
     for (double value : *along) result.along.push_back(value - *base);
   }

@@ -27,10 +27,11 @@ class ErrorCurvature {
 
   /// One product a quantizer; `top` is the top eigenvector. One whose product is not finite is left
   /// out. Errors as HessianOperator::Apply.
-  absl::Status Predict(ExecutionContext& context, HessianOperator& hessian, const Vector& top);
+  absl::Status Predict(HessianOperator& hessian, const Vector& top,
+                       const ExecutionContext& context);
 
   /// One mean loss for W, and one a quantizer and scale. What is not finite is left out.
-  absl::Status Measure(ExecutionContext& context);
+  absl::Status Measure(const ExecutionContext& context);
 
   /// Writes what is known into the reports, one a quantizer. Nothing for a quantizer whose loss at
   /// W_hat is not finite.

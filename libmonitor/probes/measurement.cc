@@ -12,13 +12,13 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
 #include "absl/strings/str_format.h"
+#include "base/strings.h"
 #include "c10/core/AutogradState.h"
+#include "capture/layer_selection.h"
+#include "capture/model_quantizer.h"
 #include "probes/curvature_batches.h"
 #include "probes/paired_loss.h"
 #include "probes/ptq_probe.h"
-#include "quantize/layer_selection.h"
-#include "quantize/model_quantizer.h"
-#include "report/str_cat.h"
 #include "snapshot/batches.h"
 #include "snapshot/generator_guard.h"
 
@@ -160,21 +160,22 @@ void Measurement::Load(const Snapshot& snapshot) {
   }
 }
 
-absl::StatusOr<ProbeState> Measurement::Run(ExecutionContext& context, const ProbeState& state,
-                                            Report& report,
-                                            std::vector<std::vector<Replica::Override>>* keep) {
+absl::StatusOr<ProbeState> Measurement::Run(const ProbeState& state, Report& report,
+                                            std::vector<std::vector<Replica::Override>>* keep,
+                                            const ExecutionContext& context) {
   report.probe_state_sequence = state.sequence;
-  context.deadline = options_.max_snapshot_time.count() > 0
-                         ? context.clock->Monotonic() + options_.max_snapshot_time
-                         : std::chrono::nanoseconds::max();
+  const ExecutionContext limited =
+      options_.max_snapshot_time.count() > 0
+          ? context.WithDeadline(context.clock->Monotonic() + options_.max_snapshot_time)
+          : context;
   std::vector<std::vector<Replica::Override>> quantized;
   PtqProbe probe(options_, plan_, probe_, calibration_);
-  absl::Status status = probe.Run(context, *replica_, report, quantized);
+  absl::Status status = probe.Run(*replica_, report, quantized, limited);
   if (!status.ok()) return status;
   ProbeState next;
   next.sequence = report.sequence;
   if (curvature_ != nullptr) {
-    status = curvature_->Run(context, *replica_, quantized, optimizer_, state, report, next);
+    status = curvature_->Run(*replica_, quantized, optimizer_, state, report, next, limited);
     if (!status.ok()) return status;
   }
   if (keep != nullptr) *keep = std::move(quantized);

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "capture/capture_plan.h"
 #include "probes/curvature_probe.h"
 #include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/subject.h"
-#include "quantize/capture_plan.h"
 #include "snapshot/replica.h"
-#include "snapshot/staging.h"
+#include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 
@@ -37,8 +37,9 @@ class Measurement {
   /// `cost_seconds`) on any thread set up by InitMonitorThread. Returns the state for the report
   /// after this one. `quantized`, where given, receives the weights of each quantizer, empty where
   /// there are none. Cancelled when the context was.
-  absl::StatusOr<ProbeState> Run(ExecutionContext& context, const ProbeState& state, Report& report,
-                                 std::vector<std::vector<Replica::Override>>* quantized = nullptr);
+  absl::StatusOr<ProbeState> Run(const ProbeState& state, Report& report,
+                                 std::vector<std::vector<Replica::Override>>* quantized = nullptr,
+                                 const ExecutionContext& context = {});
 
   /// Null where curvature is switched off.
   CurvatureProbe* curvature() { return curvature_.get(); }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ATen/core/grad_mode.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 #include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {

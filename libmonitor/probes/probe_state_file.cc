@@ -7,8 +7,8 @@
 
 #include "ATen/ops/empty.h"
 #include "absl/strings/numbers.h"
+#include "base/strings.h"
 #include "c10/util/Exception.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {

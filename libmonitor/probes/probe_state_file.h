@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "curvature/vector_space.h"
 #include "probes/probe_state.h"
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::internal {
 

@@ -8,10 +8,11 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
+#include "capture/layer_selection.h"
 #include "probes/paired_loss.h"
 #include "probes/probe_status.h"
-#include "quantize/layer_selection.h"
-#include "report/str_cat.h"
 #include "snapshot/finite.h"
 
 namespace ptqwatch::internal {
@@ -200,8 +201,9 @@ class PtqProbe::Results : public QuantizationListener {
   std::vector<std::vector<Row>> rows_;  // [quantizer][layer]
 };
 
-absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& report,
-                           std::vector<std::vector<Replica::Override>>& quantized) {
+absl::Status PtqProbe::Run(Replica& replica, Report& report,
+                           std::vector<std::vector<Replica::Override>>& quantized,
+                           const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   report.skipped_layers = plan_.skipped;
   report.calibration_mode = std::string(ToString(options_.calibration_mode));
@@ -222,13 +224,13 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
   quantized.assign(options_.quantizers.size(), {});
   const std::vector<LayerSpecs> specs = SpecsOfLayers(options_, plan_);
   Results results(plan_, specs, replica, watch, report, quantized, [&](size_t quantizer) {
-    return Compare(context, replica, full, quantized[quantizer], report.quantization[quantizer]);
+    return Compare(replica, full, quantized[quantizer], report.quantization[quantizer], context);
   });
   if (status.ok()) {
     const ModelQuantizer quantizer(
         replica, plan_, calibration_,
         {.mode = options_.calibration_mode, .max_gram_bytes = options_.max_gram_bytes});
-    quantizer.Run(context, specs, results);
+    quantizer.Run(specs, results, context);
     SumUp(full.batches(), report);
   } else {
     for (size_t i = 0; i < specs.size(); ++i) results.OnDone(i, status);
@@ -239,9 +241,9 @@ absl::Status PtqProbe::Run(ExecutionContext& context, Replica& replica, Report& 
                                     : absl::OkStatus();
 }
 
-absl::Status PtqProbe::Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
+absl::Status PtqProbe::Compare(Replica& replica, FullPrecision& full,
                                const std::vector<Replica::Override>& weights,
-                               QuantizationReport& result) const {
+                               QuantizationReport& result, const ExecutionContext& context) const {
   std::vector<double> quantized_sum;
   std::vector<double> change;
   std::vector<double> full_sum;

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "capture/capture_plan.h"
+#include "capture/model_quantizer.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
-#include "quantize/capture_plan.h"
-#include "quantize/model_quantizer.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
@@ -29,15 +29,16 @@ class PtqProbe {
   /// Fills the probe's part of `report`; every failure becomes a status in it. `quantized` receives
   /// the quantized weights, one list a quantizer, empty where it failed. Returns Cancelled when the
   /// context was, else ok.
-  absl::Status Run(ExecutionContext& context, Replica& replica, Report& report,
-                   std::vector<std::vector<Replica::Override>>& quantized);
+  absl::Status Run(Replica& replica, Report& report,
+                   std::vector<std::vector<Replica::Override>>& quantized,
+                   const ExecutionContext& context);
 
  private:
   class FullPrecision;
   class Results;
-  absl::Status Compare(ExecutionContext& context, Replica& replica, FullPrecision& full,
-                       const std::vector<Replica::Override>& weights,
-                       QuantizationReport& result) const;
+  absl::Status Compare(Replica& replica, FullPrecision& full,
+                       const std::vector<Replica::Override>& weights, QuantizationReport& result,
+                       const ExecutionContext& context) const;
 
   const MonitorOptions& options_;
   const CapturePlan& plan_;

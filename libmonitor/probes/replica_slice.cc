@@ -20,11 +20,11 @@ std::vector<int> FloatingParameters(const Replica& replica) {
   return entries;
 }
 
-absl::StatusOr<LossSlice> MeasureReplicaSlice(ExecutionContext& context, Replica& replica,
-                                              const std::vector<Batch>& batches,
+absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vector<Batch>& batches,
                                               std::vector<Replica::Override> previous,
                                               std::vector<Replica::Override> quantized,
-                                              const SliceOptions& options, SliceProgress progress) {
+                                              const SliceOptions& options, SliceProgress progress,
+                                              const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   double total_weight = 0;
   int64_t tokens = 0;
@@ -46,7 +46,7 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(ExecutionContext& context, Replica
   const Vector to_previous = (*surface)->Displacement(std::exchange(previous, {}));
   const Vector to_quantized = (*surface)->Displacement(std::exchange(quantized, {}));
   absl::StatusOr<LossSlice> slice =
-      MeasureSlice(context, **surface, to_previous, to_quantized, options, progress);
+      MeasureSlice(**surface, to_previous, to_quantized, options, progress, context);
   if (!slice.ok()) return slice.status();
   slice->batch_tokens = tokens;
   ++slice->loss_evaluations;  // for the tokens' weights

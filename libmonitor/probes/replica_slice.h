@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "curvature/loss_slice.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/loss_slice.h"
+#include "ptqwatch/offline/loss_slice.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
@@ -17,11 +17,11 @@ std::vector<int> FloatingParameters(const Replica& replica);
 /// Measures the slice through the loaded weights, those with `previous` in their place and those
 /// with `quantized`. The overrides are given up as soon as they are not needed any more. Errors as
 /// MeasureSlice, and FailedPrecondition where every token is masked out.
-absl::StatusOr<LossSlice> MeasureReplicaSlice(ExecutionContext& context, Replica& replica,
-                                              const std::vector<Batch>& batches,
+absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vector<Batch>& batches,
                                               std::vector<Replica::Override> previous,
                                               std::vector<Replica::Override> quantized,
-                                              const SliceOptions& options, SliceProgress progress);
+                                              const SliceOptions& options, SliceProgress progress,
+                                              const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/atomic_file.h"
+#include "base/strings.h"
 #include "c10/util/Exception.h"
-#include "checkpoint/atomic_file.h"
 #include "probes/replica_slice.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -40,8 +40,9 @@ SliceProbe::SliceProbe(SliceDesk* desk, Measurement* measurement, std::string ru
   desk_->Open(std::move(quantizers));
 }
 
-void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t ordinal,
-                     std::vector<std::vector<Replica::Override>> quantized, Announce announce) {
+void SliceProbe::Run(const Report& report, int64_t ordinal,
+                     std::vector<std::vector<Replica::Override>> quantized, Announce announce,
+                     const ExecutionContext& context) {
   if (!desk_->Wants(ordinal)) return previous_.clear();
   const SliceStatus status = desk_->status();
   const std::string name = ShortName(status.request.method, status.request.bits);
@@ -61,7 +62,7 @@ void SliceProbe::Run(ExecutionContext& context, const Report& report, int64_t or
                StrCat("slice through steps ", previous_step_, " and ", report.step, " and ", name,
                       ": measuring ", status.request.points, " x ", status.request.points));
       desk_->Progress(0, SlicePoints(status.request.points));
-      path = Make(context, report, std::move(quantized), status.request);
+      path = Make(report, std::move(quantized), status.request, context);
     }
   } catch (const c10::Error& error) {
     path = absl::InternalError(error.what_without_backtrace());
@@ -90,11 +91,10 @@ void SliceProbe::KeepWeights(int64_t step) {
   previous_step_ = step;
 }
 
-absl::StatusOr<std::string> SliceProbe::Make(ExecutionContext& context, const Report& report,
+absl::StatusOr<std::string> SliceProbe::Make(const Report& report,
                                              std::vector<std::vector<Replica::Override>> quantized,
-                                             const SliceRequest& request) {
-  // The cap is on a report's time, and the report is out.
-  context.deadline = std::chrono::nanoseconds::max();
+                                             const SliceRequest& request,
+                                             const ExecutionContext& context) {
   size_t chosen = 0;
   while (chosen < report.quantization.size() &&
          (report.quantization[chosen].method != request.method ||
@@ -111,9 +111,9 @@ absl::StatusOr<std::string> SliceProbe::Make(ExecutionContext& context, const Re
   quantized.clear();
 
   absl::StatusOr<LossSlice> slice = MeasureReplicaSlice(
-      context, measurement_->replica(), measurement_->curvature()->batches(),
-      std::exchange(previous_, {}), std::move(error), {.points = request.points},
-      [&](int64_t done, int64_t all) { desk_->Progress(done, all); });
+      measurement_->replica(), measurement_->curvature()->batches(), std::exchange(previous_, {}),
+      std::move(error), {.points = request.points},
+      [&](int64_t done, int64_t all) { desk_->Progress(done, all); }, context);
   if (!slice.ok()) return slice.status();
   slice->run_id = report.run_id;
   slice->fingerprint = report.fingerprint;

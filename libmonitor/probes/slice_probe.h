@@ -7,11 +7,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "monitor/slice_desk.h"
 #include "probes/measurement.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/report.h"
-#include "runtime/slice_desk.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
@@ -30,14 +30,15 @@ class SliceProbe {
   /// Once a snapshot, when its report is out and it is still loaded. `ordinal`: of the snapshots
   /// taken, from 1. `quantized` as Measurement::Run gives it. Where the snapshot is the second of a
   /// slice, writes <run_dir>/slice-<step>.json; failures go to the desk. Never throws.
-  void Run(ExecutionContext& context, const Report& report, int64_t ordinal,
-           std::vector<std::vector<Replica::Override>> quantized, Announce announce);
+  void Run(const Report& report, int64_t ordinal,
+           std::vector<std::vector<Replica::Override>> quantized, Announce announce,
+           const ExecutionContext& context);
 
  private:
   void KeepWeights(int64_t step);
-  absl::StatusOr<std::string> Make(ExecutionContext& context, const Report& report,
+  absl::StatusOr<std::string> Make(const Report& report,
                                    std::vector<std::vector<Replica::Override>> quantized,
-                                   const SliceRequest& request);
+                                   const SliceRequest& request, const ExecutionContext& context);
 
   SliceDesk* const desk_;
   Measurement* const measurement_;

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "quantize/clip_search.h"
 #include "quantize/methods.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -44,40 +44,46 @@ bool AllFinite(const Grid& grid) {
 }
 
 // The loss at one channel scale, infinity when a grid or the sum overflows. `grid` is overwritten.
-absl::StatusOr<double> LossAt(ExecutionContext& context, const Layer& layer,
-                              const std::vector<float>& s, Grid* grid) {
+absl::StatusOr<double> LossAt(const Layer& layer, const std::vector<float>& s, Grid* grid,
+                              const ExecutionContext& context) {
   const int64_t cols = layer.weight.cols;
-  absl::StatusOr<std::optional<double>> loss =
-      ErrorTrace(context, layer.weight.rows, cols, *layer.h, [&](int64_t r, float* out) {
+  absl::StatusOr<std::optional<double>> loss = ErrorTrace(
+      layer.weight.rows, cols, *layer.h,
+      [&](int64_t r, float* out) {
         ScaleRow(layer, s, r, out);
         FitRow(out, r, grid);
         RoundScaledRow(*grid, s, r, nullptr, out);
         const float* w = layer.Row(r);
         for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - out[c];
-      });
+      },
+      context);
   if (!loss.ok()) return loss.status();
   constexpr double kNone = std::numeric_limits<double>::infinity();
   return AllFinite(*grid) ? loss->value_or(kNone) : kNone;
 }
 
 // Clips the groups at the scale that won, and keeps that where the layer does not lose by it.
-absl::Status TryClipping(ExecutionContext& context, const Layer& layer, QuantizedWeight* result) {
+absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
+                         const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
   absl::StatusOr<ClipResult> clipped =
-      FitClippedByOutput(context, weight, result->channel_scale.data(), layer.h->sum, &grid);
+      FitClippedByOutput(weight, result->channel_scale.data(), layer.h->sum, &grid, context);
   if (!clipped.ok()) return clipped.status();
   if (!clipped->fits || clipped->groups == 0) return absl::OkStatus();
   std::vector<float> dequantized(result->dequantized.size());
   std::vector<uint8_t> codes(result->codes.size());
-  absl::Status done = ForEachRow(context, weight.rows, weight.cols, [&](int64_t r) {
-    const int64_t begin = r * weight.cols;
-    ScaleRow(layer, result->channel_scale, r, dequantized.data() + begin);
-    RoundScaledRow(grid, result->channel_scale, r, codes.data() + begin,
-                   dequantized.data() + begin);
-  });
+  absl::Status done = ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        const int64_t begin = r * weight.cols;
+        ScaleRow(layer, result->channel_scale, r, dequantized.data() + begin);
+        RoundScaledRow(grid, result->channel_scale, r, codes.data() + begin,
+                       dequantized.data() + begin);
+      },
+      context);
   if (!done.ok()) return done;
-  absl::StatusOr<std::optional<double>> loss = LayerLoss(context, layer, dequantized);
+  absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, dequantized, context);
   if (!loss.ok()) return loss.status();
   // Groups were looked at one by one; H ties them together.
   if (!loss->has_value() || !(**loss <= *result->loss)) {
@@ -97,7 +103,7 @@ absl::Status TryClipping(ExecutionContext& context, const Layer& layer, Quantize
 
 }  // namespace
 
-absl::StatusOr<QuantizedWeight> Awq(ExecutionContext& context, const Layer& layer) {
+absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   std::vector<double> mean_abs(layer.statistics->abs_sum);
   for (double& value : mean_abs) value /= static_cast<double>(layer.statistics->tokens);
@@ -105,7 +111,7 @@ absl::StatusOr<QuantizedWeight> Awq(ExecutionContext& context, const Layer& laye
   QuantizedWeight result;
   Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
   for (int i = 0; i < kSteps; ++i) {
-    absl::StatusOr<double> loss = LossAt(context, layer, ChannelScale(mean_abs, Ratio(i)), &grid);
+    absl::StatusOr<double> loss = LossAt(layer, ChannelScale(mean_abs, Ratio(i)), &grid, context);
     if (!loss.ok()) return loss.status();
     result.search_losses.push_back(*loss);
   }
@@ -119,19 +125,22 @@ absl::StatusOr<QuantizedWeight> Awq(ExecutionContext& context, const Layer& laye
 
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
-  absl::Status done = ForEachRow(context, weight.rows, weight.cols, [&](int64_t r) {
-    float* out = result.dequantized.data() + r * weight.cols;
-    ScaleRow(layer, result.channel_scale, r, out);
-    FitRow(out, r, &grid);
-    RoundScaledRow(grid, result.channel_scale, r, result.codes.data() + r * weight.cols, out);
-  });
+  absl::Status done = ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        float* out = result.dequantized.data() + r * weight.cols;
+        ScaleRow(layer, result.channel_scale, r, out);
+        FitRow(out, r, &grid);
+        RoundScaledRow(grid, result.channel_scale, r, result.codes.data() + r * weight.cols, out);
+      },
+      context);
   if (!done.ok()) return done;
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
   if (layer.spec.clip == ClipSearch::kMse) {
-    if (done = TryClipping(context, layer, &result); !done.ok()) return done;
+    if (done = TryClipping(layer, &result, context); !done.ok()) return done;
   }
-  if (done = AddOutputEnergy(context, layer, &result); !done.ok()) return done;
+  if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
   return result;
 }
 

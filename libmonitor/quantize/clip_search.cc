@@ -5,13 +5,13 @@
 #include <limits>
 #include <vector>
 
-#include "quantize/aligned_buffer.h"
+#include "quantize/kernels/aligned_buffer.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quantize/clip_search.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "quantize/micro_kernel-inl.h"
+#include "quantize/kernels/micro_kernel-inl.h"
 
 #ifndef PTQWATCH_QUANTIZE_CLIP_SEARCH_ONCE_
 #define PTQWATCH_QUANTIZE_CLIP_SEARCH_ONCE_
@@ -108,13 +108,13 @@ class ByImportance {
  public:
   explicit ByImportance(const double* importance) : importance_(importance) {}
 
-  absl::Status Begin(ExecutionContext& context, int64_t begin, int64_t /*count*/) {
+  absl::Status Begin(int64_t begin, int64_t /*count*/, const ExecutionContext& context) {
     group_ = importance_ + begin;
     return context.Checkpoint();
   }
 
-  absl::Status Errors(ExecutionContext& context, const Tile& tile, float max_code,
-                      const double* HWY_RESTRICT least, double* HWY_RESTRICT errors) const {
+  absl::Status Errors(const Tile& tile, float max_code, const double* HWY_RESTRICT least,
+                      double* HWY_RESTRICT errors, const ExecutionContext& context) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
@@ -157,7 +157,7 @@ class ByOutput {
 
   // Packs the upper triangle for the micro kernel, off-diagonal entries doubled: quad q, of four
   // columns, is [4 q + 4][4].
-  absl::Status Begin(ExecutionContext& context, int64_t begin, int64_t count) {
+  absl::Status Begin(int64_t begin, int64_t count, const ExecutionContext& context) {
     begin_ = begin;
     for (int64_t q = 0; q < (count + 3) / 4; ++q) {
       double* out = packed_.get() + Quad(q);
@@ -175,8 +175,8 @@ class ByOutput {
     return context.Checkpoint();
   }
 
-  absl::Status Errors(ExecutionContext& context, const Tile& tile, float max_code,
-                      const double* /*least*/, double* HWY_RESTRICT errors) const {
+  absl::Status Errors(const Tile& tile, float max_code, const double* /*least*/,
+                      double* HWY_RESTRICT errors, const ExecutionContext& context) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
@@ -226,9 +226,9 @@ class ByOutput {
 };
 
 template <class Criterion>
-absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
-                                  const float* channel_scale, const Shrink& shrink,
-                                  Criterion& criterion, Grid* grid) {
+absl::StatusOr<ClipResult> Search(MatrixView weight, const float* channel_scale,
+                                  const Shrink& shrink, Criterion& criterion, Grid* grid,
+                                  const ExecutionContext& context) {
   const int64_t width = PanelWidth(Tag<double>());
   Tile tile(width, grid->group_size);
   const AlignedBuffer<double> errors = MakeAligned<double>(width);
@@ -238,7 +238,7 @@ absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
   for (int64_t g = 0; g < grid->groups; ++g) {
     const int64_t begin = grid->GroupBegin(g);
     const int64_t count = grid->GroupCount(g);
-    if (absl::Status status = criterion.Begin(context, begin, count); !status.ok()) return status;
+    if (absl::Status status = criterion.Begin(begin, count, context); !status.ok()) return status;
     for (int64_t first = 0; first < weight.rows; first += width) {
       tile.Load(weight, channel_scale, first, begin, count);
       std::fill(least.begin(), least.end(), std::numeric_limits<double>::infinity());
@@ -257,7 +257,7 @@ absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
           tile.zero[static_cast<size_t>(r)] = grid->zero[at];
         }
         absl::Status status =
-            criterion.Errors(context, tile, grid->max_code(), least.data(), errors.get());
+            criterion.Errors(tile, grid->max_code(), least.data(), errors.get(), context);
         if (!status.ok()) return status;
         for (size_t r = 0; r < least.size(); ++r) {
           if (errors[r] < least[r]) {
@@ -276,17 +276,17 @@ absl::StatusOr<ClipResult> Search(ExecutionContext& context, MatrixView weight,
   return result;
 }
 
-absl::StatusOr<ClipResult> FitByImportanceOnTarget(ExecutionContext& context, MatrixView weight,
-                                                   const double* importance, Grid* grid) {
+absl::StatusOr<ClipResult> FitByImportanceOnTarget(MatrixView weight, const double* importance,
+                                                   Grid* grid, const ExecutionContext& context) {
   ByImportance criterion(importance);
-  return Search(context, weight, nullptr, kImportanceShrink, criterion, grid);
+  return Search(weight, nullptr, kImportanceShrink, criterion, grid, context);
 }
 
-absl::StatusOr<ClipResult> FitByOutputOnTarget(ExecutionContext& context, MatrixView weight,
-                                               const float* channel_scale, const double* sum,
-                                               Grid* grid) {
+absl::StatusOr<ClipResult> FitByOutputOnTarget(MatrixView weight, const float* channel_scale,
+                                               const double* sum, Grid* grid,
+                                               const ExecutionContext& context) {
   ByOutput criterion(sum, channel_scale, weight.cols, grid->group_size);
-  return Search(context, weight, channel_scale, kOutputShrink, criterion, grid);
+  return Search(weight, channel_scale, kOutputShrink, criterion, grid, context);
 }
 
 }  // namespace
@@ -300,15 +300,15 @@ HWY_EXPORT(FitByImportanceOnTarget);
 HWY_EXPORT(FitByOutputOnTarget);
 }  // namespace
 
-absl::StatusOr<ClipResult> FitClippedByImportance(ExecutionContext& context, MatrixView weight,
-                                                  const double* importance, Grid* grid) {
-  return HWY_DYNAMIC_DISPATCH(FitByImportanceOnTarget)(context, weight, importance, grid);
+absl::StatusOr<ClipResult> FitClippedByImportance(MatrixView weight, const double* importance,
+                                                  Grid* grid, const ExecutionContext& context) {
+  return HWY_DYNAMIC_DISPATCH(FitByImportanceOnTarget)(weight, importance, grid, context);
 }
 
-absl::StatusOr<ClipResult> FitClippedByOutput(ExecutionContext& context, MatrixView weight,
-                                              const float* channel_scale, const double* sum,
-                                              Grid* grid) {
-  return HWY_DYNAMIC_DISPATCH(FitByOutputOnTarget)(context, weight, channel_scale, sum, grid);
+absl::StatusOr<ClipResult> FitClippedByOutput(MatrixView weight, const float* channel_scale,
+                                              const double* sum, Grid* grid,
+                                              const ExecutionContext& context) {
+  return HWY_DYNAMIC_DISPATCH(FitByOutputOnTarget)(weight, channel_scale, sum, grid, context);
 }
 
 }  // namespace ptqwatch::internal

@@ -1,397 +1,185 @@
-#include "quantize/gptq.h"
-
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <numeric>
+#include <utility>
 #include <vector>
 
-#include "quantize/aligned_buffer.h"
-#include "quantize/parallel.h"
+#include "base/strings.h"
+#include "quantize/kernels/cholesky.h"
+#include "quantize/kernels/gptq_loop.h"
+#include "quantize/methods.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quantize/gptq.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-#include "hwy/highway.h"
-#include "quantize/micro_kernel-inl.h"
-
-#ifndef PTQWATCH_QUANTIZE_GPTQ_ONCE_
-#define PTQWATCH_QUANTIZE_GPTQ_ONCE_
 namespace ptqwatch::internal {
 namespace {
 
-// Columns quantized together; also how many earlier columns are applied at a time.
-constexpr int64_t kBlock = 128;
-// Tiles (panel-wide sets of rows) that go through all columns together, at most: their current
-// block stays in the second-level cache.
-constexpr int64_t kGroupTiles = 16;
-
-// N packed for the micro kernel: for each block of columns, one square piece after the other from
-// the top down to the diagonal. A piece is [quad][row][4], a quad being four columns together; it
-// stays in the second-level cache while all rows of a group take it.
-class PackedRatios {
- public:
-  explicit PackedRatios(int64_t size)
-      : size_(size),
-        quads_((size + 3) / 4),
-        values_(MakeAligned<float>(Begin((4 * quads_ + kBlock - 1) / kBlock))),
-        diagonal_(4 * quads_) {}
-
-  absl::Status Fill(ThreadTeam& team, const UpperFactor& factor) {
-    constexpr int64_t kTogether = 16;
-    return team.ForEach((quads_ + kTogether - 1) / kTogether,
-                        [&](int, int64_t i, ExecutionContext& context) {
-                          std::vector<double> column(static_cast<size_t>(size_));
-                          const int64_t end = std::min(quads_, (i + 1) * kTogether);
-                          for (int64_t q = i * kTogether; q < end; ++q) {
-                            FillQuad(factor, q, column.data());
-                          }
-                          return context.Checkpoint();
-                        });
+// The weight with the columns of inputs that were always zero set to zero; empty when there are
+// none.
+absl::StatusOr<std::vector<float>> ZeroDeadColumns(const Layer& layer,
+                                                   const std::vector<double>& diagonal,
+                                                   const ExecutionContext& context) {
+  std::vector<int64_t> dead;
+  for (size_t c = 0; c < diagonal.size(); ++c) {
+    if (diagonal[c] == 0) dead.push_back(static_cast<int64_t>(c));
   }
-
-  int64_t quads() const { return quads_; }
-  // Rows from `row` on, which begins a block or lies in the one of the diagonal, of a quad; the
-  // next quad follows kQuad numbers later.
-  static constexpr int64_t kQuad = 4 * kBlock;
-  const float* At(int64_t row, int64_t quad) const { return Place(row, quad); }
-  double diagonal(int64_t k) const { return diagonal_[static_cast<size_t>(k)]; }
-
- private:
-  static constexpr int64_t kPiece = kBlock * kBlock;
-  static int64_t Begin(int64_t block) { return kPiece * block * (block + 1) / 2; }
-  float* Place(int64_t row, int64_t quad) const {
-    return values_.get() + Begin(4 * quad / kBlock) + row / kBlock * kPiece +
-           4 * quad % kBlock * kBlock + row % kBlock * 4;
-  }
-
-  void FillQuad(const UpperFactor& factor, int64_t q, double* column) {
-    for (int64_t c = 0; c < 4; ++c) {
-      const int64_t k = 4 * q + c;
-      const int64_t above = k < size_ ? k : 0;
-      double inverse = 0;
-      if (k < size_) {
-        factor.CopyColumn(k, k + 1, column);
-        diagonal_[static_cast<size_t>(k)] = column[k];
-        inverse = 1 / column[k];
-      }
-      for (int64_t j0 = 0; j0 < 4 * q + 4; j0 += kBlock) {
-        float* out = Place(j0, q) + c;
-        const int64_t end = std::min(j0 + kBlock, 4 * q + 4);
-        const int64_t filled = std::clamp(above, j0, end);
-        for (int64_t j = j0; j < filled; ++j, out += 4) {
-          *out = static_cast<float>(column[j] * inverse);
-        }
-        for (int64_t j = filled; j < end; ++j, out += 4) *out = 0;
-      }
-    }
-  }
-
-  int64_t size_;
-  int64_t quads_;
-  AlignedBuffer<float> values_;
-  std::vector<double> diagonal_;
-};
-
-// Some rows of the problem, transposed, in tiles of `width` rows. Rows past the last are zero and
-// stay so.
-struct RowGroup {
-  RowGroup(int64_t tiles, int64_t tile_width, int64_t columns, int64_t grid_groups,
-           int64_t original_columns)
-      : width(tile_width),
-        cols(columns),
-        groups(grid_groups + 1),
-        delta(MakeAligned<float>(tiles * columns * width)),
-        current(MakeAligned<float>(tiles * kBlock * width)),
-        scale(MakeAligned<float>(tiles * groups * width)),
-        zero(MakeAligned<float>(tiles * groups * width)),
-        codes(MakeAligned<uint8_t>(tiles * (original_columns + 1) * width)),
-        code_cols(original_columns + 1) {}
-
-  float* Delta(int64_t tile, int64_t k) { return delta.get() + (tile * cols + k) * width; }
-  float* Current(int64_t tile, int64_t k) { return current.get() + (tile * kBlock + k) * width; }
-  float* Scale(int64_t tile, int64_t g) { return scale.get() + (tile * groups + g) * width; }
-  float* Zero(int64_t tile, int64_t g) { return zero.get() + (tile * groups + g) * width; }
-  uint8_t* Codes(int64_t tile, int64_t column) {
-    return codes.get() + (tile * code_cols + column) * width;
-  }
-
-  int64_t width;
-  int64_t cols;                  // in processing order, filled up to a multiple of 4
-  int64_t groups;                // one more than the grid has, for the columns that fill up
-  AlignedBuffer<float> delta;    // [tile][k][width]: w_k, and w_k - q_k once k is done
-  AlignedBuffer<float> current;  // [tile][kBlock][width]: w'_k, and w'_k - q_k once k is done
-  AlignedBuffer<float> scale;    // [tile][groups][width]
-  AlignedBuffer<float> zero;
-  AlignedBuffer<uint8_t>
-      codes;  // [tile][original column][width], one column more for what fills up
-  int64_t code_cols;
-};
-
-// Where the k-th column comes from: its original column and group, or the one past the last.
-struct ColumnMap {
-  std::vector<int64_t> column;
-  std::vector<int64_t> group;
-  std::vector<int64_t> position;  // of an original column
-};
-
-ColumnMap MapColumns(const Grid& grid, const std::vector<int64_t>& order, int64_t padded) {
-  ColumnMap map;
-  map.column.assign(static_cast<size_t>(padded), grid.cols);
-  map.group.assign(static_cast<size_t>(padded), grid.groups);
-  map.position.resize(order.size());
-  for (size_t k = 0; k < order.size(); ++k) {
-    map.column[k] = order[k];
-    map.group[k] = order[k] / grid.group_size;
-    map.position[static_cast<size_t>(order[k])] = static_cast<int64_t>(k);
-  }
-  return map;
+  std::vector<float> copy;
+  if (dead.empty()) return copy;
+  const int64_t cols = layer.weight.cols;
+  copy.resize(static_cast<size_t>(layer.size()));
+  absl::Status status = ForEachRow(
+      layer.weight.rows, cols,
+      [&](int64_t r) {
+        float* row = copy.data() + r * cols;
+        std::copy_n(layer.Row(r), cols, row);
+        for (int64_t c : dead) row[c] = 0;
+      },
+      context);
+  if (!status.ok()) return status;
+  return copy;
 }
 
-void LoadTile(MatrixView weight, const Grid& grid, const ColumnMap& map, int64_t first,
-              int64_t tile, RowGroup* group) {
-  constexpr int64_t kStrip = 16;  // a cache line of each row at a time
-  const int64_t width = group->width;
-  const int64_t have = std::clamp<int64_t>(weight.rows - first, 0, width);
-  for (int64_t c0 = 0; c0 < weight.cols; c0 += kStrip) {
-    const int64_t count = std::min(kStrip, weight.cols - c0);
-    float* out[kStrip];
-    for (int64_t c = 0; c < count; ++c) {
-      out[c] = group->Delta(tile, map.position[static_cast<size_t>(c0 + c)]);
-    }
-    for (int64_t r = 0; r < have; ++r) {
-      const float* in = weight.data + (first + r) * weight.cols + c0;
-      for (int64_t c = 0; c < count; ++c) out[c][r] = in[c];
-    }
-    for (int64_t c = 0; c < count; ++c) std::fill(out[c] + have, out[c] + width, 0.0f);
+std::vector<int64_t> ProcessingOrder(const std::vector<double>& diagonal, QuantizationOrder order) {
+  std::vector<int64_t> columns(diagonal.size());
+  std::iota(columns.begin(), columns.end(), int64_t{0});
+  if (order == QuantizationOrder::kStaticAct) {
+    std::stable_sort(columns.begin(), columns.end(), [&](int64_t a, int64_t b) {
+      return diagonal[static_cast<size_t>(a)] > diagonal[static_cast<size_t>(b)];
+    });
   }
-  for (int64_t k = weight.cols; k < group->cols; ++k) {
-    std::fill_n(group->Delta(tile, k), width, 0.0f);
+  return columns;
+}
+
+double MeanOfLive(const std::vector<double>& diagonal) {
+  double sum = 0;
+  int64_t live = 0;
+  for (double value : diagonal) {
+    sum += value;
+    live += value != 0;
   }
-  for (int64_t g = 0; g < group->groups; ++g) {
-    for (int64_t r = 0; r < width; ++r) {
-      const bool real = g < grid.groups && r < have;
-      const size_t at = static_cast<size_t>((first + r) * grid.groups + g);
-      group->Scale(tile, g)[r] = real ? grid.scale[at] : 1;
-      group->Zero(tile, g)[r] = real ? grid.zero[at] : 0;
+  return live > 0 ? sum / static_cast<double>(live) : 0;
+}
+
+struct GptqRun {
+  GptqErrors errors;
+  double damp = 0;
+  double damp_value = 0;
+};
+
+// Factorises and quantizes, with ten times the damping after each failure up to 1; NotFound when
+// nothing helped.
+absl::StatusOr<GptqRun> ClimbDampLadder(MatrixView weight, const Grid& grid, const Hessian& h,
+                                        const std::vector<double>& diagonal,
+                                        const std::vector<int64_t>& order, double first_damp,
+                                        uint8_t* codes, const ExecutionContext& context) {
+  // Where ten times the damping would still be next to nothing.
+  constexpr double kLeastRaise = 1e-4;
+  const double mean = MeanOfLive(diagonal);
+  for (double damp = first_damp;; damp = std::clamp(10 * damp, kLeastRaise, 1.0)) {
+    const double damp_value = damp * mean;
+    std::vector<double> damped(diagonal);
+    for (double& value : damped) value = (value == 0 ? 1 : value) + damp_value;
+    absl::StatusOr<UpperFactor> factor = FactorizeUpper({.values = h.sum,
+                                                         .size = h.size,
+                                                         .order = order.data(),
+                                                         .scale = h.scale,
+                                                         .diagonal = damped.data()},
+                                                        context);
+    if (factor.ok()) {
+      absl::StatusOr<GptqErrors> errors = RunGptq(weight, grid, order, *factor, codes, context);
+      if (!errors.ok()) return errors.status();
+      if (std::isfinite(errors->damped_loss) && std::isfinite(errors->squared_norm)) {
+        return GptqRun{.errors = *errors, .damp = damp, .damp_value = damp_value};
+      }
+    } else if (!absl::IsFailedPrecondition(factor.status())) {
+      return factor.status();
+    }
+    if (damp >= 1) {
+      return absl::NotFoundError(
+          StrCat("H could not be factorised with damp ", first_damp, " nor any up to ", damp));
     }
   }
 }
 
-void StoreCodes(int64_t rows, int64_t cols, int64_t first, int64_t tile, RowGroup* group,
-                uint8_t* codes) {
-  constexpr int64_t kStrip = 64;
-  const int64_t have = std::clamp<int64_t>(rows - first, 0, group->width);
-  for (int64_t c0 = 0; c0 < cols; c0 += kStrip) {
-    const int64_t count = std::min(kStrip, cols - c0);
-    const uint8_t* in = group->Codes(tile, c0);
-    for (int64_t r = 0; r < have; ++r) {
-      uint8_t* out = codes + (first + r) * cols + c0;
-      for (int64_t c = 0; c < count; ++c) out[c] = in[c * group->width + r];
-    }
-  }
+absl::Status AddRtnLoss(MatrixView weight, const Hessian& h, const Grid& grid,
+                        QuantizedWeight* result, const ExecutionContext& context) {
+  absl::StatusOr<std::optional<double>> loss = ErrorTrace(
+      weight.rows, weight.cols, h,
+      [&](int64_t r, float* out) {
+        const float* w = weight.data + r * weight.cols;
+        RoundRow(grid, r, w, nullptr, out);
+        for (int64_t c = 0; c < weight.cols; ++c) out[c] = w[c] - out[c];
+      },
+      context);
+  if (!loss.ok()) return loss.status();
+  result->rtn_loss = *loss;
+  return absl::OkStatus();
 }
 
 }  // namespace
-}  // namespace ptqwatch::internal
-#endif
 
-HWY_BEFORE_NAMESPACE();
-namespace ptqwatch::internal::HWY_NAMESPACE {
-namespace {
+absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext& context) {
+  const Hessian& h = *layer.h;
+  const MatrixView weight = layer.weight;
+  const QuantizerSpec& spec = layer.spec;
+  std::vector<double> diagonal(static_cast<size_t>(h.size));
+  for (int64_t i = 0; i < h.size; ++i) diagonal[static_cast<size_t>(i)] = h.Diagonal(i);
+  absl::StatusOr<std::vector<float>> zeroed = ZeroDeadColumns(layer, diagonal, context);
+  if (!zeroed.ok()) return zeroed.status();
+  MatrixView live = weight;
+  if (!zeroed->empty()) live.data = zeroed->data();
 
-// Quantizes the columns k .. k + 3 of a tile, which hold the updates of all columns before k.
-HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT ratios, float top,
-                               int64_t tile, int64_t k, int64_t k_in_block, RowGroup* group) {
-  const Tag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<uint8_t, decltype(d)> db;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t width = group->width;
-  float* current = group->Current(tile, k_in_block);
-  float* delta = group->Delta(tile, k);
-  const auto lowest = hn::Zero(d);
-  const auto highest = hn::Set(d, top);
-#pragma GCC unroll 4
-  for (int64_t c = 0; c < 4; ++c) {
-    const size_t at = static_cast<size_t>(k + c);
-    const float* scale = group->Scale(tile, map.group[at]);
-    const float* zero = group->Zero(tile, map.group[at]);
-    uint8_t* codes = group->Codes(tile, map.column[at]);
-#pragma GCC unroll 3
-    for (int64_t v = 0; v < 3 * n; v += n) {
-      auto w = hn::Load(d, current + c * width + v);
-#pragma GCC unroll 3
-      for (int64_t j = 0; j < c; ++j) {
-        w = hn::MulAdd(hn::Load(d, delta + j * width + v), hn::Set(d, ratios[4 * j + c]), w);
-      }
-      const auto s = hn::Load(d, scale + v);
-      const auto z = hn::Load(d, zero + v);
-      const auto steps = hn::Add(hn::Round(hn::Div(w, s)), z);
-      const auto code = hn::Min(hn::Max(steps, lowest), highest);
-      const auto q = hn::Mul(s, hn::Sub(code, z));
-      hn::Store(hn::Sub(hn::Load(d, delta + c * width + v), q), d, delta + c * width + v);
-      hn::Store(hn::Sub(w, q), d, current + c * width + v);
-      hn::StoreU(hn::DemoteTo(db, hn::ConvertTo(di, code)), db, codes + v);
-    }
+  QuantizedWeight result;
+  Grid grid = EmptyGrid(weight.rows, weight.cols, spec);
+  absl::StatusOr<bool> fits = FitGrid(layer, live, &grid, &result.clipped_groups, context);
+  if (!fits.ok()) return fits.status();
+  if (!*fits) return TooLargeForGrid(spec);
+
+  result.codes.resize(static_cast<size_t>(layer.size()));
+  result.dequantized.resize(static_cast<size_t>(layer.size()));
+  result.order = ProcessingOrder(diagonal, spec.order);
+  absl::StatusOr<GptqRun> run = ClimbDampLadder(live, grid, h, diagonal, result.order, spec.damp,
+                                                result.codes.data(), context);
+  if (absl::IsNotFound(run.status())) {
+    return RoundToNearest(layer, LayerStatus::kRtnFallback, std::string(run.status().message()),
+                          context);
   }
-}
-
-// Sum of squares of count * width floats, each row of `width` times weight[row]^2, or times 1
-// without weights.
-HWY_NOINLINE double SumOfSquares(const float* HWY_RESTRICT values, int64_t count, int64_t width,
-                                 const double* HWY_RESTRICT weights) {
-  const Tag<double> dd;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
-  auto total = hn::Zero(dd);
-  for (int64_t k = 0; k < count; ++k, values += width) {
-    auto sum = hn::Zero(dd);
-    for (int64_t v = 0; v < width; v += n) {
-      const auto x = LoadDoubles(dd, values + v);
-      sum = hn::MulAdd(x, x, sum);
-    }
-    const double weight = weights == nullptr ? 1 : weights[k];
-    total = hn::MulAdd(sum, hn::Set(dd, weight * weight), total);
+  if (!run.ok()) return run.status();
+  if (run->damp != spec.damp) {
+    result.status = LayerStatus::kDamped;
+    result.status_detail = StrCat("damp ", run->damp, " instead of ", spec.damp);
   }
-  return hn::GetLane(hn::SumOfLanes(dd, total));
-}
+  result.damp = run->damp;
+  result.damp_value = run->damp_value;
 
-// One run of the loop. Threads share groups of rows, which never wait for each other.
-class Loop {
- public:
-  Loop(ExecutionContext& context, MatrixView weight, const Grid& grid,
-       const std::vector<int64_t>& order, uint8_t* codes)
-      : weight_(weight),
-        grid_(grid),
-        codes_(codes),
-        team_(context, static_cast<double>(weight.rows) * static_cast<double>(weight.cols) *
-                           static_cast<double>(weight.cols)),
-        ratios_(weight.cols),
-        cols_(4 * ratios_.quads()),
-        map_(MapColumns(grid, order, cols_)),
-        tiles_((weight.rows + width_ - 1) / width_),
-        errors_(static_cast<size_t>(tiles_)) {
-    // As many groups as threads, or a multiple of that, so that they end together.
-    const int64_t threads = team_.size();
-    const int64_t rounds = (tiles_ + kGroupTiles * threads - 1) / (kGroupTiles * threads);
-    group_tiles_ = (tiles_ + rounds * threads - 1) / (rounds * threads);
-    for (int64_t i = 0; i < threads; ++i) {
-      groups_.emplace_back(group_tiles_, width_, cols_, grid.groups, weight.cols);
-    }
+  absl::Status done = ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        const int64_t begin = r * weight.cols;
+        DecodeRow(grid, r, result.codes.data() + begin, result.dequantized.data() + begin);
+      },
+      context);
+  if (!done.ok()) return done;
+
+  const double damped = run->errors.damped_loss;
+  const double undamped = damped - run->damp_value * run->errors.squared_norm;
+  result.loss_damped = damped;
+  // The difference is free, but loses as many digits as the damping takes of it; and with few
+  // weights the float32 errors of its terms do not average out.
+  constexpr double kLeastShare = 0.05;
+  constexpr int64_t kManyWeights = 1 << 16;
+  if (undamped > kLeastShare * damped && layer.size() >= kManyWeights) {
+    result.loss = undamped;
+  } else {
+    absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, result.dequantized, context);
+    if (!loss.ok()) return loss.status();
+    result.loss = *loss;
   }
-
-  absl::StatusOr<GptqErrors> Run(const UpperFactor& factor) {
-    if (absl::Status status = ratios_.Fill(team_, factor); !status.ok()) return status;
-    const absl::Status status =
-        team_.ForEach((tiles_ + group_tiles_ - 1) / group_tiles_,
-                      [&](int thread, int64_t i, ExecutionContext& context) {
-                        const int64_t first = i * group_tiles_;
-                        return RunTiles(first, std::min(group_tiles_, tiles_ - first), context,
-                                        &groups_[static_cast<size_t>(thread)]);
-                      });
-    if (!status.ok()) return status;
-    // By tile: how tiles were grouped must not show.
-    GptqErrors total;
-    for (const GptqErrors& errors : errors_) {
-      total.damped_loss += errors.damped_loss;
-      total.squared_norm += errors.squared_norm;
-    }
-    return total;
+  if (spec.baselines) {
+    if (done = AddRtnLoss(live, h, grid, &result, context); !done.ok()) return done;
+    if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
   }
-
- private:
-  absl::Status RunTiles(int64_t first, int64_t tiles, ExecutionContext& context, RowGroup* group) {
-    for (int64_t t = 0; t < tiles; ++t) {
-      LoadTile(weight_, grid_, map_, (first + t) * width_, t, group);
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-    for (int64_t k0 = 0; k0 < cols_; k0 += kBlock) {
-      const int64_t count = std::min(kBlock, cols_ - k0);
-      if (absl::Status status = ApplyEarlier(k0, count, tiles, context, group); !status.ok()) {
-        return status;
-      }
-      for (int64_t t = 0; t < tiles; ++t) {
-        QuantizeBlock(k0, count, t, group, &errors_[static_cast<size_t>(first + t)]);
-      }
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-    for (int64_t t = 0; t < tiles; ++t) {
-      StoreCodes(weight_.rows, weight_.cols, (first + t) * width_, t, group, codes_);
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  // Brings the columns of all blocks before this one into the current block.
-  absl::Status ApplyEarlier(int64_t k0, int64_t count, int64_t tiles, ExecutionContext& context,
-                            RowGroup* group) {
-    const Tag<float> d;
-    for (int64_t t = 0; t < tiles; ++t) {
-      std::memcpy(group->Current(t, 0), group->Delta(t, k0),
-                  static_cast<size_t>(count * width_) * sizeof(float));
-    }
-    for (int64_t j0 = 0; j0 < k0; j0 += kBlock) {
-      for (int64_t t = 0; t < tiles; ++t) {
-        Ahead<float> ahead{.at = group->Delta(t + 1, j0), .count = kBlock * width_};
-        if (t + 1 == tiles) {
-          const int64_t next = j0 + kBlock;
-          ahead = {.at = group->Delta(0, next), .count = std::min(kBlock, cols_ - next) * width_};
-        }
-        MulAddTiles(d, kBlock, count / 4, ratios_.At(j0, k0 / 4), PackedRatios::kQuad,
-                    group->Delta(t, j0), group->Current(t, 0), ahead);
-      }
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  // The block itself: four columns at a time take what the block has before them.
-  void QuantizeBlock(int64_t k0, int64_t count, int64_t t, RowGroup* group, GptqErrors* errors) {
-    const Tag<float> d;
-    double diagonal[kBlock];
-    for (int64_t k = 0; k < count; ++k) diagonal[k] = ratios_.diagonal(k0 + k);
-    for (int64_t q = 0; q < count / 4; ++q) {
-      const int64_t k = k0 + 4 * q;
-      MulAddTile(d, 4 * q, ratios_.At(k0, k / 4), group->Delta(t, k0), group->Current(t, 4 * q));
-      QuantizeQuad(map_, ratios_.At(k, k / 4), grid_.max_code(), t, k, 4 * q, group);
-    }
-    errors->damped_loss += SumOfSquares(group->Current(t, 0), count, width_, diagonal);
-    errors->squared_norm += SumOfSquares(group->Delta(t, k0), count, width_, nullptr);
-  }
-
-  MatrixView weight_;
-  const Grid& grid_;
-  uint8_t* codes_;
-  const int64_t width_ = PanelWidth(Tag<float>());
-  ThreadTeam team_;
-  PackedRatios ratios_;
-  int64_t cols_;
-  ColumnMap map_;
-  int64_t tiles_;
-  int64_t group_tiles_ = 0;
-  std::vector<GptqErrors> errors_;  // [tile]
-  std::vector<RowGroup> groups_;    // one a thread
-};
-
-absl::StatusOr<GptqErrors> RunGptqOnTarget(ExecutionContext& context, MatrixView weight,
-                                           const Grid& grid, const std::vector<int64_t>& order,
-                                           const UpperFactor& factor, uint8_t* codes) {
-  return Loop(context, weight, grid, order, codes).Run(factor);
-}
-
-}  // namespace
-}  // namespace ptqwatch::internal::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ptqwatch::internal {
-namespace {
-HWY_EXPORT(RunGptqOnTarget);
-}  // namespace
-
-absl::StatusOr<GptqErrors> RunGptq(ExecutionContext& context, MatrixView weight, const Grid& grid,
-                                   const std::vector<int64_t>& order, const UpperFactor& factor,
-                                   uint8_t* codes) {
-  return HWY_DYNAMIC_DISPATCH(RunGptqOnTarget)(context, weight, grid, order, factor, codes);
+  result.scale = std::move(grid.scale);
+  result.zero = std::move(grid.zero);
+  return result;
 }
 
 }  // namespace ptqwatch::internal
-#endif  // HWY_ONCE

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "quantize/kernels/simd_targets.h"
 #include "quantize/scale_dtype.h"
-#include "quantize/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quantize/grid.cc"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "quantize/gram.h"
+#include "quantize/kernels/gram.h"
 
 namespace ptqwatch::internal {
 
@@ -15,8 +15,8 @@ QuantizedWeight WithStatus(LayerStatus status, std::string detail) {
   return result;
 }
 
-absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
-                        absl::FunctionRef<void(int64_t row)> work) {
+absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,
+                        const ExecutionContext& context) {
   const int64_t step = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, cols));
   for (int64_t r = 0; r < rows; ++r) {
     work(r);
@@ -27,42 +27,48 @@ absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, int64_t rows,
-                                                 int64_t cols, const Hessian& h, ErrorRow error) {
+absl::StatusOr<std::optional<double>> ErrorTrace(int64_t rows, int64_t cols, const Hessian& h,
+                                                 ErrorRow error, const ExecutionContext& context) {
   const auto source = [&](int64_t r, float* scratch) -> const float* {
     error(r, scratch);
     return scratch;
   };
-  absl::StatusOr<double> trace = QuadraticTrace(context, rows, cols, SharedRowSource(source), h.sum);
+  absl::StatusOr<double> trace =
+      QuadraticTrace(rows, cols, SharedRowSource(source), h.sum, context);
   if (!trace.ok()) return trace.status();
   // H is positive semidefinite: what is below zero is rounding.
   const double value = h.scale * *trace;
   return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
 }
 
-absl::StatusOr<std::optional<double>> LayerLoss(ExecutionContext& context, const Layer& layer,
-                                                const std::vector<float>& decoded) {
+absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
+                                                const std::vector<float>& decoded,
+                                                const ExecutionContext& context) {
   if (!layer.h) return std::optional<double>();
   const int64_t cols = layer.weight.cols;
-  return ErrorTrace(context, layer.weight.rows, cols, *layer.h, [&](int64_t r, float* out) {
-    const float* w = layer.Row(r);
-    const float* q = decoded.data() + r * cols;
-    for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - q[c];
-  });
+  return ErrorTrace(
+      layer.weight.rows, cols, *layer.h,
+      [&](int64_t r, float* out) {
+        const float* w = layer.Row(r);
+        const float* q = decoded.data() + r * cols;
+        for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - q[c];
+      },
+      context);
 }
 
-absl::Status AddOutputEnergy(ExecutionContext& context, const Layer& layer,
-                             QuantizedWeight* result) {
+absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
+                             const ExecutionContext& context) {
   if (!layer.h) return absl::OkStatus();
-  absl::StatusOr<std::optional<double>> energy =
-      ErrorTrace(context, layer.weight.rows, layer.weight.cols, *layer.h,
-                 [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); });
+  absl::StatusOr<std::optional<double>> energy = ErrorTrace(
+      layer.weight.rows, layer.weight.cols, *layer.h,
+      [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); }, context);
   if (!energy.ok()) return energy.status();
   result->output_energy = *energy;
   return absl::OkStatus();
 }
 
-absl::Status CountColumns(ExecutionContext& context, const Layer& layer, QuantizedWeight* result) {
+absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
+                          const ExecutionContext& context) {
   if (!layer.h) return absl::OkStatus();
   const int64_t d = layer.h->size;
   const double* sum = layer.h->sum;

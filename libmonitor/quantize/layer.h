@@ -39,26 +39,28 @@ struct Layer {
 QuantizedWeight WithStatus(LayerStatus status, std::string detail);
 
 /// Calls `work` for every row, looking at the context after about every 64 K numbers.
-absl::Status ForEachRow(ExecutionContext& context, int64_t rows, int64_t cols,
-                        absl::FunctionRef<void(int64_t row)> work);
+absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,
+                        const ExecutionContext& context);
 
 /// Writes a row of W - W_hat into `out`, [cols]. Several threads may ask for different rows.
 using ErrorRow = absl::FunctionRef<void(int64_t row, float* out)>;
 /// tr(dW H dW^T) over the rows given; absent where it is not finite. Cost: rows * cols^2 FLOP.
-absl::StatusOr<std::optional<double>> ErrorTrace(ExecutionContext& context, int64_t rows,
-                                                 int64_t cols, const Hessian& h, ErrorRow error);
+absl::StatusOr<std::optional<double>> ErrorTrace(int64_t rows, int64_t cols, const Hessian& h,
+                                                 ErrorRow error, const ExecutionContext& context);
 
 /// The loss of a decoded weight, [rows, cols]; absent without H.
-absl::StatusOr<std::optional<double>> LayerLoss(ExecutionContext& context, const Layer& layer,
-                                                const std::vector<float>& decoded);
+absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
+                                                const std::vector<float>& decoded,
+                                                const ExecutionContext& context);
 
 /// tr(W H W^T); absent without H.
-absl::Status AddOutputEnergy(ExecutionContext& context, const Layer& layer,
-                             QuantizedWeight* result);
+absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
+                             const ExecutionContext& context);
 
 /// Counts dead and duplicate inputs into `result`. Nothing without H. Cost: next to nothing, but up
 /// to cols^2 look-ups where many diagonal entries are equal.
-absl::Status CountColumns(ExecutionContext& context, const Layer& layer, QuantizedWeight* result);
+absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
+                          const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -1,4 +1,4 @@
-#include "ptqwatch/llm_int8.h"
+#include "ptqwatch/offline/llm_int8.h"
 
 #include <algorithm>
 #include <array>
@@ -6,10 +6,10 @@
 #include <new>
 #include <utility>
 
-#include "quantize/gram.h"
+#include "base/strings.h"
+#include "quantize/kernels/gram.h"
 #include "quantize/methods.h"
 #include "quantize/scale_dtype.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {
@@ -72,8 +72,8 @@ int64_t DotInt8(const int8_t* a, const int8_t* b, int64_t count) {
   return total;
 }
 
-absl::StatusOr<Int8Rows> QuantizeOrThrow(ExecutionContext& context, MatrixView values,
-                                         ScaleDtype absmax_dtype) {
+absl::StatusOr<Int8Rows> QuantizeOrThrow(MatrixView values, ScaleDtype absmax_dtype,
+                                         const ExecutionContext& context) {
   if (absl::Status status = CheckMatrix("values", values); !status.ok()) return status;
   Int8Rows result;
   result.rows = values.rows;
@@ -82,20 +82,23 @@ absl::StatusOr<Int8Rows> QuantizeOrThrow(ExecutionContext& context, MatrixView v
   result.absmax.resize(static_cast<size_t>(values.rows));
   int64_t not_finite = -1;
   int64_t too_large = -1;
-  absl::Status done = internal::ForEachRow(context, values.rows, values.cols, [&](int64_t r) {
-    const float* row = values.data + r * values.cols;
-    if (internal::AnyNonFinite(row, values.cols)) {
-      not_finite = r;
-      return;
-    }
-    const float absmax = internal::RoundScale(LargestMagnitude(row, values.cols), absmax_dtype);
-    if (!std::isfinite(absmax)) {
-      too_large = r;
-      return;
-    }
-    result.absmax[static_cast<size_t>(r)] = absmax;
-    EncodeRow(row, values.cols, absmax, result.codes.data() + r * values.cols);
-  });
+  absl::Status done = internal::ForEachRow(
+      values.rows, values.cols,
+      [&](int64_t r) {
+        const float* row = values.data + r * values.cols;
+        if (internal::AnyNonFinite(row, values.cols)) {
+          not_finite = r;
+          return;
+        }
+        const float absmax = internal::RoundScale(LargestMagnitude(row, values.cols), absmax_dtype);
+        if (!std::isfinite(absmax)) {
+          too_large = r;
+          return;
+        }
+        result.absmax[static_cast<size_t>(r)] = absmax;
+        EncodeRow(row, values.cols, absmax, result.codes.data() + r * values.cols);
+      },
+      context);
   if (!done.ok()) return done;
   if (not_finite >= 0) {
     return absl::InvalidArgumentError(StrCat("row ", not_finite, " holds a NaN or an infinity"));
@@ -108,26 +111,29 @@ absl::StatusOr<Int8Rows> QuantizeOrThrow(ExecutionContext& context, MatrixView v
 }
 
 // Finds the outliers, and quantizes what is left of the inputs.
-absl::StatusOr<LlmInt8Product> SplitInputs(ExecutionContext& context, MatrixView inputs,
-                                           double threshold) {
+absl::StatusOr<LlmInt8Product> SplitInputs(MatrixView inputs, double threshold,
+                                           const ExecutionContext& context) {
   LlmInt8Product product;
   std::vector<bool> outlier(static_cast<size_t>(inputs.cols));
   std::vector<float> rest(inputs.data, inputs.data + inputs.rows * inputs.cols);
   if (threshold > 0) {
-    absl::Status done = internal::ForEachRow(context, inputs.rows, inputs.cols, [&](int64_t t) {
-      float* row = rest.data() + t * inputs.cols;
-      for (int64_t c = 0; c < inputs.cols; ++c) {
-        if (!(std::abs(static_cast<double>(row[c])) < threshold)) {
-          outlier[static_cast<size_t>(c)] = true;
-          if (std::isfinite(row[c])) row[c] = 0;
-        }
-      }
-    });
+    absl::Status done = internal::ForEachRow(
+        inputs.rows, inputs.cols,
+        [&](int64_t t) {
+          float* row = rest.data() + t * inputs.cols;
+          for (int64_t c = 0; c < inputs.cols; ++c) {
+            if (!(std::abs(static_cast<double>(row[c])) < threshold)) {
+              outlier[static_cast<size_t>(c)] = true;
+              if (std::isfinite(row[c])) row[c] = 0;
+            }
+          }
+        },
+        context);
     if (!done.ok()) return done;
   }
   absl::StatusOr<Int8Rows> codes =
-      QuantizeOrThrow(context, {.data = rest.data(), .rows = inputs.rows, .cols = inputs.cols},
-                      ScaleDtype::kFloat32);
+      QuantizeOrThrow({.data = rest.data(), .rows = inputs.rows, .cols = inputs.cols},
+                      ScaleDtype::kFloat32, context);
   if (!codes.ok()) {
     return absl::Status(codes.status().code(), StrCat("inputs: ", codes.status().message()));
   }
@@ -142,8 +148,8 @@ absl::StatusOr<LlmInt8Product> SplitInputs(ExecutionContext& context, MatrixView
   return product;
 }
 
-absl::StatusOr<LlmInt8Product> MultiplyOrThrow(ExecutionContext& context, MatrixView inputs,
-                                               MatrixView weight, double threshold) {
+absl::StatusOr<LlmInt8Product> MultiplyOrThrow(MatrixView inputs, MatrixView weight,
+                                               double threshold, const ExecutionContext& context) {
   if (absl::Status status = CheckMatrix("inputs", inputs); !status.ok()) return status;
   if (absl::Status status = CheckMatrix("weight", weight); !status.ok()) return status;
   if (inputs.cols != weight.cols) {
@@ -153,9 +159,9 @@ absl::StatusOr<LlmInt8Product> MultiplyOrThrow(ExecutionContext& context, Matrix
   if (!std::isfinite(threshold) || threshold < 0) {
     return absl::InvalidArgumentError(StrCat("threshold is ", threshold));
   }
-  absl::StatusOr<LlmInt8Product> product = SplitInputs(context, inputs, threshold);
+  absl::StatusOr<LlmInt8Product> product = SplitInputs(inputs, threshold, context);
   if (!product.ok()) return product.status();
-  absl::StatusOr<Int8Rows> codes = QuantizeOrThrow(context, weight, ScaleDtype::kFloat32);
+  absl::StatusOr<Int8Rows> codes = QuantizeOrThrow(weight, ScaleDtype::kFloat32, context);
   if (!codes.ok()) {
     return absl::Status(codes.status().code(), StrCat("weight: ", codes.status().message()));
   }
@@ -164,18 +170,22 @@ absl::StatusOr<LlmInt8Product> MultiplyOrThrow(ExecutionContext& context, Matrix
   for (int64_t t = 0; t < inputs.rows; ++t) {
     const float* x = inputs.data + t * d;
     const double x_absmax = static_cast<double>(product->inputs.absmax[static_cast<size_t>(t)]);
-    absl::Status done = internal::ForEachRow(context, weight.rows, d, [&](int64_t o) {
-      const float* w = weight.data + o * d;
-      double kept = 0;
-      for (int64_t c : product->outlier_columns) {
-        kept += static_cast<double>(x[c]) * static_cast<double>(w[c]);
-      }
-      const int64_t dot =
-          DotInt8(product->inputs.codes.data() + t * d, codes->codes.data() + o * d, d);
-      product->output[static_cast<size_t>(t * weight.rows + o)] =
-          kept + static_cast<double>(dot) * x_absmax *
-                     static_cast<double>(codes->absmax[static_cast<size_t>(o)]) / (127.0 * 127.0);
-    });
+    absl::Status done = internal::ForEachRow(
+        weight.rows, d,
+        [&](int64_t o) {
+          const float* w = weight.data + o * d;
+          double kept = 0;
+          for (int64_t c : product->outlier_columns) {
+            kept += static_cast<double>(x[c]) * static_cast<double>(w[c]);
+          }
+          const int64_t dot =
+              DotInt8(product->inputs.codes.data() + t * d, codes->codes.data() + o * d, d);
+          product->output[static_cast<size_t>(t * weight.rows + o)] =
+              kept + static_cast<double>(dot) * x_absmax *
+                         static_cast<double>(codes->absmax[static_cast<size_t>(o)]) /
+                         (127.0 * 127.0);
+        },
+        context);
     if (!done.ok()) return done;
   }
   return product;
@@ -183,27 +193,28 @@ absl::StatusOr<LlmInt8Product> MultiplyOrThrow(ExecutionContext& context, Matrix
 
 }  // namespace
 
-absl::StatusOr<Int8Rows> QuantizeInt8Rows(ExecutionContext& context, MatrixView values,
-                                          ScaleDtype absmax_dtype) try {
-  return QuantizeOrThrow(context, values, absmax_dtype);
+absl::StatusOr<Int8Rows> QuantizeInt8Rows(MatrixView values, ScaleDtype absmax_dtype,
+                                          const ExecutionContext& context) try {
+  return QuantizeOrThrow(values, absmax_dtype, context);
 } catch (const std::bad_alloc&) {
   return absl::ResourceExhaustedError(
       StrCat("no memory for the int8 codes of [", values.rows, ", ", values.cols, "]"));
 }
 
-absl::StatusOr<LlmInt8Product> MultiplyLlmInt8(ExecutionContext& context, MatrixView inputs,
-                                               MatrixView weight, double threshold) try {
-  return MultiplyOrThrow(context, inputs, weight, threshold);
+absl::StatusOr<LlmInt8Product> MultiplyLlmInt8(MatrixView inputs, MatrixView weight,
+                                               double threshold,
+                                               const ExecutionContext& context) try {
+  return MultiplyOrThrow(inputs, weight, threshold, context);
 } catch (const std::bad_alloc&) {
   return absl::ResourceExhaustedError("no memory for an int8 product");
 }
 
 namespace internal {
 
-absl::StatusOr<QuantizedWeight> LlmInt8(ExecutionContext& context, const Layer& layer) {
+absl::StatusOr<QuantizedWeight> LlmInt8(const Layer& layer, const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   const int64_t cols = weight.cols;
-  absl::StatusOr<Int8Rows> rows = QuantizeOrThrow(context, weight, layer.spec.scale_dtype);
+  absl::StatusOr<Int8Rows> rows = QuantizeOrThrow(weight, layer.spec.scale_dtype, context);
   // The weight is known to be finite.
   if (absl::IsInvalidArgument(rows.status())) return TooLargeForGrid(layer.spec);
   if (!rows.ok()) return rows.status();
@@ -226,39 +237,45 @@ absl::StatusOr<QuantizedWeight> LlmInt8(ExecutionContext& context, const Layer& 
   result.zero.assign(static_cast<size_t>(weight.rows), kTop + 1);
   result.scale = rows->absmax;
   for (float& scale : result.scale) scale /= kTop;
-  absl::Status done = ForEachRow(context, weight.rows, cols, [&](int64_t r) {
-    const int8_t* codes = rows->codes.data() + r * cols;
-    uint8_t* stored = result.codes.data() + r * cols;
-    float* decoded = result.dequantized.data() + r * cols;
-    const float absmax = rows->absmax[static_cast<size_t>(r)];
-    for (int64_t c = 0; c < cols; ++c) stored[c] = static_cast<uint8_t>(codes[c] + 128);
-    if (cols < 256) {
-      for (int64_t c = 0; c < cols; ++c) decoded[c] = Decode(codes[c], absmax);
-    } else {
-      std::array<float, 256> value;
-      for (int code = -128; code < 128; ++code) {
-        value[static_cast<size_t>(code + 128)] = Decode(static_cast<int8_t>(code), absmax);
-      }
-      for (int64_t c = 0; c < cols; ++c) decoded[c] = value[stored[c]];
-    }
-  });
+  absl::Status done = ForEachRow(
+      weight.rows, cols,
+      [&](int64_t r) {
+        const int8_t* codes = rows->codes.data() + r * cols;
+        uint8_t* stored = result.codes.data() + r * cols;
+        float* decoded = result.dequantized.data() + r * cols;
+        const float absmax = rows->absmax[static_cast<size_t>(r)];
+        for (int64_t c = 0; c < cols; ++c) stored[c] = static_cast<uint8_t>(codes[c] + 128);
+        if (cols < 256) {
+          for (int64_t c = 0; c < cols; ++c) decoded[c] = Decode(codes[c], absmax);
+        } else {
+          std::array<float, 256> value;
+          for (int code = -128; code < 128; ++code) {
+            value[static_cast<size_t>(code + 128)] = Decode(static_cast<int8_t>(code), absmax);
+          }
+          for (int64_t c = 0; c < cols; ++c) decoded[c] = value[stored[c]];
+        }
+      },
+      context);
   if (!done.ok()) return done;
 
-  absl::StatusOr<std::optional<double>> loss = LayerLoss(context, layer, result.dequantized);
+  absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, result.dequantized, context);
   if (!loss.ok()) return loss.status();
   result.loss = result.rtn_loss = *loss;
   if (!result.outlier_columns.empty()) {
-    done = ForEachRow(context, weight.rows, cols, [&](int64_t r) {
-      for (int64_t c : result.outlier_columns) {
-        result.dequantized[static_cast<size_t>(r * cols + c)] = layer.Row(r)[c];
-      }
-    });
+    done = ForEachRow(
+        weight.rows, cols,
+        [&](int64_t r) {
+          for (int64_t c : result.outlier_columns) {
+            result.dequantized[static_cast<size_t>(r * cols + c)] = layer.Row(r)[c];
+          }
+        },
+        context);
     if (!done.ok()) return done;
-    loss = LayerLoss(context, layer, result.dequantized);
+    loss = LayerLoss(layer, result.dequantized, context);
     if (!loss.ok()) return loss.status();
     result.loss = *loss;
   }
-  if (done = AddOutputEnergy(context, layer, &result); !done.ok()) return done;
+  if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
   return result;
 }
 

@@ -1,11 +1,11 @@
-#include "ptqwatch/nf4.h"
+#include "ptqwatch/offline/nf4.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/strings.h"
 #include "quantize/methods.h"
 #include "quantize/scale_dtype.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {
@@ -80,35 +80,38 @@ absl::StatusOr<std::vector<uint8_t>> PackNf4(absl::Span<const uint8_t> codes) {
 
 namespace internal {
 
-absl::StatusOr<QuantizedWeight> Nf4(ExecutionContext& context, const Layer& layer) {
+absl::StatusOr<QuantizedWeight> Nf4(const Layer& layer, const ExecutionContext& context) {
   const int64_t size = layer.size();
   const int64_t blocks = (size + kNf4Block - 1) / kNf4Block;
   QuantizedWeight result;
   result.codes.resize(static_cast<size_t>(size));
   result.dequantized.resize(static_cast<size_t>(size));
   result.scale.resize(static_cast<size_t>(blocks));
-  absl::Status done = ForEachRow(context, blocks, kNf4Block, [&](int64_t b) {
-    const int64_t begin = b * kNf4Block;
-    const int64_t count = std::min(kNf4Block, size - begin);
-    const float* w = layer.weight.data + begin;
-    float largest = 0;
-    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(w[i]));
-    const float absmax = RoundScale(largest, layer.spec.scale_dtype);
-    result.scale[static_cast<size_t>(b)] = absmax;
-    uint8_t* codes = result.codes.data() + begin;
-    EncodeBlock(w, count, absmax, codes);
-    float* out = result.dequantized.data() + begin;
-    for (int64_t i = 0; i < count; ++i) out[i] = kLevels[codes[i]] * absmax;
-  });
+  absl::Status done = ForEachRow(
+      blocks, kNf4Block,
+      [&](int64_t b) {
+        const int64_t begin = b * kNf4Block;
+        const int64_t count = std::min(kNf4Block, size - begin);
+        const float* w = layer.weight.data + begin;
+        float largest = 0;
+        for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(w[i]));
+        const float absmax = RoundScale(largest, layer.spec.scale_dtype);
+        result.scale[static_cast<size_t>(b)] = absmax;
+        uint8_t* codes = result.codes.data() + begin;
+        EncodeBlock(w, count, absmax, codes);
+        float* out = result.dequantized.data() + begin;
+        for (int64_t i = 0; i < count; ++i) out[i] = kLevels[codes[i]] * absmax;
+      },
+      context);
   if (!done.ok()) return done;
   if (!std::all_of(result.scale.begin(), result.scale.end(),
                    [](float absmax) { return std::isfinite(absmax); })) {
     return TooLargeForGrid(layer.spec);
   }
-  absl::StatusOr<std::optional<double>> loss = LayerLoss(context, layer, result.dequantized);
+  absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, result.dequantized, context);
   if (!loss.ok()) return loss.status();
   result.loss = result.rtn_loss = *loss;
-  if (done = AddOutputEnergy(context, layer, &result); !done.ok()) return done;
+  if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
   return result;
 }
 

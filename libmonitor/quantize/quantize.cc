@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/reservation.h"
+#include "base/strings.h"
 #include "ptqwatch/quantizer.h"
-#include "quantize/gram.h"
 #include "quantize/grid.h"
+#include "quantize/kernels/gram.h"
+#include "quantize/kernels/parallel.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
-#include "quantize/parallel.h"
-#include "report/str_cat.h"
-#include "runtime/reservation.h"
 
 namespace ptqwatch {
 namespace {
@@ -91,29 +91,35 @@ std::string NonFiniteMagnitude(std::string_view name, const std::vector<T>& valu
 }
 
 // The first place where the data is not finite, in words; empty when all is finite.
-absl::StatusOr<std::string> FindNonFinite(ExecutionContext& context, MatrixView weight,
-                                          const GramStatistics* statistics,
-                                          const QuantizerSpec& spec) {
+absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistics* statistics,
+                                          const QuantizerSpec& spec,
+                                          const ExecutionContext& context) {
   std::string found;
-  absl::Status status = internal::ForEachRow(context, weight.rows, weight.cols, [&](int64_t r) {
-    const float* row = weight.data + r * weight.cols;
-    if (!found.empty() || !internal::AnyNonFinite(row, weight.cols)) return;
-    const auto bad =
-        std::find_if(row, row + weight.cols, [](float w) { return !std::isfinite(w); });
-    found = StrCat("weight[", r, ", ", bad - row, "] is ", *bad);
-  });
+  absl::Status status = internal::ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        const float* row = weight.data + r * weight.cols;
+        if (!found.empty() || !internal::AnyNonFinite(row, weight.cols)) return;
+        const auto bad =
+            std::find_if(row, row + weight.cols, [](float w) { return !std::isfinite(w); });
+        found = StrCat("weight[", r, ", ", bad - row, "] is ", *bad);
+      },
+      context);
   if (!status.ok()) return status;
   if (!found.empty() || statistics == nullptr) return found;
-  status = internal::ForEachRow(context, weight.cols, weight.cols, [&](int64_t i) {
-    if (!found.empty()) return;
-    const double* row = statistics->sum.data() + i * weight.cols;
-    // 0 * x is NaN for whatever is not finite, and NaN stays in a sum.
-    double sum = 0;
-    for (int64_t j = i; j < weight.cols; ++j) sum += 0 * row[j];
-    if (std::isnan(sum)) {
-      found = StrCat("row ", i, " of the inputs' second moments is not finite");
-    }
-  });
+  status = internal::ForEachRow(
+      weight.cols, weight.cols,
+      [&](int64_t i) {
+        if (!found.empty()) return;
+        const double* row = statistics->sum.data() + i * weight.cols;
+        // 0 * x is NaN for whatever is not finite, and NaN stays in a sum.
+        double sum = 0;
+        for (int64_t j = i; j < weight.cols; ++j) sum += 0 * row[j];
+        if (std::isnan(sum)) {
+          found = StrCat("row ", i, " of the inputs' second moments is not finite");
+        }
+      },
+      context);
   if (!status.ok()) return status;
   if (found.empty() && NeedsAbsSum(spec)) {
     found = NonFiniteMagnitude("abs_sum", statistics->abs_sum);
@@ -149,37 +155,38 @@ int64_t WorkingBytes(MatrixView weight, const QuantizerSpec& spec) {
   return common + size / 16;
 }
 
-absl::StatusOr<QuantizedWeight> RunMethod(ExecutionContext& context, const Layer& layer) {
+absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionContext& context) {
   const QuantizerSpec& spec = layer.spec;
   const int64_t tokens = layer.statistics == nullptr ? 0 : layer.statistics->tokens;
   const auto too_few = [&](double needed) {
     return internal::RoundToNearest(
-        context, layer, LayerStatus::kTooFewTokens,
+        layer, LayerStatus::kTooFewTokens,
         StrCat(tokens, " tokens for ", layer.weight.cols, " inputs; ", ToString(spec.method),
-               " needs ", std::max(1.0, std::ceil(needed))));
+               " needs ", std::max(1.0, std::ceil(needed))),
+        context);
   };
   switch (spec.method) {
     case QuantizationMethod::kRtn:
-      return internal::RoundToNearest(context, layer, LayerStatus::kOk, "");
+      return internal::RoundToNearest(layer, LayerStatus::kOk, "", context);
     case QuantizationMethod::kGptq: {
       const double needed = spec.min_tokens_ratio * static_cast<double>(layer.weight.cols);
       if (tokens == 0 || static_cast<double>(tokens) < needed) return too_few(needed);
-      return internal::Gptq(context, layer);
+      return internal::Gptq(layer, context);
     }
     case QuantizationMethod::kAwq:
       if (tokens == 0) return too_few(1);
-      return internal::Awq(context, layer);
+      return internal::Awq(layer, context);
     case QuantizationMethod::kLlmInt8:
-      return internal::LlmInt8(context, layer);
+      return internal::LlmInt8(layer, context);
     case QuantizationMethod::kNf4:
       break;
   }
-  return internal::Nf4(context, layer);
+  return internal::Nf4(layer, context);
 }
 
-absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, MatrixView weight,
-                                                const GramStatistics* statistics,
-                                                const QuantizerSpec& spec) {
+absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramStatistics* statistics,
+                                                const QuantizerSpec& spec,
+                                                const ExecutionContext& context) {
   if (absl::Status status = Validate(spec); !status.ok()) return status;
   if (absl::Status status = internal::CheckThreads(context); !status.ok()) return status;
   if (absl::Status status = CheckShapes(weight, statistics, spec); !status.ok()) return status;
@@ -194,7 +201,7 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, Matri
       !status.ok()) {
     return status;
   }
-  absl::StatusOr<std::string> bad = FindNonFinite(context, weight, statistics, spec);
+  absl::StatusOr<std::string> bad = FindNonFinite(weight, statistics, spec, context);
   if (!bad.ok()) return bad.status();
   if (!bad->empty()) return internal::WithStatus(LayerStatus::kNonFinite, *std::move(bad));
 
@@ -204,9 +211,9 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, Matri
                .scale = 2.0 / static_cast<double>(statistics->tokens),
                .size = weight.cols};
   }
-  absl::StatusOr<QuantizedWeight> result = RunMethod(context, layer);
+  absl::StatusOr<QuantizedWeight> result = RunMethod(layer, context);
   if (!result.ok()) return result.status();
-  if (absl::Status done = internal::CountColumns(context, layer, &*result); !done.ok()) return done;
+  if (absl::Status done = internal::CountColumns(layer, &*result, context); !done.ok()) return done;
   if (statistics != nullptr && statistics->skipped_rows > 0) {
     result->status_detail +=
         StrCat(result->status_detail.empty() ? "" : "; ", statistics->skipped_rows, " of ",
@@ -218,11 +225,11 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(ExecutionContext& context, Matri
 
 }  // namespace
 
-absl::StatusOr<QuantizedWeight> Quantize(ExecutionContext& context, MatrixView weight,
-                                         const GramStatistics* statistics,
-                                         const QuantizerSpec& spec) {
+absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics* statistics,
+                                         const QuantizerSpec& spec,
+                                         const ExecutionContext& context) {
   try {
-    return QuantizeOrThrow(context, weight, statistics, spec);
+    return QuantizeOrThrow(weight, statistics, spec, context);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         StrCat("no memory to quantize a weight of [", weight.rows, ", ", weight.cols, "]"));

@@ -6,8 +6,8 @@
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "base/strings.h"
 #include "ptqwatch/quantizer.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {

@@ -25,7 +25,6 @@ constexpr std::array<std::string_view, 4> kSnapshotTriggerNames = {"unknown", "i
 constexpr std::array<std::string_view, kSnapshotResults> kSnapshotResultNames = {
     "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused"};
 constexpr std::array<std::string_view, 4> kHealthNames = {"starting", "ok", "degraded", "stopped"};
-constexpr std::array<std::string_view, 3> kSeverityNames = {"info", "warning", "error"};
 constexpr std::array<std::string_view, 8> kEventKindNames = {
     "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
     "exporter_failed",  "resumed",      "stopped",        "slice"};
@@ -60,7 +59,6 @@ std::string_view ToString(SnapshotTrigger trigger) {
 }
 std::string_view ToString(SnapshotResult result) { return NameOf(kSnapshotResultNames, result); }
 std::string_view ToString(Health health) { return NameOf(kHealthNames, health); }
-std::string_view ToString(Severity severity) { return NameOf(kSeverityNames, severity); }
 std::string_view ToString(Event::Kind kind) { return NameOf(kEventKindNames, kind); }
 
 std::optional<LrPhase> ParseLrPhase(std::string_view name) {

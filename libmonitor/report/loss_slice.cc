@@ -1,10 +1,11 @@
-#include "ptqwatch/loss_slice.h"
+#include "ptqwatch/offline/loss_slice.h"
 
 #include <array>
 #include <cmath>
 #include <cstddef>
 
 #include "nlohmann/json.hpp"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch {
 namespace {

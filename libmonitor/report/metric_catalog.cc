@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "ptqwatch/version.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/strings.h"
 #include "nlohmann/json.hpp"
 #include "ptqwatch/report.h"
 #include "report/report_fields.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch {
 namespace {

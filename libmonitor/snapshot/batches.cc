@@ -1,6 +1,6 @@
 #include "snapshot/batches.h"
 
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "ATen/core/grad_mode.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 

@@ -1,5 +1,5 @@
 // The build without CUDA.
-#include "report/str_cat.h"
+#include "base/strings.h"
 #include "snapshot/device_stream.h"
 
 namespace ptqwatch::internal {

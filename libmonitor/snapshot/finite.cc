@@ -1,7 +1,7 @@
 #include "snapshot/finite.h"
 
 #include "ATen/ops/isfinite.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 

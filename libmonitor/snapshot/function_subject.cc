@@ -4,7 +4,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 #include "snapshot/tensor_table.h"
 
 namespace ptqwatch {

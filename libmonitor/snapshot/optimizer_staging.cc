@@ -6,8 +6,8 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros.h"
+#include "base/strings.h"
 #include "c10/util/Exception.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ptqwatch/optimizer_view.h"
 #include "ptqwatch/subject.h"
 #include "snapshot/device_stream.h"
 #include "snapshot/tensor_table.h"

@@ -11,7 +11,7 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/zeros.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 #include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ptqwatch/subject.h"
-#include "snapshot/staging.h"
 #include "snapshot/tensor_table.h"
+#include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {

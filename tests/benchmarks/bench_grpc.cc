@@ -21,8 +21,8 @@
 #include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
 #include "report_proto.h"
-#include "unit/exporters/fake_status_source.h"
-#include "unit/report/sample_report.h"
+#include "support/fake_status_source.h"
+#include "support/sample_report.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "ptqwatch/offline/safetensors.h"
 #include "ptqwatch/quantizer.h"
-#include "ptqwatch/safetensors.h"
 
 namespace {
 
@@ -80,7 +80,7 @@ int Run(const Flags& flags) {
   double gram_seconds = std::numeric_limits<double>::infinity();
   double quantize_seconds = gram_seconds;
   for (int repeat = 0; repeat < flags.repeats; ++repeat) {
-    ExecutionContext context = ExecutionContext::Standalone();
+    ExecutionContext context;
     context.threads = flags.threads;
     const double start = CpuSeconds();
     GramStatistics statistics;
@@ -88,12 +88,12 @@ int Run(const Flags& flags) {
       GramAccumulator gram(weight.cols);
       const int64_t tokens = static_cast<int64_t>(x.size()) / weight.cols;
       const absl::Status added =
-          gram.Add(context, {.data = x.data(), .rows = tokens, .cols = weight.cols});
+          gram.Add({.data = x.data(), .rows = tokens, .cols = weight.cols}, context);
       if (!added.ok()) return Fail(added);
       statistics = gram.Take();
     }
     const double middle = CpuSeconds();
-    const auto result = Quantize(context, weight, x.empty() ? nullptr : &statistics, flags.spec);
+    const auto result = Quantize(weight, x.empty() ? nullptr : &statistics, flags.spec, context);
     const double end = CpuSeconds();
     if (!result.ok()) return Fail(result.status());
     gram_seconds = std::min(gram_seconds, middle - start);

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
-#include "quantize/cholesky.h"
-#include "quantize/gptq.h"
 #include "quantize/grid.h"
+#include "quantize/kernels/cholesky.h"
+#include "quantize/kernels/gptq_loop.h"
 
 #ifdef PTQWATCH_BENCH_WITH_TORCH
 #include "benchmarks/quantize_peers.h"
@@ -136,27 +136,28 @@ class Layer {
   // Into sums that are already there, as LibTorch's GEMM is given its output.
   void Gram() {
     const absl::Status status =
-        gram_.Add(context_, {.data = inputs_.data(), .rows = kTokens, .cols = size_.cols});
+        gram_.Add({.data = inputs_.data(), .rows = kTokens, .cols = size_.cols}, context_);
     if (!status.ok()) Fail("Gram", status);
   }
 
   internal::UpperFactor Factor() {
-    return OrFail(internal::FactorizeUpper(context_, {.values = statistics_.sum.data(),
-                                                      .size = size_.cols,
-                                                      .order = order_.data(),
-                                                      .scale = 2.0 / kTokens,
-                                                      .diagonal = diagonal_.data()}),
+    return OrFail(internal::FactorizeUpper({.values = statistics_.sum.data(),
+                                            .size = size_.cols,
+                                            .order = order_.data(),
+                                            .scale = 2.0 / kTokens,
+                                            .diagonal = diagonal_.data()},
+                                           context_),
                   "factor");
   }
 
   void Loop(const internal::UpperFactor& factor) {
-    OrFail(internal::RunGptq(context_, view(), grid_, order_, factor, codes_.data()), "loop");
+    OrFail(internal::RunGptq(view(), grid_, order_, factor, codes_.data(), context_), "loop");
   }
 
   void Quantize(bool baselines) {
     const QuantizerSpec spec{.baselines = baselines};
     const QuantizedWeight result =
-        OrFail(ptqwatch::Quantize(context_, view(), &statistics_, spec), "Quantize");
+        OrFail(ptqwatch::Quantize(view(), &statistics_, spec, context_), "Quantize");
     if (result.status != LayerStatus::kOk) Fail("Quantize", absl::UnknownError("layer status"));
   }
 

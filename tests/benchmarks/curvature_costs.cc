@@ -18,9 +18,9 @@
 #include "absl/strings/str_format.h"
 #include "bench_curvature.h"
 #include "cpu_seconds.h"
+#include "curvature/eigenpair.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
-#include "curvature/eigenpair.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace ptqwatch::benchmarks {
@@ -70,21 +70,21 @@ struct Costs {
 };
 
 absl::Status MeasureRound(ReplicaSurface& surface, const Vector& v, Vector& hv, Costs& costs) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   absl::Status status = Timed(costs.gradient, [&] { return Gradient(surface); });
   if (!status.ok()) return status;
   for (size_t i = 0; i < std::size(kModes); ++i) {
     std::unique_ptr<HessianOperator> hessian;
     const auto create = [&]() -> absl::Status {
-      auto created = HessianOperator::Create(context, &surface, kModes[i]);
+      auto created = HessianOperator::Create(&surface, kModes[i], context);
       if (created.ok()) hessian = *std::move(created);
       return created.status();
     };
     status = kModes[i] == HessianMode::kRetainedGraph ? Timed(costs.graph, create) : create();
     if (!status.ok()) return status;
     // The second product, as most are: the first one of a finite difference looks for its step.
-    if (status = hessian->Apply(context, v, hv); !status.ok()) return status;
-    status = Timed(costs.products[i], [&] { return hessian->Apply(context, v, hv); });
+    if (status = hessian->Apply(v, hv, context); !status.ok()) return status;
+    status = Timed(costs.products[i], [&] { return hessian->Apply(v, hv, context); });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -158,14 +158,14 @@ void PrintPeak(const std::string& what, const std::function<absl::Status()>& wor
 
 // ||d - Hv|| / ||Hv||, d the finite difference in place of the exact Hv.
 absl::StatusOr<double> DifferenceError(ReplicaSurface& surface, const Vector& v) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   Vector products[2];
   for (size_t i = 0; i < 2; ++i) {
     products[i] = surface.space().Zero();
     auto hessian = HessianOperator::Create(
-        context, &surface, i == 0 ? HessianMode::kRecomputedGraph : HessianMode::kFiniteDifference);
+        &surface, i == 0 ? HessianMode::kRecomputedGraph : HessianMode::kFiniteDifference, context);
     if (!hessian.ok()) return hessian.status();
-    absl::Status status = (*hessian)->Apply(context, v, products[i]);
+    absl::Status status = (*hessian)->Apply(v, products[i], context);
     if (!status.ok()) return status;
   }
   surface.space().Axpy(-1, products[0], products[1]);
@@ -173,12 +173,12 @@ absl::StatusOr<double> DifferenceError(ReplicaSurface& surface, const Vector& v)
 }
 
 absl::Status PrintDifferenceErrors(ReplicaSurface& surface, const Vector& random) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   Vector top;
   {
-    auto hessian = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     if (!hessian.ok()) return hessian.status();
-    auto pair = ExtremeEigenpair(context, **hessian, {}, {.residual_ratio = 0.01});
+    auto pair = ExtremeEigenpair(**hessian, {}, {.residual_ratio = 0.01}, {}, nullptr, context);
     if (!pair.ok()) return pair.status();
     top = pair->vector;
   }
@@ -211,9 +211,9 @@ absl::Status MeasureCosts(const GptConfig& config, int64_t train_steps, int repe
   std::printf("%s\n%lld parameters in the scope, %d rounds, one thread\n", Describe(config).c_str(),
               static_cast<long long>(space.dimension()), repeats);
   if (absl::Status status = PrintDifferenceErrors(surface, v); !status.ok()) return status;
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   const auto choice =
-      internal::ChooseHessianMode(context, &surface, HessianMode::kRetainedGraph, INT64_MAX);
+      internal::ChooseHessianMode(&surface, HessianMode::kRetainedGraph, INT64_MAX, context);
   if (!choice.ok()) return choice.status();
   std::printf(
       "\nmemory: one vector %.1f MB, the retained graph %s\n",
@@ -226,8 +226,8 @@ absl::Status MeasureCosts(const GptConfig& config, int64_t train_steps, int repe
   PrintPeak("  gradient", [&] { return Gradient(surface); });
   for (HessianMode mode : kModes) {
     PrintPeak("  " + std::string(ToString(mode)), [&] {
-      auto hessian = HessianOperator::Create(context, &surface, mode);
-      return hessian.ok() ? (*hessian)->Apply(context, v, hv) : hessian.status();
+      auto hessian = HessianOperator::Create(&surface, mode, context);
+      return hessian.ok() ? (*hessian)->Apply(v, hv, context) : hessian.status();
     });
   }
 

@@ -10,12 +10,12 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/cat.h"
+#include "base/strings.h"
 #include "bench_curvature.h"
 #include "cpu_seconds.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/spectrum.h"
-#include "report/str_cat.h"
 #include "weights_file.h"
 
 namespace ptqwatch::benchmarks {
@@ -46,14 +46,14 @@ class Clock {
 absl::StatusOr<Eigenpair> MeasureEigenpair(internal::ReplicaSurface& surface, const char* name,
                                            HessianMode mode, const internal::VectorMap& state,
                                            double goal, bool print) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   const Clock clock;
-  auto hessian = HessianOperator::Create(context, &surface, mode);
+  auto hessian = HessianOperator::Create(&surface, mode, context);
   if (!hessian.ok()) return hessian.status();
   const internal::WarmStart start = internal::WarmStartFrom(
       internal::WithGradient((*hessian)->space(), state, (*hessian)->gradient()), "top.0");
   absl::StatusOr<Eigenpair> pair =
-      ExtremeEigenpair(context, **hessian, start, {.residual_ratio = goal});
+      ExtremeEigenpair(**hessian, start, {.residual_ratio = goal}, {}, nullptr, context);
   if (!pair.ok()) return pair.status();
   const double wall = clock.Wall();
   const double cpu = clock.Cpu();
@@ -69,14 +69,14 @@ absl::StatusOr<Eigenpair> MeasureEigenpair(internal::ReplicaSurface& surface, co
 }
 
 absl::Status MeasureTrace(internal::ReplicaSurface& surface, int probes) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   const Clock clock;
-  auto hessian = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+  auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
   if (!hessian.ok()) return hessian.status();
   const std::vector<double> weights(surface.space().parts().size(), 1.0);
   const auto trace =
-      EstimateTrace(context, **hessian, weights, {},
-                    {.relative_stderr = 0, .min_probes = probes, .max_probes = probes});
+      EstimateTrace(**hessian, weights, {},
+                    {.relative_stderr = 0, .min_probes = probes, .max_probes = probes}, context);
   if (!trace.ok()) return trace.status();
   std::printf(
       ",\n  {\"name\": \"trace\", \"value\": %.9g, \"stderr\": %.6g, \"products\": %d, "

@@ -8,10 +8,10 @@
 
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
+#include "base/strings.h"
 #include "bench_curvature.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/spectrum.h"
-#include "report/str_cat.h"
 #include "schedule.h"
 #include "weights_file.h"
 
@@ -46,9 +46,9 @@ struct Strategy {
 };
 
 absl::StatusOr<double> TopEigenvalue(HessianOperator& hessian) {
-  ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<Eigenpair> pair =
-      ExtremeEigenpair(context, hessian, {}, {.residual_ratio = 1e-3, .max_products = 300});
+  ExecutionContext context;
+  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(
+      hessian, {}, {.residual_ratio = 1e-3, .max_products = 300}, {}, nullptr, context);
   if (!pair.ok()) return pair.status();
   if (!pair->converged) return absl::InternalError("no eigenvalue to 0.1 % in 300 products");
   return pair->value;
@@ -67,10 +67,10 @@ absl::StatusOr<std::vector<Snapshot>> Train(GptUnderTest& gpt, const TrackOption
     snapshot.step = i * options.spacing;
     snapshot.learning_rate = schedule.LearningRate(snapshot.step - 1);
     snapshot.weights = gpt.Copy();
-    ExecutionContext context = ExecutionContext::Standalone();
+    ExecutionContext context;
     auto surface = gpt.SurfaceAt(snapshot.weights);
     if (!surface.ok()) return surface.status();
-    auto hessian = HessianOperator::Create(context, surface->get(), HessianMode::kRetainedGraph);
+    auto hessian = HessianOperator::Create(surface->get(), HessianMode::kRetainedGraph, context);
     if (!hessian.ok()) return hessian.status();
     absl::StatusOr<double> top = TopEigenvalue(**hessian);
     if (!top.ok()) return top.status();
@@ -117,12 +117,12 @@ absl::StatusOr<std::vector<Snapshot>> Load(const std::string& path, const GptCon
 }
 
 absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   // As a snapshot's measurement does.
   const internal::WarmStart start = internal::WarmStartFrom(
       internal::WithGradient(hessian.space(), strategy.state, hessian.gradient()), "top.0");
-  absl::StatusOr<Eigenpair> pair =
-      ExtremeEigenpair(context, hessian, start, {.residual_ratio = strategy.residual_ratio});
+  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(
+      hessian, start, {.residual_ratio = strategy.residual_ratio}, {}, nullptr, context);
   if (!pair.ok()) return pair.status();
   const absl::StatusOr<double> residual = TrueResidual(hessian, pair->vector, pair->value);
   if (!residual.ok()) return residual.status();
@@ -157,9 +157,9 @@ void PrintAverages(const std::vector<Strategy>& strategies) {
 
 absl::StatusOr<double> TrueResidual(internal::SymmetricOperator& hessian, const Vector& v,
                                     double value) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   Vector product = hessian.space().Zero();
-  if (absl::Status status = hessian.Apply(context, v, product); !status.ok()) return status;
+  if (absl::Status status = hessian.Apply(v, product, context); !status.ok()) return status;
   hessian.space().Axpy(-value, v, product);
   return hessian.space().Norm(product) / std::abs(value);
 }
@@ -196,8 +196,8 @@ absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& option
   for (const Snapshot& snapshot : *snapshots) {
     auto surface = (*gpt)->SurfaceAt(snapshot.weights);
     if (!surface.ok()) return surface.status();
-    ExecutionContext context = ExecutionContext::Standalone();
-    auto hessian = HessianOperator::Create(context, surface->get(), HessianMode::kRetainedGraph);
+    ExecutionContext context;
+    auto hessian = HessianOperator::Create(surface->get(), HessianMode::kRetainedGraph, context);
     if (!hessian.ok()) return hessian.status();
     std::printf("%8lld %8.2e %7.4f %9.5g", static_cast<long long>(snapshot.step),
                 snapshot.learning_rate, (*hessian)->loss(), snapshot.top);

@@ -4,7 +4,7 @@
 
 #include "ATen/ops/empty.h"
 #include "absl/strings/numbers.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::benchmarks {
 

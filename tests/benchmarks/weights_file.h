@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "gpt_under_test.h"
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::benchmarks {
 

@@ -10,7 +10,7 @@
 
 #include "fuzz/byte_reader.h"
 #include "fuzz/fuzz_target.h"
-#include "ptqwatch/checkpoint_export.h"
+#include "ptqwatch/offline/checkpoint_export.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::fuzz {
@@ -122,10 +122,10 @@ void TakeStatistics(ByteReader& bytes, StatisticsKind kind, int64_t tokens, Prob
     }
     return;
   }
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   GramAccumulator gram(problem->cols);
   const std::vector<float> x = TakeFloats(bytes, tokens * problem->cols);
-  Require(gram.Add(context, {.data = x.data(), .rows = tokens, .cols = problem->cols}).ok(),
+  Require(gram.Add({.data = x.data(), .rows = tokens, .cols = problem->cols}, context).ok(),
           "inputs can be added");
   problem->statistics = gram.Take();
   Require(problem->statistics.tokens + problem->statistics.skipped_rows == tokens,
@@ -148,11 +148,10 @@ Problem TakeProblem(ByteReader& bytes) {
 }
 
 absl::StatusOr<QuantizedWeight> Run(const Problem& problem, int threads) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   context.threads = threads;
-  return Quantize(context,
-                  {.data = problem.weight.data(), .rows = problem.rows, .cols = problem.cols},
-                  problem.has_statistics ? &problem.statistics : nullptr, problem.spec);
+  return Quantize({.data = problem.weight.data(), .rows = problem.rows, .cols = problem.cols},
+                  problem.has_statistics ? &problem.statistics : nullptr, problem.spec, context);
 }
 
 template <typename T>

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "checkpoint/safetensors_header.h"
 #include "fuzz/fuzz_target.h"
-#include "ptqwatch/checkpoint_export.h"
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/checkpoint_export.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::fuzz {
 namespace {

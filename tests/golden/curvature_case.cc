@@ -17,13 +17,13 @@
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/strings.h"
+#include "curvature/eigenpair.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
-#include "curvature/eigenpair.h"
 #include "curvature/replica_surface.h"
 #include "golden/safetensors_reader.h"
 #include "probes/curvature_batches.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::testing {
 namespace {
@@ -232,7 +232,7 @@ absl::StatusOr<Vector> Apply(HessianOperator& hessian, const at::Tensor& v) {
   Vector x = hessian.space().Zero();
   x.elements.copy_(v);
   Vector hx = hessian.space().Zero();
-  if (absl::Status status = hessian.Apply(context, x, hx); !status.ok()) return status;
+  if (absl::Status status = hessian.Apply(x, hx, context); !status.ok()) return status;
   return hx;
 }
 
@@ -241,7 +241,7 @@ absl::Status CheckExact(const Model& model, const Expected& expected, CurvatureR
   if (!engine.ok()) return engine.status();
   ExecutionContext context;
   auto hessian =
-      HessianOperator::Create(context, engine->surface.get(), HessianMode::kRetainedGraph);
+      HessianOperator::Create(engine->surface.get(), HessianMode::kRetainedGraph, context);
   if (!hessian.ok()) return hessian.status();
   Check("the loss", Distance((*hessian)->loss(), expected.numbers.at("loss")), 1e-9, result);
   result->gradient64 = Distance((*hessian)->gradient(), expected.gradient);
@@ -280,7 +280,7 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   ExecutionContext context;
   {
     auto difference =
-        HessianOperator::Create(context, engine->surface.get(), HessianMode::kFiniteDifference);
+        HessianOperator::Create(engine->surface.get(), HessianMode::kFiniteDifference, context);
     if (!difference.ok()) return difference.status();
     absl::StatusOr<Vector> product = Apply(**difference, expected.probe);
     if (!product.ok()) return product.status();
@@ -288,7 +288,7 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
     Check("H v by finite differences", result->finite_difference32, 1e-3, result);
   }
   auto hessian =
-      HessianOperator::Create(context, engine->surface.get(), HessianMode::kRetainedGraph);
+      HessianOperator::Create(engine->surface.get(), HessianMode::kRetainedGraph, context);
   if (!hessian.ok()) return hessian.status();
   result->gradient32 = Distance((*hessian)->gradient(), expected.gradient);
   Check("the float32 gradient", result->gradient32, 1e-5, result);
@@ -301,11 +301,11 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   lanczos.residual_ratio = 0.02;
   lanczos.max_products = 200;
   absl::StatusOr<internal::Eigenpair> top =
-      internal::ExtremeEigenpair(context, **hessian, {}, lanczos);
+      internal::ExtremeEigenpair(**hessian, {}, lanczos, {}, nullptr, context);
   if (!top.ok()) return top.status();
   lanczos.end = internal::SpectrumEnd::kBottom;
   absl::StatusOr<internal::Eigenpair> bottom =
-      internal::ExtremeEigenpair(context, **hessian, {}, lanczos);
+      internal::ExtremeEigenpair(**hessian, {}, lanczos, {}, nullptr, context);
   if (!bottom.ok()) return bottom.status();
   result->products = top->products;
   result->lambda_max = Distance(top->value, expected.numbers.at("lambda_max"));
@@ -318,7 +318,7 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   hutchinson.max_probes = kHutchinsonProbes;
   const std::vector<double> weights(model.order.size(), 1.0);
   absl::StatusOr<internal::TraceEstimate> trace =
-      internal::EstimateTrace(context, **hessian, weights, {}, hutchinson);
+      internal::EstimateTrace(**hessian, weights, {}, hutchinson, context);
   if (!trace.ok()) return trace.status();
   const double diagonal = expected.hessian.diagonal().square().sum().item<double>();
   const double sigma =

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "golden/golden_compare.h"
 #include "golden/safetensors_reader.h"
 #include "ptqwatch/quantizer.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::testing {
 namespace {
@@ -83,10 +83,10 @@ absl::StatusOr<GoldenResult> CheckGptq(const SafetensorsFile& file) {
   if (!status.ok()) return status;
   c->spec.order = order_name == "act" ? QuantizationOrder::kStaticAct : QuantizationOrder::kNone;
 
-  ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, file, c->weight.cols);
+  ExecutionContext context;
+  absl::StatusOr<GramStatistics> statistics = ReadStatistics(file, c->weight.cols, context);
   if (!statistics.ok()) return statistics.status();
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), &*statistics, c->spec);
+  absl::StatusOr<QuantizedWeight> got = Quantize(c->weight.view(), &*statistics, c->spec, context);
   if (!got.ok()) return got.status();
 
   GoldenResult result;
@@ -108,8 +108,8 @@ absl::StatusOr<GoldenResult> CheckRtn(const SafetensorsFile& file) {
   absl::StatusOr<double> squared_error = file.Number("sum_squared_error");
   if (!squared_error.ok()) return squared_error.status();
 
-  ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), nullptr, c->spec);
+  ExecutionContext context;
+  absl::StatusOr<QuantizedWeight> got = Quantize(c->weight.view(), nullptr, c->spec, context);
   if (!got.ok()) return got.status();
 
   GoldenResult result;
@@ -148,10 +148,10 @@ absl::StatusOr<GoldenResult> CheckAwq(const SafetensorsFile& file) {
   }
   if (!status.ok()) return status;
 
-  ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, file, cols);
+  ExecutionContext context;
+  absl::StatusOr<GramStatistics> statistics = ReadStatistics(file, cols, context);
   if (!statistics.ok()) return statistics.status();
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), &*statistics, c->spec);
+  absl::StatusOr<QuantizedWeight> got = Quantize(c->weight.view(), &*statistics, c->spec, context);
   if (!got.ok()) return got.status();
 
   GoldenResult result;

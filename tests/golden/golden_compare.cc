@@ -93,8 +93,8 @@ absl::StatusOr<GoldenMatrix> ReadMatrix(const SafetensorsFile& file, std::string
   return GoldenMatrix{.rows = (*shape)[0], .cols = (*shape)[1], .values = *std::move(values)};
 }
 
-absl::StatusOr<GramStatistics> ReadStatistics(ExecutionContext& context,
-                                              const SafetensorsFile& file, int64_t cols) {
+absl::StatusOr<GramStatistics> ReadStatistics(const SafetensorsFile& file, int64_t cols,
+                                              const ExecutionContext& context) {
   if (!file.Has("inputs")) {
     absl::StatusOr<std::vector<double>> hessian = file.Doubles("hessian", {cols, cols});
     if (!hessian.ok()) return hessian.status();
@@ -107,7 +107,7 @@ absl::StatusOr<GramStatistics> ReadStatistics(ExecutionContext& context,
   absl::StatusOr<GoldenMatrix> inputs = ReadMatrix(file, "inputs");
   if (!inputs.ok()) return inputs.status();
   GramAccumulator gram(cols);
-  if (absl::Status status = gram.Add(context, inputs->view()); !status.ok()) {
+  if (absl::Status status = gram.Add(inputs->view(), context); !status.ok()) {
     return absl::DataLossError(status.message());
   }
   return gram.Take();

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/strings.h"
 #include "golden/golden_case.h"
 #include "golden/safetensors_reader.h"
 #include "ptqwatch/quantizer.h"
-#include "report/str_cat.h"
 
 namespace ptqwatch::testing {
 
@@ -96,8 +96,8 @@ struct GoldenMatrix {
 absl::StatusOr<GoldenMatrix> ReadMatrix(const SafetensorsFile& file, std::string_view tensor);
 
 /// Statistics of the inputs, or those of the Hessian where a file has no inputs.
-absl::StatusOr<GramStatistics> ReadStatistics(ExecutionContext& context,
-                                              const SafetensorsFile& file, int64_t cols);
+absl::StatusOr<GramStatistics> ReadStatistics(const SafetensorsFile& file, int64_t cols,
+                                              const ExecutionContext& context);
 
 }  // namespace ptqwatch::testing
 

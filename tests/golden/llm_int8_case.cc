@@ -4,7 +4,7 @@
 
 #include "golden/golden_case.h"
 #include "golden/golden_compare.h"
-#include "ptqwatch/llm_int8.h"
+#include "ptqwatch/offline/llm_int8.h"
 
 namespace ptqwatch::testing {
 namespace {
@@ -98,19 +98,19 @@ void CompareProduct(const Case& c, const LlmInt8Product& got, GoldenResult* resu
 absl::StatusOr<GoldenResult> CheckLlmInt8(const SafetensorsFile& file) {
   absl::StatusOr<Case> c = ReadCase(file);
   if (!c.ok()) return c.status();
-  ExecutionContext context = ExecutionContext::Standalone();
-  absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, file, c->weight.cols);
+  ExecutionContext context;
+  absl::StatusOr<GramStatistics> statistics = ReadStatistics(file, c->weight.cols, context);
   if (!statistics.ok()) return statistics.status();
   QuantizerSpec spec;
   spec.method = QuantizationMethod::kLlmInt8;
   spec.bits = 8;
   spec.outlier_threshold = c->threshold;
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, c->weight.view(), &*statistics, spec);
+  absl::StatusOr<QuantizedWeight> got = Quantize(c->weight.view(), &*statistics, spec, context);
   if (!got.ok()) return got.status();
-  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(context, c->weight.view());
+  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(c->weight.view(), ScaleDtype::kFloat32, context);
   if (!rows.ok()) return rows.status();
   absl::StatusOr<LlmInt8Product> product =
-      MultiplyLlmInt8(context, c->inputs.view(), c->weight.view(), c->threshold);
+      MultiplyLlmInt8(c->inputs.view(), c->weight.view(), c->threshold, context);
   if (!product.ok()) return product.status();
 
   GoldenResult result;

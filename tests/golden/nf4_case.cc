@@ -3,7 +3,7 @@
 
 #include "golden/golden_case.h"
 #include "golden/golden_compare.h"
-#include "ptqwatch/nf4.h"
+#include "ptqwatch/offline/nf4.h"
 
 namespace ptqwatch::testing {
 namespace {
@@ -32,10 +32,10 @@ absl::StatusOr<GoldenResult> CheckNf4(const SafetensorsFile& file) {
   }
   if (!status.ok()) return status;
 
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   QuantizerSpec spec;
   spec.method = QuantizationMethod::kNf4;
-  absl::StatusOr<QuantizedWeight> got = Quantize(context, weight->view(), nullptr, spec);
+  absl::StatusOr<QuantizedWeight> got = Quantize(weight->view(), nullptr, spec, context);
   if (!got.ok()) return got.status();
   absl::StatusOr<std::vector<uint8_t>> got_packed = PackNf4(got->codes);
   if (!got_packed.ok()) return got_packed.status();

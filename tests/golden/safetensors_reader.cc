@@ -1,7 +1,7 @@
 #include "golden/safetensors_reader.h"
 
 #include "absl/strings/numbers.h"
-#include "report/str_cat.h"
+#include "base/strings.h"
 
 namespace ptqwatch::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::testing {
 

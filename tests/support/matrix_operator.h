@@ -25,8 +25,8 @@ class MatrixOperator final : public internal::SymmetricOperator {
       : matrix_(std::move(matrix)), space_(parameters, at::kDouble, at::kCPU) {}
 
   const internal::VectorSpace& space() const override { return space_; }
-  absl::Status Apply(ExecutionContext& context, const internal::Vector& v,
-                     internal::Vector& av) override {
+  absl::Status Apply(const internal::Vector& v, internal::Vector& av,
+                     const ExecutionContext& context) override {
     if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
     ++products;
     av.elements.copy_(at::mv(matrix_, v.elements));

@@ -38,7 +38,8 @@ class CancelToken {
 };
 
 /// Keeps a thread to a share of wall-clock time: after each stretch of work it sleeps for work * (1
-/// / duty_cycle - 1). Not thread-safe: one thread's own.
+/// / duty_cycle - 1). Copies count together. Not thread-safe:
+/// one thread's own.
 class Pacer {
  public:
   Pacer() = default;
@@ -46,20 +47,25 @@ class Pacer {
   /// it sleeps.
   Pacer(double duty_cycle, Clock* clock,
         std::chrono::nanoseconds quantum = std::chrono::milliseconds(2))
-      : duty_cycle_(duty_cycle), clock_(clock), quantum_(quantum) {}
+      : state_(std::make_shared<State>(State{duty_cycle, clock, quantum})) {}
   /// Call before a stretch of work; time since the last Pause is forgotten.
-  void Begin();
+  void Begin() const;
   /// Call between small pieces of work.
-  void Pause(const CancelToken& cancel);
-  double duty_cycle() const { return duty_cycle_; }
-  std::chrono::nanoseconds slept() const { return slept_; }
+  void Pause(const CancelToken& cancel) const;
+  double duty_cycle() const { return state_ == nullptr ? 1 : state_->duty_cycle; }
+  std::chrono::nanoseconds slept() const {
+    return state_ == nullptr ? std::chrono::nanoseconds(0) : state_->slept;
+  }
 
  private:
-  double duty_cycle_ = 1;
-  Clock* clock_ = nullptr;
-  std::chrono::nanoseconds quantum_{0};
-  std::chrono::nanoseconds since_{0};
-  std::chrono::nanoseconds slept_{0};
+  struct State {
+    double duty_cycle = 1;
+    Clock* clock = nullptr;
+    std::chrono::nanoseconds quantum{0};
+    std::chrono::nanoseconds since{0};
+    std::chrono::nanoseconds slept{0};
+  };
+  std::shared_ptr<State> state_;  // null: never sleeps
 };
 
 /// Seeds for counter-based generators: a function of (run seed, probe, draw index) and nothing
@@ -89,8 +95,10 @@ class ByteBudget {
   std::atomic<int64_t> used_{0};
 };
 
-/// What every engine call takes first: who may stop it, how fast it may go, where its randomness
-/// and memory come from. One thread's own at a time; ForHelper makes one for another thread.
+/// What every engine call takes last: who may stop it, how fast it may go, where its randomness and
+/// memory come from. The default is that of a plain library: never cancelled, full speed, seed 0,
+/// no limit. One thread's own at a time; copies share token, pacer and budget. ForHelper makes one
+/// for another thread.
 struct ExecutionContext {
   CancelToken cancel;
   Pacer pacer;
@@ -105,14 +113,14 @@ struct ExecutionContext {
 
   /// CancelledError once the token is cancelled, DeadlineExceeded after the deadline; also gives
   /// the pacer its turn. Cheap enough for every few hundred microseconds.
-  absl::Status Checkpoint();
+  absl::Status Checkpoint() const;
 
   /// The context of a thread that helps this one: the same token, deadline, clock, seeds and bytes,
   /// but full speed and no helpers of its own.
   ExecutionContext ForHelper() const;
 
-  /// For use of an engine as a plain library: never cancelled, full speed, seed 0, no limit.
-  static ExecutionContext Standalone() { return ExecutionContext(); }
+  /// The same context with another deadline.
+  ExecutionContext WithDeadline(std::chrono::nanoseconds monotonic) const;
 };
 
 }  // namespace ptqwatch

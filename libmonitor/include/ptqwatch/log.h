@@ -4,9 +4,11 @@
 #include <functional>
 #include <string_view>
 
-#include "ptqwatch/exporter.h"
-
 namespace ptqwatch {
+
+enum class Severity : int { kInfo = 0, kWarning = 1, kError = 2 };
+/// "info", "warning", "error".
+std::string_view ToString(Severity severity);
 
 /// Receives the library's messages: may be called from any thread, must not throw, must not call
 /// back into ptqwatch.

@@ -132,7 +132,7 @@ class GramAccumulator {
   /// Rows of `x` are tokens, cols must equal `inputs`. InvalidArgument for other shapes, which
   /// leaves the sums as they were. Cancelled and ResourceExhausted leave the accumulator empty:
   /// half of a block must not pass for data.
-  absl::Status Add(ExecutionContext& context, MatrixView x);
+  absl::Status Add(MatrixView x, const ExecutionContext& context = {});
   int64_t tokens() const { return stats_.tokens; }
   /// Mirrors the triangle and hands the sums over; the accumulator is empty afterwards.
   GramStatistics Take();
@@ -191,9 +191,9 @@ struct QuantizedWeight {
 /// InvalidArgument (spec, shapes that do not match, statistics that are missing or negative),
 /// Cancelled, DeadlineExceeded, ResourceExhausted. Bad data is not an error but a status in the
 /// result.
-absl::StatusOr<QuantizedWeight> Quantize(ExecutionContext& context, MatrixView weight,
-                                         const GramStatistics* statistics,
-                                         const QuantizerSpec& spec);
+absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics* statistics,
+                                         const QuantizerSpec& spec,
+                                         const ExecutionContext& context = {});
 
 }  // namespace ptqwatch
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ptqwatch/optimizer_view.h"
+#include "ptqwatch/subject.h"
 #include "torch/nn/module.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/adamw.h"

@@ -1,4 +1,4 @@
-#include "ptqwatch/checkpoint_export.h"
+#include "ptqwatch/offline/checkpoint_export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 #include "checkpoint/bit_stream.h"
 #include "checkpoint/float16.h"
+#include "support/temp_dir.h"
 #include "unit/checkpoint/raw_safetensors.h"
-#include "unit/report/temp_dir.h"
 
 namespace ptqwatch {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/safetensors.h"
+#include "support/temp_dir.h"
 #include "unit/checkpoint/raw_safetensors.h"
-#include "unit/report/temp_dir.h"
 
 namespace ptqwatch {
 namespace {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "ptqwatch/checkpoint_export.h"
-#include "ptqwatch/safetensors.h"
+#include "ptqwatch/offline/checkpoint_export.h"
+#include "ptqwatch/offline/safetensors.h"
+#include "support/temp_dir.h"
 #include "unit/checkpoint/raw_safetensors.h"
-#include "unit/report/temp_dir.h"
 
 namespace ptqwatch {
 namespace {
@@ -161,8 +161,8 @@ TEST(WriteSafetensors, LeavesNothingBehindWhenTheSystemTakesNoMore) {
   const auto old_handler = signal(SIGXFSZ, SIG_IGN);
   const rlimit limit{.rlim_cur = 1 << 16, .rlim_max = old.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  ExpectRefused({Floats("a", std::vector<float>(100'000))}, {},
-                absl::StatusCode::kOutOfRange, "File too large");
+  ExpectRefused({Floats("a", std::vector<float>(100'000))}, {}, absl::StatusCode::kOutOfRange,
+                "File too large");
   setrlimit(RLIMIT_FSIZE, &old);
   signal(SIGXFSZ, old_handler);
 }

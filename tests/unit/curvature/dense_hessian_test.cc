@@ -196,12 +196,13 @@ TEST_P(DenseHessian, ItsExtremeEigenvaluesAreFoundWithinOnePercent) {
   ASSERT_LE(values.numel(), 1500);
   ExecutionContext context;
   for (HessianMode mode : {HessianMode::kRetainedGraph, HessianMode::kRecomputedGraph}) {
-    auto hessian = HessianOperator::Create(context, &net.surface(), mode);
+    auto hessian = HessianOperator::Create(&net.surface(), mode, context);
     ASSERT_TRUE(hessian.ok()) << hessian.status();
     for (SpectrumEnd end : {SpectrumEnd::kTop, SpectrumEnd::kBottom}) {
       const double exact = values[end == SpectrumEnd::kTop ? -1 : 0].item<double>();
       const auto found = ExtremeEigenpair(
-          context, **hessian, {}, {.end = end, .residual_ratio = 0.005, .max_products = 200});
+          **hessian, {}, {.end = end, .residual_ratio = 0.005, .max_products = 200}, {}, nullptr,
+          context);
       ASSERT_TRUE(found.ok()) << found.status();
       EXPECT_TRUE(found->converged);
       EXPECT_NEAR(found->value, exact, 0.01 * std::abs(exact)) << found->products << " products";
@@ -224,13 +225,13 @@ TEST_P(SmoothDenseHessian, AFiniteDifferenceInFloat32IsWithinAThousandthOfThePro
 
   Net net(GetParam(), at::kFloat);
   ExecutionContext context;
-  auto hessian = HessianOperator::Create(context, &net.surface(), HessianMode::kFiniteDifference);
+  auto hessian = HessianOperator::Create(&net.surface(), HessianMode::kFiniteDifference, context);
   ASSERT_TRUE(hessian.ok()) << hessian.status();
   Vector v = net.surface().space().Zero();
   Vector hv = net.surface().space().Zero();
   for (const auto& [name, direction] : directions) {
     v.elements.copy_(direction);
-    ASSERT_TRUE((*hessian)->Apply(context, v, hv).ok());
+    ASSERT_TRUE((*hessian)->Apply(v, hv, context).ok());
     const at::Tensor product = dense.mv(direction);
     const double gap =
         ((hv.elements.to(at::kDouble) - product).norm() / product.norm()).item<double>();

@@ -50,16 +50,16 @@ struct Quadratic {
           const at::Tensor z = at::cat({x, y.flatten()});
           return 0.5 * z.dot(h.matmul(z));
         }) {
-    auto created = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    auto created = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     EXPECT_TRUE(created.ok()) << created.status();
     hessian = *std::move(created);
     options.residual_ratio = 1e-9;
-    auto pair = ExtremeEigenpair(context, *hessian, {}, options);
+    auto pair = ExtremeEigenpair(*hessian, {}, options, {}, nullptr, context);
     EXPECT_TRUE(pair.ok()) << pair.status();
     top = *std::move(pair);
   }
   absl::StatusOr<EdgeOfStability> Measure(const OptimizerView& optimizer, WarmStart start = {}) {
-    return MeasureEdgeOfStability(context, *hessian, optimizer, top, start, options);
+    return MeasureEdgeOfStability(*hessian, optimizer, top, start, options, context);
   }
   ExecutionContext context;
   at::Tensor h;
@@ -303,11 +303,11 @@ TEST(PreconditionedOperator, IsTheScaledAndShiftedMatrix) {
   const at::Tensor shs = scale.elements.unsqueeze(1) * quadratic.h * scale.elements;
   const Vector v{Waves(kSize, 9)};
   Vector product = space.Zero();
-  ASSERT_TRUE(shifted.Apply(quadratic.context, v, product).ok());
+  ASSERT_TRUE(shifted.Apply(v, product, quadratic.context).ok());
   const at::Tensor expected = shs.matmul(v.elements);
   EXPECT_LT((product.elements - expected - shift.elements * v.elements).norm().item<double>(),
             1e-12);
-  ASSERT_TRUE(plain.Apply(quadratic.context, v, product).ok());
+  ASSERT_TRUE(plain.Apply(v, product, quadratic.context).ok());
   EXPECT_LT((product.elements - expected).norm().item<double>(), 1e-12);
 }
 
@@ -316,7 +316,7 @@ TEST(PreconditionedOperator, SaysWhereAProductOverflows) {
   PreconditionedOperator huge(quadratic.hessian.get(), {at::full({kSize}, 1e200, at::kDouble)},
                               Vector());
   Vector product = quadratic.hessian->space().Zero();
-  EXPECT_TRUE(absl::IsDataLoss(huge.Apply(quadratic.context, {Waves(kSize, 9)}, product)));
+  EXPECT_TRUE(absl::IsDataLoss(huge.Apply({Waves(kSize, 9)}, product, quadratic.context)));
 }
 
 }  // namespace

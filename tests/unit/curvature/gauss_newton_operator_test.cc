@@ -79,14 +79,14 @@ struct Net {
 TEST(GaussNewton, IsTheDenseMatrix) {
   Net net;
   const at::Tensor dense = net.Dense();
-  auto matrix = HessianOperator::Create(net.context, &net.surface, HessianMode::kGaussNewton);
+  auto matrix = HessianOperator::Create(&net.surface, HessianMode::kGaussNewton, net.context);
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   const VectorSpace& space = (*matrix)->space();
   for (int64_t i = 0; i < space.dimension(); ++i) {
     Vector v = space.Zero();
     v.elements[i] = 1;
     Vector gv = space.Zero();
-    ASSERT_TRUE((*matrix)->Apply(net.context, v, gv).ok());
+    ASSERT_TRUE((*matrix)->Apply(v, gv, net.context).ok());
     EXPECT_LT((gv.elements - dense[i]).abs().max().item<double>(), 1e-12) << i;
   }
   EXPECT_GT(at::linalg_eigvalsh(dense)[0].item<double>(), -1e-12);
@@ -95,12 +95,12 @@ TEST(GaussNewton, IsTheDenseMatrix) {
 TEST(GaussNewton, WhatIsMissingIsAStatus) {
   Net net;
   const auto product = [&] {
-    auto matrix = HessianOperator::Create(net.context, &net.surface, HessianMode::kGaussNewton);
+    auto matrix = HessianOperator::Create(&net.surface, HessianMode::kGaussNewton, net.context);
     EXPECT_TRUE(matrix.ok()) << matrix.status();
     Vector v = (*matrix)->space().Zero();
     v.elements.fill_(1);
     Vector gv = (*matrix)->space().Zero();
-    return std::string((*matrix)->Apply(net.context, v, gv).message());
+    return std::string((*matrix)->Apply(v, gv, net.context).message());
   };
   net.surface.set_logits(nullptr);
   EXPECT_THAT(product(), HasSubstr("gives no LossValues::logits"));

@@ -39,7 +39,7 @@ TEST(ChooseHessianMode, RetainsTheGraphsThatFitAndRecomputesOthers) {
   TensorSurface surface(
       {{"w", w}}, [&](size_t) { return at::mm(at::mm(x, w).tanh(), w).square().sum(); }, 4);
   ExecutionContext context;
-  const auto roomy = ChooseHessianMode(context, &surface, kAuto, kNoLimit);
+  const auto roomy = ChooseHessianMode(&surface, kAuto, kNoLimit, context);
   ASSERT_TRUE(roomy.ok()) << roomy.status();
   EXPECT_EQ(roomy->mode, kRetained);
   // At least tanh's result and the second product, at most some 20 such tensors a batch.
@@ -48,21 +48,21 @@ TEST(ChooseHessianMode, RetainsTheGraphsThatFitAndRecomputesOthers) {
   EXPECT_GT(*roomy->graph_bytes, 4 * 2 * activations);
   EXPECT_LT(*roomy->graph_bytes, 4 * 20 * activations);
 
-  const auto tight = ChooseHessianMode(context, &surface, kAuto, *roomy->graph_bytes - 1);
+  const auto tight = ChooseHessianMode(&surface, kAuto, *roomy->graph_bytes - 1, context);
   ASSERT_TRUE(tight.ok()) << tight.status();
   EXPECT_EQ(tight->mode, kRecomputed);
   EXPECT_EQ(tight->graph_bytes, roomy->graph_bytes);
   // Who asks for a mode gets it.
-  EXPECT_EQ(ChooseHessianMode(context, &surface, kRetained, 0)->mode, kRetained);
-  EXPECT_EQ(ChooseHessianMode(context, &surface, kRecomputed, kNoLimit)->mode, kRecomputed);
-  EXPECT_EQ(ChooseHessianMode(context, &surface, kDifference, 0)->mode, kDifference);
+  EXPECT_EQ(ChooseHessianMode(&surface, kRetained, 0, context)->mode, kRetained);
+  EXPECT_EQ(ChooseHessianMode(&surface, kRecomputed, kNoLimit, context)->mode, kRecomputed);
+  EXPECT_EQ(ChooseHessianMode(&surface, kDifference, 0, context)->mode, kDifference);
 }
 
 TEST(ChooseHessianMode, DoesNotMindALinearLossNorTheKinksOfRelu) {
   ExecutionContext context;
   at::Tensor w = at::full({4}, 1.0, at::kDouble);
   TensorSurface linear({{"w", w}}, [&](size_t) { return (3 * w).sum(); });
-  const auto flat = ChooseHessianMode(context, &linear, kAuto, kNoLimit);
+  const auto flat = ChooseHessianMode(&linear, kAuto, kNoLimit, context);
   ASSERT_TRUE(flat.ok()) << flat.status();
   EXPECT_EQ(flat->mode, kRetained);
 
@@ -72,7 +72,7 @@ TEST(ChooseHessianMode, DoesNotMindALinearLossNorTheKinksOfRelu) {
   TensorSurface kinks({{"in", in}, {"out", out}}, [&](size_t) {
     return at::mm(at::mm(x, in).relu(), out).logsumexp(1).sum().to(at::kDouble);
   });
-  const auto rough = ChooseHessianMode(context, &kinks, kAuto, kNoLimit);
+  const auto rough = ChooseHessianMode(&kinks, kAuto, kNoLimit, context);
   ASSERT_TRUE(rough.ok()) << rough.status();
   EXPECT_EQ(rough->mode, kRetained);
 }
@@ -100,9 +100,9 @@ TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreSymmetricAndWrong) {
     return FusedCrossEntropy::apply(at::mm(at::mm(x, in).tanh(), out));
   });
   ExecutionContext context;
-  const absl::Status status = ChooseHessianMode(context, &surface, kRetained, kNoLimit).status();
+  const absl::Status status = ChooseHessianMode(&surface, kRetained, kNoLimit, context).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("away from a finite difference"));
-  const auto choice = ChooseHessianMode(context, &surface, kAuto, kNoLimit);
+  const auto choice = ChooseHessianMode(&surface, kAuto, kNoLimit, context);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->mode, kDifference);
 }
@@ -111,7 +111,7 @@ TEST(ChooseHessianMode, RefusesDifferencesOfALossThatIsTooRough) {
   at::Tensor w = at::linspace(-1, 1, 8, at::kFloat);
   TensorSurface surface({{"w", w}}, [&](size_t) { return (w * 1e6).sin().sum().to(at::kDouble); });
   ExecutionContext context;
-  const absl::Status status = ChooseHessianMode(context, &surface, kDifference, kNoLimit).status();
+  const absl::Status status = ChooseHessianMode(&surface, kDifference, kNoLimit, context).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("too rough"));
 }
 
@@ -122,11 +122,11 @@ TEST(ChooseHessianMode, FallsBackWhereAnOperatorHasNoSecondDerivative) {
     return at::scaled_dot_product_attention(w, w * 0.5, w.sin()).square().sum().to(at::kDouble);
   });
   ExecutionContext context;
-  const auto choice = ChooseHessianMode(context, &surface, kAuto, kNoLimit);
+  const auto choice = ChooseHessianMode(&surface, kAuto, kNoLimit, context);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->mode, kDifference);
   EXPECT_FALSE(choice->graph_bytes);
-  const absl::Status asked = ChooseHessianMode(context, &surface, kRetained, kNoLimit).status();
+  const absl::Status asked = ChooseHessianMode(&surface, kRetained, kNoLimit, context).status();
   EXPECT_THAT(std::string(asked.message()), HasSubstr("retained_graph: "));
 }
 
@@ -147,7 +147,7 @@ TEST(ChooseHessianMode, RefusesSecondDerivativesThatAreNotSymmetric) {
   at::Tensor w = at::linspace(-1, 1, 61, at::kDouble);
   TensorSurface surface({{"w", w}}, [&](size_t) { return WrongSquare::apply(w).sum(); });
   ExecutionContext context;
-  const absl::Status status = ChooseHessianMode(context, &surface, kRetained, kNoLimit).status();
+  const absl::Status status = ChooseHessianMode(&surface, kRetained, kNoLimit, context).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("not symmetric"));
 }
 
@@ -155,7 +155,7 @@ TEST(ChooseHessianMode, SaysWhyNothingWorks) {
   at::Tensor w = at::full({4}, 1.0);
   TensorSurface surface({{"w", w}}, [&](size_t) { return w.detach().sum().to(at::kDouble); });
   ExecutionContext context;
-  const absl::Status status = ChooseHessianMode(context, &surface, kAuto, kNoLimit).status();
+  const absl::Status status = ChooseHessianMode(&surface, kAuto, kNoLimit, context).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("retained_graph: "));
   EXPECT_THAT(std::string(status.message()), HasSubstr("; finite_difference: "));
 }

@@ -54,9 +54,9 @@ double Gap(const at::Tensor& x, const at::Tensor& y) {
   return ((x - y).norm() / y.norm()).item<double>();
 }
 
-std::unique_ptr<HessianOperator> Make(ExecutionContext& context, LossSurface* surface,
-                                      HessianMode mode) {
-  auto created = HessianOperator::Create(context, surface, mode);
+std::unique_ptr<HessianOperator> Make(LossSurface* surface, HessianMode mode,
+                                      const ExecutionContext& context) {
+  auto created = HessianOperator::Create(surface, mode, context);
   EXPECT_TRUE(created.ok()) << created.status();
   return created.ok() ? *std::move(created) : nullptr;
 }
@@ -65,9 +65,9 @@ TEST(HessianOperator, AllModesAgreeWithTheFormulaOverAllBatches) {
   Smooth smooth;
   const Vector v = smooth.Direction();
   for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
-    const auto hessian = Make(smooth.context, &smooth.surface, mode);
+    const auto hessian = Make(&smooth.surface, mode, smooth.context);
     Vector hv = smooth.surface.space().Zero();
-    ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+    ASSERT_TRUE(hessian->Apply(v, hv, smooth.context).ok());
     EXPECT_LT(Gap(hv.elements, smooth.Times(v)), mode == kDifference ? 1e-5 : 1e-14);
     const at::Tensor ga = (smooth.c * 2 * smooth.a * smooth.b).detach();
     EXPECT_LT(Gap(hessian->gradient().elements.narrow(0, 0, 6), ga), 1e-14);
@@ -82,9 +82,9 @@ TEST(HessianOperator, ARecomputedGraphGivesTheBitsOfARetainedOneAndIsNotKept) {
   std::vector<int64_t> held;
   for (HessianMode mode : {kRetained, kRecomputed}) {
     StorageWatcher watcher;
-    auto hessian = Make(smooth.context, &smooth.surface, mode);
+    auto hessian = Make(&smooth.surface, mode, smooth.context);
     Vector& hv = products.emplace_back(smooth.surface.space().Zero());
-    ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+    ASSERT_TRUE(hessian->Apply(v, hv, smooth.context).ok());
     watcher.Stop();
     const int64_t with = watcher.LiveBytes();
     hessian.reset();
@@ -101,7 +101,7 @@ TEST(HessianOperator, AMaskedTokenNeedsAFiniteDerivativeAndIsToldSo) {
   TensorSurface surface({{"w", w}}, [&](size_t) { return (w.sqrt() * mask).sum(); });
   ExecutionContext context;
   for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
-    const auto status = HessianOperator::Create(context, &surface, mode).status();
+    const auto status = HessianOperator::Create(&surface, mode, context).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("masked out must have a finite"));
   }
@@ -110,11 +110,11 @@ TEST(HessianOperator, AMaskedTokenNeedsAFiniteDerivativeAndIsToldSo) {
 TEST(HessianOperator, DifferencesInFloat32AreGoodToAThousandthAndSaySo) {
   Smooth smooth(at::kFloat);
   const Vector v = smooth.Direction();
-  const auto hessian = Make(smooth.context, &smooth.surface, kDifference);
+  const auto hessian = Make(&smooth.surface, kDifference, smooth.context);
   Vector hv = smooth.surface.space().Zero();
-  ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+  ASSERT_TRUE(hessian->Apply(v, hv, smooth.context).ok());
   EXPECT_LT(Gap(hv.elements, smooth.Times(v)), 1e-3);
-  const auto check = hessian->StepCheck(smooth.context, v, hv);
+  const auto check = hessian->StepCheck(v, hv, smooth.context);
   ASSERT_TRUE(check.ok());
   EXPECT_GT(*check, 0);
   EXPECT_LT(*check, 1e-3);
@@ -123,21 +123,21 @@ TEST(HessianOperator, DifferencesInFloat32AreGoodToAThousandthAndSaySo) {
 TEST(HessianOperator, DifferencesLeaveTheWeightsAsTheyWere) {
   Smooth smooth(at::kFloat);
   const at::Tensor before = smooth.a.detach().clone();
-  const auto hessian = Make(smooth.context, &smooth.surface, kDifference);
+  const auto hessian = Make(&smooth.surface, kDifference, smooth.context);
   Vector hv = smooth.surface.space().Zero();
-  ASSERT_TRUE(hessian->Apply(smooth.context, smooth.Direction(), hv).ok());
+  ASSERT_TRUE(hessian->Apply(smooth.Direction(), hv, smooth.context).ok());
   EXPECT_TRUE(smooth.a.detach().equal(before));
 }
 
 TEST(HessianOperator, RefusesAProductAfterTheWeightsWereWrittenTo) {
   for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
     Smooth smooth;
-    const auto hessian = Make(smooth.context, &smooth.surface, mode);
+    const auto hessian = Make(&smooth.surface, mode, smooth.context);
     Vector hv = smooth.surface.space().Zero();
     const Vector v = smooth.Direction();
-    ASSERT_TRUE(hessian->Apply(smooth.context, v, hv).ok());
+    ASSERT_TRUE(hessian->Apply(v, hv, smooth.context).ok());
     ASSERT_TRUE(smooth.surface.MoveTo(&v, 0.5).ok());
-    const absl::Status status = hessian->Apply(smooth.context, v, hv);
+    const absl::Status status = hessian->Apply(v, hv, smooth.context);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()), HasSubstr("written to"));
   }
@@ -168,11 +168,11 @@ TEST(HessianOperator, ATiedParameterIsDifferentiatedThroughAllItsTensors) {
     std::vector<Leaf> leaves_;
   } tied;
   ExecutionContext context;
-  const auto hessian = Make(context, &tied, kRetained);
+  const auto hessian = Make(&tied, kRetained, context);
   Vector v = tied.space().Zero();
   v.elements.fill_(3);
   Vector hv = tied.space().Zero();
-  ASSERT_TRUE(hessian->Apply(context, v, hv).ok());
+  ASSERT_TRUE(hessian->Apply(v, hv, context).ok());
   EXPECT_TRUE(hv.elements.equal(at::full({3}, 6.0, at::kDouble)));
 }
 
@@ -181,12 +181,12 @@ TEST(HessianOperator, ALinearLossHasAZeroHessian) {
   TensorSurface surface({{"w", w}}, [&](size_t) { return (3 * w).sum(); });
   ExecutionContext context;
   for (HessianMode mode : {kRetained, kDifference}) {
-    const auto hessian = Make(context, &surface, mode);
+    const auto hessian = Make(&surface, mode, context);
     Vector v = surface.space().Zero();
     v.elements.fill_(1);
     Vector hv = surface.space().Zero();
     hv.elements.fill_(7);
-    ASSERT_TRUE(hessian->Apply(context, v, hv).ok());
+    ASSERT_TRUE(hessian->Apply(v, hv, context).ok());
     EXPECT_NEAR(surface.space().Norm(hv), 0, 1e-9);
   }
 }
@@ -196,7 +196,7 @@ TEST(HessianOperator, ANonFiniteLossIsDataLoss) {
   TensorSurface surface({{"w", w}}, [&](size_t) { return w.log().sum().to(at::kDouble); });
   ExecutionContext context;
   for (HessianMode mode : {kRetained, kDifference}) {
-    EXPECT_TRUE(absl::IsDataLoss(HessianOperator::Create(context, &surface, mode).status()));
+    EXPECT_TRUE(absl::IsDataLoss(HessianOperator::Create(&surface, mode, context).status()));
   }
 }
 
@@ -204,7 +204,7 @@ TEST(HessianOperator, ALossThatThrowsOrHasNoGraphIsAStatus) {
   at::Tensor w = at::full({4}, 1.0);
   ExecutionContext context;
   TensorSurface cut({{"w", w}}, [&](size_t) { return w.detach().sum().to(at::kDouble); });
-  const auto status = HessianOperator::Create(context, &cut, kRetained).status();
+  const auto status = HessianOperator::Create(&cut, kRetained, context).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be differentiated"));
 }

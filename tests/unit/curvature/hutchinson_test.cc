@@ -34,14 +34,14 @@ struct Dense {
     values[29] = 40;
     values[28] = -8;
     a = testing::MatrixWith(values);
-    auto created = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    auto created = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     EXPECT_TRUE(created.ok()) << created.status();
     hessian = *std::move(created);
   }
   TraceEstimate Estimate(const HutchinsonOptions& options, uint64_t seed = 0,
                          std::vector<double> weights = {2, 0.5}) {
     context.seeds = SeedSource(seed);
-    auto estimate = EstimateTrace(context, *hessian, weights, {}, options);
+    auto estimate = EstimateTrace(*hessian, weights, {}, options, context);
     EXPECT_TRUE(estimate.ok()) << estimate.status();
     return *std::move(estimate);
   }
@@ -71,10 +71,10 @@ TEST(Hutchinson, WhatIsKnownOfTheHessianIsSplitByPart) {
   options.relative_stderr = 0.002;
   const TraceEstimate plain = dense.Estimate(options);
   KrylovSpace krylov;
-  const auto pair = ExtremeEigenpair(dense.context, *dense.hessian, {}, {}, {}, &krylov);
+  const auto pair = ExtremeEigenpair(*dense.hessian, {}, {}, {}, &krylov, dense.context);
   ASSERT_TRUE(pair.ok()) << pair.status();
   const std::vector<double> weights = {2, 0.5};
-  const auto deflated = EstimateTrace(dense.context, *dense.hessian, weights, krylov, options);
+  const auto deflated = EstimateTrace(*dense.hessian, weights, krylov, options, dense.context);
   ASSERT_TRUE(deflated.ok()) << deflated.status();
   EXPECT_TRUE(deflated->converged);
   EXPECT_LT(deflated->probes, plain.probes / 2);
@@ -93,8 +93,8 @@ TEST(Hutchinson, WhatIsKnownWhollyNeedsNoProbes) {
   exact.max_products = 31;
   exact.max_bytes = int64_t{1} << 20;
   // 24 vectors are kept at most: 30 parameters are known but for a few.
-  ASSERT_TRUE(ExtremeEigenpair(dense.context, *dense.hessian, {}, exact, {}, &all).ok());
-  const auto trace = EstimateTrace(dense.context, *dense.hessian, {1, 1}, all, {});
+  ASSERT_TRUE(ExtremeEigenpair(*dense.hessian, {}, exact, {}, &all, dense.context).ok());
+  const auto trace = EstimateTrace(*dense.hessian, {1, 1}, all, {}, dense.context);
   ASSERT_TRUE(trace.ok());
   EXPECT_LT(trace->trace.stderr_value, 0.2 * dense.Estimate({}).trace.stderr_value);
 }
@@ -105,7 +105,7 @@ TEST(Hutchinson, LayersAreParametersOfOneModule) {
                                            {"a.norm.bias", matrix[0].narrow(0, 2, 1)},
                                            {"a.up.weight", matrix[0].narrow(0, 3, 3)}});
   ExecutionContext context;
-  const auto estimate = EstimateTrace(context, hessian, {1, 1, 1}, {}, {});
+  const auto estimate = EstimateTrace(hessian, {1, 1, 1}, {}, {}, context);
   ASSERT_TRUE(estimate.ok()) << estimate.status();
   ASSERT_EQ(estimate->by_layer.size(), 2u);
   EXPECT_EQ(estimate->by_layer[0].first, "a.norm");
@@ -117,7 +117,7 @@ TEST(Hutchinson, LayersAreParametersOfOneModule) {
 TEST(Hutchinson, AZeroHessianIsAStatus) {
   testing::MatrixOperator zero(at::zeros({10, 10}, at::kDouble));
   ExecutionContext context;
-  EXPECT_EQ(EstimateTrace(context, zero, {1}, {}, {}).status().code(),
+  EXPECT_EQ(EstimateTrace(zero, {1}, {}, {}, context).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(zero.products, 3);
 }
@@ -154,7 +154,7 @@ TEST(Hutchinson, EndsWhenCancelled) {
   Dense dense;
   dense.context.cancel.Cancel();
   EXPECT_TRUE(
-      absl::IsCancelled(EstimateTrace(dense.context, *dense.hessian, {1, 1}, {}, {}).status()));
+      absl::IsCancelled(EstimateTrace(*dense.hessian, {1, 1}, {}, {}, dense.context).status()));
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ struct Quadratic {
   explicit Quadratic(const at::Tensor& values)
       : x(at::full({values.numel()}, 0.5, values.options())),
         surface({{"x", x}}, [this, values](size_t) { return 0.5 * (x * x * values).sum(); }) {
-    auto created = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    auto created = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     EXPECT_TRUE(created.ok()) << created.status();
     hessian = *std::move(created);
   }
   Eigenpair Find(const EigenpairOptions& options, const WarmStart& start = {}) {
-    auto pair = ExtremeEigenpair(context, *hessian, start, options);
+    auto pair = ExtremeEigenpair(*hessian, start, options, {}, nullptr, context);
     EXPECT_TRUE(pair.ok()) << pair.status();
     return *std::move(pair);
   }
@@ -63,7 +63,7 @@ TEST(Lanczos, ResidualIsTheTrueOne) {
   const Eigenpair top = quadratic.Find(options);
   const VectorSpace& space = quadratic.hessian->space();
   Vector rest = space.Zero();
-  ASSERT_TRUE(quadratic.hessian->Apply(quadratic.context, top.vector, rest).ok());
+  ASSERT_TRUE(quadratic.hessian->Apply(top.vector, rest, quadratic.context).ok());
   space.Axpy(-top.value, top.vector, rest);
   EXPECT_NEAR(space.Norm(rest) / std::abs(top.value), top.residual_ratio, 1e-8);
   EXPECT_LE(top.residual_ratio, 0.2);
@@ -132,13 +132,13 @@ TEST(Lanczos, LeavesAnInvariantSpaceThatDoesNotHoldTheTop) {
     TensorSurface surface({{"w", w}}, [&](size_t) { return w[0] * w[1]; });
     ExecutionContext context;
     context.seeds = SeedSource(seed);
-    auto hessian = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     ASSERT_TRUE(hessian.ok()) << hessian.status();
     EigenpairOptions options;
     for (const auto& [end, value] :
          {std::pair{SpectrumEnd::kTop, 1.0}, {SpectrumEnd::kBottom, -1.0}}) {
       options.end = end;
-      const auto pair = ExtremeEigenpair(context, **hessian, {}, options);
+      const auto pair = ExtremeEigenpair(**hessian, {}, options, {}, nullptr, context);
       ASSERT_TRUE(pair.ok()) << pair.status();
       EXPECT_DOUBLE_EQ(pair->value, value) << "seed " << seed;
       EXPECT_EQ(pair->products, 2);
@@ -180,7 +180,7 @@ TEST(Lanczos, SaysWhenItDidNotConverge) {
 
 TEST(Lanczos, RefusesAZeroHessianAndTakesASingleParameter) {
   Quadratic zero(at::zeros({20}, at::kDouble));
-  const auto nothing = ExtremeEigenpair(zero.context, *zero.hessian, {}, {});
+  const auto nothing = ExtremeEigenpair(*zero.hessian, {}, {}, {}, nullptr, zero.context);
   EXPECT_EQ(nothing.status().code(), absl::StatusCode::kFailedPrecondition);
   Quadratic one(at::full({1}, -4.0, at::kDouble));
   EXPECT_DOUBLE_EQ(one.Find({}).value, -4);
@@ -226,14 +226,14 @@ TEST(Lanczos, KrylovSpaceIsTheHessianThere) {
   options.max_products = 6;
   options.residual_ratio = 1e-12;
   const auto pair =
-      ExtremeEigenpair(quadratic.context, *quadratic.hessian, {}, options, {}, &krylov);
+      ExtremeEigenpair(*quadratic.hessian, {}, options, {}, &krylov, quadratic.context);
   ASSERT_TRUE(pair.ok()) << pair.status();
   const size_t size = krylov.basis.size();
   ASSERT_EQ(size, 7u);
   const VectorSpace& space = quadratic.hessian->space();
   for (size_t i = 0; i + 1 < size; ++i) {
     Vector product = space.Zero();
-    ASSERT_TRUE(quadratic.hessian->Apply(quadratic.context, krylov.basis[i], product).ok());
+    ASSERT_TRUE(quadratic.hessian->Apply(krylov.basis[i], product, quadratic.context).ok());
     for (size_t j = 0; j < size; ++j) {
       EXPECT_NEAR(space.Dot(krylov.basis[j], product), krylov.matrix[i * size + j], 1e-9);
       EXPECT_NEAR(space.Dot(krylov.basis[i], krylov.basis[j]), i == j ? 1 : 0, 1e-12);
@@ -245,7 +245,7 @@ TEST(Lanczos, KrylovSpaceIsTheHessianThere) {
 TEST(Lanczos, EndsWhenCancelled) {
   Quadratic quadratic(Spectrum(300, -1, 2));
   quadratic.context.cancel.Cancel();
-  const auto pair = ExtremeEigenpair(quadratic.context, *quadratic.hessian, {}, {});
+  const auto pair = ExtremeEigenpair(*quadratic.hessian, {}, {}, {}, nullptr, quadratic.context);
   EXPECT_TRUE(absl::IsCancelled(pair.status()));
 }
 

@@ -28,9 +28,9 @@ struct Cubic {
     d.elements.fill_(0.1);
   }
   absl::StatusOr<LossDirection> Along(const Vector& v = {}) {
-    auto hessian = HessianOperator::Create(context, &surface, HessianMode::kRetainedGraph);
+    auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     EXPECT_TRUE(hessian.ok()) << hessian.status();
-    return MeasureDirection(context, **hessian, d, v);
+    return MeasureDirection(**hessian, d, v, context);
   }
   ExecutionContext context;
   at::Tensor a;
@@ -72,7 +72,7 @@ TEST(LossDirection, AZeroDirectionIsAStatus) {
 
 TEST(LossesAlong, EvaluatesTheLossAndPutsTheWeightsBack) {
   Cubic cubic;
-  const auto losses = LossesAlong(cubic.context, cubic.surface, cubic.d, {-1, 0.5, 2});
+  const auto losses = LossesAlong(cubic.surface, cubic.d, {-1, 0.5, 2}, cubic.context);
   ASSERT_TRUE(losses.ok()) << losses.status();
   const auto expected = [](double scale) {
     return 3 * std::pow(0.5 + 0.1 * scale, 2) + 2 * std::pow(1 + 0.1 * scale, 3);
@@ -90,7 +90,7 @@ TEST(LossesAlong, ALossThatIsNotFiniteIsNan) {
   Vector d = surface.space().Zero();
   d.elements.fill_(-1);
   ExecutionContext context;
-  const auto losses = LossesAlong(context, surface, d, {0.5, 2});
+  const auto losses = LossesAlong(surface, d, {0.5, 2}, context);
   ASSERT_TRUE(losses.ok()) << losses.status();
   EXPECT_TRUE(std::isfinite((*losses)[0]));
   EXPECT_TRUE(std::isnan((*losses)[1]));
@@ -99,7 +99,7 @@ TEST(LossesAlong, ALossThatIsNotFiniteIsNan) {
 TEST(LossesAlong, PutsTheWeightsBackWhenCancelled) {
   Cubic cubic;
   cubic.context.cancel.Cancel();
-  const auto losses = LossesAlong(cubic.context, cubic.surface, cubic.d, {1});
+  const auto losses = LossesAlong(cubic.surface, cubic.d, {1}, cubic.context);
   EXPECT_TRUE(absl::IsCancelled(losses.status()));
   EXPECT_EQ(cubic.x[0].item<double>(), 0.5);
 }

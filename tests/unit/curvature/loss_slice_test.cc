@@ -45,7 +45,7 @@ struct Bowl {
     return (curvature * (at - bottom) * (at - bottom)).sum() / 2;
   }
   absl::StatusOr<LossSlice> Measure(const SliceOptions& options = {.points = 5}) {
-    return MeasureSlice(context, surface, to_previous, to_quantized, options, Ignore);
+    return MeasureSlice(surface, to_previous, to_quantized, options, Ignore, context);
   }
   bool AtHome() const { return at::equal(x.detach(), at::full_like(x.detach(), 0.5)); }
 
@@ -133,9 +133,9 @@ TEST(MeasureSlice, IsTheSameTwiceAndCountsWhatItTook) {
   int calls = 0;
   bowl.calls = &calls;
   std::vector<std::pair<int64_t, int64_t>> progress;
-  const auto first =
-      MeasureSlice(bowl.context, bowl.surface, bowl.to_previous, bowl.to_quantized, {.points = 2},
-                   [&](int64_t done, int64_t all) { progress.emplace_back(done, all); });
+  const auto first = MeasureSlice(
+      bowl.surface, bowl.to_previous, bowl.to_quantized, {.points = 2},
+      [&](int64_t done, int64_t all) { progress.emplace_back(done, all); }, bowl.context);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->loss_evaluations, 2 * 2 + 3);
   EXPECT_EQ(calls, 3 * (2 * 2 + 3));
@@ -220,7 +220,7 @@ struct Cliff {
     Vector p = surface.space().Zero(), q = surface.space().Zero();
     p.elements[0] = 1;
     q.elements[1] = 1;
-    return MeasureSlice(context, surface, p, q, {.points = 3, .margin = 0.5}, Ignore);
+    return MeasureSlice(surface, p, q, {.points = 3, .margin = 0.5}, Ignore, context);
   }
   ExecutionContext context;
   at::Tensor x;
@@ -251,10 +251,12 @@ TEST(MeasureSlice, IsCancelledAfterTheBatchItIsAt) {
   Bowl bowl(at::kDouble, /*batches=*/4);
   int calls = 0;
   bowl.calls = &calls;
-  const auto slice = MeasureSlice(bowl.context, bowl.surface, bowl.to_previous, bowl.to_quantized,
-                                  {.points = 9}, [&](int64_t done, int64_t) {
-                                    if (done == 5) bowl.context.cancel.Cancel();
-                                  });
+  const auto slice = MeasureSlice(
+      bowl.surface, bowl.to_previous, bowl.to_quantized, {.points = 9},
+      [&](int64_t done, int64_t) {
+        if (done == 5) bowl.context.cancel.Cancel();
+      },
+      bowl.context);
   EXPECT_EQ(slice.status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(calls, 5 * 4);
   EXPECT_TRUE(bowl.AtHome());
@@ -271,7 +273,7 @@ TEST(MeasureSlice, PutsTheWeightsBackWhereTheLossThrows) {
   p.elements[0] = 1;
   q.elements[1] = 1;
   ExecutionContext context;
-  EXPECT_THROW(static_cast<void>(MeasureSlice(context, surface, p, q, {.points = 3}, Ignore)),
+  EXPECT_THROW(static_cast<void>(MeasureSlice(surface, p, q, {.points = 3}, Ignore, context)),
                std::runtime_error);
   EXPECT_TRUE(at::equal(x.detach(), at::full({2}, 0.5, at::kDouble)));
 }

@@ -23,7 +23,7 @@ at::Tensor Spectrum(double low, double high) {
 absl::StatusOr<Eigenpair> Find(MatrixOperator& matrix, EigenpairOptions options,
                                const WarmStart& start = {}) {
   ExecutionContext context;
-  return ExtremeEigenpair(context, matrix, start, options);
+  return ExtremeEigenpair(matrix, start, options, {}, nullptr, context);
 }
 
 // Room for five vectors: too few for Lanczos.
@@ -76,7 +76,8 @@ TEST(PowerIteration, TellsTheBytesWhereThreeVectorsDoNotFit) {
 
   ExecutionContext context;
   context.bytes = std::make_shared<ByteBudget>(1000);
-  EXPECT_TRUE(absl::IsResourceExhausted(ExtremeEigenpair(context, matrix, {}, {}).status()));
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(ExtremeEigenpair(matrix, {}, {}, {}, nullptr, context).status()));
   EXPECT_EQ(context.bytes->used(), 0);
 }
 
@@ -91,7 +92,7 @@ TEST(PowerIteration, TakesASingleParameter) {
   for (const double value : {2.0, -2.0}) {
     MatrixOperator matrix(at::full({1, 1}, value, at::kDouble));
     ExecutionContext context;
-    const auto pair = PowerEigenpair(context, matrix, {}, {});
+    const auto pair = PowerEigenpair(matrix, {}, {}, {}, nullptr, context);
     ASSERT_TRUE(pair.ok()) << pair.status();
     EXPECT_DOUBLE_EQ(pair->value, value);
     EXPECT_TRUE(pair->converged);

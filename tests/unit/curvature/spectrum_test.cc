@@ -24,7 +24,7 @@ at::Tensor Values() {
 absl::StatusOr<Spectrum> Find(MatrixOperator& matrix, const SpectrumOptions& options,
                               VectorMap& state) {
   ExecutionContext context;
-  return FindSpectrum(context, matrix, state, options, state);
+  return FindSpectrum(matrix, state, options, state, context);
 }
 
 TEST(Spectrum, FindsTheLargestInOrderAndTheSmallest) {
@@ -43,7 +43,7 @@ TEST(Spectrum, FindsTheLargestInOrderAndTheSmallest) {
     // The residual that is told is the true one, with what leaks into the deflated vectors.
     ExecutionContext context;
     Vector rest = matrix.space().Zero();
-    ASSERT_TRUE(matrix.Apply(context, pair.vector, rest).ok());
+    ASSERT_TRUE(matrix.Apply(pair.vector, rest, context).ok());
     matrix.space().Axpy(-pair.value, pair.vector, rest);
     EXPECT_NEAR(matrix.space().Norm(rest) / pair.value, pair.residual_ratio, 1e-9);
   }

@@ -68,7 +68,7 @@ struct TanhNet {
     ExecutionContext context;
     Report report;
     internal::ProbeState none;
-    auto next = measurement.Run(context, state != nullptr ? *state : none, report);
+    auto next = measurement.Run(state != nullptr ? *state : none, report, nullptr, context);
     EXPECT_TRUE(next.ok()) << next.status();
     if (state != nullptr && next.ok()) *state = *std::move(next);
     return report;

@@ -46,11 +46,11 @@ Coverage Cover(const at::Tensor& matrix, const HutchinsonOptions& options, bool 
     if (deflate) {
       VectorMap none;
       absl::StatusOr<Spectrum> found =
-          FindSpectrum(context, hessian, none, {.search = {.residual_ratio = 0.05}}, none);
+          FindSpectrum(hessian, none, {.search = {.residual_ratio = 0.05}}, none, context);
       EXPECT_TRUE(found.ok()) << found.status();
       spectrum = *std::move(found);
     }
-    const auto trace = EstimateTrace(context, hessian, {1.0}, spectrum.krylov, options);
+    const auto trace = EstimateTrace(hessian, {1.0}, spectrum.krylov, options, context);
     EXPECT_TRUE(trace.ok()) << trace.status();
     coverage.covered += std::abs(trace->trace.value - truth) <= trace->trace.interval;
     coverage.probes += static_cast<double>(trace->probes) / kSeeds;

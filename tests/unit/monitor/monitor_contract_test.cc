@@ -18,12 +18,12 @@
 #include "c10/core/DefaultDtype.h"
 #include "c10/core/GradMode.h"
 #include "c10/core/InferenceMode.h"
+#include "journal/journal_exporter.h"
 #include "probes/measurement.h"
-#include "ptqwatch/journal_exporter.h"
 #include "ptqwatch/monitor.h"
-#include "snapshot/staging.h"
 #include "support/recording_exporter.h"
 #include "support/tiny_trainer.h"
+#include "trainer/staging.h"
 
 namespace ptqwatch {
 namespace {
@@ -228,7 +228,7 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
       again.probe_status = ProbeStatus::kUnknown;
       again.curvature.reset();
       again.cost_seconds.clear();
-      auto next = (*measurement)->Run(context, state, again);
+      auto next = (*measurement)->Run(state, again, nullptr, context);
       ASSERT_TRUE(next.ok()) << next.status();
       state = *std::move(next);
       again.cost_seconds = live->report.cost_seconds;

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ptqwatch/journal_exporter.h"
+#include "journal/journal_exporter.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
 #include "support/recording_exporter.h"

@@ -6,8 +6,8 @@
 #include "probes/probe_state_file.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
+#include "support/temp_dir.h"
 #include "support/tiny_trainer.h"
-#include "unit/report/temp_dir.h"
 
 namespace ptqwatch {
 namespace {

@@ -260,7 +260,7 @@ TEST(Awq, RepeatsBitForBitAtAnyThreadCount) {
   for (int threads : {1, 2, 5}) {
     ExecutionContext context;
     context.threads = threads;
-    const absl::StatusOr<QuantizedWeight> got = Quantize(context, weight.view(), &statistics, spec);
+    const absl::StatusOr<QuantizedWeight> got = Quantize(weight.view(), &statistics, spec, context);
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_EQ(got->codes, expected.codes);
     EXPECT_EQ(got->search_losses, expected.search_losses);

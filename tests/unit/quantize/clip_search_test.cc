@@ -70,7 +70,7 @@ Grid FitImportance(const Matrix& m, const std::vector<double>& importance,
   ExecutionContext context;
   Grid grid = EmptyGrid(m.rows, m.cols, spec);
   absl::StatusOr<ClipResult> got =
-      FitClippedByImportance(context, m.view(), importance.data(), &grid);
+      FitClippedByImportance(m.view(), importance.data(), &grid, context);
   EXPECT_TRUE(got.ok()) << got.status();
   if (got.ok()) *result = *got;
   return grid;
@@ -186,7 +186,7 @@ TEST(ClipSearch, MinimisesTheOutputErrorOfEachGroup) {
         ExecutionContext context;
         Grid grid = EmptyGrid(rows, cols, spec);
         const absl::StatusOr<ClipResult> result =
-            FitClippedByOutput(context, m.view(), s.data(), statistics.sum.data(), &grid);
+            FitClippedByOutput(m.view(), s.data(), statistics.sum.data(), &grid, context);
         ASSERT_TRUE(result.ok()) << result.status();
         EXPECT_TRUE(result->fits);
         for (int64_t r = 0; r < rows; ++r) {
@@ -231,9 +231,9 @@ TEST(ClipSearch, StopsWhenCancelled) {
   ExecutionContext context;
   context.cancel.Cancel();
   Grid grid = EmptyGrid(30, 40, Spec(4, 20, true));
-  EXPECT_EQ(FitClippedByImportance(context, m.view(), importance.data(), &grid).status().code(),
+  EXPECT_EQ(FitClippedByImportance(m.view(), importance.data(), &grid, context).status().code(),
             absl::StatusCode::kCancelled);
-  EXPECT_EQ(FitClippedByOutput(context, m.view(), s.data(), sum.data(), &grid).status().code(),
+  EXPECT_EQ(FitClippedByOutput(m.view(), s.data(), sum.data(), &grid, context).status().code(),
             absl::StatusCode::kCancelled);
 }
 

@@ -120,10 +120,10 @@ TEST(GoldenCase, GptqLosesNoMoreThanRtn) {
     const absl::StatusOr<GoldenMatrix> weight = ReadMatrix(*file, "weight");
     ASSERT_TRUE(weight.ok()) << weight.status();
     ExecutionContext context;
-    const absl::StatusOr<GramStatistics> statistics = ReadStatistics(context, *file, weight->cols);
+    const absl::StatusOr<GramStatistics> statistics = ReadStatistics(*file, weight->cols, context);
     ASSERT_TRUE(statistics.ok()) << statistics.status();
     const absl::StatusOr<QuantizedWeight> got =
-        Quantize(context, weight->view(), &*statistics, spec);
+        Quantize(weight->view(), &*statistics, spec, context);
     ASSERT_TRUE(got.ok()) << got.status();
     // H = I gives both the same codes; the sums differ in the last bits.
     EXPECT_LE(*got->loss, *got->rtn_loss * (1 + 1e-12));

@@ -1,4 +1,4 @@
-#include "ptqwatch/llm_int8.h"
+#include "ptqwatch/offline/llm_int8.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,14 +30,14 @@ QuantizerSpec LlmInt8(double threshold) {
 
 Int8Rows Rows(const Matrix& m, ScaleDtype dtype = ScaleDtype::kFloat32) {
   ExecutionContext context;
-  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(context, m.view(), dtype);
+  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(m.view(), dtype, context);
   EXPECT_TRUE(rows.ok()) << rows.status();
   return rows.ok() ? *rows : Int8Rows{};
 }
 
 LlmInt8Product Multiply(const Matrix& x, const Matrix& w, double threshold) {
   ExecutionContext context;
-  absl::StatusOr<LlmInt8Product> product = MultiplyLlmInt8(context, x.view(), w.view(), threshold);
+  absl::StatusOr<LlmInt8Product> product = MultiplyLlmInt8(x.view(), w.view(), threshold, context);
   EXPECT_TRUE(product.ok()) << product.status();
   return product.ok() ? *product : LlmInt8Product{};
 }
@@ -80,18 +80,25 @@ TEST(Int8Rows, RefusesWhatHasNoCodes) {
   ExecutionContext context;
   Matrix m = RandomMatrix(3, 4, 1);
   m.at(2, 1) = std::nanf("");
-  absl::Status status = QuantizeInt8Rows(context, m.view()).status();
+  absl::Status status = QuantizeInt8Rows(m.view(), ScaleDtype::kFloat32, context).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("row 2"));
   m.at(2, 1) = 1e5f;
-  status = QuantizeInt8Rows(context, m.view(), ScaleDtype::kFloat16).status();
+  status = QuantizeInt8Rows(m.view(), ScaleDtype::kFloat16, context).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("f16"));
-  EXPECT_FALSE(QuantizeInt8Rows(context, {.data = nullptr, .rows = 2, .cols = 2}).ok());
-  EXPECT_FALSE(QuantizeInt8Rows(context, {.data = nullptr, .rows = -1, .cols = 2}).ok());
-  EXPECT_TRUE(QuantizeInt8Rows(context, {.data = nullptr, .rows = 0, .cols = 2})->codes.empty());
+  EXPECT_FALSE(
+      QuantizeInt8Rows({.data = nullptr, .rows = 2, .cols = 2}, ScaleDtype::kFloat32, context)
+          .ok());
+  EXPECT_FALSE(
+      QuantizeInt8Rows({.data = nullptr, .rows = -1, .cols = 2}, ScaleDtype::kFloat32, context)
+          .ok());
+  EXPECT_TRUE(
+      QuantizeInt8Rows({.data = nullptr, .rows = 0, .cols = 2}, ScaleDtype::kFloat32, context)
+          ->codes.empty());
   context.cancel.Cancel();
-  EXPECT_EQ(QuantizeInt8Rows(context, m.view()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(QuantizeInt8Rows(m.view(), ScaleDtype::kFloat32, context).status().code(),
+            absl::StatusCode::kCancelled);
 }
 
 TEST(LlmInt8, KeepsOutlierColumns) {
@@ -237,7 +244,7 @@ TEST(LlmInt8Product, RefusesWhatDoesNotFit) {
   Matrix x = RandomMatrix(3, 4, 12);
   const Matrix w = RandomMatrix(2, 5, 13);
   const auto code = [&](MatrixView a, MatrixView b, double threshold) {
-    return MultiplyLlmInt8(context, a, b, threshold).status().code();
+    return MultiplyLlmInt8(a, b, threshold, context).status().code();
   };
   const absl::StatusCode invalid = absl::StatusCode::kInvalidArgument;
   EXPECT_EQ(code(x.view(), w.view(), 6), invalid);

@@ -113,7 +113,7 @@ TEST(Memory, OfGptqStaysBelowItsBound) {
       context.threads = threads;
       const int64_t used = PeakDuring([&] {
         const absl::StatusOr<QuantizedWeight> result =
-            Quantize(context, weight.view(), &statistics, QuantizerSpec{});
+            Quantize(weight.view(), &statistics, QuantizerSpec{}, context);
         EXPECT_TRUE(result.ok() && result->status == LayerStatus::kOk);
       });
       const int64_t square = shape.cols * shape.cols;

@@ -1,4 +1,4 @@
-#include "ptqwatch/nf4.h"
+#include "ptqwatch/offline/nf4.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -136,10 +136,10 @@ TEST(Quantize, NamesWhatDoesNotFit) {
 
   ExecutionContext context;
   EXPECT_EQ(
-      Quantize(context, {.data = nullptr, .rows = 2, .cols = 2}, nullptr, Rtn()).status().code(),
+      Quantize({.data = nullptr, .rows = 2, .cols = 2}, nullptr, Rtn(), context).status().code(),
       absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(
-      Quantize(context, {.data = nullptr, .rows = -2, .cols = 2}, nullptr, Rtn()).status().code(),
+      Quantize({.data = nullptr, .rows = -2, .cols = 2}, nullptr, Rtn(), context).status().code(),
       absl::StatusCode::kInvalidArgument);
 }
 
@@ -149,7 +149,7 @@ TEST(Quantize, StopsWhenCancelled) {
   ExecutionContext context;
   context.cancel.Cancel();
   for (QuantizationMethod method : testing::kAllMethods) {
-    EXPECT_EQ(Quantize(context, weight.view(), &statistics, SpecOf(method)).status().code(),
+    EXPECT_EQ(Quantize(weight.view(), &statistics, SpecOf(method), context).status().code(),
               absl::StatusCode::kCancelled);
   }
 }
@@ -169,7 +169,7 @@ TEST(Quantize, StopsAtWhateverCheckpointItIsCancelled) {
       testing::CancelAt clock(context.cancel, looks);
       context.pacer = Pacer(0.5, &clock);
       const absl::StatusOr<QuantizedWeight> got =
-          Quantize(context, weight.view(), &statistics, spec);
+          Quantize(weight.view(), &statistics, spec, context);
       if (!clock.fired()) {
         EXPECT_TRUE(got.ok()) << got.status();
         break;
@@ -187,7 +187,7 @@ TEST(Quantize, StopsAtTheDeadline) {
   ExecutionContext context;
   context.deadline = std::chrono::nanoseconds(1);
   for (QuantizationMethod method : testing::kAllMethods) {
-    EXPECT_EQ(Quantize(context, weight.view(), &statistics, SpecOf(method)).status().code(),
+    EXPECT_EQ(Quantize(weight.view(), &statistics, SpecOf(method), context).status().code(),
               absl::StatusCode::kDeadlineExceeded);
   }
 }
@@ -198,10 +198,10 @@ TEST(Quantize, KeepsWithinTheByteBudget) {
   for (QuantizationMethod method : testing::kAllMethods) {
     ExecutionContext context;
     context.bytes = std::make_shared<ByteBudget>(1000);
-    EXPECT_EQ(Quantize(context, weight.view(), &statistics, SpecOf(method)).status().code(),
+    EXPECT_EQ(Quantize(weight.view(), &statistics, SpecOf(method), context).status().code(),
               absl::StatusCode::kResourceExhausted);
     context.bytes = std::make_shared<ByteBudget>(int64_t{1} << 30);
-    EXPECT_TRUE(Quantize(context, weight.view(), &statistics, SpecOf(method)).ok());
+    EXPECT_TRUE(Quantize(weight.view(), &statistics, SpecOf(method), context).ok());
     EXPECT_EQ(context.bytes->used(), 0);
   }
 }
@@ -259,9 +259,9 @@ TEST(Quantize, CountsDuplicatesOfWideLayers) {
   }
   ExecutionContext context;
   GramAccumulator gram(300);
-  ASSERT_TRUE(gram.Add(context, inputs.view()).ok());
+  ASSERT_TRUE(gram.Add(inputs.view(), context).ok());
   ASSERT_TRUE(
-      gram.Add(context, {.data = inputs.values.data() + 300, .rows = 333, .cols = 300}).ok());
+      gram.Add({.data = inputs.values.data() + 300, .rows = 333, .cols = 300}, context).ok());
   const GramStatistics statistics = gram.Take();
   const QuantizedWeight got = RunOk(RandomMatrix(2, 300, 48), &statistics, Rtn());
   EXPECT_EQ(got.duplicate_columns, 100);

@@ -6,7 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "quantize/simd_targets.h"
+#include "quantize/kernels/simd_targets.h"
 // After simd_targets.h, which sets what Highway compiles for.
 #include "hwy/highway.h"
 #include "hwy/targets.h"
@@ -149,10 +149,10 @@ GramStatistics NaiveGram(const Matrix& x) {
 }
 
 GramStatistics Gram(const Matrix& x) {
-  ExecutionContext context = ExecutionContext::Standalone();
+  ExecutionContext context;
   GramAccumulator gram(x.cols);
   // A failure shows as statistics without tokens.
-  gram.Add(context, x.view()).IgnoreError();
+  gram.Add(x.view(), context).IgnoreError();
   return gram.Take();
 }
 

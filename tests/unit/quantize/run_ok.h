@@ -15,8 +15,8 @@ namespace ptqwatch::testing {
 inline absl::StatusOr<QuantizedWeight> TryQuantize(const Matrix& weight,
                                                    const GramStatistics* statistics,
                                                    const QuantizerSpec& spec) {
-  ExecutionContext context = ExecutionContext::Standalone();
-  return Quantize(context, weight.view(), statistics, spec);
+  ExecutionContext context;
+  return Quantize(weight.view(), statistics, spec, context);
 }
 
 inline QuantizedWeight RunOk(const Matrix& weight, const GramStatistics* statistics,

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ptqwatch/version.h"
-#include "unit/report/sample_report.h"
+#include "support/sample_report.h"
 
 namespace ptqwatch {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ptqwatch/report.h"
-#include "unit/report/sample_report.h"
+#include "support/sample_report.h"
 
 namespace ptqwatch {
 namespace {

@@ -1,0 +1,40 @@
+#ifndef PTQWATCH_BASE_ATOMIC_FILE_H_
+#define PTQWATCH_BASE_ATOMIC_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace ptqwatch::internal {
+
+/// A file that appears under its name whole or not at all. Not thread-safe.
+class AtomicFile {
+ public:
+  /// Creates a temporary file beside `path`. Errors are the system's and name `path`.
+  static absl::StatusOr<AtomicFile> Create(const std::string& path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  /// Removes what was not committed.
+  ~AtomicFile();
+
+  absl::Status Append(absl::Span<const char> bytes);
+  /// Brings the content to the disk. What can go wrong with a full disk goes wrong here at the
+  /// latest.
+  absl::Status Sync();
+  /// Syncs, and gives the content its name, in the place of what had it.
+  absl::Status Commit();
+
+ private:
+  AtomicFile() = default;
+  void Discard();
+
+  std::string path_;
+  std::string temporary_;  // empty when there is none
+  int descriptor_ = -1;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_ATOMIC_FILE_H_

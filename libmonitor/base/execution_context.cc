@@ -1,0 +1,98 @@
+#include "ptqwatch/execution_context.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/strings.h"
+
+namespace ptqwatch {
+namespace {
+
+class RealClock final : public Clock {
+ public:
+  std::chrono::nanoseconds Monotonic() const override {
+    return std::chrono::steady_clock::now().time_since_epoch();
+  }
+  double UnixSeconds() const override {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  }
+  void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& cancelled) override {
+    const auto end = std::chrono::steady_clock::now() + duration;
+    while (!cancelled.load(std::memory_order_relaxed)) {
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= end) return;
+      std::this_thread::sleep_for(
+          std::min<std::chrono::nanoseconds>(end - now, std::chrono::milliseconds(20)));
+    }
+  }
+};
+
+// SplitMix64 finaliser (Steele, Lea, Flood 2014).
+uint64_t Mix(uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ULL;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Clock* Clock::Real() {
+  static RealClock* clock = new RealClock;
+  return clock;
+}
+
+void Pacer::Begin() const {
+  if (state_ != nullptr && state_->clock != nullptr) state_->since = state_->clock->Monotonic();
+}
+
+void Pacer::Pause(const CancelToken& cancel) const {
+  if (state_ == nullptr || state_->clock == nullptr || state_->duty_cycle >= 1) return;
+  const std::chrono::nanoseconds worked = state_->clock->Monotonic() - state_->since;
+  if (worked < state_->quantum) return;
+  const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      worked * (1.0 / state_->duty_cycle - 1.0));
+  state_->clock->SleepFor(rest, cancel.flag());
+  state_->slept += rest;
+  state_->since = state_->clock->Monotonic();
+}
+
+uint64_t SeedSource::Seed(std::string_view probe, uint64_t draw) const {
+  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: the same on every machine, unlike std::hash
+  for (char c : probe) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return Mix(run_seed_ + Mix(hash + Mix(draw + 0x9e3779b97f4a7c15ULL)));
+}
+
+absl::Status ByteBudget::Reserve(int64_t bytes, std::string_view what) {
+  const int64_t before = used_.fetch_add(bytes, std::memory_order_relaxed);
+  if (before + bytes <= limit_) return absl::OkStatus();
+  used_.fetch_sub(bytes, std::memory_order_relaxed);
+  return absl::ResourceExhaustedError(internal::StrCat(
+      what, " needs ", bytes, " bytes, but ", before, " of the budget of ", limit_, " are in use"));
+}
+
+absl::Status ExecutionContext::Checkpoint() const {
+  if (!cancel.cancelled()) pacer.Pause(cancel);
+  if (cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
+  if (deadline != std::chrono::nanoseconds::max() && clock->Monotonic() >= deadline) {
+    return absl::DeadlineExceededError("the time for this snapshot is over");
+  }
+  return absl::OkStatus();
+}
+
+ExecutionContext ExecutionContext::ForHelper() const {
+  ExecutionContext helper = *this;
+  helper.pacer = Pacer();
+  helper.threads = 1;
+  return helper;
+}
+
+ExecutionContext ExecutionContext::WithDeadline(std::chrono::nanoseconds monotonic) const {
+  ExecutionContext context = *this;
+  context.deadline = monotonic;
+  return context;
+}
+
+}  // namespace ptqwatch

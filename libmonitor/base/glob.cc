@@ -1,0 +1,32 @@
+#include "base/glob.h"
+
+#include <cstddef>
+
+namespace ptqwatch::internal {
+
+bool GlobMatch(std::string_view pattern, std::string_view text) {
+  // Greedy with one point to come back to: linear in practice, and no recursion for a pattern of
+  // many stars.
+  size_t p = 0;
+  size_t t = 0;
+  size_t star = std::string_view::npos;
+  size_t resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t]) && pattern[p] != '*') {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace ptqwatch::internal

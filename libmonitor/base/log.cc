@@ -1,0 +1,90 @@
+#include "base/log.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/strings.h"
+
+namespace ptqwatch {
+namespace {
+
+struct SinkState {
+  std::mutex mutex;
+  Severity least = Severity::kWarning;
+  std::shared_ptr<const LogSink> sink =
+      std::make_shared<const LogSink>([](Severity severity, std::string_view message) {
+        std::string line = internal::StrCat("ptqwatch: ", ToString(severity), ": ", message, "\n");
+        std::fwrite(line.data(), 1, line.size(), stderr);
+      });
+};
+
+SinkState& State() {
+  // Leaked: a monitor may be stopped by a static destructor.
+  static SinkState* state = new SinkState;
+  return *state;
+}
+
+}  // namespace
+
+std::string_view ToString(Severity severity) {
+  switch (severity) {
+    case Severity::kInfo:
+      return "info";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kError:
+      return "error";
+  }
+  return "unknown";
+}
+
+void SetLogSink(Severity least, LogSink sink) {
+  auto shared = std::make_shared<const LogSink>(std::move(sink));
+  SinkState& state = State();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  state.least = least;
+  state.sink = std::move(shared);
+}
+
+namespace internal {
+
+void Log(Severity severity, std::string_view message) noexcept {
+  try {
+    SinkState& state = State();
+    std::shared_ptr<const LogSink> sink;
+    {
+      std::lock_guard<std::mutex> lock(state.mutex);
+      if (severity < state.least) return;
+      sink = state.sink;
+    }
+    if (*sink) (*sink)(severity, message);
+  } catch (...) {
+    // A message is never worth a training run.
+  }
+}
+
+void RateLimitedLog::operator()(Severity severity, std::string_view message) noexcept {
+  try {
+    int64_t suppressed = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      auto now = std::chrono::steady_clock::now();
+      if (now < next_) {
+        ++suppressed_;
+        return;
+      }
+      next_ = now + period_;
+      suppressed = std::exchange(suppressed_, 0);
+    }
+    if (suppressed == 0) {
+      Log(severity, message);
+    } else {
+      Log(severity, internal::StrCat(message, " (", suppressed, " more like it were not shown)"));
+    }
+  } catch (...) {
+  }
+}
+
+}  // namespace internal
+}  // namespace ptqwatch

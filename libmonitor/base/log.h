@@ -1,0 +1,32 @@
+#ifndef PTQWATCH_BASE_LOG_H_
+#define PTQWATCH_BASE_LOG_H_
+
+#include <chrono>
+#include <mutex>
+#include <string_view>
+
+#include "ptqwatch/log.h"
+
+namespace ptqwatch::internal {
+
+/// Hands one message to the sink. Never throws; must not be called while holding a lock.
+void Log(Severity severity, std::string_view message) noexcept;
+
+/// Lets one message through every `period`, so that a failure at each snapshot does not fill a
+/// terminal. Thread-safe.
+class RateLimitedLog {
+ public:
+  explicit RateLimitedLog(std::chrono::seconds period = std::chrono::seconds(10))
+      : period_(period) {}
+  void operator()(Severity severity, std::string_view message) noexcept;
+
+ private:
+  std::chrono::seconds period_;
+  std::mutex mutex_;
+  std::chrono::steady_clock::time_point next_{};
+  int64_t suppressed_ = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_LOG_H_

@@ -1,0 +1,38 @@
+#ifndef PTQWATCH_BASE_RESERVATION_H_
+#define PTQWATCH_BASE_RESERVATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// Holds bytes of a context's budget as long as it lives. One thread at a time.
+class Reservation {
+ public:
+  explicit Reservation(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() {
+    if (budget_ != nullptr && bytes_ > 0) budget_->Release(bytes_);
+  }
+  /// ResourceExhausted, naming `what`, where the budget has not so many left.
+  absl::Status Take(int64_t bytes, std::string_view what) {
+    if (budget_ == nullptr) return absl::OkStatus();
+    absl::Status status = budget_->Reserve(bytes, what);
+    if (status.ok()) bytes_ += bytes;
+    return status;
+  }
+
+ private:
+  std::shared_ptr<ByteBudget> budget_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_RESERVATION_H_

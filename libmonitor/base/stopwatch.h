@@ -1,0 +1,27 @@
+#ifndef PTQWATCH_BASE_STOPWATCH_H_
+#define PTQWATCH_BASE_STOPWATCH_H_
+
+#include <chrono>
+#include <utility>
+
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// Seconds since it was made or last asked.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Clock* clock) : clock_(clock), begin_(clock->Monotonic()) {}
+  double Lap() {
+    const auto now = clock_->Monotonic();
+    return std::chrono::duration<double>(now - std::exchange(begin_, now)).count();
+  }
+
+ private:
+  Clock* clock_;
+  std::chrono::nanoseconds begin_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_STOPWATCH_H_

@@ -1,0 +1,20 @@
+#ifndef PTQWATCH_BASE_UTF8_H_
+#define PTQWATCH_BASE_UTF8_H_
+
+#include <string>
+#include <string_view>
+
+namespace ptqwatch::internal {
+
+bool IsUtf8(std::string_view text);
+
+/// `text` with U+FFFD in the place of every byte sequence that is not UTF-8.
+std::string ValidUtf8(std::string_view text);
+
+/// A name or path as a message may show it: in single quotes, what is not printable escaped, cut to
+/// 200 bytes.
+std::string Quoted(std::string_view name);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_UTF8_H_

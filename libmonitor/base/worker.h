@@ -1,0 +1,47 @@
+#ifndef PTQWATCH_BASE_WORKER_H_
+#define PTQWATCH_BASE_WORKER_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace ptqwatch::internal {
+
+/// The monitor's one thread: all signals blocked, named, SCHED_IDLE (nice 19 where that is
+/// refused). It sleeps until Wake and then calls `job`; wakes that come while it works are not
+/// lost. Neither priority protects training that uses every core: that is what the duty cycle is
+/// for.
+class Worker {
+ public:
+  struct Hooks {
+    std::string name = "ptqwatch";      ///< at most 15 characters
+    std::function<void()> thread_init;  ///< first thing on the thread
+    /// One call a wake. Must not throw. Owns (by shared_ptr) whatever it touches: the thread may
+    /// outlive this object.
+    std::function<void()> job;
+  };
+  static absl::StatusOr<std::unique_ptr<Worker>> Start(Hooks hooks);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// Lock-free, async-signal-safe; may be called by the training thread.
+  void Wake() noexcept;
+
+  /// Ends the thread after the job that is running. False if that takes longer than `deadline`: the
+  /// thread is then detached and ends by itself. Idempotent.
+  bool Stop(std::chrono::milliseconds deadline);
+
+ private:
+  struct State;
+  explicit Worker(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  static void Run(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_WORKER_H_

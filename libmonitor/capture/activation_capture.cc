@@ -1,0 +1,93 @@
+#include "capture/activation_capture.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "base/strings.h"
+#include "capture/product_watcher.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+/// A layer's part in a capture. Of the layers that share a Gram, the first one feeds it; the others
+/// must go on seeing the same inputs.
+struct Role {
+  const CoveredLayer* layer = nullptr;
+  size_t gram = 0;  // index into the captured ones
+  bool feeds = false;
+  size_t uses = 0;  // in this forward pass
+};
+
+class Capture {
+ public:
+  Capture(const CapturePlan& plan, absl::Span<const int> grams, const ExecutionContext& context)
+      : context_(context), seen_(grams.size()) {
+    for (size_t i = 0; i < grams.size(); ++i) {
+      grams_.emplace_back(plan.gram_inputs[static_cast<size_t>(grams[i])]);
+      bool first = true;
+      for (const CoveredLayer& layer : plan.layers) {
+        if (layer.gram == grams[i]) roles_[layer.entry] = {&layer, i, std::exchange(first, false)};
+      }
+    }
+  }
+
+  void BeginForward() {
+    for (std::vector<InputIdentity>& inputs : seen_) inputs.clear();
+    for (auto& [entry, role] : roles_) role.uses = 0;
+  }
+
+  void Add(const Product& product) {
+    const auto found = roles_.find(product.entry);
+    if (!failed_.ok() || found == roles_.end()) return;
+    Role& role = found->second;
+    std::vector<InputIdentity>& inputs = seen_[role.gram];
+    InputIdentity identity(product.input);
+    const size_t use = role.uses++;
+    const bool as_planned =
+        product.transposed == role.layer->transposed && product.inputs == role.layer->inputs;
+    if (!as_planned || (!role.feeds && (use >= inputs.size() || !(inputs[use] == identity)))) {
+      failed_ = absl::FailedPreconditionError(
+          StrCat("the forward pass uses '", role.layer->name,
+                 "' in another way than when the capture was planned"));
+      return;
+    }
+    if (!role.feeds) return;
+    inputs.push_back(std::move(identity));
+    failed_ = ForEachBlockOfRows(
+        product.input, [&](MatrixView rows) { return grams_[role.gram].Add(rows, context_); });
+  }
+
+  const absl::Status& failed() const { return failed_; }
+  std::vector<GramStatistics> Take() {
+    std::vector<GramStatistics> statistics;
+    for (GramAccumulator& gram : grams_) statistics.push_back(gram.Take());
+    return statistics;
+  }
+
+ private:
+  const ExecutionContext& context_;
+  std::vector<GramAccumulator> grams_;
+  std::unordered_map<int, Role> roles_;  // by entry
+  std::vector<std::vector<InputIdentity>> seen_;
+  absl::Status failed_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<GramStatistics>> CaptureGrams(Replica& replica, const CapturePlan& plan,
+                                                         absl::Span<const int> grams,
+                                                         const std::vector<Batch>& batches,
+                                                         const ExecutionContext& context) {
+  Capture capture(plan, grams, context);
+  ProductWatcher watcher(replica.table(), [&](const Product& product) { capture.Add(product); });
+  for (const Batch& batch : batches) {
+    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    capture.BeginForward();
+    absl::Status status = RunWatched(replica, batch, watcher);
+    if (!capture.failed().ok()) return capture.failed();
+    if (!status.ok()) return status;
+  }
+  return capture.Take();
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,27 @@
+#ifndef PTQWATCH_CAPTURE_ACTIVATION_CAPTURE_H_
+#define PTQWATCH_CAPTURE_ACTIVATION_CAPTURE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "capture/capture_plan.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/quantizer.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// Runs the calibration batches through the replica with the weights it has now, and sums up these
+/// Grams of the plan, in this order. One forward pass a batch, whatever their number; a Gram does
+/// not depend on which others are captured with it. Inputs in other dtypes are converted to
+/// float32. Memory: the Grams, and one block of rows. Cancelled as the context says;
+/// FailedPrecondition when the closure throws or uses these weights differently than at planning.
+absl::StatusOr<std::vector<GramStatistics>> CaptureGrams(Replica& replica, const CapturePlan& plan,
+                                                         absl::Span<const int> grams,
+                                                         const std::vector<Batch>& batches,
+                                                         const ExecutionContext& context);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CAPTURE_ACTIVATION_CAPTURE_H_

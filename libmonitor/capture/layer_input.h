@@ -1,0 +1,67 @@
+#ifndef PTQWATCH_CAPTURE_LAYER_INPUT_H_
+#define PTQWATCH_CAPTURE_LAYER_INPUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "ptqwatch/quantizer.h"
+
+namespace ptqwatch::internal {
+
+/// How the rows x of y = W x are read off the tensor that a weight is multiplied with.
+struct InputForm {
+  enum class Kind {
+    kRows,     ///< [.., d]
+    kColumns,  ///< [.., d, n]: the weight was the left factor
+    kWindows,  ///< images [N, C, H, W], [N, C, L] or one without N; a row is a window of a
+               ///< convolution, d = C * kernel
+  };
+  Kind kind = Kind::kRows;
+  // Of kWindows: one number a spatial dimension.
+  std::vector<int64_t> kernel = {};
+  std::vector<int64_t> stride = {};
+  std::vector<int64_t> dilation = {};
+  std::vector<int64_t> pad_before = {};
+  std::vector<int64_t> pad_after = {};
+
+  friend bool operator==(const InputForm&, const InputForm&) = default;
+};
+
+/// What a weight is multiplied with in one product.
+struct LayerInput {
+  at::Tensor tensor;
+  InputForm form;
+};
+
+/// Gives `take` the rows of an input as float32 on the host, in blocks whose size depends on
+/// nothing but the shape: activations as one block, windows image by image in blocks of about 4096
+/// rows. The values are valid until `take` returns. Stops at the first error.
+absl::Status ForEachBlockOfRows(const LayerInput& input,
+                                absl::FunctionRef<absl::Status(MatrixView)> take);
+
+/// Which input a tensor is: equal for tensors that see the same memory in the same way with nothing
+/// written to it in between, as autograd's version counter tells (so writes through
+/// `variable_data()` go unseen, and under inference mode no two are equal). The storage is held
+/// weakly, so that an address used again is another input.
+class InputIdentity {
+ public:
+  explicit InputIdentity(const LayerInput& input);
+  bool operator==(const InputIdentity& other) const;
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  int64_t offset_;
+  std::vector<int64_t> sizes_;
+  std::vector<int64_t> strides_;
+  at::ScalarType dtype_;
+  bool versioned_;
+  int64_t version_;
+  InputForm form_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CAPTURE_LAYER_INPUT_H_

@@ -1,0 +1,34 @@
+#include "capture/layer_selection.h"
+
+#include "base/glob.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+
+std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names) {
+  for (const std::string& pattern : selection.exclude) {
+    for (const std::string& name : names) {
+      if (GlobMatch(pattern, name)) return StrCat("excluded by the pattern '", pattern, "'");
+    }
+  }
+  if (selection.include.empty()) return "";
+  for (const std::string& pattern : selection.include) {
+    for (const std::string& name : names) {
+      if (GlobMatch(pattern, name)) return "";
+    }
+  }
+  return "matches no include pattern";
+}
+
+const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
+                                  std::string_view layer) {
+  for (const auto& [pattern, override_spec] : options.overrides) {
+    if (override_spec.method == spec.method && override_spec.bits == spec.bits &&
+        GlobMatch(pattern, layer)) {
+      return override_spec;
+    }
+  }
+  return spec;
+}
+
+}  // namespace ptqwatch::internal

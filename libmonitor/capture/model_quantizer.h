@@ -1,0 +1,85 @@
+#ifndef PTQWATCH_CAPTURE_MODEL_QUANTIZER_H_
+#define PTQWATCH_CAPTURE_MODEL_QUANTIZER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "capture/capture_plan.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/quantizer.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// Whether the codes of `spec` depend on the layer's inputs. Methods of which they do not run
+/// without statistics; where there are some, their layer error is measured with them all the same.
+bool NeedsStatistics(const QuantizerSpec& spec);
+
+/// One spec a layer of the plan.
+using LayerSpecs = std::vector<QuantizerSpec>;
+
+/// Told what comes out of a ModelQuantizer, in the order of the work.
+class QuantizationListener {
+ public:
+  virtual ~QuantizationListener() = default;
+  /// Statistics for several quantizers have just been captured.
+  virtual void OnCaptured() {}
+  /// Layer `layer` of the plan under one quantizer. The views are valid during the call;
+  /// `statistics` is null where there are none.
+  virtual void OnLayer(size_t quantizer, size_t layer, MatrixView weight,
+                       const GramStatistics* statistics, QuantizedWeight result) = 0;
+  /// Once for each quantizer: it has had all its layers, or it failed. The replica has its own
+  /// weights and no lease is alive.
+  virtual void OnDone(size_t quantizer, const absl::Status& status) = 0;
+};
+
+/// Quantizes all layers of a plan, calibrated on activations of the replica's loaded weights.
+///   one_shot    every layer sees full-precision inputs. The Grams are captured in as few passes
+///               over the calibration data as `max_gram_bytes` allows, each for all quantizers.
+///   sequential  each quantizer that needs statistics goes through the plan's stages; a stage
+///               captures one Gram with the layers of earlier stages quantized, and then quantizes
+///               its layers. The other quantizers, as in one_shot.
+/// The result does not depend on `max_gram_bytes`.
+class ModelQuantizer {
+ public:
+  struct Options {
+    CalibrationMode mode = CalibrationMode::kOneShot;
+    int64_t max_gram_bytes = 0;
+  };
+  /// All arguments must outlive it.
+  ModelQuantizer(Replica& replica, const CapturePlan& plan, const std::vector<Batch>& calibration,
+                 const Options& options)
+      : replica_(replica), plan_(plan), calibration_(calibration), options_(options) {}
+
+  /// Each element of `quantizers` has one spec a layer. A quantizer's failure leaves the others
+  /// alone: where statistics cannot be captured, those that need none still run.
+  void Run(const std::vector<LayerSpecs>& quantizers, QuantizationListener& listener,
+           const ExecutionContext& context) const;
+
+  /// Times Run takes the calibration data through the replica for the quantizers that share their
+  /// statistics ...
+  int64_t SharedPasses(const std::vector<LayerSpecs>& quantizers) const;
+  /// ... and for this quantizer alone.
+  int64_t OwnPasses(const LayerSpecs& specs) const;
+
+ private:
+  void RunShared(const std::vector<LayerSpecs>& quantizers, const std::vector<size_t>& which,
+                 QuantizationListener& listener, const ExecutionContext& context) const;
+  absl::Status RunSequential(size_t quantizer, const LayerSpecs& specs,
+                             QuantizationListener& listener, const ExecutionContext& context) const;
+  // `lease`, where there is one, gets the quantized weight.
+  absl::Status QuantizeLayer(size_t quantizer, size_t layer, const QuantizerSpec& spec,
+                             const GramStatistics* statistics, Replica::Lease* lease,
+                             QuantizationListener& listener, const ExecutionContext& context) const;
+
+  Replica& replica_;
+  const CapturePlan& plan_;
+  const std::vector<Batch>& calibration_;
+  const Options options_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CAPTURE_MODEL_QUANTIZER_H_

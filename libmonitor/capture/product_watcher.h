@@ -1,0 +1,83 @@
+#ifndef PTQWATCH_CAPTURE_PRODUCT_WATCHER_H_
+#define PTQWATCH_CAPTURE_PRODUCT_WATCHER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "capture/layer_input.h"
+#include "capture/weight_finder.h"
+
+// Not included: who includes it must be compiled like LibTorch (see product_watcher.cc).
+namespace at {
+struct RecordFunction;
+struct ObserverContext;
+}  // namespace at
+namespace c10 {
+struct IValue;
+}  // namespace c10
+
+namespace ptqwatch::internal {
+
+/// A product of the forward pass with a whole weight W [m, d]: y = W x for each row x of the input.
+struct Product {
+  int entry = 0;  ///< of the weight, in the table
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+  bool transposed = false;  ///< the weight is stored [inputs, outputs]
+  LayerInput input;
+};
+
+/// Sees every outermost product of the calling thread's forward passes while it lives, by a
+/// thread-local RecordFunction callback: linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what
+/// einsum and tensordot end in), conv1d and conv2d. One operand must be a parameter as a whole, or
+/// a copy of it by `to`, `contiguous` or `clone` (WeightFinder): a matrix as it is or transposed, a
+/// parameter of more dimensions as the row-major matrix it is in memory, either with a batch
+/// dimension of 1 or expanded; a convolution's weight [O, C, ...] as [O, C * ...], in one group.
+/// Under autocast the outermost operator still has the parameter itself. One at a time a thread.
+class ProductWatcher {
+ public:
+  using Handler = std::function<void(const Product&)>;
+  /// `table` must outlive the watcher.
+  ProductWatcher(const TensorTable& table, Handler handler);
+  ~ProductWatcher();
+  ProductWatcher(const ProductWatcher&) = delete;
+  ProductWatcher& operator=(const ProductWatcher&) = delete;
+
+  /// The first problem met inside a callback, where exceptions are swallowed; empty when all is
+  /// well.
+  const std::string& problem() const { return problem_; }
+  /// Why a parameter that was seen is not (only) a factor of such products.
+  const std::map<int, std::string>& uncovered() const { return uncovered_; }
+
+  /// FailedPrecondition where the library was built unlike LibTorch, so that its records cannot be
+  /// read.
+  static absl::Status SelfCheck();
+
+ private:
+  struct Inside;
+
+  static std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& record);
+  static void OnEnd(const at::RecordFunction& record, at::ObserverContext* context);
+  void Fail(const std::string& problem);
+  void NoteLookUp(const at::Tensor& table);
+  void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
+  void OnConvolution(const char* op, c10::ArrayRef<const c10::IValue> inputs);
+  void TakeMatrix(const FoundWeight& weight, const at::Tensor& input, InputForm::Kind form);
+
+  static thread_local ProductWatcher* current_;
+  const Handler handler_;
+  WeightFinder weights_;
+  std::map<int, std::string> uncovered_;
+  std::string problem_;
+  uint64_t handle_ = 0;
+  int depth_ = 0;
+  int records_ = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CAPTURE_PRODUCT_WATCHER_H_

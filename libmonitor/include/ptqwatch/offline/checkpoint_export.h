@@ -1,0 +1,87 @@
+#ifndef PTQWATCH_OFFLINE_CHECKPOINT_EXPORT_H_
+#define PTQWATCH_OFFLINE_CHECKPOINT_EXPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ptqwatch/offline/safetensors.h"
+#include "ptqwatch/quantizer.h"
+
+namespace ptqwatch {
+
+/// How a quantized weight [m, d] of a module lies in a checkpoint. G = groups of a row, b = bits.
+/// Codes are dense streams of b-bit numbers in 32-bit words, lowest bits first.
+enum class CheckpointFormat {
+  /// The "pack-quantized" format of compressed-tensors: weight_packed I32[m, ceil(d b / 32)] along
+  /// inputs, weight_scale [m, G] in the spec's scale_dtype, weight_shape I64[2]; asymmetric grids
+  /// add weight_zero_point I32[ceil(m b / 32), G] along outputs. The group size must divide d.
+  kCompressedTensors,
+  /// GPTQ with "checkpoint_format": "gptq_v2", which stores zeros as they are: qweight
+  /// I32[d b / 32, m] along inputs, qzeros I32[G, m b / 32] along outputs, scales F16[G, m], g_idx
+  /// I32[d]. Both m and d must be multiples of 32, a whole number of words at every bit-width.
+  kGptqV2,
+};
+/// "compressed-tensors", "gptq-v2".
+std::string_view ToString(CheckpointFormat format);
+absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name);
+
+/// InvalidArgument, saying why, where the format cannot hold a weight of that shape quantized like
+/// that. Formats take the codes of RTN and GPTQ. Scales must be f16 (or bf16, compressed-tensors
+/// alone): float32 scales would be rounded on the way out, and the stored weight would not be the
+/// one whose error was measured.
+absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, int64_t rows,
+                           int64_t cols);
+
+/// A tensor with its content.
+struct PackedTensor {
+  std::string name;  ///< within its module, e.g. "weight_packed"
+  TensorDtype dtype = TensorDtype::kI32;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+/// The tensors that stand for one weight. Lossless: scale * (code - zero) in float32 of what is
+/// stored is `weight.dequantized` to the bit. (A reader that computes in half precision rounds that
+/// product.) InvalidArgument as from CheckPackable, and where `weight` has no codes, other sizes
+/// than `rows` and `cols` need, or a scale that the spec's scale_dtype cannot hold.
+absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
+                                                     const QuantizerSpec& spec, int64_t rows,
+                                                     int64_t cols, const QuantizedWeight& weight);
+
+struct UnpackedWeight {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<uint8_t> codes;      ///< [rows, cols]
+  std::vector<float> scale;        ///< [rows, G]
+  std::vector<float> zero;         ///< [rows, G]
+  std::vector<float> dequantized;  ///< [rows, cols]: scale * (code - zero) in float32
+};
+
+/// The inverse of PackWeight; of `spec` it looks at bits, group_size and symmetric. The tensors may
+/// come from anywhere: DataLoss for those that are missing or do not fit together.
+absl::StatusOr<UnpackedWeight> UnpackWeight(CheckpointFormat format, const QuantizerSpec& spec,
+                                            const std::vector<PackedTensor>& tensors);
+
+/// All tensors of `file` that are named "MODULE.something", with that something as their names.
+absl::StatusOr<std::vector<PackedTensor>> ReadModule(const SafetensorsFile& file,
+                                                     std::string_view module);
+
+/// The JSON object that belongs under "quantization_config" in a config.json. `left_out` names the
+/// modules whose weights are matrices but stay as they were. REQUIRES: a spec that CheckPackable
+/// accepts for some shape.
+std::string QuantizationConfigJson(CheckpointFormat format, const QuantizerSpec& spec,
+                                   const std::vector<std::string>& left_out);
+
+/// Writes `folder`/model.safetensors and `folder`/config.json, and the folder if there is none.
+/// Both are wholly on the disk under temporary names before the first of them gets its name; what
+/// fails before leaves the folder as it was. Errors: those of WriteSafetensors.
+absl::Status WriteCheckpoint(const std::string& folder, const std::vector<TensorSource>& tensors,
+                             const TensorMetadata& metadata, const std::string& config_json);
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_OFFLINE_CHECKPOINT_EXPORT_H_

@@ -1,0 +1,131 @@
+#ifndef PTQWATCH_OFFLINE_SAFETENSORS_H_
+#define PTQWATCH_OFFLINE_SAFETENSORS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace ptqwatch {
+
+/// The element types of the safetensors format. Values of F4, F6 and F8 types can be copied, not
+/// converted.
+enum class TensorDtype {
+  kBool,
+  kU8,
+  kI8,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kU16,
+  kI16,
+  kF16,
+  kBF16,
+  kU32,
+  kI32,
+  kF32,
+  kU64,
+  kI64,
+  kF64,
+  kC64,
+};
+/// The format's own names: "F32", "BF16", "I64", ...
+std::string_view ToString(TensorDtype dtype);
+std::optional<TensorDtype> ParseTensorDtype(std::string_view name);
+int BitsPerElement(TensorDtype dtype);
+/// F16, BF16, F32 or F64: what SafetensorsFile::ReadFloats converts.
+bool IsConvertibleToFloat(TensorDtype dtype);
+
+struct TensorInfo {
+  TensorDtype dtype = TensorDtype::kF32;
+  std::vector<int64_t> shape;  ///< empty: a scalar
+  int64_t offset = 0;          ///< from the first data byte of the file
+  int64_t bytes = 0;
+
+  int64_t elements() const;
+  /// "F16[64, 128]".
+  std::string Describe() const;
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
+};
+
+using TensorTable = std::map<std::string, TensorInfo, std::less<>>;
+using TensorMetadata = std::map<std::string, std::string, std::less<>>;
+
+/// A safetensors file opened for reading. Open reads and checks the header only: names that are not
+/// UTF-8 or occur twice, shapes whose size overflows, offsets that overlap, leave gaps or leave the
+/// file are refused. Tensors are read when asked for. Movable; reading is thread-safe.
+/// Errors: NotFound and the like where the system refuses, DataLoss where the content is damaged or
+/// the file became shorter after it was opened; every message names the file, and the tensor where
+/// one is to blame.
+class SafetensorsFile {
+ public:
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
+  ~SafetensorsFile();
+
+  const std::string& path() const { return path_; }
+  const TensorTable& tensors() const { return tensors_; }
+  const TensorMetadata& metadata() const { return metadata_; }
+  /// Null for a tensor that the file does not hold.
+  const TensorInfo* Find(std::string_view tensor) const;
+
+  /// Bytes [offset, offset + out.size()) of a tensor. NotFound without such a tensor, OutOfRange
+  /// outside of it.
+  absl::Status ReadBytes(std::string_view tensor, int64_t offset, absl::Span<char> out) const;
+  /// Elements [first, first + count) in row-major order as float32. F64 is rounded half to even,
+  /// beyond float32's range to infinity; NaN stays NaN. InvalidArgument for other dtypes.
+  absl::StatusOr<std::vector<float>> ReadFloats(std::string_view tensor, int64_t first,
+                                                int64_t count) const;
+  absl::StatusOr<std::vector<float>> ReadFloats(std::string_view tensor) const;
+
+ private:
+  SafetensorsFile() = default;
+  absl::Status ReadAt(int64_t position, absl::Span<char> out, std::string_view what) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+  int64_t data_begin_ = 0;
+  TensorTable tensors_;
+  TensorMetadata metadata_;
+};
+
+/// One tensor of a file to be written.
+struct TensorSource {
+  std::string name;
+  TensorDtype dtype = TensorDtype::kF32;
+  std::vector<int64_t> shape;
+  /// Fills `out` with the bytes from `offset` on; called with ascending offsets, at most 1 MiB at a
+  /// time. A status that is not OK ends the writing with that status.
+  std::function<absl::Status(int64_t offset, absl::Span<char> out)> read;
+};
+/// A tensor whose bytes are at hand.
+TensorSource MakeTensorSource(std::string name, TensorDtype dtype, std::vector<int64_t> shape,
+                              std::string bytes);
+/// A tensor of an open file, copied unchanged. `file` must outlive the source.
+TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tensor);
+
+/// Writes a safetensors file. The data begins at a multiple of 8 bytes; tensors with wider elements
+/// come first, those of one width by name, so that each is aligned to its elements without the gaps
+/// that the format forbids. Atomic: the content goes to a temporary name in the same folder, is
+/// brought to the disk (fsync) and then renamed; whatever fails before that leaves neither a
+/// temporary file nor a changed `path`.
+/// Errors: InvalidArgument (a name twice, not UTF-8, or "__metadata__"; a shape whose size
+/// overflows), the system's (no space, no permission, ...), and what a source returns; all name the
+/// path.
+absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorSource>& tensors,
+                              const TensorMetadata& metadata = {});
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_OFFLINE_SAFETENSORS_H_

@@ -1,0 +1,122 @@
+#ifndef PTQWATCH_STATUS_H_
+#define PTQWATCH_STATUS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ptqwatch/control.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/step_info.h"
+
+namespace ptqwatch {
+
+/// How far the newest slice has come.
+enum class SliceState : int {
+  kNone = 0,              ///< none was asked for
+  kWaitingForFirst = 1,   ///< for the snapshot that is Theta_{K-1}
+  kWaitingForSecond = 2,  ///< for Theta_K; the weights of Theta_{K-1} are kept
+  kMeasuring = 3,
+  kDone = 4,
+  kFailed = 5,
+};
+/// "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed".
+std::string_view ToString(SliceState state);
+
+/// Of the newest slice that was asked for.
+struct SliceStatus {
+  SliceState state = SliceState::kNone;
+  int64_t number = 0;  ///< 1 for the first slice of this process, ...
+  SliceRequest request = {};
+  int64_t points_done = 0;
+  int64_t points_all = 0;
+  std::string path = {};   ///< of the file; kDone only
+  std::string error = {};  ///< kFailed only
+
+  bool under_way() const {
+    return state == SliceState::kWaitingForFirst || state == SliceState::kWaitingForSecond ||
+           state == SliceState::kMeasuring;
+  }
+};
+
+/// Facts of a run that do not change while it runs.
+struct RunInfo {
+  std::string run_id;
+  int attempt = 1;
+  std::string fingerprint;
+  std::string run_dir;             ///< empty: nothing is kept on disk
+  int64_t parameters = 0;          ///< of the model
+  int64_t covered_parameters = 0;  ///< in layers that are quantized
+  std::string device;              ///< where the probes run, e.g. "cpu"
+};
+
+/// What became of a due snapshot.
+enum class SnapshotResult : int {
+  kTaken = 0,
+  kSkippedBusy = 1,      ///< the staging slot still held the one before
+  kSkippedMismatch = 2,  ///< tensors differ from those seen at Create
+  kFailed = 3,           ///< copying threw
+  kSkippedPaused = 4,    ///< a command had paused the monitor
+};
+inline constexpr int kSnapshotResults = 5;
+/// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused".
+std::string_view ToString(SnapshotResult result);
+
+enum class Health : int { kStarting = 0, kOk = 1, kDegraded = 2, kStopped = 3 };
+/// "starting", "ok", "degraded", "stopped".
+std::string_view ToString(Health health);
+
+/// Upper bounds in seconds of the stall histogram; the last bucket is open.
+inline constexpr std::array<double, 12> kStallBucketSeconds = {1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3,
+                                                               1e-2, 5e-2, 0.1,  0.5,  1.0,  5.0};
+
+/// Counters and gauges as they are now. A copy: read it whenever you like, it costs well under a
+/// microsecond.
+struct MonitorStatus {
+  std::optional<int64_t> step;  ///< absent before the first OnStep
+  int64_t steps_total = 0;
+  double last_step_unix_seconds = 0;  ///< coarse clock, a few milliseconds
+  double learning_rate = 0;
+  std::optional<int64_t> tokens;
+  std::optional<double> training_loss_nats;
+  LrPhase lr_phase = LrPhase::kUnknown;
+  Health health = Health::kStarting;
+  bool busy = false;  ///< a snapshot is being measured
+  std::array<int64_t, kSnapshotResults> snapshots{};
+  int64_t reports_total = 0;
+  int64_t probe_failures_total = 0;
+  int64_t state_write_failures_total = 0;  ///< of the state file in the run directory
+  /// Steps at which a snapshot was due; their time inside OnStep is in the histogram, that of all
+  /// others is not measured.
+  std::array<int64_t, kStallBucketSeconds.size() + 1> stall_buckets{};
+  double stall_seconds_total = 0;
+  /// Training time lost to snapshots since the first step, over the time since then.
+  std::optional<double> overhead_ratio;
+  double duty_cycle = 1;
+  /// {exporter name, reason} -> reports that this exporter did not deliver.
+  std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;
+  /// The newest slice through the loss surface that was asked for.
+  SliceStatus slice = {};
+};
+
+/// What exporters may read, from any thread, from Start until Stop returns.
+class StatusSource {
+ public:
+  virtual ~StatusSource() = default;
+  virtual const RunInfo& run() const = 0;
+  virtual MonitorStatus status() const = 0;
+  /// The newest report, or null.
+  virtual std::shared_ptr<const AnalyzedReport> latest() const = 0;
+  /// Counts a report that an exporter could not deliver.
+  virtual void CountDrop(std::string_view exporter, std::string_view reason) = 0;
+};
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_STATUS_H_

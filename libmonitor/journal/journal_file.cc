@@ -1,0 +1,107 @@
+#include "journal/journal_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+
+JournalFile::JournalFile(int file, std::string path, WriteFunction write)
+    : file_(file), path_(std::move(path)), write_(std::move(write)) {}
+
+JournalFile::~JournalFile() {
+  // A forked child may still hold the file open, and with it the lock.
+  flock(file_, LOCK_UN);
+  close(file_);
+}
+
+absl::Status JournalFile::Error(int error, std::string_view what) const {
+  return absl::ErrnoToStatus(error, StrCat("cannot ", what, " journal '", path_, "'"));
+}
+
+absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string& path,
+                                                               WriteFunction write) {
+  const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return absl::ErrnoToStatus(errno, StrCat("cannot open journal '", path, "'"));
+  }
+  std::unique_ptr<JournalFile> journal(new JournalFile(file, path, std::move(write)));
+
+  struct stat info {};
+  if (fstat(file, &info) != 0) return journal->Error(errno, "examine");
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(StrCat("journal '", path, "' is not a regular file"));
+  }
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return absl::FailedPreconditionError(
+          StrCat("journal '", path,
+                 "' is being written by another monitor: one run directory "
+                 "serves one run at a time"));
+    }
+    // Some cluster file systems have no locks; a journal without one beats none.
+    Log(Severity::kWarning, StrCat(journal->Error(errno, "lock").message(),
+                                   "; two runs could mix their reports in it"));
+  }
+
+  // Again: another writer may have added to it before the lock was ours.
+  if (fstat(file, &info) != 0) return journal->Error(errno, "examine");
+  if (info.st_size > 0) {
+    char last = '\n';
+    if (pread(file, &last, 1, info.st_size - 1) != 1) return journal->Error(errno, "read");
+    if (last != '\n') {
+      if (absl::Status status = journal->WriteAll("\n"); !status.ok()) return status;
+    }
+  }
+  return journal;
+}
+
+absl::Status JournalFile::WriteAll(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write_(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Error(written < 0 ? errno : EIO, "write");
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JournalFile::Append(std::string_view line) {
+  std::string bytes;
+  if (good_end_) {
+    if (ftruncate(file_, *good_end_) == 0) {
+      good_end_.reset();
+    } else {
+      // The remains stay, as a line of their own that readers skip.
+      bytes.push_back('\n');
+    }
+  }
+  struct stat info {};
+  if (fstat(file_, &info) != 0) return Error(errno, "examine");
+  bytes.append(line);
+  bytes.push_back('\n');
+
+  absl::Status status = WriteAll(bytes);
+  if (status.ok()) {
+    good_end_.reset();
+  } else if (!good_end_ && ftruncate(file_, info.st_size) != 0) {
+    good_end_ = info.st_size;
+  }
+  return status;
+}
+
+absl::Status JournalFile::Sync() {
+  while (fdatasync(file_) != 0) {
+    if (errno != EINTR) return Error(errno, "sync");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::internal

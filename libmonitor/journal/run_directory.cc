@@ -1,0 +1,116 @@
+#include "journal/run_directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// No report comes near it; what does is damage, and must not take the trainer's memory.
+constexpr size_t kMaxLineBytes = size_t{64} << 20;
+
+// Cuts a stream of bytes into lines and files them.
+class JournalReader {
+ public:
+  explicit JournalReader(RunHistory& history) : history_(history) {}
+
+  void Add(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const size_t newline = bytes.find('\n');
+      Extend(bytes.substr(0, newline));
+      if (newline == std::string_view::npos) return;
+      EndLine();
+      bytes.remove_prefix(newline + 1);
+    }
+  }
+
+  // A line without its newline is as good as any other if it is whole.
+  void End() { EndLine(); }
+
+ private:
+  void Extend(std::string_view piece) {
+    if (too_long_) return;
+    if (line_.size() + piece.size() > kMaxLineBytes) {
+      too_long_ = true;
+      std::string().swap(line_);
+      return;
+    }
+    line_.append(piece);
+  }
+
+  void EndLine() {
+    const bool blank = !too_long_ && line_.find_first_not_of(" \t\r") == std::string::npos;
+    if (!blank) {
+      absl::StatusOr<AnalyzedReport> report =
+          too_long_ ? absl::InvalidArgumentError("too long") : FromJson(line_);
+      if (report.ok()) {
+        Keep(*std::move(report));
+      } else {
+        ++history_.unreadable_lines;
+      }
+    }
+    line_.clear();
+    too_long_ = false;
+  }
+
+  void Keep(AnalyzedReport report) {
+    history_.run_id = report.report.run_id;
+    history_.attempts = std::max(history_.attempts, report.report.attempt);
+    history_.last_sequence = std::max(history_.last_sequence, report.report.sequence);
+    history_.reports.push_back(std::move(report));
+  }
+
+  RunHistory& history_;
+  std::string line_;
+  bool too_long_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<RunHistory> OpenRunDirectory(const std::string& run_dir) {
+  if (run_dir.empty()) return absl::InvalidArgumentError("run_dir is empty");
+  std::error_code error;
+  std::filesystem::create_directories(run_dir, error);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), StrCat("cannot create run_dir '", run_dir, "'"));
+  }
+
+  RunHistory history;
+  const std::string path = StrCat(run_dir, "/", kJournalFileName);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
+  if (file < 0) {
+    if (errno == ENOENT) return history;
+    return absl::ErrnoToStatus(errno, StrCat("cannot open journal '", path, "'"));
+  }
+  absl::Cleanup close_file = [file] { close(file); };
+
+  JournalReader reader(history);
+  std::string buffer(size_t{1} << 16, '\0');
+  while (true) {
+    const ssize_t got = read(file, buffer.data(), buffer.size());
+    if (got == 0) break;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return absl::ErrnoToStatus(errno, StrCat("cannot read journal '", path, "'"));
+    }
+    reader.Add(std::string_view(buffer.data(), static_cast<size_t>(got)));
+  }
+  reader.End();
+  return history;
+}
+
+}  // namespace ptqwatch::internal

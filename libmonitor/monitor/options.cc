@@ -1,0 +1,83 @@
+#include "ptqwatch/options.h"
+
+#include <cmath>
+
+#include "base/strings.h"
+
+namespace ptqwatch {
+namespace {
+
+absl::Status Invalid(std::string_view field, const std::string& value, std::string_view expected) {
+  return absl::InvalidArgumentError(
+      internal::StrCat("MonitorOptions.", field, " = ", value, ": must be ", expected));
+}
+
+}  // namespace
+
+std::string_view ToString(CalibrationMode mode) {
+  return mode == CalibrationMode::kSequential ? "sequential" : "one_shot";
+}
+
+absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name) {
+  for (CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
+    if (name == ToString(mode)) return mode;
+  }
+  return absl::InvalidArgumentError(
+      internal::StrCat("unknown calibration mode '", name, "'; known are one_shot and sequential"));
+}
+
+absl::Status Validate(const MonitorOptions& options) {
+  using internal::StrCat;
+  if (options.schedule.every <= 0) {
+    return Invalid("schedule.every", StrCat(options.schedule.every), "positive");
+  }
+  if (!(options.relative_stderr > 0 && std::isfinite(options.relative_stderr))) {
+    return Invalid("relative_stderr", StrCat(options.relative_stderr), "positive");
+  }
+  if (options.max_probe_tokens <= 0) {
+    return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
+  }
+  if (options.max_gram_bytes <= 0) {
+    return Invalid("max_gram_bytes", StrCat(options.max_gram_bytes), "positive");
+  }
+  if (options.max_snapshot_time < std::chrono::milliseconds(0)) {
+    return Invalid("max_snapshot_time", StrCat(options.max_snapshot_time.count(), " ms"),
+                   "zero (no cap) or positive");
+  }
+  if (options.max_failures_in_a_row <= 0) {
+    return Invalid("max_failures_in_a_row", StrCat(options.max_failures_in_a_row), "positive");
+  }
+  if (options.duty_cycle && !(*options.duty_cycle > 0 && *options.duty_cycle <= 1)) {
+    return Invalid("duty_cycle", StrCat(*options.duty_cycle), "in (0, 1]");
+  }
+  if (options.training_threads < 0) {
+    return Invalid("training_threads", StrCat(options.training_threads),
+                   "0 (ask LibTorch) or positive");
+  }
+  if (options.clock == nullptr) return Invalid("clock", "null", "a clock");
+  for (size_t i = 0; i < options.quantizers.size(); ++i) {
+    if (absl::Status status = Validate(options.quantizers[i]); !status.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat("MonitorOptions.quantizers[", i, "]: ", std::string(status.message())));
+    }
+  }
+  for (size_t i = 0; i < options.quantizers.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!(options.quantizers[i] == options.quantizers[j])) continue;
+      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "] repeats [", j,
+                                               "]: ", Describe(options.quantizers[i])));
+    }
+  }
+  if (absl::Status status = Validate(options.curvature); !status.ok()) {
+    return absl::InvalidArgumentError(StrCat("MonitorOptions.", std::string(status.message())));
+  }
+  for (const auto& [pattern, spec] : options.overrides) {
+    if (absl::Status status = Validate(spec); !status.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat("MonitorOptions.overrides['", pattern, "']: ", std::string(status.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,96 @@
+#include "monitor/slice_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/strings.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+void SliceDesk::Open(std::vector<Quantizer> quantizers) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  quantizers_ = std::move(quantizers);
+  closed_.clear();
+}
+
+void SliceDesk::Close(std::string reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = reason;
+  if (!status_.under_way()) return;
+  status_.state = SliceState::kFailed;
+  status_.error = std::move(reason);
+}
+
+absl::StatusOr<int64_t> SliceDesk::Request(const SliceRequest& request, int64_t snapshots_taken) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_.empty()) return absl::FailedPreconditionError(StrCat("no slice: ", closed_));
+  if (request.points < kMinSlicePoints || request.points > kMaxSlicePoints) {
+    return absl::InvalidArgumentError(StrCat("points = ", request.points, ": must be from ",
+                                             kMinSlicePoints, " to ", kMaxSlicePoints));
+  }
+  const bool known =
+      std::any_of(quantizers_.begin(), quantizers_.end(), [&](const Quantizer& quantizer) {
+        return quantizer.method == request.method && quantizer.bits == request.bits;
+      });
+  if (!known) {
+    const std::string all =
+        absl::StrJoin(quantizers_, ", ", [](std::string* out, const Quantizer& quantizer) {
+          out->append(StrCat(quantizer.method, " ", quantizer.bits));
+        });
+    return absl::InvalidArgumentError(
+        StrCat("method = '", request.method, "', bits = ", request.bits, ": this run has ", all));
+  }
+  if (status_.under_way()) {
+    return absl::FailedPreconditionError(
+        StrCat("a slice through ", ShortName(status_.request.method, status_.request.bits),
+               " is under way (", ToString(status_.state), "); ask again when it is done"));
+  }
+  const int64_t number = status_.number + 1;
+  status_ = SliceStatus();
+  status_.state = SliceState::kWaitingForFirst;
+  status_.number = number;
+  status_.request = request;
+  taken_before_ = snapshots_taken;
+  return number;
+}
+
+SliceStatus SliceDesk::status() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return status_;
+}
+
+bool SliceDesk::Wants(int64_t ordinal) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return status_.under_way() && ordinal > taken_before_;
+}
+
+void SliceDesk::KeptFirst() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (status_.under_way()) status_.state = SliceState::kWaitingForSecond;
+}
+
+void SliceDesk::Progress(int64_t points_done, int64_t points_all) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.under_way()) return;
+  status_.state = SliceState::kMeasuring;
+  status_.points_done = points_done;
+  status_.points_all = points_all;
+}
+
+void SliceDesk::Done(std::string path) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.under_way()) return;
+  status_.state = SliceState::kDone;
+  status_.path = std::move(path);
+}
+
+void SliceDesk::Fail(std::string error) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.under_way()) return;
+  status_.state = SliceState::kFailed;
+  status_.error = std::move(error);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,80 @@
+#ifndef PTQWATCH_MONITOR_STATUS_BOARD_H_
+#define PTQWATCH_MONITOR_STATUS_BOARD_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "monitor/slice_desk.h"
+#include "ptqwatch/exporter.h"
+
+namespace ptqwatch::internal {
+
+/// The counters and gauges behind MonitorStatus. Writers of each group are named; Read may be
+/// called by anyone at any time. Values of different groups may be a step apart.
+class StatusBoard {
+ public:
+  /// Trainer's thread. Atomics only.
+  void OnStep(const StepInfo& info, LrPhase phase, double unix_seconds) noexcept;
+  void OnSnapshot(SnapshotResult result, double stall_seconds) noexcept;
+
+  /// Monitor thread.
+  void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
+  void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
+  void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
+  void SetBusy(bool busy) noexcept { busy_.store(busy, kRelaxed); }
+  void SetHealth(Health health) noexcept { health_.store(health, kRelaxed); }
+  void SetDutyCycle(double duty_cycle) noexcept { duty_cycle_.store(duty_cycle, kRelaxed); }
+
+  /// Exporters' threads. Takes a lock that neither trainer nor monitor thread ever waits for long.
+  void CountDrop(std::string_view exporter, std::string_view reason);
+
+  /// Any thread: asks for a slice through the next two snapshots. Errors as SliceDesk::Request.
+  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) {
+    const auto taken = static_cast<size_t>(SnapshotResult::kTaken);
+    return slices_.Request(request, snapshots_[taken].load(kRelaxed));
+  }
+  SliceDesk& slices() { return slices_; }
+
+  MonitorStatus Read(double unix_seconds) const;
+
+ private:
+  static constexpr auto kRelaxed = std::memory_order_relaxed;
+  static constexpr int64_t kNoTokens = INT64_MIN;
+
+  std::atomic<bool> stepped_{false};
+  std::atomic<int64_t> step_{0};
+  std::atomic<int64_t> steps_total_{0};
+  std::atomic<double> first_step_seconds_{0};
+  std::atomic<double> last_step_seconds_{0};
+  std::atomic<double> learning_rate_{0};
+  std::atomic<int64_t> tokens_{kNoTokens};
+  std::atomic<bool> has_loss_{false};
+  std::atomic<double> loss_{0};
+  std::atomic<LrPhase> phase_{LrPhase::kUnknown};
+  std::array<std::atomic<int64_t>, kSnapshotResults> snapshots_{};
+  std::array<std::atomic<int64_t>, kStallBucketSeconds.size() + 1> stall_buckets_{};
+  std::atomic<double> stall_seconds_{0};
+
+  std::atomic<int64_t> reports_total_{0};
+  std::atomic<int64_t> probe_failures_total_{0};
+  std::atomic<int64_t> state_write_failures_total_{0};
+  std::atomic<bool> busy_{false};
+  std::atomic<Health> health_{Health::kStarting};
+  std::atomic<double> duty_cycle_{1};
+
+  SliceDesk slices_;
+
+  mutable std::mutex drops_mutex_;
+  std::map<std::pair<std::string, std::string>, int64_t> drops_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_STATUS_BOARD_H_

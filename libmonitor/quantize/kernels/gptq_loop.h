@@ -1,0 +1,33 @@
+#ifndef PTQWATCH_QUANTIZE_KERNELS_GPTQ_LOOP_H_
+#define PTQWATCH_QUANTIZE_KERNELS_GPTQ_LOOP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/quantizer.h"
+#include "quantize/grid.h"
+#include "quantize/kernels/cholesky.h"
+
+namespace ptqwatch::internal {
+
+/// What the loop knows of its own error, dW = W - decoded.
+struct GptqErrors {
+  double damped_loss = 0;   ///< tr(dW A dW^T) for the matrix A that was factorised
+  double squared_norm = 0;  ///< |dW|^2
+};
+
+/// The GPTQ loop in its LDLQ form (arXiv 2307.13304, section 3): with A = R R^T and N[j, k] = R[j,
+/// k] / R[k, k], columns k in the order given, w'_k = w_k + sum_{j < k} (w_j - q_j) N[j, k], q_k =
+/// the grid point nearest to w'_k. Float32, sums in the order of j in pieces of 128. `order[k]` is
+/// the column handled k-th; `factor` is in that order. `codes` is [rows, cols] in original column
+/// order. The same bits for any number of threads; Cancelled within a few milliseconds. Cost: rows
+/// * cols^2 FLOP; memory: 2 cols^2 + about 2000 cols bytes.
+absl::StatusOr<GptqErrors> RunGptq(MatrixView weight, const Grid& grid,
+                                   const std::vector<int64_t>& order, const UpperFactor& factor,
+                                   uint8_t* codes, const ExecutionContext& context);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_QUANTIZE_KERNELS_GPTQ_LOOP_H_

@@ -1,0 +1,129 @@
+#include "quantize/kernels/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// About 50 us of work: less is not worth another thread.
+constexpr double kFlopAThread = 1 << 22;
+
+absl::Status CallCatching(ThreadTeam::Body body, int thread, int64_t index,
+                          const ExecutionContext& context) {
+  try {
+    return body(thread, index, context);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory for the work of a thread");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
+}  // namespace
+
+absl::Status CheckThreads(const ExecutionContext& context) {
+  if (context.threads >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("context.threads is ", context.threads, "; it must be at least 1"));
+}
+
+struct ThreadTeam::Loop {
+  Loop(int64_t pieces, Body work) : count(pieces), body(work) {}
+
+  int64_t count;
+  Body body;
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  int64_t failed_index = std::numeric_limits<int64_t>::max();  // guarded by mutex
+  absl::Status status;                                         // guarded by mutex
+};
+
+ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(context) {
+  const double useful = std::min<double>(context.threads, 1 + flop / kFlopAThread);
+  const size_t helpers = static_cast<size_t>(std::max(useful, 1.0)) - 1;
+  // Threads refer to the contexts, so the vector never grows afterwards.
+  helpers_.resize(helpers);
+  for (Helper& helper : helpers_) helper.context = context.ForHelper();
+  size_t started = 0;
+  try {
+    for (; started < helpers; ++started) {
+      Helper& helper = helpers_[started];
+      helper.thread = std::thread(&ThreadTeam::Serve, this, static_cast<int>(started) + 1,
+                                  std::ref(helper.context));
+    }
+  } catch (const std::system_error&) {
+    // Only those that run are ever waited for.
+    helpers_.resize(started);
+  }
+}
+
+ThreadTeam::~ThreadTeam() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ending_ = true;
+  }
+  begin_.notify_all();
+  for (Helper& helper : helpers_) helper.thread.join();
+}
+
+void ThreadTeam::Serve(int thread, const ExecutionContext& context) {
+  int64_t seen = 0;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    begin_.wait(lock, [&] { return ending_ || generation_ != seen; });
+    if (ending_) return;
+    seen = generation_;
+    Loop& loop = *loop_;
+    lock.unlock();
+    Work(loop, thread, context);
+    lock.lock();
+    if (--working_ == 0) end_.notify_one();
+  }
+}
+
+void ThreadTeam::Work(Loop& loop, int thread, const ExecutionContext& context) {
+  while (!loop.failed.load(std::memory_order_relaxed)) {
+    const int64_t index = loop.next.fetch_add(1, std::memory_order_relaxed);
+    if (index >= loop.count) return;
+    absl::Status status = CallCatching(loop.body, thread, index, context);
+    if (status.ok()) continue;
+    loop.failed.store(true, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(loop.mutex);
+    if (index < loop.failed_index) {
+      loop.failed_index = index;
+      loop.status = std::move(status);
+    }
+  }
+}
+
+absl::Status ThreadTeam::ForEach(int64_t count, Body body) {
+  Loop loop(count, body);
+  const bool together = !helpers_.empty() && count > 1;
+  if (together) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      loop_ = &loop;
+      ++generation_;
+      working_ = static_cast<int>(helpers_.size());
+    }
+    begin_.notify_all();
+  }
+  Work(loop, 0, context_);
+  if (together) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    end_.wait(lock, [&] { return working_ == 0; });
+  }
+  return std::move(loop.status);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,65 @@
+#ifndef PTQWATCH_QUANTIZE_KERNELS_PARALLEL_H_
+#define PTQWATCH_QUANTIZE_KERNELS_PARALLEL_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// InvalidArgument naming `context.threads` when it is below 1.
+absl::Status CheckThreads(const ExecutionContext& context);
+
+/// Threads that share the loops of one engine call; the thread that makes the team is number 0 and
+/// works like the others. The others end with the team, which one thread owns. Making one costs
+/// about 30 us a thread, a loop about 10 us.
+class ThreadTeam {
+ public:
+  /// What one thread is given of a loop: which thread it is, for scratch memory of its own, which
+  /// piece, and a context to look at between small pieces of work.
+  using Body =
+      absl::FunctionRef<absl::Status(int thread, int64_t index, const ExecutionContext& context)>;
+
+  /// min(context.threads, 1 + flop / a few million) threads; fewer where the system gives no more.
+  ThreadTeam(double flop, const ExecutionContext& context);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int size() const { return 1 + static_cast<int>(helpers_.size()); }
+
+  /// Calls `body` once for every index in [0, count), lower ones first, and returns when all calls
+  /// have ended. After an error no further call begins; the error of the lowest index is returned.
+  /// Exceptions become ResourceExhausted (bad_alloc) or Internal.
+  absl::Status ForEach(int64_t count, Body body);
+
+ private:
+  struct Loop;
+  struct Helper {
+    ExecutionContext context;
+    std::thread thread;
+  };
+
+  void Serve(int thread, const ExecutionContext& context);
+  static void Work(Loop& loop, int thread, const ExecutionContext& context);
+
+  const ExecutionContext& context_;
+  std::vector<Helper> helpers_;
+  std::mutex mutex_;
+  std::condition_variable begin_;
+  std::condition_variable end_;
+  Loop* loop_ = nullptr;    // guarded by mutex_
+  int64_t generation_ = 0;  // guarded by mutex_: loops begun
+  int working_ = 0;         // guarded by mutex_: helpers inside loop_
+  bool ending_ = false;     // guarded by mutex_
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_QUANTIZE_KERNELS_PARALLEL_H_

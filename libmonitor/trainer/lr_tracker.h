@@ -1,0 +1,69 @@
+#ifndef PTQWATCH_TRAINER_LR_TRACKER_H_
+#define PTQWATCH_TRAINER_LR_TRACKER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ptqwatch/step_info.h"
+
+namespace ptqwatch::internal {
+
+/// What the tracker knows at a step; plain data, so that it can be copied with a snapshot.
+struct LrState {
+  /// Corners not yet taken by an earlier report, oldest first.
+  static constexpr int kMaxPoints = 32;
+  std::array<LrChangePoint, kMaxPoints> points{};
+  int num_points = 0;
+  LrPhase phase = LrPhase::kUnknown;
+  std::optional<int64_t> decay_onset_step;
+  bool rolled_back = false;
+
+  std::vector<LrChangePoint> Points() const {
+    return {points.begin(), points.begin() + num_points};
+  }
+};
+
+/// Follows the learning rate as a polyline: O(1) a step, no allocation. One caller at a time.
+///
+/// A corner is kept where the rate leaves the straight line through the present segment by more
+/// than 0.5 % of the largest rate seen, so a warmup-stable-decay schedule has three corners and a
+/// cosine a few dozen. When more corners gather between two reports than fit, the newest ones
+/// replace each other and the oldest stay.
+class LrTracker {
+ public:
+  void Step(int64_t step, double learning_rate, std::optional<LrPhase> override_phase) noexcept;
+  LrPhase phase() const { return state_.phase; }
+  const LrState& state() const { return state_; }
+  /// After the corners and report steps of an earlier attempt were replayed: what they are too
+  /// coarse to tell, from its newest report.
+  void Restore(LrPhase phase, std::optional<int64_t> decay_onset_step) noexcept;
+  /// Forgets the corners and the rollback flag: a report has taken them.
+  void Reported() noexcept;
+
+ private:
+  void AddPoint(int64_t step, double learning_rate) noexcept;
+  void Restart(int64_t step, double learning_rate) noexcept;
+  LrPhase Infer(int64_t step, double learning_rate) noexcept;
+
+  LrState state_;
+  bool started_ = false;
+  int64_t first_step_ = 0;
+  int64_t last_step_ = 0;
+  double last_rate_ = 0;
+  double largest_rate_ = 0;
+  // Present straight piece: from (anchor_step_, anchor_rate_) with slope_ once a second step is
+  // known.
+  int64_t anchor_step_ = 0;
+  double anchor_rate_ = 0;
+  std::optional<double> slope_;
+  // Largest rate since the last rise ended; the plateau a decay falls from.
+  double plateau_ = 0;
+  int64_t flat_steps_ = 0;
+  bool decayed_ = false;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TRAINER_LR_TRACKER_H_

@@ -1,0 +1,125 @@
+#ifndef PTQWATCH_TESTS_SUPPORT_SAMPLE_REPORT_H_
+#define PTQWATCH_TESTS_SUPPORT_SAMPLE_REPORT_H_
+
+#include <string>
+
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::testing {
+
+inline LayerQuantization SampleLayer(const std::string& name, double error) {
+  LayerQuantization layer;
+  layer.name = name;
+  layer.output_error_ratio = error;
+  layer.rtn_output_error_ratio = 1.5 * error;
+  layer.damp = 0.01;
+  layer.tokens = 8192;
+  layer.skipped_rows = 3;
+  layer.dead_columns = 2;
+  layer.status = "ok";
+  layer.gradient_term_nats = -0.001;
+  layer.curvature_term_nats = error / 2;
+  return layer;
+}
+
+inline QuantizationReport SampleQuantization(const std::string& method, int bits, double delta) {
+  QuantizationReport entry;
+  entry.method = method;
+  entry.bits = bits;
+  entry.group_size = 128;
+  entry.symmetric = false;
+  entry.status = ProbeStatus::kOk;
+  entry.status_detail = "fine";
+  entry.loss_nats = 1.75 + delta;
+  entry.delta_nats = delta;
+  entry.delta_stderr_nats = delta / 20;
+  entry.error_ratio = delta / 1.75;
+  entry.error_ratio_stderr = delta / 35;
+  entry.displacement_norm = 7.7;
+  entry.predicted_delta_nats = 0.9 * delta;
+  entry.curvature_batch_delta_nats = 1.1 * delta;
+  entry.gradient_term_nats = -0.1 * delta;
+  entry.curvature_term_nats = delta;
+  entry.curvature_along_error = 1.25;
+  entry.top_eigenvector_alignment = 0.003;
+  entry.loss_along = {{0.5, 0.3 * delta, 0.2 * delta}, {1.5, 2.5 * delta, 2.1 * delta}};
+  entry.probe_tokens = 65536;
+  entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
+  entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
+  return entry;
+}
+
+inline CurvatureReport SampleCurvature() {
+  CurvatureReport curvature;
+  curvature.status = ProbeStatus::kOk;
+  curvature.status_detail = "sharp";
+  curvature.scope = "quantized_weights";
+  curvature.mode = "finite_difference";
+  curvature.parameters = 24576;
+  curvature.loss_nats = 1.61;
+  curvature.batch_tokens = 4096;
+  curvature.gradient_norm = 0.31;
+  curvature.top_eigenvalue = 9.25;
+  curvature.top_eigenvalue_residual_ratio = 0.04;
+  curvature.bottom_eigenvalue = -1.5;
+  curvature.bottom_eigenvalue_residual_ratio = 0.03;
+  curvature.eigenvalue_method = "lanczos";
+  curvature.top_eigenvalues = {{9.25, 0.04, true, 5, "warm"}, {7.5, 0.05, true, 6, "cold"}};
+  curvature.trace = 368.5;
+  curvature.trace_stderr = 12.5;
+  curvature.trace_interval = 26.25;
+  curvature.trace_probes = 16;
+  curvature.weighted_trace = 10.2;
+  curvature.weighted_trace_stderr = 0.4;
+  curvature.step_check_ratio = 1e-4;
+  curvature.hessian_products = 23;
+  curvature.graph_bytes = 123456;
+  curvature.optimizer = "adamw";
+  curvature.edge_of_stability_ratio = 0.83;
+  curvature.edge_of_stability_residual_ratio = 0.011;
+  curvature.edge_of_stability_detail = "the second moment of 'w' is negative or not finite";
+  curvature.layers = {{"blocks.0.weight", 12288, 200.25, 9.5, 0.021},
+                      {"blocks.1.weight", 12288, 168.25, 8.5, 0.033}};
+  return curvature;
+}
+
+/// A report in which no member has its default value.
+inline AnalyzedReport SampleReport() {
+  AnalyzedReport analyzed;
+  Report& report = analyzed.report;
+  report.schema_version = 7;
+  report.run_id = "run-1";
+  report.attempt = 2;
+  report.fingerprint = "f00d";
+  report.sequence = 12;
+  report.probe_state_sequence = 11;
+  report.step = 16000;
+  report.snapshot_time_unix_seconds = 1700000000.123456;
+  report.learning_rate = 1e-3 / 3;
+  report.tokens = (int64_t{1} << 53) + 1;  // not a double
+  report.training_loss_nats = 1.6;
+  report.trigger = SnapshotTrigger::kFinish;
+  report.lr_phase = LrPhase::kDecay;
+  report.lr_change_points = {{300, 0.01}, {12800, 0.01}};
+  report.decay_onset_step = 12801;
+  report.rolled_back = true;
+  report.probe_status = ProbeStatus::kOk;
+  report.probe_status_detail = "all good";
+  report.probe_loss_nats = 1.75;
+  report.probe_loss_stderr_nats = 0.004;
+  report.probe_tokens = 65536;
+  report.calibration_mode = "sequential";
+  report.quantization = {SampleQuantization("gptq", 3, 0.208), SampleQuantization("rtn", 4, 0.05)};
+  report.skipped_layers = {{"head.weight", "output head", 4096}};
+  report.curvature = SampleCurvature();
+  report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
+  analyzed.verdict.state = VerdictState::kDegraded;
+  analyzed.verdict.onset_step = 14400;
+  analyzed.verdict.severity_nats = 0.109;
+  analyzed.verdict.summary = "3-bit GPTQ costs 0.208 nats";
+  return analyzed;
+}
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_SUPPORT_SAMPLE_REPORT_H_

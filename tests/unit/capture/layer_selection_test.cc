@@ -1,0 +1,52 @@
+#include "capture/layer_selection.h"
+
+#include <gtest/gtest.h>
+
+#include "base/glob.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+TEST(GlobMatch, MatchesTheWholeText) {
+  EXPECT_TRUE(GlobMatch("", ""));
+  EXPECT_TRUE(GlobMatch("*", ""));
+  EXPECT_TRUE(GlobMatch("blocks.*.weight", "blocks.0.attn.qkv.weight"));
+  EXPECT_TRUE(GlobMatch("blocks.?.mlp*", "blocks.7.mlp.up"));
+  EXPECT_TRUE(GlobMatch("*a*b*c", "xxaxxbxbxc"));
+  EXPECT_FALSE(GlobMatch("blocks.?.mlp", "blocks.12.mlp"));
+  EXPECT_FALSE(GlobMatch("weight", "blocks.weight"));
+  EXPECT_FALSE(GlobMatch("*a*b", "ba"));
+  EXPECT_FALSE(GlobMatch("", "x"));
+}
+
+TEST(GlobMatch, IsNotExponential) {
+  const std::string text(2000, 'a');
+  EXPECT_FALSE(GlobMatch("*a*a*a*a*a*a*a*a*a*a*b", text));
+}
+
+TEST(WhyNotSelected, ExcludeWinsAndAliasesCount) {
+  LayerSelection selection;
+  EXPECT_EQ(WhyNotSelected(selection, {"a"}), "");
+  selection.include = {"blocks.*"};
+  EXPECT_EQ(WhyNotSelected(selection, {"blocks.1"}), "");
+  EXPECT_EQ(WhyNotSelected(selection, {"head", "blocks.tied"}), "");
+  EXPECT_NE(WhyNotSelected(selection, {"head"}), "");
+  selection.exclude = {"*.tied"};
+  EXPECT_NE(WhyNotSelected(selection, {"head", "blocks.tied"}).find("*.tied"), std::string::npos);
+}
+
+TEST(SpecForLayer, TakesTheFirstOverrideOfTheSameMethodAndBits) {
+  MonitorOptions options;
+  QuantizerSpec gptq3;
+  gptq3.bits = 3;
+  QuantizerSpec fine = gptq3;
+  fine.group_size = 32;
+  QuantizerSpec other = gptq3;
+  other.bits = 8;
+  options.overrides = {{"*.down.*", other}, {"*.down.*", fine}};
+  EXPECT_EQ(SpecForLayer(options, gptq3, "blocks.0.down.weight").group_size, 32);
+  EXPECT_EQ(SpecForLayer(options, gptq3, "blocks.0.up.weight").group_size, 128);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,320 @@
+// Streams of reports: order, backlog, slow and vanishing readers.
+
+#include <malloc.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "report_proto.h"
+#include "unit/exporters/grpc/grpc_fixture.h"
+
+namespace ptqwatch {
+namespace {
+
+using testing::Eventually;
+using testing::GrpcClient;
+using ::testing::HasSubstr;
+using testing::SampleReport;
+using testing::Watch;
+
+size_t AllocatedBytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+class GrpcWatchTest : public testing::GrpcExporterTest {};
+
+TEST_F(GrpcWatchTest, StreamsReportsAsTheyAreMade) {
+  CreateAndStart();
+  Watch watch(address());
+  for (int64_t sequence = 1; sequence <= 3; ++sequence) {
+    Publish(sequence);
+    v1::WatchReportsResponse response;
+    ASSERT_TRUE(watch.Read(&response));
+    AnalyzedReport expected = SampleReport();
+    expected.report.sequence = sequence;
+    expected.report.step = 100 * sequence;
+    expected.report.probe_status_detail.clear();
+    EXPECT_EQ(internal::FromProto(response.report()), expected);
+    EXPECT_EQ(response.missed(), 0);
+  }
+}
+
+TEST_F(GrpcWatchTest, StartsWithTheNextReportUnlessAskedForMore) {
+  CreateAndStart();
+  for (int64_t sequence = 1; sequence <= 5; ++sequence) Publish(sequence);
+  Watch next(address());
+  Watch all(address(), 0);
+  Watch some(address(), 3);
+  Watch none(address(), 5);
+  Publish(6);
+  int64_t missed = -1;
+  EXPECT_EQ(next.Next(&missed), 6);
+  EXPECT_EQ(missed, 0);
+  EXPECT_EQ(none.Next(), 6);
+  for (int64_t sequence = 1; sequence <= 6; ++sequence) {
+    EXPECT_EQ(all.Next(&missed), sequence);
+    EXPECT_EQ(missed, 0);
+  }
+  for (int64_t sequence = 4; sequence <= 6; ++sequence) EXPECT_EQ(some.Next(), sequence);
+}
+
+TEST_F(GrpcWatchTest, HasNeitherGapNorDuplicateBetweenBacklogAndLive) {
+  constexpr int kReports = 200;
+  CreateAndStart({.queue_reports = kReports});  // however late a thread of this test runs
+  std::atomic<int64_t> published{0};
+  std::thread monitor([&] {
+    Watch pace(address(), 0);
+    while (published < kReports) {
+      Publish(published + 1);
+      ++published;
+      pace.Next();
+    }
+  });
+  // Each comes at another moment of the run.
+  for (int client = 0; client < 8; ++client) {
+    const int64_t seen = published;
+    Watch watch(address(), seen / 2);
+    for (int64_t sequence = seen / 2 + 1; sequence <= std::min<int64_t>(seen + 20, kReports);
+         ++sequence) {
+      int64_t missed = -1;
+      ASSERT_EQ(watch.Next(&missed), sequence);
+      ASSERT_EQ(missed, 0);
+    }
+  }
+  monitor.join();
+}
+
+TEST_F(GrpcWatchTest, LeavesLayersOutForThoseWhoAsk) {
+  CreateAndStart();
+  Watch with(address());
+  Watch without(address(), std::nullopt, /*without_layers=*/true);
+  Publish(1);
+  v1::WatchReportsResponse response;
+  ASSERT_TRUE(without.Read(&response));
+  EXPECT_EQ(response.report().quantization_size(), 2);
+  EXPECT_EQ(response.report().quantization(0).layers_size(), 0);
+  EXPECT_EQ(response.report().skipped_layers_size(), 0);
+  EXPECT_EQ(response.report().curvature().layers_size(), 0);
+  EXPECT_EQ(response.report().curvature().top_eigenvalue(), 9.25);
+  ASSERT_TRUE(with.Read(&response));
+  EXPECT_EQ(response.report().quantization(0).layers_size(), 2);
+}
+
+TEST_F(GrpcWatchTest, CountsWhatTheHistoryNoLongerHas) {
+  CreateAndStart({.queue_reports = 4, .history_reports = 4});
+  for (int64_t sequence = 1; sequence <= 10; ++sequence) Publish(sequence);
+  WaitUntilPublished(10);
+  Watch watch(address(), 2);
+  int64_t missed = -1;
+  EXPECT_EQ(watch.Next(&missed), 7);
+  EXPECT_EQ(missed, 4);
+  EXPECT_EQ(watch.Next(&missed), 8);
+  EXPECT_EQ(missed, 0);
+  EXPECT_EQ(source_.drops("grpc", "slow_subscriber"), 0);
+}
+
+TEST_F(GrpcWatchTest, CapsTheHistoryInBytes) {
+  CreateAndStart({.history_bytes = 100'000});
+  for (int64_t sequence = 1; sequence <= 4; ++sequence) Publish(sequence, 20'000);  // in two forms
+  WaitUntilPublished(4);
+  int64_t missed = -1;
+  Watch watch(address(), 0);
+  EXPECT_EQ(watch.Next(&missed), 3);
+  EXPECT_EQ(missed, 2);
+  Publish(5, 1'000'000);  // more than the cap alone, and yet there
+  WaitUntilPublished(5);
+  EXPECT_EQ(Watch(address(), 4).Next(), 5);
+  v1::ListReportsResponse page;
+  ASSERT_TRUE(GrpcClient(address()).List({}, &page).ok());
+  EXPECT_EQ(page.oldest_sequence(), 5);
+}
+
+TEST_F(GrpcWatchTest, IsHonestOnAResumedRun) {
+  source_.SetAttempt(2);
+  CreateAndStart();
+  // Nothing is known yet of what came before.
+  Watch resumes(address(), 56);
+  Watch behind(address(), 50);
+  Watch fresh(address());
+  Watch ahead(address(), 60);
+  Publish(57);
+  int64_t missed = -1;
+  EXPECT_EQ(resumes.Next(&missed), 57);
+  EXPECT_EQ(missed, 0);
+  EXPECT_EQ(behind.Next(&missed), 57);
+  EXPECT_EQ(missed, 6);
+  EXPECT_EQ(fresh.Next(&missed), 57);
+  EXPECT_EQ(missed, 0);
+  const grpc::Status status = ahead.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(status.error_message(), "after_sequence 60 is beyond the newest report, 57");
+  EXPECT_EQ(Watch(address(), 0).Next(&missed), 57);
+  EXPECT_EQ(missed, 56);
+}
+
+TEST_F(GrpcWatchTest, TellsASlowReaderWhatItMissedAndHarmsNobodyElse) {
+  constexpr int64_t kReports = 1000;
+  constexpr size_t kBytes = 32 << 10;
+  CreateAndStart({.queue_reports = 8, .history_reports = 16});
+  Watch slow(address());
+  Watch good(address());
+  size_t before = 0;
+  for (int64_t sequence = 1; sequence <= kReports; ++sequence) {
+    Publish(sequence, kBytes);
+    int64_t missed = -1;
+    ASSERT_EQ(good.Next(&missed), sequence);
+    ASSERT_EQ(missed, 0);
+    if (sequence == 200) before = AllocatedBytes();
+  }
+  EXPECT_LT(AllocatedBytes(), before + 100 * kBytes);  // 1600 times that was published meanwhile
+
+  int64_t received = 0, missed_total = 0, last = 0, gaps = 0;
+  while (last < kReports) {
+    int64_t missed = -1;
+    const int64_t sequence = slow.Next(&missed);
+    ASSERT_EQ(sequence, last + missed + 1);
+    last = sequence;
+    ++received;
+    missed_total += missed;
+    gaps += missed > 0;
+  }
+  EXPECT_EQ(received + missed_total, kReports);
+  EXPECT_GT(missed_total, kReports / 2);
+  EXPECT_EQ(gaps, 1);  // the oldest are dropped, all in one place
+  EXPECT_EQ(source_.drops("grpc", "slow_subscriber"), missed_total);
+  Publish(kReports + 1);
+  int64_t missed = -1;
+  EXPECT_EQ(slow.Next(&missed), kReports + 1);
+  EXPECT_EQ(missed, 0);
+}
+
+TEST_F(GrpcWatchTest, AllowsABacklogBesidesTheQueue) {
+  constexpr size_t kBytes = 100'000;
+  CreateAndStart({.queue_reports = 2, .history_reports = 100});
+  for (int64_t sequence = 1; sequence <= 90; ++sequence) Publish(sequence, kBytes);
+  WaitUntilPublished(90);
+  Watch watch(address(), 0);  // most of its backlog waits until it reads
+  Publish(91, kBytes);
+  Publish(92, kBytes);
+  WaitUntilPublished(92);
+  for (int64_t sequence = 1; sequence <= 92; ++sequence) ASSERT_EQ(watch.Next(), sequence);
+  EXPECT_EQ(source_.drops("grpc", "slow_subscriber"), 0);
+}
+
+TEST_F(GrpcWatchTest, EndsOnlyTheStreamWhoseClientCannotTakeAReport) {
+  CreateAndStart();
+  Watch small(address());
+  Watch large(address(), std::nullopt, false, "", 16 << 20);
+  Publish(1, 5 << 20);
+  const grpc::Status status = small.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
+  EXPECT_EQ(large.Next(), 1);
+  Publish(2);
+  EXPECT_EQ(large.Next(), 2);
+  EXPECT_EQ(Watch(address(), 1).Next(), 2);
+}
+
+TEST_F(GrpcWatchTest, ForgetsClientsThatLeave) {
+  CreateAndStart({.max_subscribers = 3});
+  Watch stays(address());
+  auto waits = std::make_unique<Watch>(address());
+  auto stuck = std::make_unique<Watch>(address());
+  EXPECT_EQ(Subscribers(), 3);
+  for (int64_t sequence = 1; sequence <= 10; ++sequence) {
+    Publish(sequence, 100'000);
+    EXPECT_EQ(stays.Next(), sequence);
+  }
+  EXPECT_EQ(Subscribers(), 3);
+  stuck->Cancel();  // in the middle of a write
+  EXPECT_TRUE(Eventually([&] { return Subscribers() == 2; }));
+  waits.reset();
+  EXPECT_TRUE(Eventually([&] { return Subscribers() == 1; }));
+  Publish(11);
+  EXPECT_EQ(stays.Next(), 11);
+  EXPECT_EQ(Watch(address(), 10).Next(), 11);
+}
+
+TEST_F(GrpcWatchTest, TakesAsManySubscribersAsItIsTold) {
+  CreateAndStart({.max_subscribers = 2});
+  Watch first(address());
+  auto second = std::make_unique<Watch>(address());
+  const grpc::Status status = Watch(address()).Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("2 clients"));
+  EXPECT_THAT(status.error_message(), HasSubstr("max_subscribers"));
+  second.reset();
+  ASSERT_TRUE(Eventually([&] { return Subscribers() == 1; }));
+  Watch third(address());
+  Publish(1);
+  EXPECT_EQ(first.Next(), 1);
+  EXPECT_EQ(third.Next(), 1);
+}
+
+TEST_F(GrpcWatchTest, RefusesWhatItCannotGive) {
+  CreateAndStart();
+  Publish(1);
+  const auto refusal = [&](std::optional<int64_t> after, const std::string& run_id = "") {
+    return Watch(address(), after, false, run_id).Finish();
+  };
+  EXPECT_EQ(refusal(-1).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refusal(-1).error_message(), HasSubstr("is -1"));
+  EXPECT_EQ(refusal(2).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(refusal(2).error_message(), "after_sequence 2 is beyond the newest report, 1");
+  EXPECT_EQ(refusal(0, "other").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(refusal(0, "other").error_message(), HasSubstr("'other'"));
+  EXPECT_THAT(refusal(0, "other").error_message(), HasSubstr("'run-1'"));
+  EXPECT_EQ(Watch(address(), 0, false, "run-1").Next(), 1);
+}
+
+TEST_F(GrpcWatchTest, DropsReportsThatComeOutOfOrder) {
+  CreateAndStart();
+  Watch watch(address());
+  Publish(2);
+  Publish(2);
+  Publish(1);
+  Publish(3);
+  EXPECT_EQ(watch.Next(), 2);
+  EXPECT_EQ(watch.Next(), 3);
+  EXPECT_EQ(source_.drops("grpc", "out_of_order"), 2);
+}
+
+TEST_F(GrpcWatchTest, ServesClientsThatComeAndGoWhileReportsAreMade) {
+  CreateAndStart({.max_subscribers = 100, .queue_reports = 4, .history_reports = 8});
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> read{0};
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int round = 0; round < 10; ++round) {
+        Watch watch(address(), client % 2 == 0 ? std::optional<int64_t>(0) : std::nullopt);
+        int64_t last = 0;
+        for (int k = 0; k < 5; ++k) {
+          const int64_t sequence = watch.Next();
+          ASSERT_GT(sequence, last);
+          last = sequence;
+          ++read;
+        }
+      }
+    });
+  }
+  std::thread monitor([&] {
+    for (int64_t sequence = 1; !done; ++sequence) {
+      Publish(sequence, 1000);
+      GrpcClient(address()).Status();
+    }
+  });
+  for (std::thread& client : clients) client.join();
+  done = true;
+  monitor.join();
+  EXPECT_EQ(read, 4 * 10 * 5);
+}
+
+}  // namespace
+}  // namespace ptqwatch

@@ -1,0 +1,184 @@
+#include "metric_families.h"
+
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/sample_report.h"
+#include "support/temp_dir.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::SampleLayer;
+using testing::SampleQuantization;
+using testing::SampleReport;
+
+// Everything set, so that every metric of the catalogue has a sample.
+MonitorStatus FullStatus() {
+  MonitorStatus status;
+  status.step = 16010;
+  status.steps_total = 16010;
+  status.last_step_unix_seconds = 1700000010.5;
+  status.learning_rate = 0.0025;
+  status.tokens = 8200000;
+  status.training_loss_nats = 1.6;
+  status.lr_phase = LrPhase::kDecay;
+  status.health = Health::kOk;
+  status.snapshots = {20, 3, 0, 1, 0};
+  status.stall_buckets = {0, 0, 5, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1};
+  status.stall_seconds_total = 6.5;
+  status.overhead_ratio = 0.004;
+  status.dropped_reports = {{{"journal", "queue_full"}, 4}};
+  status.slice.state = SliceState::kDone;
+  return status;
+}
+
+class MetricFamiliesTest : public ::testing::Test {
+ protected:
+  std::string Page(int max_layers = 64) const {
+    return RenderMetrics({run_, status_, &report_}, max_layers);
+  }
+  // "layer method bits" -> value of the per-layer metric.
+  std::map<std::string, double> Layers(int max_layers) const {
+    std::map<std::string, double> layers;
+    for (const auto& family : MakeMetricFamilies({run_, status_, &report_}, max_layers)) {
+      if (family.name != "ptqwatch_layer_quantization_error_ratio") continue;
+      for (const auto& metric : family.metric) {
+        const std::string key =
+            metric.label[0].value + " " + metric.label[1].value + " " + metric.label[2].value;
+        EXPECT_TRUE(layers.emplace(key, metric.gauge.value).second) << key;
+      }
+    }
+    return layers;
+  }
+
+  RunInfo run_;
+  MonitorStatus status_ = FullStatus();
+  AnalyzedReport report_ = SampleReport();
+};
+
+struct Promtool {
+  int exit_code = -1;
+  std::string output;
+};
+Promtool CheckMetrics(const std::string& page) {
+  const testing::TempDir dir;
+  testing::WriteFile(dir.File("page"), page);
+  Promtool result;
+  FILE* pipe = popen(("promtool check metrics <'" + dir.File("page") + "' 2>&1").c_str(), "r");
+  if (pipe == nullptr) return result;
+  char buffer[256];
+  while (fgets(buffer, sizeof(buffer), pipe) != nullptr) result.output += buffer;
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
+TEST_F(MetricFamiliesTest, GivePageThatPromtoolAccepts) {
+  std::set<std::string> names;
+  for (const auto& family : MakeMetricFamilies({run_, status_, &report_}, 64)) {
+    names.insert(family.name);
+  }
+  ASSERT_EQ(names.size(), MetricCatalog().size() + 1) << "a metric without a sample is not checked";
+  const Promtool result = CheckMetrics(Page());
+  EXPECT_EQ(result.exit_code, 0) << "promtool (package prometheus) must be on PATH";
+  EXPECT_EQ(result.output, "");
+}
+
+TEST_F(MetricFamiliesTest, AreFoundWantingByPromtoolWhenAHelpIsMissing) {
+  EXPECT_NE(CheckMetrics("# TYPE ptqwatch_x gauge\nptqwatch_x 1\n").exit_code, 0);
+}
+
+TEST_F(MetricFamiliesTest, GiveAPageThatPromtoolAcceptsWhateverTheNamesHold) {
+  std::string odd = "quote\" back\\slash new\nline tab\t nul";
+  odd.push_back('\0');
+  odd += "\xff\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80 cut \xe2\x82";
+  report_.report.quantization[0].layers[0].name = odd;
+  report_.report.quantization[0].layers[1].name = "\xfe";
+  run_.run_id = odd;
+  const std::string page = Page();
+  EXPECT_THAT(page, HasSubstr(R"(layer="quote\" back\\slash new\nline tab\\x09 nul\\x00\\xFF\\xC0)"
+                              R"(\\xAF \\xED\\xA0\\x80 \\xF4\\x90\\x80\\x80 cut \\xE2\\x82")"));
+  EXPECT_THAT(page, HasSubstr(R"(layer="\\xFE")"));
+  const Promtool result = CheckMetrics(page);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "");
+}
+
+TEST_F(MetricFamiliesTest, KeepLabelsThatAreUtf8) {
+  report_.report.quantization[0].layers[0].name = "sch\u00f6n \u20ac \U0001F600 \u07ff";
+  EXPECT_THAT(Page(), HasSubstr("layer=\"sch\u00f6n \u20ac \U0001F600 \u07ff\""));
+}
+
+TEST_F(MetricFamiliesTest, ShowTypeHelpAndValue) {
+  const std::string page = Page();
+  EXPECT_THAT(page, HasSubstr("# TYPE ptqwatch_steps_total counter\nptqwatch_steps_total 16010\n"));
+  EXPECT_THAT(page, HasSubstr("# HELP ptqwatch_learning_rate Learning rate of the last step.\n"
+                              "# TYPE ptqwatch_learning_rate gauge\n"
+                              "ptqwatch_learning_rate 0.0025\n"));
+  EXPECT_THAT(
+      page, HasSubstr("ptqwatch_quantization_loss_delta_nats{method=\"gptq\",bits=\"3\"} 0.208\n"));
+  EXPECT_THAT(page, HasSubstr("ptqwatch_verdict{state=\"degraded\"} 1\n"));
+  EXPECT_EQ(page.back(), '\n');
+}
+
+TEST_F(MetricFamiliesTest, ShowStallsInCumulativeBuckets) {
+  const std::string page = Page();
+  for (const char* line :
+       {"_bucket{le=\"1e-06\"} 0\n", "_bucket{le=\"0.0001\"} 5\n", "_bucket{le=\"0.0005\"} 5\n",
+        "_bucket{le=\"0.001\"} 12\n", "_bucket{le=\"5\"} 12\n", "_bucket{le=\"+Inf\"} 13\n",
+        "_count 13\n", "_sum 6.5\n"}) {
+    EXPECT_THAT(page, HasSubstr("ptqwatch_training_stall_seconds" + std::string(line)));
+  }
+}
+
+TEST_F(MetricFamiliesTest, LeaveOutWhatHasNoSample) {
+  status_ = {};
+  const std::string page = RenderMetrics({run_, status_, nullptr}, 64);
+  EXPECT_THAT(page, Not(HasSubstr("quantization_error_ratio")));
+  EXPECT_THAT(page, Not(HasSubstr("ptqwatch_learning_rate")));
+  EXPECT_THAT(page, HasSubstr("ptqwatch_snapshots_total{result=\"taken\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("ptqwatch_training_stall_seconds_count 0\n"));
+  const Promtool result = CheckMetrics(page);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "");
+}
+
+TEST_F(MetricFamiliesTest, FoldLayersBeyondTheCap) {
+  // Under gptq layer c is the worst, under rtn layer a; both stay for both.
+  QuantizationReport gptq = SampleQuantization("gptq", 3, 0.2);
+  gptq.layers = {SampleLayer("a", 0.01), SampleLayer("b", 0.02), SampleLayer("c", 0.40),
+                 SampleLayer("d", 0.06)};
+  QuantizationReport rtn = SampleQuantization("rtn", 3, 0.3);
+  rtn.layers = {SampleLayer("a", 0.50), SampleLayer("b", 0.10), SampleLayer("c", 0.20),
+                SampleLayer("d", 0.12)};
+  report_.report.quantization = {gptq, rtn};
+  EXPECT_THAT(Layers(2),
+              ElementsAre(std::pair("_overflow gptq 3", 0.04), std::pair("_overflow rtn 3", 0.11),
+                          std::pair("a gptq 3", 0.01), std::pair("a rtn 3", 0.50),
+                          std::pair("c gptq 3", 0.40), std::pair("c rtn 3", 0.20)));
+  EXPECT_EQ(Layers(4).size(), 8u);
+  EXPECT_EQ(Layers(0).size(), 2u);
+  EXPECT_NEAR(Layers(0).at("_overflow rtn 3"), 0.23, 1e-12);
+}
+
+TEST_F(MetricFamiliesTest, ShowOneOverflowSeriesEvenIfALayerIsCalledThat) {
+  report_.report.quantization.resize(1);
+  report_.report.quantization[0].layers = {SampleLayer("_overflow", 0.9), SampleLayer("a", 0.1),
+                                           SampleLayer("b", 0.2)};
+  EXPECT_EQ(Layers(2).size(), 2u);
+  EXPECT_EQ(Layers(64).size(), 3u);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,143 @@
+#include "journal/run_directory.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/sample_report.h"
+#include "support/temp_dir.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::SampleReport;
+using testing::TempDir;
+using testing::WriteFile;
+
+std::string Line(int64_t sequence, int attempt = 1, const std::string& run_id = "run-1") {
+  AnalyzedReport report = SampleReport();
+  report.report.sequence = sequence;
+  report.report.attempt = attempt;
+  report.report.run_id = run_id;
+  return ToJson(report);
+}
+
+class RunDirectoryTest : public ::testing::Test {
+ protected:
+  RunHistory Read(const std::string& journal) {
+    WriteFile(dir_.File(kJournalFileName), journal);
+    absl::StatusOr<RunHistory> history = OpenRunDirectory(dir_.path());
+    EXPECT_TRUE(history.ok()) << history.status();
+    return history.ok() ? *std::move(history) : RunHistory{};
+  }
+  std::vector<int64_t> Sequences(const RunHistory& history) {
+    std::vector<int64_t> sequences;
+    for (const AnalyzedReport& report : history.reports) {
+      sequences.push_back(report.report.sequence);
+    }
+    return sequences;
+  }
+  TempDir dir_;
+};
+
+TEST_F(RunDirectoryTest, CreatesMissingDirectories) {
+  const std::string path = dir_.File("a/b/c");
+  const absl::StatusOr<RunHistory> history = OpenRunDirectory(path);
+  ASSERT_TRUE(history.ok()) << history.status();
+  EXPECT_TRUE(std::filesystem::is_directory(path));
+  EXPECT_EQ(history->run_id, "");
+  EXPECT_EQ(history->attempts, 0);
+  EXPECT_EQ(history->last_sequence, 0);
+  EXPECT_TRUE(history->reports.empty());
+  EXPECT_TRUE(OpenRunDirectory(path).ok());
+}
+
+TEST_F(RunDirectoryTest, ReadsAJournal) {
+  const RunHistory history = Read(Line(1) + "\n" + Line(3, 2) + "\n" + Line(2, 1, "run-2") + "\n");
+  EXPECT_EQ(Sequences(history), (std::vector<int64_t>{1, 3, 2}));
+  EXPECT_EQ(history.run_id, "run-2");
+  EXPECT_EQ(history.attempts, 2);
+  EXPECT_EQ(history.last_sequence, 3);
+  EXPECT_EQ(history.unreadable_lines, 0);
+  AnalyzedReport expected = SampleReport();
+  expected.report.sequence = 1;
+  expected.report.attempt = 1;
+  EXPECT_EQ(history.reports[0], expected);
+}
+
+TEST_F(RunDirectoryTest, ReadsAnEmptyJournal) {
+  EXPECT_TRUE(Read("").reports.empty());
+  EXPECT_EQ(Read("\n \n\r\n").unreadable_lines, 0);
+}
+
+TEST_F(RunDirectoryTest, ReadsALastLineWithoutItsNewline) {
+  const RunHistory history = Read(Line(1) + "\n" + Line(2));
+  EXPECT_EQ(Sequences(history), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(history.unreadable_lines, 0);
+}
+
+TEST_F(RunDirectoryTest, SkipsALineCutOffByACrash) {
+  const std::string whole = Line(2);
+  for (size_t size : {size_t{1}, whole.size() / 2, whole.size() - 1}) {
+    const RunHistory at_the_end = Read(Line(1) + "\n" + whole.substr(0, size));
+    EXPECT_EQ(Sequences(at_the_end), (std::vector<int64_t>{1}));
+    EXPECT_EQ(at_the_end.unreadable_lines, 1);
+    const RunHistory in_the_middle =
+        Read(Line(1) + "\n" + whole.substr(0, size) + "\n" + Line(3) + "\n");
+    EXPECT_EQ(Sequences(in_the_middle), (std::vector<int64_t>{1, 3}));
+    EXPECT_EQ(in_the_middle.unreadable_lines, 1);
+  }
+}
+
+TEST_F(RunDirectoryTest, SkipsDamagedLines) {
+  const RunHistory history = Read("garbage\n" + Line(1) + "\n{\"step\": \"x\"}\n[]\n\xff\xfe\n" +
+                                  Line(2) + "\n" + Line(3) + Line(4) + "\n");
+  EXPECT_EQ(Sequences(history), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(history.unreadable_lines, 5);
+}
+
+TEST_F(RunDirectoryTest, SkipsNulsThatACrashLeftAtTheEnd) {
+  const std::string nuls(300000, '\0');
+  EXPECT_EQ(Sequences(Read(Line(1) + "\n" + nuls)), (std::vector<int64_t>{1}));
+  const RunHistory resumed = Read(Line(1) + "\n" + nuls + "\n" + Line(2) + "\n");
+  EXPECT_EQ(Sequences(resumed), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(resumed.unreadable_lines, 1);
+}
+
+TEST_F(RunDirectoryTest, ReadsLinesLongerThanItsBuffer) {
+  AnalyzedReport report = SampleReport();
+  report.verdict.summary.assign(1000000, 'x');
+  const RunHistory history = Read(Line(1) + "\n" + ToJson(report) + "\n" + Line(3) + "\n");
+  ASSERT_EQ(history.reports.size(), 3u);
+  EXPECT_EQ(history.reports[1], report);
+}
+
+TEST_F(RunDirectoryTest, SkipsALineBeyondTheCap) {
+  const std::string huge(size_t{65} << 20, 'x');
+  const RunHistory history = Read(Line(1) + "\n" + huge + "\n" + Line(2) + "\n");
+  EXPECT_EQ(Sequences(history), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(history.unreadable_lines, 1);
+}
+
+TEST_F(RunDirectoryTest, NamesThePathThatCannotBeUsed) {
+  WriteFile(dir_.File("file"), "x");
+  for (const std::string& path : {dir_.File("file"), dir_.File("file/below")}) {
+    const absl::StatusOr<RunHistory> history = OpenRunDirectory(path);
+    EXPECT_FALSE(history.ok());
+    EXPECT_THAT(std::string(history.status().message()), HasSubstr("run_dir '" + path + "'"));
+  }
+  EXPECT_EQ(OpenRunDirectory("").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(OpenRunDirectory("/proc/no/such").ok());
+}
+
+TEST_F(RunDirectoryTest, FailsWhereTheJournalIsNoFile) {
+  std::filesystem::create_directory(dir_.File(kJournalFileName));
+  const absl::StatusOr<RunHistory> history = OpenRunDirectory(dir_.path());
+  EXPECT_FALSE(history.ok());
+  EXPECT_THAT(std::string(history.status().message()), HasSubstr(dir_.File(kJournalFileName)));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,72 @@
+#include "monitor/publisher.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "support/fake_clock.h"
+#include "support/recording_exporter.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+class BadExporter final : public Exporter {
+ public:
+  explicit BadExporter(bool start_fails) : start_fails_(start_fails) {}
+  std::string_view name() const override { return "bad"; }
+  absl::Status Start(StatusSource*, Control*) override {
+    return start_fails_ ? absl::UnavailableError("port 1 is taken") : absl::OkStatus();
+  }
+  void OnReport(std::shared_ptr<const AnalyzedReport>) override {
+    throw std::runtime_error("boom");
+  }
+  void Stop(std::chrono::milliseconds) override {}
+
+ private:
+  bool start_fails_;
+};
+
+struct PublisherTest : ::testing::Test {
+  PublisherTest() { SetLogSink(Severity::kError, nullptr); }
+  std::shared_ptr<testing::Recording> recording = std::make_shared<testing::Recording>();
+  std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>();
+  testing::FakeClock clock;
+};
+
+TEST_F(PublisherTest, KeepsTheNewestReportAndStopsOnce) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  ASSERT_TRUE(publisher.Start(nullptr).ok());
+  EXPECT_EQ(publisher.latest(), nullptr);
+  auto report = std::make_shared<const AnalyzedReport>();
+  publisher.Publish(report);
+  EXPECT_EQ(publisher.latest(), report);
+  publisher.Stop(std::chrono::seconds(1));
+  publisher.Publish(report);
+  EXPECT_EQ(recording->Reports().size(), 1u);
+  EXPECT_TRUE(recording->stopped);
+}
+
+TEST_F(PublisherTest, GoesOnWhenAnExporterThrows) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<BadExporter>(false));
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  ASSERT_TRUE(publisher.Start(nullptr).ok());
+  publisher.Publish(std::make_shared<const AnalyzedReport>());
+  EXPECT_EQ(recording->Reports().size(), 1u);
+  EXPECT_EQ(publisher.status().dropped_reports.at({"bad", "exception"}), 1);
+}
+
+TEST_F(PublisherTest, StopsTheOthersWhenOneCannotStart) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  exporters.push_back(std::make_unique<BadExporter>(true));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  EXPECT_EQ(publisher.Start(nullptr).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(recording->stopped);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

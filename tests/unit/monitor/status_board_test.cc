@@ -1,0 +1,59 @@
+#include "monitor/status_board.h"
+
+#include <gtest/gtest.h>
+
+namespace ptqwatch::internal {
+namespace {
+
+TEST(StatusBoard, SaysNothingBeforeTheFirstStep) {
+  StatusBoard board;
+  const MonitorStatus status = board.Read(100);
+  EXPECT_FALSE(status.step);
+  EXPECT_FALSE(status.overhead_ratio);
+  EXPECT_FALSE(status.tokens);
+  EXPECT_EQ(status.steps_total, 0);
+  EXPECT_EQ(status.health, Health::kStarting);
+}
+
+TEST(StatusBoard, ReadsBackWhatWasWritten) {
+  StatusBoard board;
+  board.OnStep({.step = 7, .learning_rate = 0.5, .tokens = 100, .loss = 2.5}, LrPhase::kWarmup, 10);
+  board.OnStep({.step = 8, .learning_rate = 0.25}, LrPhase::kStable, 20);
+  const MonitorStatus status = board.Read(20);
+  EXPECT_EQ(status.step, 8);
+  EXPECT_EQ(status.steps_total, 2);
+  EXPECT_EQ(status.learning_rate, 0.25);
+  EXPECT_EQ(status.last_step_unix_seconds, 20);
+  EXPECT_EQ(status.lr_phase, LrPhase::kStable);
+  EXPECT_FALSE(status.tokens);
+  EXPECT_FALSE(status.training_loss_nats);
+}
+
+TEST(StatusBoard, PutsStallsIntoTheirBuckets) {
+  StatusBoard board;
+  board.OnStep({.step = 1}, LrPhase::kStable, 100);
+  board.OnSnapshot(SnapshotResult::kTaken, 5e-7);
+  board.OnSnapshot(SnapshotResult::kTaken, 1e-6);
+  board.OnSnapshot(SnapshotResult::kSkippedBusy, 0.02);
+  board.OnSnapshot(SnapshotResult::kFailed, 99);
+  const MonitorStatus status = board.Read(200);
+  EXPECT_EQ(status.stall_buckets[0], 2);
+  EXPECT_EQ(status.stall_buckets[7], 1);
+  EXPECT_EQ(status.stall_buckets[kStallBucketSeconds.size()], 1);
+  EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kTaken)], 2);
+  EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)], 1);
+  EXPECT_NEAR(*status.overhead_ratio, 99.02 / 100, 1e-4);
+}
+
+TEST(StatusBoard, CountsDropsByExporterAndReason) {
+  StatusBoard board;
+  board.CountDrop("journal", "queue_full");
+  board.CountDrop("journal", "queue_full");
+  board.CountDrop("grpc", "slow");
+  const MonitorStatus status = board.Read(0);
+  EXPECT_EQ(status.dropped_reports.at({"journal", "queue_full"}), 2);
+  EXPECT_EQ(status.dropped_reports.at({"grpc", "slow"}), 1);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

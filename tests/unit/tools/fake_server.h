@@ -1,0 +1,204 @@
+#ifndef PTQWATCH_TESTS_UNIT_TOOLS_FAKE_SERVER_H_
+#define PTQWATCH_TESTS_UNIT_TOOLS_FAKE_SERVER_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "address.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "ptqwatch/v1/monitor_service.grpc.pb.h"
+#include "report_proto.h"
+#include "support/sample_report.h"
+
+namespace ptqwatch::testing {
+
+inline AnalyzedReport ReportNumber(int64_t sequence) {
+  AnalyzedReport report = SampleReport();
+  report.report.sequence = sequence;
+  report.report.step = 1000 * sequence;
+  return report;
+}
+
+/// A MonitorService on 127.0.0.1 that says what a test tells it to. Thread-safe.
+class FakeServer final : public v1::MonitorService::Service {
+ public:
+  explicit FakeServer(int port = 0, std::string run_id = "run-1") {
+    status_.set_run_id(std::move(run_id));
+    status_.set_attempt(1);
+    status_.set_version("0.1.0");
+    status_.set_device("cpu");
+    status_.set_health(v1::HEALTH_OK);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+                             &address_.port);
+    builder.SetMaxSendMessageSize(-1);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) ADD_FAILURE() << "cannot listen on port " << port;
+    address_.host = "127.0.0.1";
+  }
+  ~FakeServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  const internal::ServerAddress& address() const { return address_; }
+  std::string target() const { return address_.ToString(); }
+
+  void Publish(const AnalyzedReport& report, int64_t missed = 0) {
+    PublishAt(report.report.sequence, report, missed);
+  }
+  /// At a place that need not be that of the report's own sequence.
+  void PublishAt(int64_t place, const AnalyzedReport& report, int64_t missed = 0) {
+    const std::lock_guard lock(mutex_);
+    reports_[place] = {report, missed};
+    status_.set_last_sequence(place);
+    changed_.notify_all();
+  }
+  void PublishNumbers(int64_t first, int64_t last) {
+    for (int64_t sequence = first; sequence <= last; ++sequence) Publish(ReportNumber(sequence));
+  }
+  template <typename Change>
+  void SetStatus(Change change) {
+    const std::lock_guard lock(mutex_);
+    change(status_);
+  }
+  /// Streams end so, after the reports that are there.
+  void EndStreams(grpc::Status how) {
+    const std::lock_guard lock(mutex_);
+    end_ = std::move(how);
+    changed_.notify_all();
+  }
+  /// The answer to every call but WatchReports.
+  void FailCalls(grpc::Status how) {
+    const std::lock_guard lock(mutex_);
+    calls_fail_ = std::move(how);
+  }
+  /// Makes each streamed report that much larger.
+  void PadReports(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    padding_.assign(bytes, 'x');
+  }
+  std::vector<v1::WatchReportsRequest> requests() const {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  int snapshots_requested() const {
+    const std::lock_guard lock(mutex_);
+    return snapshots_requested_;
+  }
+  /// What comes once a snapshot is requested.
+  void AnswerSnapshotsWith(std::vector<AnalyzedReport> reports) {
+    const std::lock_guard lock(mutex_);
+    snapshots_ = std::move(reports);
+  }
+  /// The answer to RequestSlice, which changes the status as it comes: one entry a GetStatus.
+  void AnswerSlicesWith(int32_t number, std::vector<v1::SliceStatus> course) {
+    const std::lock_guard lock(mutex_);
+    slice_number_ = number;
+    slice_course_ = std::move(course);
+  }
+  v1::RequestSliceRequest slice_request() const {
+    const std::lock_guard lock(mutex_);
+    return slice_request_;
+  }
+
+ private:
+  struct Entry {
+    AnalyzedReport report;
+    int64_t missed = 0;
+  };
+
+  grpc::Status WatchReports(grpc::ServerContext* context, const v1::WatchReportsRequest* request,
+                            grpc::ServerWriter<v1::WatchReportsResponse>* writer) override {
+    std::unique_lock lock(mutex_);
+    requests_.push_back(*request);
+    int64_t position = request->has_after_sequence()
+                           ? request->after_sequence()
+                           : (reports_.empty() ? 0 : reports_.rbegin()->first);
+    while (!context->IsCancelled()) {
+      const auto next = reports_.upper_bound(position);
+      if (next != reports_.end()) {
+        v1::WatchReportsResponse response;
+        internal::ToProto(next->second.report, response.mutable_report(),
+                          !request->without_layers());
+        if (!padding_.empty()) response.mutable_report()->set_fingerprint(padding_);
+        response.set_missed(next->second.missed);
+        position = next->first;
+        lock.unlock();
+        writer->Write(response);
+        lock.lock();
+      } else if (end_.has_value()) {
+        return *end_;
+      } else {
+        // Cancellation does not notify.
+        changed_.wait_for(lock, std::chrono::milliseconds(5));
+      }
+    }
+    return grpc::Status::CANCELLED;
+  }
+
+  grpc::Status ListReports(grpc::ServerContext*, const v1::ListReportsRequest* request,
+                           v1::ListReportsResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    if (!calls_fail_.ok()) return calls_fail_;
+    for (auto next = reports_.upper_bound(request->after_sequence()); next != reports_.end();
+         ++next) {
+      internal::ToProto(next->second.report, response->add_reports(), !request->without_layers());
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    if (!slice_course_.empty() && !slice_request_.method().empty()) {
+      *status_.mutable_slice() = slice_course_.front();
+      if (slice_course_.size() > 1) slice_course_.erase(slice_course_.begin());
+    }
+    if (calls_fail_.ok()) *response = status_;
+    return calls_fail_;
+  }
+
+  grpc::Status RequestSlice(grpc::ServerContext*, const v1::RequestSliceRequest* request,
+                            v1::RequestSliceResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    slice_request_ = *request;
+    response->set_number(slice_number_);
+    return calls_fail_;
+  }
+
+  grpc::Status RequestSnapshot(grpc::ServerContext*, const v1::RequestSnapshotRequest*,
+                               v1::RequestSnapshotResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    ++snapshots_requested_;
+    response->set_last_sequence(status_.last_sequence());
+    if (status_.has_step()) response->set_step(status_.step());
+    for (const AnalyzedReport& report : snapshots_) reports_[report.report.sequence] = {report};
+    return calls_fail_;
+  }
+
+  internal::ServerAddress address_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int64_t, Entry> reports_;
+  v1::GetStatusResponse status_;
+  std::optional<grpc::Status> end_;
+  grpc::Status calls_fail_;
+  std::vector<v1::WatchReportsRequest> requests_;
+  std::vector<AnalyzedReport> snapshots_;
+  int snapshots_requested_ = 0;
+  int32_t slice_number_ = 0;
+  v1::RequestSliceRequest slice_request_;
+  std::vector<v1::SliceStatus> slice_course_;
+  std::string padding_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_UNIT_TOOLS_FAKE_SERVER_H_

@@ -1,0 +1,226 @@
+#include "report_table.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "printable.h"
+#include "support/sample_report.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::SampleQuantization;
+using testing::SampleReport;
+using ::testing::StartsWith;
+
+constexpr TextStyle kUtf8{.utf8 = true};
+
+AnalyzedReport FourQuantizers() {
+  AnalyzedReport report = SampleReport();
+  report.report.quantization = {
+      SampleQuantization("rtn", 3, 0.5), SampleQuantization("rtn", 4, 0.05),
+      SampleQuantization("gptq", 4, 0.02), SampleQuantization("gptq", 3, 0.08)};
+  return report;
+}
+
+TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
+  ReportTable table(kUtf8);
+  const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
+  EXPECT_EQ(
+      lines.header,
+      "  step       lr   phase    loss        gptq3         rtn4  top eig     trace     edge  "
+      "verdict");
+  EXPECT_EQ(lines.row,
+            " 16000  3.33e-4   decay  1.7500  11.89\u00b10.59%   2.86\u00b10.14%     9.25"
+            "    368\u00b112     0.83  degraded");
+}
+
+TEST(ReportTable, IsAsciiWithoutUtf8) {
+  ReportTable table(TextStyle{});
+  const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
+  EXPECT_EQ(
+      lines.row,
+      " 16000  3.33e-4   decay  1.7500  11.89+-0.59%  2.86+-0.14%     9.25   368+-12     0.83  "
+      "degraded");
+}
+
+TEST(ReportTable, PutsGptqFirst) {
+  ReportTable table(kUtf8);
+  EXPECT_EQ(table.Add(FourQuantizers(), ReportTable::kUnlimited).header,
+            "  step       lr   phase    loss        gptq3        gptq4         rtn3         rtn4"
+            "  top eig     trace     edge  verdict");
+}
+
+TEST(ReportTable, FitsEightyColumnsWithWhatCounts) {
+  ReportTable table(kUtf8);
+  const auto lines = table.Add(FourQuantizers(), 80);
+  EXPECT_EQ(lines.header,
+            "  step      lr  phase   loss       gptq3       gptq4 top eig    trace verdict");
+  EXPECT_EQ(lines.row,
+            " 16000 3.33e-4  decay 1.7500  4.57\u00b10.23%  1.14\u00b10.06%    9.25   368\u00b112 "
+            "degraded");
+}
+
+TEST(ReportTable, LeavesOutTheLeastImportantFirst) {
+  const auto header = [](size_t width) {
+    ReportTable table(kUtf8);
+    return *table.Add(FourQuantizers(), width).header;
+  };
+  EXPECT_THAT(header(112), HasSubstr("rtn4"));
+  EXPECT_THAT(header(100), HasSubstr("rtn3"));
+  EXPECT_THAT(header(100), Not(HasSubstr("rtn4")));
+  EXPECT_EQ(header(73), "  step      lr  phase       gptq3       gptq4 top eig    trace verdict");
+  EXPECT_EQ(header(60), "  step  phase       gptq3       gptq4 top eig verdict");
+  EXPECT_EQ(header(41), "  step       gptq3       gptq4 verdict");
+  EXPECT_EQ(header(30), "  step       gptq3 verdict");
+  EXPECT_EQ(header(20), "  step       gptq3");
+}
+
+TEST(ReportTable, NeverIsWiderThanAsked) {
+  AnalyzedReport report = FourQuantizers();
+  report.report.step = std::numeric_limits<int64_t>::max();
+  report.report.lr_phase = LrPhase::kSlowDecay;
+  report.report.quantization[3].error_ratio = -1e300;
+  report.report.quantization[3].error_ratio_stderr = 1e300;
+  report.verdict.state = VerdictState::kCollecting;
+  ReportTable table(kUtf8);
+  for (size_t width = 1; width < 250; ++width) {
+    table.RepeatHeader();
+    const auto lines = table.Add(report, width);
+    EXPECT_LE(DisplayWidth(lines.row), width);
+    EXPECT_LE(DisplayWidth(*lines.header), width);
+  }
+}
+
+TEST(ReportTable, RepeatsTheHeaderOnlyWhenAskedOrWhenColumnsChange) {
+  ReportTable table(kUtf8);
+  EXPECT_TRUE(table.Add(SampleReport(), 200).header.has_value());
+  EXPECT_FALSE(table.Add(SampleReport(), 200).header.has_value());
+  EXPECT_TRUE(table.Add(SampleReport(), 50).header.has_value());
+  EXPECT_FALSE(table.Add(SampleReport(), 50).header.has_value());
+  table.RepeatHeader();
+  EXPECT_TRUE(table.Add(SampleReport(), 50).header.has_value());
+  AnalyzedReport more = SampleReport();
+  more.report.quantization.push_back(SampleQuantization("awq", 4, 0.1));
+  EXPECT_THAT(table.Add(more, 200).header.value_or(""), HasSubstr("awq4"));
+}
+
+TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
+  ReportTable table(kUtf8);
+  table.Add(SampleReport(), ReportTable::kUnlimited);
+  AnalyzedReport failed = SampleReport();
+  failed.report.quantization.clear();
+  failed.report.curvature.reset();
+  failed.report.probe_status = ProbeStatus::kFailed;
+  failed.report.probe_loss_nats.reset();
+  failed.report.lr_phase = LrPhase::kUnknown;
+  failed.verdict = {};
+  const auto lines = table.Add(failed, ReportTable::kUnlimited);
+  EXPECT_FALSE(lines.header.has_value());
+  EXPECT_EQ(
+      lines.row,
+      " 16000  3.33e-4       -  failed            -            -        -         -        -  -");
+}
+
+TEST(ReportTable, HasNoCurvatureColumnsWhereItIsOff) {
+  AnalyzedReport report = SampleReport();
+  report.report.curvature.reset();
+  ReportTable table(kUtf8);
+  EXPECT_THAT(*table.Add(report, 200).header, Not(HasSubstr("trace")));
+}
+
+TEST(ReportTable, ShowsWordsForMeasurementsThatFailed) {
+  const std::vector<std::pair<ProbeStatus, std::string>> cases = {
+      {ProbeStatus::kNonFinite, "inf/nan"}, {ProbeStatus::kFailed, "failed"},
+      {ProbeStatus::kOutOfTime, "timeout"}, {ProbeStatus::kCancelled, "stopped"},
+      {ProbeStatus::kDisabled, "off"},      {ProbeStatus::kUnknown, "-"}};
+  for (const auto& [status, word] : cases) {
+    AnalyzedReport report = SampleReport();
+    report.report.quantization[0].status = status;  // the number is still there and must not show
+    report.report.curvature->status = status;
+    EXPECT_EQ(ErrorRatioCell(report.report.quantization[0], true), word);
+    EXPECT_EQ(TopEigenvalueCell(*report.report.curvature), word);
+    EXPECT_EQ(TraceCell(*report.report.curvature, true), word);
+    EXPECT_EQ(EdgeCell(*report.report.curvature), word);
+    report.report.probe_status = status;
+    ReportTable table(kUtf8);
+    EXPECT_THAT(table.Add(report, 200).row, Not(HasSubstr("1.7500")));
+  }
+}
+
+TEST(ReportTable, NeverPrintsANumberThatIsNone) {
+  AnalyzedReport report = SampleReport();
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    report.report.quantization[0].error_ratio = bad;
+    report.report.quantization[1].error_ratio_stderr = bad;
+    report.report.curvature->top_eigenvalue = bad;
+    report.report.curvature->trace = bad;
+    report.report.curvature->edge_of_stability_ratio = bad;
+    report.report.probe_loss_nats = bad;
+    report.report.learning_rate = bad;
+    ReportTable table(kUtf8);
+    EXPECT_EQ(table.Add(report, 200).row,
+              " 16000        -   decay  inf/nan      inf/nan        2.86%  inf/nan   inf/nan  "
+              "inf/nan  degraded");
+  }
+}
+
+TEST(ReportTable, ShowsAMissingValueOfAGoodMeasurementAsADash) {
+  AnalyzedReport report = SampleReport();
+  report.report.quantization[0].error_ratio.reset();
+  report.report.curvature->top_eigenvalue.reset();
+  report.report.curvature->trace.reset();
+  EXPECT_EQ(ErrorRatioCell(report.report.quantization[0], true), "-");
+  EXPECT_EQ(TopEigenvalueCell(*report.report.curvature), "-");
+  EXPECT_EQ(TraceCell(*report.report.curvature, true), "-");
+}
+
+TEST(ReportTable, MarksAnEigenvalueThatIsNotSure) {
+  CurvatureReport curvature = testing::SampleCurvature();
+  EXPECT_EQ(TopEigenvalueCell(curvature), "9.25");
+  curvature.top_eigenvalue_residual_ratio = 0.2;
+  EXPECT_EQ(TopEigenvalueCell(curvature), "~9.25");
+}
+
+TEST(ReportTable, ColoursVerdictsOnlyWhenAsked) {
+  EXPECT_EQ(VerdictCell(VerdictState::kDegraded, true), "\x1b[31mdegraded\x1b[0m");
+  EXPECT_EQ(VerdictCell(VerdictState::kDegrading, true), "\x1b[33mdegrading\x1b[0m");
+  EXPECT_EQ(VerdictCell(VerdictState::kHealthy, true), "healthy");
+  EXPECT_EQ(VerdictCell(VerdictState::kUnknown, true), "-");
+  EXPECT_EQ(VerdictCell(VerdictState::kDegraded, false), "degraded");
+  ReportTable plain(kUtf8), coloured(TextStyle{.utf8 = true, .color = true});
+  const auto bare = plain.Add(SampleReport(), 200);
+  EXPECT_THAT(bare.row + *bare.header, Not(HasSubstr("\x1b")));
+  const auto painted = coloured.Add(SampleReport(), 200);
+  EXPECT_THAT(painted.row, ::testing::EndsWith("\x1b[31m  degraded\x1b[0m"));
+  EXPECT_THAT(*painted.header, StartsWith("\x1b[1m"));
+}
+
+TEST(ReportTable, CutsTextNotColours) {
+  ReportTable table(TextStyle{.utf8 = true, .color = true});
+  AnalyzedReport report = SampleReport();
+  report.report.quantization.clear();
+  report.report.curvature.reset();
+  const auto lines = table.Add(report, 9);
+  EXPECT_EQ(lines.row, " 16000");
+}
+
+TEST(QuantizerNames, TellAlikeOnesApart) {
+  std::vector<QuantizationReport> entries = {
+      SampleQuantization("gptq", 3, 1), SampleQuantization("gptq", 3, 1),
+      SampleQuantization("gptq", 4, 1), SampleQuantization("rtn\x1b", 4, 1),
+      SampleQuantization("gptq", 3, 1)};
+  entries[1].group_size = -1;
+  EXPECT_THAT(QuantizerNames(entries),
+              ElementsAre("gptq3/g128", "gptq3/row", "gptq4", "rtn?4", "gptq3/g128#2"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,146 @@
+#include "connection.h"
+
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/match.h"
+#include "base/strings.h"
+#include "port_probe.h"
+#include "printable.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::shared_ptr<grpc::Channel> MakeChannel(const ServerAddress& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // A trainer is reached directly: http_proxy is meant for the way out of a cluster.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  // Else a new connection would wait out the backoff of the one before.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A peer that is gone without a word is noticed within a minute, also while nothing is sent.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // With the scheme, else a host called "unix" would be one.
+  return grpc::CreateCustomChannel(StrCat("dns:///", address.ToString()),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
+
+// What of gRPC's account of a failed connection helps a person.
+std::string Reason(const std::string& message) {
+  if (absl::StrContains(message, "Connection refused")) return "connection refused";
+  if (absl::StrContains(message, "DNS resolution failed")) return "no such host";
+  if (absl::StrContains(message, "No route to host")) return "no route to that host";
+  if (absl::StrContains(message, "Network is unreachable")) return "network is unreachable";
+  if (absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer")) {
+    return "the connection was closed";
+  }
+  return Printable(message);
+}
+
+bool MayBeHttp1(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return !absl::StrContains(status.error_message(), "Connection refused") &&
+             !absl::StrContains(status.error_message(), "DNS resolution failed");
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string Explanation(const grpc::Status& status, const ServerAddress& server) {
+  const std::string address = server.ToString();
+  const std::string message = Printable(status.error_message());
+  constexpr std::string_view kWhere = "a trainer prints its address as \"grpc HOST:PORT\"";
+  if (MessageWasTooLarge(status)) {
+    return StrCat("a message of ", address, " is larger than the ", kMaxMessageBytes >> 20,
+                  " MiB that ptqwatch takes: ", message);
+  }
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      if (MonitorHasStopped(status)) return StrCat("the run at ", address, " is over: ", message);
+      return StrCat("cannot reach ", address, " (", Reason(status.error_message()),
+                    "): is the trainer running? ", kWhere);
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return StrCat("no answer from ", address, " within ", kCallTimeout.count() / 1000,
+                    " s: is the trainer running? ", kWhere);
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return StrCat("what listens at ", address, " is not a ptqwatch server of this version (",
+                    message, "); ", kWhere);
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return StrCat(address, " refuses another watcher: ", message);
+    case grpc::StatusCode::NOT_FOUND:
+      return StrCat(address, " follows another run: ", message);
+    case grpc::StatusCode::OUT_OF_RANGE:
+      return StrCat("the run at ", address, " has not come that far: ", message);
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return StrCat(address, " refuses: ", message);
+    default:
+      return StrCat(address, " answers with error ", static_cast<int>(status.error_code()), ": ",
+                    message);
+  }
+}
+
+}  // namespace
+
+Connection::Connection(const ServerAddress& address, std::chrono::milliseconds call_timeout)
+    : call_timeout_(call_timeout), stub_(v1::MonitorService::NewStub(MakeChannel(address))) {}
+
+grpc::Status Connection::GetStatus(v1::GetStatusResponse* response) {
+  grpc::ClientContext context;
+  context.set_deadline(CallDeadline());
+  return stub_->GetStatus(&context, v1::GetStatusRequest(), response);
+}
+
+grpc::Status Connection::ListReports(const v1::ListReportsRequest& request,
+                                     v1::ListReportsResponse* response) {
+  grpc::ClientContext context;
+  context.set_deadline(CallDeadline());
+  return stub_->ListReports(&context, request, response);
+}
+
+grpc::Status Connection::RequestSnapshot(v1::RequestSnapshotResponse* response) {
+  grpc::ClientContext context;
+  context.set_deadline(CallDeadline());
+  return stub_->RequestSnapshot(&context, v1::RequestSnapshotRequest(), response);
+}
+
+grpc::Status Connection::RequestSlice(const v1::RequestSliceRequest& request,
+                                      v1::RequestSliceResponse* response) {
+  grpc::ClientContext context;
+  context.set_deadline(CallDeadline());
+  return stub_->RequestSlice(&context, request, response);
+}
+
+absl::Status ExplainFailure(const grpc::Status& status, const ServerAddress& address) {
+  if (MayBeHttp1(status) && SpeaksHttp1(address)) {
+    return absl::FailedPreconditionError(
+        StrCat(address.ToString(),
+               " looks like a web server (a trainer's /metrics?); the "
+               "gRPC port is printed by the trainer as \"grpc HOST:PORT\""));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      Explanation(status, address));
+}
+
+bool MonitorHasStopped(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+         absl::StrContains(status.error_message(), "monitor") &&
+         absl::StrContains(status.error_message(), "stopped");
+}
+
+bool MessageWasTooLarge(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+         absl::StrContains(status.error_message(), "larger than max");
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,54 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_CONNECTION_H_
+#define PTQWATCH_TOOLS_PTQWATCH_CONNECTION_H_
+
+#include <chrono>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "address.h"
+#include "grpcpp/grpcpp.h"
+#include "ptqwatch/v1/monitor_service.grpc.pb.h"
+
+namespace ptqwatch::internal {
+
+/// Largest message taken from a server.
+inline constexpr int kMaxMessageBytes = 64 << 20;
+/// How long a call other than WatchReports may take.
+inline constexpr std::chrono::milliseconds kCallTimeout{4000};
+
+/// One attempt to talk to a server, without TLS and without a proxy. A connection that failed stays
+/// so: make another one to try again. Not thread-safe.
+class Connection {
+ public:
+  explicit Connection(const ServerAddress& address,
+                      std::chrono::milliseconds call_timeout = kCallTimeout);
+
+  grpc::Status GetStatus(v1::GetStatusResponse* response);
+  grpc::Status ListReports(const v1::ListReportsRequest& request,
+                           v1::ListReportsResponse* response);
+  grpc::Status RequestSnapshot(v1::RequestSnapshotResponse* response);
+  grpc::Status RequestSlice(const v1::RequestSliceRequest& request,
+                            v1::RequestSliceResponse* response);
+  v1::MonitorService::Stub& stub() { return *stub_; }
+  std::chrono::system_clock::time_point CallDeadline() const {
+    return std::chrono::system_clock::now() + call_timeout_;
+  }
+
+ private:
+  std::chrono::milliseconds call_timeout_;
+  std::unique_ptr<v1::MonitorService::Stub> stub_;
+};
+
+/// Why a call failed, as one line for a person that names the address; the code is that of the
+/// call. Where nothing understandable answers, the port is asked whether it speaks plain HTTP,
+/// which takes up to a second; if so, the code is FailedPrecondition.
+absl::Status ExplainFailure(const grpc::Status& status, const ServerAddress& address);
+
+/// The server has ended a stream because its monitor was stopped, not because it was lost.
+bool MonitorHasStopped(const grpc::Status& status);
+/// A message was larger than kMaxMessageBytes.
+bool MessageWasTooLarge(const grpc::Status& status);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_CONNECTION_H_

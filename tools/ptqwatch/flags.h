@@ -1,0 +1,57 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_FLAGS_H_
+#define PTQWATCH_TOOLS_PTQWATCH_FLAGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "address.h"
+
+namespace ptqwatch::internal {
+
+struct WatchFlags {
+  ServerAddress address;
+  bool json = false;
+  std::optional<int64_t> since = 0;  ///< unset: now
+  std::optional<int64_t> count = std::nullopt;
+  std::optional<double> timeout_seconds = std::nullopt;
+  bool exit_when_done = false;
+};
+
+struct StatusFlags {
+  ServerAddress address;
+  bool json = false;
+};
+
+struct SnapshotFlags {
+  ServerAddress address;
+  bool wait = false;
+  bool json = false;
+  double timeout_seconds = 600;
+};
+
+struct SliceFlags {
+  ServerAddress address;
+  std::string method;
+  int bits = 0;
+  int points = 21;
+  bool wait = false;
+  double timeout_seconds = 3600;
+};
+
+/// Answered by the command line alone: --help, --version.
+struct PrintText {
+  std::string text;
+};
+
+using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PrintText>;
+
+/// What the command line asks for. InvalidArgument, one line that names the option and its value,
+/// where it makes no sense.
+absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_FLAGS_H_

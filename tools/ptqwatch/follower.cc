@@ -1,0 +1,192 @@
+#include "follower.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "printable.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kFirstPatience = std::chrono::seconds(10);
+// A run that is to be followed to its end may have ended without a word.
+constexpr nanoseconds kLastPatience = std::chrono::seconds(60);
+
+bool IsWorthAnotherTry(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+         status.error_code() == grpc::StatusCode::CANCELLED;
+}
+
+std::string Quoted(const std::string& run_id) { return StrCat("'", Printable(run_id), "'"); }
+
+}  // namespace
+
+Follower::Follower(ServerAddress address, FollowOptions options, Clock* clock,
+                   FollowListener* listener)
+    : address_(std::move(address)),
+      options_(options),
+      clock_(clock),
+      listener_(listener),
+      after_(options.after_sequence),
+      last_contact_(clock->Monotonic()),
+      backoff_(options.first_backoff) {}
+
+absl::Status Follower::Run() {
+  while (true) {
+    const nanoseconds start = clock_->Monotonic();
+    const grpc::Status ended = Session();
+    if (stopped_) return absl::OkStatus();
+    if (connected_) {
+      last_contact_ = clock_->Monotonic();
+      if (last_contact_ - start > options_.longest_backoff) backoff_ = options_.first_backoff;
+    }
+    if (options_.exit_when_done && MonitorHasStopped(ended)) return absl::OkStatus();
+    if (absl::Status verdict = Judge(ended); !verdict.ok()) return verdict;
+    const nanoseconds left = Patience() - (clock_->Monotonic() - last_contact_);
+    if (left <= nanoseconds::zero()) return ExplainFailure(ended, address_);
+    if (!Sleep(std::min(backoff_, left))) return absl::OkStatus();
+    backoff_ = std::min<nanoseconds>(2 * backoff_, options_.longest_backoff);
+  }
+}
+
+nanoseconds Follower::Patience() const {
+  if (options_.give_up_after.has_value()) return *options_.give_up_after;
+  if (!reached_) return kFirstPatience;
+  return options_.exit_when_done ? kLastPatience : nanoseconds::max();
+}
+
+grpc::Status Follower::Session() {
+  connected_ = false;
+  Connection connection(address_);
+  v1::GetStatusResponse status;
+  if (const grpc::Status answer = connection.GetStatus(&status); !answer.ok()) return answer;
+  Greet(status);
+  reached_ = connected_ = true;
+  last_contact_ = clock_->Monotonic();
+  return Stream(&connection);
+}
+
+void Follower::Greet(const v1::GetStatusResponse& status) {
+  const bool renamed = !run_id_.empty() && run_id_ != status.run_id();
+  // A resumed run counts on; one that was started again under its old name begins at 1.
+  const bool restarted = !run_id_.empty() && !renamed && status.attempt() == attempt_ &&
+                         status.steps_total() < steps_total_;
+  if (renamed) {
+    listener_->OnNotice(StrCat("another run is at ", address_.ToString(), " now: ",
+                               Quoted(status.run_id()), " in place of ", Quoted(run_id_)));
+  } else if (restarted) {
+    listener_->OnNotice(
+        StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(), " was started again"));
+  }
+  if (renamed || restarted) {
+    after_ = 0;
+    resuming_ = false;
+    lost_ = false;
+  }
+  run_id_ = status.run_id();
+  attempt_ = status.attempt();
+  steps_total_ = status.steps_total();
+  // What "now" is must survive a reconnection. A run without a report yet may be a resumed one:
+  // what its first will be is not known, but every report is new.
+  if (!after_.has_value() && (reached_ || status.last_sequence() > 0)) {
+    after_ = reached_ ? 0 : status.last_sequence();
+    resuming_ = true;
+  }
+  listener_->OnStatus(status);
+}
+
+grpc::Status Follower::Stream(Connection* connection) {
+  v1::WatchReportsRequest request;
+  if (after_.has_value()) request.set_after_sequence(*after_);
+  request.set_without_layers(options_.without_layers);
+  request.set_run_id(run_id_);
+  ReportStream stream(connection, request);
+  nanoseconds asked = clock_->Monotonic();
+  while (true) {
+    switch (stream.Next(std::chrono::system_clock::now() + options_.tick)) {
+      case ReportStream::Event::kReport:
+        ShowLife();
+        stopped_ = !Accept(stream.report());
+        break;
+      case ReportStream::Event::kStatus:
+        if (stream.status_code().ok()) listener_->OnStatus(stream.status_response());
+        break;
+      case ReportStream::Event::kNothing:
+        ShowLife();
+        break;
+      case ReportStream::Event::kEnded:
+        return stream.ended();
+    }
+    if (stopped_ || !listener_->OnTick(true)) {
+      stopped_ = true;
+      return grpc::Status::OK;
+    }
+    if (options_.ask_status && clock_->Monotonic() - asked >= options_.tick) {
+      asked = clock_->Monotonic();
+      stream.AskStatus();
+    }
+  }
+}
+
+void Follower::ShowLife() {
+  if (lost_) listener_->OnNotice("connected again");
+  lost_ = false;
+  streamed_ = true;
+}
+
+bool Follower::Accept(const v1::WatchReportsResponse& response) {
+  backoff_ = options_.first_backoff;
+  const v1::Report& report = response.report();
+  if (report.sequence() <= after_.value_or(0)) return true;
+  after_ = report.sequence();
+  resuming_ = true;
+  return listener_->OnReport(report, response.missed());
+}
+
+absl::Status Follower::Judge(const grpc::Status& ended) {
+  // It would come again with every attempt.
+  if (MessageWasTooLarge(ended)) return ExplainFailure(ended, address_);
+  if (ended.error_code() == grpc::StatusCode::OUT_OF_RANGE) {
+    if (!resuming_) return ExplainFailure(ended, address_);
+    listener_->OnNotice(StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(),
+                               " starts again before report ", after_.value_or(0)));
+    after_ = 0;
+    resuming_ = false;
+    backoff_ = options_.first_backoff;
+  }
+  if (!streamed_ && !ended.ok() && !IsWorthAnotherTry(ended)) {
+    return ExplainFailure(ended, address_);
+  }
+  if (!reached_ && !explained_) {
+    explained_ = true;
+    absl::Status explanation = ExplainFailure(ended, address_);
+    // Waiting will not make a gRPC server of it.
+    if (absl::IsFailedPrecondition(explanation)) return explanation;
+  }
+  if (reached_ && !lost_) {
+    lost_ = true;
+    listener_->OnNotice(
+        StrCat("connection lost, trying again (",
+               ended.ok() ? "the server ended the stream" : Printable(ended.error_message()), ")"));
+  }
+  return absl::OkStatus();
+}
+
+bool Follower::Sleep(nanoseconds duration) {
+  static const std::atomic<bool> never{false};
+  const nanoseconds end = clock_->Monotonic() + duration;
+  while (true) {
+    if (!listener_->OnTick(false)) return false;
+    const nanoseconds left = end - clock_->Monotonic();
+    if (left <= nanoseconds::zero()) return true;
+    clock_->SleepFor(std::min<nanoseconds>(left, options_.tick), never);
+  }
+}
+
+}  // namespace ptqwatch::internal

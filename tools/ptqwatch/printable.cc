@@ -1,0 +1,125 @@
+#include "printable.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "base/strings.h"
+#include "report_proto.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr double kLeastPlain = 1e-3;
+constexpr double kFirstScientific = 1e5;
+
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+int Magnitude(double value) { return static_cast<int>(std::floor(std::log10(std::fabs(value)))); }
+
+}  // namespace
+
+std::string Printable(std::string_view text) {
+  std::string printable;
+  for (const char c : ValidUtf8(text)) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool c1 = IsContinuation(c) && byte < 0xA0 && printable.ends_with('\xC2');
+    if (c1) printable.pop_back();
+    printable += c1 || byte < 0x20 || byte == 0x7F ? '?' : c;
+  }
+  return printable;
+}
+
+std::string PrintableJson(std::string_view json) {
+  std::string printable;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(json[at]); };
+    const bool c1 = byte(i) == 0xC2 && i + 1 < json.size() && byte(i + 1) < 0xA0;
+    if (c1) ++i;
+    if (c1 || byte(i) == 0x7F) {
+      absl::StrAppendFormat(&printable, "\\u%04x", byte(i));
+    } else {
+      printable += json[i];
+    }
+  }
+  return printable;
+}
+
+size_t DisplayWidth(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
+}
+
+std::string_view CutToWidth(std::string_view text, size_t columns) {
+  size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if (IsContinuation(text[end])) continue;
+    if (columns == 0) break;
+    --columns;
+  }
+  return text.substr(0, end);
+}
+
+std::string PadLeft(std::string_view text, size_t columns) {
+  const size_t width = DisplayWidth(text);
+  return std::string(columns > width ? columns - width : 0, ' ').append(text);
+}
+
+std::string PadRight(std::string_view text, size_t columns) {
+  const size_t width = DisplayWidth(text);
+  return std::string(text).append(columns > width ? columns - width : 0, ' ');
+}
+
+std::string_view PlusMinus(bool utf8) { return utf8 ? "\u00b1" : "+-"; }
+
+std::string ScientificText(double value, int decimals) {
+  if (!std::isfinite(value)) return "-";
+  if (value == 0) return "0";
+  std::string text = absl::StrFormat("%.*e", decimals, value);
+  // printf pads the exponent: 3.33e-04.
+  const size_t exponent = text.find('e') + 1;
+  if (text[exponent] == '+') text.erase(exponent, 1);
+  const size_t digits = text[exponent] == '-' ? exponent + 1 : exponent;
+  while (digits + 1 < text.size() && text[digits] == '0') text.erase(digits, 1);
+  return text;
+}
+
+std::string NumberText(double value, int digits) {
+  if (!std::isfinite(value)) return "-";
+  if (value == 0) return "0";
+  const double size = std::fabs(value);
+  if (size < kLeastPlain || size >= kFirstScientific) return ScientificText(value, digits - 1);
+  return absl::StrFormat("%.*f", std::max(0, digits - 1 - Magnitude(value)), value);
+}
+
+std::string EstimateText(double value, std::optional<double> standard_error, bool utf8,
+                         int most_decimals) {
+  if (!std::isfinite(value)) return "-";
+  if (!standard_error.has_value() || !std::isfinite(*standard_error) || *standard_error < 0) {
+    return NumberText(value, 3);
+  }
+  const double error = *standard_error;
+  const std::string_view plus_minus = PlusMinus(utf8);
+  if (error == 0) return StrCat(NumberText(value, 3), plus_minus, "0");
+  const double size = std::max(std::fabs(value), error);
+  if (size < kLeastPlain || size >= kFirstScientific) {
+    return StrCat(ScientificText(value, 2), plus_minus, ScientificText(error, 1));
+  }
+  const int decimals = std::clamp(1 - Magnitude(error), 0, most_decimals);
+  if (error < 0.5 * std::pow(10, -decimals)) {
+    // It would read as an error of zero.
+    return absl::StrFormat("%.*f%s%s", decimals, value, plus_minus, ScientificText(error, 1));
+  }
+  return absl::StrFormat("%.*f%s%.*f", decimals, value, plus_minus, decimals, error);
+}
+
+std::string AgeText(double seconds) {
+  constexpr double kMinute = 60, kHour = 3600, kDay = 86400;
+  if (!std::isfinite(seconds)) return "-";
+  if (seconds < 2 * kMinute) return absl::StrFormat("%.0f s", std::max(0.0, seconds));
+  if (seconds < 2 * kHour) return absl::StrFormat("%.1f min", seconds / kMinute);
+  if (seconds < 2 * kDay) return absl::StrFormat("%.1f h", seconds / kHour);
+  return absl::StrFormat("%.1f days", seconds / kDay);
+}
+
+}  // namespace ptqwatch::internal

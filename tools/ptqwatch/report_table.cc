@@ -1,0 +1,251 @@
+#include "report_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "base/strings.h"
+#include "printable.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr std::string_view kBold = "\x1b[1m";
+constexpr std::string_view kYellow = "\x1b[33m";
+constexpr std::string_view kRed = "\x1b[31m";
+constexpr std::string_view kPlain = "\x1b[0m";
+constexpr double kUnsureResidual = 0.1;
+constexpr int kErrorDecimals = 2;  // more would make ragged columns
+
+bool HasNumber(const std::optional<double>& value) {
+  return value.has_value() && std::isfinite(*value);
+}
+
+// A value that is there but no number says more than its status.
+std::string_view Missing(const std::optional<double>& value, ProbeStatus status) {
+  return MissingCell(value.has_value() && status == ProbeStatus::kOk ? ProbeStatus::kNonFinite
+                                                                     : status);
+}
+
+std::string_view VerdictColor(VerdictState state) {
+  switch (state) {
+    case VerdictState::kDegrading:
+      return kYellow;
+    case VerdictState::kDegraded:
+      return kRed;
+    default:
+      return {};
+  }
+}
+
+std::string VerdictWord(VerdictState state) {
+  return state == VerdictState::kUnknown ? "-" : std::string(ToString(state));
+}
+
+std::string LossCell(const Report& report) {
+  if (report.probe_status != ProbeStatus::kOk || !HasNumber(report.probe_loss_nats)) {
+    return std::string(Missing(report.probe_loss_nats, report.probe_status));
+  }
+  const double loss = *report.probe_loss_nats;
+  return std::fabs(loss) < 100 ? absl::StrFormat("%.4f", loss) : NumberText(loss, 4);
+}
+
+bool HasDigit(std::string_view text) {
+  return text.find_first_of("0123456789") != std::string_view::npos;
+}
+
+std::string Painted(std::string text, std::string_view color) {
+  return color.empty() ? text : StrCat(color, text, kPlain);
+}
+
+size_t TotalWidth(const std::vector<size_t>& widths, size_t gap) {
+  return std::accumulate(widths.begin(), widths.end(), gap * (widths.size() - 1));
+}
+
+}  // namespace
+
+std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& quantization) {
+  std::vector<std::string> names;
+  for (const QuantizationReport& entry : quantization) {
+    const auto alike =
+        std::count_if(quantization.begin(), quantization.end(), [&](const auto& other) {
+          return other.method == entry.method && other.bits == entry.bits;
+        });
+    std::string name = ShortName(Printable(entry.method), entry.bits);
+    if (alike > 1) {
+      name += StrCat("/", entry.group_size < 0 ? "row" : StrCat("g", entry.group_size));
+    }
+    // Two that differ in nothing we show still need columns of their own.
+    const auto same = std::count(names.begin(), names.end(), name);
+    if (same > 0) name += StrCat("#", same + 1);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::vector<size_t> QuantizerOrder(const std::vector<QuantizationReport>& quantization) {
+  const auto rank = [&](size_t i) {
+    if (quantization[i].method != "gptq") return 2;
+    return quantization[i].bits == 3 ? 0 : quantization[i].bits == 4 ? 1 : 2;
+  };
+  std::vector<size_t> order(quantization.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  return order;
+}
+
+std::string_view MissingCell(ProbeStatus status) {
+  switch (status) {
+    case ProbeStatus::kNonFinite:
+      return "inf/nan";
+    case ProbeStatus::kFailed:
+      return "failed";
+    case ProbeStatus::kOutOfTime:
+      return "timeout";
+    case ProbeStatus::kCancelled:
+      return "stopped";
+    case ProbeStatus::kDisabled:
+      return "off";
+    default:
+      return "-";
+  }
+}
+
+std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8) {
+  if (entry.status != ProbeStatus::kOk || !HasNumber(entry.error_ratio)) {
+    return std::string(Missing(entry.error_ratio, entry.status));
+  }
+  std::optional<double> error = entry.error_ratio_stderr;
+  if (error.has_value()) *error *= 100;
+  return StrCat(EstimateText(100 * *entry.error_ratio, error, utf8, kErrorDecimals), "%");
+}
+
+std::string TopEigenvalueCell(const CurvatureReport& curvature) {
+  if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.top_eigenvalue)) {
+    return std::string(Missing(curvature.top_eigenvalue, curvature.status));
+  }
+  const bool unsure = curvature.top_eigenvalue_residual_ratio.value_or(0) >= kUnsureResidual;
+  return StrCat(unsure ? "~" : "", NumberText(*curvature.top_eigenvalue, 3));
+}
+
+std::string TraceCell(const CurvatureReport& curvature, bool utf8) {
+  if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.trace)) {
+    return std::string(Missing(curvature.trace, curvature.status));
+  }
+  return EstimateText(*curvature.trace, curvature.trace_stderr, utf8);
+}
+
+std::string EdgeCell(const CurvatureReport& curvature) {
+  if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.edge_of_stability_ratio)) {
+    return std::string(Missing(curvature.edge_of_stability_ratio, curvature.status));
+  }
+  const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kUnsureResidual;
+  return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));
+}
+
+std::string VerdictCell(VerdictState state, bool color) {
+  return Painted(VerdictWord(state), color ? VerdictColor(state) : "");
+}
+
+std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& analyzed) {
+  const Report& report = analyzed.report;
+  const std::vector<std::string> names = QuantizerNames(report.quantization);
+  for (const size_t i : QuantizerOrder(report.quantization)) {
+    if (std::count(quantizers_.begin(), quantizers_.end(), names[i]) == 0) {
+      quantizers_.push_back(names[i]);
+    }
+  }
+  curvature_ = curvature_ || report.curvature.has_value();
+  edge_ = edge_ || (report.curvature && report.curvature->edge_of_stability_ratio);
+
+  enum Rank {
+    kAlways,
+    kVerdict,
+    kSecondError,
+    kPhase,
+    kTopEigenvalue,
+    kTrace,
+    kRate,
+    kLoss,
+    kEdge,
+    kRest
+  };
+  std::vector<Column> columns;
+  const auto add = [&](std::string title, std::string text, size_t width, int rank) -> Column& {
+    // Widened for good, so that rows stay aligned. No column has a word that is wider than it, but
+    // for the loss, and then there is no verdict to be cut off.
+    size_t& widest = widths_.try_emplace(title, std::max(width, DisplayWidth(title))).first->second;
+    if (rank != kLoss || HasDigit(text)) widest = std::max(widest, DisplayWidth(text));
+    columns.push_back({std::move(title), std::move(text), widest, rank});
+    return columns.back();
+  };
+  add("step", StrCat(report.step), 6, kAlways);
+  add("lr", ScientificText(report.learning_rate, 2), 7, kRate);
+  add("phase", report.lr_phase == LrPhase::kUnknown ? "-" : std::string(ToString(report.lr_phase)),
+      6, kPhase);
+  add("loss", LossCell(report), 6, kLoss);
+  for (size_t i = 0; i < quantizers_.size(); ++i) {
+    const auto found = std::find(names.begin(), names.end(), quantizers_[i]);
+    const std::string text =
+        found == names.end()
+            ? "-"
+            : ErrorRatioCell(report.quantization[static_cast<size_t>(found - names.begin())],
+                             style_.utf8);
+    const int rank = i == 0 ? kAlways : i == 1 ? kSecondError : kRest + static_cast<int>(i);
+    add(quantizers_[i], text, 11, rank);
+  }
+  if (curvature_) {
+    const bool has = report.curvature.has_value();
+    add("top eig", has ? TopEigenvalueCell(*report.curvature) : "-", 7, kTopEigenvalue);
+    add("trace", has ? TraceCell(*report.curvature, style_.utf8) : "-", 8, kTrace);
+    if (edge_) add("edge", has ? EdgeCell(*report.curvature) : "-", 7, kEdge);
+  }
+  Column& verdict = add("verdict", VerdictWord(analyzed.verdict.state), 10, kVerdict);
+  verdict.left = true;
+  if (style_.color) verdict.color = VerdictColor(analyzed.verdict.state);
+  return columns;
+}
+
+std::string ReportTable::Render(const std::vector<Column>& columns, size_t gap, size_t width,
+                                bool header) const {
+  std::string line;
+  size_t used = 0;
+  for (const Column& column : columns) {
+    const bool last = &column == &columns.back();
+    const std::string& content = header ? column.title : column.text;
+    std::string cell =
+        column.left ? PadRight(content, last ? 0 : column.width) : PadLeft(content, column.width);
+    if (used > 0) cell.insert(0, gap, ' ');
+    cell = std::string(CutToWidth(cell, width - used));
+    used += DisplayWidth(cell);
+    line += Painted(std::move(cell), header ? std::string_view() : column.color);
+  }
+  return header && style_.color ? Painted(std::move(line), kBold) : line;
+}
+
+ReportTable::Lines ReportTable::Add(const AnalyzedReport& report, size_t width) {
+  std::vector<Column> columns = Columns(report);
+  const auto total = [&](size_t gap) {
+    std::vector<size_t> widths;
+    for (const Column& column : columns) widths.push_back(column.width);
+    return TotalWidth(widths, gap);
+  };
+  const size_t gap = total(2) <= width ? 2 : 1;
+  while (total(gap) > width) {
+    const auto least =
+        std::max_element(columns.begin(), columns.end(),
+                         [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    if (least->rank == 0) break;
+    columns.erase(least);
+  }
+  std::vector<std::string> titles;
+  for (const Column& column : columns) titles.push_back(column.title);
+  Lines lines{std::nullopt, Render(columns, gap, width, false)};
+  if (titles != shown_) lines.header = Render(columns, gap, width, true);
+  shown_ = std::move(titles);
+  return lines;
+}
+
+}  // namespace ptqwatch::internal

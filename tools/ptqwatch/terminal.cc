@@ -1,0 +1,108 @@
+#include "terminal.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/strings.h"
+#include "printable.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr size_t kDefaultColumns = 80;
+constexpr size_t kDefaultRows = 24;
+
+// All of it, or false with errno.
+bool WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {
+      // Whoever shares the descriptor with us made it non-blocking.
+      pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
+      if (poll(&ready, 1, -1) < 0 && errno != EINTR) return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool EnvironmentHas(const char* name, std::string_view value = {}) {
+  const char* const found = getenv(name);
+  return found != nullptr && (value.empty() ? *found != '\0' : found == value);
+}
+
+winsize Size(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0) size = {};
+  return size;
+}
+
+}  // namespace
+
+Terminal::Terminal(int out_fd, int error_fd, bool terminal, TextStyle style)
+    : out_fd_(out_fd), error_fd_(error_fd), terminal_(terminal), style_(style) {}
+
+Terminal Terminal::Standard() {
+  const bool terminal = isatty(STDOUT_FILENO) != 0 && !EnvironmentHas("TERM", "dumb");
+  const bool color = terminal && !EnvironmentHas("NO_COLOR");
+  const bool utf8 = std::string_view(nl_langinfo(CODESET)) == "UTF-8";
+  return Terminal(STDOUT_FILENO, STDERR_FILENO, terminal, {.utf8 = utf8, .color = color});
+}
+
+Terminal::~Terminal() { Status(""); }
+
+size_t Terminal::columns() const {
+  const winsize size = Size(out_fd_);
+  return size.ws_col == 0 ? kDefaultColumns : size.ws_col;
+}
+
+size_t Terminal::rows() const {
+  const winsize size = Size(out_fd_);
+  return size.ws_row == 0 ? kDefaultRows : size.ws_row;
+}
+
+void Terminal::Write(std::string_view bytes) {
+  if (closed_ || bytes.empty() || WriteAll(out_fd_, bytes)) return;
+  closed_ = true;
+  if (errno != EPIPE && errno != EBADF) {
+    error_ = absl::UnavailableError(StrCat("cannot write to standard output: ", strerror(errno)));
+  }
+}
+
+void Terminal::Line(std::string_view text) { Block(StrCat(text, "\n")); }
+
+void Terminal::Block(std::string_view text) {
+  Write(status_.empty() ? std::string(text) : StrCat(kCleanTerminal, text, status_));
+}
+
+void Terminal::Notice(std::string_view text) {
+  if (!status_.empty()) Write(kCleanTerminal);
+  WriteAll(error_fd_, StrCat("ptqwatch: ", text, "\n"));
+  Write(status_);
+}
+
+void Terminal::Status(std::string_view text) {
+  if (!terminal_) return;
+  const std::string_view erase = status_.empty() ? "" : kCleanTerminal;
+  // One column stays free: a cursor that wraps could not be brought back by \r.
+  std::string next(CutToWidth(text, columns() - 1));
+  if (next == status_) return;
+  status_ = std::move(next);
+  Write(StrCat(erase, status_));
+}
+
+bool Terminal::closed() const {
+  if (closed_) return true;
+  pollfd end{.fd = out_fd_, .events = 0, .revents = 0};
+  return poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+}
+
+}  // namespace ptqwatch::internal

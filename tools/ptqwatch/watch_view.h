@@ -1,0 +1,49 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_WATCH_VIEW_H_
+#define PTQWATCH_TOOLS_PTQWATCH_WATCH_VIEW_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "flags.h"
+#include "follower.h"
+#include "ptqwatch/execution_context.h"
+#include "report_table.h"
+#include "status_text.h"
+#include "terminal.h"
+
+namespace ptqwatch::internal {
+
+/// What `ptqwatch watch` shows: a row or a line of JSON a report, and on a terminal a status line
+/// below. Notices go to standard error, and with JSON the gaps, too. Not thread-safe.
+class WatchView final : public FollowListener {
+ public:
+  /// All must outlive the view.
+  WatchView(const WatchFlags* flags, Clock* clock, Terminal* terminal);
+
+  bool OnReport(const v1::Report& report, int64_t missed) override;
+  void OnStatus(const v1::GetStatusResponse& status) override;
+  void OnNotice(std::string_view text) override;
+  bool OnTick(bool connected) override;
+
+ private:
+  void ShowGap(int64_t missed);
+  void ShowRow(const AnalyzedReport& report);
+  std::string StatusNow(bool connected) const;
+
+  const WatchFlags* flags_;
+  Clock* clock_;
+  Terminal* terminal_;
+  ReportTable table_;
+  size_t rows_since_header_ = 0;
+  int64_t reports_ = 0;
+  StepRate rate_;
+  std::optional<v1::GetStatusResponse> status_;
+  std::chrono::nanoseconds status_time_{0};
+  std::optional<double> newest_unix_seconds_;  ///< of the newest report's snapshot
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_WATCH_VIEW_H_

@@ -1,0 +1,38 @@
+#include "calibration.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ptqwatch::examples {
+namespace {
+
+// Sums are kept in pieces of 256 rows: a multiple of that gives the sums of one piece.
+constexpr int64_t kRowMultiple = 256;
+constexpr int64_t kPieceElements = int64_t{1} << 24;
+
+}  // namespace
+
+absl::StatusOr<const GramStatistics*> Calibration::Get(const std::string& name,
+                                                       const ExecutionContext& context) {
+  if (name == name_) return &statistics_;
+  const TensorInfo& info = *inputs_.Find(name);
+  const int64_t cols = info.shape.back();
+  const int64_t rows = info.elements() / cols;
+  const int64_t step = std::max(kRowMultiple, kPieceElements / cols / kRowMultiple * kRowMultiple);
+  name_.clear();
+  statistics_ = {};
+  GramAccumulator gram(cols);
+  for (int64_t done = 0; done < rows; done += step) {
+    const int64_t count = std::min(step, rows - done);
+    const absl::StatusOr<std::vector<float>> x =
+        inputs_.ReadFloats(name, done * cols, count * cols);
+    if (!x.ok()) return x.status();
+    absl::Status added = gram.Add({.data = x->data(), .rows = count, .cols = cols}, context);
+    if (!added.ok()) return added;
+  }
+  statistics_ = gram.Take();
+  name_ = name;
+  return &statistics_;
+}
+
+}  // namespace ptqwatch::examples

@@ -1,0 +1,32 @@
+#ifndef PTQWATCH_TOOLS_QUANTIZE_CHECKPOINT_CALIBRATION_H_
+#define PTQWATCH_TOOLS_QUANTIZE_CHECKPOINT_CALIBRATION_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/offline/safetensors.h"
+#include "ptqwatch/quantizer.h"
+
+namespace ptqwatch::examples {
+
+/// Second moments of the layers' inputs. The last ones asked for are kept, so that neighbours with
+/// the same inputs share them.
+class Calibration {
+ public:
+  /// `inputs` must outlive the object.
+  explicit Calibration(const SafetensorsFile& inputs) : inputs_(inputs) {}
+
+  /// The statistics of the tensor `name`, [..., d] with d > 0; good until the next call. Reads the
+  /// tensor a few thousand rows at a time.
+  absl::StatusOr<const GramStatistics*> Get(const std::string& name,
+                                            const ExecutionContext& context);
+
+ private:
+  const SafetensorsFile& inputs_;
+  std::string name_;
+  GramStatistics statistics_;
+};
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_TOOLS_QUANTIZE_CHECKPOINT_CALIBRATION_H_
