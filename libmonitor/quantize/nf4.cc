@@ -1,9 +1,8 @@
-#include "ptqwatch/offline/nf4.h"
-
 #include <algorithm>
+#include <array>
 #include <cmath>
 
-#include "base/strings.h"
+#include "ptqwatch/quantizer.h"
 #include "quantize/methods.h"
 #include "quantize/scale_dtype.h"
 
@@ -64,19 +63,6 @@ void EncodeBlock(const float* w, int64_t count, float absmax, uint8_t* codes) {
 }  // namespace
 
 const std::array<float, 16>& Nf4Levels() { return kLevels; }
-
-absl::StatusOr<std::vector<uint8_t>> PackNf4(absl::Span<const uint8_t> codes) {
-  std::vector<uint8_t> packed((codes.size() + 1) / 2, kZeroCode);
-  for (size_t i = 0; i < codes.size(); ++i) {
-    if (codes[i] > 15) {
-      return absl::InvalidArgumentError(
-          internal::StrCat("codes[", i, "] is ", static_cast<int>(codes[i]), "; NF4 has 0 to 15"));
-    }
-    packed[i / 2] = static_cast<uint8_t>(i % 2 == 0 ? (codes[i] << 4) | kZeroCode
-                                                    : (packed[i / 2] & 0xf0) | codes[i]);
-  }
-  return packed;
-}
 
 namespace internal {
 

@@ -4,13 +4,19 @@
 #include <iterator>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "base/enum_names.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch {
 namespace {
+
+using internal::NamesOf;
+using internal::ParseEnum;
+using internal::StrCat;
 
 std::string Shortest(double value) {
   char buffer[32];
@@ -20,33 +26,33 @@ std::string Shortest(double value) {
 
 absl::Status Invalid(std::string_view field, std::string_view value, std::string_view wanted) {
   return absl::InvalidArgumentError(
-      internal::StrCat("QuantizerSpec.", field, " is ", value, "; it must be ", wanted));
+      StrCat("QuantizerSpec.", field, " is ", value, "; it must be ", wanted));
 }
 
 constexpr QuantizationMethod kMethods[] = {QuantizationMethod::kRtn, QuantizationMethod::kGptq,
                                            QuantizationMethod::kAwq, QuantizationMethod::kLlmInt8,
                                            QuantizationMethod::kNf4};
+constexpr QuantizationOrder kOrders[] = {QuantizationOrder::kNone, QuantizationOrder::kStaticAct};
 constexpr ScaleDtype kScaleDtypes[] = {ScaleDtype::kFloat32, ScaleDtype::kFloat16,
                                        ScaleDtype::kBFloat16};
+constexpr ClipSearch kClipSearches[] = {ClipSearch::kNone, ClipSearch::kMse};
+constexpr LayerStatus kLayerStatuses[] = {LayerStatus::kOk,           LayerStatus::kDamped,
+                                          LayerStatus::kTooFewTokens, LayerStatus::kNonFinite,
+                                          LayerStatus::kRtnFallback,  LayerStatus::kUnsupported};
+
+template <typename Enum, size_t kCount>
+bool Contains(const Enum (&values)[kCount], Enum value) {
+  return std::find(std::begin(values), std::end(values), value) != std::end(values);
+}
 
 // Lower case, without '.', '_' and '-'.
 std::string Plain(std::string_view name) {
   std::string plain;
   for (const char c : name) {
-    if (c != '.' && c != '_' && c != '-')
-      plain += absl::ascii_tolower(static_cast<unsigned char>(c));
+    if (c == '.' || c == '_' || c == '-') continue;
+    plain += absl::ascii_tolower(static_cast<unsigned char>(c));
   }
   return plain;
-}
-
-// "a, b and c".
-template <typename Enum, size_t kCount>
-std::string Names(const Enum (&values)[kCount]) {
-  std::string text;
-  for (size_t i = 0; i < kCount; ++i) {
-    text += internal::StrCat(i == 0 ? "" : i + 1 == kCount ? " and " : ", ", ToString(values[i]));
-  }
-  return text;
 }
 
 }  // namespace
@@ -72,7 +78,7 @@ absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name
     if (Plain(name) == Plain(ToString(method))) return method;
   }
   return absl::InvalidArgumentError(
-      internal::StrCat("unknown quantization method '", name, "'; known are ", Names(kMethods)));
+      StrCat("unknown quantization method '", name, "'; known are ", NamesOf(kMethods)));
 }
 
 std::string_view ToString(ScaleDtype dtype) {
@@ -88,11 +94,35 @@ std::string_view ToString(ScaleDtype dtype) {
 }
 
 absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name) {
-  for (ScaleDtype dtype : kScaleDtypes) {
-    if (name == ToString(dtype)) return dtype;
+  return ParseEnum("scale dtype", kScaleDtypes, name);
+}
+
+std::string_view ToString(QuantizationOrder order) {
+  switch (order) {
+    case QuantizationOrder::kNone:
+      return "none";
+    case QuantizationOrder::kStaticAct:
+      return "act";
   }
-  return absl::InvalidArgumentError(
-      internal::StrCat("unknown scale dtype '", name, "'; known are ", Names(kScaleDtypes)));
+  return "unknown";
+}
+
+absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name) {
+  return ParseEnum("quantization order", kOrders, name);
+}
+
+std::string_view ToString(ClipSearch clip) {
+  switch (clip) {
+    case ClipSearch::kNone:
+      return "none";
+    case ClipSearch::kMse:
+      return "mse";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name) {
+  return ParseEnum("clip search", kClipSearches, name);
 }
 
 std::string_view ToString(LayerStatus status) {
@@ -113,9 +143,26 @@ std::string_view ToString(LayerStatus status) {
   return "unknown";
 }
 
+absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name) {
+  return ParseEnum("layer status", kLayerStatuses, name);
+}
+
+std::vector<QuantizerSpec> DefaultQuantizers() {
+  std::vector<QuantizerSpec> specs;
+  for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+    for (const int bits : {3, 4}) {
+      QuantizerSpec spec;
+      spec.method = method;
+      spec.bits = bits;
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
 absl::Status Validate(const QuantizerSpec& spec) {
-  if (std::find(std::begin(kMethods), std::end(kMethods), spec.method) == std::end(kMethods)) {
-    return Invalid("method", std::to_string(static_cast<int>(spec.method)), Names(kMethods));
+  if (!Contains(kMethods, spec.method)) {
+    return Invalid("method", std::to_string(static_cast<int>(spec.method)), NamesOf(kMethods));
   }
   if (spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
     return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
@@ -130,7 +177,7 @@ absl::Status Validate(const QuantizerSpec& spec) {
     return Invalid("group_size", std::to_string(spec.group_size),
                    "-1 (the whole row) or at least 1");
   }
-  if (spec.order != QuantizationOrder::kNone && spec.order != QuantizationOrder::kStaticAct) {
+  if (!Contains(kOrders, spec.order)) {
     return Invalid("order", std::to_string(static_cast<int>(spec.order)), "kNone or kStaticAct");
   }
   if (!std::isfinite(spec.damp) || spec.damp < 0) {
@@ -139,12 +186,11 @@ absl::Status Validate(const QuantizerSpec& spec) {
   if (!std::isfinite(spec.min_tokens_ratio) || spec.min_tokens_ratio < 0) {
     return Invalid("min_tokens_ratio", Shortest(spec.min_tokens_ratio), "finite and not negative");
   }
-  if (std::find(std::begin(kScaleDtypes), std::end(kScaleDtypes), spec.scale_dtype) ==
-      std::end(kScaleDtypes)) {
+  if (!Contains(kScaleDtypes, spec.scale_dtype)) {
     return Invalid("scale_dtype", std::to_string(static_cast<int>(spec.scale_dtype)),
-                   Names(kScaleDtypes));
+                   NamesOf(kScaleDtypes));
   }
-  if (spec.clip != ClipSearch::kNone && spec.clip != ClipSearch::kMse) {
+  if (!Contains(kClipSearches, spec.clip)) {
     return Invalid("clip", std::to_string(static_cast<int>(spec.clip)), "kNone or kMse");
   }
   if (!std::isfinite(spec.outlier_threshold) || spec.outlier_threshold < 0) {
@@ -155,26 +201,25 @@ absl::Status Validate(const QuantizerSpec& spec) {
 }
 
 std::string Describe(const QuantizerSpec& spec) {
-  std::string text = internal::StrCat(ToString(spec.method), " b", spec.bits);
-  const QuantizerSpec usual;
+  const QuantizerSpec defaults;
+  std::string text = StrCat(ToString(spec.method), " b", spec.bits);
   if (spec.method == QuantizationMethod::kLlmInt8) {
-    text += internal::StrCat(" threshold ", Shortest(spec.outlier_threshold));
+    text += StrCat(" threshold ", Shortest(spec.outlier_threshold));
   } else if (spec.method == QuantizationMethod::kNf4) {
-    text += internal::StrCat(" block 64");
+    text += StrCat(" block ", kNf4Block);
   } else {
-    text += internal::StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
+    text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
     if (spec.method == QuantizationMethod::kGptq) {
-      text += internal::StrCat(spec.order == QuantizationOrder::kStaticAct ? " act" : " none",
-                               " damp ", Shortest(spec.damp));
-      // Named only where it is not the usual one, to keep the usual text short.
-      if (spec.min_tokens_ratio != usual.min_tokens_ratio) {
-        text += internal::StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
+      text += StrCat(" ", ToString(spec.order), " damp ", Shortest(spec.damp));
+      // Only where it differs from the default, to keep the common text short.
+      if (spec.min_tokens_ratio != defaults.min_tokens_ratio) {
+        text += StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
       }
     }
-    if (spec.clip == ClipSearch::kMse) text += internal::StrCat(" clip mse");
+    if (spec.clip == ClipSearch::kMse) text += " clip mse";
   }
-  if (spec.scale_dtype != usual.scale_dtype) {
-    text += internal::StrCat(" scale ", ToString(spec.scale_dtype));
+  if (spec.scale_dtype != defaults.scale_dtype) {
+    text += StrCat(" scale ", ToString(spec.scale_dtype));
   }
   return text;
 }

@@ -1,5 +1,3 @@
-#include "ptqwatch/offline/nf4.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -131,13 +129,6 @@ TEST(Nf4, MeasuresItsLossWhereThereAreStatistics) {
   EXPECT_EQ(got.rtn_loss, got.loss);
   EXPECT_GT(*got.output_energy, *got.loss);
   EXPECT_FALSE(RunOk(weight, nullptr, Nf4()).loss.has_value());
-}
-
-TEST(PackNf4, PutsTheEarlierCodeIntoTheHighHalf) {
-  EXPECT_THAT(*PackNf4({1, 2, 15, 0}), ElementsAre(0x12, 0xf0));
-  EXPECT_THAT(*PackNf4({1, 2, 9}), ElementsAre(0x12, 0x97));
-  EXPECT_TRUE(PackNf4({})->empty());
-  EXPECT_EQ(PackNf4({3, 16}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

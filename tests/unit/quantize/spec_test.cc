@@ -109,6 +109,17 @@ TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
   EXPECT_EQ(Describe(spec), "nf4 b4 block 64 scale bf16");
 }
 
+TEST(QuantizerSpec, DefaultsAreRtnAndGptqAtThreeAndFourBits) {
+  std::vector<std::string> texts;
+  for (const QuantizerSpec& spec : DefaultQuantizers()) {
+    EXPECT_TRUE(Validate(spec).ok());
+    texts.push_back(Describe(spec));
+  }
+  EXPECT_THAT(texts, ::testing::ElementsAre("rtn b3 g128 sym", "rtn b4 g128 sym",
+                                            "gptq b3 g128 sym act damp 0.01",
+                                            "gptq b4 g128 sym act damp 0.01"));
+}
+
 TEST(QuantizationMethod, ParsesItsOwnNames) {
   for (QuantizationMethod method : testing::kAllMethods) {
     const absl::StatusOr<QuantizationMethod> parsed = ParseQuantizationMethod(ToString(method));
@@ -140,6 +151,30 @@ TEST(ScaleDtype, ParsesItsOwnNamesAlone) {
   const absl::Status status = ParseScaleDtype("f8").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("f32, f16 and bf16"));
+}
+
+TEST(QuantizationOrder, ParsesItsOwnNamesAlone) {
+  for (QuantizationOrder order : {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
+    EXPECT_EQ(*ParseQuantizationOrder(ToString(order)), order);
+  }
+  EXPECT_EQ(ParseQuantizationOrder("static").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ClipSearch, ParsesItsOwnNamesAlone) {
+  for (ClipSearch clip : {ClipSearch::kNone, ClipSearch::kMse}) {
+    EXPECT_EQ(*ParseClipSearch(ToString(clip)), clip);
+  }
+  EXPECT_THAT(std::string(ParseClipSearch("on").status().message()),
+              HasSubstr("unknown clip search 'on'; known are none and mse"));
+}
+
+TEST(LayerStatus, ParsesItsOwnNamesAlone) {
+  for (LayerStatus status :
+       {LayerStatus::kOk, LayerStatus::kDamped, LayerStatus::kTooFewTokens, LayerStatus::kNonFinite,
+        LayerStatus::kRtnFallback, LayerStatus::kUnsupported}) {
+    EXPECT_EQ(*ParseLayerStatus(ToString(status)), status);
+  }
+  EXPECT_EQ(ParseLayerStatus("unknown").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(LayerStatus, HasTheDocumentedNames) {
