@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/strings.h"
 
@@ -10,9 +11,9 @@ namespace ptqwatch {
 namespace {
 
 struct SinkState {
-  std::mutex mutex;
-  Severity least = Severity::kWarning;
-  std::shared_ptr<const LogSink> sink =
+  internal::Mutex mutex;
+  Severity least ABSL_GUARDED_BY(mutex) = Severity::kWarning;
+  std::shared_ptr<const LogSink> sink ABSL_GUARDED_BY(mutex) =
       std::make_shared<const LogSink>([](Severity severity, std::string_view message) {
         std::string line = internal::StrCat("ptqwatch: ", ToString(severity), ": ", message, "\n");
         std::fwrite(line.data(), 1, line.size(), stderr);
@@ -42,7 +43,7 @@ std::string_view ToString(Severity severity) {
 void SetLogSink(Severity least, LogSink sink) {
   auto shared = std::make_shared<const LogSink>(std::move(sink));
   SinkState& state = State();
-  std::lock_guard<std::mutex> lock(state.mutex);
+  internal::MutexLock lock(state.mutex);
   state.least = least;
   state.sink = std::move(shared);
 }
@@ -54,7 +55,7 @@ void Log(Severity severity, std::string_view message) noexcept {
     SinkState& state = State();
     std::shared_ptr<const LogSink> sink;
     {
-      std::lock_guard<std::mutex> lock(state.mutex);
+      MutexLock lock(state.mutex);
       if (severity < state.least) return;
       sink = state.sink;
     }
@@ -68,7 +69,7 @@ void RateLimitedLog::operator()(Severity severity, std::string_view message) noe
   try {
     int64_t suppressed = 0;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       auto now = std::chrono::steady_clock::now();
       if (now < next_) {
         ++suppressed_;

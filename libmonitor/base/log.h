@@ -2,9 +2,10 @@
 #define PTQWATCH_BASE_LOG_H_
 
 #include <chrono>
-#include <mutex>
+#include <cstdint>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "ptqwatch/log.h"
 
 namespace ptqwatch::internal {
@@ -22,9 +23,9 @@ class RateLimitedLog {
 
  private:
   std::chrono::seconds period_;
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point next_{};
-  int64_t suppressed_ = 0;
+  Mutex mutex_;
+  std::chrono::steady_clock::time_point next_ ABSL_GUARDED_BY(mutex_);
+  int64_t suppressed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ptqwatch::internal

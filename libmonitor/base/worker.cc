@@ -9,13 +9,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/signals.h"
 #include "base/strings.h"
 
@@ -31,9 +30,9 @@ struct Worker::State {
   sem_t wake;
   std::atomic<bool> stopping{false};
   std::thread thread;
-  std::mutex mutex;
-  std::condition_variable ended_changed;
-  bool ended = false;
+  Mutex mutex;
+  CondVar ended_changed;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
 };
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(Hooks hooks) {
@@ -70,24 +69,27 @@ void Worker::Run(std::shared_ptr<State> state) {
   // What the job owns goes here, not when the last holder of the state happens to let go.
   state->hooks.job = nullptr;
   state->hooks.thread_init = nullptr;
-  std::lock_guard<std::mutex> lock(state->mutex);
+  MutexLock lock(state->mutex);
   state->ended = true;
-  state->ended_changed.notify_all();
+  state->ended_changed.SignalAll();
 }
 
 void Worker::Wake() noexcept { sem_post(&state_->wake); }
 
 bool Worker::Stop(std::chrono::milliseconds deadline) {
   if (!state_->thread.joinable()) {
-    std::lock_guard<std::mutex> lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     return state_->ended;
   }
+  const auto until = std::chrono::steady_clock::now() + deadline;
   state_->stopping.store(true, std::memory_order_release);
   Wake();
   bool ended = false;
   {
-    std::unique_lock<std::mutex> lock(state_->mutex);
-    ended = state_->ended_changed.wait_for(lock, deadline, [&] { return state_->ended; });
+    MutexLock lock(state_->mutex);
+    while (!state_->ended && state_->ended_changed.WaitUntil(state_->mutex, until)) {
+    }
+    ended = state_->ended;
   }
   if (ended) {
     state_->thread.join();

@@ -17,7 +17,7 @@ Publisher::Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clo
       exporters_(std::move(exporters)) {}
 
 absl::Status Publisher::Start(Control* control) {
-  std::lock_guard<std::timed_mutex> lock(exporters_mutex_);
+  TimedMutexLock lock(exporters_mutex_);
   for (size_t i = 0; i < exporters_.size(); ++i) {
     absl::Status status;
     try {
@@ -35,10 +35,10 @@ absl::Status Publisher::Start(Control* control) {
 
 void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
   {
-    std::lock_guard<std::mutex> lock(latest_mutex_);
+    MutexLock lock(latest_mutex_);
     latest_ = report;
   }
-  std::lock_guard<std::timed_mutex> lock(exporters_mutex_);
+  TimedMutexLock lock(exporters_mutex_);
   if (!open_) return;
   for (auto& exporter : exporters_) {
     try {
@@ -52,7 +52,7 @@ void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
 }
 
 void Publisher::PublishEvent(const Event& event) {
-  std::lock_guard<std::timed_mutex> lock(exporters_mutex_);
+  TimedMutexLock lock(exporters_mutex_);
   if (!open_) return;
   for (auto& exporter : exporters_) {
     try {
@@ -67,12 +67,12 @@ void Publisher::PublishEvent(const Event& event) {
 void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy) {
   const auto end = std::chrono::steady_clock::now() + deadline;
   // An exporter that breaks its contract and blocks in OnReport must not block this, too.
-  std::unique_lock<std::timed_mutex> lock(exporters_mutex_, deadline);
-  if (!lock.owns_lock()) {
+  if (!exporters_mutex_.TryLockUntil(end)) {
     Log(Severity::kError,
         "an exporter does not return from OnReport; the exporters are left as they are");
     return;
   }
+  TimedMutexLock lock(exporters_mutex_, std::adopt_lock);
   if (!std::exchange(open_, false)) return;
   for (auto& exporter : exporters_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -87,7 +87,7 @@ void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy) {
 }
 
 std::shared_ptr<const AnalyzedReport> Publisher::latest() const {
-  std::lock_guard<std::mutex> lock(latest_mutex_);
+  MutexLock lock(latest_mutex_);
   return latest_;
 }
 

@@ -3,12 +3,12 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "monitor/status_board.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/exporter.h"
@@ -43,12 +43,12 @@ class Publisher final : public StatusSource {
   Clock* const clock_;
   RateLimitedLog failed_;
 
-  std::timed_mutex exporters_mutex_;
-  std::vector<std::unique_ptr<Exporter>> exporters_;
-  bool open_ = false;
+  TimedMutex exporters_mutex_;
+  std::vector<std::unique_ptr<Exporter>> exporters_ ABSL_GUARDED_BY(exporters_mutex_);
+  bool open_ ABSL_GUARDED_BY(exporters_mutex_) = false;
 
-  mutable std::mutex latest_mutex_;
-  std::shared_ptr<const AnalyzedReport> latest_;
+  mutable Mutex latest_mutex_;
+  std::shared_ptr<const AnalyzedReport> latest_ ABSL_GUARDED_BY(latest_mutex_);
 };
 
 }  // namespace ptqwatch::internal

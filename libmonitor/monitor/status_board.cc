@@ -29,7 +29,7 @@ void StatusBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexce
 }
 
 void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) {
-  std::lock_guard<std::mutex> lock(drops_mutex_);
+  MutexLock lock(drops_mutex_);
   ++drops_[{std::string(exporter), std::string(reason)}];
 }
 
@@ -58,7 +58,7 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   status.health = health_.load(kRelaxed);
   status.duty_cycle = duty_cycle_.load(kRelaxed);
   status.slice = slices_.status();
-  std::lock_guard<std::mutex> lock(drops_mutex_);
+  MutexLock lock(drops_mutex_);
   status.dropped_reports = drops_;
   return status;
 }

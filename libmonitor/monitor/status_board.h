@@ -5,12 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "monitor/slice_desk.h"
 #include "ptqwatch/exporter.h"
 
@@ -71,8 +71,8 @@ class StatusBoard {
 
   SliceDesk slices_;
 
-  mutable std::mutex drops_mutex_;
-  std::map<std::pair<std::string, std::string>, int64_t> drops_;
+  mutable Mutex drops_mutex_;
+  std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(drops_mutex_);
 };
 
 }  // namespace ptqwatch::internal

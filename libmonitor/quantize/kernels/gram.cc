@@ -4,12 +4,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "quantize/kernels/aligned_buffer.h"
 // After aligned_buffer.h, which sets what Highway compiles for.
+#include "base/mutex.h"
 #include "base/strings.h"
 #include "hwy/cache_control.h"
 #include "quantize/kernels/parallel.h"
@@ -364,9 +364,9 @@ absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, SharedRowSourc
 
 absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, RowSource source, const double* s,
                                       const ExecutionContext& context) {
-  std::mutex mutex;
+  Mutex mutex;
   const auto one_at_a_time = [&](int64_t row, float* scratch) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     std::copy_n(source(row), cols, scratch);
     return static_cast<const float*>(scratch);
   };

@@ -43,9 +43,9 @@ struct ThreadTeam::Loop {
   Body body;
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
-  std::mutex mutex;
-  int64_t failed_index = std::numeric_limits<int64_t>::max();  // guarded by mutex
-  absl::Status status;                                         // guarded by mutex
+  Mutex mutex;
+  int64_t failed_index ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
+  absl::Status status ABSL_GUARDED_BY(mutex);
 };
 
 ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(context) {
@@ -69,25 +69,25 @@ ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(
 
 ThreadTeam::~ThreadTeam() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ending_ = true;
   }
-  begin_.notify_all();
+  begin_.SignalAll();
   for (Helper& helper : helpers_) helper.thread.join();
 }
 
 void ThreadTeam::Serve(int thread, const ExecutionContext& context) {
   int64_t seen = 0;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    begin_.wait(lock, [&] { return ending_ || generation_ != seen; });
+    while (!ending_ && generation_ == seen) begin_.Wait(mutex_);
     if (ending_) return;
     seen = generation_;
     Loop& loop = *loop_;
-    lock.unlock();
+    lock.Unlock();
     Work(loop, thread, context);
-    lock.lock();
-    if (--working_ == 0) end_.notify_one();
+    lock.Lock();
+    if (--working_ == 0) end_.Signal();
   }
 }
 
@@ -98,7 +98,7 @@ void ThreadTeam::Work(Loop& loop, int thread, const ExecutionContext& context) {
     absl::Status status = CallCatching(loop.body, thread, index, context);
     if (status.ok()) continue;
     loop.failed.store(true, std::memory_order_relaxed);
-    const std::lock_guard<std::mutex> lock(loop.mutex);
+    MutexLock lock(loop.mutex);
     if (index < loop.failed_index) {
       loop.failed_index = index;
       loop.status = std::move(status);
@@ -111,18 +111,19 @@ absl::Status ThreadTeam::ForEach(int64_t count, Body body) {
   const bool together = !helpers_.empty() && count > 1;
   if (together) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       loop_ = &loop;
       ++generation_;
       working_ = static_cast<int>(helpers_.size());
     }
-    begin_.notify_all();
+    begin_.SignalAll();
   }
   Work(loop, 0, context_);
   if (together) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    end_.wait(lock, [&] { return working_ == 0; });
+    MutexLock lock(mutex_);
+    while (working_ > 0) end_.Wait(mutex_);
   }
+  MutexLock lock(loop.mutex);
   return std::move(loop.status);
 }
 

@@ -1,14 +1,13 @@
 #ifndef PTQWATCH_QUANTIZE_KERNELS_PARALLEL_H_
 #define PTQWATCH_QUANTIZE_KERNELS_PARALLEL_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
@@ -51,13 +50,13 @@ class ThreadTeam {
 
   const ExecutionContext& context_;
   std::vector<Helper> helpers_;
-  std::mutex mutex_;
-  std::condition_variable begin_;
-  std::condition_variable end_;
-  Loop* loop_ = nullptr;    // guarded by mutex_
-  int64_t generation_ = 0;  // guarded by mutex_: loops begun
-  int working_ = 0;         // guarded by mutex_: helpers inside loop_
-  bool ending_ = false;     // guarded by mutex_
+  Mutex mutex_;
+  CondVar begin_;
+  CondVar end_;
+  Loop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // loops begun
+  int working_ ABSL_GUARDED_BY(mutex_) = 0;         // helpers inside loop_
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ptqwatch::internal
