@@ -37,6 +37,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   // What is to be done with it once the lock is let go.
   enum class Action { kNothing, kWrite, kFinish };
   Action Next() {
+    service->mutex_.AssertHeld();
     if (writing || finished) return Action::kNothing;
     const HealthService::Status now = service->StatusOf(watched);
     if (!cancelled && told != now) {
@@ -58,7 +59,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   void Update(Change change) {
     Action action;
     {
-      std::lock_guard<std::mutex> lock(service->mutex_);
+      MutexLock lock(service->mutex_);
       change();
       action = Next();
     }
@@ -76,7 +77,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   }
   void OnDone() override {
     {
-      std::lock_guard<std::mutex> lock(service->mutex_);
+      MutexLock lock(service->mutex_);
       service->watchers_.erase(this);
     }
     delete this;
@@ -113,11 +114,15 @@ HealthService::HealthService(std::set<std::string> services) : services_(std::mo
 HealthService::~HealthService() = default;
 
 void HealthService::SetServing(bool serving) {
-  Update([&] { serving_ = serving && !closed_; });
+  Update([&] {
+    mutex_.AssertHeld();
+    serving_ = serving && !closed_;
+  });
 }
 
 void HealthService::Close() {
   Update([&] {
+    mutex_.AssertHeld();
     serving_ = false;
     closed_ = true;
   });
@@ -127,7 +132,7 @@ template <typename Change>
 void HealthService::Update(Change change) {
   std::vector<std::pair<Watcher*, Watcher::Action>> actions;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     change();
     for (Watcher* watcher : watchers_) actions.emplace_back(watcher, watcher->Next());
   }
@@ -146,7 +151,7 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
                                                const HealthCheckRequest* request,
                                                HealthCheckResponse* response) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     response->set_status(StatusOf(request->service()));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -161,7 +166,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     const HealthCheckRequest* request) {
   auto watcher = std::make_unique<Watcher>(this, request->service());
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (watchers_.size() >= kMaxWatchers) return new Refusal;
     watchers_.insert(watcher.get());
   }

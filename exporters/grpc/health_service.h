@@ -1,11 +1,11 @@
 #ifndef PTQWATCH_GRPC_HEALTH_SERVICE_H_
 #define PTQWATCH_GRPC_HEALTH_SERVICE_H_
 
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/server_callback.h"
 #include "ptqwatch/wire/health.pb.h"
@@ -29,8 +29,7 @@ class HealthService final : public grpc::Service {
   using Status = wire::HealthCheckResponse::ServingStatus;
   class Watcher;
 
-  // With the mutex held.
-  Status StatusOf(const std::string& service) const;
+  Status StatusOf(const std::string& service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
                                   const wire::HealthCheckRequest* request,
@@ -41,10 +40,10 @@ class HealthService final : public grpc::Service {
   void Update(Change change);
 
   const std::set<std::string> services_;
-  mutable std::mutex mutex_;
-  bool serving_ = false;
-  bool closed_ = false;
-  std::set<Watcher*> watchers_;
+  mutable Mutex mutex_;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

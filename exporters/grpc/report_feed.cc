@@ -82,7 +82,7 @@ ReportFeed::ReportFeed(const Limits& limits)
 ReportFeed::~ReportFeed() = default;
 
 void ReportFeed::Open(StatusSource* source) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   source_ = source;
   state_ = State::kOpen;
 }
@@ -94,7 +94,7 @@ void ReportFeed::Announce(int64_t sequence) {
 void ReportFeed::Publish(WireReport report) {
   std::vector<Action> actions;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (report.sequence <= history_.newest()) {
       source_->CountDrop("grpc", "out_of_order");
       return;
@@ -115,14 +115,14 @@ void ReportFeed::Publish(WireReport report) {
 }
 
 void ReportFeed::Refuse() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   state_ = State::kRefusing;
 }
 
 void ReportFeed::Close() {
   std::vector<Action> actions;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     state_ = State::kClosed;
     for (Stream* stream : streams_) actions.push_back(Next(*stream));
   }
@@ -130,12 +130,14 @@ void ReportFeed::Close() {
 }
 
 bool ReportFeed::WaitUntilNobodyWatches(std::chrono::steady_clock::time_point until) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return nobody_watches_.wait_until(lock, until, [this] { return streams_.empty(); });
+  MutexLock lock(mutex_);
+  while (!streams_.empty() && nobody_watches_.WaitUntil(mutex_, until)) {
+  }
+  return streams_.empty();
 }
 
 Status ReportFeed::CheckServing() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return CheckState();
 }
 
@@ -147,7 +149,7 @@ ReportFeed::Writer* ReportFeed::Subscribe(const Subscription& subscription) {
   auto stream = std::make_unique<Stream>(this);
   Action action;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (Status status = Accept(subscription, *stream); !status.ok()) {
       return Refused(std::move(status));
     }
@@ -166,7 +168,7 @@ Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
   if (limit < 0) {
     return Status(StatusCode::INVALID_ARGUMENT, StrCat("limit must not be negative, is ", limit));
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (Status status = CheckState(); !status.ok()) return status;
   if (Status status = CheckSequence(after_sequence); !status.ok()) return status;
   std::vector<grpc::Slice> pieces;
@@ -189,7 +191,7 @@ Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
 }
 
 int32_t ReportFeed::subscribers() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<int32_t>(CountWatching());
 }
 
@@ -288,7 +290,7 @@ Status ReportFeed::Accept(const Subscription& subscription, Stream& stream) cons
 void ReportFeed::OnWritten(Stream* stream, bool ok) {
   Action action;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stream->writing = false;
     stream->message.Clear();
     if (!ok && !stream->end) stream->end = Status::CANCELLED;
@@ -300,7 +302,7 @@ void ReportFeed::OnWritten(Stream* stream, bool ok) {
 void ReportFeed::OnCancelled(Stream* stream) {
   Action action;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!stream->end) stream->end = Status::CANCELLED;
     action = Next(*stream);
   }
@@ -308,9 +310,9 @@ void ReportFeed::OnCancelled(Stream* stream) {
 }
 
 void ReportFeed::OnDone(Stream* stream) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   streams_.erase(stream);
-  if (streams_.empty()) nobody_watches_.notify_all();
+  if (streams_.empty()) nobody_watches_.SignalAll();
 }
 
 }  // namespace ptqwatch::internal

@@ -3,12 +3,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <set>
 
+#include "base/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/status.h"
@@ -80,13 +79,13 @@ class ReportFeed {
   };
   static void Perform(const Action& action);
 
-  // These with the mutex held.
-  Action Next(Stream& stream);
-  int64_t CountLost(Stream& stream);
-  size_t CountWatching() const;
-  grpc::Status CheckState() const;
-  grpc::Status CheckSequence(int64_t after_sequence) const;
-  grpc::Status Accept(const Subscription& subscription, Stream& stream) const;
+  Action Next(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t CountLost(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t CountWatching() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status CheckState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status CheckSequence(int64_t after_sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status Accept(const Subscription& subscription, Stream& stream) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void OnWritten(Stream* stream, bool ok);
   void OnCancelled(Stream* stream);
@@ -95,12 +94,14 @@ class ReportFeed {
   const Limits limits_;
   std::atomic<int64_t> announced_{0};
 
-  mutable std::mutex mutex_;
-  std::condition_variable nobody_watches_;
-  enum class State { kNotOpen, kOpen, kRefusing, kClosed } state_ = State::kNotOpen;
-  StatusSource* source_ = nullptr;
-  ReportHistory history_;
-  std::set<Stream*> streams_;  // until gRPC has done with them
+  enum class State { kNotOpen, kOpen, kRefusing, kClosed };
+
+  mutable Mutex mutex_;
+  CondVar nobody_watches_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kNotOpen;
+  StatusSource* source_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  ReportHistory history_ ABSL_GUARDED_BY(mutex_);
+  std::set<Stream*> streams_ ABSL_GUARDED_BY(mutex_);  // until gRPC has done with them
 };
 
 }  // namespace ptqwatch::internal
