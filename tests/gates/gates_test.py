@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Do the gates see what they are there for?"""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import unittest
+
+import sources
+
+HERE = pathlib.Path(__file__).parent
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(name, str(HERE / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+sizes = load("sizes")
+includes = load("includes")
+
+
+class Bare(unittest.TestCase):
+    def test_keeps_lines_and_drops_comments_and_literals(self):
+        source = 'int a; // {\n/* {\n{ */ char b = \'{\'; auto c = "{\\"{"; auto d = R"(\n{)"; int e = 1\'000;\n'
+        code = sources.bare(source)
+        self.assertEqual(code.count("\n"), source.count("\n"))
+        self.assertNotIn("{", code)
+        self.assertIn("1'000", code)
+
+
+class Functions(unittest.TestCase):
+    def lengths(self, source):
+        return [last - first + 1 for first, last in sizes.functions(source)]
+
+    def test_finds_functions_in_namespaces_and_classes(self):
+        source = "namespace a {\nclass B : public C<D> {\n  int F() const {\n    return 1;\n  }\n};\nint G() {\n}\n}\n"
+        self.assertEqual(self.lengths(source), [3, 2])
+
+    def test_counts_a_lambda_as_part_of_its_function(self):
+        self.assertEqual(self.lengths("void F() {\n  auto g = [] {\n  };\n  if (x) {\n  }\n}\n"), [6])
+
+    def test_takes_a_struct_as_return_type_for_a_function(self):
+        self.assertEqual(self.lengths("struct A F(int a) {\n\n}\n"), [3])
+
+    def test_finds_the_body_of_a_constructor_after_its_initialisers(self):
+        self.assertEqual(self.lengths("A::A(int b) : b_{b}, c_(b) {\n\n\n}\n")[-1], 4)
+
+    def test_leaves_tables_alone(self):
+        self.assertEqual(self.lengths("constexpr int kTable[] = {\n1,\n{2}\n};\nenum E {\nkA\n};\n"), [])
+
+
+class Repetitions(unittest.TestCase):
+    def test_finds_the_longest_run_in_two_files(self):
+        lines = [(number, f"line{number}") for number in range(1, 31)]
+        shifted = [(number + 5, line) for number, line in lines[2:27]]
+        self.assertEqual(list(sizes.repetitions({"a": lines, "b": shifted})), [("a", 3, "b", 8, 25)])
+
+    def test_finds_a_run_within_a_file(self):
+        lines = [(number, f"line{number % 25}") for number in range(50)]
+        self.assertEqual(list(sizes.repetitions({"a": lines})), [("a", 0, "a", 25, 25)])
+
+    def test_lets_short_runs_pass(self):
+        lines = [(number, f"line{number}") for number in range(19)]
+        self.assertEqual(list(sizes.repetitions({"a": lines, "b": lines})), [])
+
+
+class Rooms(unittest.TestCase):
+    def test_knows_rooms(self):
+        self.assertEqual(includes.room_of("libmonitor/include/ptqwatch/offline/nf4.h"), "public")
+        self.assertEqual(includes.room_of("libmonitor/quantize/kernels/gram.h"), "quantize/kernels")
+        self.assertEqual(includes.room_of("libmonitor/base/log.cc"), "base")
+        self.assertIsNone(includes.room_of("tools/ptqwatch/main.cc"))
+
+    def test_follows_includes(self):
+        self.assertIn("libmonitor/base/mutex.h", sources.seen_by("libmonitor/base/log.cc"))
+        self.assertIn("condition_variable", sources.seen_by("libmonitor/base/log.cc"))
+
+
+if __name__ == "__main__":
+    unittest.main()
