@@ -108,34 +108,23 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     }
 
     auto core = std::make_shared<MonitorCore>(std::move(options), std::move(subject));
-    absl::StatusOr<internal::TensorTable> live =
-        internal::MakeTensorTable(core->subject->LiveTensors());
-    if (!live.ok()) return live.status();
-    for (const internal::TensorEntry& entry : live->entries) {
-      if (entry.tensor.device() != live->entries[0].tensor.device()) {
-        return absl::FailedPreconditionError(
-            StrCat("tensors '", live->entries[0].name, "' and '", entry.name,
-                   "' are on different devices; a model on several devices is not supported"));
-      }
-    }
-    absl::StatusOr<std::unique_ptr<internal::DeviceStream>> stream = internal::DeviceStream::Create(
-        live->entries[0].tensor.device(), core->subject->UpdateStream());
-    if (!stream.ok()) return stream.status();
-    core->stream = *std::move(stream);
     absl::StatusOr<std::unique_ptr<internal::Measurement>> measurement =
-        internal::Measurement::Create(core->subject.get(), *live, core->options);
+        internal::Measurement::Create(*core->subject, core->options);
     if (!measurement.ok()) return measurement.status();
     core->measurement = *std::move(measurement);
+    internal::ModelSession& session = core->measurement->session();
+    core->stream = session.stream();
     core->slice = std::make_unique<internal::SliceProbe>(
         &core->board->slices(), core->measurement.get(), core->options.run_dir);
     internal::OptimizerStaging optimizer;
     if (core->measurement->curvature() != nullptr) {
       absl::StatusOr<internal::OptimizerStaging> staging = internal::OptimizerStaging::Create(
-          *core->subject, *live, core->measurement->curvature()->scope());
+          *core->subject, session.live(), core->measurement->curvature()->scope());
       if (!staging.ok()) return staging.status();
       optimizer = *std::move(staging);
     }
-    core->staging = std::make_unique<internal::Staging>(*live, core->stream, std::move(optimizer));
+    core->staging =
+        std::make_unique<internal::Staging>(session.live(), core->stream, std::move(optimizer));
 
     std::string why;
     core->duty_cycle = ChooseDutyCycle(core->options, why);
@@ -152,9 +141,10 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     run.attempt = history.attempts + 1;
     run.fingerprint = core->measurement->fingerprint();
     run.run_dir = core->options.run_dir;
-    run.parameters = live->parameters();
+    run.parameters = session.live().parameters();
     run.covered_parameters = core->measurement->plan().covered_parameters;
     run.device = core->measurement->replica().device().str();
+    session.ReleaseLiveTensors();
     core->sequence = history.last_sequence;
     if (kept) RestoreProbeState(*kept, run, *core);
     for (const AnalyzedReport& report : history.reports) {

@@ -9,17 +9,14 @@
 #include "ATen/core/grad_mode.h"
 #include "base/strings.h"
 #include "c10/util/Exception.h"
-#include "capture/capture_plan.h"
 #include "curvature/differentiate.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/loss_direction.h"
 #include "curvature/spectrum.h"
-#include "probes/curvature_batches.h"
 #include "probes/curvature_setup.h"
-#include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
-#include "snapshot/batches.h"
+#include "session/model_session.h"
 #include "snapshot/generator_guard.h"
 
 namespace ptqwatch {
@@ -61,51 +58,33 @@ class LossCurvature::Impl {
   absl::Status Build(const ExecutionContext& context) {
     if (absl::Status status = Validate(options_); !status.ok()) return status;
     at::NoGradGuard no_grad;
-    absl::StatusOr<internal::TensorTable> live = Live();
-    if (!live.ok()) return live.status();
-    const at::Device device = live->entries[0].tensor.device();
-    const bool own = !subject_.curvature().empty();
-    const std::vector<Batch>& given = own ? subject_.curvature() : subject_.probe();
-    if (given.empty()) {
-      return absl::InvalidArgumentError("the subject has neither curvature nor probe batches");
-    }
-    absl::StatusOr<std::vector<Batch>> batches =
-        internal::CopyBatches(given, device, own ? "curvature" : "probe");
-    if (!batches.ok()) return batches.status();
-    absl::StatusOr<std::unique_ptr<internal::Replica>> replica =
-        internal::Replica::Create(&subject_, *live, {&batches->front()});
-    if (!replica.ok()) return replica.status();
-    replica_ = *std::move(replica);
-    internal::CapturePlan plan;
+    internal::ModelSessionOptions needed = {
+        .curvature = internal::CurvatureBatchesRequest{.micro_batch = options_.micro_batch}};
     if (options_.scope == CurvatureScope::kQuantizedWeights) {
-      // Only to know which weights are quantized: the Gram matrices' size does not matter.
-      absl::StatusOr<internal::CapturePlan> found = internal::PlanCapture(
-          *replica_, batches->front(), LayerSelection(), std::numeric_limits<int64_t>::max());
-      if (!found.ok()) return found.status();
-      plan = *std::move(found);
+      // Only to know which weights are quantized: the size of the Gram matrices does not matter.
+      needed.capture =
+          internal::CaptureRequest{.max_gram_bytes = std::numeric_limits<int64_t>::max()};
     }
-    if (!own) {
-      batches = internal::FirstSequences(*replica_, *batches, internal::kDefaultCurvatureSequences);
-    }
-    if (options_.micro_batch > 0) {
-      batches = internal::MicroBatches(*replica_, *batches, options_.micro_batch);
-    }
-    if (!batches.ok()) return batches.status();
-    setup_.batches = *std::move(batches);
+    absl::StatusOr<std::unique_ptr<internal::ModelSession>> session =
+        internal::ModelSession::Open(subject_, needed);
+    if (!session.ok()) return session.status();
+    session_ = *std::move(session);
+    setup_.batches = session_->curvature();
     absl::StatusOr<std::vector<int>> scope =
-        internal::ScopeEntries(*replica_, *live, plan, options_);
+        internal::ScopeEntries(replica(), session_->live(), session_->plan(), options_);
     if (!scope.ok()) return scope.status();
     setup_.scope = *std::move(scope);
+    session_->ReleaseLiveTensors();
     if (absl::Status status = Reload(); !status.ok()) return status;
     internal::GeneratorGuard generators;
-    if (absl::Status status = setup_.Prepare(*replica_, options_, context); !status.ok()) {
+    if (absl::Status status = setup_.Prepare(replica(), options_, context); !status.ok()) {
       return status;
     }
     if (generators.Moved()) {
       return absl::FailedPreconditionError(
           "losses draws random numbers from a default generator when gradients are on");
     }
-    auto surface = setup_.MakeSurface(*replica_);
+    auto surface = setup_.MakeSurface(replica());
     if (!surface.ok()) return surface.status();
     for (const internal::VectorSpace::Part& part : (*surface)->space().parts()) {
       parameters_.push_back({part.name, part.sizes, part.offset, part.elements});
@@ -114,30 +93,16 @@ class LossCurvature::Impl {
   }
 
   absl::Status Reload() {
-    at::NoGradGuard no_grad;
-    absl::StatusOr<internal::TensorTable> live = Live();
-    if (!live.ok()) return live.status();
-    const internal::TensorTable& table = replica_->table();
-    std::vector<at::Tensor> tensors;
-    for (size_t i = 0; i < live->entries.size(); ++i) {
-      const at::Tensor& tensor = live->entries[i].tensor;
-      if (live->entries.size() != table.entries.size() ||
-          tensor.sizes() != table.entries[i].tensor.sizes()) {
-        return absl::FailedPreconditionError("the live model has other tensors than at Create");
-      }
-      tensors.push_back(tensor);
-    }
     hessian_.reset();
     surface_.reset();
     krylov_ = {};
-    replica_->Load(tensors);
-    return absl::OkStatus();
+    return session_->Reload();
   }
 
   // Built when it is first needed, and again after the weights were moved.
   absl::StatusOr<HessianOperator*> Hessian(const ExecutionContext& context) {
     if (surface_ == nullptr) {
-      auto surface = setup_.MakeSurface(*replica_);
+      auto surface = setup_.MakeSurface(replica());
       if (!surface.ok()) return surface.status();
       surface_ = *std::move(surface);
     }
@@ -179,7 +144,7 @@ class LossCurvature::Impl {
   absl::StatusOr<HessianTrace> Trace(const ExecutionContext& context) {
     absl::StatusOr<HessianOperator*> hessian = Hessian(context);
     if (!hessian.ok()) return hessian.status();
-    const auto found = internal::EstimateTrace(**hessian, setup_.MeanSquares(*replica_), krylov_,
+    const auto found = internal::EstimateTrace(**hessian, setup_.MeanSquares(replica()), krylov_,
                                                internal::HutchinsonOptionsFrom(options_), context);
     if (!found.ok()) return found.status();
     HessianTrace trace;
@@ -228,21 +193,11 @@ class LossCurvature::Impl {
   HessianMode mode() const { return setup_.mode; }
 
  private:
-  absl::StatusOr<internal::TensorTable> Live() const {
-    absl::StatusOr<internal::TensorTable> live = internal::MakeTensorTable(subject_.LiveTensors());
-    if (!live.ok()) return live.status();
-    for (const internal::TensorEntry& entry : live->entries) {
-      if (entry.tensor.device() == live->entries[0].tensor.device()) continue;
-      return absl::FailedPreconditionError(
-          StrCat("tensors '", live->entries[0].name, "' and '", entry.name,
-                 "' are on different devices; a model on several devices is not supported"));
-    }
-    return live;
-  }
+  internal::Replica& replica() { return session_->replica(); }
 
   Subject& subject_;
   const CurvatureOptions options_;
-  std::unique_ptr<internal::Replica> replica_;
+  std::unique_ptr<internal::ModelSession> session_;
   internal::CurvatureSetup setup_;
   std::vector<Parameter> parameters_;
   internal::VectorMap vectors_;

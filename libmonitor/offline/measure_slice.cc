@@ -1,22 +1,22 @@
 #include "ptqwatch/offline/measure_slice.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "c10/util/Exception.h"
-#include "probes/curvature_batches.h"
 #include "probes/replica_slice.h"
-#include "snapshot/batches.h"
+#include "session/model_session.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch {
 namespace {
 
+using internal::ModelSession;
 using internal::Replica;
 using internal::StrCat;
 
@@ -51,30 +51,18 @@ absl::StatusOr<LossSlice> MeasureOrThrow(Subject& subject, const std::vector<Nam
                                          const LossSliceOptions& options,
                                          const ExecutionContext& context) {
   at::NoGradGuard no_grad;
-  absl::StatusOr<internal::TensorTable> live = internal::MakeTensorTable(subject.LiveTensors());
-  if (!live.ok()) return live.status();
-  const std::vector<Batch>& chosen =
-      subject.curvature().empty() ? subject.probe() : subject.curvature();
-  if (chosen.empty()) {
-    return absl::InvalidArgumentError("the subject has neither curvature nor probe batches");
-  }
-  absl::StatusOr<std::vector<Batch>> batches =
-      internal::CopyBatches(chosen, live->entries[0].tensor.device(), "curvature");
-  if (!batches.ok()) return batches.status();
-  // It begins with the live weights.
-  absl::StatusOr<std::unique_ptr<Replica>> replica =
-      Replica::Create(&subject, *live, {&batches->front()});
-  if (!replica.ok()) return replica.status();
-  if (subject.curvature().empty()) {
-    *batches = internal::FirstSequences(**replica, *batches, internal::kDefaultCurvatureSequences);
-  }
-  const std::vector<int> scope = internal::FloatingParameters(**replica);
-  auto to_previous = ToOverrides(**replica, scope, previous, "previous");
-  if (!to_previous.ok()) return to_previous.status();
-  auto to_quantized = ToOverrides(**replica, scope, quantized, "quantized");
-  if (!to_quantized.ok()) return to_quantized.status();
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ModelSession> session,
+      ModelSession::Open(subject, {.curvature = internal::CurvatureBatchesRequest{}}));
+  session->ReleaseLiveTensors();
+  Replica& replica = session->replica();
+  const std::vector<int> scope = internal::FloatingParameters(replica);
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<Replica::Override> to_previous,
+                            ToOverrides(replica, scope, previous, "previous"));
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<Replica::Override> to_quantized,
+                            ToOverrides(replica, scope, quantized, "quantized"));
   return internal::MeasureReplicaSlice(
-      **replica, *batches, *std::move(to_previous), *std::move(to_quantized),
+      replica, session->curvature(), std::move(to_previous), std::move(to_quantized),
       {.points = options.points, .margin = options.margin},
       [&](int64_t done, int64_t all) {
         if (options.progress) options.progress(done, all);
@@ -89,15 +77,8 @@ absl::StatusOr<LossSlice> MeasureLossSlice(Subject& subject,
                                            const std::vector<NamedTensor>& quantized,
                                            const LossSliceOptions& options,
                                            const ExecutionContext& context) {
-  try {
-    return MeasureOrThrow(subject, previous, quantized, options, context);
-  } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(error.what_without_backtrace());
-  } catch (const c10::Error& error) {
-    return absl::InternalError(StrCat("LibTorch: ", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
+  return internal::Guard(
+      [&] { return MeasureOrThrow(subject, previous, quantized, options, context); });
 }
 
 }  // namespace ptqwatch

@@ -8,8 +8,7 @@
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "curvature/hessian_mode.h"
-#include "probes/curvature_batches.h"
-#include "probes/paired_loss.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -12,15 +12,14 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "c10/core/AutogradState.h"
 #include "capture/layer_selection.h"
 #include "capture/model_quantizer.h"
-#include "probes/curvature_batches.h"
-#include "probes/paired_loss.h"
 #include "probes/ptq_probe.h"
-#include "snapshot/batches.h"
 #include "snapshot/generator_guard.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -66,66 +65,34 @@ Measurement::Measurement(const MonitorOptions& options) : options_(options) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subject,
-                                                                 const TensorTable& live,
+absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject& subject,
                                                                  const MonitorOptions& options) {
   at::NoGradGuard no_grad;
-  if (subject->probe().empty()) {
-    return absl::InvalidArgumentError("the subject has no probe batches (probe is empty)");
-  }
-  if (subject->calibration().empty()) {
-    return absl::InvalidArgumentError("the subject has no calibration batches");
-  }
   std::unique_ptr<Measurement> measurement(new Measurement(options));
-  const at::Device device = live.entries[0].tensor.device();
-  absl::StatusOr<std::vector<Batch>> copies = CopyBatches(subject->probe(), device, "probe");
-  if (!copies.ok()) return copies.status();
-  measurement->probe_ = *std::move(copies);
-  copies = CopyBatches(subject->calibration(), device, "calibration");
-  if (!copies.ok()) return copies.status();
-  measurement->calibration_ = *std::move(copies);
-  absl::StatusOr<std::unique_ptr<Replica>> replica =
-      Replica::Create(subject, live, {&measurement->probe_[0], &measurement->calibration_[0]});
-  if (!replica.ok()) return replica.status();
-  measurement->replica_ = *std::move(replica);
+  ModelSessionOptions needed = {
+      .probe = true,
+      .calibration = true,
+      .capture = CaptureRequest{.layers = options.layers, .max_gram_bytes = options.max_gram_bytes},
+      .snapshots = true};
+  if (options.curvature.enabled) {
+    needed.curvature = CurvatureBatchesRequest{.micro_batch = options.curvature.micro_batch};
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(measurement->session_, ModelSession::Open(subject, needed));
+  ModelSession& session = *measurement->session_;
 
   const auto begin = std::chrono::steady_clock::now();
-  absl::StatusOr<LossValues> losses = measurement->replica_->Losses(measurement->probe_[0]);
-  if (!losses.ok()) return losses.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, session.replica().Losses(session.probe()[0]));
   measurement->seconds_a_batch_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (absl::StatusOr<UnitLosses> units = SumByUnit(*losses, measurement->probe_[0]); !units.ok()) {
-    return units.status();
-  }
-  absl::StatusOr<CapturePlan> plan = PlanCapture(
-      *measurement->replica_, measurement->calibration_[0], options.layers, options.max_gram_bytes);
-  if (!plan.ok()) return plan.status();
-  measurement->plan_ = *std::move(plan);
+  PTQWATCH_RETURN_IF_ERROR(SumByUnit(losses, session.probe()[0]).status());
   if (options.curvature.enabled) {
-    try {
-      copies = subject->curvature().empty()
-                   ? FirstSequences(*measurement->replica_, measurement->probe_,
-                                    kDefaultCurvatureSequences)
-                   : CopyBatches(subject->curvature(), device, "curvature");
-    } catch (const c10::Error& error) {
-      return absl::FailedPreconditionError(
-          StrCat("cutting the curvature batches failed: ", error.what_without_backtrace()));
-    }
-    if (copies.ok() && options.curvature.micro_batch > 0) {
-      copies = MicroBatches(*measurement->replica_, *copies, options.curvature.micro_batch);
-    }
-    if (!copies.ok()) return copies.status();
     CurvatureSetup setup;
-    setup.batches = *std::move(copies);
-    absl::StatusOr<std::vector<int>> scope =
-        ScopeEntries(*measurement->replica_, live, measurement->plan_, options.curvature);
-    if (!scope.ok()) return scope.status();
-    setup.scope = *std::move(scope);
+    setup.batches = session.curvature();
+    PTQWATCH_ASSIGN_OR_RETURN(setup.scope, ScopeEntries(session.replica(), session.live(),
+                                                        session.plan(), options.curvature));
     GeneratorGuard generators;
-    absl::StatusOr<std::unique_ptr<CurvatureProbe>> curvature =
-        CurvatureProbe::Create(*measurement->replica_, std::move(setup), options);
-    if (!curvature.ok()) return curvature.status();
-    measurement->curvature_ = *std::move(curvature);
+    PTQWATCH_ASSIGN_OR_RETURN(measurement->curvature_,
+                              CurvatureProbe::Create(session.replica(), std::move(setup), options));
     // The guard puts them back here; at a snapshot nothing would.
     if (generators.Moved()) {
       const std::string reason =
@@ -142,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject* subjec
 }
 
 void Measurement::Load(const Snapshot& snapshot) {
-  replica_->Load(snapshot.tensors);
+  session_->replica().Load(snapshot.tensors);
   at::NoGradGuard no_grad;
   optimizer_ = {};  // first, so that its memory serves again
   optimizer_ = snapshot.optimizer;
@@ -169,13 +136,14 @@ absl::StatusOr<ProbeState> Measurement::Run(const ProbeState& state, Report& rep
           ? context.WithDeadline(context.clock->Monotonic() + options_.max_snapshot_time)
           : context;
   std::vector<std::vector<Replica::Override>> quantized;
-  PtqProbe probe(options_, plan_, probe_, calibration_);
-  absl::Status status = probe.Run(*replica_, report, quantized, limited);
+  PtqProbe probe(options_, session_->plan(), session_->probe(), session_->calibration());
+  absl::Status status = probe.Run(session_->replica(), report, quantized, limited);
   if (!status.ok()) return status;
   ProbeState next;
   next.sequence = report.sequence;
   if (curvature_ != nullptr) {
-    status = curvature_->Run(*replica_, quantized, optimizer_, state, report, next, limited);
+    status =
+        curvature_->Run(session_->replica(), quantized, optimizer_, state, report, next, limited);
     if (!status.ok()) return status;
   }
   if (keep != nullptr) *keep = std::move(quantized);
@@ -184,7 +152,7 @@ absl::StatusOr<ProbeState> Measurement::Run(const ProbeState& state, Report& rep
 
 std::string Measurement::Fingerprint() const {
   Digest digest;
-  const TensorTable& table = replica_->table();
+  const TensorTable& table = session_->replica().table();
   for (size_t i = 0; i < table.names.size(); ++i) {
     const at::Tensor& tensor = table.entries[static_cast<size_t>(table.index[i])].tensor;
     digest.Add(table.names[i]);
@@ -195,7 +163,7 @@ std::string Measurement::Fingerprint() const {
   static const std::vector<Batch> none;
   const std::vector<Batch>& curvature_batches =
       curvature_ == nullptr ? none : curvature_->batches();
-  for (const auto* batches : {&probe_, &calibration_, &curvature_batches}) {
+  for (const auto* batches : {&session_->probe(), &session_->calibration(), &curvature_batches}) {
     digest.Add(static_cast<int64_t>(batches->size()));
     for (const Batch& batch : *batches) {
       for (const at::Tensor& tensor : batch) {
@@ -213,7 +181,7 @@ std::string Measurement::Fingerprint() const {
     digest.Add(absl::StrFormat("%d %d %d", curvature.top_eigenvalues, curvature.bottom_eigenvalue,
                                curvature.max_vector_bytes));
   }
-  for (const CoveredLayer& layer : plan_.layers) {
+  for (const CoveredLayer& layer : session_->plan().layers) {
     digest.Add(layer.name);
     for (const QuantizerSpec& spec : options_.quantizers) {
       digest.Add(::ptqwatch::Describe(SpecForLayer(options_, spec, layer.name)));
@@ -226,20 +194,21 @@ std::string Measurement::Fingerprint() const {
 }
 
 std::pair<std::string, int64_t> Measurement::DescribeCalibration() const {
-  const std::vector<LayerSpecs> specs = SpecsOfLayers(options_, plan_);
+  const std::vector<LayerSpecs> specs = SpecsOfLayers(options_, session_->plan());
   const ModelQuantizer quantizer(
-      *replica_, plan_, calibration_,
+      session_->replica(), session_->plan(), session_->calibration(),
       {.mode = options_.calibration_mode, .max_gram_bytes = options_.max_gram_bytes});
   const bool one_shot = options_.calibration_mode == CalibrationMode::kOneShot;
-  std::string text =
-      absl::StrFormat("calibration: %s, %d batches\n",
-                      std::string(ToString(options_.calibration_mode)), calibration_.size());
+  std::string text = absl::StrFormat("calibration: %s, %d batches\n",
+                                     std::string(ToString(options_.calibration_mode)),
+                                     session_->calibration().size());
   int64_t all = 0;
   const auto add = [&](int64_t passes, std::string_view whom) {
     if (passes == 0) return;
     all += passes;
-    text += StrCat("  ", passes, passes == 1 ? " pass" : " passes", " over them (",
-                   passes * std::ssize(calibration_), " forward passes) for ", whom, "\n");
+    text +=
+        StrCat("  ", passes, passes == 1 ? " pass" : " passes", " over them (",
+               passes * std::ssize(session_->calibration()), " forward passes) for ", whom, "\n");
   };
   add(quantizer.SharedPasses(specs),
       one_shot ? "all quantizers together" : "the layer errors of what needs no calibration");
@@ -250,17 +219,17 @@ std::pair<std::string, int64_t> Measurement::DescribeCalibration() const {
 }
 
 std::string Measurement::Describe() const {
-  const double parameters = static_cast<double>(replica_->table().parameters());
+  const double parameters = static_cast<double>(session_->replica().table().parameters());
   std::string text = absl::StrFormat(
       "%d of %d parameters are quantized (%.1f %%), %d layers with %d distinct inputs:\n",
-      plan_.covered_parameters, replica_->table().parameters(),
-      100.0 * static_cast<double>(plan_.covered_parameters) / parameters, plan_.layers.size(),
-      plan_.gram_inputs.size());
-  for (const CoveredLayer& layer : plan_.layers) {
+      session_->plan().covered_parameters, session_->replica().table().parameters(),
+      100.0 * static_cast<double>(session_->plan().covered_parameters) / parameters,
+      session_->plan().layers.size(), session_->plan().gram_inputs.size());
+  for (const CoveredLayer& layer : session_->plan().layers) {
     text += absl::StrFormat("  %-40s %d -> %d\n", layer.name, layer.inputs, layer.outputs);
   }
   text += "left in full precision:\n";
-  for (const SkippedLayer& skipped : plan_.skipped) {
+  for (const SkippedLayer& skipped : session_->plan().skipped) {
     text += absl::StrFormat(
         "  %-40s %d parameters (%.1f %%): %s\n", skipped.name, skipped.parameters,
         100.0 * static_cast<double>(skipped.parameters) / parameters, skipped.reason);
@@ -275,18 +244,21 @@ std::string Measurement::Describe() const {
   // Cheap models stop at the token cap, so this is the upper end.
   const double passes = static_cast<double>(options_.quantizers.size() + 1);
   const double forward =
-      seconds_a_batch_ * (passes * static_cast<double>(probe_.size()) +
-                          static_cast<double>(calibration_passes * std::ssize(calibration_)));
+      seconds_a_batch_ *
+      (passes * static_cast<double>(session_->probe().size()) +
+       static_cast<double>(calibration_passes * std::ssize(session_->calibration())));
   int64_t grams = 0;
-  for (const std::vector<int>& pass : plan_.Passes(options_.max_gram_bytes)) {
+  for (const std::vector<int>& pass : session_->plan().Passes(options_.max_gram_bytes)) {
     int64_t held = 0;
-    for (int gram : pass) held += GramBytes(plan_.gram_inputs[static_cast<size_t>(gram)]);
+    for (int gram : pass)
+      held += GramBytes(session_->plan().gram_inputs[static_cast<size_t>(gram)]);
     grams = std::max(grams, held);
   }
   text += absl::StrFormat(
       "memory: %.1f MB replica, %.1f MB Gram matrices while measuring; about %.2g s of forward "
       "passes a snapshot when all probe batches are needed, timed with the trainer's threads\n",
-      static_cast<double>(replica_->bytes()) / 1e6, static_cast<double>(grams) / 1e6, forward);
+      static_cast<double>(session_->replica().bytes()) / 1e6, static_cast<double>(grams) / 1e6,
+      forward);
   return text;
 }
 

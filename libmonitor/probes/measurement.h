@@ -14,6 +14,7 @@
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/subject.h"
+#include "session/model_session.h"
 #include "snapshot/replica.h"
 #include "trainer/staging.h"
 
@@ -23,10 +24,8 @@ namespace ptqwatch::internal {
 /// time.
 class Measurement {
  public:
-  /// Builds and checks the replica, copies the batches to its device and plans the capture. Errors
-  /// as Monitor::Create.
-  static absl::StatusOr<std::unique_ptr<Measurement>> Create(Subject* subject,
-                                                             const TensorTable& live,
+  /// Opens the subject, which must outlive the result. Errors as Monitor::Create.
+  static absl::StatusOr<std::unique_ptr<Measurement>> Create(Subject& subject,
                                                              const MonitorOptions& options);
 
   /// Copies the snapshot, its weights into the replica; it is not needed afterwards.
@@ -44,11 +43,12 @@ class Measurement {
   /// Null where curvature is switched off.
   CurvatureProbe* curvature() { return curvature_.get(); }
 
-  const CapturePlan& plan() const { return plan_; }
+  ModelSession& session() { return *session_; }
+  const CapturePlan& plan() const { return session_->plan(); }
   /// Those of the options, or the default ones.
   const std::vector<QuantizerSpec>& quantizers() const { return options_.quantizers; }
-  const Replica& replica() const { return *replica_; }
-  Replica& replica() { return *replica_; }
+  const Replica& replica() const { return session_->replica(); }
+  Replica& replica() { return session_->replica(); }
   /// Hex digest of parameter table, batches, specs and seed.
   const std::string& fingerprint() const { return fingerprint_; }
   /// The multi-line text behind Monitor::Describe.
@@ -62,10 +62,7 @@ class Measurement {
   std::pair<std::string, int64_t> DescribeCalibration() const;
 
   MonitorOptions options_;
-  std::vector<Batch> probe_;
-  std::vector<Batch> calibration_;
-  std::unique_ptr<Replica> replica_;
-  CapturePlan plan_;
+  std::unique_ptr<ModelSession> session_;
   std::unique_ptr<CurvatureProbe> curvature_;
   OptimizerState optimizer_;
   std::string fingerprint_;

@@ -2,73 +2,8 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
-
-#include "ATen/core/grad_mode.h"
-#include "base/strings.h"
-#include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {
-namespace {
-
-int64_t TokensOf(const Batch& batch) {
-  if (batch.empty() || !batch[0].defined() || batch[0].dim() == 0) return 1;
-  return at::isIntegralType(batch[0].scalar_type(), /*includeBool=*/false) ? batch[0].numel()
-                                                                           : batch[0].size(0);
-}
-
-}  // namespace
-
-absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batch) {
-  at::NoGradGuard no_grad;
-  const at::Tensor& raw = losses.values;
-  if (!raw.defined() || !at::isFloatingType(raw.scalar_type())) {
-    return absl::FailedPreconditionError("losses must return floating-point values");
-  }
-  if (raw.dim() > 2 || raw.numel() == 0) {
-    return absl::FailedPreconditionError(
-        StrCat("losses returned values of shape ", ShapeText(raw),
-               "; expected a scalar, [sequences] or [sequences, time]"));
-  }
-  if (raw.dim() > 0 && !batch.empty() && batch[0].defined() && batch[0].dim() > 0 &&
-      raw.size(0) != batch[0].size(0)) {
-    return absl::FailedPreconditionError(StrCat("losses returned values of shape ", ShapeText(raw),
-                                                " for a batch of ", batch[0].size(0),
-                                                " sequences; dimension 0 must be the sequence"));
-  }
-  if (losses.weights.defined() && losses.weights.sizes() != raw.sizes()) {
-    return absl::FailedPreconditionError(StrCat("losses returned weights of shape ",
-                                                ShapeText(losses.weights), " for values of shape ",
-                                                ShapeText(raw)));
-  }
-  const auto on_host = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
-  const int64_t units = raw.dim() == 0 ? 1 : raw.size(0);
-  const int64_t time = raw.numel() / units;
-  const at::Tensor values = raw.to(on_host).contiguous();
-  const at::Tensor weights =
-      losses.weights.defined() ? losses.weights.to(on_host).contiguous() : at::Tensor();
-  const double* value = values.const_data_ptr<double>();
-  const double* weight = weights.defined() ? weights.const_data_ptr<double>() : nullptr;
-
-  UnitLosses result;
-  result.sum.resize(static_cast<size_t>(units));
-  result.weight.resize(static_cast<size_t>(units));
-  for (int64_t unit = 0; unit < units; ++unit) {
-    double sum = 0;
-    double total = 0;
-    for (int64_t t = 0; t < time; ++t, ++value) {
-      const double w = weight != nullptr ? *weight++ : 1.0;
-      if (w == 0) continue;  // a masked loss may be NaN
-      sum += w * *value;
-      total += w;
-      ++result.tokens;
-    }
-    result.sum[static_cast<size_t>(unit)] = sum;
-    result.weight[static_cast<size_t>(unit)] = total;
-  }
-  if (raw.dim() < 2) result.tokens = TokensOf(batch);
-  return result;
-}
 
 RatioEstimate EstimateRatio(absl::Span<const double> numerator,
                             absl::Span<const double> denominator) {

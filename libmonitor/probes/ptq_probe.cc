@@ -14,6 +14,7 @@
 #include "probes/paired_loss.h"
 #include "probes/probe_status.h"
 #include "snapshot/finite.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -78,9 +79,9 @@ class PtqProbe::FullPrecision {
       absl::StatusOr<UnitLosses> losses = SumByUnit(*values, batch);
       if (!losses.ok()) return losses.status();
       if (!IsFinite(*losses)) {
-        const std::string parameter = NonFiniteTensor(replica.table());
+        const absl::Status finite = CheckFinite(replica.table());
         return absl::DataLossError(StrCat("the full-precision loss is not finite",
-                                          parameter.empty() ? "" : StrCat(": ", parameter)));
+                                          finite.ok() ? "" : StrCat(": ", finite)));
       }
       batches_.push_back(*std::move(losses));
     }

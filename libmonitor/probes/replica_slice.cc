@@ -4,8 +4,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "curvature/replica_surface.h"
-#include "probes/curvature_batches.h"
-#include "probes/paired_loss.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_SNAPSHOT_BATCHES_H_
 #define PTQWATCH_SNAPSHOT_BATCHES_H_
 
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -8,8 +9,8 @@
 
 namespace ptqwatch::internal {
 
-/// Copies in memory of our own on `device`. FailedPrecondition, naming `what`, where LibTorch
-/// cannot.
+/// Copies of `batches` in memory of their own on `device`. FailedPrecondition, naming `what`, if
+/// LibTorch cannot copy one; ResourceExhausted if memory runs out.
 absl::StatusOr<std::vector<Batch>> CopyBatches(const std::vector<Batch>& batches, at::Device device,
                                                std::string_view what);
 

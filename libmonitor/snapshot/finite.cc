@@ -5,15 +5,16 @@
 
 namespace ptqwatch::internal {
 
-std::string NonFiniteTensor(const TensorTable& table) {
+absl::Status CheckFinite(const TensorTable& table) {
   for (const TensorEntry& entry : table.entries) {
     if (!at::isFloatingType(entry.tensor.scalar_type())) continue;
     const int64_t finite = at::isfinite(entry.tensor).sum().item<int64_t>();
     if (finite != entry.tensor.numel()) {
-      return StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite, " non-finite values");
+      return absl::DataLossError(
+          StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite, " non-finite values"));
     }
   }
-  return "";
+  return absl::OkStatus();
 }
 
 }  // namespace ptqwatch::internal

@@ -1,14 +1,14 @@
 #ifndef PTQWATCH_SNAPSHOT_FINITE_H_
 #define PTQWATCH_SNAPSHOT_FINITE_H_
 
-#include <string>
-
+#include "absl/status/status.h"
 #include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {
 
-/// "'blocks.0.qkv.weight' has 3 non-finite values", of the first tensor that has any; or empty.
-std::string NonFiniteTensor(const TensorTable& table);
+/// DataLoss for the first tensor with a NaN or infinity: "'blocks.0.qkv.weight' has 3 non-finite
+/// values".
+absl::Status CheckFinite(const TensorTable& table);
 
 }  // namespace ptqwatch::internal
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <map>
 #include <string>
@@ -11,6 +10,8 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/zeros.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/generator_guard.h"
 
@@ -35,6 +36,25 @@ LossValues Detached(const LossValues& losses) {
           losses.weights.defined() ? losses.weights.detach().clone() : at::Tensor()};
 }
 
+// Builds the subject's replica and lists its tensors; the default generators stay as they are.
+absl::StatusOr<std::vector<NamedTensor>> BuildTensors(Subject& subject) {
+  GeneratorGuard generators;
+  return Guard("building the replica failed", absl::StatusCode::kFailedPrecondition,
+               [&]() -> absl::StatusOr<std::vector<NamedTensor>> {
+                 PTQWATCH_RETURN_IF_ERROR(subject.BuildReplica());
+                 return subject.ReplicaTensors();
+               });
+}
+
+// Second handles to the memory of `tensors`, which stay with it when the first ones are moved.
+std::vector<at::Tensor> DetachedFrom(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> detached;
+  for (const NamedTensor& named : tensors) {
+    if (named.tensor.defined()) detached.push_back(named.tensor.detach());
+  }
+  return detached;
+}
+
 }  // namespace
 
 Replica::Lease::~Lease() {
@@ -42,7 +62,7 @@ Replica::Lease::~Lease() {
   try {
     Restore();
   } catch (...) {
-    // A destructor may run while another exception is on its way.
+    // The destructor may run while another exception propagates.
     replica_->damaged_ = true;
   }
   replica_->leased_ = false;
@@ -69,66 +89,61 @@ void Replica::Lease::Restore() {
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check) {
   at::NoGradGuard no_grad;
-  std::vector<NamedTensor> tensors;
-  {
-    GeneratorGuard generators;
-    try {
-      if (absl::Status status = subject->BuildReplica(); !status.ok()) return status;
-      tensors = subject->ReplicaTensors();
-    } catch (const c10::Error& error) {
-      return absl::FailedPreconditionError(
-          StrCat("building the replica failed: ", error.what_without_backtrace()));
-    } catch (const std::exception& error) {
-      return absl::FailedPreconditionError(StrCat("building the replica failed: ", error.what()));
-    }
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, BuildTensors(*subject));
   absl::StatusOr<TensorTable> table = MakeTensorTable(tensors);
   if (!table.ok()) {
-    return absl::FailedPreconditionError(
-        StrCat("replica: ", std::string(table.status().message())));
+    return absl::FailedPreconditionError(StrCat("replica: ", table.status()));
   }
-  if (absl::Status status = CheckSameLayout(live, *table); !status.ok()) return status;
-
+  PTQWATCH_RETURN_IF_ERROR(CheckSameLayout(live, *table));
   std::unique_ptr<Replica> replica(new Replica(subject, *std::move(table)));
-  // The live weights, so that the check below sees a model that works.
+  // The live weights, so that the checks below see a model that works.
   for (size_t i = 0; i < live.entries.size(); ++i) {
     replica->table_.entries[i].tensor.copy_(live.entries[i].tensor);
   }
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<LossValues> before, replica->CheckRepeatable(check));
+  // What the handles pointed at is kept until after the check, and poisoned: a view of it that the
+  // model or the closure still has would go on giving the old values.
+  const std::vector<at::Tensor> old = DetachedFrom(tensors);
+  replica->MoveIntoFlatBuffers(tensors);
+  for (const at::Tensor& tensor : old) {
+    if (at::isFloatingType(tensor.scalar_type())) {
+      tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  PTQWATCH_RETURN_IF_ERROR(replica->CheckUsesOwnWeights(check, before));
+  return replica;
+}
+
+// Returns the losses of each batch.
+absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
+    const std::vector<const Batch*>& check) {
   GeneratorGuard generators;
-  std::vector<LossValues> before;
+  std::vector<LossValues> losses;
   for (const Batch* batch : check) {
-    absl::StatusOr<LossValues> once = replica->Losses(*batch);
-    if (!once.ok()) return once.status();
-    const LossValues first = Detached(*once);
-    absl::StatusOr<LossValues> twice = replica->Losses(*batch);
-    if (!twice.ok()) return twice.status();
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues once, Losses(*batch));
+    const LossValues first = Detached(once);
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues twice, Losses(*batch));
     if (generators.Moved()) {
       return absl::FailedPreconditionError(
           "losses draws random numbers from a default generator; that would change the training "
           "run (is dropout on, or a batch drawn inside?)");
     }
-    if (!SameBits(first.values, twice->values) || !SameBits(first.weights, twice->weights)) {
+    if (!SameBits(first.values, twice.values) || !SameBits(first.weights, twice.weights)) {
       return absl::FailedPreconditionError(
           "losses gives different values for the same weights and the same batch");
     }
-    before.push_back(first);
+    losses.push_back(first);
   }
-  // What the handles pointed at is kept until after the check, and poisoned: a view of it that the
-  // model or the closure still has would go on giving the old values.
-  std::vector<at::Tensor> old;
-  for (const NamedTensor& named : tensors) {
-    if (named.tensor.defined()) old.push_back(named.tensor.detach());
-  }
-  replica->MoveIntoFlatBuffers(tensors);
-  for (at::Tensor& tensor : old) {
-    if (at::isFloatingType(tensor.scalar_type())) {
-      tensor.fill_(std::numeric_limits<double>::quiet_NaN());
-    }
-  }
+  return losses;
+}
+
+// `before` has the losses from before the weights were moved.
+absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check,
+                                          const std::vector<LossValues>& before) {
+  GeneratorGuard generators;
   for (size_t i = 0; i < check.size(); ++i) {
-    absl::StatusOr<LossValues> after = replica->Losses(*check[i]);
-    if (!after.ok()) return after.status();
-    if (!SameBits(before[i].values, after->values)) {
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues after, Losses(*check[i]));
+    if (!SameBits(before[i].values, after.values)) {
       return absl::FailedPreconditionError(
           "losses does not depend on the replica's parameters alone: its value changed when they "
           "were moved to other memory (does the closure or the model keep a copy of a weight, or "
@@ -136,23 +151,22 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
     }
   }
   std::vector<Override> changed;
-  for (size_t i = 0; i < replica->table_.entries.size(); ++i) {
-    const TensorEntry& entry = replica->table_.entries[i];
+  for (size_t i = 0; i < table_.entries.size(); ++i) {
+    const TensorEntry& entry = table_.entries[i];
     if (entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type())) {
       changed.push_back({static_cast<int>(i), entry.tensor * 1.5 + 0.01});
     }
   }
   for (size_t i = 0; i < check.size(); ++i) {
-    const absl::StatusOr<Lease> lease = replica->Use(changed);
-    absl::StatusOr<LossValues> other = replica->Losses(*check[i]);
-    if (!other.ok()) return other.status();
-    if (SameBits(before[i].values, other->values)) {
+    const absl::StatusOr<Lease> lease = Use(changed);
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues other, Losses(*check[i]));
+    if (SameBits(before[i].values, other.values)) {
       return absl::FailedPreconditionError(
           "losses does not change with the replica's parameters (does the closure use the live "
           "model?)");
     }
   }
-  return replica;
+  return absl::OkStatus();
 }
 
 void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
@@ -244,21 +258,14 @@ absl::StatusOr<LossValues> Replica::LossesWithGraph(const Batch& batch) {
 }
 
 absl::StatusOr<LossValues> Replica::Evaluate(const Batch& batch) {
-  try {
-    LossValues losses = subject_->ReplicaLosses(batch);
-    if (!losses.values.defined()) {
-      return absl::FailedPreconditionError("losses returned an undefined tensor");
-    }
-    return losses;
-  } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(StrCat("losses threw: ", error.what_without_backtrace()));
-  } catch (const c10::Error& error) {
-    return absl::FailedPreconditionError(StrCat("losses threw: ", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(StrCat("losses threw: ", error.what()));
-  } catch (...) {
-    return absl::FailedPreconditionError("losses threw something that is no std::exception");
-  }
+  return Guard("losses threw", absl::StatusCode::kFailedPrecondition,
+               [&]() -> absl::StatusOr<LossValues> {
+                 LossValues losses = subject_->ReplicaLosses(batch);
+                 if (!losses.values.defined()) {
+                   return absl::FailedPreconditionError("losses returned an undefined tensor");
+                 }
+                 return losses;
+               });
 }
 
 }  // namespace ptqwatch::internal

@@ -11,25 +11,24 @@
 #include "absl/types/span.h"
 #include "ptqwatch/subject.h"
 #include "snapshot/tensor_table.h"
-#include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 
-/// The monitor's own copy of the model. All its tensors are views of one flat buffer per dtype,
-/// beside which a second buffer keeps the loaded snapshot. Weights change only through Load and a
-/// Lease. One thread at a time.
+/// The monitor's own copy of the model. All its tensors are views of one flat buffer per dtype; a
+/// second buffer per dtype keeps the loaded snapshot. Weights change only through Load and a Lease.
+/// One thread at a time.
 class Replica {
  public:
-  /// A weight to put in the place of an entry: any shape and dtype of the same number of elements
-  /// in the entry's logical order.
+  /// A value that replaces an entry's: the entry's elements in logical order, in any shape and
+  /// dtype.
   struct Override {
     int entry = 0;
     at::Tensor value;
   };
 
-  /// While it lives the overridden weights are in place; its destructor copies the snapshot's back
-  /// (copies: adding and subtracting would not restore the last bit). At most one at a time. Where
-  /// that copy fails (a broken device), the replica gives no lease until the next Load.
+  /// Keeps overridden weights in place while it lives. Its destructor copies the snapshot's weights
+  /// back (adding and subtracting would not restore the last bit). At most one at a time. If the
+  /// copy fails (a broken device), the replica gives no lease until the next Load.
   class Lease {
    public:
     Lease(Lease&& other) noexcept
@@ -37,7 +36,7 @@ class Replica {
     Lease& operator=(Lease&&) = delete;
     ~Lease();
 
-    /// Overrides once more. Shape and dtype of the value as for Use.
+    /// Overrides one more entry, or the same one again.
     void Write(const Override& override);
     /// Puts the snapshot's weights back without ending the lease.
     void Restore();
@@ -50,10 +49,11 @@ class Replica {
     std::vector<int> entries_;
   };
 
-  /// Builds the subject's replica under a GeneratorGuard, checks it against `live`, moves its
-  /// tensors into flat buffers and requires that the losses of `check` are the same to the bit
-  /// before and after, the same twice, and drawn without random numbers. FailedPrecondition saying
-  /// what does not hold.
+  /// Builds the subject's replica, checks it against `live`, copies the live weights into it and
+  /// moves its tensors into flat buffers. For each batch of `check` the losses must be the same
+  /// twice and the same before and after the move, to the bit, must change with the weights, and
+  /// must not draw from a default random generator. FailedPrecondition saying what does not hold;
+  /// ResourceExhausted if memory runs out.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check);
 
@@ -64,31 +64,34 @@ class Replica {
   absl::StatusOr<Lease> Use(absl::Span<const Override> overrides);
 
   /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with
-  /// the message of whatever the closure throws; ResourceExhausted where it is out of memory.
+  /// the message of what the closure throws; ResourceExhausted if it runs out of memory.
   absl::StatusOr<LossValues> Losses(const Batch& batch);
-  /// The same with a graph to the leaves().
+  /// The same with an autograd graph to the leaves().
   absl::StatusOr<LossValues> LossesWithGraph(const Batch& batch);
 
-  /// The model's own tensors behind an entry: what autograd knows the parameter by. Several where
-  /// separate tensors are tied by memory.
+  /// The model's own tensors for an entry, to which autograd attaches gradients. Several if
+  /// separate tensors share the memory.
   const std::vector<at::Tensor>& leaves(int entry) const {
     return leaves_[static_cast<size_t>(entry)];
   }
-  /// Makes these parameters, and no others, require gradients.
+  /// Makes exactly these entries require gradients.
   void SetDifferentiable(absl::Span<const int> entries);
 
   const TensorTable& table() const { return table_; }
-  /// The entry as it is in the snapshot.
+  /// The entry in the loaded snapshot.
   const at::Tensor& loaded(int entry) const { return loaded_[static_cast<size_t>(entry)]; }
-  /// Counts writes to the weights: whoever keeps something that depends on them (a retained graph)
-  /// compares it.
+  /// Counts writes to the weights. Compared to detect that something that depends on them (a
+  /// retained graph) is out of date.
   uint64_t generation() const { return generation_; }
   int64_t bytes() const { return 2 * table_.bytes(); }
   at::Device device() const { return table_.entries[0].tensor.device(); }
 
  private:
   Replica(Subject* subject, TensorTable table) : subject_(subject), table_(std::move(table)) {}
+  absl::StatusOr<std::vector<LossValues>> CheckRepeatable(const std::vector<const Batch*>& check);
   void MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors);
+  absl::Status CheckUsesOwnWeights(const std::vector<const Batch*>& check,
+                                   const std::vector<LossValues>& before);
   absl::StatusOr<LossValues> Evaluate(const Batch& batch);
 
   Subject* subject_;
@@ -100,6 +103,10 @@ class Replica {
   bool leased_ = false;
   bool damaged_ = false;
 };
+
+/// The weights that each quantizer gives, in the order of the quantizers; empty for a quantizer
+/// that failed.
+using QuantizedWeights = std::vector<std::vector<Replica::Override>>;
 
 }  // namespace ptqwatch::internal
 

@@ -23,7 +23,7 @@
 #include "curvature/hutchinson.h"
 #include "curvature/replica_surface.h"
 #include "golden/safetensors_reader.h"
-#include "probes/curvature_batches.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::testing {
 namespace {

@@ -14,13 +14,17 @@
 
 namespace ptqwatch {
 
-/// The tensors of one batch, in whatever order the losses closure expects. Copied to the monitor's
-/// device at Create.
+namespace internal {
+class ModelSession;
+}  // namespace internal
+
+/// The tensors of one batch, in the order that the losses closure expects. They are copied to the
+/// model's device when the subject is opened.
 using Batch = std::vector<at::Tensor>;
 
-/// What a losses closure returns: losses in nats per token. Dimension 0 of [sequences] or
-/// [sequences, time] is the unit of the standard error. A scalar is one unit with weight 1.
-/// Converts from a tensor.
+/// What a losses closure returns: losses in nats per token, of shape [sequences, time], [sequences]
+/// or []. Dimension 0 is the unit of the standard error; a scalar is one unit of weight 1. Converts
+/// from a tensor.
 struct LossValues {
   LossValues() = default;
   LossValues(at::Tensor values_in)
@@ -28,12 +32,12 @@ struct LossValues {
   LossValues(at::Tensor values_in, at::Tensor weights_in)
       : values(std::move(values_in)), weights(std::move(weights_in)) {}
   at::Tensor values;
-  /// Same shape; 0 masks a token out. Undefined: all ones. The loss of a masked token may be
-  /// anything, NaN too, but must have a finite derivative where curvature is measured: 0 times an
-  /// infinite one is NaN. (Replace the token's target or logits, not only its loss.)
+  /// The shape of `values`; 0 masks a token. Undefined: all ones. A masked loss may have any value,
+  /// even NaN. Where curvature is measured its derivative must be finite, because 0 times infinity
+  /// is NaN: replace the token's target or logits, not only its loss.
   at::Tensor weights;
-  /// Optional, for HessianMode::kGaussNewton alone: what `values` were computed from and the
-  /// model's output, of any shape, in the same graph.
+  /// Only for HessianMode::kGaussNewton: the model's output from which `values` were computed, of
+  /// any shape and in the same graph.
   at::Tensor logits;
 };
 
@@ -44,10 +48,10 @@ struct NamedTensor {
   bool is_parameter = true;
 };
 
-/// Update rules by their form, written with the gradient g, the rate eta and the decay wd.
+/// Update rules, written with the gradient g, the learning rate eta and the weight decay wd.
 enum class OptimizerKind {
-  /// d = g + wd w; with momentum mu: v = mu v + (1 - dampening) d, and d = v, or d + mu v where
-  /// nesterov; w -= eta d.
+  /// d = g + wd w. With momentum mu: v = mu v + (1 - dampening) d, and then d = v, or d + mu v with
+  /// Nesterov momentum. w -= eta d.
   kSgd = 0,
   /// Weight decay is part of the gradient: g + wd w goes into both moments (arXiv 1412.6980).
   kAdam = 1,
@@ -60,17 +64,16 @@ std::string_view ToString(OptimizerKind kind);
 
 /// One parameter that an optimizer updates.
 struct OptimizedParameter {
-  std::string name;  ///< any name that the subject lists it under
+  std::string name;  ///< any name under which the subject lists it
   double learning_rate = 0;
   double weight_decay = 0;
-  int64_t steps = 0;  ///< updates it has had, for Adam's bias corrections
-  /// Adam: the running mean of squared gradients as the optimizer keeps it, before bias correction;
-  /// with amsgrad the maximum that takes its place. The parameter's shape and device. Undefined
-  /// before the first update.
+  int64_t steps = 0;  ///< its updates so far, for Adam's bias correction
+  /// Adam: the running mean of squared gradients before bias correction, or with AMSGrad the
+  /// maximum that replaces it. The parameter's shape and device. Undefined before the first update.
   at::Tensor second_moment = {};
 };
 
-/// An optimizer's rule and state as they are between two steps. Only ever read.
+/// An optimizer's rule and state between two steps. Only ever read.
 struct OptimizerView {
   OptimizerKind kind = OptimizerKind::kSgd;
   double momentum = 0;  ///< SGD
@@ -79,42 +82,53 @@ struct OptimizerView {
   double beta1 = 0.9;  ///< Adam
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  /// Parameters of the model that are missing here are taken not to be trained.
+  /// A parameter of the model that is missing here counts as not trained.
   std::vector<OptimizedParameter> parameters = {};
-  /// Not empty: why the rule cannot be told in these terms. Reports give it as the reason for what
-  /// is missing.
+  /// If not empty, why the rule cannot be described by these fields. Reports give it as the reason
+  /// for what is missing.
   std::string unavailable = {};
 };
 
-/// The model under test. Made by MakeModuleSubject (module_subject.h); implement it only for models
-/// of another kind. Used by one thread at a time, except LiveTensors and Optimizer, which only the
-/// trainer's thread calls.
+/// The model under test: it names the live tensors, builds the replica and evaluates losses on it.
+/// Made by MakeModuleSubject (module_subject.h) or MakeFunctionSubject (function_subject.h);
+/// implement it for models of another kind.
+///
+/// A subject serves one monitor or one offline call. Opening it a second time is refused with
+/// FailedPrecondition.
+///
+/// Not thread-safe. LiveTensors and Optimizer are called on the trainer's thread only. Everything
+/// else is called by one thread at a time.
 class Subject {
  public:
   virtual ~Subject() = default;
-  /// Parameters and buffers of the live model, tied ones under every name they have. Called at each
-  /// snapshot; only reads.
+  /// Parameters and buffers of the live model; tied tensors under each of their names. Called at
+  /// every snapshot. Must not change anything.
   virtual std::vector<NamedTensor> LiveTensors() const = 0;
-  /// The CUDA stream on which the live tensors are updated; OnStep queues its copy of them there.
-  /// Nothing: the stream that is current when OnStep is called. Asked once, by Create.
+  /// The CUDA stream on which the live tensors are updated; snapshots are copied on it. Nothing:
+  /// the stream that is current at each OnStep. Called once, by Monitor::Create.
   virtual std::optional<c10::Stream> UpdateStream() const;
-  /// What the optimizer does to the live parameters, where it is known; its tensors are those it
-  /// works with. Called by Create, which has to know the kind then, and at each snapshot; only
-  /// reads. May throw.
+  /// What the optimizer does to the live parameters, if that is known. The view's tensors are those
+  /// of the optimizer itself. Called by Monitor::Create, when the kind must be known, and at every
+  /// snapshot. Must not change anything. May throw.
   virtual std::optional<OptimizerView> Optimizer() const;
-  /// Makes the replica: the same names and shapes, own memory, evaluation mode. Called once.
+  /// Makes the replica: the same names and shapes, memory of its own, in evaluation mode. Called
+  /// once.
   virtual absl::Status BuildReplica() = 0;
-  /// Its tensors; the same handles every time.
+  /// The replica's tensors: the same handles every time.
   virtual std::vector<NamedTensor> ReplicaTensors() const = 0;
   /// Evaluates the replica. May throw.
   virtual LossValues ReplicaLosses(const Batch& batch) = 0;
 
   /// Held-out data on which losses are compared.
   virtual const std::vector<Batch>& probe() const = 0;
-  /// Data whose activations GPTQ is calibrated with.
+  /// Data whose activations calibrate the quantizers.
   virtual const std::vector<Batch>& calibration() const = 0;
   /// Data on which curvature is measured. Empty: the first 64 sequences of the probe batches.
   virtual const std::vector<Batch>& curvature() const;
+
+ private:
+  friend class internal::ModelSession;
+  bool opened_ = false;
 };
 
 }  // namespace ptqwatch

@@ -54,7 +54,7 @@ struct TanhNet {
   absl::StatusOr<std::unique_ptr<internal::Measurement>> Measure() {
     subject = MakeSubject();
     table = *internal::MakeTensorTable(subject->LiveTensors());
-    auto measurement = internal::Measurement::Create(subject.get(), table, options);
+    auto measurement = internal::Measurement::Create(*subject, options);
     if (measurement.ok()) Load(**measurement);
     return measurement;
   }

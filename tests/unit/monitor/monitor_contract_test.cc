@@ -197,7 +197,7 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
     TinyTrainer other(/*seed=*/9);
     auto subject = other.MakeSubject();
     const auto table = internal::MakeTensorTable(subject->LiveTensors());
-    auto measurement = internal::Measurement::Create(subject.get(), *table, Options(20));
+    auto measurement = internal::Measurement::Create(*subject, Options(20));
     ASSERT_TRUE(measurement.ok()) << measurement.status();
     internal::ProbeState state;
     for (const auto& live : reports) {

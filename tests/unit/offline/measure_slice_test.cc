@@ -8,6 +8,7 @@
 #include "ATen/Parallel.h"
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/ones.h"
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
@@ -109,6 +110,14 @@ TEST_F(MeasureLossSliceTest, SaysWhatIsWrongWithTheSubject) {
   EXPECT_EQ(measure(testing::Fault::kNoProbe).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(measure(testing::Fault::kLossesThrow).message()),
               HasSubstr("index out of range"));
+}
+
+TEST_F(MeasureLossSliceTest, SaysThatMemoryRanOut) {
+  // LibTorch's CPU allocator throws a plain c10::Error.
+  const auto subject =
+      trainer_.MakeSubject(testing::Fault::kNone, [] { at::ones({int64_t{1} << 50}); });
+  EXPECT_EQ(MeasureLossSlice(*subject, before_, rounded_, {}, context_).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

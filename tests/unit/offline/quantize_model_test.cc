@@ -9,6 +9,7 @@
 #include "ATen/ops/conv2d.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
+#include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
 #include "capture_fixture.h"
 #include "probes/measurement.h"
@@ -116,7 +117,7 @@ TEST(QuantizeModel, DiffersFromTheOtherCalibrationOnlyBehindTheFirstLayer) {
 Report MonitorsReport(const TinyTrainer& trainer, const MonitorOptions& options) {
   const auto subject = trainer.MakeSubject();
   const auto table = internal::MakeTensorTable(subject->LiveTensors());
-  auto measurement = internal::Measurement::Create(subject.get(), *table, options);
+  auto measurement = internal::Measurement::Create(*subject, options);
   EXPECT_TRUE(measurement.ok()) << measurement.status();
   Report report;
   if (!measurement.ok()) return report;
@@ -214,6 +215,13 @@ TEST(QuantizeModel, RefusesAModelThatIsNotFinite) {
   const auto result = QuantizeModel(*MakeImageSubject(live), Gptq3(), context);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(result.status()), HasSubstr("'hidden' has 1 non-finite"));
+}
+
+TEST(QuantizeModel, SaysThatMemoryRanOut) {
+  TinyTrainer trainer;
+  // LibTorch's CPU allocator throws a plain c10::Error.
+  const auto subject = trainer.MakeSubject(Fault::kNone, [] { at::ones({int64_t{1} << 50}); });
+  EXPECT_EQ(QuantizeModel(*subject).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(QuantizeModel, TellsLayersThatHadTooFewTokens) {

@@ -219,6 +219,7 @@ TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
 }
 
 TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
+  // LibTorch's CPU allocator throws a plain c10::Error.
   for (const bool asked : {false, true}) {
     Net net;
     if (asked) net.options.curvature.mode = HessianMode::kRetainedGraph;
@@ -226,7 +227,7 @@ TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
     net.losses = [losses = net.losses, failures](const TensorMap& p, const Batch& b) {
       if (*failures > 0 && at::GradMode::is_enabled()) {
         --*failures;
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory is left");
+        at::ones({int64_t{1} << 50});
       }
       return losses(p, b);
     };
@@ -236,7 +237,7 @@ TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
     const Report first = Net::Run(**measurement);
     if (asked) {
       EXPECT_EQ(first.curvature->status, ProbeStatus::kFailed);
-      EXPECT_THAT(first.curvature->status_detail, HasSubstr("no memory is left"));
+      EXPECT_THAT(first.curvature->status_detail, HasSubstr("allocate"));
       EXPECT_EQ(Net::Run(**measurement).curvature->mode, "retained_graph");
     } else {
       EXPECT_EQ(first.curvature->status, ProbeStatus::kOk) << first.curvature->status_detail;

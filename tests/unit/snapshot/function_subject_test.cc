@@ -221,8 +221,7 @@ TEST(FunctionSubject, IsMeasuredBesideTrainingAsInItsPlace) {
     internal::InitMonitorThread();
     RawModel other(9);
     const auto subject = MakeFunctionSubject(Options(other));
-    const auto table = internal::MakeTensorTable(subject->LiveTensors());
-    auto measurement = internal::Measurement::Create(subject.get(), *table, QuantizerOptions());
+    auto measurement = internal::Measurement::Create(*subject, QuantizerOptions());
     ASSERT_TRUE(measurement.ok()) << measurement.status();
     internal::ProbeState state;
     for (const auto& live : reports) {

@@ -1,4 +1,4 @@
-#include "probes/curvature_batches.h"
+#include "session/curvature_batches.h"
 
 #include <gmock/gmock.h>
 
@@ -72,7 +72,7 @@ TEST(MicroBatches, SayWhyABatchCannotBeCut) {
               HasSubstr("curvature.micro_batch = 24: batch 0 of 100 sequences cannot be cut: its "
                         "loss is a mean over the batch"));
   EXPECT_THAT(refused([](const at::Tensor& values) { return values * values.numel(); }),
-              HasSubstr("depend on the others of its batch"));
+              HasSubstr("depend on the other sequences of its batch"));
 }
 
 }  // namespace

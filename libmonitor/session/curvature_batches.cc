@@ -1,26 +1,26 @@
-#include "probes/curvature_batches.h"
+#include "session/curvature_batches.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 
-#include "ATen/core/grad_mode.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "probes/paired_loss.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Pieces of a batch may differ from the whole by rounding.
+// The losses of the pieces may differ from that of the whole batch by rounding.
 constexpr double kSameLoss = 1e-4;
 
-// Sequences of a batch, as far as its first tensor tells.
+// The sequences of a batch, taken from its first tensor.
 int64_t SequencesOf(const Batch& batch) {
   return batch.empty() || !batch[0].defined() || batch[0].dim() == 0 ? 1 : batch[0].size(0);
 }
 
-// `rows` rows of every tensor, where all of them have `all` rows.
+// `rows` rows of every tensor; nothing unless all of them have `all` rows.
 std::optional<Batch> Rows(const Batch& batch, int64_t all, int64_t begin, int64_t rows) {
   Batch cut;
   for (const at::Tensor& tensor : batch) {
@@ -74,37 +74,27 @@ absl::StatusOr<std::vector<Batch>> MicroBatches(Replica& replica, const std::vec
                                                   i, " of ", all,
                                                   " sequences cannot be cut: ", why));
     };
-    absl::StatusOr<LossValues> whole = replica.Losses(batches[i]);
-    if (!whole.ok()) return whole.status();
-    absl::StatusOr<UnitLosses> expected = SumByUnit(*whole, batches[i]);
-    if (!expected.ok()) return expected.status();
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues whole, replica.Losses(batches[i]));
+    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses expected, SumByUnit(whole, batches[i]));
     double sum = 0;
     for (int64_t begin = 0; begin < all; begin += sequences) {
       const int64_t rows = std::min(sequences, all - begin);
       std::optional<Batch> piece = Rows(batches[i], all, begin, rows);
-      if (!piece) return cannot("a tensor of it has not one row a sequence");
-      absl::StatusOr<LossValues> losses = replica.Losses(*piece);
-      if (!losses.ok()) return losses.status();
-      if (losses->values.dim() == 0) {
+      if (!piece) return cannot("one of its tensors does not have one row a sequence");
+      PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(*piece));
+      if (losses.values.dim() == 0) {
         return cannot("its loss is a mean over the batch; return one value a sequence or token");
       }
-      absl::StatusOr<UnitLosses> units = SumByUnit(*losses, *piece);
-      if (!units.ok()) return units.status();
-      sum += SumOf(units->sum);
+      PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, *piece));
+      sum += SumOf(units.sum);
       pieces.push_back(*std::move(piece));
     }
-    const double before = SumOf(expected->sum);
+    const double before = SumOf(expected.sum);
     if (std::abs(sum - before) > kSameLoss * std::abs(before)) {
-      return cannot("the losses of a sequence depend on the others of its batch");
+      return cannot("the losses of a sequence depend on the other sequences of its batch");
     }
   }
   return pieces;
-}
-
-double TotalWeight(const LossValues& losses) {
-  at::NoGradGuard no_grad;
-  if (!losses.weights.defined()) return static_cast<double>(losses.values.numel());
-  return losses.weights.to(at::kDouble).sum().item<double>();
 }
 
 }  // namespace ptqwatch::internal

@@ -1,0 +1,135 @@
+#include "session/model_session.h"
+
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "session/curvature_batches.h"
+#include "snapshot/batches.h"
+#include "snapshot/finite.h"
+#include "snapshot/generator_guard.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+absl::Status CheckBatches(const Subject& subject, const ModelSessionOptions& options) {
+  if (options.probe && subject.probe().empty()) {
+    return absl::InvalidArgumentError("the subject has no probe batches (probe is empty)");
+  }
+  if (options.calibration && subject.calibration().empty()) {
+    return absl::InvalidArgumentError("the subject has no calibration batches");
+  }
+  if (options.curvature && subject.curvature().empty() && subject.probe().empty()) {
+    return absl::InvalidArgumentError("the subject has neither curvature nor probe batches");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorTable> ReadLiveTensors(const Subject& subject) {
+  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(subject.LiveTensors()));
+  const TensorEntry& first = live.entries[0];
+  for (const TensorEntry& entry : live.entries) {
+    if (entry.tensor.device() != first.tensor.device()) {
+      return absl::FailedPreconditionError(
+          StrCat("tensors '", first.name, "' and '", entry.name,
+                 "' are on different devices; a model on several devices is not supported"));
+    }
+  }
+  return live;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
+    Subject& subject, const ModelSessionOptions& options) {
+  std::unique_ptr<ModelSession> session(new ModelSession(subject));
+  PTQWATCH_RETURN_IF_ERROR(Guard([&] { return session->Build(options); }));
+  return session;
+}
+
+absl::Status ModelSession::Build(const ModelSessionOptions& options) {
+  at::NoGradGuard no_grad;
+  GeneratorGuard generators;
+  if (subject_.opened_) {
+    return absl::FailedPreconditionError(
+        "the subject was opened before; a subject serves one monitor or one offline call, so make "
+        "another one from the same model");
+  }
+  PTQWATCH_RETURN_IF_ERROR(CheckBatches(subject_, options));
+  PTQWATCH_ASSIGN_OR_RETURN(live_, ReadLiveTensors(subject_));
+  const at::Device device = live_.entries[0].tensor.device();
+  if (options.snapshots) {
+    PTQWATCH_ASSIGN_OR_RETURN(stream_, DeviceStream::Create(device, subject_.UpdateStream()));
+  }
+  if (options.require_finite) {
+    if (const absl::Status status = CheckFinite(live_); !status.ok()) {
+      return absl::FailedPreconditionError(StrCat("the live model is not finite: ", status));
+    }
+  }
+  PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options, device));
+
+  const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
+  std::vector<const Batch*> checked;
+  if (options.probe) checked.push_back(&probe_[0]);
+  if (options.calibration) checked.push_back(&calibration_[0]);
+  if (checked.empty()) checked.push_back(&curvature.at(0));
+  subject_.opened_ = true;
+  PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked));
+  if (options.capture) {
+    const Batch& batch = options.calibration ? calibration_[0] : curvature.at(0);
+    PTQWATCH_ASSIGN_OR_RETURN(plan_, PlanCapture(*replica_, batch, options.capture->layers,
+                                                 options.capture->max_gram_bytes));
+  }
+  if (options.curvature) PTQWATCH_RETURN_IF_ERROR(CutCurvatureBatches(*options.curvature));
+  if (!options.probe) probe_ = {};
+  return absl::OkStatus();
+}
+
+absl::Status ModelSession::CopySubjectBatches(const ModelSessionOptions& options,
+                                              at::Device device) {
+  const bool own = !subject_.curvature().empty();
+  if (options.probe || (options.curvature && !own)) {
+    PTQWATCH_ASSIGN_OR_RETURN(probe_, CopyBatches(subject_.probe(), device, "probe"));
+  }
+  if (options.calibration) {
+    PTQWATCH_ASSIGN_OR_RETURN(calibration_,
+                              CopyBatches(subject_.calibration(), device, "calibration"));
+  }
+  if (options.curvature && own) {
+    PTQWATCH_ASSIGN_OR_RETURN(curvature_, CopyBatches(subject_.curvature(), device, "curvature"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelSession::CutCurvatureBatches(const CurvatureBatchesRequest& request) {
+  return Guard("cutting the curvature batches failed", absl::StatusCode::kFailedPrecondition,
+               [&]() -> absl::Status {
+                 if (curvature_.empty()) {
+                   curvature_ = FirstSequences(*replica_, probe_, kDefaultCurvatureSequences);
+                 }
+                 if (request.micro_batch > 0) {
+                   PTQWATCH_ASSIGN_OR_RETURN(
+                       curvature_, MicroBatches(*replica_, curvature_, request.micro_batch));
+                 }
+                 return absl::OkStatus();
+               });
+}
+
+absl::Status ModelSession::Reload() {
+  return Guard([&]() -> absl::Status {
+    at::NoGradGuard no_grad;
+    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, ReadLiveTensors(subject_));
+    if (const absl::Status status = CheckSameLayout(live, replica_->table()); !status.ok()) {
+      return absl::FailedPreconditionError(
+          StrCat("the live model has other tensors than when it was opened: ", status));
+    }
+    std::vector<at::Tensor> tensors;
+    for (const TensorEntry& entry : live.entries) tensors.push_back(entry.tensor);
+    replica_->Load(tensors);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,103 @@
+#ifndef PTQWATCH_SESSION_MODEL_SESSION_H_
+#define PTQWATCH_SESSION_MODEL_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "capture/capture_plan.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/subject.h"
+#include "snapshot/device_stream.h"
+#include "snapshot/replica.h"
+#include "snapshot/tensor_table.h"
+
+namespace ptqwatch::internal {
+
+/// The arguments of PlanCapture.
+struct CaptureRequest {
+  LayerSelection layers = {};
+  int64_t max_gram_bytes = 0;
+};
+
+/// The batches on which curvature is measured: the subject's own, or the first
+/// kDefaultCurvatureSequences sequences of its probe batches.
+struct CurvatureBatchesRequest {
+  int64_t micro_batch = 0;  ///< if positive, the batches are cut by MicroBatches
+};
+
+/// What the caller needs. Batches are copied to the model's device. At least one kind is needed:
+/// the replica is checked on the first probe and calibration batch, or else on the first curvature
+/// batch.
+struct ModelSessionOptions {
+  bool probe = false;        ///< InvalidArgument if the subject has none
+  bool calibration = false;  ///< InvalidArgument if the subject has none
+  std::optional<CurvatureBatchesRequest> curvature = {};
+  /// The plan is made from the first calibration batch, or else from the first curvature batch.
+  std::optional<CaptureRequest> capture = {};
+  /// Refuse live weights that contain NaN or infinity.
+  bool require_finite = false;
+  /// The caller takes snapshots: wait for the trainer's queued updates and provide stream().
+  bool snapshots = false;
+};
+
+/// An opened subject: the live tensors, the batches on their device, the replica with the live
+/// weights, and the capture plan. The monitor and the offline functions all open their subject
+/// here. One thread at a time.
+class ModelSession {
+ public:
+  /// Builds the replica, which a subject does once: a subject that was opened before is refused.
+  /// The default random generators have the same state afterwards. Never throws.
+  ///
+  /// Cost: about four forward passes for each checked batch and one for the plan; memory: twice the
+  /// model, and the batches. `subject` must outlive the session.
+  ///
+  /// Errors: InvalidArgument for missing batches; FailedPrecondition for a subject that was opened
+  /// before, a model on several devices, and whatever the subject or its losses closure does wrong;
+  /// ResourceExhausted if memory runs out.
+  static absl::StatusOr<std::unique_ptr<ModelSession>> Open(Subject& subject,
+                                                            const ModelSessionOptions& options);
+
+  /// Copies the live weights into the replica again. FailedPrecondition, leaving the replica as it
+  /// is, if the live tensors differ from those at Open in names, shapes, dtypes, ties or device.
+  /// REQUIRES: no lease of the replica is alive.
+  absl::Status Reload();
+
+  Subject& subject() { return subject_; }
+  /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
+  const TensorTable& live() const { return live_; }
+  /// Drops the session's references to the live tensors.
+  void ReleaseLiveTensors() { live_ = {}; }
+  /// Null unless asked for.
+  const std::shared_ptr<DeviceStream>& stream() const { return stream_; }
+
+  Replica& replica() { return *replica_; }
+  const Replica& replica() const { return *replica_; }
+  /// Empty unless asked for.
+  const CapturePlan& plan() const { return plan_; }
+  const std::vector<Batch>& probe() const { return probe_; }
+  const std::vector<Batch>& calibration() const { return calibration_; }
+  const std::vector<Batch>& curvature() const { return curvature_; }
+
+ private:
+  explicit ModelSession(Subject& subject) : subject_(subject) {}
+  absl::Status Build(const ModelSessionOptions& options);
+  absl::Status CopySubjectBatches(const ModelSessionOptions& options, at::Device device);
+  absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
+
+  Subject& subject_;
+  TensorTable live_;
+  std::shared_ptr<DeviceStream> stream_;
+  std::vector<Batch> probe_;
+  std::vector<Batch> calibration_;
+  std::vector<Batch> curvature_;
+  std::unique_ptr<Replica> replica_;
+  CapturePlan plan_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_SESSION_MODEL_SESSION_H_

@@ -1,0 +1,198 @@
+#include "session/model_session.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/arange.h"
+#include "ATen/ops/equal.h"
+#include "ATen/ops/linear.h"
+#include "ATen/ops/ones.h"
+#include "ptqwatch/function_subject.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Two layers over [sequences, 4] inputs.
+class ModelSessionTest : public ::testing::Test {
+ protected:
+  ModelSessionTest() {
+    options_.live = {{"up", at::arange(24, at::kFloat).view({6, 4}) / 24, true},
+                     {"down", at::ones({3, 6}), true},
+                     {"scale", at::ones({1}), false}};
+    options_.losses = [](const TensorMap& w, const Batch& b) -> LossValues {
+      const at::Tensor hidden = at::linear(b[0], w.at("up")).tanh();
+      return (at::linear(hidden, w.at("down")) * w.at("scale")).square().sum(-1);
+    };
+    options_.probe = {{Inputs(70)}, {Inputs(10)}};
+    options_.calibration = {{Inputs(5)}};
+  }
+  static at::Tensor Inputs(int64_t sequences) {
+    return at::arange(sequences * 4, at::kFloat).view({sequences, 4}) / 100;
+  }
+  absl::StatusOr<std::unique_ptr<ModelSession>> Open(const ModelSessionOptions& needed) {
+    subject_ = MakeFunctionSubject(options_);
+    return ModelSession::Open(*subject_, needed);
+  }
+  absl::Status Refusal(const ModelSessionOptions& needed) { return Open(needed).status(); }
+
+  FunctionSubjectOptions options_;
+  std::unique_ptr<Subject> subject_;
+};
+
+const CaptureRequest kEverything = {.max_gram_bytes = std::numeric_limits<int64_t>::max()};
+
+TEST_F(ModelSessionTest, GivesWhatWasAskedForAndNothingElse) {
+  const auto offline = Open({.calibration = true, .capture = kEverything});
+  ASSERT_TRUE(offline.ok()) << offline.status();
+  EXPECT_EQ((*offline)->calibration().size(), 1u);
+  EXPECT_NE((*offline)->calibration()[0][0].data_ptr(), options_.calibration[0][0].data_ptr());
+  EXPECT_TRUE((*offline)->probe().empty());
+  EXPECT_TRUE((*offline)->curvature().empty());
+  EXPECT_EQ((*offline)->stream(), nullptr);
+  ASSERT_EQ((*offline)->plan().layers.size(), 1u);  // the last one is the output head
+  EXPECT_EQ((*offline)->plan().layers[0].name, "up");
+  EXPECT_TRUE(at::equal((*offline)->replica().loaded(0), options_.live[0].tensor));
+
+  const auto monitor = Open({.probe = true,
+                             .calibration = true,
+                             .curvature = CurvatureBatchesRequest{},
+                             .capture = kEverything,
+                             .snapshots = true});
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  EXPECT_EQ((*monitor)->probe().size(), 2u);
+  EXPECT_NE((*monitor)->stream(), nullptr);
+  EXPECT_EQ((*monitor)->live().entries.size(), 3u);
+  (*monitor)->ReleaseLiveTensors();
+  EXPECT_TRUE((*monitor)->live().entries.empty());
+}
+
+TEST_F(ModelSessionTest, TakesTheFirstProbeSequencesForCurvatureUnlessTheSubjectHasItsOwn) {
+  const auto first = Open({.curvature = CurvatureBatchesRequest{}});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ((*first)->curvature().size(), 1u);
+  EXPECT_EQ((*first)->curvature()[0][0].size(0), 64);
+  EXPECT_TRUE((*first)->probe().empty());
+
+  const auto pieces =
+      Open({.probe = true, .curvature = CurvatureBatchesRequest{.micro_batch = 20}});
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  ASSERT_EQ((*pieces)->curvature().size(), 4u);
+  EXPECT_EQ((*pieces)->curvature()[3][0].size(0), 4);
+  EXPECT_EQ((*pieces)->probe().size(), 2u);
+
+  options_.curvature = {{Inputs(7)}, {Inputs(90)}};
+  const auto own = Open({.probe = true, .curvature = CurvatureBatchesRequest{}});
+  ASSERT_TRUE(own.ok()) << own.status();
+  ASSERT_EQ((*own)->curvature().size(), 2u);
+  EXPECT_EQ((*own)->curvature()[1][0].size(0), 90);
+}
+
+TEST_F(ModelSessionTest, NamesTheBatchesThatAreMissing) {
+  const auto refused = [&](const ModelSessionOptions& needed, const std::string& why) {
+    const absl::Status status = Refusal(needed);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  };
+  options_.probe.clear();
+  refused({.probe = true}, "no probe batches");
+  refused({.curvature = CurvatureBatchesRequest{}}, "neither curvature nor probe batches");
+  options_.calibration.clear();
+  refused({.calibration = true}, "no calibration batches");
+}
+
+TEST_F(ModelSessionTest, RefusesWeightsThatAreNotFiniteOnlyIfAsked) {
+  options_.live[0].tensor[1][1] = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(std::string(Refusal({.calibration = true}).message()),
+              ::testing::Not(HasSubstr("not finite")));
+  const absl::Status status = Refusal({.calibration = true, .require_finite = true});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the live model is not finite: 'up' has 1 non-finite values"));
+}
+
+TEST_F(ModelSessionTest, OpensASubjectOnce) {
+  ASSERT_TRUE(Open({.calibration = true}).ok());
+  const absl::Status again = ModelSession::Open(*subject_, {.calibration = true}).status();
+  EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("the subject was opened before"));
+}
+
+TEST_F(ModelSessionTest, ASubjectThatFailedBeforeItsReplicaWasBuiltMayBeOpenedAgain) {
+  options_.curvature = {};
+  options_.calibration = {};
+  subject_ = MakeFunctionSubject(options_);  // the probe batches serve as calibration batches
+  options_.live[0].tensor[0][0] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_FALSE(ModelSession::Open(*subject_, {.calibration = true, .require_finite = true}).ok());
+  options_.live[0].tensor[0][0] = 0;
+  EXPECT_TRUE(ModelSession::Open(*subject_, {.calibration = true, .require_finite = true}).ok());
+}
+
+TEST_F(ModelSessionTest, TurnsExceptionsIntoStatuses) {
+  class Throws final : public Subject {
+   public:
+    std::vector<NamedTensor> LiveTensors() const override {
+      throw std::runtime_error("no such module");
+    }
+    absl::Status BuildReplica() override { return absl::OkStatus(); }
+    std::vector<NamedTensor> ReplicaTensors() const override { return {}; }
+    LossValues ReplicaLosses(const Batch&) override { return {}; }
+    const std::vector<Batch>& probe() const override { return batches; }
+    const std::vector<Batch>& calibration() const override { return batches; }
+    std::vector<Batch> batches = {{at::ones({1})}};
+  } subject;
+  const absl::Status status = ModelSession::Open(subject, {.probe = true}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no such module"));
+}
+
+TEST_F(ModelSessionTest, SaysThatAClosureIsOutOfMemory) {
+  options_.losses = [](const TensorMap&, const Batch&) -> LossValues {
+    return at::ones({int64_t{1} << 50});
+  };
+  const absl::Status status = Refusal({.probe = true});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("losses threw"));
+}
+
+TEST_F(ModelSessionTest, ReloadsTheLiveWeights) {
+  const auto session = Open({.probe = true});
+  ASSERT_TRUE(session.ok()) << session.status();
+  options_.live[1].tensor.fill_(5);
+  ASSERT_TRUE((*session)->Reload().ok());
+  EXPECT_TRUE(at::equal((*session)->replica().loaded(1), options_.live[1].tensor));
+  EXPECT_TRUE(at::equal((*session)->replica().table().entries[1].tensor, options_.live[1].tensor));
+}
+
+TEST_F(ModelSessionTest, RefusesToReloadOtherTensors) {
+  struct Grows final : public Subject {
+    std::vector<NamedTensor> LiveTensors() const override { return live; }
+    absl::Status BuildReplica() override {
+      for (const NamedTensor& named : live) replica.push_back({named.name, named.tensor.clone()});
+      return absl::OkStatus();
+    }
+    std::vector<NamedTensor> ReplicaTensors() const override { return replica; }
+    LossValues ReplicaLosses(const Batch&) override { return replica[0].tensor.square().sum(); }
+    const std::vector<Batch>& probe() const override { return batches; }
+    const std::vector<Batch>& calibration() const override { return batches; }
+    std::vector<NamedTensor> live = {{"w", at::ones({2, 2})}};
+    std::vector<NamedTensor> replica;
+    std::vector<Batch> batches = {{at::ones({1})}};
+  } subject;
+  const auto session = ModelSession::Open(subject, {.probe = true});
+  ASSERT_TRUE(session.ok()) << session.status();
+  subject.live = {{"w", at::ones({2, 3})}};
+  const absl::Status status = (*session)->Reload();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("other tensors than when it was opened"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
