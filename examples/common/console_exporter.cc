@@ -8,7 +8,7 @@ namespace ptqwatch::examples {
 namespace {
 
 std::string Error(const QuantizationReport& entry) {
-  const std::string name = ShortName(entry.method, entry.bits);
+  const std::string name = ShortName(ToString(entry.method), entry.bits);
   if (!entry.error_ratio.has_value()) return name + " " + std::string(ToString(entry.status));
   std::string text = absl::StrFormat("%s %.2f", name, 100 * *entry.error_ratio);
   if (entry.error_ratio_stderr.has_value()) {

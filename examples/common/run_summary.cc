@@ -109,14 +109,15 @@ std::string RunSummary::Table() const {
   size_t stable_count = 0;
   int name_width = 5;
   for (const QuantizationReport& entry : reports_.back()->report.quantization) {
-    name_width = std::max(name_width, static_cast<int>(entry.method.size()) + 1);
+    name_width = std::max(name_width, static_cast<int>(ToString(entry.method).size()) + 1);
   }
   for (const QuantizationReport& like : reports_.back()->report.quantization) {
     const Comparison error = Compare(reports_, 100, Of(like, &QuantizationReport::error_ratio));
     const Comparison delta = Compare(reports_, 1, Of(like, &QuantizationReport::delta_nats));
     stable_count = std::max(stable_count, error.stable_count);
-    absl::StrAppendFormat(&rows, "%-*s%2d bits%s%s\n", name_width, like.method, like.bits,
-                          Cells(error, 2), Cells(delta, 4));
+    absl::StrAppendFormat(&rows, "%-*s%2d bits%s%s\n", name_width,
+                          std::string(ToString(like.method)), like.bits, Cells(error, 2),
+                          Cells(delta, 4));
   }
   std::string curvature;
   const std::pair<const char*, std::optional<double> CurvatureReport::*> curves[] = {

@@ -42,7 +42,7 @@ const QuantizationReport* Watched(const Report& report) {
   const QuantizationReport* best = nullptr;
   const auto rank = [](const QuantizationReport& entry) {
     if (entry.bits < 3) return 0;
-    return entry.method == "gptq" ? 2 : 1;
+    return entry.method == QuantizationMethod::kGptq ? 2 : 1;
   };
   for (const QuantizationReport& entry : report.quantization) {
     if (best == nullptr || rank(entry) > rank(*best) ||
@@ -54,7 +54,7 @@ const QuantizationReport* Watched(const Report& report) {
 }
 
 std::string Name(const QuantizationReport& entry) {
-  return StrCat(entry.bits, "-bit ", absl::AsciiStrToUpper(entry.method));
+  return StrCat(entry.bits, "-bit ", absl::AsciiStrToUpper(StrCat(ToString(entry.method))));
 }
 
 Verdict Unknown(std::string summary) {
@@ -111,9 +111,10 @@ std::optional<Analyzer::Baseline> Analyzer::MakeBaseline(double stderr_nats) con
 
 Verdict Analyzer::Add(const Report& report) {
   const QuantizationReport* entry = Watched(report);
-  const std::string series = entry == nullptr ? std::string()
-                                              : StrCat(entry->method, " b", entry->bits, " g",
-                                                       entry->group_size, " ", entry->symmetric);
+  const std::string series = entry == nullptr
+                                 ? std::string()
+                                 : StrCat(ToString(entry->method), " b", entry->bits, " g",
+                                          entry->group_size, " ", entry->symmetric);
   if (report.fingerprint != fingerprint_ || series != series_) points_.clear();
   fingerprint_ = report.fingerprint;
   series_ = series;

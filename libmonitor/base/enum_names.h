@@ -2,35 +2,58 @@
 #define PTQWATCH_BASE_ENUM_NAMES_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 
-/// "a, b and c": the names that ToString gives `values`.
-template <typename Enum, size_t kCount>
-std::string NamesOf(const Enum (&values)[kCount]) {
+/// The names of an enum's values: element i is the name of the value i. Every enum of the public
+/// API is written and read by such a list.
+using EnumNames = absl::Span<const std::string_view>;
+
+/// The name of `value`, or "unknown" for one that has none.
+template <typename Enum>
+std::string_view EnumName(EnumNames names, Enum value) {
+  const auto index = static_cast<size_t>(value);
+  return index < names.size() ? names[index] : "unknown";
+}
+
+/// The value called `name`, if there is one.
+template <typename Enum>
+std::optional<Enum> EnumValue(EnumNames names, std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+/// "a, b and c".
+inline std::string ListOf(EnumNames names) {
   std::string text;
-  for (size_t i = 0; i < kCount; ++i) {
-    text += StrCat(i == 0 ? "" : i + 1 == kCount ? " and " : ", ", ToString(values[i]));
+  for (size_t i = 0; i < names.size(); ++i) {
+    text += StrCat(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
   }
   return text;
 }
 
-/// The first of `values` whose ToString is `name`. Otherwise InvalidArgument: "unknown `what`
-/// 'name'; known are a, b and c".
-template <typename Enum, size_t kCount>
-absl::StatusOr<Enum> ParseEnum(std::string_view what, const Enum (&values)[kCount],
-                               std::string_view name) {
-  for (const Enum value : values) {
-    if (name == ToString(value)) return value;
-  }
+/// "unknown `kind` 'x'; known are a, b and c".
+inline absl::Status UnknownName(std::string_view kind, EnumNames names, std::string_view name) {
   return absl::InvalidArgumentError(
-      StrCat("unknown ", what, " '", name, "'; known are ", NamesOf(values)));
+      StrCat("unknown ", kind, " '", name, "'; known are ", ListOf(names)));
+}
+
+/// The value called `name`, or InvalidArgument listing the names there are. `kind` says in the
+/// message what the name is for.
+template <typename Enum>
+absl::StatusOr<Enum> ParseEnum(std::string_view kind, EnumNames names, std::string_view name) {
+  if (const std::optional<Enum> value = EnumValue<Enum>(names, name)) return *value;
+  return UnknownName(kind, names, name);
 }
 
 }  // namespace ptqwatch::internal

@@ -15,59 +15,6 @@ absl::Status Invalid(std::string_view field, const std::string& value, std::stri
 
 }  // namespace
 
-std::string_view ToString(CurvatureScope scope) {
-  switch (scope) {
-    case CurvatureScope::kAllParameters:
-      return "all_parameters";
-    case CurvatureScope::kNamedParameters:
-      return "named_parameters";
-    case CurvatureScope::kQuantizedWeights:
-      break;
-  }
-  return "quantized_weights";
-}
-
-std::string_view ToString(HessianMode mode) {
-  switch (mode) {
-    case HessianMode::kRetainedGraph:
-      return "retained_graph";
-    case HessianMode::kRecomputedGraph:
-      return "recomputed_graph";
-    case HessianMode::kFiniteDifference:
-      return "finite_difference";
-    case HessianMode::kGaussNewton:
-      return "gauss_newton";
-    case HessianMode::kAuto:
-      break;
-  }
-  return "auto";
-}
-
-std::optional<HessianMode> ParseHessianMode(std::string_view name) {
-  for (HessianMode mode :
-       {HessianMode::kAuto, HessianMode::kRetainedGraph, HessianMode::kRecomputedGraph,
-        HessianMode::kFiniteDifference, HessianMode::kGaussNewton}) {
-    if (name == ToString(mode)) return mode;
-  }
-  return std::nullopt;
-}
-
-std::string_view ToString(EigenvalueMethod method) {
-  return method == EigenvalueMethod::kPowerIteration ? "power_iteration" : "lanczos";
-}
-
-std::string_view ToString(EigenvalueStart start) {
-  switch (start) {
-    case EigenvalueStart::kWarm:
-      return "warm";
-    case EigenvalueStart::kRestarted:
-      return "restarted";
-    case EigenvalueStart::kCold:
-      break;
-  }
-  return "cold";
-}
-
 absl::Status Validate(const CurvatureOptions& options) {
   using internal::StrCat;
   const bool named = options.scope == CurvatureScope::kNamedParameters;

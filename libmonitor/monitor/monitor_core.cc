@@ -165,7 +165,7 @@ void MonitorCore::NoteOutcome(const Report& report) {
     broken |= result.status == ProbeStatus::kFailed;
     if (result.status == ProbeStatus::kOk || failed) continue;
     failed = true;
-    detail = StrCat(result.method, " ", result.bits, "-bit: ", result.status_detail);
+    detail = StrCat(ToString(result.method), " ", result.bits, "-bit: ", result.status_detail);
   }
   if (report.probe_status == ProbeStatus::kDisabled) {
     // Said once; copying the weights for nothing would only cost the trainer time.

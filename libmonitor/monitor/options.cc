@@ -14,18 +14,6 @@ absl::Status Invalid(std::string_view field, const std::string& value, std::stri
 
 }  // namespace
 
-std::string_view ToString(CalibrationMode mode) {
-  return mode == CalibrationMode::kSequential ? "sequential" : "one_shot";
-}
-
-absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name) {
-  for (CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
-    if (name == ToString(mode)) return mode;
-  }
-  return absl::InvalidArgumentError(
-      internal::StrCat("unknown calibration mode '", name, "'; known are one_shot and sequential"));
-}
-
 absl::Status Validate(const MonitorOptions& options) {
   using internal::StrCat;
   if (options.schedule.every <= 0) {

@@ -40,10 +40,10 @@ absl::Status Guarded(Function&& function) {
 void Fill(const Spectrum& spectrum, CurvatureReport& curvature) {
   curvature.top_eigenvalue = spectrum.top[0].value;
   curvature.top_eigenvalue_residual_ratio = spectrum.top[0].residual_ratio;
-  curvature.eigenvalue_method = std::string(ToString(spectrum.top[0].method));
+  curvature.eigenvalue_method = spectrum.top[0].method;
   for (const Eigenpair& pair : spectrum.top) {
-    curvature.top_eigenvalues.push_back({pair.value, pair.residual_ratio, pair.converged,
-                                         pair.products, std::string(ToString(pair.start))});
+    curvature.top_eigenvalues.push_back(
+        {pair.value, pair.residual_ratio, pair.converged, pair.products, pair.start});
   }
   if (!spectrum.bottom.empty()) {
     curvature.bottom_eigenvalue = spectrum.bottom[0].value;
@@ -112,7 +112,7 @@ absl::Status CurvatureProbe::Run(Replica& replica,
                                  Report& report, ProbeState& next,
                                  const ExecutionContext& context) {
   CurvatureReport nothing_measured;
-  nothing_measured.scope = std::string(ToString(options_.scope));
+  nothing_measured.scope = options_.scope;
   nothing_measured.parameters = setup_.parameters;
   if (!unavailable_.empty()) {
     nothing_measured.status = ProbeStatus::kDisabled;
@@ -124,14 +124,14 @@ absl::Status CurvatureProbe::Run(Replica& replica,
   absl::Status status;
   while (true) {
     curvature = nothing_measured;
-    curvature.mode = std::string(ToString(setup_.mode));
+    curvature.mode = setup_.mode;
     next.vectors.clear();
     status = Guarded([&] {
       return Measure(replica, quantized, optimizer, state, report, curvature, next, context);
     });
     if (status.ok()) break;
     curvature = nothing_measured;
-    curvature.mode = std::string(ToString(setup_.mode));
+    curvature.mode = setup_.mode;
     curvature.status_detail = std::string(status.message());
     next.vectors = state.vectors;
     const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);

@@ -24,7 +24,7 @@ absl::Status ProbeEdgeOfStability(SymmetricOperator& hessian, const OptimizerSta
   curvature.edge_of_stability_detail = optimizer.problem;
   if (!optimizer.view) return absl::OkStatus();
   Stopwatch watch(context.clock);
-  curvature.optimizer = std::string(ToString(optimizer.view->kind));
+  curvature.optimizer = optimizer.view->kind;
   absl::StatusOr<EdgeOfStability> edge = MeasureEdgeOfStability(
       hessian, *optimizer.view, top, WarmStartFrom(state.vectors, kVector), options, context);
   report.cost_seconds["curvature_edge_of_stability"] = watch.Lap();

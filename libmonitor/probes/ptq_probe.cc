@@ -117,7 +117,7 @@ class PtqProbe::Results : public QuantizationListener {
     Row& row = rows_[quantizer][layer];
     LayerQuantization& told = row.told;
     told.name = covered.name;
-    told.status = std::string(ToString(result.status));
+    told.status = result.status;
     if (statistics != nullptr) {
       told.tokens = statistics->tokens;
       told.skipped_rows = statistics->skipped_rows;
@@ -189,7 +189,7 @@ class PtqProbe::Results : public QuantizationListener {
 
   void AddCost(size_t quantizer) {
     const QuantizationReport& result = report_.quantization[quantizer];
-    report_.cost_seconds[ShortName(result.method, result.bits)] += watch_.Lap();
+    report_.cost_seconds[ShortName(ToString(result.method), result.bits)] += watch_.Lap();
   }
 
   const CapturePlan& plan_;
@@ -207,10 +207,10 @@ absl::Status PtqProbe::Run(Replica& replica, Report& report,
                            const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   report.skipped_layers = plan_.skipped;
-  report.calibration_mode = std::string(ToString(options_.calibration_mode));
+  report.calibration_mode = options_.calibration_mode;
   for (const QuantizerSpec& spec : options_.quantizers) {
     QuantizationReport& result = report.quantization.emplace_back();
-    result.method = std::string(ToString(spec.method));
+    result.method = spec.method;
     result.bits = spec.bits;
     result.group_size = ReportedGroupSize(spec);
     result.symmetric = spec.symmetric;

@@ -97,7 +97,7 @@ absl::StatusOr<std::string> SliceProbe::Make(const Report& report,
                                              const ExecutionContext& context) {
   size_t chosen = 0;
   while (chosen < report.quantization.size() &&
-         (report.quantization[chosen].method != request.method ||
+         (ToString(report.quantization[chosen].method) != request.method ||
           report.quantization[chosen].bits != request.bits)) {
     ++chosen;
   }

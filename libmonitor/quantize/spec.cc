@@ -6,14 +6,17 @@
 #include <system_error>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "base/enum_names.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
+#include "report/enum_names.h"
 
 namespace ptqwatch {
 namespace {
 
+using internal::EnumName;
+using internal::EnumNames;
+using internal::ListOf;
 using internal::NamesOf;
 using internal::ParseEnum;
 using internal::StrCat;
@@ -29,122 +32,31 @@ absl::Status Invalid(std::string_view field, std::string_view value, std::string
       StrCat("QuantizerSpec.", field, " is ", value, "; it must be ", wanted));
 }
 
-constexpr QuantizationMethod kMethods[] = {QuantizationMethod::kRtn, QuantizationMethod::kGptq,
-                                           QuantizationMethod::kAwq, QuantizationMethod::kLlmInt8,
-                                           QuantizationMethod::kNf4};
-constexpr QuantizationOrder kOrders[] = {QuantizationOrder::kNone, QuantizationOrder::kStaticAct};
-constexpr ScaleDtype kScaleDtypes[] = {ScaleDtype::kFloat32, ScaleDtype::kFloat16,
-                                       ScaleDtype::kBFloat16};
-constexpr ClipSearch kClipSearches[] = {ClipSearch::kNone, ClipSearch::kMse};
-constexpr LayerStatus kLayerStatuses[] = {LayerStatus::kOk,           LayerStatus::kDamped,
-                                          LayerStatus::kTooFewTokens, LayerStatus::kNonFinite,
-                                          LayerStatus::kRtnFallback,  LayerStatus::kUnsupported};
+// The position is the value.
+constexpr std::string_view kOrders[] = {"none", "act"};
+constexpr std::string_view kScaleDtypes[] = {"f32", "f16", "bf16"};
+constexpr std::string_view kClipSearches[] = {"none", "mse"};
 
-template <typename Enum, size_t kCount>
-bool Contains(const Enum (&values)[kCount], Enum value) {
-  return std::find(std::begin(values), std::end(values), value) != std::end(values);
-}
-
-// Lower case, without '.', '_' and '-'.
-std::string Plain(std::string_view name) {
-  std::string plain;
-  for (const char c : name) {
-    if (c == '.' || c == '_' || c == '-') continue;
-    plain += absl::ascii_tolower(static_cast<unsigned char>(c));
-  }
-  return plain;
+// Whether a cast made a value that its enum does not have.
+template <typename Enum>
+bool HasName(EnumNames names, Enum value) {
+  return static_cast<size_t>(value) < names.size();
 }
 
 }  // namespace
 
-std::string_view ToString(QuantizationMethod method) {
-  switch (method) {
-    case QuantizationMethod::kRtn:
-      return "rtn";
-    case QuantizationMethod::kGptq:
-      return "gptq";
-    case QuantizationMethod::kAwq:
-      return "awq";
-    case QuantizationMethod::kLlmInt8:
-      return "llm_int8";
-    case QuantizationMethod::kNf4:
-      return "nf4";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name) {
-  for (QuantizationMethod method : kMethods) {
-    if (Plain(name) == Plain(ToString(method))) return method;
-  }
-  return absl::InvalidArgumentError(
-      StrCat("unknown quantization method '", name, "'; known are ", NamesOf(kMethods)));
-}
-
-std::string_view ToString(ScaleDtype dtype) {
-  switch (dtype) {
-    case ScaleDtype::kFloat32:
-      return "f32";
-    case ScaleDtype::kFloat16:
-      return "f16";
-    case ScaleDtype::kBFloat16:
-      return "bf16";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name) {
-  return ParseEnum("scale dtype", kScaleDtypes, name);
-}
-
-std::string_view ToString(QuantizationOrder order) {
-  switch (order) {
-    case QuantizationOrder::kNone:
-      return "none";
-    case QuantizationOrder::kStaticAct:
-      return "act";
-  }
-  return "unknown";
-}
+std::string_view ToString(QuantizationOrder order) { return EnumName(kOrders, order); }
+std::string_view ToString(ScaleDtype dtype) { return EnumName(kScaleDtypes, dtype); }
+std::string_view ToString(ClipSearch clip) { return EnumName(kClipSearches, clip); }
 
 absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name) {
-  return ParseEnum("quantization order", kOrders, name);
+  return ParseEnum<QuantizationOrder>("quantization order", kOrders, name);
 }
-
-std::string_view ToString(ClipSearch clip) {
-  switch (clip) {
-    case ClipSearch::kNone:
-      return "none";
-    case ClipSearch::kMse:
-      return "mse";
-  }
-  return "unknown";
+absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name) {
+  return ParseEnum<ScaleDtype>("scale dtype", kScaleDtypes, name);
 }
-
 absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name) {
-  return ParseEnum("clip search", kClipSearches, name);
-}
-
-std::string_view ToString(LayerStatus status) {
-  switch (status) {
-    case LayerStatus::kOk:
-      return "ok";
-    case LayerStatus::kDamped:
-      return "damped";
-    case LayerStatus::kTooFewTokens:
-      return "too_few_tokens";
-    case LayerStatus::kNonFinite:
-      return "nonfinite";
-    case LayerStatus::kRtnFallback:
-      return "rtn_fallback";
-    case LayerStatus::kUnsupported:
-      return "unsupported";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name) {
-  return ParseEnum("layer status", kLayerStatuses, name);
+  return ParseEnum<ClipSearch>("clip search", kClipSearches, name);
 }
 
 std::vector<QuantizerSpec> DefaultQuantizers() {
@@ -161,8 +73,9 @@ std::vector<QuantizerSpec> DefaultQuantizers() {
 }
 
 absl::Status Validate(const QuantizerSpec& spec) {
-  if (!Contains(kMethods, spec.method)) {
-    return Invalid("method", std::to_string(static_cast<int>(spec.method)), NamesOf(kMethods));
+  if (!HasName(NamesOf(spec.method), spec.method)) {
+    return Invalid("method", std::to_string(static_cast<int>(spec.method)),
+                   ListOf(NamesOf(spec.method)));
   }
   if (spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
     return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
@@ -177,7 +90,7 @@ absl::Status Validate(const QuantizerSpec& spec) {
     return Invalid("group_size", std::to_string(spec.group_size),
                    "-1 (the whole row) or at least 1");
   }
-  if (!Contains(kOrders, spec.order)) {
+  if (!HasName(kOrders, spec.order)) {
     return Invalid("order", std::to_string(static_cast<int>(spec.order)), "kNone or kStaticAct");
   }
   if (!std::isfinite(spec.damp) || spec.damp < 0) {
@@ -186,11 +99,11 @@ absl::Status Validate(const QuantizerSpec& spec) {
   if (!std::isfinite(spec.min_tokens_ratio) || spec.min_tokens_ratio < 0) {
     return Invalid("min_tokens_ratio", Shortest(spec.min_tokens_ratio), "finite and not negative");
   }
-  if (!Contains(kScaleDtypes, spec.scale_dtype)) {
+  if (!HasName(kScaleDtypes, spec.scale_dtype)) {
     return Invalid("scale_dtype", std::to_string(static_cast<int>(spec.scale_dtype)),
-                   NamesOf(kScaleDtypes));
+                   ListOf(kScaleDtypes));
   }
-  if (!Contains(kClipSearches, spec.clip)) {
+  if (!HasName(kClipSearches, spec.clip)) {
     return Invalid("clip", std::to_string(static_cast<int>(spec.clip)), "kNone or kMse");
   }
   if (!std::isfinite(spec.outlier_threshold) || spec.outlier_threshold < 0) {

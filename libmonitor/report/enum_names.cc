@@ -1,77 +1,147 @@
-#include <array>
-#include <cstddef>
-#include <optional>
+#include "report/enum_names.h"
+
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
-#include "ptqwatch/exporter.h"
+#include "absl/strings/ascii.h"
+#include "ptqwatch/event.h"
+#include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/status.h"
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/verdict.h"
 
 namespace ptqwatch {
 namespace {
 
-// Position is value: journals carry the names, so a name is never changed and new ones go to the
-// end.
-constexpr std::array<std::string_view, 6> kLrPhaseNames = {"unknown", "warmup",     "stable",
-                                                           "decay",   "slow_decay", "rewarm"};
-constexpr std::array<std::string_view, 5> kVerdictStateNames = {"unknown", "collecting", "healthy",
-                                                                "degrading", "degraded"};
-constexpr std::array<std::string_view, 7> kProbeStatusNames = {
-    "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled"};
-constexpr std::array<std::string_view, 4> kSnapshotTriggerNames = {"unknown", "interval", "request",
-                                                                   "finish"};
-constexpr std::array<std::string_view, kSnapshotResults> kSnapshotResultNames = {
-    "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused"};
-constexpr std::array<std::string_view, 4> kHealthNames = {"starting", "ok", "degraded", "stopped"};
-constexpr std::array<std::string_view, 8> kEventKindNames = {
+// The position is the value. Journals carry the names: never change one, add new ones at the end.
+constexpr std::string_view kLrPhases[] = {"unknown", "warmup",     "stable",
+                                          "decay",   "slow_decay", "rewarm"};
+constexpr std::string_view kVerdictStates[] = {"unknown", "collecting", "healthy", "degrading",
+                                               "degraded"};
+constexpr std::string_view kProbeStatuses[] = {"unknown",     "ok",        "nonfinite", "failed",
+                                               "out_of_time", "cancelled", "disabled"};
+constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
+constexpr std::string_view kQuantizationMethods[] = {"rtn", "gptq", "awq", "llm_int8", "nf4"};
+constexpr std::string_view kLayerStatuses[] = {"ok",        "damped",       "too_few_tokens",
+                                               "nonfinite", "rtn_fallback", "unsupported"};
+constexpr std::string_view kCalibrationModes[] = {"one_shot", "sequential"};
+constexpr std::string_view kCurvatureScopes[] = {"quantized_weights", "all_parameters",
+                                                 "named_parameters"};
+constexpr std::string_view kHessianModes[] = {"auto", "retained_graph", "finite_difference",
+                                              "recomputed_graph", "gauss_newton"};
+constexpr std::string_view kEigenvalueMethods[] = {"lanczos", "power_iteration"};
+constexpr std::string_view kEigenvalueStarts[] = {"cold", "warm", "restarted"};
+constexpr std::string_view kOptimizerKinds[] = {"sgd", "adam", "adamw"};
+constexpr std::string_view kSnapshotResultNames[] = {"taken", "skipped_busy", "skipped_mismatch",
+                                                     "failed", "skipped_paused"};
+constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stopped"};
+constexpr std::string_view kEventKindNames[] = {
     "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
     "exporter_failed",  "resumed",      "stopped",        "slice"};
+static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);
 
-template <typename Enum, size_t N>
-std::string_view NameOf(const std::array<std::string_view, N>& names, Enum value) {
-  const auto index = static_cast<size_t>(value);
-  return index < N ? names[index] : "unknown";
-}
-
-template <typename Enum, size_t N>
-std::optional<Enum> ValueOf(const std::array<std::string_view, N>& names, std::string_view name) {
-  for (size_t i = 0; i < N; ++i) {
-    if (names[i] == name) return static_cast<Enum>(i);
+// Lower case, without '.', '_' and '-'.
+std::string Plain(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    if (c == '.' || c == '_' || c == '-') continue;
+    plain += absl::ascii_tolower(static_cast<unsigned char>(c));
   }
-  return std::nullopt;
+  return plain;
 }
 
 }  // namespace
 
-std::string_view ToString(LrPhase phase) { return NameOf(kLrPhaseNames, phase); }
-std::string_view ToString(VerdictState state) { return NameOf(kVerdictStateNames, state); }
+namespace internal {
+
+EnumNames NamesOf(LrPhase) { return kLrPhases; }
+EnumNames NamesOf(VerdictState) { return kVerdictStates; }
+EnumNames NamesOf(ProbeStatus) { return kProbeStatuses; }
+EnumNames NamesOf(SnapshotTrigger) { return kSnapshotTriggers; }
+EnumNames NamesOf(QuantizationMethod) { return kQuantizationMethods; }
+EnumNames NamesOf(LayerStatus) { return kLayerStatuses; }
+EnumNames NamesOf(CalibrationMode) { return kCalibrationModes; }
+EnumNames NamesOf(CurvatureScope) { return kCurvatureScopes; }
+EnumNames NamesOf(HessianMode) { return kHessianModes; }
+EnumNames NamesOf(EigenvalueMethod) { return kEigenvalueMethods; }
+EnumNames NamesOf(EigenvalueStart) { return kEigenvalueStarts; }
+EnumNames NamesOf(OptimizerKind) { return kOptimizerKinds; }
+
+}  // namespace internal
+
+using internal::EnumName;
+using internal::ParseEnum;
+
+std::string_view ToString(LrPhase value) { return EnumName(kLrPhases, value); }
+std::string_view ToString(VerdictState value) { return EnumName(kVerdictStates, value); }
+std::string_view ToString(ProbeStatus value) { return EnumName(kProbeStatuses, value); }
+std::string_view ToString(SnapshotTrigger value) { return EnumName(kSnapshotTriggers, value); }
+std::string_view ToString(QuantizationMethod value) {
+  return EnumName(kQuantizationMethods, value);
+}
+std::string_view ToString(LayerStatus value) { return EnumName(kLayerStatuses, value); }
+std::string_view ToString(CalibrationMode value) { return EnumName(kCalibrationModes, value); }
+std::string_view ToString(CurvatureScope value) { return EnumName(kCurvatureScopes, value); }
+std::string_view ToString(HessianMode value) { return EnumName(kHessianModes, value); }
+std::string_view ToString(EigenvalueMethod value) { return EnumName(kEigenvalueMethods, value); }
+std::string_view ToString(EigenvalueStart value) { return EnumName(kEigenvalueStarts, value); }
+std::string_view ToString(OptimizerKind value) { return EnumName(kOptimizerKinds, value); }
+std::string_view ToString(SnapshotResult value) { return EnumName(kSnapshotResultNames, value); }
+std::string_view ToString(Health value) { return EnumName(kHealthNames, value); }
+std::string_view ToString(Event::Kind value) { return EnumName(kEventKindNames, value); }
+
+absl::StatusOr<LrPhase> ParseLrPhase(std::string_view name) {
+  return ParseEnum<LrPhase>("learning-rate phase", kLrPhases, name);
+}
+absl::StatusOr<VerdictState> ParseVerdictState(std::string_view name) {
+  return ParseEnum<VerdictState>("verdict state", kVerdictStates, name);
+}
+absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name) {
+  return ParseEnum<ProbeStatus>("probe status", kProbeStatuses, name);
+}
+absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name) {
+  return ParseEnum<SnapshotTrigger>("snapshot trigger", kSnapshotTriggers, name);
+}
+absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name) {
+  const auto* found = std::find_if(
+      std::begin(kQuantizationMethods), std::end(kQuantizationMethods),
+      [&, plain = Plain(name)](std::string_view known) { return Plain(known) == plain; });
+  if (found == std::end(kQuantizationMethods)) {
+    return internal::UnknownName("quantization method", kQuantizationMethods, name);
+  }
+  return static_cast<QuantizationMethod>(found - std::begin(kQuantizationMethods));
+}
+absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name) {
+  return ParseEnum<LayerStatus>("layer status", kLayerStatuses, name);
+}
+absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name) {
+  return ParseEnum<CalibrationMode>("calibration mode", kCalibrationModes, name);
+}
+absl::StatusOr<CurvatureScope> ParseCurvatureScope(std::string_view name) {
+  return ParseEnum<CurvatureScope>("curvature scope", kCurvatureScopes, name);
+}
+absl::StatusOr<HessianMode> ParseHessianMode(std::string_view name) {
+  return ParseEnum<HessianMode>("Hessian mode", kHessianModes, name);
+}
+absl::StatusOr<EigenvalueMethod> ParseEigenvalueMethod(std::string_view name) {
+  return ParseEnum<EigenvalueMethod>("eigenvalue method", kEigenvalueMethods, name);
+}
+absl::StatusOr<EigenvalueStart> ParseEigenvalueStart(std::string_view name) {
+  return ParseEnum<EigenvalueStart>("eigenvalue start", kEigenvalueStarts, name);
+}
+absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name) {
+  return ParseEnum<OptimizerKind>("optimizer", kOptimizerKinds, name);
+}
+
 std::string ShortName(std::string_view method, int bits) {
   std::string name(method);
-  if (name.empty() || name.back() < '0' || name.back() > '9') name += std::to_string(bits);
+  if (name.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(name.back()))) {
+    name += std::to_string(bits);
+  }
   return name;
-}
-
-std::string_view ToString(ProbeStatus status) { return NameOf(kProbeStatusNames, status); }
-std::string_view ToString(SnapshotTrigger trigger) {
-  return NameOf(kSnapshotTriggerNames, trigger);
-}
-std::string_view ToString(SnapshotResult result) { return NameOf(kSnapshotResultNames, result); }
-std::string_view ToString(Health health) { return NameOf(kHealthNames, health); }
-std::string_view ToString(Event::Kind kind) { return NameOf(kEventKindNames, kind); }
-
-std::optional<LrPhase> ParseLrPhase(std::string_view name) {
-  return ValueOf<LrPhase>(kLrPhaseNames, name);
-}
-std::optional<VerdictState> ParseVerdictState(std::string_view name) {
-  return ValueOf<VerdictState>(kVerdictStateNames, name);
-}
-std::optional<ProbeStatus> ParseProbeStatus(std::string_view name) {
-  return ValueOf<ProbeStatus>(kProbeStatusNames, name);
-}
-std::optional<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name) {
-  return ValueOf<SnapshotTrigger>(kSnapshotTriggerNames, name);
 }
 
 }  // namespace ptqwatch

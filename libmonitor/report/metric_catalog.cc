@@ -45,7 +45,7 @@ Samples OneHot(Enum now, Enum last) {
 std::vector<const QuantizationReport*> Shown(Input input) {
   std::vector<const QuantizationReport*> shown;
   if (input.report == nullptr) return shown;
-  std::set<std::pair<std::string, int>> seen;
+  std::set<std::pair<std::optional<QuantizationMethod>, int>> seen;
   for (const QuantizationReport& entry : input.report->report.quantization) {
     if (!seen.emplace(entry.method, entry.bits).second) continue;
     if (entry.status == ProbeStatus::kOk) shown.push_back(&entry);
@@ -54,7 +54,7 @@ std::vector<const QuantizationReport*> Shown(Input input) {
 }
 
 Labels QuantizerLabels(const QuantizationReport& entry) {
-  return {entry.method, std::to_string(entry.bits)};
+  return {std::string(ToString(entry.method)), std::to_string(entry.bits)};
 }
 
 template <std::optional<double> QuantizationReport::*kMember>
@@ -93,8 +93,9 @@ Samples PerLayer(Input input) {
     for (const LayerQuantization& layer : entry->layers) {
       if (!layer.output_error_ratio || !std::isfinite(*layer.output_error_ratio)) continue;
       if (!seen.insert(layer.name).second) continue;
-      samples.push_back(
-          {{layer.name, entry->method, std::to_string(entry->bits)}, *layer.output_error_ratio});
+      Labels labels = QuantizerLabels(*entry);
+      labels.insert(labels.begin(), layer.name);
+      samples.push_back({std::move(labels), *layer.output_error_ratio});
     }
   }
   return samples;

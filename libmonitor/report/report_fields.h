@@ -1,145 +1,173 @@
 #ifndef PTQWATCH_REPORT_REPORT_FIELDS_H_
 #define PTQWATCH_REPORT_REPORT_FIELDS_H_
 
+#include <concepts>
 #include <type_traits>
 
 #include "ptqwatch/report.h"
 
+// The one list of the members of a report and their keys. `VisitFields(record, visit)` calls
+// `visit("key", record.member)` for each member, in the order in which they are written. A member
+// that is added to a struct is added here, and every form of a report (JSON, protobuf) follows.
+
 namespace ptqwatch::internal {
 
-/// The one place that says which members a report has and what their keys are. `VisitFields(record,
-/// visit)` calls `visit("key", record.member)` for each member in the order in which they are
-/// written; `record` may be const or not. Whoever adds a member to a struct adds it here, and every
-/// form of a report follows.
+/// T or const T.
 template <typename Record, typename T>
-inline constexpr bool kIsA = std::is_same_v<std::remove_const_t<Record>, T>;
+concept Of = std::same_as<std::remove_const_t<Record>, T>;
 
-template <typename Record, typename Visitor>
+template <Of<LrChangePoint> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
-  if constexpr (kIsA<Record, LrChangePoint>) {
-    visit("step", record.step);
-    visit("learning_rate", record.learning_rate);
-  } else if constexpr (kIsA<Record, LayerQuantization>) {
-    visit("name", record.name);
-    visit("output_error_ratio", record.output_error_ratio);
-    visit("rtn_output_error_ratio", record.rtn_output_error_ratio);
-    visit("damp", record.damp);
-    visit("tokens", record.tokens);
-    visit("skipped_rows", record.skipped_rows);
-    visit("dead_columns", record.dead_columns);
-    visit("status", record.status);
-    visit("gradient_term_nats", record.gradient_term_nats);
-    visit("curvature_term_nats", record.curvature_term_nats);
-  } else if constexpr (kIsA<Record, LossAlong>) {
-    visit("scale", record.scale);
-    visit("delta_nats", record.delta_nats);
-    visit("predicted_delta_nats", record.predicted_delta_nats);
-  } else if constexpr (kIsA<Record, QuantizationReport>) {
-    visit("method", record.method);
-    visit("bits", record.bits);
-    visit("group_size", record.group_size);
-    visit("symmetric", record.symmetric);
-    visit("status", record.status);
-    visit("status_detail", record.status_detail);
-    visit("loss_nats", record.loss_nats);
-    visit("delta_nats", record.delta_nats);
-    visit("delta_stderr_nats", record.delta_stderr_nats);
-    visit("error_ratio", record.error_ratio);
-    visit("error_ratio_stderr", record.error_ratio_stderr);
-    visit("displacement_norm", record.displacement_norm);
-    visit("predicted_delta_nats", record.predicted_delta_nats);
-    visit("curvature_batch_delta_nats", record.curvature_batch_delta_nats);
-    visit("gradient_term_nats", record.gradient_term_nats);
-    visit("curvature_term_nats", record.curvature_term_nats);
-    visit("curvature_along_error", record.curvature_along_error);
-    visit("top_eigenvector_alignment", record.top_eigenvector_alignment);
-    visit("loss_along", record.loss_along);
-    visit("probe_tokens", record.probe_tokens);
-    visit("coverage_ratio", record.coverage_ratio);
-    visit("layers", record.layers);
-  } else if constexpr (kIsA<Record, LayerCurvature>) {
-    visit("name", record.name);
-    visit("parameters", record.parameters);
-    visit("trace", record.trace);
-    visit("trace_stderr", record.trace_stderr);
-    visit("weight_mean_square", record.weight_mean_square);
-  } else if constexpr (kIsA<Record, EigenvalueReport>) {
-    visit("value", record.value);
-    visit("residual_ratio", record.residual_ratio);
-    visit("converged", record.converged);
-    visit("products", record.products);
-    visit("start", record.start);
-  } else if constexpr (kIsA<Record, CurvatureReport>) {
-    visit("status", record.status);
-    visit("status_detail", record.status_detail);
-    visit("scope", record.scope);
-    visit("mode", record.mode);
-    visit("parameters", record.parameters);
-    visit("loss_nats", record.loss_nats);
-    visit("batch_tokens", record.batch_tokens);
-    visit("gradient_norm", record.gradient_norm);
-    visit("top_eigenvalue", record.top_eigenvalue);
-    visit("top_eigenvalue_residual_ratio", record.top_eigenvalue_residual_ratio);
-    visit("bottom_eigenvalue", record.bottom_eigenvalue);
-    visit("bottom_eigenvalue_residual_ratio", record.bottom_eigenvalue_residual_ratio);
-    visit("eigenvalue_method", record.eigenvalue_method);
-    visit("top_eigenvalues", record.top_eigenvalues);
-    visit("trace", record.trace);
-    visit("trace_stderr", record.trace_stderr);
-    visit("trace_interval", record.trace_interval);
-    visit("trace_probes", record.trace_probes);
-    visit("weighted_trace", record.weighted_trace);
-    visit("weighted_trace_stderr", record.weighted_trace_stderr);
-    visit("step_check_ratio", record.step_check_ratio);
-    visit("hessian_products", record.hessian_products);
-    visit("graph_bytes", record.graph_bytes);
-    visit("optimizer", record.optimizer);
-    visit("edge_of_stability_ratio", record.edge_of_stability_ratio);
-    visit("edge_of_stability_residual_ratio", record.edge_of_stability_residual_ratio);
-    visit("edge_of_stability_detail", record.edge_of_stability_detail);
-    visit("layers", record.layers);
-  } else if constexpr (kIsA<Record, SkippedLayer>) {
-    visit("name", record.name);
-    visit("reason", record.reason);
-    visit("parameters", record.parameters);
-  } else if constexpr (kIsA<Record, Verdict>) {
-    visit("state", record.state);
-    visit("onset_step", record.onset_step);
-    visit("severity_nats", record.severity_nats);
-    visit("summary", record.summary);
-  } else if constexpr (kIsA<Record, Report>) {
-    visit("schema_version", record.schema_version);
-    visit("run_id", record.run_id);
-    visit("attempt", record.attempt);
-    visit("fingerprint", record.fingerprint);
-    visit("sequence", record.sequence);
-    visit("probe_state_sequence", record.probe_state_sequence);
-    visit("step", record.step);
-    visit("snapshot_time_unix_seconds", record.snapshot_time_unix_seconds);
-    visit("learning_rate", record.learning_rate);
-    visit("tokens", record.tokens);
-    visit("training_loss_nats", record.training_loss_nats);
-    visit("trigger", record.trigger);
-    visit("lr_phase", record.lr_phase);
-    visit("lr_change_points", record.lr_change_points);
-    visit("decay_onset_step", record.decay_onset_step);
-    visit("rolled_back", record.rolled_back);
-    visit("probe_status", record.probe_status);
-    visit("probe_status_detail", record.probe_status_detail);
-    visit("probe_loss_nats", record.probe_loss_nats);
-    visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
-    visit("probe_tokens", record.probe_tokens);
-    visit("calibration_mode", record.calibration_mode);
-    visit("quantization", record.quantization);
-    visit("skipped_layers", record.skipped_layers);
-    visit("curvature", record.curvature);
-    visit("cost", record.cost_seconds);
-  } else if constexpr (kIsA<Record, AnalyzedReport>) {
-    VisitFields(record.report, visit);
-    visit("verdict", record.verdict);
-  } else {
-    static_assert(!sizeof(Record), "not a record of a report");
-  }
+  visit("step", record.step);
+  visit("learning_rate", record.learning_rate);
+}
+
+template <Of<LayerQuantization> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("name", record.name);
+  visit("output_error_ratio", record.output_error_ratio);
+  visit("rtn_output_error_ratio", record.rtn_output_error_ratio);
+  visit("damp", record.damp);
+  visit("tokens", record.tokens);
+  visit("skipped_rows", record.skipped_rows);
+  visit("dead_columns", record.dead_columns);
+  visit("status", record.status);
+  visit("gradient_term_nats", record.gradient_term_nats);
+  visit("curvature_term_nats", record.curvature_term_nats);
+}
+
+template <Of<LossAlong> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("scale", record.scale);
+  visit("delta_nats", record.delta_nats);
+  visit("predicted_delta_nats", record.predicted_delta_nats);
+}
+
+template <Of<QuantizationReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("group_size", record.group_size);
+  visit("symmetric", record.symmetric);
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("loss_nats", record.loss_nats);
+  visit("delta_nats", record.delta_nats);
+  visit("delta_stderr_nats", record.delta_stderr_nats);
+  visit("error_ratio", record.error_ratio);
+  visit("error_ratio_stderr", record.error_ratio_stderr);
+  visit("displacement_norm", record.displacement_norm);
+  visit("predicted_delta_nats", record.predicted_delta_nats);
+  visit("curvature_batch_delta_nats", record.curvature_batch_delta_nats);
+  visit("gradient_term_nats", record.gradient_term_nats);
+  visit("curvature_term_nats", record.curvature_term_nats);
+  visit("curvature_along_error", record.curvature_along_error);
+  visit("top_eigenvector_alignment", record.top_eigenvector_alignment);
+  visit("loss_along", record.loss_along);
+  visit("probe_tokens", record.probe_tokens);
+  visit("coverage_ratio", record.coverage_ratio);
+  visit("layers", record.layers);
+}
+
+template <Of<LayerCurvature> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("name", record.name);
+  visit("parameters", record.parameters);
+  visit("trace", record.trace);
+  visit("trace_stderr", record.trace_stderr);
+  visit("weight_mean_square", record.weight_mean_square);
+}
+
+template <Of<EigenvalueReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("value", record.value);
+  visit("residual_ratio", record.residual_ratio);
+  visit("converged", record.converged);
+  visit("products", record.products);
+  visit("start", record.start);
+}
+
+template <Of<CurvatureReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("scope", record.scope);
+  visit("mode", record.mode);
+  visit("parameters", record.parameters);
+  visit("loss_nats", record.loss_nats);
+  visit("batch_tokens", record.batch_tokens);
+  visit("gradient_norm", record.gradient_norm);
+  visit("top_eigenvalue", record.top_eigenvalue);
+  visit("top_eigenvalue_residual_ratio", record.top_eigenvalue_residual_ratio);
+  visit("bottom_eigenvalue", record.bottom_eigenvalue);
+  visit("bottom_eigenvalue_residual_ratio", record.bottom_eigenvalue_residual_ratio);
+  visit("eigenvalue_method", record.eigenvalue_method);
+  visit("top_eigenvalues", record.top_eigenvalues);
+  visit("trace", record.trace);
+  visit("trace_stderr", record.trace_stderr);
+  visit("trace_interval", record.trace_interval);
+  visit("trace_probes", record.trace_probes);
+  visit("weighted_trace", record.weighted_trace);
+  visit("weighted_trace_stderr", record.weighted_trace_stderr);
+  visit("step_check_ratio", record.step_check_ratio);
+  visit("hessian_products", record.hessian_products);
+  visit("graph_bytes", record.graph_bytes);
+  visit("optimizer", record.optimizer);
+  visit("edge_of_stability_ratio", record.edge_of_stability_ratio);
+  visit("edge_of_stability_residual_ratio", record.edge_of_stability_residual_ratio);
+  visit("edge_of_stability_detail", record.edge_of_stability_detail);
+  visit("layers", record.layers);
+}
+
+template <Of<SkippedLayer> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("name", record.name);
+  visit("reason", record.reason);
+  visit("parameters", record.parameters);
+}
+
+template <Of<Verdict> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("state", record.state);
+  visit("onset_step", record.onset_step);
+  visit("severity_nats", record.severity_nats);
+  visit("summary", record.summary);
+}
+
+template <Of<Report> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("schema_version", record.schema_version);
+  visit("run_id", record.run_id);
+  visit("attempt", record.attempt);
+  visit("fingerprint", record.fingerprint);
+  visit("sequence", record.sequence);
+  visit("probe_state_sequence", record.probe_state_sequence);
+  visit("step", record.step);
+  visit("snapshot_time_unix_seconds", record.snapshot_time_unix_seconds);
+  visit("learning_rate", record.learning_rate);
+  visit("tokens", record.tokens);
+  visit("training_loss_nats", record.training_loss_nats);
+  visit("trigger", record.trigger);
+  visit("lr_phase", record.lr_phase);
+  visit("lr_change_points", record.lr_change_points);
+  visit("decay_onset_step", record.decay_onset_step);
+  visit("rolled_back", record.rolled_back);
+  visit("probe_status", record.probe_status);
+  visit("probe_status_detail", record.probe_status_detail);
+  visit("probe_loss_nats", record.probe_loss_nats);
+  visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
+  visit("probe_tokens", record.probe_tokens);
+  visit("calibration_mode", record.calibration_mode);
+  visit("quantization", record.quantization);
+  visit("skipped_layers", record.skipped_layers);
+  visit("curvature", record.curvature);
+  visit("cost", record.cost_seconds);
+}
+
+template <Of<AnalyzedReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  VisitFields(record.report, visit);
+  visit("verdict", record.verdict);
 }
 
 }  // namespace ptqwatch::internal

@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
 #include "ptqwatch/report.h"
+#include "report/enum_names.h"
 #include "report/report_fields.h"
 
 namespace ptqwatch {
@@ -22,18 +23,7 @@ namespace {
 using internal::StrCat;
 using internal::VisitFields;
 
-std::optional<LrPhase> Parse(std::string_view name, LrPhase) { return ParseLrPhase(name); }
-std::optional<VerdictState> Parse(std::string_view name, VerdictState) {
-  return ParseVerdictState(name);
-}
-std::optional<ProbeStatus> Parse(std::string_view name, ProbeStatus) {
-  return ParseProbeStatus(name);
-}
-std::optional<SnapshotTrigger> Parse(std::string_view name, SnapshotTrigger) {
-  return ParseSnapshotTrigger(name);
-}
-
-// Keeps the order of the field list, so that a line reads from the general to the particular.
+// Keeps the order of the field list: a line goes from the general to the particular.
 using WrittenJson = nlohmann::ordered_json;
 
 struct Writer {
@@ -62,6 +52,7 @@ struct Writer {
   }
   template <typename T>
   static std::optional<WrittenJson> Write(const std::optional<T>& value) {
+    if constexpr (std::is_enum_v<T>) return WrittenJson(std::string(ToString(value)));
     if (!value) return std::nullopt;
     return Write(*value);
   }
@@ -80,7 +71,7 @@ struct Writer {
   }
 };
 
-// Reads the keys that are there; the first one of the wrong type ends it.
+// Reads the keys that are present; stops at the first value of the wrong type.
 class Reader {
  public:
   Reader(const nlohmann::json& object, std::string path, absl::Status& status)
@@ -125,8 +116,7 @@ class Reader {
       value = static_cast<T>(wide);
     } else if constexpr (std::is_enum_v<T>) {
       if (!json.is_string()) return Fail(path, "a string", json);
-      // A name that a later version added reads as unknown: its line is still worth having.
-      value = Parse(json.get_ref<const std::string&>(), T{}).value_or(T{});
+      internal::ReadName(json.get_ref<const std::string&>(), value);
     } else {
       VisitFields(value, Reader(json, path, status_));
     }
@@ -134,7 +124,12 @@ class Reader {
   template <typename T>
   void Read(const std::string& path, const nlohmann::json& json, std::optional<T>& value) {
     if (json.is_null()) return value.reset();
-    Read(path, json, value.emplace());
+    if constexpr (std::is_enum_v<T>) {
+      if (!json.is_string()) return Fail(path, "a string", json);
+      internal::ReadName(json.get_ref<const std::string&>(), value);
+    } else {
+      Read(path, json, value.emplace());
+    }
   }
   template <typename T>
   void Read(const std::string& path, const nlohmann::json& json, std::vector<T>& values) {
@@ -165,8 +160,7 @@ class Reader {
 }  // namespace
 
 std::string ToJson(const AnalyzedReport& report) {
-  // Names come from the trainer and may be anything: bytes that are not UTF-8 become U+FFFD instead
-  // of an exception.
+  // Names come from the trainer. Bytes that are not UTF-8 become U+FFFD, not an exception.
   return Writer::Write(report)->dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
 }
 

@@ -2,18 +2,6 @@
 
 namespace ptqwatch {
 
-std::string_view ToString(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdam:
-      return "adam";
-    case OptimizerKind::kAdamW:
-      return "adamw";
-  }
-  return "unknown";
-}
-
 std::optional<c10::Stream> Subject::UpdateStream() const { return std::nullopt; }
 
 std::optional<OptimizerView> Subject::Optimizer() const { return std::nullopt; }

@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "report/enum_names.h"
 #include "report/report_fields.h"
 
 namespace ptqwatch::internal {
@@ -60,7 +61,8 @@ constexpr FieldDescriptor::CppType kCppType =
     : std::is_enum_v<T>              ? FieldDescriptor::CPPTYPE_ENUM
                                      : FieldDescriptor::CPPTYPE_MESSAGE;
 template <typename T>
-constexpr FieldDescriptor::CppType kCppType<std::optional<T>> = kCppType<T>;
+constexpr FieldDescriptor::CppType kCppType<std::optional<T>> =
+    std::is_enum_v<T> ? FieldDescriptor::CPPTYPE_STRING : kCppType<T>;  // the enum's name
 
 // Null where the message has no such field of that kind: the value is left out, since protobuf's
 // reflection would end the process. A test compares the two lists.
@@ -112,7 +114,11 @@ class Writer {
   }
   template <typename T>
   void Write(const FieldDescriptor* field, const std::optional<T>& value) {
-    if (value) Write(field, *value);
+    if constexpr (std::is_enum_v<T>) {
+      reflection_.SetString(&message_, field, std::string(ToString(value)));
+    } else if (value) {
+      Write(field, *value);
+    }
   }
   template <typename T>
   void Write(const FieldDescriptor* field, const std::vector<T>& values) {
@@ -176,7 +182,11 @@ class Reader {
   template <typename T>
   void Read(const FieldDescriptor* field, std::optional<T>& value) {
     value.reset();
-    if (reflection_.HasField(message_, field)) Read(field, value.emplace());
+    if constexpr (std::is_enum_v<T>) {
+      ReadName(reflection_.GetString(message_, field), value);
+    } else if (reflection_.HasField(message_, field)) {
+      Read(field, value.emplace());
+    }
   }
   template <typename T>
   void Read(const FieldDescriptor* field, std::vector<T>& values) {

@@ -40,7 +40,8 @@ AnalyzedReport MakeReport(int64_t layers, int64_t quantizers) {
         {"blocks." + std::to_string(i) + ".attention.qkv.weight", 12288, 200.25, 9.5, 0.021});
   }
   for (int64_t q = 0; q < quantizers; ++q) {
-    auto entry = ptqwatch::testing::SampleQuantization("gptq", static_cast<int>(q) + 2, 0.2);
+    auto entry = ptqwatch::testing::SampleQuantization(ptqwatch::QuantizationMethod::kGptq,
+                                                       static_cast<int>(q) + 2, 0.2);
     entry.layers.clear();
     for (const auto& layer : report.report.curvature->layers) {
       entry.layers.push_back(ptqwatch::testing::SampleLayer(layer.name, 0.0231));

@@ -16,13 +16,13 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.tokens = 8192;
   layer.skipped_rows = 3;
   layer.dead_columns = 2;
-  layer.status = "ok";
+  layer.status = LayerStatus::kOk;
   layer.gradient_term_nats = -0.001;
   layer.curvature_term_nats = error / 2;
   return layer;
 }
 
-inline QuantizationReport SampleQuantization(const std::string& method, int bits, double delta) {
+inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits, double delta) {
   QuantizationReport entry;
   entry.method = method;
   entry.bits = bits;
@@ -53,8 +53,8 @@ inline CurvatureReport SampleCurvature() {
   CurvatureReport curvature;
   curvature.status = ProbeStatus::kOk;
   curvature.status_detail = "sharp";
-  curvature.scope = "quantized_weights";
-  curvature.mode = "finite_difference";
+  curvature.scope = CurvatureScope::kQuantizedWeights;
+  curvature.mode = HessianMode::kFiniteDifference;
   curvature.parameters = 24576;
   curvature.loss_nats = 1.61;
   curvature.batch_tokens = 4096;
@@ -63,8 +63,9 @@ inline CurvatureReport SampleCurvature() {
   curvature.top_eigenvalue_residual_ratio = 0.04;
   curvature.bottom_eigenvalue = -1.5;
   curvature.bottom_eigenvalue_residual_ratio = 0.03;
-  curvature.eigenvalue_method = "lanczos";
-  curvature.top_eigenvalues = {{9.25, 0.04, true, 5, "warm"}, {7.5, 0.05, true, 6, "cold"}};
+  curvature.eigenvalue_method = EigenvalueMethod::kLanczos;
+  curvature.top_eigenvalues = {{9.25, 0.04, true, 5, EigenvalueStart::kWarm},
+                               {7.5, 0.05, true, 6, EigenvalueStart::kCold}};
   curvature.trace = 368.5;
   curvature.trace_stderr = 12.5;
   curvature.trace_interval = 26.25;
@@ -74,7 +75,7 @@ inline CurvatureReport SampleCurvature() {
   curvature.step_check_ratio = 1e-4;
   curvature.hessian_products = 23;
   curvature.graph_bytes = 123456;
-  curvature.optimizer = "adamw";
+  curvature.optimizer = OptimizerKind::kAdamW;
   curvature.edge_of_stability_ratio = 0.83;
   curvature.edge_of_stability_residual_ratio = 0.011;
   curvature.edge_of_stability_detail = "the second moment of 'w' is negative or not finite";
@@ -108,8 +109,9 @@ inline AnalyzedReport SampleReport() {
   report.probe_loss_nats = 1.75;
   report.probe_loss_stderr_nats = 0.004;
   report.probe_tokens = 65536;
-  report.calibration_mode = "sequential";
-  report.quantization = {SampleQuantization("gptq", 3, 0.208), SampleQuantization("rtn", 4, 0.05)};
+  report.calibration_mode = CalibrationMode::kSequential;
+  report.quantization = {SampleQuantization(QuantizationMethod::kGptq, 3, 0.208),
+                         SampleQuantization(QuantizationMethod::kRtn, 4, 0.05)};
   report.skipped_layers = {{"head.weight", "output head", 4096}};
   report.curvature = SampleCurvature();
   report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};

@@ -72,7 +72,7 @@ std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& q
         std::count_if(quantization.begin(), quantization.end(), [&](const auto& other) {
           return other.method == entry.method && other.bits == entry.bits;
         });
-    std::string name = ShortName(Printable(entry.method), entry.bits);
+    std::string name = ShortName(ToString(entry.method), entry.bits);
     if (alike > 1) {
       name += StrCat("/", entry.group_size < 0 ? "row" : StrCat("g", entry.group_size));
     }
@@ -86,7 +86,7 @@ std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& q
 
 std::vector<size_t> QuantizerOrder(const std::vector<QuantizationReport>& quantization) {
   const auto rank = [&](size_t i) {
-    if (quantization[i].method != "gptq") return 2;
+    if (quantization[i].method != QuantizationMethod::kGptq) return 2;
     return quantization[i].bits == 3 ? 0 : quantization[i].bits == 4 ? 1 : 2;
   };
   std::vector<size_t> order(quantization.size());

@@ -78,12 +78,12 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
   }
   text += StrCat(", trace ", TraceCell(curvature, utf8));
   if (curvature.edge_of_stability_ratio) {
-    text += StrCat(", edge of stability ", EdgeCell(curvature), " (",
-                   Printable(curvature.optimizer), ")");
+    text += StrCat(", edge of stability ", EdgeCell(curvature), " (", ToString(curvature.optimizer),
+                   ")");
   } else if (!curvature.edge_of_stability_detail.empty()) {
     text += StrCat(", no edge of stability (", Printable(curvature.edge_of_stability_detail), ")");
   }
-  if (!curvature.scope.empty()) text += StrCat(", of ", Printable(curvature.scope));
+  if (curvature.scope) text += StrCat(", of ", ToString(curvature.scope));
   return text;
 }
 

@@ -2,70 +2,13 @@
 #define PTQWATCH_CURVATURE_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch {
-
-/// The parameters that the Hessian is taken with respect to.
-enum class CurvatureScope {
-  kQuantizedWeights = 0,  ///< those that are quantized: what quantization error depends on
-  /// All that are trained: frozen ones (requires_grad off in the live model, while it is on for
-  /// others) are left out.
-  kAllParameters = 1,
-  /// Those whose names match CurvatureOptions::parameters: a layer, a block, a kind of weight.
-  kNamedParameters = 2,
-};
-/// "quantized_weights", "all_parameters", "named_parameters".
-std::string_view ToString(CurvatureScope scope);
-
-/// How products of the Hessian H with a vector v are made.
-enum class HessianMode {
-  /// The first of those below that works for this model; found out at Create. Where memory runs
-  /// out later, the next one from then on.
-  kAuto = 0,
-  /// Exact: the gradient's graph is built once a snapshot and differentiated for every product.
-  /// About 2.2 gradients a product, and the memory of the graphs of all batches. Needs operators
-  /// with a second derivative (fused attention has none).
-  kRetainedGraph = 1,
-  /// Exact: the same graph, built again for every product. 3 to 4.5 gradients a product, and the
-  /// memory of one batch's graph.
-  kRecomputedGraph = 3,
-  /// (g(W + e v) - g(W - e v)) / 2e, e such that the gradient changes by about 1 % of itself. Two
-  /// gradients a product, up to four where the step has to change; no more memory than a gradient,
-  /// relative error about 2e-4 in float32; sees the kinks of ReLU, which the exact form does not.
-  kFiniteDifference = 2,
-  /// Not the Hessian but its Gauss-Newton part J'(d2 loss / d logits^2) J (Schraudolph 2002),
-  /// without
-  /// the second derivatives of the model itself: positive semidefinite for a convex loss of the
-  /// logits. Needs a closure that gives LossValues::logits, and operators with a second derivative.
-  /// Never chosen by kAuto. The graph of one batch, built for every product; about 4 gradients.
-  kGaussNewton = 4,
-};
-/// "auto", "retained_graph", "recomputed_graph", "finite_difference", "gauss_newton".
-std::string_view ToString(HessianMode mode);
-std::optional<HessianMode> ParseHessianMode(std::string_view name);
-
-/// How an eigenvalue was found.
-enum class EigenvalueMethod {
-  kLanczos = 0,
-  kPowerIteration = 1,  ///< memory was short
-};
-/// "lanczos", "power_iteration".
-std::string_view ToString(EigenvalueMethod method);
-
-/// Where the search for an eigenvector began.
-enum class EigenvalueStart {
-  kCold = 0,       ///< at a random vector
-  kWarm = 1,       ///< at the eigenvector of the snapshot before
-  kRestarted = 2,  ///< there too, but that was stale: the random part of the start found this one
-};
-/// "cold", "warm", "restarted".
-std::string_view ToString(EigenvalueStart start);
 
 /// What is measured of the loss surface at every snapshot, on the subject's curvature batches: top
 /// eigenvalue and trace of the Hessian, and the second-order prediction of every quantizer's loss

@@ -30,21 +30,6 @@ struct LayerSelection {
   bool output_head = false;
 };
 
-/// Which activations a layer is calibrated with.
-enum class CalibrationMode {
-  /// Those of the full-precision forward pass: one run over the calibration data serves every
-  /// quantizer.
-  kOneShot,
-  /// Those that the layers before it give once they are quantized, as a model is quantized for
-  /// deployment. Every quantizer that needs statistics runs over the calibration data once for each
-  /// distinct layer input.
-  kSequential,
-};
-/// "one_shot", "sequential".
-std::string_view ToString(CalibrationMode mode);
-/// InvalidArgument, listing the known names, for any other name.
-absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name);
-
 /// Steps between snapshots.
 struct ScheduleOptions {
   int64_t every = 1000;  ///< a snapshot is due at steps divisible by this

@@ -67,6 +67,20 @@ enum class ClipSearch {
 std::string_view ToString(ClipSearch clip);
 absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name);
 
+/// The activations that a model's layers are calibrated with.
+enum class CalibrationMode {
+  /// Those of the full-precision forward pass: one run over the calibration data serves every
+  /// quantizer.
+  kOneShot,
+  /// Those of the partly quantized model: a layer is calibrated with what the layers before it give
+  /// once they are quantized, as in deployment. Each quantizer that needs statistics runs over the
+  /// calibration data once for each distinct layer input.
+  kSequential,
+};
+/// "one_shot", "sequential".
+std::string_view ToString(CalibrationMode mode);
+absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name);
+
 /// How one weight matrix is quantized. A method ignores the fields it has no use for. LLM.int8 and
 /// NF4 use only `bits` (which must be 8 and 4), `scale_dtype` and, for LLM.int8,
 /// `outlier_threshold`.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/verdict.h"
 
@@ -16,38 +17,120 @@ namespace ptqwatch {
 
 inline constexpr int kReportSchemaVersion = 1;
 
-/// How a measurement ended. A number is present only with kOk; every other status says in
-/// `status_detail` what happened.
+/// How a measurement ended. Numbers are present with kOk only; for every other status
+/// `status_detail` says what happened.
 enum class ProbeStatus {
   kUnknown = 0,
   kOk = 1,
   kNonFinite = 2,  ///< a loss or a weight is NaN or infinite
   kFailed = 3,     ///< the losses closure threw or returned something unusable
   kOutOfTime = 4,  ///< the wall-clock cap ended it
-  kCancelled = 5,  ///< Stop() came in the middle
-  kDisabled = 6,   ///< switched off: too many failures in a row, or it cannot work on this model
+  kCancelled = 5,  ///< Stop() interrupted it
+  kDisabled = 6,   ///< switched off: too many failures in a row, or impossible on this model
 };
 
 /// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled".
 std::string_view ToString(ProbeStatus status);
-std::optional<ProbeStatus> ParseProbeStatus(std::string_view name);
+/// InvalidArgument, listing the known names, for any other name. So do all functions of this form.
+absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name);
 
 /// Why a snapshot was taken.
 enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish = 3 };
 
 /// "unknown", "interval", "request", "finish".
 std::string_view ToString(SnapshotTrigger trigger);
-std::optional<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
+absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
 
-/// How people call a quantizer: "gptq3", "awq4", and "nf4" and "llm_int8", whose names have their
-/// bits.
+/// The parameters that the Hessian is taken with respect to.
+enum class CurvatureScope {
+  kQuantizedWeights = 0,  ///< those that are quantized: what quantization error depends on
+  /// All that are trained. Frozen ones are left out: those whose requires_grad is off in the live
+  /// model while it is on for others.
+  kAllParameters = 1,
+  /// Those whose names match CurvatureOptions::parameters: a layer, a block, a kind of weight.
+  kNamedParameters = 2,
+};
+/// "quantized_weights", "all_parameters", "named_parameters".
+std::string_view ToString(CurvatureScope scope);
+absl::StatusOr<CurvatureScope> ParseCurvatureScope(std::string_view name);
+
+/// How products of the Hessian H with a vector v are made.
+enum class HessianMode {
+  /// The first of the three below that works for this model, found out at Create. The next one
+  /// takes over where memory runs out later.
+  kAuto = 0,
+  /// Exact: the gradient's graph is built once a snapshot and differentiated for every product.
+  /// About 2.2 gradients a product, and the memory of the graphs of all batches. Needs operators
+  /// with a second derivative (fused attention has none).
+  kRetainedGraph = 1,
+  /// Exact: the same graph, built again for every product. 3 to 4.5 gradients a product, and the
+  /// memory of one batch's graph.
+  kRecomputedGraph = 3,
+  /// (g(W + e v) - g(W - e v)) / 2e, with e such that the gradient changes by about 1 %. Two
+  /// gradients a product, up to four where the step has to change, and no more memory than a
+  /// gradient. Relative error about 2e-4 in float32. It sees the kinks of ReLU, which the exact
+  /// forms do not.
+  kFiniteDifference = 2,
+  /// Not the Hessian but its Gauss-Newton part J'(d2 loss / d logits^2) J (Schraudolph 2002), which
+  /// leaves out the second derivatives of the model itself: positive semidefinite for a loss that
+  /// is convex in the logits. Needs a closure that returns LossValues::logits, and operators with a
+  /// second derivative. Never chosen by kAuto. The graph of one batch is built for every product;
+  /// about 4 gradients.
+  kGaussNewton = 4,
+};
+/// "auto", "retained_graph", "recomputed_graph", "finite_difference", "gauss_newton".
+std::string_view ToString(HessianMode mode);
+absl::StatusOr<HessianMode> ParseHessianMode(std::string_view name);
+
+/// How an eigenvalue was found.
+enum class EigenvalueMethod {
+  kLanczos = 0,
+  kPowerIteration = 1,  ///< where memory was short
+};
+/// "lanczos", "power_iteration".
+std::string_view ToString(EigenvalueMethod method);
+absl::StatusOr<EigenvalueMethod> ParseEigenvalueMethod(std::string_view name);
+
+/// Where the search for an eigenvector began.
+enum class EigenvalueStart {
+  kCold = 0,       ///< at a random vector
+  kWarm = 1,       ///< at the eigenvector of the previous snapshot
+  kRestarted = 2,  ///< there too, but it was stale: the random part of the start found this one
+};
+/// "cold", "warm", "restarted".
+std::string_view ToString(EigenvalueStart start);
+absl::StatusOr<EigenvalueStart> ParseEigenvalueStart(std::string_view name);
+
+/// Update rules, written with the gradient g, the learning rate eta and the weight decay wd.
+enum class OptimizerKind {
+  /// d = g + wd w. With momentum mu: v = mu v + (1 - dampening) d, and then d = v, or d + mu v with
+  /// Nesterov momentum. w -= eta d.
+  kSgd = 0,
+  /// Weight decay is part of the gradient: g + wd w goes into both moments (arXiv 1412.6980).
+  kAdam = 1,
+  /// Weight decay is separate: w = (1 - eta wd) w - eta / (1 - beta1^t) m / (sqrt(v / (1 -
+  /// beta2^t)) + epsilon) (arXiv 1711.05101).
+  kAdamW = 2,
+};
+/// "sgd", "adam", "adamw".
+std::string_view ToString(OptimizerKind kind);
+absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
+
+/// The name of the value, or "" where there is none.
+template <typename Enum>
+std::string_view ToString(const std::optional<Enum>& value) {
+  return value ? ToString(*value) : std::string_view();
+}
+
+/// Short display name of a quantizer: "gptq3", "awq4"; "nf4" and "llm_int8" name their bits
+/// already.
 std::string ShortName(std::string_view method, int bits);
 
 /// One layer under one quantizer.
 struct LayerQuantization {
   std::string name;  ///< canonical parameter name, e.g. "blocks.0.attn.qkv.weight"
-  /// tr(dW H dW^T) / tr(W H W^T): relative squared error of the layer's output on the calibration
-  /// data, with the undamped H.
+  /// Relative squared error of the layer's output on the calibration data: tr(dW H dW^T) / tr(W H
+  /// W^T) with the undamped H.
   std::optional<double> output_error_ratio;
   /// The same for round-to-nearest on the same grid.
   std::optional<double> rtn_output_error_ratio;
@@ -57,15 +140,15 @@ struct LayerQuantization {
   int64_t skipped_rows = 0;  ///< calibration rows left out for a NaN or infinity
   /// Inputs that were zero in all calibration rows.
   std::optional<int64_t> dead_columns;
-  std::string status;  ///< see LayerStatus in quantizer.h
+  std::optional<LayerStatus> status;
   /// The layer's shares g_l'd_l and d_l'(Hd)_l / 2 of the two terms of the prediction below, in
-  /// nats per token: over all layers they sum up to those.
+  /// nats per token. They sum to those terms over all layers.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 
-/// The loss part of the way to the quantized weights, and beyond them.
+/// Loss at W + a d for one a, with the quantization error d = W_hat - W.
 struct LossAlong {
   double scale = 0;                            ///< a
   std::optional<double> delta_nats;            ///< CE(W + a d) - CE(W) on the curvature batch
@@ -73,36 +156,35 @@ struct LossAlong {
   friend bool operator==(const LossAlong&, const LossAlong&) = default;
 };
 
-/// The model under one quantizer. Losses are means over probe tokens in nats; `loss_nats`,
-/// `delta_nats` and the full-precision loss it is compared with come from the same tokens, so their
-/// difference is paired.
+/// The model under one quantizer. Losses are means over probe tokens, in nats. The quantized loss
+/// and the full-precision loss come from the same tokens, so their difference is paired.
 struct QuantizationReport {
-  std::string method;  ///< see QuantizationMethod in quantizer.h
+  std::optional<QuantizationMethod> method;
   int bits = 0;
-  int group_size = 0;  ///< -1: one group per output row; "nf4": weights of a block
+  int group_size = 0;  ///< -1: one group per output row; NF4: weights of a block
   bool symmetric = true;
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
   std::optional<double> loss_nats;          ///< CE(W_hat)
   std::optional<double> delta_nats;         ///< CE(W_hat) - CE(W)
-  std::optional<double> delta_stderr_nats;  ///< the unit is a sequence
+  std::optional<double> delta_stderr_nats;  ///< standard error over sequences
   std::optional<double> error_ratio;        ///< CE(W_hat) / CE(W) - 1
   std::optional<double> error_ratio_stderr;
   std::optional<double> displacement_norm;  ///< ||W_hat - W|| over the covered weights (Frobenius)
-  /// g'd + d'Hd / 2 along d = W_hat - W: the second-order prediction of the loss change on the
-  /// curvature batch, with gradient g and Hessian H at W. In nats per token.
+  /// g'd + d'Hd / 2 along d = W_hat - W, in nats per token: the second-order prediction of the loss
+  /// change on the curvature batch, with gradient g and Hessian H at W.
   std::optional<double> predicted_delta_nats;
-  /// CE(W_hat) - CE(W) on that same batch, to hold the prediction against.
+  /// CE(W_hat) - CE(W) on the same batch, to compare the prediction with.
   std::optional<double> curvature_batch_delta_nats;
   /// The two terms of the prediction: g'd and d'Hd / 2.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
-  /// d'Hd / d'd: how sharp the loss is along d. The curvature term is this times ||d||^2 / 2, so
-  /// that a rise of it is one of displacement or one of sharpness.
+  /// d'Hd / d'd: how sharp the loss is along d. The curvature term is this times ||d||^2 / 2, which
+  /// separates a rise of displacement from a rise of sharpness.
   std::optional<double> curvature_along_error;
-  /// (v'd)^2 / d'd with the top eigenvector v: the share of d along it, in [0, 1].
+  /// (v'd)^2 / d'd with the top eigenvector v: the share of d along v, in [0, 1].
   std::optional<double> top_eigenvector_alignment;
-  std::vector<LossAlong> loss_along;  ///< a few a, smallest first
+  std::vector<LossAlong> loss_along;  ///< by ascending scale
   int64_t probe_tokens = 0;           ///< tokens behind the losses
   double coverage_ratio = 0;          ///< share of all parameters that was quantized
   std::vector<LayerQuantization> layers;
@@ -119,27 +201,24 @@ struct LayerCurvature {
   friend bool operator==(const LayerCurvature&, const LayerCurvature&) = default;
 };
 
-/// One end of a spectrum, or next to it.
+/// One of the outermost eigenvalues of H, and what it cost.
 struct EigenvalueReport {
   std::optional<double> value;
   std::optional<double> residual_ratio;  ///< ||Hv - lambda v|| / |lambda|
-  bool converged = false;                ///< the residual is what was asked for
-  int64_t products = 0;                  ///< with H, spent on it
-  /// "cold", "warm" (from the eigenvector of the report before) or "restarted" (that one was
-  /// stale).
-  std::string start;
+  bool converged = false;                ///< the residual is as small as was asked for
+  int64_t products = 0;                  ///< products with H
+  std::optional<EigenvalueStart> start;
   friend bool operator==(const EigenvalueReport&, const EigenvalueReport&) = default;
 };
 
 /// The Hessian H of the mean loss on the curvature batch, with respect to the parameters in scope,
-/// at the snapshot. Nothing is quantized here; units are nats per squared unit of weight.
+/// at the snapshot's full-precision weights. Units are nats per squared unit of weight.
 struct CurvatureReport {
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
-  std::string scope;  ///< "quantized_weights", "all_parameters" or "named_parameters"
-  /// How products with H are made: "retained_graph", "recomputed_graph" (both exact) or
-  /// "finite_difference" (central). "gauss_newton": H is the Gauss-Newton matrix.
-  std::string mode;
+  std::optional<CurvatureScope> scope;
+  /// How products with H are made. With kGaussNewton, H is the Gauss-Newton matrix.
+  std::optional<HessianMode> mode;
   int64_t parameters = 0;           ///< dimension of H
   std::optional<double> loss_nats;  ///< on the curvature batch
   int64_t batch_tokens = 0;
@@ -148,44 +227,42 @@ struct CurvatureReport {
   std::optional<double> top_eigenvalue;
   /// ||Hv - lambda v|| / |lambda| of the eigenpair above.
   std::optional<double> top_eigenvalue_residual_ratio;
-  /// Smallest one: how far the loss is from convex, where it is negative.
+  /// Smallest eigenvalue. Where it is negative it says how far the loss is from convex.
   std::optional<double> bottom_eigenvalue;
   std::optional<double> bottom_eigenvalue_residual_ratio;
-  /// "lanczos", or "power_iteration" where memory is short.
-  std::string eigenvalue_method;
-  /// The largest ones, largest first: `top_eigenvalue` and those after it that were asked for, with
-  /// what each cost.
+  std::optional<EigenvalueMethod> eigenvalue_method;
+  /// `top_eigenvalue` and as many of the next ones as were asked for, largest first.
   std::vector<EigenvalueReport> top_eigenvalues;
-  /// tr(H), by Hutchinson's estimator with the same probe vectors at each snapshot.
+  /// tr(H), by Hutchinson's estimator with the same probe vectors at every snapshot.
   std::optional<double> trace;
   std::optional<double> trace_stderr;
-  /// Half the width of its 95 % confidence interval, by Student's t of `trace_probes` - 1 degrees
-  /// of freedom.
+  /// Half the width of the trace's 95 % confidence interval, by Student's t with `trace_probes` - 1
+  /// degrees of freedom.
   std::optional<double> trace_interval;
-  int64_t trace_probes = 0;  ///< probe vectors behind it
-  /// sum over parameters l of mean(w^2)_l tr(H_l): unlike the trace it does not change when weights
-  /// are rescaled, and follows quantization error from run to run.
+  int64_t trace_probes = 0;  ///< probe vectors behind the trace
+  /// Sum over parameters l of mean(w^2)_l tr(H_l). Unlike the trace it does not change when weights
+  /// are rescaled, and it follows quantization error from run to run.
   std::optional<double> weighted_trace;
   std::optional<double> weighted_trace_stderr;
   /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
   std::optional<double> step_check_ratio;
   int64_t hessian_products = 0;
-  std::optional<int64_t> graph_bytes;  ///< of the gradient graphs, where they were retained
-  /// "sgd", "adam" or "adamw"; empty where the trainer passes no optimizer.
-  std::string optimizer;
-  /// How near the optimizer is to where its steps begin to grow along the sharpest direction: for
-  /// SGD without momentum lambda_max eta / 2, with momentum, decay and Adam's preconditioner as
-  /// curvature/edge_of_stability.h has it. 1 is the edge. A lower bound where the scope leaves
-  /// trained parameters out.
+  std::optional<int64_t> graph_bytes;  ///< memory of the gradient graphs, where they were retained
+  /// Absent where the trainer passes no optimizer.
+  std::optional<OptimizerKind> optimizer;
+  /// How near the optimizer is to the point where its steps grow along the sharpest direction; 1 is
+  /// the edge. lambda_max eta / 2 for SGD without momentum; docs/curvature.md has the form with
+  /// momentum, decay and Adam's preconditioner. A lower bound where the scope leaves trained
+  /// parameters out.
   std::optional<double> edge_of_stability_ratio;
-  /// ||Mv - ratio v|| / |ratio| of the matrix M whose eigenvalue it is.
+  /// ||Mv - ratio v|| / |ratio|, with the matrix M whose eigenvalue the ratio is.
   std::optional<double> edge_of_stability_residual_ratio;
   std::string edge_of_stability_detail;  ///< why there is no ratio
   std::vector<LayerCurvature> layers;
   friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
 };
 
-/// A parameter that no quantizer touched, and why.
+/// A parameter that is not quantized, and why.
 struct SkippedLayer {
   std::string name;
   std::string reason;
@@ -197,12 +274,14 @@ struct SkippedLayer {
 struct Report {
   int schema_version = kReportSchemaVersion;
   std::string run_id;
-  int attempt =
-      1;  ///< 1, 2, ...: attempts of this run that have written reports, this one included
-  std::string fingerprint;  ///< hash of parameter table, probe tokens, quantizer specs and seed:
-                            ///< equal means comparable
-  int64_t sequence = 0;     ///< 1, 2, ... over all attempts of a run
-  /// Sequence of the report whose ProbeState this one started from; 0 for a cold start.
+  /// 1, 2, ...: attempts of this run that have written reports, including this one.
+  int attempt = 1;
+  /// Hash of parameter table, probe tokens, quantizer specs and seed. Reports with the same
+  /// fingerprint are comparable.
+  std::string fingerprint;
+  int64_t sequence = 0;  ///< 1, 2, ... over all attempts of a run
+  /// Sequence of the report whose probe state (warm starts) this one began with; 0 for a cold
+  /// start.
   int64_t probe_state_sequence = 0;
 
   int64_t step = 0;
@@ -214,44 +293,45 @@ struct Report {
   LrPhase lr_phase = LrPhase::kUnknown;
   /// Corners of the learning rate since the previous report.
   std::vector<LrChangePoint> lr_change_points;
-  /// First step with a rate below the plateau, once a decay has begun.
+  /// First step with a rate below the plateau, once the decay has begun.
   std::optional<int64_t> decay_onset_step;
   bool rolled_back = false;  ///< the step number went backwards since the previous report
 
-  ProbeStatus probe_status = ProbeStatus::kUnknown;  ///< of the full-precision loss
+  /// Of the full-precision loss.
+  ProbeStatus probe_status = ProbeStatus::kUnknown;
   std::string probe_status_detail;
   std::optional<double> probe_loss_nats;  ///< CE(W) on `probe_tokens` tokens
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
 
-  /// "one_shot" or "sequential": see CalibrationMode in options.h.
-  std::string calibration_mode;
+  std::optional<CalibrationMode> calibration_mode;
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
   /// Absent where MonitorOptions::curvature is off.
   std::optional<CurvatureReport> curvature;
 
-  /// Seconds spent, by part: "stall" is what OnStep took from the training thread; the others ran
-  /// beside it.
+  /// Seconds spent, by part. "stall" is what OnStep took from the training thread; everything else
+  /// ran beside it.
   std::map<std::string, double> cost_seconds;
 
   friend bool operator==(const Report&, const Report&) = default;
 };
 
-/// What is published and journalled: the measurements and what they mean.
+/// What is published and journalled: the measurements and the verdict on them.
 struct AnalyzedReport {
   Report report;
   Verdict verdict;
   friend bool operator==(const AnalyzedReport&, const AnalyzedReport&) = default;
 };
 
-/// One line of JSON (no newline inside or at the end). Keys are the member names, the report's
-/// members at top level and the verdict under "verdict"; unmeasured and non-finite values are
-/// absent. Doubles are written so that they read back bit for bit.
+/// One line of JSON, without a newline. Keys are the member names: the report's members at the top
+/// level, the verdict under "verdict". Unmeasured and non-finite numbers are absent, an enum
+/// without a value is an empty string. Doubles are written so that they read back bit for bit.
 std::string ToJson(const AnalyzedReport& report);
 
-/// Reads what ToJson wrote, by this or another version: unknown keys are ignored, missing ones keep
-/// their default. Fails with InvalidArgument on malformed JSON or a key of the wrong type.
+/// Reads what ToJson of this or another version wrote. Unknown keys are ignored, missing ones keep
+/// their default, and an enum's name that this version does not know reads as no value.
+/// InvalidArgument for malformed JSON and for a value of the wrong type.
 absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
 
 }  // namespace ptqwatch

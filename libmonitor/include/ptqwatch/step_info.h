@@ -5,10 +5,12 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/status/statusor.h"
+
 namespace ptqwatch {
 
-/// Where a run is in its learning-rate schedule. The values are written to journals by name; add,
-/// never renumber.
+/// Where a run is in its learning-rate schedule. Journals carry the names: values are added, never
+/// renumbered.
 enum class LrPhase {
   kUnknown = 0,
   kWarmup = 1,     ///< rising since the first step
@@ -20,25 +22,26 @@ enum class LrPhase {
 
 /// "unknown", "warmup", "stable", "decay", "slow_decay", "rewarm".
 std::string_view ToString(LrPhase phase);
-std::optional<LrPhase> ParseLrPhase(std::string_view name);
+/// InvalidArgument, listing the known names, for any other name.
+absl::StatusOr<LrPhase> ParseLrPhase(std::string_view name);
 
-/// What a trainer says after each optimizer step. With gradient accumulation a step is an optimizer
-/// step, not a micro-batch.
+/// What a trainer reports after each optimizer step. With gradient accumulation a step is an
+/// optimizer step, not a micro-batch.
 struct StepInfo {
-  /// Optimizer steps done so far; need not be consecutive. A smaller number than before is taken as
-  /// a rollback.
+  /// Optimizer steps done so far; need not be consecutive. A smaller number than before counts as a
+  /// rollback.
   int64_t step = 0;
   /// The rate this step was taken with.
   double learning_rate = 0;
-  /// Tokens (or samples) seen so far, for the reader's x-axis.
+  /// Tokens (or samples) seen so far: the x-axis of plots.
   std::optional<int64_t> tokens = std::nullopt;
-  /// Training loss of this step in nats, if the trainer has it on the host anyway.
+  /// Training loss of this step in nats, if the trainer has it on the host already.
   std::optional<double> loss = std::nullopt;
-  /// Overrides the phase that is otherwise inferred from the learning rates.
+  /// Overrides the phase, which is otherwise inferred from the learning rates.
   std::optional<LrPhase> phase = std::nullopt;
 };
 
-/// A step from which on the learning rate follows a new straight line.
+/// A corner of the schedule: from this step on the learning rate follows a new straight line.
 struct LrChangePoint {
   int64_t step = 0;
   double learning_rate = 0;

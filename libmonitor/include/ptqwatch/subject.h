@@ -11,6 +11,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "c10/core/Stream.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch {
 
@@ -47,20 +48,6 @@ struct NamedTensor {
   at::Tensor tensor;
   bool is_parameter = true;
 };
-
-/// Update rules, written with the gradient g, the learning rate eta and the weight decay wd.
-enum class OptimizerKind {
-  /// d = g + wd w. With momentum mu: v = mu v + (1 - dampening) d, and then d = v, or d + mu v with
-  /// Nesterov momentum. w -= eta d.
-  kSgd = 0,
-  /// Weight decay is part of the gradient: g + wd w goes into both moments (arXiv 1412.6980).
-  kAdam = 1,
-  /// Weight decay is separate: w = (1 - eta wd) w - eta / (1 - beta1^t) m / (sqrt(v / (1 -
-  /// beta2^t)) + epsilon) (arXiv 1711.05101).
-  kAdamW = 2,
-};
-/// "sgd", "adam", "adamw".
-std::string_view ToString(OptimizerKind kind);
 
 /// One parameter that an optimizer updates.
 struct OptimizedParameter {

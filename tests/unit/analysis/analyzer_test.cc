@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-QuantizationReport Entry(const std::string& method, int bits, double delta) {
+QuantizationReport Entry(QuantizationMethod method, int bits, double delta) {
   QuantizationReport entry;
   entry.method = method;
   entry.bits = bits;
@@ -32,7 +32,7 @@ Report At(int64_t step, double delta, LrPhase phase = LrPhase::kStable) {
   report.step = step;
   report.lr_phase = phase;
   report.probe_status = ProbeStatus::kOk;
-  report.quantization = {Entry("gptq", 3, delta)};
+  report.quantization = {Entry(QuantizationMethod::kGptq, 3, delta)};
   return report;
 }
 
@@ -173,12 +173,17 @@ TEST(Analyzer, WatchesGptqWithTheFewestBitsFromThreeOn) {
     report.quantization = std::move(entries);
     return Analyzer().Add(report).summary;
   };
-  EXPECT_THAT(watched({Entry("rtn", 3, 1), Entry("gptq", 4, 2), Entry("gptq", 2, 3),
-                       Entry("gptq", 3, 4), Entry("gptq", 3, 5)}),
-              HasSubstr("3-bit GPTQ costs 4 nats"));
-  EXPECT_THAT(watched({Entry("rtn", 8, 1), Entry("rtn", 4, 2), Entry("gptq", 2, 3)}),
+  EXPECT_THAT(
+      watched({Entry(QuantizationMethod::kRtn, 3, 1), Entry(QuantizationMethod::kGptq, 4, 2),
+               Entry(QuantizationMethod::kGptq, 2, 3), Entry(QuantizationMethod::kGptq, 3, 4),
+               Entry(QuantizationMethod::kGptq, 3, 5)}),
+      HasSubstr("3-bit GPTQ costs 4 nats"));
+  EXPECT_THAT(watched({Entry(QuantizationMethod::kRtn, 8, 1), Entry(QuantizationMethod::kRtn, 4, 2),
+                       Entry(QuantizationMethod::kGptq, 2, 3)}),
               HasSubstr("4-bit RTN costs 2 nats"));
-  EXPECT_THAT(watched({Entry("rtn", 2, 1), Entry("gptq", 2, 3)}), HasSubstr("2-bit RTN costs 1"));
+  EXPECT_THAT(
+      watched({Entry(QuantizationMethod::kRtn, 2, 1), Entry(QuantizationMethod::kGptq, 2, 3)}),
+      HasSubstr("2-bit RTN costs 1"));
 }
 
 TEST(Analyzer, StartsAnewWhenTheFingerprintChanges) {

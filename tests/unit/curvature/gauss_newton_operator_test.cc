@@ -133,7 +133,7 @@ TEST(GaussNewton, ASubjectWithLogitsIsMeasuredWithIt) {
   ASSERT_TRUE(measurement.ok()) << measurement.status();
   const Report report = TanhNet::Run(**measurement);
   ASSERT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
-  EXPECT_EQ(report.curvature->mode, "gauss_newton");
+  EXPECT_EQ(report.curvature->mode, HessianMode::kGaussNewton);
   EXPECT_GT(*report.curvature->bottom_eigenvalue, -1e-4 * *report.curvature->top_eigenvalue);
 }
 

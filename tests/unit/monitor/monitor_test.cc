@@ -109,7 +109,7 @@ TEST_F(MonitorTest, ReportsCarryTheStepAndMeasurements) {
     EXPECT_GT(*result.displacement_norm, 0);
     EXPECT_EQ(result.layers.size(), 3u);
     for (const LayerQuantization& layer : result.layers) {
-      EXPECT_EQ(layer.status, "ok");
+      EXPECT_EQ(layer.status, LayerStatus::kOk);
       EXPECT_GT(*layer.output_error_ratio, 0);
       EXPECT_GT(*layer.rtn_output_error_ratio, 0);
     }
@@ -145,7 +145,7 @@ TEST_F(MonitorTest, SequentialCalibrationIsReportedAndOfAnotherFingerprint) {
     monitor->OnStep({.step = 1, .learning_rate = 1e-2});
     ASSERT_TRUE(recording->WaitForReports(1));
     reports[mode] = recording->Reports()[0]->report;
-    EXPECT_EQ(reports[mode].calibration_mode, ToString(mode));
+    EXPECT_EQ(reports[mode].calibration_mode, mode);
     ASSERT_EQ(reports[mode].quantization.size(), 2u);
     EXPECT_EQ(reports[mode].quantization[1].status, ProbeStatus::kOk);
   }

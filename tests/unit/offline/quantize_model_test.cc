@@ -145,7 +145,7 @@ TEST(QuantizeModel, GivesWhatAMonitorMeasuresOfAModule) {
       monitor.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
                             {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8}};
       const Report report = MonitorsReport(trainer, monitor);
-      EXPECT_EQ(report.calibration_mode, ToString(mode));
+      EXPECT_EQ(report.calibration_mode, mode);
       ASSERT_EQ(report.quantization.size(), 2u);
       for (size_t i = 0; i < 2; ++i) {
         auto context = ExecutionContext();

@@ -35,8 +35,8 @@ TEST(CurvatureProbe, MeasuresTheQuantizedWeightsOnTheFirst64Sequences) {
   ASSERT_TRUE(report.curvature);
   const CurvatureReport& curvature = *report.curvature;
   ASSERT_EQ(curvature.status, ProbeStatus::kOk) << curvature.status_detail;
-  EXPECT_EQ(curvature.scope, "quantized_weights");
-  EXPECT_EQ(curvature.mode, "retained_graph");
+  EXPECT_EQ(curvature.scope, CurvatureScope::kQuantizedWeights);
+  EXPECT_EQ(curvature.mode, HessianMode::kRetainedGraph);
   EXPECT_EQ(curvature.batch_tokens, 64);
   // The output head is not quantized.
   EXPECT_EQ(curvature.parameters, 24 * 16 + 24 * 24);
@@ -80,7 +80,7 @@ TEST(CurvatureProbe, BothModesAgree) {
   ASSERT_TRUE(one.ok() && other.ok());
   const Report a = Net::Run(**one);
   const Report b = Net::Run(**other);
-  EXPECT_EQ(b.curvature->mode, "finite_difference");
+  EXPECT_EQ(b.curvature->mode, HessianMode::kFiniteDifference);
   EXPECT_LT(*b.curvature->step_check_ratio, 1e-3);
   EXPECT_FALSE(a.curvature->step_check_ratio);
   EXPECT_NEAR(*b.curvature->trace, *a.curvature->trace, 1e-3 * std::abs(*a.curvature->trace));
@@ -111,7 +111,7 @@ TEST(CurvatureProbe, ScopeMayBeAllParameters) {
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok());
   const Report report = Net::Run(**measurement);
-  EXPECT_EQ(report.curvature->scope, "all_parameters");
+  EXPECT_EQ(report.curvature->scope, CurvatureScope::kAllParameters);
   EXPECT_EQ(report.curvature->parameters, 24 * 16 + 24 + 24 * 24 + 8 * 24);
   EXPECT_EQ(report.curvature->layers.size(), 4u);
   EXPECT_TRUE(report.quantization[0].predicted_delta_nats);
@@ -210,7 +210,7 @@ TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
   EXPECT_THAT((*recomputed)->Describe(), HasSubstr("gradient graphs of 0."));
   CurvatureReport a = *Net::Run(**retained).curvature;
   const CurvatureReport b = *Net::Run(**recomputed).curvature;
-  EXPECT_EQ(b.mode, "recomputed_graph");
+  EXPECT_EQ(b.mode, HessianMode::kRecomputedGraph);
   EXPECT_GT(*a.graph_bytes, 1000);
   EXPECT_FALSE(b.graph_bytes);
   a.mode = b.mode;
@@ -238,11 +238,11 @@ TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
     if (asked) {
       EXPECT_EQ(first.curvature->status, ProbeStatus::kFailed);
       EXPECT_THAT(first.curvature->status_detail, HasSubstr("allocate"));
-      EXPECT_EQ(Net::Run(**measurement).curvature->mode, "retained_graph");
+      EXPECT_EQ(Net::Run(**measurement).curvature->mode, HessianMode::kRetainedGraph);
     } else {
       EXPECT_EQ(first.curvature->status, ProbeStatus::kOk) << first.curvature->status_detail;
-      EXPECT_EQ(first.curvature->mode, "finite_difference");
-      EXPECT_EQ(Net::Run(**measurement).curvature->mode, "finite_difference");
+      EXPECT_EQ(first.curvature->mode, HessianMode::kFiniteDifference);
+      EXPECT_EQ(Net::Run(**measurement).curvature->mode, HessianMode::kFiniteDifference);
     }
   }
 }

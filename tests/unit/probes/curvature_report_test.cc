@@ -37,12 +37,12 @@ TEST(CurvatureReport, BothEndsAndTheNextLargest) {
   ProbeState state;
   const CurvatureReport cold = *Net::Run(**measurement, &state).curvature;
   ASSERT_EQ(cold.status, ProbeStatus::kOk) << cold.status_detail;
-  EXPECT_EQ(cold.eigenvalue_method, "lanczos");
+  EXPECT_EQ(cold.eigenvalue_method, EigenvalueMethod::kLanczos);
   ASSERT_EQ(cold.top_eigenvalues.size(), 3u);
   EXPECT_EQ(cold.top_eigenvalues[0].value, cold.top_eigenvalue);
   EXPECT_GE(*cold.top_eigenvalues[0].value, *cold.top_eigenvalues[1].value);
   EXPECT_GE(*cold.top_eigenvalues[1].value, *cold.top_eigenvalues[2].value);
-  EXPECT_EQ(cold.top_eigenvalues[1].start, "cold");
+  EXPECT_EQ(cold.top_eigenvalues[1].start, EigenvalueStart::kCold);
   EXPECT_LT(*cold.bottom_eigenvalue, 0);
   EXPECT_LE(*cold.bottom_eigenvalue_residual_ratio, 0.02);
   int64_t products = 0;
@@ -50,7 +50,8 @@ TEST(CurvatureReport, BothEndsAndTheNextLargest) {
   EXPECT_GT(cold.hessian_products, products + cold.trace_probes);
 
   const CurvatureReport warm = *Net::Run(**measurement, &state).curvature;
-  for (const EigenvalueReport& pair : warm.top_eigenvalues) EXPECT_EQ(pair.start, "warm");
+  for (const EigenvalueReport& pair : warm.top_eigenvalues)
+    EXPECT_EQ(pair.start, EigenvalueStart::kWarm);
   EXPECT_NEAR(*warm.bottom_eigenvalue, *cold.bottom_eigenvalue,
               0.01 * std::abs(*cold.bottom_eigenvalue));
   EXPECT_LT(warm.hessian_products, cold.hessian_products);
@@ -93,7 +94,7 @@ TEST(CurvatureReport, TheScopeMayBeOneLayer) {
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
   const Report report = Net::Run(**measurement);
-  EXPECT_EQ(report.curvature->scope, "named_parameters");
+  EXPECT_EQ(report.curvature->scope, CurvatureScope::kNamedParameters);
   EXPECT_THAT(Names(*report.curvature), ElementsAre("mid.weight"));
   // Predicted and measured are of the same weights, though two layers are quantized.
   const QuantizationReport& gptq = report.quantization[1];
@@ -137,12 +138,12 @@ TEST(CurvatureReport, TooLittleMemoryForVectorsIsAStatus) {
   net.options.curvature.max_eigenvalue_products = 200;
   CurvatureReport curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kOk) << curvature.status_detail;
-  EXPECT_EQ(curvature.eigenvalue_method, "power_iteration");
+  EXPECT_EQ(curvature.eigenvalue_method, EigenvalueMethod::kPowerIteration);
   net.options.curvature.max_vector_bytes = 2 * vector;
   curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kFailed);
   EXPECT_THAT(curvature.status_detail, HasSubstr("bytes for 3 vectors"));
-  EXPECT_EQ(curvature.mode, "retained_graph");  // another one would not help
+  EXPECT_EQ(curvature.mode, HessianMode::kRetainedGraph);  // another one would not help
   EXPECT_FALSE(curvature.top_eigenvalue);
 }
 

@@ -1,6 +1,9 @@
 #include <set>
 #include <string>
+#include <string_view>
 
+#include "base/strings.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/report.h"
@@ -10,16 +13,25 @@
 namespace ptqwatch {
 namespace {
 
+using internal::StrCat;
+using ::testing::HasSubstr;
+
 template <typename Enum, typename Parse>
 void ExpectRoundTrip(Enum last, Parse parse) {
   std::set<std::string_view> names;
   for (int i = 0; i <= static_cast<int>(last); ++i) {
     const auto value = static_cast<Enum>(i);
     EXPECT_TRUE(names.insert(ToString(value)).second) << ToString(value);
-    EXPECT_EQ(parse(ToString(value)), value);
+    EXPECT_EQ(*parse(ToString(value)), value);
   }
-  EXPECT_EQ(parse("no such name"), std::nullopt);
-  EXPECT_EQ(parse(""), std::nullopt);
+  for (const std::string_view name : {"no such name", "", "unknown "}) {
+    const absl::Status status = parse(name).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << name;
+    EXPECT_THAT(status.ToString(), HasSubstr(StrCat(" '", name, "'; known are ")));
+    for (const std::string_view known : names) {
+      EXPECT_THAT(status.ToString(), HasSubstr(std::string(known)));
+    }
+  }
   EXPECT_EQ(ToString(static_cast<Enum>(1000)), "unknown");
   EXPECT_EQ(ToString(static_cast<Enum>(-1)), "unknown");
 }
@@ -29,6 +41,14 @@ TEST(EnumNames, ParseWhatTheyWrite) {
   ExpectRoundTrip(VerdictState::kDegraded, ParseVerdictState);
   ExpectRoundTrip(ProbeStatus::kDisabled, ParseProbeStatus);
   ExpectRoundTrip(SnapshotTrigger::kFinish, ParseSnapshotTrigger);
+  ExpectRoundTrip(QuantizationMethod::kNf4, ParseQuantizationMethod);
+  ExpectRoundTrip(LayerStatus::kUnsupported, ParseLayerStatus);
+  ExpectRoundTrip(CalibrationMode::kSequential, ParseCalibrationMode);
+  ExpectRoundTrip(CurvatureScope::kNamedParameters, ParseCurvatureScope);
+  ExpectRoundTrip(HessianMode::kGaussNewton, ParseHessianMode);
+  ExpectRoundTrip(EigenvalueMethod::kPowerIteration, ParseEigenvalueMethod);
+  ExpectRoundTrip(EigenvalueStart::kRestarted, ParseEigenvalueStart);
+  ExpectRoundTrip(OptimizerKind::kAdamW, ParseOptimizerKind);
 }
 
 // Journals and dashboards rely on these.
@@ -41,6 +61,15 @@ TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(ProbeStatus::kOutOfTime), "out_of_time");
   EXPECT_EQ(ToString(ProbeStatus::kDisabled), "disabled");
   EXPECT_EQ(ToString(SnapshotTrigger::kInterval), "interval");
+  EXPECT_EQ(ToString(QuantizationMethod::kLlmInt8), "llm_int8");
+  EXPECT_EQ(ToString(LayerStatus::kTooFewTokens), "too_few_tokens");
+  EXPECT_EQ(ToString(CalibrationMode::kOneShot), "one_shot");
+  EXPECT_EQ(ToString(CurvatureScope::kQuantizedWeights), "quantized_weights");
+  EXPECT_EQ(ToString(HessianMode::kFiniteDifference), "finite_difference");
+  EXPECT_EQ(ToString(HessianMode::kRecomputedGraph), "recomputed_graph");
+  EXPECT_EQ(ToString(EigenvalueMethod::kLanczos), "lanczos");
+  EXPECT_EQ(ToString(EigenvalueStart::kWarm), "warm");
+  EXPECT_EQ(ToString(OptimizerKind::kSgd), "sgd");
   EXPECT_EQ(ToString(SnapshotResult::kTaken), "taken");
   EXPECT_EQ(ToString(SnapshotResult::kSkippedBusy), "skipped_busy");
   EXPECT_EQ(ToString(SnapshotResult::kSkippedMismatch), "skipped_mismatch");
@@ -65,6 +94,11 @@ TEST(ShortName, AddsTheBitsWhereTheNameHasNone) {
   EXPECT_EQ(ShortName("nf4", 4), "nf4");
   EXPECT_EQ(ShortName("llm_int8", 8), "llm_int8");
   EXPECT_EQ(ShortName("", 4), "4");
+}
+
+TEST(EnumNames, OfNothingIsEmpty) {
+  EXPECT_EQ(ToString(std::optional<HessianMode>()), "");
+  EXPECT_EQ(ToString(std::optional<HessianMode>(HessianMode::kAuto)), "auto");
 }
 
 }  // namespace

@@ -244,7 +244,7 @@ TEST_F(MetricCatalogTest, LeavesOutNumbersThatAreNone) {
 }
 
 TEST_F(MetricCatalogTest, ShowsTheFirstOfTwoQuantizersWithTheSameLabels) {
-  QuantizationReport other = SampleQuantization("gptq", 3, 0.5);
+  QuantizationReport other = SampleQuantization(QuantizationMethod::kGptq, 3, 0.5);
   other.group_size = 32;
   report_.report.quantization.push_back(other);
   EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"),

@@ -294,5 +294,31 @@ TEST(ReportJson, RejectsEveryProperPrefix) {
   }
 }
 
+TEST(ReportJson, WritesAnEnumWithoutAValueAsAnEmptyString) {
+  AnalyzedReport report;
+  report.report.quantization.emplace_back().layers.emplace_back();
+  report.report.curvature.emplace().top_eigenvalues.emplace_back();
+  const json line = json::parse(ToJson(report));
+  EXPECT_EQ(line.at("calibration_mode"), "");
+  EXPECT_EQ(line.at("quantization").at(0).at("method"), "");
+  EXPECT_EQ(line.at("quantization").at(0).at("layers").at(0).at("status"), "");
+  for (const char* key : {"scope", "mode", "eigenvalue_method", "optimizer"}) {
+    EXPECT_EQ(line.at("curvature").at(key), "") << key;
+  }
+  EXPECT_EQ(line.at("curvature").at("top_eigenvalues").at(0).at("start"), "");
+  EXPECT_EQ(*FromJson(ToJson(report)), report);
+}
+
+TEST(ReportJson, ReadsANameThatItDoesNotKnowAsNoValue) {
+  const AnalyzedReport read =
+      *FromJson(R"({"lr_phase": "later", "quantization": [{"method": "later", "bits": 3}],
+               "curvature": {"mode": "later", "scope": null}})");
+  EXPECT_EQ(read.report.lr_phase, LrPhase::kUnknown);
+  EXPECT_EQ(read.report.quantization.at(0).method, std::nullopt);
+  EXPECT_EQ(read.report.quantization.at(0).bits, 3);
+  EXPECT_EQ(read.report.curvature->mode, std::nullopt);
+  EXPECT_EQ(read.report.curvature->scope, std::nullopt);
+}
+
 }  // namespace
 }  // namespace ptqwatch

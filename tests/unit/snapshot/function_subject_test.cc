@@ -242,7 +242,7 @@ TEST(FunctionSubject, IsMeasuredBesideTrainingAsInItsPlace) {
       ASSERT_EQ(again.quantization.size(), 2u);
       ASSERT_EQ(again.quantization[0].layers.size(), 1u);
       EXPECT_EQ(again.quantization[0].layers[0].name, "hidden");
-      EXPECT_EQ(again.quantization[0].layers[0].status, "ok");
+      EXPECT_EQ(again.quantization[0].layers[0].status, LayerStatus::kOk);
     }
   }).join();
 }

@@ -24,9 +24,10 @@ constexpr TextStyle kUtf8{.utf8 = true};
 
 AnalyzedReport FourQuantizers() {
   AnalyzedReport report = SampleReport();
-  report.report.quantization = {
-      SampleQuantization("rtn", 3, 0.5), SampleQuantization("rtn", 4, 0.05),
-      SampleQuantization("gptq", 4, 0.02), SampleQuantization("gptq", 3, 0.08)};
+  report.report.quantization = {SampleQuantization(QuantizationMethod::kRtn, 3, 0.5),
+                                SampleQuantization(QuantizationMethod::kRtn, 4, 0.05),
+                                SampleQuantization(QuantizationMethod::kGptq, 4, 0.02),
+                                SampleQuantization(QuantizationMethod::kGptq, 3, 0.08)};
   return report;
 }
 
@@ -108,7 +109,7 @@ TEST(ReportTable, RepeatsTheHeaderOnlyWhenAskedOrWhenColumnsChange) {
   table.RepeatHeader();
   EXPECT_TRUE(table.Add(SampleReport(), 50).header.has_value());
   AnalyzedReport more = SampleReport();
-  more.report.quantization.push_back(SampleQuantization("awq", 4, 0.1));
+  more.report.quantization.push_back(SampleQuantization(QuantizationMethod::kAwq, 4, 0.1));
   EXPECT_THAT(table.Add(more, 200).header.value_or(""), HasSubstr("awq4"));
 }
 
@@ -213,10 +214,11 @@ TEST(ReportTable, CutsTextNotColours) {
 }
 
 TEST(QuantizerNames, TellAlikeOnesApart) {
-  std::vector<QuantizationReport> entries = {
-      SampleQuantization("gptq", 3, 1), SampleQuantization("gptq", 3, 1),
-      SampleQuantization("gptq", 4, 1), SampleQuantization("rtn\x1b", 4, 1),
-      SampleQuantization("gptq", 3, 1)};
+  std::vector<QuantizationReport> entries = {SampleQuantization(QuantizationMethod::kGptq, 3, 1),
+                                             SampleQuantization(QuantizationMethod::kGptq, 3, 1),
+                                             SampleQuantization(QuantizationMethod::kGptq, 4, 1),
+                                             SampleQuantization(QuantizationMethod::kRtn, 4, 1),
+                                             SampleQuantization(QuantizationMethod::kGptq, 3, 1)};
   entries[1].group_size = -1;
   EXPECT_THAT(QuantizerNames(entries),
               ElementsAre("gptq3/g128", "gptq3/row", "gptq4", "rtn?4", "gptq3/g128#2"));

@@ -156,10 +156,10 @@ TEST_F(MetricFamiliesTest, LeaveOutWhatHasNoSample) {
 
 TEST_F(MetricFamiliesTest, FoldLayersBeyondTheCap) {
   // Under gptq layer c is the worst, under rtn layer a; both stay for both.
-  QuantizationReport gptq = SampleQuantization("gptq", 3, 0.2);
+  QuantizationReport gptq = SampleQuantization(QuantizationMethod::kGptq, 3, 0.2);
   gptq.layers = {SampleLayer("a", 0.01), SampleLayer("b", 0.02), SampleLayer("c", 0.40),
                  SampleLayer("d", 0.06)};
-  QuantizationReport rtn = SampleQuantization("rtn", 3, 0.3);
+  QuantizationReport rtn = SampleQuantization(QuantizationMethod::kRtn, 3, 0.3);
   rtn.layers = {SampleLayer("a", 0.50), SampleLayer("b", 0.10), SampleLayer("c", 0.20),
                 SampleLayer("d", 0.12)};
   report_.report.quantization = {gptq, rtn};

@@ -1,0 +1,37 @@
+#ifndef PTQWATCH_REPORT_ENUM_NAMES_H_
+#define PTQWATCH_REPORT_ENUM_NAMES_H_
+
+#include "base/enum_names.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// The names of the enums of a report, which journals carry.
+EnumNames NamesOf(LrPhase);
+EnumNames NamesOf(VerdictState);
+EnumNames NamesOf(ProbeStatus);
+EnumNames NamesOf(SnapshotTrigger);
+EnumNames NamesOf(QuantizationMethod);
+EnumNames NamesOf(LayerStatus);
+EnumNames NamesOf(CalibrationMode);
+EnumNames NamesOf(CurvatureScope);
+EnumNames NamesOf(HessianMode);
+EnumNames NamesOf(EigenvalueMethod);
+EnumNames NamesOf(EigenvalueStart);
+EnumNames NamesOf(OptimizerKind);
+
+/// Reads the name of a value of a report. A name that a later version added, and the empty one that
+/// stands for "no value", leave `value` at its default: the rest of the report is still worth
+/// having.
+template <typename Enum>
+void ReadName(std::string_view name, Enum& value) {
+  value = EnumValue<Enum>(NamesOf(Enum{}), name).value_or(Enum{});
+}
+template <typename Enum>
+void ReadName(std::string_view name, std::optional<Enum>& value) {
+  value = EnumValue<Enum>(NamesOf(Enum{}), name);
+}
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_REPORT_ENUM_NAMES_H_
