@@ -14,8 +14,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/worker.h"
 #include "grpc_server.h"
@@ -74,11 +76,14 @@ class GrpcExporterImpl final : public GrpcExporter {
   ~GrpcExporterImpl() override { Stop(std::chrono::seconds(2)); }
 
   absl::Status Bind(const GrpcOptions& options) {
-    auto server =
-        internal::GrpcServer::Start(options.address, options.allow_remote, options.max_subscribers,
-                                    {&monitor_service_, &health_service_, &reflection_service_});
-    if (!server.ok()) return server.status();
-    server_ = *std::move(server);
+    PTQWATCH_ASSIGN_OR_RETURN(
+        server_,
+        internal::GrpcServer::Start({.kind = "grpc",
+                                     .address = options.address,
+                                     .allow_remote = options.allow_remote,
+                                     .allow_remote_option = "GrpcOptions::allow_remote"},
+                                    options.max_subscribers,
+                                    {&monitor_service_, &health_service_, &reflection_service_}));
     address_ = server_->address();
     return absl::OkStatus();
   }
@@ -206,16 +211,17 @@ class GrpcExporterImpl final : public GrpcExporter {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcExporter>> GrpcExporter::Create(GrpcOptions options) {
-  if (absl::Status status = Check(options); !status.ok()) return status;
-  try {
-    // The first object of gRPC starts threads; signals sent to the process are for the trainer's.
-    internal::BlockSignals block;
-    auto exporter = std::make_unique<GrpcExporterImpl>(options);
-    if (absl::Status status = exporter->Bind(options); !status.ok()) return status;
-    return exporter;
-  } catch (const std::exception& error) {
-    return absl::InternalError(StrCat("grpc address '", options.address, "': ", error.what()));
-  }
+  PTQWATCH_RETURN_IF_ERROR(Check(options));
+  return internal::Guard(StrCat("grpc address '", options.address, "'"),
+                         absl::StatusCode::kInternal,
+                         [&]() -> absl::StatusOr<std::unique_ptr<GrpcExporter>> {
+                           // The first object of gRPC starts threads; signals sent to the process
+                           // are for the trainer's.
+                           internal::BlockSignals block;
+                           auto exporter = std::make_unique<GrpcExporterImpl>(options);
+                           PTQWATCH_RETURN_IF_ERROR(exporter->Bind(options));
+                           return exporter;
+                         });
 }
 
 }  // namespace ptqwatch

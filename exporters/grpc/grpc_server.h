@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/net_address.h"
 
 namespace grpc {
 class Server;
@@ -15,22 +16,21 @@ class Service;
 
 namespace ptqwatch::internal {
 
-/// A gRPC server with limits that let it live in somebody else's process.
+/// A gRPC server with limits on memory, threads and streams, for use inside a trainer's process.
 class GrpcServer {
  public:
-  /// Binds and serves at once; errors as GrpcExporter::Create. One connection may have
-  /// `streams_a_connection` calls open, or 128 if that is more. The services outlive the server.
+  /// Binds and serves at once; errors as BindListenAddress. One connection may have
+  /// `max_streams` calls open, or 128 if that is more. The services must outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
-      const std::string& address, bool allow_remote, int streams_a_connection,
-      const std::vector<grpc::Service*>& services);
+      const ListenOptions& options, int max_streams, const std::vector<grpc::Service*>& services);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  /// With the port that was taken.
+  /// The host as it was given and the port that was taken.
   const std::string& address() const { return address_; }
-  /// Takes no more calls, cancels those that are still there after `grace`, and returns once gRPC
-  /// has done with all of them. Idempotent.
+  /// Takes no more calls, cancels those that are open after `grace`, and returns when all have
+  /// ended. Idempotent.
   void Shutdown(std::chrono::milliseconds grace);
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "ptqwatch/version.h"
 #include "report_proto.h"
 
@@ -165,7 +166,7 @@ grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerConte
     } else {
       // The codes of absl are those of gRPC.
       status = Status(static_cast<StatusCode>(number.status().code()),
-                      ValidUtf8(std::string(number.status().message())));
+                      ValidUtf8(Message(number.status())));
     }
   }
   return Answer(context, std::move(status));

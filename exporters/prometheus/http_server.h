@@ -1,14 +1,13 @@
 #ifndef PTQWATCH_PROMETHEUS_HTTP_SERVER_H_
 #define PTQWATCH_PROMETHEUS_HTTP_SERVER_H_
 
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/net_address.h"
 
 namespace ptqwatch::internal {
 
@@ -18,32 +17,30 @@ struct HttpResponse {
   std::string body;
 };
 
-/// A small HTTP server that may live in somebody else's process: five threads, at most 20
-/// connections at a time, one request a connection, a request within 5 s and 64 KiB, signal
-/// dispositions left as they were, all signals blocked on its threads. Parsing and writing HTTP is
-/// cpp-httplib's work.
+/// A small HTTP server for use inside a trainer's process: five threads, at most 20 connections at
+/// a time, one request per connection, a request within 5 s and 64 KiB. Signal dispositions stay as
+/// they are, and its threads block all signals. cpp-httplib parses and writes HTTP.
 ///
-/// Not prometheus::Exposer: its civetweb asks for thread stacks of 100 KiB, out of which glibc also
-/// takes the static thread-local storage, so in a process with LibTorch no thread starts and the
-/// constructor throws "null context when constructing CivetServer. Possible problem binding to
-/// port."; it also leaves SIGPIPE ignored in the whole process.
+/// prometheus::Exposer cannot be used. Its civetweb asks for thread stacks of 100 KiB, from which
+/// glibc also takes static thread-local storage, so no thread starts in a process with LibTorch:
+/// the constructor throws "null context when constructing CivetServer. Possible problem binding to
+/// port.". It also leaves SIGPIPE ignored in the whole process.
 class HttpServer {
  public:
-  /// Answers GET and HEAD on one path. Called from several threads at once; must not wait for
-  /// anything.
+  /// Answers GET and HEAD on one path. Called from several threads at once; must not block.
   using Handler = std::function<HttpResponse()>;
 
-  /// Binds and serves at once. InvalidArgument or, with the reason, Unavailable; both name the
-  /// address.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
+  /// Binds and serves at once. Errors are those of BindListenAddress, and ResourceExhausted where a
+  /// thread cannot be started.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenOptions& options,
                                                            std::map<std::string, Handler> routes);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// With the port that was taken.
+  /// The host as it was given and the port that was taken.
   const std::string& address() const;
-  /// Cuts all connections and joins the threads: takes as long as the handlers that are running.
+  /// Closes all connections and joins the threads, once the handlers that are running return.
   /// Idempotent.
   void Stop();
 

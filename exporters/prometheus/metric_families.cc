@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "base/strings.h"
+#include "base/utf8.h"
 #include "prometheus/text_serializer.h"
 
 namespace ptqwatch::internal {
@@ -19,40 +20,19 @@ namespace {
 
 constexpr std::string_view kOverflow = "_overflow";
 
-// Length of the UTF-8 sequence at the front of `text`, 0 where there is none.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and code points past U+10FFFF.
-  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
-  if (lead == 0xED && byte(1) >= 0xA0) return 0;
-  if (lead == 0xF0 && byte(1) < 0x90) return 0;
-  if (lead == 0xF4 && byte(1) >= 0x90) return 0;
-  return length;
-}
-
-// Prometheus throws a whole page away for one label value that is not UTF-8, and its parser stops
-// at a NUL.
+// Prometheus rejects a whole page for one label value that is not UTF-8, and its parser stops at a
+// NUL: such bytes and control characters are shown as \xHH.
 std::string LabelValue(std::string_view text) {
   std::string value;
-  while (!text.empty()) {
-    const auto lead = static_cast<unsigned char>(text[0]);
-    const size_t length = Utf8Length(text);
-    if (length == 0 || (lead < 0x20 && lead != '\n') || lead == 0x7F) {
-      value += absl::StrFormat("\\x%02X", lead);
-      text.remove_prefix(1);
+  size_t valid = ValidUtf8Prefix(text);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool broken = i == valid;
+    if (broken) valid = i + 1 + ValidUtf8Prefix(text.substr(i + 1));
+    if (broken || (byte < 0x20 && byte != '\n') || byte == 0x7F) {
+      value += StrFormat("\\x%02X", byte);
     } else {
-      value += text.substr(0, length);
-      text.remove_prefix(length);
+      value += text[i];
     }
   }
   return value;

@@ -9,9 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// Everything the catalogue gives for `input`, and the stall histogram, as families; those without
-/// samples are left out. Metrics with a `layer` label keep the `max_layers` layers whose largest
-/// value is greatest, the same ones for every method and bits; the mean of the others is shown as
+/// All metrics of the catalogue for `input`, and the stall histogram. A metric without samples is
+/// left out. Metrics with a `layer` label keep the `max_layers` layers whose largest value is
+/// greatest, the same ones for every method and bit width; the mean of the others is shown as
 /// layer="_overflow". Bytes of label values that a scraper would reject are shown as \xHH.
 std::vector<prometheus::MetricFamily> MakeMetricFamilies(const MetricInput& input, int max_layers);
 

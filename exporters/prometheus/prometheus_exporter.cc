@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,7 +10,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "http_server.h"
 #include "metric_families.h"
@@ -22,6 +22,7 @@ namespace {
 using internal::HttpResponse;
 using internal::HttpServer;
 using internal::StrCat;
+using internal::StrFormat;
 
 constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -53,7 +54,7 @@ HttpResponse Healthz(const std::optional<View>& view) {
   if (view->report != nullptr) {
     const double age = UnixSeconds() - view->report->report.snapshot_time_unix_seconds;
     if (std::isfinite(age)) {
-      absl::StrAppendFormat(&body, ",\"report_age_seconds\":%.3f", std::max(age, 0.0));
+      body += StrFormat(",\"report_age_seconds\":%.3f", std::max(age, 0.0));
     }
   }
   body += "}\n";
@@ -65,14 +66,17 @@ class PrometheusExporterImpl final : public PrometheusExporter {
  public:
   ~PrometheusExporterImpl() override { Stop(std::chrono::seconds(2)); }
 
-  absl::Status Bind(const Options& options) {
-    auto server = HttpServer::Start(
-        options.address,
-        {{"/metrics",
-          [this, max_layers = options.max_layers] { return Metrics(Look(), max_layers); }},
-         {"/healthz", [this] { return Healthz(Look()); }}});
-    if (!server.ok()) return server.status();
-    server_ = *std::move(server);
+  absl::Status Bind(const PrometheusOptions& options) {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        server_,
+        HttpServer::Start(
+            {.kind = "http",
+             .address = options.address,
+             .allow_remote = options.allow_remote,
+             .allow_remote_option = "PrometheusOptions::allow_remote"},
+            {{"/metrics",
+              [this, max_layers = options.max_layers] { return Metrics(Look(), max_layers); }},
+             {"/healthz", [this] { return Healthz(Look()); }}}));
     return absl::OkStatus();
   }
 
@@ -82,14 +86,11 @@ class PrometheusExporterImpl final : public PrometheusExporter {
   absl::Status Start(StatusSource* source, Control*) override {
     std::lock_guard<std::mutex> lock(mutex_);
     source_ = source;
-    latest_ = source->latest();
     return absl::OkStatus();
   }
 
-  void OnReport(std::shared_ptr<const AnalyzedReport> report) override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    latest_ = std::move(report);
-  }
+  // A scrape asks the source for the newest report.
+  void OnReport(std::shared_ptr<const AnalyzedReport>) override {}
 
   void Stop(std::chrono::milliseconds) override {
     if (server_ != nullptr) server_->Stop();
@@ -98,34 +99,33 @@ class PrometheusExporterImpl final : public PrometheusExporter {
   }
 
  private:
-  // nullopt before Start. The lock is held for a copy only, never while a page is rendered, so
-  // OnReport does not wait.
+  // nullopt before Start. The lock is held for a copy only, never while a page is rendered.
   std::optional<View> Look() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (source_ == nullptr) return std::nullopt;
-    return View{source_->run(), source_->status(), latest_};
+    return View{source_->run(), source_->status(), source_->latest()};
   }
 
   std::mutex mutex_;
   StatusSource* source_ = nullptr;
-  std::shared_ptr<const AnalyzedReport> latest_;
-  std::unique_ptr<HttpServer> server_;  // last: its threads end before what they use
+  std::unique_ptr<HttpServer> server_;  // last: its threads end before what they use is destroyed
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PrometheusExporter>> PrometheusExporter::Create(Options options) {
+absl::StatusOr<std::unique_ptr<PrometheusExporter>> PrometheusExporter::Create(
+    PrometheusOptions options) {
   if (options.max_layers < 0) {
     return absl::InvalidArgumentError(
-        StrCat("max_layers must not be negative, is ", options.max_layers));
+        StrCat("PrometheusOptions::max_layers must not be negative, is ", options.max_layers));
   }
-  try {
-    auto exporter = std::make_unique<PrometheusExporterImpl>();
-    if (absl::Status status = exporter->Bind(options); !status.ok()) return status;
-    return exporter;
-  } catch (const std::exception& error) {
-    return absl::InternalError(StrCat("http address '", options.address, "': ", error.what()));
-  }
+  return internal::Guard(StrCat("http address '", options.address, "'"),
+                         absl::StatusCode::kInternal,
+                         [&]() -> absl::StatusOr<std::unique_ptr<PrometheusExporter>> {
+                           auto exporter = std::make_unique<PrometheusExporterImpl>();
+                           PTQWATCH_RETURN_IF_ERROR(exporter->Bind(options));
+                           return exporter;
+                         });
 }
 
 }  // namespace ptqwatch

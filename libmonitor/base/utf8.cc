@@ -16,6 +16,10 @@ constexpr size_t kMaxShownBytes = 200;
 
 bool IsUtf8(std::string_view text) { return utf8::is_valid(text.begin(), text.end()); }
 
+size_t ValidUtf8Prefix(std::string_view text) {
+  return static_cast<size_t>(utf8::find_invalid(text.begin(), text.end()) - text.begin());
+}
+
 std::string ValidUtf8(std::string_view text) {
   std::string valid;
   valid.reserve(text.size());

@@ -1,12 +1,16 @@
 #ifndef PTQWATCH_BASE_UTF8_H_
 #define PTQWATCH_BASE_UTF8_H_
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace ptqwatch::internal {
 
 bool IsUtf8(std::string_view text);
+
+/// How many bytes at the front of `text` are UTF-8; all of them where IsUtf8.
+size_t ValidUtf8Prefix(std::string_view text);
 
 /// `text` with U+FFFD in the place of every byte sequence that is not UTF-8.
 std::string ValidUtf8(std::string_view text);

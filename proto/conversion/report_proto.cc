@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "report/enum_names.h"
@@ -23,26 +24,6 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
-
-// Length of the well-formed UTF-8 sequence at the front of `text` (not empty), or 0 with the length
-// of its longest prefix that could begin one (at least 1) in `*bad`: table 3-7 of the Unicode
-// standard.
-size_t SequenceLength(std::string_view text, size_t* bad) {
-  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = at(0);
-  if (lead < 0x80) return 1;
-  *bad = 1;
-  if (lead < 0xC2 || lead > 0xF4) return 0;
-  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  for (size_t i = 1; i < length; ++i) {
-    *bad = i;
-    if (i == text.size()) return 0;
-    if (at(i) < (i == 1 ? low : 0x80) || at(i) > (i == 1 ? high : 0xBF)) return 0;
-  }
-  return length;
-}
 
 // "LR_PHASE_" of LrPhase, whose first value is LR_PHASE_UNSPECIFIED.
 std::string_view Prefix(const EnumDescriptor& type) {
@@ -224,22 +205,6 @@ AnalyzedReport FromProto(const v1::Report& message) {
   AnalyzedReport report;
   VisitFields(report, Reader(message));
   return report;
-}
-
-std::string ValidUtf8(std::string_view text) {
-  std::string valid;
-  valid.reserve(text.size());
-  while (!text.empty()) {
-    size_t skip = 0;
-    if (const size_t length = SequenceLength(text, &skip); length > 0) {
-      valid.append(text, 0, length);
-      skip = length;
-    } else {
-      valid += "\uFFFD";
-    }
-    text.remove_prefix(skip);
-  }
-  return valid;
 }
 
 }  // namespace ptqwatch::internal

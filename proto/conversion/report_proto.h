@@ -1,9 +1,6 @@
 #ifndef PTQWATCH_PROTO_REPORT_PROTO_H_
 #define PTQWATCH_PROTO_REPORT_PROTO_H_
 
-#include <string>
-#include <string_view>
-
 #include "ptqwatch/report.h"
 #include "ptqwatch/v1/report.pb.h"
 
@@ -19,9 +16,6 @@ void ToProto(const AnalyzedReport& report, v1::Report* message, bool with_layers
 /// What ToProto wrote, by this or another version: names of enum values that a later version added
 /// read as unknown.
 AnalyzedReport FromProto(const v1::Report& message);
-
-/// `text` with each ill-formed sequence (its longest valid prefix, or one byte) replaced by U+FFFD.
-std::string ValidUtf8(std::string_view text);
 
 }  // namespace ptqwatch::internal
 

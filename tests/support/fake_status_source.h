@@ -29,7 +29,10 @@ class FakeStatusSource final : public StatusSource {
     status.dropped_reports = drops_;
     return status;
   }
-  std::shared_ptr<const AnalyzedReport> latest() const override { return latest_; }
+  std::shared_ptr<const AnalyzedReport> latest() const override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return latest_;
+  }
   void CountDrop(std::string_view exporter, std::string_view reason) override {
     std::lock_guard<std::mutex> lock(mutex_);
     ++drops_[{std::string(exporter), std::string(reason)}];
@@ -40,9 +43,12 @@ class FakeStatusSource final : public StatusSource {
     std::lock_guard<std::mutex> lock(mutex_);
     change(status_);
   }
-  /// These two before the exporter starts.
+  void SetLatest(std::shared_ptr<const AnalyzedReport> latest) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    latest_ = std::move(latest);
+  }
+  /// Before the exporter starts.
   void SetAttempt(int attempt) { run_.attempt = attempt; }
-  void SetLatest(std::shared_ptr<const AnalyzedReport> latest) { latest_ = std::move(latest); }
   int64_t drops(const std::string& exporter, const std::string& reason) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = drops_.find({exporter, reason});

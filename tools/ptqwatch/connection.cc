@@ -6,13 +6,12 @@
 
 #include "absl/strings/match.h"
 #include "base/strings.h"
-#include "port_probe.h"
 #include "printable.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const ServerAddress& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const HostPort& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // A trainer is reached directly: http_proxy is meant for the way out of a cluster.
@@ -41,22 +40,7 @@ std::string Reason(const std::string& message) {
   return Printable(message);
 }
 
-bool MayBeHttp1(const grpc::Status& status) {
-  switch (status.error_code()) {
-    case grpc::StatusCode::UNAVAILABLE:
-      return !absl::StrContains(status.error_message(), "Connection refused") &&
-             !absl::StrContains(status.error_message(), "DNS resolution failed");
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-    case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::UNKNOWN:
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return true;
-    default:
-      return false;
-  }
-}
-
-std::string Explanation(const grpc::Status& status, const ServerAddress& server) {
+std::string Explanation(const grpc::Status& status, const HostPort& server) {
   const std::string address = server.ToString();
   const std::string message = Printable(status.error_message());
   constexpr std::string_view kWhere = "a trainer prints its address as \"grpc HOST:PORT\"";
@@ -92,7 +76,7 @@ std::string Explanation(const grpc::Status& status, const ServerAddress& server)
 
 }  // namespace
 
-Connection::Connection(const ServerAddress& address, std::chrono::milliseconds call_timeout)
+Connection::Connection(const HostPort& address, std::chrono::milliseconds call_timeout)
     : call_timeout_(call_timeout), stub_(v1::MonitorService::NewStub(MakeChannel(address))) {}
 
 grpc::Status Connection::GetStatus(v1::GetStatusResponse* response) {
@@ -121,13 +105,7 @@ grpc::Status Connection::RequestSlice(const v1::RequestSliceRequest& request,
   return stub_->RequestSlice(&context, request, response);
 }
 
-absl::Status ExplainFailure(const grpc::Status& status, const ServerAddress& address) {
-  if (MayBeHttp1(status) && SpeaksHttp1(address)) {
-    return absl::FailedPreconditionError(
-        StrCat(address.ToString(),
-               " looks like a web server (a trainer's /metrics?); the "
-               "gRPC port is printed by the trainer as \"grpc HOST:PORT\""));
-  }
+absl::Status ExplainFailure(const grpc::Status& status, const HostPort& address) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       Explanation(status, address));
 }

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "address.h"
+#include "base/net_address.h"
 #include "grpcpp/grpcpp.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
 
@@ -20,7 +20,7 @@ inline constexpr std::chrono::milliseconds kCallTimeout{4000};
 /// so: make another one to try again. Not thread-safe.
 class Connection {
  public:
-  explicit Connection(const ServerAddress& address,
+  explicit Connection(const HostPort& address,
                       std::chrono::milliseconds call_timeout = kCallTimeout);
 
   grpc::Status GetStatus(v1::GetStatusResponse* response);
@@ -39,10 +39,8 @@ class Connection {
   std::unique_ptr<v1::MonitorService::Stub> stub_;
 };
 
-/// Why a call failed, as one line for a person that names the address; the code is that of the
-/// call. Where nothing understandable answers, the port is asked whether it speaks plain HTTP,
-/// which takes up to a second; if so, the code is FailedPrecondition.
-absl::Status ExplainFailure(const grpc::Status& status, const ServerAddress& address);
+/// Why a call failed, as one printable line that names the address; the code is that of the call.
+absl::Status ExplainFailure(const grpc::Status& status, const HostPort& address);
 
 /// The server has ended a stream because its monitor was stopped, not because it was lost.
 bool MonitorHasStopped(const grpc::Status& status);

@@ -48,16 +48,19 @@ bool IsInteger(const std::string& text, int64_t least) {
   return absl::SimpleAtoi(text, &value) && value >= least;
 }
 
-void AddAddress(CLI::App* app, ServerAddress* address) {
+void AddAddress(CLI::App* app, HostPort* address) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option_function<std::string>(
-         "ADDRESS", [address](const std::string& text) { *address = *ParseServerAddress(text); },
+         "ADDRESS",
+         [address](const std::string& text) {
+           *address = *ParseServerAddress(text, kDefaultGrpcPort);
+         },
          kAddressHelp)
       ->type_name("")
       ->required()
       ->check(CLI::Validator(
           [](std::string& text) {
-            return std::string(ParseServerAddress(text).status().message());
+            return std::string(Message(ParseServerAddress(text, kDefaultGrpcPort).status()));
           },
           ""));
 }

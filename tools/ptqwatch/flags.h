@@ -7,12 +7,15 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "address.h"
+#include "base/net_address.h"
 
 namespace ptqwatch::internal {
 
+/// Where a trainer serves gRPC unless it was told otherwise; see GrpcOptions.
+inline constexpr int kDefaultGrpcPort = 9465;
+
 struct WatchFlags {
-  ServerAddress address;
+  HostPort address;
   bool json = false;
   std::optional<int64_t> since = 0;  ///< unset: now
   std::optional<int64_t> count = std::nullopt;
@@ -21,19 +24,19 @@ struct WatchFlags {
 };
 
 struct StatusFlags {
-  ServerAddress address;
+  HostPort address;
   bool json = false;
 };
 
 struct SnapshotFlags {
-  ServerAddress address;
+  HostPort address;
   bool wait = false;
   bool json = false;
   double timeout_seconds = 600;
 };
 
 struct SliceFlags {
-  ServerAddress address;
+  HostPort address;
   std::string method;
   int bits = 0;
   int points = 21;

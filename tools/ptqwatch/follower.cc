@@ -27,8 +27,7 @@ std::string Quoted(const std::string& run_id) { return StrCat("'", Printable(run
 
 }  // namespace
 
-Follower::Follower(ServerAddress address, FollowOptions options, Clock* clock,
-                   FollowListener* listener)
+Follower::Follower(HostPort address, FollowOptions options, Clock* clock, FollowListener* listener)
     : address_(std::move(address)),
       options_(options),
       clock_(clock),
@@ -162,12 +161,6 @@ absl::Status Follower::Judge(const grpc::Status& ended) {
   }
   if (!streamed_ && !ended.ok() && !IsWorthAnotherTry(ended)) {
     return ExplainFailure(ended, address_);
-  }
-  if (!reached_ && !explained_) {
-    explained_ = true;
-    absl::Status explanation = ExplainFailure(ended, address_);
-    // Waiting will not make a gRPC server of it.
-    if (absl::IsFailedPrecondition(explanation)) return explanation;
   }
   if (reached_ && !lost_) {
     lost_ = true;

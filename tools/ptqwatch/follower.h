@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "address.h"
+#include "base/net_address.h"
 #include "connection.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
@@ -52,7 +52,7 @@ class FollowListener {
 class Follower {
  public:
   /// `clock` and `listener` must outlive it. Backoffs are slept on the clock.
-  Follower(ServerAddress address, FollowOptions options, Clock* clock, FollowListener* listener);
+  Follower(HostPort address, FollowOptions options, Clock* clock, FollowListener* listener);
 
   /// OK when the listener ended it, or with exit_when_done; else a line for a person.
   absl::Status Run();
@@ -70,7 +70,7 @@ class Follower {
   bool Sleep(std::chrono::nanoseconds duration);
   std::chrono::nanoseconds Patience() const;
 
-  const ServerAddress address_;
+  const HostPort address_;
   const FollowOptions options_;
   Clock* const clock_;
   FollowListener* const listener_;
@@ -84,7 +84,6 @@ class Follower {
   bool streamed_ = false;    ///< a stream was open once
   bool resuming_ = false;    ///< after_ comes from the server, not from the options
   bool lost_ = false;        ///< the loss of the connection was told
-  bool explained_ = false;   ///< the first failure to connect was looked into
   bool stopped_ = false;     ///< by the listener
   std::chrono::nanoseconds last_contact_;
   std::chrono::nanoseconds backoff_;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/strings.h"
-#include "report_proto.h"
+#include "base/utf8.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -6,7 +6,6 @@
 #include "fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "port_probe.h"
 #include "raw_server.h"
 
 namespace ptqwatch::internal {
@@ -20,7 +19,7 @@ using testing::kHttpAnswer;
 using ::testing::Not;
 using testing::RawServer;
 
-absl::Status Ask(const ServerAddress& address, milliseconds timeout = kCallTimeout) {
+absl::Status Ask(const HostPort& address, milliseconds timeout = kCallTimeout) {
   Connection connection(address, timeout);
   v1::GetStatusResponse response;
   const grpc::Status answer = connection.GetStatus(&response);
@@ -42,7 +41,7 @@ TEST(Connection, SaysWhatIsWrongWithAnAddress) {
     RawServer gone("");
     port = gone.address().port;
   }
-  const ServerAddress address{"127.0.0.1", port};
+  const HostPort address{"127.0.0.1", port};
   const absl::Status refused = Ask(address);
   EXPECT_TRUE(absl::IsUnavailable(refused));
   EXPECT_THAT(std::string(refused.message()),
@@ -52,7 +51,6 @@ TEST(Connection, SaysWhatIsWrongWithAnAddress) {
 
 TEST(Connection, RecognisesAWebServer) {
   RawServer web(kHttpAnswer);
-  EXPECT_TRUE(SpeaksHttp1(web.address()));
   const absl::Status status = Ask(web.address(), milliseconds(300));
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()),
@@ -62,7 +60,6 @@ TEST(Connection, RecognisesAWebServer) {
 
 TEST(Connection, ReportsASilentPort) {
   RawServer silent("");
-  EXPECT_FALSE(SpeaksHttp1(silent.address(), milliseconds(20)));
   const absl::Status status = Ask(silent.address(), milliseconds(50));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(silent.address().ToString()));
@@ -70,16 +67,10 @@ TEST(Connection, ReportsASilentPort) {
 
 TEST(Connection, ReportsAServerOfAnotherKind) {
   RawServer ssh("SSH-2.0-OpenSSH_9.2\r\n");
-  EXPECT_FALSE(SpeaksHttp1(ssh.address()));
   const absl::Status status = Ask(ssh.address(), milliseconds(300));
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsFailedPrecondition(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr(ssh.address().ToString()));
-}
-
-TEST(Connection, DoesNotTakeAGrpcServerForAWebServer) {
-  FakeServer server;
-  EXPECT_FALSE(SpeaksHttp1(server.address()));
 }
 
 TEST(ExplainFailure, IsOneLineForEveryCode) {

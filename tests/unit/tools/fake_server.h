@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "address.h"
+#include "base/net_address.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
@@ -46,7 +46,7 @@ class FakeServer final : public v1::MonitorService::Service {
   }
   ~FakeServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
-  const internal::ServerAddress& address() const { return address_; }
+  const internal::HostPort& address() const { return address_; }
   std::string target() const { return address_.ToString(); }
 
   void Publish(const AnalyzedReport& report, int64_t missed = 0) {
@@ -182,7 +182,7 @@ class FakeServer final : public v1::MonitorService::Service {
     return calls_fail_;
   }
 
-  internal::ServerAddress address_;
+  internal::HostPort address_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int64_t, Entry> reports_;

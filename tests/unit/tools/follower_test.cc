@@ -54,7 +54,7 @@ class Recorder final : public FollowListener {
 
 class FollowerTest : public ::testing::Test {
  protected:
-  absl::Status Follow(const ServerAddress& address) {
+  absl::Status Follow(const HostPort& address) {
     return Follower(address, options_, &clock_, &recorder_).Run();
   }
   // In place of the server that was, on its port.
@@ -136,7 +136,7 @@ TEST_F(FollowerTest, ResumesWithoutGapOrDuplicateWhenTheServerComesBack) {
 TEST_F(FollowerTest, SurvivesAServerThatVanishesAndSaysSoOnce) {
   server_->PublishNumbers(1, 1);
   recorder_.wanted = 2;
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   recorder_.on_tick = [&](bool) {
     if (recorder_.sequences.size() == 1 && server_ != nullptr) server_.reset();
     if (server_ != nullptr || clock_.slept() < seconds(60)) return;
@@ -151,7 +151,7 @@ TEST_F(FollowerTest, SurvivesAServerThatVanishesAndSaysSoOnce) {
 
 TEST_F(FollowerTest, BacksOffToTheLongestWait) {
   server_->PublishNumbers(1, 1);
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   options_.tick = seconds(60);  // a wait is one sleep
   std::vector<double> waits;
   std::chrono::nanoseconds before{0};
@@ -249,7 +249,7 @@ TEST_F(FollowerTest, GoesOnWhenTheServerEndsTheStreamWithoutError) {
 }
 
 TEST_F(FollowerTest, GivesUpAFirstConnectionAfterTenSeconds) {
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   server_.reset();
   const absl::Status followed = Follow(address);
   EXPECT_TRUE(absl::IsUnavailable(followed)) << followed;
@@ -260,7 +260,7 @@ TEST_F(FollowerTest, GivesUpAFirstConnectionAfterTenSeconds) {
 }
 
 TEST_F(FollowerTest, WaitsForAServerThatIsLate) {
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   server_.reset();
   recorder_.wanted = 1;
   recorder_.on_tick = [&](bool) {
@@ -274,7 +274,7 @@ TEST_F(FollowerTest, WaitsForAServerThatIsLate) {
 
 TEST_F(FollowerTest, GivesUpALostServerAfterTheTimeout) {
   server_->PublishNumbers(1, 1);
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   options_.give_up_after = seconds(3);
   recorder_.on_report = [&](int64_t) { server_.reset(); };
   EXPECT_TRUE(absl::IsUnavailable(Follow(address)));
@@ -283,7 +283,7 @@ TEST_F(FollowerTest, GivesUpALostServerAfterTheTimeout) {
 
 TEST_F(FollowerTest, GivesUpAfterAMinuteWhenItIsToEndWithTheRun) {
   server_->PublishNumbers(1, 1);
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   options_.exit_when_done = true;
   recorder_.on_report = [&](int64_t) { server_.reset(); };
   EXPECT_TRUE(absl::IsUnavailable(Follow(address)));
@@ -293,7 +293,7 @@ TEST_F(FollowerTest, GivesUpAfterAMinuteWhenItIsToEndWithTheRun) {
 TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
   server_->PublishNumbers(1, 2);
   server_->SetStatus([](v1::GetStatusResponse& status) { status.set_steps_total(900); });
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   recorder_.wanted = 5;
   recorder_.on_report = [&](int64_t sequence) {
     if (sequence != 2 || recorder_.sequences.size() != 2) return;
@@ -353,7 +353,7 @@ TEST_F(FollowerTest, AsksForTheStatusBesideTheStream) {
 }
 
 TEST_F(FollowerTest, EndsWhenTheListenerSaysSoWhileThereIsNoServer) {
-  const ServerAddress address = server_->address();
+  const HostPort address = server_->address();
   server_.reset();
   recorder_.end = true;
   EXPECT_TRUE(Follow(address).ok());

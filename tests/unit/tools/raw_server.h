@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "address.h"
+#include "base/net_address.h"
 #include "gtest/gtest.h"
 
 namespace ptqwatch::testing {
@@ -40,7 +40,7 @@ class RawServer {
   RawServer(const RawServer&) = delete;
   RawServer& operator=(const RawServer&) = delete;
 
-  const internal::ServerAddress& address() const { return address_; }
+  const internal::HostPort& address() const { return address_; }
 
  private:
   void Serve() {
@@ -55,7 +55,7 @@ class RawServer {
 
   const std::string answer_;
   const int socket_;
-  internal::ServerAddress address_;
+  internal::HostPort address_;
   std::thread thread_;
 };
 

@@ -3,27 +3,33 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/exporter.h"
 
 namespace ptqwatch {
 
-/// Serves GET /metrics (Prometheus text format 0.0.4) and GET /healthz over HTTP. Scrapes read the
-/// newest report and the live counters; they never touch the training thread.
+struct PrometheusOptions {
+  /// "HOST:PORT" or "[IPV6]:PORT". Port 0 takes a free one.
+  std::string address = "127.0.0.1:9464";
+  /// Serve other machines, too. There is no TLS and no login: whoever reaches the port can read the
+  /// metrics.
+  bool allow_remote = false;
+  /// Layers with series of their own in metrics that have a `layer` label: those with the largest
+  /// values. The others are folded into layer="_overflow", which shows their mean. 0 or more.
+  int max_layers = 64;
+};
+
+/// Serves GET /metrics (Prometheus text format 0.0.4) and GET /healthz (200 while the monitor is
+/// starting or well, else 503) over HTTP. A scrape reads the newest report and the live counters;
+/// it never touches the training thread. Thread-safe.
 class PrometheusExporter : public Exporter {
  public:
-  struct Options {
-    /// "HOST:PORT" or "[IPV6]:PORT". Port 0 takes a free one. Only loopback is served by default.
-    std::string address = "127.0.0.1:9464";
-    /// Layers with their own series in ptqwatch_layer_quantization_error_ratio: those with the
-    /// largest errors. The rest is shown as layer="_overflow" with their mean.
-    int max_layers = 64;
-  };
-  /// Binds at once. InvalidArgument for an address that cannot be parsed, Unavailable (with the
-  /// address and the reason) for one that cannot be bound.
-  static absl::StatusOr<std::unique_ptr<PrometheusExporter>> Create(Options options);
+  /// Binds at once; both pages answer 503 until Start. InvalidArgument for an option out of range,
+  /// an address that cannot be parsed, and one that is not a loopback address unless allow_remote.
+  /// Unavailable, with the address and the reason, for one that does not resolve or cannot be
+  /// bound.
+  static absl::StatusOr<std::unique_ptr<PrometheusExporter>> Create(PrometheusOptions options);
   /// The address that is served, with the port that was taken.
   virtual const std::string& address() const = 0;
 };

@@ -30,9 +30,13 @@ using testing::PortOf;
 using testing::RawClient;
 using ::testing::StartsWith;
 
+ListenOptions At(const std::string& address) {
+  return {.kind = "http", .address = address, .allow_remote_option = "allow_remote"};
+}
+
 std::unique_ptr<HttpServer> StartServer(size_t body_size = 5) {
   auto server = HttpServer::Start(
-      "127.0.0.1:0",
+      At("127.0.0.1:0"),
       {{"/page", [body_size] { return HttpResponse{.body = std::string(body_size, 'x')}; }}});
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
@@ -116,23 +120,26 @@ TEST(HttpServer, CutsOffARequestWithoutEnd) {
 
 TEST(HttpServer, SaysWhyAPortCannotBeBound) {
   auto first = StartServer();
-  const auto second = HttpServer::Start(first->address(), {});
+  const auto second = HttpServer::Start(At(first->address()), {});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(std::string(second.status().message()),
             "http address '" + first->address() + "': cannot bind: Address already in use");
   const std::string address = first->address();
   EXPECT_THAT(Get(address, "/page"), StartsWith("HTTP/1.1 200 "));
   first->Stop();
-  EXPECT_TRUE(HttpServer::Start(address, {}).ok()) << "freed at once, whatever connections it had";
+  EXPECT_TRUE(HttpServer::Start(At(address), {}).ok())
+      << "freed at once, whatever connections it had";
 }
 
 TEST(HttpServer, SaysWhyAHostCannotBeUsed) {
   // TEST-NET-1: nobody has it.
-  const auto foreign = HttpServer::Start("192.0.2.1:0", {});
+  ListenOptions remote = At("192.0.2.1:0");
+  remote.allow_remote = true;
+  const auto foreign = HttpServer::Start(remote, {});
   EXPECT_EQ(foreign.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(foreign.status().message()),
               HasSubstr("Cannot assign requested address"));
-  const auto unknown = HttpServer::Start("300.1.1.1.invalid:0", {});
+  const auto unknown = HttpServer::Start(At("300.1.1.1.invalid:0"), {});
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("cannot resolve"));
 }
@@ -144,7 +151,7 @@ TEST(HttpServer, ReportsThePortItTook) {
 }
 
 TEST(HttpServer, ServesIpv6) {
-  const auto server = HttpServer::Start("[::1]:0", {});
+  const auto server = HttpServer::Start(At("[::1]:0"), {});
   if (!server.ok()) GTEST_SKIP() << "no IPv6 here: " << server.status();
   EXPECT_THAT((*server)->address(), StartsWith("[::1]:"));
   EXPECT_GT(PortOf((*server)->address()), 0);
@@ -294,7 +301,7 @@ TEST(HttpServer, AnswersManyClientsAtOnce) {
 
 TEST(HttpServer, TurnsAnExceptionOfAHandlerIntoAnError) {
   auto server = HttpServer::Start(
-      "127.0.0.1:0", {{"/bad", []() -> HttpResponse { throw std::runtime_error("no"); }}});
+      At("127.0.0.1:0"), {{"/bad", []() -> HttpResponse { throw std::runtime_error("no"); }}});
   ASSERT_TRUE(server.ok());
   EXPECT_THAT(Get((*server)->address(), "/bad"), StartsWith("HTTP/1.1 500 "));
   EXPECT_THAT(Get((*server)->address(), "/bad"), StartsWith("HTTP/1.1 500 "));

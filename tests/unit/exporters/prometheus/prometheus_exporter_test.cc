@@ -18,6 +18,7 @@ namespace ptqwatch {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::AllOf;
 using testing::FakeStatusSource;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -39,6 +40,11 @@ class PrometheusExporterTest : public ::testing::Test {
     Create(max_layers);
     ASSERT_TRUE(exporter_->Start(&source_, nullptr).ok());
   }
+  // As the monitor does.
+  void Publish(std::shared_ptr<const AnalyzedReport> report) {
+    source_.SetLatest(report);
+    exporter_->OnReport(std::move(report));
+  }
   httplib::Result Get(const char* path) {
     return httplib::Client("127.0.0.1", PortOf(exporter_->address())).Get(path);
   }
@@ -53,7 +59,7 @@ class PrometheusExporterTest : public ::testing::Test {
 TEST_F(PrometheusExporterTest, ServesMetrics) {
   CreateAndStart();
   EXPECT_EQ(exporter_->name(), "prometheus");
-  exporter_->OnReport(Shared(SampleReport()));
+  Publish(Shared(SampleReport()));
   const httplib::Result page = Get("/metrics");
   ASSERT_TRUE(page);
   EXPECT_EQ(page->status, 200);
@@ -72,7 +78,7 @@ TEST_F(PrometheusExporterTest, ShowsTheNewestReportAndTheLiveCounters) {
   CreateAndStart();
   EXPECT_THAT(Get("/metrics")->body, HasSubstr("\nptqwatch_snapshot_step 800\n"));
   report.report.step = 1600;
-  exporter_->OnReport(Shared(report));
+  Publish(Shared(report));
   source_.Set([](MonitorStatus& status) { status.step = 1700; });
   const std::string body = Get("/metrics")->body;
   EXPECT_THAT(body, HasSubstr("\nptqwatch_snapshot_step 1600\n"));
@@ -94,7 +100,7 @@ TEST_F(PrometheusExporterTest, AnswersUnavailableBeforeStart) {
     ASSERT_TRUE(page);
     EXPECT_EQ(page->status, 503) << path;
   }
-  exporter_->OnReport(Shared(SampleReport()));
+  Publish(Shared(SampleReport()));
   EXPECT_EQ(Get("/metrics")->status, 503);
 }
 
@@ -104,13 +110,13 @@ TEST_F(PrometheusExporterTest, SaysHowTheMonitorIs) {
   EXPECT_EQ(Get("/healthz")->status, 200);
   EXPECT_EQ(Get("/healthz")->get_header_value("Content-Type"), "application/json");
 
-  exporter_->OnReport(Shared(SampleReport()));
+  Publish(Shared(SampleReport()));
   EXPECT_THAT(
       Get("/healthz")->body,
       MatchesRegex("\\{\"health\":\"ok\",\"step\":16010,\"report_age_seconds\":[0-9.]+\\}\n"));
   AnalyzedReport later = SampleReport();
   later.report.snapshot_time_unix_seconds = 1e12;  // a clock that was set back
-  exporter_->OnReport(Shared(later));
+  Publish(Shared(later));
   EXPECT_THAT(Get("/healthz")->body, HasSubstr("\"report_age_seconds\":0.000}"));
 
   const auto status_with = [&](Health health) {
@@ -134,7 +140,7 @@ TEST_F(PrometheusExporterTest, RefusesOtherPathsAndMethods) {
 
 TEST_F(PrometheusExporterTest, CapsLayers) {
   CreateAndStart(1);
-  exporter_->OnReport(Shared(SampleReport()));
+  Publish(Shared(SampleReport()));
   const std::string body = Get("/metrics")->body;
   EXPECT_THAT(body, HasSubstr("{layer=\"blocks.1.weight\",method=\"gptq\",bits=\"3\"} 0.03\n"));
   EXPECT_THAT(body, HasSubstr("{layer=\"_overflow\",method=\"gptq\",bits=\"3\"} 0.02\n"));
@@ -152,6 +158,22 @@ TEST_F(PrometheusExporterTest, NamesTheOptionThatIsWrong) {
   const auto bad_cap = PrometheusExporter::Create({.address = "127.0.0.1:0", .max_layers = -1});
   EXPECT_EQ(bad_cap.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(bad_cap.status().message()), HasSubstr("max_layers"));
+}
+
+TEST_F(PrometheusExporterTest, ServesOtherMachinesOnlyWhereAllowed) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
+    const auto refused = PrometheusExporter::Create({.address = address});
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(std::string(refused.status().message()),
+                AllOf(HasSubstr(address), HasSubstr("PrometheusOptions::allow_remote"),
+                      HasSubstr("false")));
+  }
+  const auto allowed = PrometheusExporter::Create({.address = "0.0.0.0:0", .allow_remote = true});
+  ASSERT_TRUE(allowed.ok()) << allowed.status();
+  FakeStatusSource source;
+  ASSERT_TRUE((*allowed)->Start(&source, nullptr).ok());
+  const std::string port = std::to_string(PortOf((*allowed)->address()));
+  EXPECT_THAT(testing::Get("127.0.0.1:" + port, "/metrics"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(PrometheusExporterTest, FailsOnABusyPort) {
@@ -173,7 +195,7 @@ TEST_F(PrometheusExporterTest, StopsInTimeWithAClientThatStays) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(2));
   exporter_->Stop(seconds(2));
   EXPECT_FALSE(testing::RawClient(exporter_->address()).connected());
-  exporter_->OnReport(Shared(SampleReport()));
+  Publish(Shared(SampleReport()));
 }
 
 TEST_F(PrometheusExporterTest, MayBeDestroyedWithoutStartOrStop) {
@@ -200,7 +222,7 @@ TEST_F(PrometheusExporterTest, IsScrapedWhileReportsCome) {
     AnalyzedReport report = SampleReport();
     while (!done) {
       ++report.report.step;
-      exporter_->OnReport(Shared(report));
+      Publish(Shared(report));
       source_.CountDrop("journal", "queue_full");
       source_.Set([&](MonitorStatus& status) { status.step = report.report.step; });
     }
