@@ -43,7 +43,8 @@ std::string Reason(const std::string& message) {
 std::string Explanation(const grpc::Status& status, const HostPort& server) {
   const std::string address = server.ToString();
   const std::string message = Printable(status.error_message());
-  constexpr std::string_view kWhere = "a trainer prints its address as \"grpc HOST:PORT\"";
+  constexpr std::string_view kWhere =
+      "a trainer prints its address as \"grpc HOST:PORT\" (its /metrics has another port)";
   if (MessageWasTooLarge(status)) {
     return StrCat("a message of ", address, " is larger than the ", kMaxMessageBytes >> 20,
                   " MiB that ptqwatch takes: ", message);

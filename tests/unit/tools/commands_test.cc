@@ -115,7 +115,7 @@ TEST_F(CommandsTest, WatchEndsQuietlyWhenNobodyReads) {
 TEST_F(CommandsTest, WatchFailsWithALineWhereNothingAnswers) {
   const testing::RawServer web(testing::kHttpAnswer);
   EXPECT_EQ(RunWatch({.address = web.address()}, &clock_, captured_.get()), kExitFailed);
-  EXPECT_THAT(Lines(captured_.error()), ElementsAre(HasSubstr("looks like a web server")));
+  EXPECT_THAT(Lines(captured_.error()), ElementsAre(HasSubstr("/metrics has another port")));
   EXPECT_THAT(captured_.out(), IsEmpty());
 }
 

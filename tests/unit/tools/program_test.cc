@@ -71,7 +71,7 @@ TEST(Program, PrintsNothingOfGrpcAboutAWebServer) {
   const testing::RawServer web(testing::kHttpAnswer);
   Program program({"status", web.address().ToString()});
   const std::string error = program.ReadError();
-  EXPECT_THAT(error, HasSubstr("looks like a web server"));
+  EXPECT_THAT(error, HasSubstr("/metrics has another port"));
   EXPECT_EQ(error.find('\n'), error.size() - 1) << error;
   EXPECT_EQ(program.Wait(), 1);
 }
