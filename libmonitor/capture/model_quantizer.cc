@@ -6,34 +6,20 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
 #include "capture/activation_capture.h"
+#include "quantize/statistics_use.h"
 
 namespace ptqwatch::internal {
-
-bool NeedsStatistics(const QuantizerSpec& spec) {
-  switch (spec.method) {
-    case QuantizationMethod::kGptq:
-    case QuantizationMethod::kAwq:
-      return true;
-    case QuantizationMethod::kRtn:
-      return spec.clip != ClipSearch::kNone;
-    case QuantizationMethod::kLlmInt8:
-      return spec.outlier_threshold > 0;
-    case QuantizationMethod::kNf4:
-      return false;
-  }
-  return true;
-}
-
 namespace {
 
-bool NeedStatistics(const LayerSpecs& specs) {
-  return std::any_of(specs.begin(), specs.end(), NeedsStatistics);
+bool AnyCodesUseStatistics(const LayerSpecs& specs) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [](const QuantizerSpec& spec) { return CodesUseStatistics(spec); });
 }
 
 }  // namespace
 
 int64_t ModelQuantizer::OwnPasses(const LayerSpecs& specs) const {
-  const bool own = options_.mode == CalibrationMode::kSequential && NeedStatistics(specs);
+  const bool own = options_.mode == CalibrationMode::kSequential && AnyCodesUseStatistics(specs);
   return own ? static_cast<int64_t>(plan_.stages.size()) : 0;
 }
 
@@ -81,7 +67,7 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
     for (size_t quantizer : which) {
       absl::Status& status = outcome[quantizer];
       const LayerSpecs& specs = quantizers[quantizer];
-      if (status.ok() && NeedStatistics(specs)) status = captured;
+      if (status.ok() && AnyCodesUseStatistics(specs)) status = captured;
       for (size_t layer = 0; layer < plan_.layers.size() && status.ok(); ++layer) {
         const int gram = plan_.layers[layer].gram;
         if (gram < first || gram > last) continue;

@@ -13,10 +13,6 @@
 
 namespace ptqwatch::internal {
 
-/// Whether the codes of `spec` depend on the layer's inputs. Methods of which they do not run
-/// without statistics; where there are some, their layer error is measured with them all the same.
-bool NeedsStatistics(const QuantizerSpec& spec);
-
 /// One spec a layer of the plan.
 using LayerSpecs = std::vector<QuantizerSpec>;
 

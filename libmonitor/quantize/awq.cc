@@ -1,12 +1,15 @@
+#include "quantize/awq.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "quantize/clip_search.h"
-#include "quantize/methods.h"
+#include "quantize/fit_grid.h"
+#include "quantize/kernels/clip_search.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -19,8 +22,8 @@ double Ratio(int step) { return static_cast<double>(step) / kSteps; }
 std::vector<float> ChannelScale(const std::vector<double>& mean_abs, double ratio) {
   std::vector<double> s(mean_abs.size());
   for (size_t c = 0; c < s.size(); ++c) s[c] = std::max(std::pow(mean_abs[c], ratio), 1e-4);
-  const auto [least, most] = std::minmax_element(s.begin(), s.end());
-  const double middle = std::sqrt(*most * *least);
+  const auto [smallest, largest] = std::minmax_element(s.begin(), s.end());
+  const double middle = std::sqrt(*largest * *smallest);
   std::vector<float> rounded(s.size());
   for (size_t c = 0; c < s.size(); ++c) rounded[c] = static_cast<float>(s[c] / middle);
   return rounded;
@@ -31,7 +34,7 @@ void ScaleRow(const Layer& layer, const std::vector<float>& s, int64_t row, floa
   for (size_t c = 0; c < s.size(); ++c) out[c] = w[c] * s[c];
 }
 
-// Rounds a row of W * s, given in `values`, and takes it back to where W is. `codes` may be null.
+// Rounds a row of W * s, given in `values`, and divides by s again. `codes` may be null.
 void RoundScaledRow(const Grid& grid, const std::vector<float>& s, int64_t row, uint8_t* codes,
                     float* values) {
   RoundRow(grid, row, values, codes, values);
@@ -47,33 +50,34 @@ bool AllFinite(const Grid& grid) {
 absl::StatusOr<double> LossAt(const Layer& layer, const std::vector<float>& s, Grid* grid,
                               const ExecutionContext& context) {
   const int64_t cols = layer.weight.cols;
-  absl::StatusOr<std::optional<double>> loss = ErrorTrace(
-      layer.weight.rows, cols, *layer.h,
-      [&](int64_t r, float* out) {
-        ScaleRow(layer, s, r, out);
-        FitRow(out, r, grid);
-        RoundScaledRow(*grid, s, r, nullptr, out);
-        const float* w = layer.Row(r);
-        for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - out[c];
-      },
-      context);
-  if (!loss.ok()) return loss.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<double> loss,
+                            ErrorTrace(
+                                layer.weight.rows, cols, *layer.h,
+                                [&](int64_t r, float* out) {
+                                  ScaleRow(layer, s, r, out);
+                                  FitRow(out, r, grid);
+                                  RoundScaledRow(*grid, s, r, nullptr, out);
+                                  const float* w = layer.Row(r);
+                                  for (int64_t c = 0; c < cols; ++c) out[c] = w[c] - out[c];
+                                },
+                                context));
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  return AllFinite(*grid) ? loss->value_or(kNone) : kNone;
+  return AllFinite(*grid) ? loss.value_or(kNone) : kNone;
 }
 
-// Clips the groups at the scale that won, and keeps that where the layer does not lose by it.
+// Clips the groups at the channel scale that won. Keeps that only if the layer's loss does not
+// grow.
 absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
                          const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
-  absl::StatusOr<ClipResult> clipped =
-      FitClippedByOutput(weight, result->channel_scale.data(), layer.h->sum, &grid, context);
-  if (!clipped.ok()) return clipped.status();
-  if (!clipped->fits || clipped->groups == 0) return absl::OkStatus();
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const ClipResult clipped,
+      FitClippedByOutput(weight, result->channel_scale.data(), layer.h->sum, &grid, context));
+  if (!clipped.fits || clipped.groups == 0) return absl::OkStatus();
   std::vector<float> dequantized(result->dequantized.size());
   std::vector<uint8_t> codes(result->codes.size());
-  absl::Status done = ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
         const int64_t begin = r * weight.cols;
@@ -81,19 +85,18 @@ absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
         RoundScaledRow(grid, result->channel_scale, r, codes.data() + begin,
                        dequantized.data() + begin);
       },
-      context);
-  if (!done.ok()) return done;
-  absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, dequantized, context);
-  if (!loss.ok()) return loss.status();
-  // Groups were looked at one by one; H ties them together.
-  if (!loss->has_value() || !(**loss <= *result->loss)) {
+      context));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<double> loss,
+                            LayerLoss(layer, dequantized, context));
+  // Each group was clipped on its own, but H couples them.
+  if (!loss.has_value() || !(*loss <= *result->loss)) {
     result->status_detail =
-        StrCat("clipping ", clipped->groups, " groups would raise the loss from ", *result->loss,
+        StrCat("clipping ", clipped.groups, " groups would raise the loss from ", *result->loss,
                " and was left out");
     return absl::OkStatus();
   }
-  result->loss = *loss;
-  result->clipped_groups = clipped->groups;
+  result->loss = loss;
+  result->clipped_groups = clipped.groups;
   result->codes = std::move(codes);
   result->dequantized = std::move(dequantized);
   result->scale = std::move(grid.scale);
@@ -111,21 +114,21 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
   QuantizedWeight result;
   Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
   for (int i = 0; i < kSteps; ++i) {
-    absl::StatusOr<double> loss = LossAt(layer, ChannelScale(mean_abs, Ratio(i)), &grid, context);
-    if (!loss.ok()) return loss.status();
-    result.search_losses.push_back(*loss);
+    PTQWATCH_ASSIGN_OR_RETURN(const double loss,
+                              LossAt(layer, ChannelScale(mean_abs, Ratio(i)), &grid, context));
+    result.search_losses.push_back(loss);
   }
   const auto best = std::min_element(result.search_losses.begin(), result.search_losses.end());
   if (!std::isfinite(*best)) return TooLargeForGrid(layer.spec);
   result.loss = *best;
-  // Without a channel scale it is round to nearest.
+  // The first ratio is 0: no channel scale, which is round to nearest.
   if (std::isfinite(result.search_losses[0])) result.rtn_loss = result.search_losses[0];
   result.channel_scale_ratio = Ratio(static_cast<int>(best - result.search_losses.begin()));
   result.channel_scale = ChannelScale(mean_abs, result.channel_scale_ratio);
 
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
-  absl::Status done = ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
         float* out = result.dequantized.data() + r * weight.cols;
@@ -133,14 +136,13 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
         FitRow(out, r, &grid);
         RoundScaledRow(grid, result.channel_scale, r, result.codes.data() + r * weight.cols, out);
       },
-      context);
-  if (!done.ok()) return done;
+      context));
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
   if (layer.spec.clip == ClipSearch::kMse) {
-    if (done = TryClipping(layer, &result, context); !done.ok()) return done;
+    PTQWATCH_RETURN_IF_ERROR(TryClipping(layer, &result, context));
   }
-  if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
+  PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   return result;
 }
 

@@ -1,19 +1,22 @@
+#include "quantize/gptq.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
+#include "quantize/fit_grid.h"
 #include "quantize/kernels/cholesky.h"
 #include "quantize/kernels/gptq_loop.h"
-#include "quantize/methods.h"
+#include "quantize/rtn.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// The weight with the columns of inputs that were always zero set to zero; empty when there are
-// none.
+// The weight with the columns of dead inputs set to zero; empty if no input is dead.
 absl::StatusOr<std::vector<float>> ZeroDeadColumns(const Layer& layer,
                                                    const std::vector<double>& diagonal,
                                                    const ExecutionContext& context) {
@@ -25,15 +28,14 @@ absl::StatusOr<std::vector<float>> ZeroDeadColumns(const Layer& layer,
   if (dead.empty()) return copy;
   const int64_t cols = layer.weight.cols;
   copy.resize(static_cast<size_t>(layer.size()));
-  absl::Status status = ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       layer.weight.rows, cols,
       [&](int64_t r) {
         float* row = copy.data() + r * cols;
         std::copy_n(layer.Row(r), cols, row);
         for (int64_t c : dead) row[c] = 0;
       },
-      context);
-  if (!status.ok()) return status;
+      context));
   return copy;
 }
 
@@ -64,30 +66,30 @@ struct GptqRun {
   double damp_value = 0;
 };
 
-// Factorises and quantizes, with ten times the damping after each failure up to 1; NotFound when
-// nothing helped.
-absl::StatusOr<GptqRun> ClimbDampLadder(MatrixView weight, const Grid& grid, const Hessian& h,
-                                        const std::vector<double>& diagonal,
-                                        const std::vector<int64_t>& order, double first_damp,
-                                        uint8_t* codes, const ExecutionContext& context) {
-  // Where ten times the damping would still be next to nothing.
-  constexpr double kLeastRaise = 1e-4;
+// Factorises H and runs the loop. After each failure the damping is multiplied by ten, up to 1.
+// NotFound if no damping helped.
+absl::StatusOr<GptqRun> RunWithDampRetry(MatrixView weight, const Grid& grid, const Hessian& h,
+                                         const std::vector<double>& diagonal,
+                                         const std::vector<int64_t>& order, double first_damp,
+                                         uint8_t* codes, const ExecutionContext& context) {
+  // The first retry uses at least this: ten times a tiny damping is still tiny.
+  constexpr double kMinRetryDamp = 1e-4;
   const double mean = MeanOfLive(diagonal);
-  for (double damp = first_damp;; damp = std::clamp(10 * damp, kLeastRaise, 1.0)) {
+  for (double damp = first_damp;; damp = std::clamp(10 * damp, kMinRetryDamp, 1.0)) {
     const double damp_value = damp * mean;
     std::vector<double> damped(diagonal);
     for (double& value : damped) value = (value == 0 ? 1 : value) + damp_value;
-    absl::StatusOr<UpperFactor> factor = FactorizeUpper({.values = h.sum,
-                                                         .size = h.size,
-                                                         .order = order.data(),
-                                                         .scale = h.scale,
-                                                         .diagonal = damped.data()},
-                                                        context);
+    const absl::StatusOr<UpperFactor> factor = FactorizeUpper({.values = h.sum,
+                                                               .size = h.size,
+                                                               .order = order.data(),
+                                                               .scale = h.scale,
+                                                               .diagonal = damped.data()},
+                                                              context);
     if (factor.ok()) {
-      absl::StatusOr<GptqErrors> errors = RunGptq(weight, grid, order, *factor, codes, context);
-      if (!errors.ok()) return errors.status();
-      if (std::isfinite(errors->damped_loss) && std::isfinite(errors->squared_norm)) {
-        return GptqRun{.errors = *errors, .damp = damp, .damp_value = damp_value};
+      PTQWATCH_ASSIGN_OR_RETURN(const GptqErrors errors,
+                                RunGptq(weight, grid, order, *factor, codes, context));
+      if (std::isfinite(errors.damped_loss) && std::isfinite(errors.squared_norm)) {
+        return GptqRun{.errors = errors, .damp = damp, .damp_value = damp_value};
       }
     } else if (!absl::IsFailedPrecondition(factor.status())) {
       return factor.status();
@@ -101,16 +103,32 @@ absl::StatusOr<GptqRun> ClimbDampLadder(MatrixView weight, const Grid& grid, con
 
 absl::Status AddRtnLoss(MatrixView weight, const Hessian& h, const Grid& grid,
                         QuantizedWeight* result, const ExecutionContext& context) {
-  absl::StatusOr<std::optional<double>> loss = ErrorTrace(
-      weight.rows, weight.cols, h,
-      [&](int64_t r, float* out) {
-        const float* w = weight.data + r * weight.cols;
-        RoundRow(grid, r, w, nullptr, out);
-        for (int64_t c = 0; c < weight.cols; ++c) out[c] = w[c] - out[c];
-      },
-      context);
-  if (!loss.ok()) return loss.status();
-  result->rtn_loss = *loss;
+  PTQWATCH_ASSIGN_OR_RETURN(result->rtn_loss, ErrorTrace(
+                                                  weight.rows, weight.cols, h,
+                                                  [&](int64_t r, float* out) {
+                                                    const float* w = weight.data + r * weight.cols;
+                                                    RoundRow(grid, r, w, nullptr, out);
+                                                    for (int64_t c = 0; c < weight.cols; ++c)
+                                                      out[c] = w[c] - out[c];
+                                                  },
+                                                  context));
+  return absl::OkStatus();
+}
+
+absl::Status AddLosses(const Layer& layer, const GptqRun& run, QuantizedWeight* result,
+                       const ExecutionContext& context) {
+  const double damped = run.errors.damped_loss;
+  const double undamped = damped - run.damp_value * run.errors.squared_norm;
+  result->loss_damped = damped;
+  // The difference costs nothing, but cancels where damping is most of the loss. And with few
+  // weights the float32 errors of its terms do not average out.
+  constexpr double kMinShare = 0.05;
+  constexpr int64_t kMinWeights = 1 << 16;
+  if (undamped > kMinShare * damped && layer.size() >= kMinWeights) {
+    result->loss = undamped;
+    return absl::OkStatus();
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(result->loss, LayerLoss(layer, result->dequantized, context));
   return absl::OkStatus();
 }
 
@@ -122,27 +140,26 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
   const QuantizerSpec& spec = layer.spec;
   std::vector<double> diagonal(static_cast<size_t>(h.size));
   for (int64_t i = 0; i < h.size; ++i) diagonal[static_cast<size_t>(i)] = h.Diagonal(i);
-  absl::StatusOr<std::vector<float>> zeroed = ZeroDeadColumns(layer, diagonal, context);
-  if (!zeroed.ok()) return zeroed.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<float> zeroed,
+                            ZeroDeadColumns(layer, diagonal, context));
   MatrixView live = weight;
-  if (!zeroed->empty()) live.data = zeroed->data();
+  if (!zeroed.empty()) live.data = zeroed.data();
 
   QuantizedWeight result;
   Grid grid = EmptyGrid(weight.rows, weight.cols, spec);
-  absl::StatusOr<bool> fits = FitGrid(layer, live, &grid, &result.clipped_groups, context);
-  if (!fits.ok()) return fits.status();
-  if (!*fits) return TooLargeForGrid(spec);
+  PTQWATCH_ASSIGN_OR_RETURN(const bool fits,
+                            FitGrid(layer, live, &grid, &result.clipped_groups, context));
+  if (!fits) return TooLargeForGrid(spec);
 
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
   result.order = ProcessingOrder(diagonal, spec.order);
-  absl::StatusOr<GptqRun> run = ClimbDampLadder(live, grid, h, diagonal, result.order, spec.damp,
-                                                result.codes.data(), context);
+  const absl::StatusOr<GptqRun> run = RunWithDampRetry(live, grid, h, diagonal, result.order,
+                                                       spec.damp, result.codes.data(), context);
   if (absl::IsNotFound(run.status())) {
-    return RoundToNearest(layer, LayerStatus::kRtnFallback, std::string(run.status().message()),
-                          context);
+    return RoundToNearest(layer, LayerStatus::kRtnFallback, StrCat(run.status()), context);
   }
-  if (!run.ok()) return run.status();
+  PTQWATCH_RETURN_IF_ERROR(run.status());
   if (run->damp != spec.damp) {
     result.status = LayerStatus::kDamped;
     result.status_detail = StrCat("damp ", run->damp, " instead of ", spec.damp);
@@ -150,32 +167,17 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
   result.damp = run->damp;
   result.damp_value = run->damp_value;
 
-  absl::Status done = ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
         const int64_t begin = r * weight.cols;
         DecodeRow(grid, r, result.codes.data() + begin, result.dequantized.data() + begin);
       },
-      context);
-  if (!done.ok()) return done;
-
-  const double damped = run->errors.damped_loss;
-  const double undamped = damped - run->damp_value * run->errors.squared_norm;
-  result.loss_damped = damped;
-  // The difference is free, but loses as many digits as the damping takes of it; and with few
-  // weights the float32 errors of its terms do not average out.
-  constexpr double kLeastShare = 0.05;
-  constexpr int64_t kManyWeights = 1 << 16;
-  if (undamped > kLeastShare * damped && layer.size() >= kManyWeights) {
-    result.loss = undamped;
-  } else {
-    absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, result.dequantized, context);
-    if (!loss.ok()) return loss.status();
-    result.loss = *loss;
-  }
+      context));
+  PTQWATCH_RETURN_IF_ERROR(AddLosses(layer, *run, &result, context));
   if (spec.baselines) {
-    if (done = AddRtnLoss(live, h, grid, &result, context); !done.ok()) return done;
-    if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
+    PTQWATCH_RETURN_IF_ERROR(AddRtnLoss(live, h, grid, &result, context));
+    PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   }
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);

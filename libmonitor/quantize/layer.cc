@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "quantize/kernels/gram.h"
 
 namespace ptqwatch::internal {
@@ -20,9 +21,7 @@ absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64
   const int64_t step = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, cols));
   for (int64_t r = 0; r < rows; ++r) {
     work(r);
-    if (r % step == 0) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    }
+    if (r % step == 0) PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   }
   return absl::OkStatus();
 }
@@ -33,11 +32,10 @@ absl::StatusOr<std::optional<double>> ErrorTrace(int64_t rows, int64_t cols, con
     error(r, scratch);
     return scratch;
   };
-  absl::StatusOr<double> trace =
-      QuadraticTrace(rows, cols, SharedRowSource(source), h.sum, context);
-  if (!trace.ok()) return trace.status();
-  // H is positive semidefinite: what is below zero is rounding.
-  const double value = h.scale * *trace;
+  PTQWATCH_ASSIGN_OR_RETURN(const double trace,
+                            QuadraticTrace(rows, cols, SharedRowSource(source), h.sum, context));
+  // H is positive semidefinite: anything below zero is rounding.
+  const double value = h.scale * trace;
   return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
 }
 
@@ -59,11 +57,12 @@ absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
 absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
                              const ExecutionContext& context) {
   if (!layer.h) return absl::OkStatus();
-  absl::StatusOr<std::optional<double>> energy = ErrorTrace(
-      layer.weight.rows, layer.weight.cols, *layer.h,
-      [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); }, context);
-  if (!energy.ok()) return energy.status();
-  result->output_energy = *energy;
+  PTQWATCH_ASSIGN_OR_RETURN(
+      result->output_energy,
+      ErrorTrace(
+          layer.weight.rows, layer.weight.cols, *layer.h,
+          [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); },
+          context));
   return absl::OkStatus();
 }
 
@@ -79,8 +78,8 @@ absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
   std::sort(live.begin(), live.end());
   // x_i = x_j in every row exactly when |x_i|^2 = |x_j|^2 = x_i . x_j.
   int64_t duplicates = 0;
-  std::vector<int64_t> distinct;  // of those with the same norm
-  int64_t looks = 0;
+  std::vector<int64_t> distinct;  // among columns of the current norm
+  int64_t comparisons = 0;
   for (size_t k = 0; k < live.size(); ++k) {
     const auto [norm, c] = live[k];
     if (k == 0 || norm != live[k - 1].first) distinct.clear();
@@ -91,10 +90,10 @@ absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
     } else {
       distinct.push_back(c);
     }
-    looks += static_cast<int64_t>(distinct.size());
-    if (looks >= 1 << 16) {
-      looks = 0;
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    comparisons += static_cast<int64_t>(distinct.size());
+    if (comparisons >= 1 << 16) {
+      comparisons = 0;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
   }
   result->dead_columns = d - static_cast<int64_t>(live.size());

@@ -14,7 +14,7 @@
 
 namespace ptqwatch::internal {
 
-/// H = 2 / tokens * sum, as the quantizers see it.
+/// H = 2 / tokens * sum.
 struct Hessian {
   const double* sum = nullptr;
   double scale = 0;
@@ -23,8 +23,8 @@ struct Hessian {
   double Diagonal(int64_t i) const { return scale * sum[i * size + i]; }
 };
 
-/// What one call of Quantize works on. The spec is valid, the shapes match, the weight is not empty
-/// and all numbers are finite.
+/// The checked arguments of one call of Quantize: the spec is valid, the shapes match, the weight
+/// is not empty and all numbers are finite.
 struct Layer {
   MatrixView weight;
   const GramStatistics* statistics = nullptr;  ///< may be null
@@ -35,10 +35,10 @@ struct Layer {
   const float* Row(int64_t r) const { return weight.data + r * weight.cols; }
 };
 
-/// A result that says why it has no codes, or not yet.
+/// A result without codes, with its status.
 QuantizedWeight WithStatus(LayerStatus status, std::string detail);
 
-/// Calls `work` for every row, looking at the context after about every 64 K numbers.
+/// Calls `work` for every row, with a checkpoint of the context about every 64 K numbers.
 absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,
                         const ExecutionContext& context);
 
@@ -53,12 +53,12 @@ absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
                                                 const std::vector<float>& decoded,
                                                 const ExecutionContext& context);
 
-/// tr(W H W^T); absent without H.
+/// Sets result->output_energy to tr(W H W^T); absent without H.
 absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
                              const ExecutionContext& context);
 
-/// Counts dead and duplicate inputs into `result`. Nothing without H. Cost: next to nothing, but up
-/// to cols^2 look-ups where many diagonal entries are equal.
+/// Counts dead and duplicate inputs into `result`. Does nothing without H. Cost: cols * log(cols),
+/// but up to cols^2 comparisons where many diagonal entries are equal.
 absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
                           const ExecutionContext& context);
 

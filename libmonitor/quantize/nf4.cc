@@ -1,10 +1,12 @@
+#include "quantize/nf4.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "ptqwatch/quantizer.h"
-#include "quantize/methods.h"
-#include "quantize/scale_dtype.h"
+#include "base/status_macros.h"
+#include "quantize/fit_grid.h"
+#include "quantize/kernels/scale_dtype.h"
 
 namespace ptqwatch {
 namespace {
@@ -39,7 +41,7 @@ constexpr std::array<float, 15> Midpoints() {
 }
 constexpr std::array<float, 15> kMidpoints = Midpoints();
 
-// Codes of one block: how many midpoints lie strictly below w / absmax.
+// A code is the number of midpoints that lie strictly below w / absmax.
 void EncodeBlock(const float* w, int64_t count, float absmax, uint8_t* codes) {
   if (absmax == 0) {
     std::fill_n(codes, count, kZeroCode);
@@ -73,7 +75,7 @@ absl::StatusOr<QuantizedWeight> Nf4(const Layer& layer, const ExecutionContext& 
   result.codes.resize(static_cast<size_t>(size));
   result.dequantized.resize(static_cast<size_t>(size));
   result.scale.resize(static_cast<size_t>(blocks));
-  absl::Status done = ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       blocks, kNf4Block,
       [&](int64_t b) {
         const int64_t begin = b * kNf4Block;
@@ -88,16 +90,14 @@ absl::StatusOr<QuantizedWeight> Nf4(const Layer& layer, const ExecutionContext& 
         float* out = result.dequantized.data() + begin;
         for (int64_t i = 0; i < count; ++i) out[i] = kLevels[codes[i]] * absmax;
       },
-      context);
-  if (!done.ok()) return done;
+      context));
   if (!std::all_of(result.scale.begin(), result.scale.end(),
                    [](float absmax) { return std::isfinite(absmax); })) {
     return TooLargeForGrid(layer.spec);
   }
-  absl::StatusOr<std::optional<double>> loss = LayerLoss(layer, result.dequantized, context);
-  if (!loss.ok()) return loss.status();
-  result.loss = result.rtn_loss = *loss;
-  if (done = AddOutputEnergy(layer, &result, context); !done.ok()) return done;
+  PTQWATCH_ASSIGN_OR_RETURN(result.loss, LayerLoss(layer, result.dequantized, context));
+  result.rtn_loss = result.loss;
+  PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   return result;
 }
 

@@ -1,18 +1,23 @@
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/guard.h"
 #include "base/reservation.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
-#include "quantize/grid.h"
-#include "quantize/kernels/gram.h"
+#include "quantize/awq.h"
+#include "quantize/gptq.h"
+#include "quantize/kernels/non_finite.h"
 #include "quantize/kernels/parallel.h"
 #include "quantize/layer.h"
-#include "quantize/methods.h"
+#include "quantize/llm_int8.h"
+#include "quantize/nf4.h"
+#include "quantize/rtn.h"
+#include "quantize/statistics_use.h"
 
 namespace ptqwatch {
 namespace {
@@ -21,16 +26,13 @@ using internal::Layer;
 using internal::Reservation;
 using internal::StrCat;
 
-// What a method must know of the inputs beside H.
+// What a method needs beside H.
 bool NeedsAbsSum(const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kAwq; }
 bool NeedsAbsMax(const QuantizerSpec& spec) {
   return spec.method == QuantizationMethod::kLlmInt8 && spec.outlier_threshold > 0;
 }
-bool NeedsStatistics(const QuantizerSpec& spec) {
-  return spec.method == QuantizationMethod::kGptq || NeedsAbsSum(spec) || NeedsAbsMax(spec);
-}
 
-// Magnitudes of the inputs: as many as there are inputs, or none where the method does without.
+// `values` has one number per input, or none if the method does not need it.
 template <typename T>
 absl::Status CheckMagnitudes(std::string_view name, const std::vector<T>& values, bool needed,
                              int64_t inputs, QuantizationMethod method) {
@@ -58,7 +60,7 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
     return absl::InvalidArgumentError("weight.data is null");
   }
   if (statistics == nullptr) {
-    if (!NeedsStatistics(spec)) return absl::OkStatus();
+    if (!internal::RequiresStatistics(spec)) return absl::OkStatus();
     return absl::InvalidArgumentError(
         StrCat(ToString(spec.method), " needs statistics of the layer's inputs; there are none"));
   }
@@ -74,14 +76,13 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
   if (statistics->tokens < 0) {
     return absl::InvalidArgumentError(StrCat("statistics.tokens is ", statistics->tokens));
   }
-  absl::Status status =
-      CheckMagnitudes("abs_sum", statistics->abs_sum, NeedsAbsSum(spec), weight.cols, spec.method);
-  status.Update(
-      CheckMagnitudes("abs_max", statistics->abs_max, NeedsAbsMax(spec), weight.cols, spec.method));
-  return status;
+  PTQWATCH_RETURN_IF_ERROR(
+      CheckMagnitudes("abs_sum", statistics->abs_sum, NeedsAbsSum(spec), weight.cols, spec.method));
+  return CheckMagnitudes("abs_max", statistics->abs_max, NeedsAbsMax(spec), weight.cols,
+                         spec.method);
 }
 
-// "abs_sum[3] is nan", or nothing.
+// "abs_sum[3] of the inputs is nan"; empty when all are finite.
 template <typename T>
 std::string NonFiniteMagnitude(std::string_view name, const std::vector<T>& values) {
   const auto bad =
@@ -90,12 +91,12 @@ std::string NonFiniteMagnitude(std::string_view name, const std::vector<T>& valu
   return StrCat(name, "[", bad - values.begin(), "] of the inputs is ", *bad);
 }
 
-// The first place where the data is not finite, in words; empty when all is finite.
+// Names the first number that is not finite; empty when all are.
 absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistics* statistics,
                                           const QuantizerSpec& spec,
                                           const ExecutionContext& context) {
   std::string found;
-  absl::Status status = internal::ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(internal::ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
         const float* row = weight.data + r * weight.cols;
@@ -104,23 +105,21 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
             std::find_if(row, row + weight.cols, [](float w) { return !std::isfinite(w); });
         found = StrCat("weight[", r, ", ", bad - row, "] is ", *bad);
       },
-      context);
-  if (!status.ok()) return status;
+      context));
   if (!found.empty() || statistics == nullptr) return found;
-  status = internal::ForEachRow(
+  PTQWATCH_RETURN_IF_ERROR(internal::ForEachRow(
       weight.cols, weight.cols,
       [&](int64_t i) {
         if (!found.empty()) return;
         const double* row = statistics->sum.data() + i * weight.cols;
-        // 0 * x is NaN for whatever is not finite, and NaN stays in a sum.
+        // 0 * x is NaN if x is not finite, and a sum keeps it.
         double sum = 0;
         for (int64_t j = i; j < weight.cols; ++j) sum += 0 * row[j];
         if (std::isnan(sum)) {
           found = StrCat("row ", i, " of the inputs' second moments is not finite");
         }
       },
-      context);
-  if (!status.ok()) return status;
+      context));
   if (found.empty() && NeedsAbsSum(spec)) {
     found = NonFiniteMagnitude("abs_sum", statistics->abs_sum);
   }
@@ -130,7 +129,7 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
   return found;
 }
 
-// An estimate of what one call holds at its peak, the result included.
+// Estimates the peak memory of one call, its result included.
 int64_t WorkingBytes(MatrixView weight, const QuantizerSpec& spec) {
   const int64_t size = weight.rows * weight.cols;
   const int64_t square = weight.cols * weight.cols;
@@ -187,23 +186,19 @@ absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionCon
 absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramStatistics* statistics,
                                                 const QuantizerSpec& spec,
                                                 const ExecutionContext& context) {
-  if (absl::Status status = Validate(spec); !status.ok()) return status;
-  if (absl::Status status = internal::CheckThreads(context); !status.ok()) return status;
-  if (absl::Status status = CheckShapes(weight, statistics, spec); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(Validate(spec));
+  PTQWATCH_RETURN_IF_ERROR(internal::CheckThreads(context));
+  PTQWATCH_RETURN_IF_ERROR(CheckShapes(weight, statistics, spec));
   if (weight.rows == 0 || weight.cols == 0) {
     return internal::WithStatus(
         LayerStatus::kUnsupported,
         StrCat("the weight is empty: [", weight.rows, ", ", weight.cols, "]"));
   }
-  if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   Reservation reservation(context.bytes);
-  if (absl::Status status = reservation.Take(WorkingBytes(weight, spec), "quantizing a weight");
-      !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<std::string> bad = FindNonFinite(weight, statistics, spec, context);
-  if (!bad.ok()) return bad.status();
-  if (!bad->empty()) return internal::WithStatus(LayerStatus::kNonFinite, *std::move(bad));
+  PTQWATCH_RETURN_IF_ERROR(reservation.Take(WorkingBytes(weight, spec), "quantizing a weight"));
+  PTQWATCH_ASSIGN_OR_RETURN(std::string bad, FindNonFinite(weight, statistics, spec, context));
+  if (!bad.empty()) return internal::WithStatus(LayerStatus::kNonFinite, std::move(bad));
 
   Layer layer{.weight = weight, .statistics = statistics, .h = std::nullopt, .spec = spec};
   if (statistics != nullptr && statistics->tokens > 0) {
@@ -211,12 +206,11 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
                .scale = 2.0 / static_cast<double>(statistics->tokens),
                .size = weight.cols};
   }
-  absl::StatusOr<QuantizedWeight> result = RunMethod(layer, context);
-  if (!result.ok()) return result.status();
-  if (absl::Status done = internal::CountColumns(layer, &*result, context); !done.ok()) return done;
+  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, RunMethod(layer, context));
+  PTQWATCH_RETURN_IF_ERROR(internal::CountColumns(layer, &result, context));
   if (statistics != nullptr && statistics->skipped_rows > 0) {
-    result->status_detail +=
-        StrCat(result->status_detail.empty() ? "" : "; ", statistics->skipped_rows, " of ",
+    result.status_detail +=
+        StrCat(result.status_detail.empty() ? "" : "; ", statistics->skipped_rows, " of ",
                statistics->tokens + statistics->skipped_rows,
                " calibration rows were not finite and left out");
   }
@@ -228,14 +222,8 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
 absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics* statistics,
                                          const QuantizerSpec& spec,
                                          const ExecutionContext& context) {
-  try {
-    return QuantizeOrThrow(weight, statistics, spec, context);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        StrCat("no memory to quantize a weight of [", weight.rows, ", ", weight.cols, "]"));
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
+  return internal::Guard("quantizing a weight", absl::StatusCode::kInternal,
+                         [&] { return QuantizeOrThrow(weight, statistics, spec, context); });
 }
 
 }  // namespace ptqwatch

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
-#include "quantize/grid.h"
 #include "quantize/kernels/cholesky.h"
 #include "quantize/kernels/gptq_loop.h"
+#include "quantize/kernels/grid.h"
 
 #ifdef PTQWATCH_BENCH_WITH_TORCH
 #include "benchmarks/quantize_peers.h"

@@ -22,7 +22,7 @@
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/replica_surface.h"
-#include "golden/safetensors_reader.h"
+#include "golden/golden_file.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::testing {
@@ -44,7 +44,7 @@ struct Model {
   Batch batch;                     // inputs or tokens, targets
 };
 
-absl::StatusOr<at::Tensor> ReadTensor(const SafetensorsFile& file, const std::string& name) {
+absl::StatusOr<at::Tensor> ReadTensor(const GoldenFile& file, const std::string& name) {
   const absl::StatusOr<std::vector<int64_t>> shape = file.Shape(name);
   if (!shape.ok()) return shape.status();
   if (const auto doubles = file.Doubles(name, *shape); doubles.ok()) {
@@ -55,7 +55,7 @@ absl::StatusOr<at::Tensor> ReadTensor(const SafetensorsFile& file, const std::st
   return at::from_blob(const_cast<int64_t*>(integers->data()), *shape, at::kLong).clone();
 }
 
-absl::StatusOr<Model> ReadModel(const SafetensorsFile& file) {
+absl::StatusOr<Model> ReadModel(const GoldenFile& file) {
   Model model;
   absl::StatusOr<std::string> kind = file.Text("model");
   absl::StatusOr<std::string> loss_kind = file.Text("loss_kind");
@@ -194,7 +194,7 @@ struct Expected {
   std::map<std::string, double> numbers;
 };
 
-absl::StatusOr<Expected> ReadExpected(const SafetensorsFile& file) {
+absl::StatusOr<Expected> ReadExpected(const GoldenFile& file) {
   Expected expected;
   const std::pair<const char*, at::Tensor*> tensors[] = {{"gradient", &expected.gradient},
                                                          {"probe", &expected.probe},
@@ -331,7 +331,7 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
 }  // namespace
 
 absl::StatusOr<CurvatureResult> CheckCurvatureFile(const std::string& path) {
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(path);
+  const absl::StatusOr<GoldenFile> file = GoldenFile::Read(path);
   if (!file.ok()) return file.status();
   const absl::StatusOr<Model> model = ReadModel(*file);
   if (!model.ok()) return model.status();

@@ -6,7 +6,7 @@
 
 #include "base/strings.h"
 #include "golden/golden_compare.h"
-#include "golden/safetensors_reader.h"
+#include "golden/golden_file.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::testing {
@@ -29,7 +29,7 @@ struct Case {
   std::vector<float> dequantized;
 };
 
-absl::StatusOr<Case> ReadCase(const SafetensorsFile& file, QuantizationMethod method) {
+absl::StatusOr<Case> ReadCase(const GoldenFile& file, QuantizationMethod method) {
   absl::StatusOr<GoldenMatrix> weight = ReadMatrix(file, "weight");
   if (!weight.ok()) return weight.status();
   Case c;
@@ -60,7 +60,7 @@ void ExpectOk(const QuantizedWeight& got, GoldenResult* result) {
   }
 }
 
-absl::StatusOr<GoldenResult> CheckGptq(const SafetensorsFile& file) {
+absl::StatusOr<GoldenResult> CheckGptq(const GoldenFile& file) {
   absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kGptq);
   if (!c.ok()) return c.status();
   std::string order_name;
@@ -102,7 +102,7 @@ absl::StatusOr<GoldenResult> CheckGptq(const SafetensorsFile& file) {
   return result;
 }
 
-absl::StatusOr<GoldenResult> CheckRtn(const SafetensorsFile& file) {
+absl::StatusOr<GoldenResult> CheckRtn(const GoldenFile& file) {
   absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kRtn);
   if (!c.ok()) return c.status();
   absl::StatusOr<double> squared_error = file.Number("sum_squared_error");
@@ -124,7 +124,7 @@ absl::StatusOr<GoldenResult> CheckRtn(const SafetensorsFile& file) {
   return result;
 }
 
-absl::StatusOr<GoldenResult> CheckAwq(const SafetensorsFile& file) {
+absl::StatusOr<GoldenResult> CheckAwq(const GoldenFile& file) {
   absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kAwq);
   if (!c.ok()) return c.status();
   const int64_t cols = c->weight.cols;

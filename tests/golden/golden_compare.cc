@@ -8,8 +8,8 @@ namespace ptqwatch::testing {
 using internal::StrCat;
 
 absl::StatusOr<GoldenResult> CheckFile(
-    const std::string& path, absl::StatusOr<GoldenResult> (*check)(const SafetensorsFile& file)) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(path);
+    const std::string& path, absl::StatusOr<GoldenResult> (*check)(const GoldenFile& file)) {
+  absl::StatusOr<GoldenFile> file = GoldenFile::Read(path);
   if (!file.ok()) return file.status();
   absl::StatusOr<GoldenResult> result = check(*file);
   if (result.ok()) return result;
@@ -79,7 +79,7 @@ double SumSquaredError(const std::vector<float>& weight, const std::vector<float
   return sum;
 }
 
-absl::StatusOr<GoldenMatrix> ReadMatrix(const SafetensorsFile& file, std::string_view tensor) {
+absl::StatusOr<GoldenMatrix> ReadMatrix(const GoldenFile& file, std::string_view tensor) {
   // Matrices are small; a header that promises more is not a golden file.
   constexpr int64_t kMaxSide = 1 << 20;
   absl::StatusOr<std::vector<int64_t>> shape = file.Shape(tensor);
@@ -93,7 +93,7 @@ absl::StatusOr<GoldenMatrix> ReadMatrix(const SafetensorsFile& file, std::string
   return GoldenMatrix{.rows = (*shape)[0], .cols = (*shape)[1], .values = *std::move(values)};
 }
 
-absl::StatusOr<GramStatistics> ReadStatistics(const SafetensorsFile& file, int64_t cols,
+absl::StatusOr<GramStatistics> ReadStatistics(const GoldenFile& file, int64_t cols,
                                               const ExecutionContext& context) {
   if (!file.Has("inputs")) {
     absl::StatusOr<std::vector<double>> hessian = file.Doubles("hessian", {cols, cols});

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/strings.h"
 #include "golden/golden_case.h"
-#include "golden/safetensors_reader.h"
+#include "golden/golden_file.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::testing {
@@ -31,7 +31,7 @@ void Get(absl::StatusOr<T> value, U* out, absl::Status* status) {
 
 /// Reads the file and checks it; the file's path comes before the message of an error.
 absl::StatusOr<GoldenResult> CheckFile(
-    const std::string& path, absl::StatusOr<GoldenResult> (*check)(const SafetensorsFile& file));
+    const std::string& path, absl::StatusOr<GoldenResult> (*check)(const GoldenFile& file));
 
 /// Keeps the first failure.
 void Fail(const std::string& why, GoldenResult* result);
@@ -93,10 +93,10 @@ struct GoldenMatrix {
 
   MatrixView view() const { return {.data = values.data(), .rows = rows, .cols = cols}; }
 };
-absl::StatusOr<GoldenMatrix> ReadMatrix(const SafetensorsFile& file, std::string_view tensor);
+absl::StatusOr<GoldenMatrix> ReadMatrix(const GoldenFile& file, std::string_view tensor);
 
 /// Statistics of the inputs, or those of the Hessian where a file has no inputs.
-absl::StatusOr<GramStatistics> ReadStatistics(const SafetensorsFile& file, int64_t cols,
+absl::StatusOr<GramStatistics> ReadStatistics(const GoldenFile& file, int64_t cols,
                                               const ExecutionContext& context);
 
 }  // namespace ptqwatch::testing

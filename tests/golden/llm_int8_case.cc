@@ -4,11 +4,12 @@
 
 #include "golden/golden_case.h"
 #include "golden/golden_compare.h"
-#include "ptqwatch/offline/llm_int8.h"
+#include "quantize/llm_int8.h"
 
 namespace ptqwatch::testing {
 namespace {
 
+using internal::Int8Rows;
 using internal::StrCat;
 
 constexpr double kOutputTolerance = 1e-5;
@@ -29,7 +30,7 @@ struct Case {
   std::vector<double> output;
 };
 
-absl::StatusOr<Case> ReadCase(const SafetensorsFile& file) {
+absl::StatusOr<Case> ReadCase(const GoldenFile& file) {
   Case c;
   absl::Status status;
   Get(ReadMatrix(file, "weight"), &c.weight, &status);
@@ -83,7 +84,62 @@ std::vector<double> ExactProduct(const GoldenMatrix& x, const GoldenMatrix& w) {
   return product;
 }
 
-void CompareProduct(const Case& c, const LlmInt8Product& got, GoldenResult* result) {
+// X W^T as LLM.int8 computes it (arXiv 2208.07339, section 3): outlier columns in full precision,
+// the others through int8 codes, whose products are summed exactly.
+struct Int8Product {
+  std::vector<int64_t> outlier_columns;  // those with an |x| of at least the threshold, ascending
+  Int8Rows inputs;                       // per token, without the entries that reach the threshold
+  std::vector<double> output;
+};
+
+// Takes the entries that reach the threshold, and then all of their columns, out of the codes.
+absl::StatusOr<Int8Product> SplitInputs(const GoldenMatrix& x, double threshold) {
+  Int8Product product;
+  std::vector<bool> outlier(static_cast<size_t>(x.cols));
+  std::vector<float> rest = x.values;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (threshold == 0 || static_cast<double>(std::abs(rest[i])) < threshold) continue;
+    outlier[i % outlier.size()] = true;
+    rest[i] = 0;
+  }
+  absl::StatusOr<Int8Rows> codes = internal::QuantizeInt8Rows(
+      {.data = rest.data(), .rows = x.rows, .cols = x.cols}, ScaleDtype::kFloat32);
+  if (!codes.ok()) return codes.status();
+  product.inputs = *std::move(codes);
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (outlier[i % outlier.size()]) product.inputs.codes[i] = 0;
+  }
+  for (size_t c = 0; c < outlier.size(); ++c) {
+    if (outlier[c]) product.outlier_columns.push_back(static_cast<int64_t>(c));
+  }
+  return product;
+}
+
+absl::StatusOr<Int8Product> Multiply(const Case& c, const Int8Rows& weight) {
+  absl::StatusOr<Int8Product> product = SplitInputs(c.inputs, c.threshold);
+  if (!product.ok()) return product.status();
+  const size_t d = static_cast<size_t>(c.weight.cols);
+  for (size_t t = 0; t < static_cast<size_t>(c.inputs.rows); ++t) {
+    for (size_t o = 0; o < static_cast<size_t>(c.weight.rows); ++o) {
+      double kept = 0;
+      for (int64_t column : product->outlier_columns) {
+        const size_t at = static_cast<size_t>(column);
+        kept += static_cast<double>(c.inputs.values[t * d + at]) *
+                static_cast<double>(c.weight.values[o * d + at]);
+      }
+      int64_t dot = 0;
+      for (size_t i = 0; i < d; ++i) {
+        dot += product->inputs.codes[t * d + i] * weight.codes[o * d + i];
+      }
+      product->output.push_back(kept + static_cast<double>(dot) *
+                                           static_cast<double>(product->inputs.absmax[t]) *
+                                           static_cast<double>(weight.absmax[o]) / (127.0 * 127.0));
+    }
+  }
+  return product;
+}
+
+void CompareProduct(const Case& c, const Int8Product& got, GoldenResult* result) {
   CompareEqual("outlier_columns of the product", got.outlier_columns, c.outlier_columns, result);
   CompareEqual("input_codes", got.inputs.codes, c.input_codes, result);
   CompareEqual("input_absmax", got.inputs.absmax, c.input_absmax, result);
@@ -95,7 +151,7 @@ void CompareProduct(const Case& c, const LlmInt8Product& got, GoldenResult* resu
                 kErrorTolerance, result);
 }
 
-absl::StatusOr<GoldenResult> CheckLlmInt8(const SafetensorsFile& file) {
+absl::StatusOr<GoldenResult> CheckLlmInt8(const GoldenFile& file) {
   absl::StatusOr<Case> c = ReadCase(file);
   if (!c.ok()) return c.status();
   ExecutionContext context;
@@ -107,10 +163,10 @@ absl::StatusOr<GoldenResult> CheckLlmInt8(const SafetensorsFile& file) {
   spec.outlier_threshold = c->threshold;
   absl::StatusOr<QuantizedWeight> got = Quantize(c->weight.view(), &*statistics, spec, context);
   if (!got.ok()) return got.status();
-  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(c->weight.view(), ScaleDtype::kFloat32, context);
+  absl::StatusOr<Int8Rows> rows =
+      internal::QuantizeInt8Rows(c->weight.view(), ScaleDtype::kFloat32, context);
   if (!rows.ok()) return rows.status();
-  absl::StatusOr<LlmInt8Product> product =
-      MultiplyLlmInt8(c->inputs.view(), c->weight.view(), c->threshold, context);
+  absl::StatusOr<Int8Product> product = Multiply(*c, *rows);
   if (!product.ok()) return product.status();
 
   GoldenResult result;

@@ -22,7 +22,7 @@ std::vector<uint8_t> PackNf4(const std::vector<uint8_t>& codes) {
   return packed;
 }
 
-absl::StatusOr<GoldenResult> CheckNf4(const SafetensorsFile& file) {
+absl::StatusOr<GoldenResult> CheckNf4(const GoldenFile& file) {
   absl::StatusOr<GoldenMatrix> weight = ReadMatrix(file, "weight");
   if (!weight.ok()) return weight.status();
   const int64_t size = weight->rows * weight->cols;

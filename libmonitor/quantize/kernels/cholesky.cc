@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "quantize/kernels/aligned_buffer.h"
 #include "quantize/kernels/parallel.h"
@@ -14,15 +15,13 @@
 #include "hwy/highway.h"
 #include "quantize/kernels/micro_kernel-inl.h"
 
-#ifndef PTQWATCH_QUANTIZE_CHOLESKY_ONCE_
-#define PTQWATCH_QUANTIZE_CHOLESKY_ONCE_
+#ifndef PTQWATCH_QUANTIZE_KERNELS_CHOLESKY_ONCE_
+#define PTQWATCH_QUANTIZE_KERNELS_CHOLESKY_ONCE_
 namespace ptqwatch::internal {
 
-// What the factorisation works on: L grows in place of the reversed matrix, in panels of `width`
-// rows.
+// Memory of the factorisation: L replaces the reversed matrix in place, in panels of `width` rows.
 struct FactorStorage {
-  // A multiple of every panel width and of 4: sizes are filled up to it with a piece of the
-  // identity.
+  // A multiple of every panel width and of 4. Matrices are padded to it with the identity.
   static constexpr int64_t kUnit = 24;
 
   FactorStorage(int64_t size, int64_t panel_width)
@@ -36,7 +35,7 @@ struct FactorStorage {
     }
     factor.lower_ = MakeAligned<double>(total);
   }
-  // Panel p holds the columns up to its diagonal, and a few more.
+  // Panel p holds the columns up to its diagonal, rounded up.
   int64_t Columns(int64_t p) const { return RoundUp((p + 1) * width, kUnit); }
   double* Panel(int64_t p) const {
     return factor.lower_.get() + factor.panels_[static_cast<size_t>(p)];
@@ -54,9 +53,9 @@ namespace {
 
 // Columns factorised together.
 constexpr int64_t kBlock = 96;
-// Columns of L applied together: a panel of them stays in the first-level cache.
+// Columns of L applied together: one panel of them fits the first-level cache.
 constexpr int64_t kDepth = 128;
-// Panels that one thread fills, updates or solves between two looks at the context.
+// Panels that one thread fills, updates or solves between two checkpoints.
 constexpr int64_t kFillPanels = 4;
 constexpr int64_t kUpdatePanels = 16;
 constexpr int64_t kSolvePanels = 16;
@@ -139,8 +138,8 @@ HWY_NOINLINE void SolveTile(const Corner& corner, double* HWY_RESTRICT tile) {
   }
 }
 
-// Left-looking: block column J first takes the products of all columns before it, then is
-// factorised. Threads share the panels, each of which is treated alike whoever does it.
+// Left-looking: a block column first takes the products of all columns before it, then is
+// factorised. Threads share the panels; the result of a panel does not depend on its thread.
 class Factorization {
  public:
   Factorization(const PermutedSymmetric& a, const ExecutionContext& context)
@@ -152,20 +151,19 @@ class Factorization {
         inside_(MakeAligned<double>(kBlock * kBlock)) {}
 
   absl::StatusOr<UpperFactor> Run() {
-    absl::Status status = ForEachPanel(0, kFillPanels, [&](int64_t p, int64_t end) {
+    PTQWATCH_RETURN_IF_ERROR(ForEachPanel(0, kFillPanels, [&](int64_t p, int64_t end) {
       for (; p < end; ++p) FillPanel(a_, l_, p);
-    });
-    for (int64_t j0 = 0; status.ok() && j0 < l_.padded; j0 += kBlock) status = Factorize(j0);
-    if (!status.ok()) return status;
+    }));
+    for (int64_t j0 = 0; j0 < l_.padded; j0 += kBlock) PTQWATCH_RETURN_IF_ERROR(Factorize(j0));
     return std::move(l_.factor);
   }
 
  private:
-  // Calls work(begin, end) on runs of at most `most` panels from `first` on.
+  // Calls work(begin, end) on runs of at most `max_run` panels from `first` on.
   template <class Work>
-  absl::Status ForEachPanel(int64_t first, int64_t most, const Work& work) {
+  absl::Status ForEachPanel(int64_t first, int64_t max_run, const Work& work) {
     const int64_t panels = l_.padded / width_;
-    const int64_t run = std::clamp<int64_t>((panels - first) / team_.size(), 1, most);
+    const int64_t run = std::clamp<int64_t>((panels - first) / team_.size(), 1, max_run);
     return team_.ForEach((panels - first + run - 1) / run,
                          [&](int, int64_t i, const ExecutionContext& context) {
                            const int64_t begin = first + i * run;
@@ -176,8 +174,8 @@ class Factorization {
 
   absl::Status Factorize(int64_t j0) {
     const int64_t quads = std::min(kBlock, l_.padded - j0) / 4;
-    if (absl::Status status = Update(j0, quads); !status.ok()) return status;
-    if (absl::Status status = FactorizeTop(j0, quads); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(Update(j0, quads));
+    PTQWATCH_RETURN_IF_ERROR(FactorizeTop(j0, quads));
     return ForEachPanel((j0 + 4 * quads) / width_, kSolvePanels, [&](int64_t p, int64_t end) {
       for (; p < end; ++p) {
         double* panel = l_.Panel(p);
@@ -197,15 +195,14 @@ class Factorization {
     // before_ is [piece of kDepth columns][quad][kDepth][4].
     const int64_t pieces = (j0 + kDepth - 1) / kDepth;
     const auto depth_of = [j0](int64_t piece) { return std::min(kDepth, j0 - piece * kDepth); };
-    absl::Status status =
+    PTQWATCH_RETURN_IF_ERROR(
         team_.ForEach(pieces, [&](int, int64_t piece, const ExecutionContext& context) {
           for (int64_t q = 0; q < quads; ++q) {
             PackNegated(l_, j0 + 4 * q, piece * kDepth, depth_of(piece),
                         before_.get() + piece * kDepth * kBlock + 4 * q * kDepth);
           }
           return context.Checkpoint();
-        });
-    if (!status.ok()) return status;
+        }));
     return ForEachPanel(j0 / width_, kUpdatePanels, [&](int64_t begin, int64_t end) {
       for (int64_t piece = 0; piece < pieces; ++piece) {
         for (int64_t p = begin; p < end; ++p) {
@@ -222,7 +219,8 @@ class Factorization {
     });
   }
 
-  // Factorises the panels that hold the block's diagonal: one thread, for they hang together.
+  // Factorises the panels that hold the block's diagonal. They depend on each other, so one thread
+  // does it.
   absl::Status FactorizeTop(int64_t j0, int64_t quads) {
     const int64_t below = (j0 + 4 * quads) / width_;  // first panel under the block
     for (int64_t q = 0; q < quads; ++q) {
@@ -276,7 +274,7 @@ double UpperFactor::At(int64_t i, int64_t j) const {
 void UpperFactor::CopyColumn(int64_t j, int64_t count, double* out) const {
   const int64_t offset = (size_ - 1 - j) * width_;
   size_t panel = static_cast<size_t>((size_ - 1) / width_);
-  int64_t run = (size_ - 1) % width_ + 1;  // rows of the panel that are left, read backwards
+  int64_t run = (size_ - 1) % width_ + 1;  // rows left in the panel, read backwards
   for (int64_t i = 0; i < count; i += run, run = width_, --panel) {
     const double* end = lower_.get() + panels_[panel] + offset + run;
     const int64_t take = std::min(run, count - i);

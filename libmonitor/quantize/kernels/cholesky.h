@@ -10,7 +10,7 @@
 
 namespace ptqwatch::internal {
 
-/// A symmetric matrix A with its rows and columns put into another order and its diagonal replaced:
+/// A symmetric matrix A: `values` with rows and columns permuted and the diagonal replaced.
 /// A[i, j] = scale * values[order[i], order[j]] for i != j, A[i, i] = diagonal[order[i]].
 struct PermutedSymmetric {
   const double* values = nullptr;  ///< [size, size] row-major; both triangles are read
@@ -20,12 +20,12 @@ struct PermutedSymmetric {
   const double* diagonal = nullptr;  ///< [size], indexed like `values`
 };
 
-/// The upper triangular R with A = R R^T: the ordinary Cholesky factor of A read backwards, read
-/// backwards.
+/// The upper triangular R with A = R R^T. R = J L J, where J reverses the order and L is the
+/// Cholesky factor of J A J.
 class UpperFactor {
  public:
   int64_t size() const { return size_; }
-  /// R[i, j], i <= j. Slow: for tests and single entries.
+  /// R[i, j], i <= j. Slow: meant for tests.
   double At(int64_t i, int64_t j) const;
   /// R[0 .. count - 1, j] for count <= j + 1.
   void CopyColumn(int64_t j, int64_t count, double* out) const;
@@ -38,9 +38,9 @@ class UpperFactor {
   AlignedBuffer<double> lower_;  // L of the reversed A; panel p is [column][row p * width_ ..]
 };
 
-/// Factorises in float64; FailedPrecondition where a pivot is not positive and finite, Cancelled.
-/// The same bits for any number of threads. Every thread looks at the context every few
-/// milliseconds. Cost: size^3 / 3 FLOP; memory: 4 size^2 + 768 size bytes.
+/// Factorises in float64. The same bits for any number of threads. Every thread checks the context
+/// every few milliseconds. Cost: size^3 / 3 FLOP; memory: 4 size^2 + 768 size bytes. Errors:
+/// FailedPrecondition where a pivot is not positive and finite, Cancelled, DeadlineExceeded.
 absl::StatusOr<UpperFactor> FactorizeUpper(const PermutedSymmetric& a,
                                            const ExecutionContext& context);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "quantize/kernels/aligned_buffer.h"
 #include "quantize/kernels/parallel.h"
 
@@ -13,20 +14,20 @@
 #include "hwy/highway.h"
 #include "quantize/kernels/micro_kernel-inl.h"
 
-#ifndef PTQWATCH_QUANTIZE_GPTQ_ONCE_
-#define PTQWATCH_QUANTIZE_GPTQ_ONCE_
+#ifndef PTQWATCH_QUANTIZE_KERNELS_GPTQ_ONCE_
+#define PTQWATCH_QUANTIZE_KERNELS_GPTQ_ONCE_
 namespace ptqwatch::internal {
 namespace {
 
-// Columns quantized together; also how many earlier columns are applied at a time.
+// Columns quantized together, and earlier columns applied at a time.
 constexpr int64_t kBlock = 128;
-// Tiles (panel-wide sets of rows) that go through all columns together, at most: their current
-// block stays in the second-level cache.
-constexpr int64_t kGroupTiles = 16;
+// Most tiles (panel-wide sets of rows) that go through all columns together: their current block
+// fits the second-level cache.
+constexpr int64_t kMaxGroupTiles = 16;
 
-// N packed for the micro kernel: for each block of columns, one square piece after the other from
-// the top down to the diagonal. A piece is [quad][row][4], a quad being four columns together; it
-// stays in the second-level cache while all rows of a group take it.
+// N packed for the micro kernel. For each block of columns it holds square pieces from the top down
+// to the diagonal. A piece is [quad][row][4], where a quad is four columns. It stays in the
+// second-level cache while all rows of a group use it.
 class PackedRatios {
  public:
   explicit PackedRatios(int64_t size)
@@ -49,8 +50,8 @@ class PackedRatios {
   }
 
   int64_t quads() const { return quads_; }
-  // Rows from `row` on, which begins a block or lies in the one of the diagonal, of a quad; the
-  // next quad follows kQuad numbers later.
+  // Rows from `row` on of a quad; `row` begins a block or lies in the diagonal one. The next quad
+  // follows kQuad numbers later.
   static constexpr int64_t kQuad = 4 * kBlock;
   const float* At(int64_t row, int64_t quad) const { return Place(row, quad); }
   double diagonal(int64_t k) const { return diagonal_[static_cast<size_t>(k)]; }
@@ -91,8 +92,8 @@ class PackedRatios {
   std::vector<double> diagonal_;
 };
 
-// Some rows of the problem, transposed, in tiles of `width` rows. Rows past the last are zero and
-// stay so.
+// Some rows of the problem, transposed, in tiles of `width` rows. Padding rows are zero and stay
+// so.
 struct RowGroup {
   RowGroup(int64_t tiles, int64_t tile_width, int64_t columns, int64_t grid_groups,
            int64_t original_columns)
@@ -115,18 +116,17 @@ struct RowGroup {
   }
 
   int64_t width;
-  int64_t cols;                  // in processing order, filled up to a multiple of 4
-  int64_t groups;                // one more than the grid has, for the columns that fill up
+  int64_t cols;                  // in processing order, padded to a multiple of 4
+  int64_t groups;                // those of the grid, and one for padding columns
   AlignedBuffer<float> delta;    // [tile][k][width]: w_k, and w_k - q_k once k is done
   AlignedBuffer<float> current;  // [tile][kBlock][width]: w'_k, and w'_k - q_k once k is done
   AlignedBuffer<float> scale;    // [tile][groups][width]
   AlignedBuffer<float> zero;
-  AlignedBuffer<uint8_t>
-      codes;  // [tile][original column][width], one column more for what fills up
+  AlignedBuffer<uint8_t> codes;  // [tile][original column][width], and one padding column
   int64_t code_cols;
 };
 
-// Where the k-th column comes from: its original column and group, or the one past the last.
+// Where the k-th column comes from: its original column and group; one past the last for padding.
 struct ColumnMap {
   std::vector<int64_t> column;
   std::vector<int64_t> group;
@@ -198,7 +198,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
-// Quantizes the columns k .. k + 3 of a tile, which hold the updates of all columns before k.
+// Quantizes the columns k .. k + 3 of a tile, which already hold the updates of columns before k.
 HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT ratios, float top,
                                int64_t tile, int64_t k, int64_t k_in_block, RowGroup* group) {
   const Tag<float> d;
@@ -235,8 +235,7 @@ HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT r
   }
 }
 
-// Sum of squares of count * width floats, each row of `width` times weight[row]^2, or times 1
-// without weights.
+// Sum of squares of [count][width] floats, each row times weights[row]^2, or 1 without weights.
 HWY_NOINLINE double SumOfSquares(const float* HWY_RESTRICT values, int64_t count, int64_t width,
                                  const double* HWY_RESTRICT weights) {
   const Tag<double> dd;
@@ -254,7 +253,7 @@ HWY_NOINLINE double SumOfSquares(const float* HWY_RESTRICT values, int64_t count
   return hn::GetLane(hn::SumOfLanes(dd, total));
 }
 
-// One run of the loop. Threads share groups of rows, which never wait for each other.
+// One run of the loop. Threads share groups of rows, which are independent of each other.
 class Loop {
  public:
   Loop(MatrixView weight, const Grid& grid, const std::vector<int64_t>& order, uint8_t* codes,
@@ -270,9 +269,9 @@ class Loop {
         map_(MapColumns(grid, order, cols_)),
         tiles_((weight.rows + width_ - 1) / width_),
         errors_(static_cast<size_t>(tiles_)) {
-    // As many groups as threads, or a multiple of that, so that they end together.
+    // A multiple of the number of threads, so that they end together.
     const int64_t threads = team_.size();
-    const int64_t rounds = (tiles_ + kGroupTiles * threads - 1) / (kGroupTiles * threads);
+    const int64_t rounds = (tiles_ + kMaxGroupTiles * threads - 1) / (kMaxGroupTiles * threads);
     group_tiles_ = (tiles_ + rounds * threads - 1) / (rounds * threads);
     for (int64_t i = 0; i < threads; ++i) {
       groups_.emplace_back(group_tiles_, width_, cols_, grid.groups, weight.cols);
@@ -280,16 +279,15 @@ class Loop {
   }
 
   absl::StatusOr<GptqErrors> Run(const UpperFactor& factor) {
-    if (absl::Status status = ratios_.Fill(team_, factor); !status.ok()) return status;
-    const absl::Status status =
+    PTQWATCH_RETURN_IF_ERROR(ratios_.Fill(team_, factor));
+    PTQWATCH_RETURN_IF_ERROR(
         team_.ForEach((tiles_ + group_tiles_ - 1) / group_tiles_,
                       [&](int thread, int64_t i, const ExecutionContext& context) {
                         const int64_t first = i * group_tiles_;
                         return RunTiles(first, std::min(group_tiles_, tiles_ - first), context,
                                         &groups_[static_cast<size_t>(thread)]);
-                      });
-    if (!status.ok()) return status;
-    // By tile: how tiles were grouped must not show.
+                      }));
+    // Summed by tile, so that the result does not depend on the grouping.
     GptqErrors total;
     for (const GptqErrors& errors : errors_) {
       total.damped_loss += errors.damped_loss;
@@ -303,26 +301,24 @@ class Loop {
                         RowGroup* group) {
     for (int64_t t = 0; t < tiles; ++t) {
       LoadTile(weight_, grid_, map_, (first + t) * width_, t, group);
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     for (int64_t k0 = 0; k0 < cols_; k0 += kBlock) {
       const int64_t count = std::min(kBlock, cols_ - k0);
-      if (absl::Status status = ApplyEarlier(k0, count, tiles, context, group); !status.ok()) {
-        return status;
-      }
+      PTQWATCH_RETURN_IF_ERROR(ApplyEarlier(k0, count, tiles, context, group));
       for (int64_t t = 0; t < tiles; ++t) {
         QuantizeBlock(k0, count, t, group, &errors_[static_cast<size_t>(first + t)]);
       }
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     for (int64_t t = 0; t < tiles; ++t) {
       StoreCodes(weight_.rows, weight_.cols, (first + t) * width_, t, group, codes_);
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     return absl::OkStatus();
   }
 
-  // Brings the columns of all blocks before this one into the current block.
+  // Adds the products with the columns of all earlier blocks to the current block.
   absl::Status ApplyEarlier(int64_t k0, int64_t count, int64_t tiles,
                             const ExecutionContext& context, RowGroup* group) {
     const Tag<float> d;
@@ -340,12 +336,12 @@ class Loop {
         MulAddTiles(d, kBlock, count / 4, ratios_.At(j0, k0 / 4), PackedRatios::kQuad,
                     group->Delta(t, j0), group->Current(t, 0), ahead);
       }
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     return absl::OkStatus();
   }
 
-  // The block itself: four columns at a time take what the block has before them.
+  // Quantizes the block four columns at a time, after their update by earlier ones of the block.
   void QuantizeBlock(int64_t k0, int64_t count, int64_t t, RowGroup* group, GptqErrors* errors) {
     const Tag<float> d;
     double diagonal[kBlock];

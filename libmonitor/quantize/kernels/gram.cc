@@ -1,7 +1,6 @@
 #include "quantize/kernels/gram.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -10,7 +9,7 @@
 #include "quantize/kernels/aligned_buffer.h"
 // After aligned_buffer.h, which sets what Highway compiles for.
 #include "base/mutex.h"
-#include "base/strings.h"
+#include "base/status_macros.h"
 #include "hwy/cache_control.h"
 #include "quantize/kernels/parallel.h"
 
@@ -20,8 +19,8 @@
 #include "hwy/highway.h"
 #include "quantize/kernels/micro_kernel-inl.h"
 
-#ifndef PTQWATCH_QUANTIZE_GRAM_ONCE_
-#define PTQWATCH_QUANTIZE_GRAM_ONCE_
+#ifndef PTQWATCH_QUANTIZE_KERNELS_GRAM_ONCE_
+#define PTQWATCH_QUANTIZE_KERNELS_GRAM_ONCE_
 namespace ptqwatch::internal {
 namespace {
 
@@ -29,19 +28,16 @@ namespace {
 constexpr int64_t kDepth = 128;
 // Rows summed at the working precision before the sum moves to float64.
 constexpr int64_t kChunkRows = 256;
-// Up to this many inputs a Gram is cheap enough to be exact. GPTQ turns a rounding error of H into
-// another code where a weight sits on a rounding tie, and in a small layer one code more is a
-// visible share of them.
+// Up to this many inputs a Gram matrix is summed in float64, which is cheap there. GPTQ turns a
+// rounding error of H into another code where a weight sits on a rounding tie, and in a small layer
+// a single code is a visible share of all.
 constexpr int64_t kFloat64Inputs = 256;
-// Rows that share one pass over the result, which is what comes from memory.
-constexpr int64_t kGroupRows = 1024;
 // Rows that one thread packs at a time.
 constexpr int64_t kPackRows = 32;
 // Result rows per cache block; a multiple of every panel width.
 constexpr int64_t kBlock = 48;
 
-// Asks for a block of a [cols, cols] matrix while other work goes on: its rows are far apart in
-// memory.
+// Prefetches a block of a [cols, cols] matrix, whose rows are far apart in memory.
 void PrefetchBlock(const double* matrix, int64_t cols, int64_t row, int64_t count, int64_t col,
                    int64_t width) {
   for (int64_t i = row; i < std::min(cols, row + count); ++i) {
@@ -165,12 +161,12 @@ class TileEngine {
         cols_(cols),
         padded_(RoundUp(cols, kBlock)),
         width_(PanelWidth(Tag<T>())),
-        panels_(MakeAligned<T>(RoundUp(std::min(rows, kGroupRows), kDepth) * padded_)) {
-    const int64_t most = std::min(rows, kGroupRows);
+        panels_(MakeAligned<T>(RoundUp(std::min(rows, kGramGroupRows), kDepth) * padded_)) {
+    const int64_t max_rows = std::min(rows, kGramGroupRows);
     for (int i = 0; i < team.size(); ++i) {
       Scratch scratch;
       scratch.row = MakeAligned<float>(cols);
-      scratch.block = MakeAligned<T>(RoundUp(most, kDepth) * kBlock);
+      scratch.block = MakeAligned<T>(RoundUp(max_rows, kDepth) * kBlock);
       scratch.tile = MakeAligned<T>(kBlock * width_);
       scratch.total = MakeAligned<double>(kBlock * width_);
       scratch_.push_back(std::move(scratch));
@@ -178,7 +174,7 @@ class TileEngine {
   }
 
   // Gives `sink` all tiles that touch the upper triangle of X^T X, over rows [first, first + rows)
-  // of the source, at most kGroupRows.
+  // of the source, at most kGramGroupRows.
   template <class Sink>
   absl::Status Run(int64_t first, int64_t rows, SharedRowSource source, Sink& sink) {
     absl::Status status =
@@ -190,7 +186,7 @@ class TileEngine {
                         for (int64_t r = begin; r < end; ++r) Pack(source(first + r, scratch), r);
                         return context.Checkpoint();
                       });
-    if (!status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(status);
     return team_.ForEach(padded_ / kBlock, [&](int thread, int64_t block,
                                                const ExecutionContext& context) {
       return RunBlock(scratch_[static_cast<size_t>(thread)], block * kBlock, rows, context, sink);
@@ -247,7 +243,7 @@ class TileEngine {
     for (int64_t sub = 0; sub < subs; ++sub) {
       PackBlock(sub, depth_of(sub), i0, scratch.block.get() + sub * kBlock * kDepth);
     }
-    // What only fills up is left out.
+    // Padding is left out.
     const int64_t panels = (cols_ + width_ - 1) / width_;
     const int64_t block_quads = (std::min(kBlock, cols_ - i0) + 3) / 4;
     for (int64_t p = i0 / width_; p < panels; ++p) {
@@ -257,7 +253,7 @@ class TileEngine {
       std::fill_n(scratch.total.get(), count, 0.0);
       for (int64_t chunk = 0; chunk < subs; chunk += kChunkRows / kDepth) {
         const int64_t chunk_end = std::min(subs, chunk + kChunkRows / kDepth);
-        // The last chunk leaves time for it to arrive.
+        // The products of the last chunk hide the latency.
         if (chunk_end == subs) {
           PrefetchBlock(sink.matrix(), cols_, i0, 4 * quads, p * width_, width_);
         }
@@ -272,9 +268,7 @@ class TileEngine {
         AddWidened(scratch.tile.get(), count, scratch.total.get());
       }
       sink.Take(scratch.total.get(), i0, 4 * quads, p * width_, width_);
-      if (p % 16 == 15) {
-        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      }
+      if (p % 16 == 15) PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     return context.Checkpoint();
   }
@@ -294,9 +288,9 @@ absl::Status ForEachGroup(int64_t rows, int64_t cols, SharedRowSource source, Si
       static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(cols);
   ThreadTeam team(flop, context);
   TileEngine<T> engine(team, rows, cols);
-  for (int64_t first = 0; first < rows; first += kGroupRows) {
-    const int64_t count = std::min(kGroupRows, rows - first);
-    if (absl::Status status = engine.Run(first, count, source, sink); !status.ok()) return status;
+  for (int64_t first = 0; first < rows; first += kGramGroupRows) {
+    const int64_t count = std::min(kGramGroupRows, rows - first);
+    PTQWATCH_RETURN_IF_ERROR(engine.Run(first, count, source, sink));
   }
   return absl::OkStatus();
 }
@@ -312,9 +306,8 @@ absl::StatusOr<Trace> TraceOnTarget(bool float64, int64_t rows, int64_t cols,
                                     SharedRowSource source, const double* s,
                                     const ExecutionContext& context) {
   DotWith sink(s, cols);
-  const absl::Status status = float64 ? ForEachGroup<double>(rows, cols, source, sink, context)
-                                      : ForEachGroup<float>(rows, cols, source, sink, context);
-  if (!status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(float64 ? ForEachGroup<double>(rows, cols, source, sink, context)
+                                   : ForEachGroup<float>(rows, cols, source, sink, context));
   return sink.trace();
 }
 
@@ -323,8 +316,7 @@ absl::StatusOr<Trace> TraceOnTarget(bool float64, int64_t rows, int64_t cols,
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace ptqwatch {
-namespace internal {
+namespace ptqwatch::internal {
 namespace {
 
 HWY_EXPORT(AddGramOnTarget);
@@ -347,19 +339,16 @@ absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, SharedRowSourc
   const double work =
       static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(cols);
   if (work > kSmallTrace) {
-    absl::StatusOr<Trace> trace =
-        HWY_DYNAMIC_DISPATCH(TraceOnTarget)(false, rows, cols, source, s, context);
-    if (!trace.ok()) return trace.status();
-    // Zero, too, is asked again: float32 products may have underflowed.
-    if (std::isfinite(trace->magnitude) &&
-        trace->magnitude < kCancellation * std::abs(trace->value)) {
-      return trace->value;
+    PTQWATCH_ASSIGN_OR_RETURN(const Trace trace, HWY_DYNAMIC_DISPATCH(TraceOnTarget)(
+                                                     false, rows, cols, source, s, context));
+    // A zero is computed again, too: float32 products may have underflowed.
+    if (std::isfinite(trace.magnitude) && trace.magnitude < kCancellation * std::abs(trace.value)) {
+      return trace.value;
     }
   }
-  absl::StatusOr<Trace> trace =
-      HWY_DYNAMIC_DISPATCH(TraceOnTarget)(true, rows, cols, source, s, context);
-  if (!trace.ok()) return trace.status();
-  return trace->value;
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const Trace trace, HWY_DYNAMIC_DISPATCH(TraceOnTarget)(true, rows, cols, source, s, context));
+  return trace.value;
 }
 
 absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, RowSource source, const double* s,
@@ -373,115 +362,5 @@ absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, RowSource sour
   return QuadraticTrace(rows, cols, SharedRowSource(one_at_a_time), s, context);
 }
 
-bool AnyNonFinite(const float* values, int64_t count) {
-  constexpr uint32_t kExponent = 0x7f800000u;
-  // Counted, not searched: without an early exit the loop is vectorised.
-  uint32_t found = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    found |= static_cast<uint32_t>((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent);
-  }
-  return found != 0;
-}
-
-}  // namespace internal
-
-namespace {
-
-GramStatistics NoStatistics(int64_t inputs) {
-  GramStatistics stats;
-  stats.inputs = inputs;
-  return stats;
-}
-
-}  // namespace
-
-GramAccumulator::GramAccumulator(int64_t inputs) : stats_(NoStatistics(inputs)) {}
-
-absl::Status GramAccumulator::Add(MatrixView x, const ExecutionContext& context) try {
-  const int64_t d = stats_.inputs;
-  if (absl::Status status = internal::CheckThreads(context); !status.ok()) return status;
-  if (d < 0) return absl::InvalidArgumentError(internal::StrCat("inputs is ", d));
-  if (x.cols != d || x.rows < 0) {
-    return absl::InvalidArgumentError(internal::StrCat(
-        "x is [", x.rows, ", ", x.cols, "], but the accumulator was made for ", d, " inputs"));
-  }
-  if (x.rows == 0 || d == 0) {
-    stats_.tokens += x.rows;
-    return absl::OkStatus();
-  }
-  if (x.data == nullptr) return absl::InvalidArgumentError("x.data is null");
-  if (stats_.sum.empty()) {
-    stats_.sum.resize(static_cast<size_t>(d * d));
-    stats_.abs_sum.resize(static_cast<size_t>(d));
-    stats_.abs_max.resize(static_cast<size_t>(d));
-  }
-  double* abs_sum = stats_.abs_sum.data();
-  float* abs_max = stats_.abs_max.data();
-
-  std::vector<const float*> finite;
-  finite.reserve(static_cast<size_t>(std::min(x.rows, internal::kGroupRows)));
-  for (int64_t row = 0; row < x.rows;) {
-    finite.clear();
-    int64_t skipped = 0;
-    for (; row < x.rows && static_cast<int64_t>(finite.size()) < internal::kGroupRows; ++row) {
-      const float* values = x.data + row * d;
-      if (internal::AnyNonFinite(values, d)) {
-        ++skipped;
-      } else {
-        finite.push_back(values);
-      }
-      if (row % 256 == 255 && context.cancel.cancelled()) break;
-    }
-    const int64_t count = static_cast<int64_t>(finite.size());
-    absl::Status status = context.Checkpoint();
-    if (status.ok()) {
-      status = internal::AddGram(
-          count, d, [&finite](int64_t i, float*) { return finite[static_cast<size_t>(i)]; },
-          stats_.sum.data(), context);
-    }
-    if (!status.ok()) {
-      // Part of a group may be in the sums: nothing of them may be used.
-      stats_ = NoStatistics(d);
-      return status;
-    }
-    for (const float* values : finite) {
-      for (int64_t j = 0; j < d; ++j) {
-        const float magnitude = std::abs(values[j]);
-        abs_sum[j] += static_cast<double>(magnitude);
-        abs_max[j] = std::max(abs_max[j], magnitude);
-      }
-    }
-    stats_.tokens += count;
-    stats_.skipped_rows += skipped;
-  }
-  return absl::OkStatus();
-} catch (const std::bad_alloc&) {
-  const int64_t inputs = stats_.inputs;
-  stats_ = NoStatistics(inputs);
-  return absl::ResourceExhaustedError(
-      internal::StrCat("no memory for the second moments of ", inputs, " inputs"));
-}
-
-GramStatistics GramAccumulator::Take() {
-  const int64_t d = std::max<int64_t>(stats_.inputs, 0);
-  GramStatistics taken = std::exchange(stats_, NoStatistics(stats_.inputs));
-  taken.sum.resize(static_cast<size_t>(d * d));
-  taken.abs_sum.resize(static_cast<size_t>(d));
-  taken.abs_max.resize(static_cast<size_t>(d));
-  // Mirrored in square blocks, so that neither side is read or written one cache line per number.
-  constexpr int64_t kTile = 32;
-  double* sum = taken.sum.data();
-  for (int64_t i0 = 0; i0 < d; i0 += kTile) {
-    for (int64_t j0 = i0; j0 < d; j0 += kTile) {
-      for (int64_t i = i0; i < std::min(d, i0 + kTile); ++i) {
-        for (int64_t j = std::max(j0, i + 1); j < std::min(d, j0 + kTile); ++j) {
-          sum[j * d + i] = sum[i * d + j];
-        }
-      }
-    }
-  }
-  return taken;
-}
-
-}  // namespace ptqwatch
+}  // namespace ptqwatch::internal
 #endif  // HWY_ONCE

@@ -76,7 +76,7 @@ HWY_NOINLINE void MulAddTile(D d, int64_t depth, const T* HWY_RESTRICT a, const 
   hn::Store(c32, d, c + 11 * n);
 }
 
-// What the caller multiplies next, asked for while it still computes: panels lie in slower caches.
+// Memory to prefetch during a multiplication: what the caller multiplies next.
 template <typename T>
 struct Ahead {
   const T* at = nullptr;

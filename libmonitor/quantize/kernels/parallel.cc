@@ -2,31 +2,19 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <functional>
 #include <limits>
-#include <new>
 #include <system_error>
 #include <utility>
 
+#include "base/guard.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 // About 50 us of work: less is not worth another thread.
-constexpr double kFlopAThread = 1 << 22;
-
-absl::Status CallCatching(ThreadTeam::Body body, int thread, int64_t index,
-                          const ExecutionContext& context) {
-  try {
-    return body(thread, index, context);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("no memory for the work of a thread");
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
-}
+constexpr double kMinFlopPerThread = 1 << 22;
 
 }  // namespace
 
@@ -49,9 +37,9 @@ struct ThreadTeam::Loop {
 };
 
 ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(context) {
-  const double useful = std::min<double>(context.threads, 1 + flop / kFlopAThread);
+  const double useful = std::min<double>(context.threads, 1 + flop / kMinFlopPerThread);
   const size_t helpers = static_cast<size_t>(std::max(useful, 1.0)) - 1;
-  // Threads refer to the contexts, so the vector never grows afterwards.
+  // Threads hold references to the contexts: the vector must not grow afterwards.
   helpers_.resize(helpers);
   for (Helper& helper : helpers_) helper.context = context.ForHelper();
   size_t started = 0;
@@ -62,7 +50,7 @@ ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(
                                   std::ref(helper.context));
     }
   } catch (const std::system_error&) {
-    // Only those that run are ever waited for.
+    // Fewer threads will do. ForEach waits for those in helpers_ only.
     helpers_.resize(started);
   }
 }
@@ -95,7 +83,7 @@ void ThreadTeam::Work(Loop& loop, int thread, const ExecutionContext& context) {
   while (!loop.failed.load(std::memory_order_relaxed)) {
     const int64_t index = loop.next.fetch_add(1, std::memory_order_relaxed);
     if (index >= loop.count) return;
-    absl::Status status = CallCatching(loop.body, thread, index, context);
+    absl::Status status = Guard([&] { return loop.body(thread, index, context); });
     if (status.ok()) continue;
     loop.failed.store(true, std::memory_order_relaxed);
     MutexLock lock(loop.mutex);

@@ -15,13 +15,13 @@ namespace ptqwatch::internal {
 /// InvalidArgument naming `context.threads` when it is below 1.
 absl::Status CheckThreads(const ExecutionContext& context);
 
-/// Threads that share the loops of one engine call; the thread that makes the team is number 0 and
-/// works like the others. The others end with the team, which one thread owns. Making one costs
-/// about 30 us a thread, a loop about 10 us.
+/// Threads that share the loops of one engine call. The thread that makes the team is number 0 and
+/// works like the others, which end with the team. Only that thread may use the team. Making a team
+/// costs about 30 us a thread, a loop about 10 us.
 class ThreadTeam {
  public:
-  /// What one thread is given of a loop: which thread it is, for scratch memory of its own, which
-  /// piece, and a context to look at between small pieces of work.
+  /// Does one piece of a loop: the number of its thread (to index scratch memory), the index of the
+  /// piece, and a context to check now and then.
   using Body =
       absl::FunctionRef<absl::Status(int thread, int64_t index, const ExecutionContext& context)>;
 
@@ -35,7 +35,7 @@ class ThreadTeam {
 
   /// Calls `body` once for every index in [0, count), lower ones first, and returns when all calls
   /// have ended. After an error no further call begins; the error of the lowest index is returned.
-  /// Exceptions become ResourceExhausted (bad_alloc) or Internal.
+  /// Exceptions become ResourceExhausted (out of memory) or Internal.
   absl::Status ForEach(int64_t count, Body body);
 
  private:

@@ -152,21 +152,6 @@ TEST(CapturePlan, LeavesOutALayerWhoseGramAloneIsTooLarge) {
   EXPECT_EQ(fixture.Plan({.output_head = true}, GramBytes(6)).layers.size(), 2u);
 }
 
-TEST(ModelQuantizer, AsksWhichMethodsNeedStatistics) {
-  const auto spec = [](QuantizationMethod method) { return QuantizerSpec{.method = method}; };
-  EXPECT_TRUE(NeedsStatistics(spec(QuantizationMethod::kGptq)));
-  EXPECT_TRUE(NeedsStatistics(spec(QuantizationMethod::kAwq)));
-  EXPECT_TRUE(NeedsStatistics(spec(QuantizationMethod::kLlmInt8)));
-  EXPECT_FALSE(NeedsStatistics(spec(QuantizationMethod::kNf4)));
-  EXPECT_FALSE(NeedsStatistics(spec(QuantizationMethod::kRtn)));
-  QuantizerSpec all_int8 = spec(QuantizationMethod::kLlmInt8);
-  all_int8.outlier_threshold = 0;
-  EXPECT_FALSE(NeedsStatistics(all_int8));
-  QuantizerSpec searched = spec(QuantizationMethod::kRtn);
-  searched.clip = ClipSearch::kMse;
-  EXPECT_TRUE(NeedsStatistics(searched));
-}
-
 TEST(ModelQuantizer, GivesTheSameBitsWithinAnyMemory) {
   Fixture fixture = MakeNet();
   const CapturePlan plan = fixture.Plan();

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "golden/golden_compare.h"
-#include "golden/safetensors_reader.h"
+#include "golden/golden_file.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::testing {
@@ -107,7 +107,7 @@ TEST(GoldenCase, GptqLosesNoMoreThanRtn) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(PTQWATCH_GOLDEN_DATA "/gptq")) {
     SCOPED_TRACE(entry.path());
-    const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(entry.path());
+    const absl::StatusOr<GoldenFile> file = GoldenFile::Read(entry.path());
     ASSERT_TRUE(file.ok()) << file.status();
     QuantizerSpec spec;
     spec.bits = *file->Integer("bits");
@@ -208,7 +208,7 @@ TEST(GoldenCase, SurvivesRandomDamage) {
   }
 }
 
-TEST(SafetensorsFile, RefusesDamagedHeaders) {
+TEST(GoldenFile, RefusesDamagedHeaders) {
   const std::string eight(8, '\0');
   for (const std::string& bytes : {
            std::string(),
@@ -232,17 +232,17 @@ TEST(SafetensorsFile, RefusesDamagedHeaders) {
            WithHeader(std::string(100000, '[')),
        }) {
     const std::string path = Save(bytes);
-    const absl::Status status = SafetensorsFile::Read(path).status();
+    const absl::Status status = GoldenFile::Read(path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bytes.substr(0, 90);
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   }
 }
 
-TEST(SafetensorsFile, GivesBackWhatItHolds) {
+TEST(GoldenFile, GivesBackWhatItHolds) {
   std::string data(12, '\0');
   const float numbers[] = {1.5f, -2.0f};
   std::memcpy(data.data(), numbers, 8);
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Read(
+  absl::StatusOr<GoldenFile> file = GoldenFile::Read(
       Save(WithHeader(R"({"__metadata__":{"n":"12","x":"0.5","f":"true","t":"act"},)"
                       R"("a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
                       R"("b":{"dtype":"I32","shape":[],"data_offsets":[8,12]}})",

@@ -1,4 +1,4 @@
-#include "ptqwatch/offline/llm_int8.h"
+#include "quantize/llm_int8.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,8 @@
 namespace ptqwatch {
 namespace {
 
+using internal::Int8Rows;
+using internal::QuantizeInt8Rows;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -29,17 +31,9 @@ QuantizerSpec LlmInt8(double threshold) {
 }
 
 Int8Rows Rows(const Matrix& m, ScaleDtype dtype = ScaleDtype::kFloat32) {
-  ExecutionContext context;
-  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(m.view(), dtype, context);
+  absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(m.view(), dtype);
   EXPECT_TRUE(rows.ok()) << rows.status();
   return rows.ok() ? *rows : Int8Rows{};
-}
-
-LlmInt8Product Multiply(const Matrix& x, const Matrix& w, double threshold) {
-  ExecutionContext context;
-  absl::StatusOr<LlmInt8Product> product = MultiplyLlmInt8(x.view(), w.view(), threshold, context);
-  EXPECT_TRUE(product.ok()) << product.status();
-  return product.ok() ? *product : LlmInt8Product{};
 }
 
 TEST(Int8Rows, MapsTheLargestMagnitudeTo127) {
@@ -87,12 +81,6 @@ TEST(Int8Rows, RefusesWhatHasNoCodes) {
   status = QuantizeInt8Rows(m.view(), ScaleDtype::kFloat16, context).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("f16"));
-  EXPECT_FALSE(
-      QuantizeInt8Rows({.data = nullptr, .rows = 2, .cols = 2}, ScaleDtype::kFloat32, context)
-          .ok());
-  EXPECT_FALSE(
-      QuantizeInt8Rows({.data = nullptr, .rows = -1, .cols = 2}, ScaleDtype::kFloat32, context)
-          .ok());
   EXPECT_TRUE(
       QuantizeInt8Rows({.data = nullptr, .rows = 0, .cols = 2}, ScaleDtype::kFloat32, context)
           ->codes.empty());
@@ -181,83 +169,6 @@ TEST(LlmInt8, DecodesTheLargestWeightsThereAre) {
   Matrix weight(1, 2);
   weight.values = {std::numeric_limits<float>::max(), -1};
   EXPECT_EQ(RunOk(weight, nullptr, LlmInt8(0)).dequantized[0], weight.values[0]);
-}
-
-TEST(LlmInt8Product, SplitsOutliersFromCodes) {
-  Matrix x(2, 4);
-  x.values = {1, 7, -0.5f, 2, 0.25f, 3, -6, 1};
-  const Matrix w = RandomMatrix(5, 4, 9);
-  const LlmInt8Product got = Multiply(x, w, 6);
-  EXPECT_THAT(got.outlier_columns, ElementsAre(1, 2));
-  // Row 0: 1, -0.5, 2 are left, then column 2 goes; row 1: 0.25, 3, 1 are left, then column 1.
-  EXPECT_THAT(got.inputs.absmax, ElementsAre(2.0f, 3.0f));
-  EXPECT_THAT(got.inputs.codes, ElementsAre(64, 0, 0, 127, 11, 0, 0, 42));
-  const Int8Rows rows = Rows(w);
-  for (size_t t = 0; t < 2; ++t) {
-    for (size_t o = 0; o < 5; ++o) {
-      double expected = 0;
-      for (size_t c = 0; c < 4; ++c) {
-        if (c == 1 || c == 2) {
-          expected +=
-              static_cast<double>(x.values[4 * t + c]) * static_cast<double>(w.values[4 * o + c]);
-        } else {
-          expected += got.inputs.codes[4 * t + c] / 127.0 * rows.codes[4 * o + c] / 127.0 *
-                      static_cast<double>(got.inputs.absmax[t]) *
-                      static_cast<double>(rows.absmax[o]);
-        }
-      }
-      EXPECT_NEAR(got.output[5 * t + o], expected, 1e-12);
-    }
-  }
-}
-
-TEST(LlmInt8Product, IsNearTheFullProduct) {
-  const Matrix x = RandomMatrix(20, 300, 10);
-  const Matrix w = RandomMatrix(8, 300, 11);
-  const LlmInt8Product got = Multiply(x, w, 0);
-  EXPECT_THAT(got.outlier_columns, IsEmpty());
-  double difference = 0;
-  double norm = 0;
-  for (int64_t t = 0; t < 20; ++t) {
-    for (int64_t o = 0; o < 8; ++o) {
-      double exact = 0;
-      for (int64_t c = 0; c < 300; ++c) {
-        exact += static_cast<double>(x.at(t, c)) * static_cast<double>(w.at(o, c));
-      }
-      difference += std::pow(got.output[static_cast<size_t>(t * 8 + o)] - exact, 2);
-      norm += exact * exact;
-    }
-  }
-  EXPECT_LT(std::sqrt(difference / norm), 0.02);
-  EXPECT_GT(difference, 0);
-}
-
-TEST(LlmInt8Product, SumsLongRowsExactly) {
-  Matrix x(1, 200000);
-  for (float& v : x.values) v = 1;
-  const LlmInt8Product got = Multiply(x, x, 0);
-  EXPECT_DOUBLE_EQ(got.output[0], 200000.0);
-}
-
-TEST(LlmInt8Product, RefusesWhatDoesNotFit) {
-  ExecutionContext context;
-  Matrix x = RandomMatrix(3, 4, 12);
-  const Matrix w = RandomMatrix(2, 5, 13);
-  const auto code = [&](MatrixView a, MatrixView b, double threshold) {
-    return MultiplyLlmInt8(a, b, threshold, context).status().code();
-  };
-  const absl::StatusCode invalid = absl::StatusCode::kInvalidArgument;
-  EXPECT_EQ(code(x.view(), w.view(), 6), invalid);
-  EXPECT_EQ(code(x.view(), {.data = nullptr, .rows = 2, .cols = 4}, 6), invalid);
-  EXPECT_EQ(code(x.view(), x.view(), -1), invalid);
-  EXPECT_EQ(code(x.view(), x.view(), std::nan("")), invalid);
-  x.at(1, 1) = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(code(x.view(), RandomMatrix(2, 4, 14).view(), 6), invalid);
-  EXPECT_EQ(code(x.view(), RandomMatrix(2, 4, 14).view(), 0), invalid);
-  EXPECT_EQ(code(RandomMatrix(2, 4, 14).view(), x.view(), 6), invalid);
-  EXPECT_TRUE(Multiply(Matrix(0, 4), Matrix(3, 4), 6).output.empty());
-  context.cancel.Cancel();
-  EXPECT_EQ(code(w.view(), w.view(), 6), absl::StatusCode::kCancelled);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "quantize/kernels/non_finite.h"
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch {

@@ -1,4 +1,4 @@
-#include "quantize/clip_search.h"
+#include "quantize/kernels/clip_search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "golden/safetensors_reader.h"
+#include "golden/golden_file.h"
 
 #include "absl/strings/numbers.h"
 #include "base/strings.h"
@@ -12,21 +12,21 @@ absl::Status Damaged(const std::string& what) { return absl::DataLossError(what)
 
 }  // namespace
 
-absl::StatusOr<SafetensorsFile> SafetensorsFile::Read(const std::string& path) {
+absl::StatusOr<GoldenFile> GoldenFile::Read(const std::string& path) {
   absl::StatusOr<ptqwatch::SafetensorsFile> file = ptqwatch::SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
-  return SafetensorsFile(*std::move(file));
+  return GoldenFile(*std::move(file));
 }
 
-absl::StatusOr<std::vector<int64_t>> SafetensorsFile::Shape(std::string_view tensor) const {
+absl::StatusOr<std::vector<int64_t>> GoldenFile::Shape(std::string_view tensor) const {
   const TensorInfo* info = file_.Find(tensor);
   if (info == nullptr) return absl::NotFoundError(StrCat("no tensor '", tensor, "'"));
   return info->shape;
 }
 
 template <typename T>
-absl::StatusOr<std::vector<T>> SafetensorsFile::Values(std::string_view tensor, TensorDtype dtype,
-                                                       const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<T>> GoldenFile::Values(std::string_view tensor, TensorDtype dtype,
+                                                  const std::vector<int64_t>& shape) const {
   const TensorInfo* info = file_.Find(tensor);
   if (info == nullptr) return absl::NotFoundError(StrCat("no tensor '", tensor, "'"));
   if (info->dtype != dtype || info->shape != shape) {
@@ -43,32 +43,32 @@ absl::StatusOr<std::vector<T>> SafetensorsFile::Values(std::string_view tensor, 
   return values;
 }
 
-absl::StatusOr<std::vector<float>> SafetensorsFile::Floats(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<float>> GoldenFile::Floats(std::string_view tensor,
+                                                      const std::vector<int64_t>& shape) const {
   return Values<float>(tensor, TensorDtype::kF32, shape);
 }
-absl::StatusOr<std::vector<double>> SafetensorsFile::Doubles(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<double>> GoldenFile::Doubles(std::string_view tensor,
+                                                        const std::vector<int64_t>& shape) const {
   return Values<double>(tensor, TensorDtype::kF64, shape);
 }
-absl::StatusOr<std::vector<uint8_t>> SafetensorsFile::Uint8s(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<uint8_t>> GoldenFile::Uint8s(std::string_view tensor,
+                                                        const std::vector<int64_t>& shape) const {
   return Values<uint8_t>(tensor, TensorDtype::kU8, shape);
 }
-absl::StatusOr<std::vector<int8_t>> SafetensorsFile::Int8s(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<int8_t>> GoldenFile::Int8s(std::string_view tensor,
+                                                      const std::vector<int64_t>& shape) const {
   return Values<int8_t>(tensor, TensorDtype::kI8, shape);
 }
-absl::StatusOr<std::vector<int32_t>> SafetensorsFile::Int32s(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<int32_t>> GoldenFile::Int32s(std::string_view tensor,
+                                                        const std::vector<int64_t>& shape) const {
   return Values<int32_t>(tensor, TensorDtype::kI32, shape);
 }
-absl::StatusOr<std::vector<int64_t>> SafetensorsFile::Int64s(
-    std::string_view tensor, const std::vector<int64_t>& shape) const {
+absl::StatusOr<std::vector<int64_t>> GoldenFile::Int64s(std::string_view tensor,
+                                                        const std::vector<int64_t>& shape) const {
   return Values<int64_t>(tensor, TensorDtype::kI64, shape);
 }
 
-absl::StatusOr<std::string> SafetensorsFile::Text(std::string_view key) const {
+absl::StatusOr<std::string> GoldenFile::Text(std::string_view key) const {
   const auto found = file_.metadata().find(key);
   if (found == file_.metadata().end()) {
     return absl::NotFoundError(StrCat("no metadata '", key, "'"));
@@ -76,7 +76,7 @@ absl::StatusOr<std::string> SafetensorsFile::Text(std::string_view key) const {
   return found->second;
 }
 
-absl::StatusOr<double> SafetensorsFile::Number(std::string_view key) const {
+absl::StatusOr<double> GoldenFile::Number(std::string_view key) const {
   absl::StatusOr<std::string> text = Text(key);
   if (!text.ok()) return text.status();
   double value = 0;
@@ -86,7 +86,7 @@ absl::StatusOr<double> SafetensorsFile::Number(std::string_view key) const {
   return value;
 }
 
-absl::StatusOr<int> SafetensorsFile::Integer(std::string_view key) const {
+absl::StatusOr<int> GoldenFile::Integer(std::string_view key) const {
   absl::StatusOr<std::string> text = Text(key);
   if (!text.ok()) return text.status();
   int value = 0;
@@ -96,7 +96,7 @@ absl::StatusOr<int> SafetensorsFile::Integer(std::string_view key) const {
   return value;
 }
 
-absl::StatusOr<bool> SafetensorsFile::Flag(std::string_view key) const {
+absl::StatusOr<bool> GoldenFile::Flag(std::string_view key) const {
   absl::StatusOr<std::string> text = Text(key);
   if (!text.ok()) return text.status();
   if (*text == "true" || *text == "True") return true;

@@ -1,14 +1,14 @@
-#include "quantize/grid.h"
+#include "quantize/kernels/grid.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "quantize/kernels/scale_dtype.h"
 #include "quantize/kernels/simd_targets.h"
-#include "quantize/scale_dtype.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quantize/grid.cc"
+#define HWY_TARGET_INCLUDE "quantize/kernels/grid.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
@@ -98,10 +98,10 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
     low = -1;
     high = 1;
   }
-  // The smallest weights there are may have a scale of 0.
+  // With denormal weights the quotient may be 0.
   const float exact = std::max((high - low) / top, std::numeric_limits<float>::denorm_min());
   const float scale = RoundScale(exact, grid->scale_dtype);
-  // The sum turns -0 into 0. A scale far from the exact one may put zero past the end.
+  // Adding 0 turns -0 into 0. A scale rounded far from the exact one may put zero past the end.
   const float zero = grid->symmetric ? static_cast<float>(1 << (grid->bits - 1))
                                      : std::min(std::nearbyint(-low / scale) + 0.0f, top);
   grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;

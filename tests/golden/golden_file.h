@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TESTS_GOLDEN_SAFETENSORS_READER_H_
-#define PTQWATCH_TESTS_GOLDEN_SAFETENSORS_READER_H_
+#ifndef PTQWATCH_TESTS_GOLDEN_GOLDEN_FILE_H_
+#define PTQWATCH_TESTS_GOLDEN_GOLDEN_FILE_H_
 
 #include <cstdint>
 #include <string>
@@ -12,11 +12,12 @@
 
 namespace ptqwatch::testing {
 
-/// A golden file: a safetensors file whose tensors and metadata are asked for by type and shape.
-class SafetensorsFile {
+/// A golden file: tensors and metadata of a safetensors file, read by type and shape. It reads with
+/// the library's own reader, which has tests of its own; the numbers are the reference's.
+class GoldenFile {
  public:
   /// Errors are those of ptqwatch::SafetensorsFile::Open.
-  static absl::StatusOr<SafetensorsFile> Read(const std::string& path);
+  static absl::StatusOr<GoldenFile> Read(const std::string& path);
 
   bool Has(std::string_view tensor) const { return file_.Find(tensor) != nullptr; }
   /// NotFound for a tensor that the file does not hold.
@@ -45,7 +46,7 @@ class SafetensorsFile {
   absl::StatusOr<bool> Flag(std::string_view key) const;
 
  private:
-  explicit SafetensorsFile(ptqwatch::SafetensorsFile file) : file_(std::move(file)) {}
+  explicit GoldenFile(ptqwatch::SafetensorsFile file) : file_(std::move(file)) {}
 
   template <typename T>
   absl::StatusOr<std::vector<T>> Values(std::string_view tensor, TensorDtype dtype,
@@ -56,4 +57,4 @@ class SafetensorsFile {
 
 }  // namespace ptqwatch::testing
 
-#endif  // PTQWATCH_TESTS_GOLDEN_SAFETENSORS_READER_H_
+#endif  // PTQWATCH_TESTS_GOLDEN_GOLDEN_FILE_H_

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_QUANTIZE_GRID_H_
-#define PTQWATCH_QUANTIZE_GRID_H_
+#ifndef PTQWATCH_QUANTIZE_KERNELS_GRID_H_
+#define PTQWATCH_QUANTIZE_KERNELS_GRID_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -10,10 +10,11 @@
 namespace ptqwatch::internal {
 
 /// The static grids of one weight: a scale and a zero for each row and group of inputs.
-/// With lo = min(w, 0) and hi = max(w, 0) over a group: scale = (hi - lo) / (2^bits - 1); symmetric
-/// grids widen to +-max(-lo, hi) and have zero = 2^(bits-1), asymmetric ones zero = round(-lo /
-/// scale); a group of zeros has lo = -1, hi = 1. All in float32; the scale is rounded to its dtype
-/// before anything is computed from it, and is never 0.
+///
+/// With lo = min(w, 0) and hi = max(w, 0) over a group, scale = (hi - lo) / (2^bits - 1).
+/// Asymmetric grids have zero = round(-lo / scale); symmetric ones first widen to +-max(-lo, hi)
+/// and have zero = 2^(bits-1). A group of zeros has lo = -1, hi = 1. All in float32. The scale is
+/// rounded to its dtype before anything is computed from it, and is never 0.
 struct Grid {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -34,11 +35,11 @@ struct Grid {
 /// not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
-/// Fills in one group for weights in [low, high], low <= 0 <= high. False when the scale overflows
-/// its dtype; it is infinite then.
+/// Fills in one group for weights in [low, high], low <= 0 <= high. False if the scale overflows
+/// its dtype, and is infinite therefore.
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 
-/// Fills in row `row` from its finite weights. False when a scale overflows its dtype.
+/// Fills in row `row` from its finite weights. False if a scale overflows its dtype.
 bool FitRow(const float* weights, int64_t row, Grid* grid);
 
 /// Round to nearest: code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
@@ -51,4 +52,4 @@ void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decod
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_QUANTIZE_GRID_H_
+#endif  // PTQWATCH_QUANTIZE_KERNELS_GRID_H_

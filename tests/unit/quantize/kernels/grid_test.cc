@@ -1,4 +1,4 @@
-#include "quantize/grid.h"
+#include "quantize/kernels/grid.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

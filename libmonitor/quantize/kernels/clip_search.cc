@@ -1,29 +1,30 @@
-#include "quantize/clip_search.h"
+#include "quantize/kernels/clip_search.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "quantize/kernels/aligned_buffer.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quantize/clip_search.cc"
+#define HWY_TARGET_INCLUDE "quantize/kernels/clip_search.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "quantize/kernels/micro_kernel-inl.h"
 
-#ifndef PTQWATCH_QUANTIZE_CLIP_SEARCH_ONCE_
-#define PTQWATCH_QUANTIZE_CLIP_SEARCH_ONCE_
+#ifndef PTQWATCH_QUANTIZE_KERNELS_CLIP_SEARCH_ONCE_
+#define PTQWATCH_QUANTIZE_KERNELS_CLIP_SEARCH_ONCE_
 namespace ptqwatch::internal {
 namespace {
 
-// One group of inputs in `width` rows, transposed; rows past the last are zero.
+// One group of inputs in `width` rows, transposed. Padding rows are zero.
 struct Tile {
-  Tile(int64_t lanes, int64_t most_inputs)
+  Tile(int64_t lanes, int64_t max_inputs)
       : width(lanes),
-        plain(MakeAligned<float>(most_inputs * width)),
-        scaled(MakeAligned<float>(most_inputs * width)),
+        plain(MakeAligned<float>(max_inputs * width)),
+        scaled(MakeAligned<float>(max_inputs * width)),
         scale(MakeAligned<float>(width)),
         zero(MakeAligned<float>(width)),
         low(static_cast<size_t>(width)),
@@ -56,7 +57,7 @@ struct Tile {
 
   int64_t width;
   int64_t first = 0;
-  int64_t rows = 0;  // of the weight; the rest of `width` is filled up
+  int64_t rows = 0;  // of the weight; the rest of `width` is padding
   int64_t count = 0;
   AlignedBuffer<float> plain;   // [count][width]
   AlignedBuffer<float> scaled;  // [count][width], times the channel scale
@@ -66,11 +67,11 @@ struct Tile {
   std::vector<float> high;
 };
 
-// The ranges tried: the k-th covers 1 - k / divisor of the whole one.
+// The candidate ranges: the k-th covers 1 - k / divisor of the whole one.
 struct Shrink {
   int steps;
   double divisor;
-  bool both_ends;  // else only what is larger than that share of max|w|
+  bool both_ends;  // scale both ends; otherwise cut at that share of max|w|
 
   bool Fit(const Tile& tile, int64_t lane, int64_t g, int step, Grid* grid) const {
     const float factor = static_cast<float>(1.0 - step / divisor);
@@ -100,8 +101,8 @@ HWY_INLINE V NearestPoint(DF df, V w, V scale, V zero, V top) {
   return hn::Mul(scale, hn::Sub(code, zero));
 }
 
-// Both criteria give the errors of a tile's candidate grids, row by row; an error that is not below
-// `least` need not be complete.
+// Both criteria give the error of a tile's candidate grids, row by row. Once an error has reached
+// `smallest`, its sum may be left incomplete.
 
 // The sum of importance times squares.
 class ByImportance {
@@ -113,7 +114,7 @@ class ByImportance {
     return context.Checkpoint();
   }
 
-  absl::Status Errors(const Tile& tile, float max_code, const double* HWY_RESTRICT least,
+  absl::Status Errors(const Tile& tile, float max_code, const double* HWY_RESTRICT smallest,
                       double* HWY_RESTRICT errors, const ExecutionContext& context) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
@@ -123,14 +124,14 @@ class ByImportance {
     for (int64_t v = 0; v < tile.width; v += n) {
       const auto scale = hn::Load(df, tile.scale.get() + v);
       const auto zero = hn::Load(df, tile.zero.get() + v);
-      const auto enough = hn::LoadU(dd, least + v);
+      const auto limit = hn::LoadU(dd, smallest + v);
       const float* HWY_RESTRICT weights = tile.scaled.get() + v;
       auto sum = hn::Zero(dd);
-      for (int64_t k0 = 0; k0 < tile.count && !hn::AllTrue(dd, hn::Ge(sum, enough)); k0 += kPiece) {
+      for (int64_t k0 = 0; k0 < tile.count && !hn::AllTrue(dd, hn::Ge(sum, limit)); k0 += kPiece) {
         for (int64_t k = k0; k < std::min(tile.count, k0 + kPiece); ++k) {
           const auto w = hn::Load(df, weights + k * tile.width);
           const auto e = hn::PromoteTo(dd, hn::Sub(w, NearestPoint(df, w, scale, zero, top)));
-          // Not fused: every target has to find the same minimum.
+          // Not fused: every target must find the same minimum.
           sum = hn::Add(sum, hn::Mul(hn::Mul(e, e), hn::Set(dd, group_[k])));
         }
       }
@@ -147,12 +148,12 @@ class ByImportance {
 // The quadratic form with the group's diagonal block.
 class ByOutput {
  public:
-  ByOutput(const double* sum, const float* channel_scale, int64_t cols, int64_t most_inputs)
+  ByOutput(const double* sum, const float* channel_scale, int64_t cols, int64_t max_inputs)
       : sum_(sum),
         channel_scale_(channel_scale),
         cols_(cols),
-        packed_(MakeAligned<double>(Quad((most_inputs + 3) / 4))),
-        error_(MakeAligned<double>(RoundUp(most_inputs, 4) * PanelWidth(Tag<double>()))),
+        packed_(MakeAligned<double>(Quad((max_inputs + 3) / 4))),
+        error_(MakeAligned<double>(RoundUp(max_inputs, 4) * PanelWidth(Tag<double>()))),
         product_(MakeAligned<double>(4 * PanelWidth(Tag<double>()))) {}
 
   // Packs the upper triangle for the micro kernel, off-diagonal entries doubled: quad q, of four
@@ -168,14 +169,12 @@ class ByOutput {
           out[4 * k + c] = inside ? (k == i ? 1 : 2) * sum_[(begin + k) * cols_ + begin + i] : 0.0;
         }
       }
-      if (q % 16 == 15) {
-        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      }
+      if (q % 16 == 15) PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     return context.Checkpoint();
   }
 
-  absl::Status Errors(const Tile& tile, float max_code, const double* /*least*/,
+  absl::Status Errors(const Tile& tile, float max_code, const double* /*smallest*/,
                       double* HWY_RESTRICT errors, const ExecutionContext& context) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
@@ -206,9 +205,7 @@ class ByOutput {
                     dd, errors + v);
         }
       }
-      if (q % 64 == 63) {
-        if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      }
+      if (q % 64 == 63) PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
     return context.Checkpoint();
   }
@@ -221,7 +218,7 @@ class ByOutput {
   int64_t cols_;
   int64_t begin_ = 0;
   AlignedBuffer<double> packed_;
-  AlignedBuffer<double> error_;    // [inputs, filled up to a multiple of 4][width]
+  AlignedBuffer<double> error_;    // [inputs, padded to a multiple of 4][width]
   AlignedBuffer<double> product_;  // [4][width]
 };
 
@@ -232,16 +229,16 @@ absl::StatusOr<ClipResult> Search(MatrixView weight, const float* channel_scale,
   const int64_t width = PanelWidth(Tag<double>());
   Tile tile(width, grid->group_size);
   const AlignedBuffer<double> errors = MakeAligned<double>(width);
-  std::vector<double> least(static_cast<size_t>(width));
+  std::vector<double> smallest(static_cast<size_t>(width));
   std::vector<int> best(static_cast<size_t>(width));
   ClipResult result;
   for (int64_t g = 0; g < grid->groups; ++g) {
     const int64_t begin = grid->GroupBegin(g);
     const int64_t count = grid->GroupCount(g);
-    if (absl::Status status = criterion.Begin(begin, count, context); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(criterion.Begin(begin, count, context));
     for (int64_t first = 0; first < weight.rows; first += width) {
       tile.Load(weight, channel_scale, first, begin, count);
-      std::fill(least.begin(), least.end(), std::numeric_limits<double>::infinity());
+      std::fill(smallest.begin(), smallest.end(), std::numeric_limits<double>::infinity());
       std::fill(best.begin(), best.end(), 0);
       std::fill_n(tile.scale.get(), width, 1.0f);
       std::fill_n(tile.zero.get(), width, 0.0f);
@@ -256,12 +253,11 @@ absl::StatusOr<ClipResult> Search(MatrixView weight, const float* channel_scale,
           tile.scale[static_cast<size_t>(r)] = grid->scale[at];
           tile.zero[static_cast<size_t>(r)] = grid->zero[at];
         }
-        absl::Status status =
-            criterion.Errors(tile, grid->max_code(), least.data(), errors.get(), context);
-        if (!status.ok()) return status;
-        for (size_t r = 0; r < least.size(); ++r) {
-          if (errors[r] < least[r]) {
-            least[r] = errors[r];
+        PTQWATCH_RETURN_IF_ERROR(
+            criterion.Errors(tile, grid->max_code(), smallest.data(), errors.get(), context));
+        for (size_t r = 0; r < smallest.size(); ++r) {
+          if (errors[r] < smallest[r]) {
+            smallest[r] = errors[r];
             best[r] = step;
           }
         }

@@ -1,4 +1,4 @@
-#include "quantize/scale_dtype.h"
+#include "quantize/kernels/scale_dtype.h"
 
 #include <gtest/gtest.h>
 
