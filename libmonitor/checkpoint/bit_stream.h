@@ -28,24 +28,6 @@ void PackBits(int64_t count, int bits, Code code, uint32_t* words, int64_t strid
   if (filled > 0) *words = static_cast<uint32_t>(pending);
 }
 
-/// Calls put(i, number) for each number of such a stream.
-template <typename Put>
-void UnpackBits(int64_t count, int bits, const uint32_t* words, int64_t stride, Put put) {
-  uint64_t pending = 0;
-  int filled = 0;
-  const uint64_t mask = (uint64_t{1} << bits) - 1;
-  for (int64_t i = 0; i < count; ++i) {
-    if (filled < bits) {
-      pending |= static_cast<uint64_t>(*words) << filled;
-      words += stride;
-      filled += 32;
-    }
-    put(i, static_cast<uint8_t>(pending & mask));
-    pending >>= bits;
-    filled -= bits;
-  }
-}
-
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_CHECKPOINT_BIT_STREAM_H_

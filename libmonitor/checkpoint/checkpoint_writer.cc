@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "base/atomic_file.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "checkpoint/safetensors_header.h"
@@ -21,23 +22,20 @@ absl::Status WriteCheckpoint(const std::string& folder, const std::vector<Tensor
     return absl::ErrnoToStatus(
         error.value(), internal::StrCat("cannot create the folder ", internal::Quoted(folder)));
   }
-  // Runs after the files below have removed what is theirs, and takes the folder only if it is
-  // empty.
+  // Runs after the files below have removed their temporary files. It removes the folder only if it
+  // is empty.
   absl::Cleanup remove_folder = [&] {
     if (created) rmdir(folder.c_str());
   };
-  absl::StatusOr<internal::AtomicFile> config =
-      internal::AtomicFile::Create(internal::StrCat(folder, "/config.json"));
-  if (!config.ok()) return config.status();
-  absl::Status status = config->Append(config_json);
-  if (status.ok()) status = config->Sync();
-  if (status.ok()) {
-    absl::StatusOr<internal::AtomicFile> model = internal::StageSafetensors(
-        internal::StrCat(folder, "/model.safetensors"), tensors, metadata);
-    status = model.ok() ? model->Commit() : model.status();
-    if (status.ok()) status = config->Commit();
-  }
-  return status;
+  PTQWATCH_ASSIGN_OR_RETURN(internal::AtomicFile config,
+                            internal::AtomicFile::Create(internal::StrCat(folder, "/config.json")));
+  PTQWATCH_RETURN_IF_ERROR(config.Append(config_json));
+  PTQWATCH_RETURN_IF_ERROR(config.Sync());
+  PTQWATCH_ASSIGN_OR_RETURN(internal::AtomicFile model,
+                            internal::StageSafetensors(
+                                internal::StrCat(folder, "/model.safetensors"), tensors, metadata));
+  PTQWATCH_RETURN_IF_ERROR(model.Commit());
+  return config.Commit();
 }
 
 }  // namespace ptqwatch

@@ -1,10 +1,12 @@
 #include <cmath>
 #include <cstring>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/enum_names.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "checkpoint/bit_stream.h"
 #include "checkpoint/float16.h"
@@ -17,7 +19,7 @@ using internal::PackBits;
 using internal::StrCat;
 using internal::WordsFor;
 
-// Readers of GPTQ files count words as d / 32 * b.
+// Readers of GPTQ files compute the number of words as d / 32 * b.
 constexpr int64_t kGptqMultiple = 32;
 
 constexpr CheckpointFormat kFormats[] = {CheckpointFormat::kCompressedTensors,
@@ -63,7 +65,7 @@ absl::Status CheckScaleDtype(CheckpointFormat format, ScaleDtype dtype) {
              "; the stored weight would not be the one that was measured"));
 }
 
-// The scales as the format stores them. InvalidArgument for one that would change.
+// The scales as the format stores them. InvalidArgument if one would change.
 absl::StatusOr<std::vector<uint16_t>> HalfScales(const QuantizerSpec& spec,
                                                  const std::vector<float>& scale) {
   const bool f16 = spec.scale_dtype == ScaleDtype::kFloat16;
@@ -118,40 +120,57 @@ absl::Status CheckContent(const QuantizerSpec& spec, int64_t rows, int64_t cols,
   return absl::OkStatus();
 }
 
-// Adding 2^(b-1) to compressed-tensors' signed numbers gives our codes and zeros, and that is what
-// it packs.
+// `streams` dense streams of `count` numbers each. A stream's words follow each other, or, if
+// interleaved, are `streams` words apart: [count / words][streams].
+template <typename Code>
+std::vector<uint32_t> PackStreams(int64_t streams, int64_t count, int bits, bool interleaved,
+                                  Code code) {
+  const int64_t words = WordsFor(count, bits);
+  std::vector<uint32_t> packed(static_cast<size_t>(streams * words));
+  for (int64_t s = 0; s < streams; ++s) {
+    PackBits(
+        count, bits, [&](int64_t i) { return code(s, i); },
+        packed.data() + (interleaved ? s : s * words), interleaved ? streams : 1);
+  }
+  return packed;
+}
+
+// A stream of codes for each row, along inputs.
+std::vector<uint32_t> PackCodes(const QuantizerSpec& spec, int64_t rows, int64_t cols,
+                                const QuantizedWeight& weight, bool interleaved) {
+  return PackStreams(rows, cols, spec.bits, interleaved, [&](int64_t r, int64_t c) {
+    return weight.codes[static_cast<size_t>(r * cols + c)];
+  });
+}
+
+// A stream of zeros for each group, along outputs.
+std::vector<uint32_t> PackZeros(const QuantizerSpec& spec, int64_t rows, int64_t groups,
+                                const QuantizedWeight& weight, bool interleaved) {
+  return PackStreams(groups, rows, spec.bits, interleaved, [&](int64_t g, int64_t r) {
+    return static_cast<uint8_t>(weight.zero[static_cast<size_t>(r * groups + g)]);
+  });
+}
+
+// compressed-tensors has signed numbers and packs them plus 2^(b-1), which are our codes and zeros.
 std::vector<PackedTensor> PackCompressedTensors(const QuantizerSpec& spec, int64_t rows,
                                                 int64_t cols, const QuantizedWeight& weight,
                                                 const std::vector<uint16_t>& scales) {
   const int64_t groups = GroupsOf(spec, cols);
-  const int64_t words = WordsFor(cols, spec.bits);
-  std::vector<uint32_t> packed(static_cast<size_t>(rows * words));
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint8_t* codes = weight.codes.data() + r * cols;
-    PackBits(
-        cols, spec.bits, [codes](int64_t i) { return codes[i]; }, packed.data() + r * words, 1);
-  }
+  const TensorDtype scale_dtype =
+      spec.scale_dtype == ScaleDtype::kFloat16 ? TensorDtype::kF16 : TensorDtype::kBF16;
   std::vector<PackedTensor> tensors;
-  tensors.push_back({"weight_packed", TensorDtype::kI32, {rows, words}, BytesOf(packed)});
-  tensors.push_back(
-      {"weight_scale",
-       spec.scale_dtype == ScaleDtype::kFloat16 ? TensorDtype::kF16 : TensorDtype::kBF16,
-       {rows, groups},
-       BytesOf(scales)});
+  tensors.push_back({"weight_packed",
+                     TensorDtype::kI32,
+                     {rows, WordsFor(cols, spec.bits)},
+                     BytesOf(PackCodes(spec, rows, cols, weight, /*interleaved=*/false))});
+  tensors.push_back({"weight_scale", scale_dtype, {rows, groups}, BytesOf(scales)});
   tensors.push_back(
       {"weight_shape", TensorDtype::kI64, {2}, BytesOf(std::vector<int64_t>{rows, cols})});
   if (!spec.symmetric) {
-    const int64_t zero_words = WordsFor(rows, spec.bits);
-    std::vector<uint32_t> zeros(static_cast<size_t>(zero_words * groups));
-    for (int64_t g = 0; g < groups; ++g) {
-      const float* zero = weight.zero.data() + g;
-      PackBits(
-          rows, spec.bits,
-          [zero, groups](int64_t r) { return static_cast<uint8_t>(zero[r * groups]); },
-          zeros.data() + g, groups);
-    }
-    tensors.push_back(
-        {"weight_zero_point", TensorDtype::kI32, {zero_words, groups}, BytesOf(zeros)});
+    tensors.push_back({"weight_zero_point",
+                       TensorDtype::kI32,
+                       {WordsFor(rows, spec.bits), groups},
+                       BytesOf(PackZeros(spec, rows, groups, weight, /*interleaved=*/true))});
   }
   return tensors;
 }
@@ -160,24 +179,10 @@ std::vector<PackedTensor> PackGptq(const QuantizerSpec& spec, int64_t rows, int6
                                    const QuantizedWeight& weight,
                                    const std::vector<uint16_t>& scales) {
   const int64_t groups = GroupsOf(spec, cols);
-  const int64_t words = WordsFor(cols, spec.bits);
-  std::vector<uint32_t> packed(static_cast<size_t>(words * rows));
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint8_t* codes = weight.codes.data() + r * cols;
-    PackBits(
-        cols, spec.bits, [codes](int64_t i) { return codes[i]; }, packed.data() + r, rows);
-  }
-  const int64_t zero_words = WordsFor(rows, spec.bits);
-  std::vector<uint32_t> zeros(static_cast<size_t>(groups * zero_words));
-  std::vector<uint16_t> turned(scales.size());
+  std::vector<uint16_t> transposed(scales.size());
   for (int64_t g = 0; g < groups; ++g) {
-    const float* zero = weight.zero.data() + g;
-    PackBits(
-        rows, spec.bits,
-        [zero, groups](int64_t r) { return static_cast<uint8_t>(zero[r * groups]); },
-        zeros.data() + g * zero_words, 1);
     for (int64_t r = 0; r < rows; ++r) {
-      turned[static_cast<size_t>(g * rows + r)] = scales[static_cast<size_t>(r * groups + g)];
+      transposed[static_cast<size_t>(g * rows + r)] = scales[static_cast<size_t>(r * groups + g)];
     }
   }
   std::vector<int32_t> group_of(static_cast<size_t>(cols));
@@ -187,9 +192,15 @@ std::vector<PackedTensor> PackGptq(const QuantizerSpec& spec, int64_t rows, int6
   }
   std::vector<PackedTensor> tensors;
   tensors.push_back({"g_idx", TensorDtype::kI32, {cols}, BytesOf(group_of)});
-  tensors.push_back({"qweight", TensorDtype::kI32, {words, rows}, BytesOf(packed)});
-  tensors.push_back({"qzeros", TensorDtype::kI32, {groups, zero_words}, BytesOf(zeros)});
-  tensors.push_back({"scales", TensorDtype::kF16, {groups, rows}, BytesOf(turned)});
+  tensors.push_back({"qweight",
+                     TensorDtype::kI32,
+                     {WordsFor(cols, spec.bits), rows},
+                     BytesOf(PackCodes(spec, rows, cols, weight, /*interleaved=*/true))});
+  tensors.push_back({"qzeros",
+                     TensorDtype::kI32,
+                     {groups, WordsFor(rows, spec.bits)},
+                     BytesOf(PackZeros(spec, rows, groups, weight, /*interleaved=*/false))});
+  tensors.push_back({"scales", TensorDtype::kF16, {groups, rows}, BytesOf(transposed)});
   return tensors;
 }
 
@@ -206,18 +217,14 @@ std::string_view ToString(CheckpointFormat format) {
 }
 
 absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name) {
-  for (const CheckpointFormat format : kFormats) {
-    if (name == ToString(format)) return format;
-  }
-  return absl::InvalidArgumentError(
-      StrCat("unknown format '", name, "'; known are compressed-tensors and gptq-v2"));
+  return internal::ParseEnum("checkpoint format", kFormats, name);
 }
 
 absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, int64_t rows,
                            int64_t cols) {
-  if (absl::Status status = Validate(spec); !status.ok()) return status;
-  if (absl::Status status = CheckMethod(format, spec); !status.ok()) return status;
-  if (absl::Status status = CheckScaleDtype(format, spec.scale_dtype); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(Validate(spec));
+  PTQWATCH_RETURN_IF_ERROR(CheckMethod(format, spec));
+  PTQWATCH_RETURN_IF_ERROR(CheckScaleDtype(format, spec.scale_dtype));
   if (rows < 1 || cols < 1) {
     return absl::InvalidArgumentError(StrCat("the weight is empty: [", rows, ", ", cols, "]"));
   }
@@ -240,22 +247,20 @@ absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, i
 absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
                                                      const QuantizerSpec& spec, int64_t rows,
                                                      int64_t cols, const QuantizedWeight& weight) {
-  if (absl::Status status = CheckPackable(format, spec, rows, cols); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(CheckPackable(format, spec, rows, cols));
   if (weight.codes.empty()) {
     return absl::InvalidArgumentError(
         StrCat("there are no codes (status ", ToString(weight.status), ")"));
   }
-  if (absl::Status status = CheckContent(spec, rows, cols, weight); !status.ok()) return status;
-  try {
-    absl::StatusOr<std::vector<uint16_t>> scales = HalfScales(spec, weight.scale);
-    if (!scales.ok()) return scales.status();
-    return format == CheckpointFormat::kGptqV2
-               ? PackGptq(spec, rows, cols, weight, *scales)
-               : PackCompressedTensors(spec, rows, cols, weight, *scales);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        StrCat("no memory to pack a weight of [", rows, ", ", cols, "]"));
-  }
+  PTQWATCH_RETURN_IF_ERROR(CheckContent(spec, rows, cols, weight));
+  return internal::Guard("packing a weight", absl::StatusCode::kInternal,
+                         [&]() -> absl::StatusOr<std::vector<PackedTensor>> {
+                           PTQWATCH_ASSIGN_OR_RETURN(const std::vector<uint16_t> scales,
+                                                     HalfScales(spec, weight.scale));
+                           return format == CheckpointFormat::kGptqV2
+                                      ? PackGptq(spec, rows, cols, weight, scales)
+                                      : PackCompressedTensors(spec, rows, cols, weight, scales);
+                         });
 }
 
 }  // namespace ptqwatch

@@ -53,8 +53,8 @@ std::string ExactPattern(const std::string& name) {
   return pattern + "$";
 }
 
-// Groups follow the original order of the columns whatever order GPTQ worked in, so desc_act, which
-// makes readers sort columns, is off.
+// desc_act makes readers sort columns. It is off: groups follow the original order of the columns,
+// whatever the order in which GPTQ visited them.
 json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
   json config = {
       {"quant_method", "gptq"},

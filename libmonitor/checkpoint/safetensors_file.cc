@@ -6,13 +6,15 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <utility>
 
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "checkpoint/float16.h"
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/tensor_dtype.h"
 #include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch {
@@ -51,7 +53,7 @@ void AppendFloats(TensorDtype dtype, absl::Span<const char> bytes, std::vector<f
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   SafetensorsFile file;
   file.path_ = path;
-  file.descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
+  file.descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
   if (file.descriptor_ < 0) {
     return absl::ErrnoToStatus(errno, StrCat("cannot open ", Quoted(path)));
   }
@@ -69,9 +71,8 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   uint64_t length = 0;
   constexpr int64_t kLengthBytes = sizeof(length);
   if (size < kLengthBytes) return damaged(StrCat("it has only ", size, " bytes"));
-  absl::Status read =
-      file.ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), sizeof(length)), "header");
-  if (!read.ok()) return read;
+  PTQWATCH_RETURN_IF_ERROR(
+      file.ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), sizeof(length)), "header"));
   if (length > static_cast<uint64_t>(size - kLengthBytes)) {
     return damaged(StrCat("a header of ", length, " bytes in a file of ", size));
   }
@@ -79,21 +80,17 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     return damaged(
         StrCat("a header of ", length, " bytes; the format allows ", internal::kMaxHeaderBytes));
   }
-  try {
+  PTQWATCH_RETURN_IF_ERROR(internal::Guard(Quoted(path), absl::StatusCode::kInternal, [&] {
     std::string text(static_cast<size_t>(length), '\0');
-    if (read = file.ReadAt(kLengthBytes, absl::MakeSpan(text), "header"); !read.ok()) return read;
+    PTQWATCH_RETURN_IF_ERROR(file.ReadAt(kLengthBytes, absl::MakeSpan(text), "header"));
     file.data_begin_ = kLengthBytes + static_cast<int64_t>(length);
     absl::StatusOr<internal::SafetensorsHeader> header =
         internal::ParseSafetensorsHeader(text, size - file.data_begin_);
-    if (!header.ok()) {
-      const absl::string_view why = header.status().message();
-      return damaged(std::string_view(why.data(), why.size()));
-    }
+    if (!header.ok()) return damaged(internal::Message(header.status()));
     file.tensors_ = std::move(header->tensors);
     file.metadata_ = std::move(header->metadata);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(StrCat("no memory for the header of ", Quoted(path)));
-  }
+    return absl::OkStatus();
+  }));
   return file;
 }
 
@@ -129,7 +126,7 @@ absl::Status SafetensorsFile::ReadAt(int64_t position, absl::Span<char> out,
       return absl::ErrnoToStatus(errno, StrCat("cannot read ", what, " of ", Quoted(path_)));
     }
     if (got == 0) {
-      return absl::DataLossError(StrCat(Quoted(path_), " became shorter: ", what, " is cut off"));
+      return absl::DataLossError(StrCat(Quoted(path_), " was truncated: ", what, " is cut off"));
     }
     position += got;
     out.remove_prefix(static_cast<size_t>(got));
@@ -168,24 +165,22 @@ absl::StatusOr<std::vector<float>> SafetensorsFile::ReadFloats(std::string_view 
                                         " of tensor ", Quoted(tensor), " in ", Quoted(path_), ", ",
                                         info->Describe()));
   }
-  const int64_t width = BitsPerElement(info->dtype) / 8;
+  const int64_t width = internal::BitsPerElement(info->dtype) / 8;
   constexpr int64_t kPiece = int64_t{1} << 18;  // elements
-  try {
+  const auto read = [&]() -> absl::StatusOr<std::vector<float>> {
     std::vector<float> values;
     values.reserve(static_cast<size_t>(count));
     std::vector<char> bytes(static_cast<size_t>(width * std::min(kPiece, count)));
     for (int64_t done = 0; done < count; done += kPiece) {
       const int64_t piece = std::min(kPiece, count - done);
       const auto span = absl::MakeSpan(bytes).first(static_cast<size_t>(width * piece));
-      absl::Status read = ReadBytes(tensor, width * (first + done), span);
-      if (!read.ok()) return read;
+      PTQWATCH_RETURN_IF_ERROR(ReadBytes(tensor, width * (first + done), span));
       AppendFloats(info->dtype, span, &values);
     }
     return values;
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        StrCat("no memory for tensor ", Quoted(tensor), " of ", Quoted(path_)));
-  }
+  };
+  return internal::Guard(StrCat("tensor ", Quoted(tensor), " of ", Quoted(path_)),
+                         absl::StatusCode::kInternal, read);
 }
 
 absl::StatusOr<std::vector<float>> SafetensorsFile::ReadFloats(std::string_view tensor) const {

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "checkpoint/tensor_dtype.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -16,10 +17,9 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxDimensions = 64;
-// A message that shows a name from a damaged file stays short.
 
-// Takes the events of the JSON parser. The parser alone would keep the last of two equal names, and
-// a tree of a 100 MB header would take gigabytes.
+// Handles the events of the JSON parser. The parser alone would accept a name that occurs twice,
+// and the tree of a 100 MB header would take gigabytes.
 class HeaderReader : public json::json_sax_t {
  public:
   SafetensorsHeader& header() { return header_; }
@@ -55,8 +55,8 @@ class HeaderReader : public json::json_sax_t {
       return true;
     }
     if (place_ != Place::kTensor || key_ != "dtype") return Unexpected("a string");
-    const std::optional<TensorDtype> dtype = ParseTensorDtype(value);
-    if (!dtype) return Fail(StrCat(Where(), " has unknown dtype ", Quoted(value)));
+    const absl::StatusOr<TensorDtype> dtype = ParseTensorDtype(value);
+    if (!dtype.ok()) return Fail(StrCat(Where(), " has unknown dtype ", Quoted(value)));
     info_.dtype = *dtype;
     return true;
   }
@@ -104,7 +104,7 @@ class HeaderReader : public json::json_sax_t {
 
   bool end_array() override {
     if (place_ == Place::kOffsets && offsets_.size() != 2) {
-      return Fail(StrCat(Where(), " has not two data_offsets"));
+      return Fail(StrCat(Where(), " needs two data_offsets"));
     }
     place_ = Place::kTensor;
     return true;
@@ -180,9 +180,9 @@ class HeaderReader : public json::json_sax_t {
   bool has_offsets_ = false;
 };
 
-// Tensors must cover the data exactly: what overlaps or is left over could hide something.
-std::string FindMisplaced(const TensorTable& tensors, int64_t data_bytes) {
-  std::vector<const TensorTable::value_type*> by_offset;
+// Tensors must cover the data exactly: overlaps and gaps could hide content. Empty if they do.
+std::string FindMisplaced(const TensorInfoMap& tensors, int64_t data_bytes) {
+  std::vector<const TensorInfoMap::value_type*> by_offset;
   by_offset.reserve(tensors.size());
   for (const auto& entry : tensors) by_offset.push_back(&entry);
   std::sort(by_offset.begin(), by_offset.end(), [](const auto* a, const auto* b) {
@@ -221,7 +221,7 @@ std::optional<int64_t> TensorBytes(TensorDtype dtype, const std::vector<int64_t>
 
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text,
                                                          int64_t data_bytes) {
-  // JSON would allow white space here; the format does not.
+  // JSON allows white space here; the format does not.
   if (!text.starts_with('{')) return absl::DataLossError("the header does not begin with '{'");
   HeaderReader reader;
   if (!json::sax_parse(text.begin(), text.end(), &reader)) {

@@ -12,20 +12,20 @@
 
 namespace ptqwatch::internal {
 
-/// The format allows no larger header.
+/// The largest header that the format allows.
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;
 inline constexpr char kMetadataKey[] = "__metadata__";
 
-/// Bytes of a tensor; nothing where they overflow int64 or are no whole number.
+/// Bytes of a tensor; nothing if they overflow int64 or are not a whole number.
 std::optional<int64_t> TensorBytes(TensorDtype dtype, const std::vector<int64_t>& shape);
 
 struct SafetensorsHeader {
-  TensorTable tensors;
+  TensorInfoMap tensors;
   TensorMetadata metadata;
 };
 
-/// Reads the JSON of a header that is followed by `data_bytes` bytes of data. DataLoss naming the
-/// tensor for whatever the contract of SafetensorsFile refuses. Memory: a small multiple of `json`.
+/// Parses the JSON of a header that is followed by `data_bytes` bytes of data. DataLoss, naming the
+/// tensor, for everything that SafetensorsFile::Open refuses. Memory: a small multiple of `json`.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes);
 
 /// The header's JSON, padded with spaces to a multiple of 8 bytes. REQUIRES: names and metadata are

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "checkpoint/safetensors_header.h"
-#include "ptqwatch/offline/safetensors.h"
+#include "checkpoint/tensor_dtype.h"
 
 namespace ptqwatch {
 namespace {
@@ -28,8 +29,8 @@ absl::StatusOr<std::vector<const TensorSource*>> LayOut(const std::vector<Tensor
   order.reserve(tensors.size());
   for (const TensorSource& tensor : tensors) order.push_back(&tensor);
   std::sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
-    const int width_a = BitsPerElement(a->dtype);
-    const int width_b = BitsPerElement(b->dtype);
+    const int width_a = internal::BitsPerElement(a->dtype);
+    const int width_b = internal::BitsPerElement(b->dtype);
     return width_a != width_b ? width_a > width_b : a->name < b->name;
   });
   int64_t end = 0;
@@ -57,8 +58,8 @@ absl::Status AppendTensor(const TensorSource& tensor, int64_t bytes, std::vector
   for (int64_t offset = 0; offset < bytes; offset += kPieceBytes) {
     const int64_t piece = std::min(kPieceBytes, bytes - offset);
     const auto span = absl::MakeSpan(*buffer).first(static_cast<size_t>(piece));
-    if (absl::Status read = tensor.read(offset, span); !read.ok()) return read;
-    if (absl::Status written = file->Append(span); !written.ok()) return written;
+    PTQWATCH_RETURN_IF_ERROR(tensor.read(offset, span));
+    PTQWATCH_RETURN_IF_ERROR(file->Append(span));
   }
   return absl::OkStatus();
 }
@@ -73,8 +74,7 @@ absl::StatusOr<internal::AtomicFile> Stage(const std::string& path,
       return absl::InvalidArgumentError(StrCat("metadata ", Quoted(key), " is not UTF-8"));
     }
   }
-  absl::StatusOr<std::vector<const TensorSource*>> order = LayOut(tensors, &header);
-  if (!order.ok()) return order.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<const TensorSource*> order, LayOut(tensors, &header));
   const std::string text = internal::FormatSafetensorsHeader(header);
   if (static_cast<int64_t>(text.size()) > internal::kMaxHeaderBytes) {
     return absl::InvalidArgumentError(StrCat("the header would have ", text.size(),
@@ -82,20 +82,18 @@ absl::StatusOr<internal::AtomicFile> Stage(const std::string& path,
                                              internal::kMaxHeaderBytes));
   }
 
-  absl::StatusOr<internal::AtomicFile> file = internal::AtomicFile::Create(path);
-  if (!file.ok()) return file.status();
+  PTQWATCH_ASSIGN_OR_RETURN(internal::AtomicFile file, internal::AtomicFile::Create(path));
   char length[8];
   const uint64_t size = text.size();
   std::memcpy(length, &size, sizeof(length));
-  if (absl::Status written = file->Append(length); !written.ok()) return written;
-  if (absl::Status written = file->Append(text); !written.ok()) return written;
+  PTQWATCH_RETURN_IF_ERROR(file.Append(length));
+  PTQWATCH_RETURN_IF_ERROR(file.Append(text));
   std::vector<char> buffer(static_cast<size_t>(kPieceBytes));
-  for (const TensorSource* tensor : *order) {
+  for (const TensorSource* tensor : order) {
     const int64_t bytes = header.tensors.find(tensor->name)->second.bytes;
-    absl::Status appended = AppendTensor(*tensor, bytes, &buffer, &*file);
-    if (!appended.ok()) return appended;
+    PTQWATCH_RETURN_IF_ERROR(AppendTensor(*tensor, bytes, &buffer, &file));
   }
-  if (absl::Status synced = file->Sync(); !synced.ok()) return synced;
+  PTQWATCH_RETURN_IF_ERROR(file.Sync());
   return file;
 }
 
@@ -132,8 +130,9 @@ TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tens
 
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                               const TensorMetadata& metadata) {
-  absl::StatusOr<internal::AtomicFile> file = internal::StageSafetensors(path, tensors, metadata);
-  return file.ok() ? file->Commit() : file.status();
+  PTQWATCH_ASSIGN_OR_RETURN(internal::AtomicFile file,
+                            internal::StageSafetensors(path, tensors, metadata));
+  return file.Commit();
 }
 
 namespace internal {
@@ -141,20 +140,9 @@ namespace internal {
 absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
                                             const std::vector<TensorSource>& tensors,
                                             const TensorMetadata& metadata) {
-  absl::Status status;
-  try {
-    absl::StatusOr<AtomicFile> file = Stage(path, tensors, metadata);
-    if (file.ok()) return file;
-    status = file.status();
-  } catch (const std::bad_alloc&) {
-    status = absl::ResourceExhaustedError("no memory");
-  } catch (const std::exception& error) {
-    status = absl::InternalError(error.what());
-  }
-  const absl::string_view why = status.message();
-  const std::string_view message(why.data(), why.size());
-  if (message.find(path) != std::string_view::npos) return status;
-  return absl::Status(status.code(), StrCat(Quoted(path), ": ", message));
+  absl::StatusOr<AtomicFile> file = Guard([&] { return Stage(path, tensors, metadata); });
+  if (file.ok() || Message(file.status()).find(path) != std::string_view::npos) return file;
+  return absl::Status(file.status().code(), StrCat(Quoted(path), ": ", file.status()));
 }
 
 }  // namespace internal

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// WriteSafetensors up to the moment where the file gets its name: AtomicFile::Commit does that.
+/// WriteSafetensors without the last step, AtomicFile::Commit, which renames the file.
 absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
                                             const std::vector<TensorSource>& tensors,
                                             const TensorMetadata& metadata);

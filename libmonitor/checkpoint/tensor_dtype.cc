@@ -1,8 +1,10 @@
+#include "checkpoint/tensor_dtype.h"
+
 #include <algorithm>
 #include <iterator>
 
 #include "base/strings.h"
-#include "ptqwatch/offline/safetensors.h"
+#include "base/utf8.h"
 
 namespace ptqwatch {
 namespace {
@@ -39,18 +41,6 @@ std::string_view ToString(TensorDtype dtype) {
   return row == nullptr ? "unknown" : row->name;
 }
 
-std::optional<TensorDtype> ParseTensorDtype(std::string_view name) {
-  for (const DtypeRow& row : kDtypes) {
-    if (row.name == name) return row.dtype;
-  }
-  return std::nullopt;
-}
-
-int BitsPerElement(TensorDtype dtype) {
-  const DtypeRow* row = FindRow(dtype);
-  return row == nullptr ? 8 : row->bits;
-}
-
 bool IsConvertibleToFloat(TensorDtype dtype) {
   return dtype == TensorDtype::kF16 || dtype == TensorDtype::kBF16 || dtype == TensorDtype::kF32 ||
          dtype == TensorDtype::kF64;
@@ -70,4 +60,21 @@ std::string TensorInfo::Describe() const {
   return text + "]";
 }
 
+namespace internal {
+
+absl::StatusOr<TensorDtype> ParseTensorDtype(std::string_view name) {
+  std::string known;
+  for (const DtypeRow& row : kDtypes) {
+    if (row.name == name) return row.dtype;
+    known += StrCat(known.empty() ? "" : ", ", row.name);
+  }
+  return absl::InvalidArgumentError(StrCat("unknown dtype ", Quoted(name), "; known are ", known));
+}
+
+int BitsPerElement(TensorDtype dtype) {
+  const DtypeRow* row = FindRow(dtype);
+  return row == nullptr ? 8 : row->bits;
+}
+
+}  // namespace internal
 }  // namespace ptqwatch

@@ -12,6 +12,7 @@
 #include "fuzz/fuzz_target.h"
 #include "ptqwatch/offline/checkpoint_export.h"
 #include "ptqwatch/quantizer.h"
+#include "support/unpack_weight.h"
 
 namespace ptqwatch::fuzz {
 namespace {
@@ -207,7 +208,7 @@ void CheckPacking(const Problem& problem, const QuantizedWeight& weight, const s
     Require(packed.ok() == fits, "what is packable is packed",
             what + ": " + std::string(packed.status().message()));
     if (!fits) continue;
-    const auto unpacked = UnpackWeight(format, problem.spec, *packed);
+    const auto unpacked = testing::UnpackWeight(format, problem.spec, *packed);
     Require(unpacked.ok(), "what is packed can be unpacked", what);
     Require(unpacked->codes == weight.codes && unpacked->dequantized == weight.dequantized,
             "packing loses nothing", what);

@@ -13,7 +13,7 @@
 
 namespace ptqwatch {
 
-/// How a quantized weight [m, d] of a module lies in a checkpoint. G = groups of a row, b = bits.
+/// How a checkpoint stores the quantized weight [m, d] of a module. G = groups of a row, b = bits.
 /// Codes are dense streams of b-bit numbers in 32-bit words, lowest bits first.
 enum class CheckpointFormat {
   /// The "pack-quantized" format of compressed-tensors: weight_packed I32[m, ceil(d b / 32)] along
@@ -27,16 +27,17 @@ enum class CheckpointFormat {
 };
 /// "compressed-tensors", "gptq-v2".
 std::string_view ToString(CheckpointFormat format);
+/// InvalidArgument, listing the known names, for any other name.
 absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name);
 
-/// InvalidArgument, saying why, where the format cannot hold a weight of that shape quantized like
-/// that. Formats take the codes of RTN and GPTQ. Scales must be f16 (or bf16, compressed-tensors
-/// alone): float32 scales would be rounded on the way out, and the stored weight would not be the
-/// one whose error was measured.
+/// OK if the format can hold a weight of that shape quantized like that, else InvalidArgument with
+/// the reason. Formats take the codes of RTN and GPTQ. Scales must be f16 (or, for
+/// compressed-tensors, bf16): float32 scales would be rounded when stored, and the stored weight
+/// would not be the one whose error was measured.
 absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, int64_t rows,
                            int64_t cols);
 
-/// A tensor with its content.
+/// A tensor and its content.
 struct PackedTensor {
   std::string name;  ///< within its module, e.g. "weight_packed"
   TensorDtype dtype = TensorDtype::kI32;
@@ -44,41 +45,24 @@ struct PackedTensor {
   std::string bytes;
 };
 
-/// The tensors that stand for one weight. Lossless: scale * (code - zero) in float32 of what is
-/// stored is `weight.dequantized` to the bit. (A reader that computes in half precision rounds that
-/// product.) InvalidArgument as from CheckPackable, and where `weight` has no codes, other sizes
-/// than `rows` and `cols` need, or a scale that the spec's scale_dtype cannot hold.
+/// The tensors that stand for one weight. Lossless: scale * (code - zero), computed in float32 from
+/// the stored tensors, is `weight.dequantized` to the bit. (A reader that computes in half
+/// precision rounds that product.) Errors: those of CheckPackable; InvalidArgument if `weight` has
+/// no codes, sizes that do not match `rows` and `cols`, or a scale that the spec's scale_dtype
+/// cannot hold; ResourceExhausted.
 absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
                                                      const QuantizerSpec& spec, int64_t rows,
                                                      int64_t cols, const QuantizedWeight& weight);
 
-struct UnpackedWeight {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  std::vector<uint8_t> codes;      ///< [rows, cols]
-  std::vector<float> scale;        ///< [rows, G]
-  std::vector<float> zero;         ///< [rows, G]
-  std::vector<float> dequantized;  ///< [rows, cols]: scale * (code - zero) in float32
-};
-
-/// The inverse of PackWeight; of `spec` it looks at bits, group_size and symmetric. The tensors may
-/// come from anywhere: DataLoss for those that are missing or do not fit together.
-absl::StatusOr<UnpackedWeight> UnpackWeight(CheckpointFormat format, const QuantizerSpec& spec,
-                                            const std::vector<PackedTensor>& tensors);
-
-/// All tensors of `file` that are named "MODULE.something", with that something as their names.
-absl::StatusOr<std::vector<PackedTensor>> ReadModule(const SafetensorsFile& file,
-                                                     std::string_view module);
-
-/// The JSON object that belongs under "quantization_config" in a config.json. `left_out` names the
-/// modules whose weights are matrices but stay as they were. REQUIRES: a spec that CheckPackable
-/// accepts for some shape.
+/// The JSON object for "quantization_config" in a config.json. `left_out` names the modules whose
+/// weights are matrices but stay as they were. REQUIRES: a spec that CheckPackable accepts for some
+/// shape.
 std::string QuantizationConfigJson(CheckpointFormat format, const QuantizerSpec& spec,
                                    const std::vector<std::string>& left_out);
 
-/// Writes `folder`/model.safetensors and `folder`/config.json, and the folder if there is none.
-/// Both are wholly on the disk under temporary names before the first of them gets its name; what
-/// fails before leaves the folder as it was. Errors: those of WriteSafetensors.
+/// Writes `folder`/model.safetensors and `folder`/config.json, and creates the folder if needed.
+/// Both files are complete on disk under temporary names before the first is renamed. A failure
+/// before that leaves the folder as it was. Errors: those of WriteSafetensors.
 absl::Status WriteCheckpoint(const std::string& folder, const std::vector<TensorSource>& tensors,
                              const TensorMetadata& metadata, const std::string& config_json);
 

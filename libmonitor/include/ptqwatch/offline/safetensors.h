@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +14,7 @@
 
 namespace ptqwatch {
 
-/// The element types of the safetensors format. Values of F4, F6 and F8 types can be copied, not
-/// converted.
+/// The element types of the safetensors format.
 enum class TensorDtype {
   kBool,
   kU8,
@@ -41,9 +39,7 @@ enum class TensorDtype {
 };
 /// The format's own names: "F32", "BF16", "I64", ...
 std::string_view ToString(TensorDtype dtype);
-std::optional<TensorDtype> ParseTensorDtype(std::string_view name);
-int BitsPerElement(TensorDtype dtype);
-/// F16, BF16, F32 or F64: what SafetensorsFile::ReadFloats converts.
+/// Whether SafetensorsFile::ReadFloats can read it: F16, BF16, F32 and F64.
 bool IsConvertibleToFloat(TensorDtype dtype);
 
 struct TensorInfo {
@@ -58,15 +54,16 @@ struct TensorInfo {
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
-using TensorTable = std::map<std::string, TensorInfo, std::less<>>;
+using TensorInfoMap = std::map<std::string, TensorInfo, std::less<>>;  ///< by name
 using TensorMetadata = std::map<std::string, std::string, std::less<>>;
 
-/// A safetensors file opened for reading. Open reads and checks the header only: names that are not
-/// UTF-8 or occur twice, shapes whose size overflows, offsets that overlap, leave gaps or leave the
-/// file are refused. Tensors are read when asked for. Movable; reading is thread-safe.
-/// Errors: NotFound and the like where the system refuses, DataLoss where the content is damaged or
-/// the file became shorter after it was opened; every message names the file, and the tensor where
-/// one is to blame.
+/// A safetensors file opened for reading. Movable; reading is thread-safe.
+///
+/// Open reads and checks the header only. It refuses names that are not UTF-8 or occur twice,
+/// shapes whose size overflows, and offsets that overlap, leave gaps or leave the file. Tensors are
+/// read on request. Errors: the system's (NotFound, PermissionDenied, ...); DataLoss if the content
+/// is damaged or the file was truncated after it was opened; ResourceExhausted. Every message names
+/// the file, and the tensor if one is to blame.
 class SafetensorsFile {
  public:
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
@@ -75,13 +72,13 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   const std::string& path() const { return path_; }
-  const TensorTable& tensors() const { return tensors_; }
+  const TensorInfoMap& tensors() const { return tensors_; }
   const TensorMetadata& metadata() const { return metadata_; }
   /// Null for a tensor that the file does not hold.
   const TensorInfo* Find(std::string_view tensor) const;
 
-  /// Bytes [offset, offset + out.size()) of a tensor. NotFound without such a tensor, OutOfRange
-  /// outside of it.
+  /// Reads bytes [offset, offset + out.size()) of a tensor. NotFound without such a tensor,
+  /// OutOfRange outside of it.
   absl::Status ReadBytes(std::string_view tensor, int64_t offset, absl::Span<char> out) const;
   /// Elements [first, first + count) in row-major order as float32. F64 is rounded half to even,
   /// beyond float32's range to infinity; NaN stays NaN. InvalidArgument for other dtypes.
@@ -96,32 +93,32 @@ class SafetensorsFile {
   std::string path_;
   int descriptor_ = -1;
   int64_t data_begin_ = 0;
-  TensorTable tensors_;
+  TensorInfoMap tensors_;
   TensorMetadata metadata_;
 };
 
-/// One tensor of a file to be written.
+/// One tensor to be written.
 struct TensorSource {
   std::string name;
   TensorDtype dtype = TensorDtype::kF32;
   std::vector<int64_t> shape;
-  /// Fills `out` with the bytes from `offset` on; called with ascending offsets, at most 1 MiB at a
-  /// time. A status that is not OK ends the writing with that status.
+  /// Fills `out` with the bytes from `offset` on. Called with ascending offsets, for at most 1 MiB
+  /// at a time. An error ends the writing with that status.
   std::function<absl::Status(int64_t offset, absl::Span<char> out)> read;
 };
-/// A tensor whose bytes are at hand.
+/// A tensor whose bytes are in memory.
 TensorSource MakeTensorSource(std::string name, TensorDtype dtype, std::vector<int64_t> shape,
                               std::string bytes);
 /// A tensor of an open file, copied unchanged. `file` must outlive the source.
 TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tensor);
 
-/// Writes a safetensors file. The data begins at a multiple of 8 bytes; tensors with wider elements
-/// come first, those of one width by name, so that each is aligned to its elements without the gaps
-/// that the format forbids. Atomic: the content goes to a temporary name in the same folder, is
-/// brought to the disk (fsync) and then renamed; whatever fails before that leaves neither a
-/// temporary file nor a changed `path`.
-/// Errors: InvalidArgument (a name twice, not UTF-8, or "__metadata__"; a shape whose size
-/// overflows), the system's (no space, no permission, ...), and what a source returns; all name the
+/// Writes a safetensors file. Tensors with wider elements come first, those of one width by name;
+/// each is then aligned to its elements without the gaps that the format forbids.
+///
+/// Atomic: the content goes to a temporary file in the same folder, which is synced (fsync) and
+/// then renamed. A failure before that leaves no temporary file and `path` as it was. Errors:
+/// InvalidArgument (a name that occurs twice, is not UTF-8 or is "__metadata__"; a shape whose size
+/// overflows), the system's (no space, no permission, ...), and those of a source. All name the
 /// path.
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                               const TensorMetadata& metadata = {});

@@ -1,20 +1,21 @@
+#include "support/unpack_weight.h"
+
 #include <cstring>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "checkpoint/bit_stream.h"
 #include "checkpoint/float16.h"
 #include "checkpoint/safetensors_header.h"
-#include "ptqwatch/offline/checkpoint_export.h"
 
-namespace ptqwatch {
+namespace ptqwatch::testing {
 namespace {
 
 using internal::StrCat;
-using internal::UnpackBits;
 using internal::WordsFor;
 
 class Tensors {
@@ -105,17 +106,17 @@ absl::StatusOr<UnpackedWeight> UnpackCompressedTensors(const QuantizerSpec& spec
   for (const auto* found : {&shape, &packed, &scale}) {
     if (!found->ok()) return found->status();
   }
-  if (absl::Status status = ExpectShape(**shape, {2}); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(ExpectShape(**shape, {2}));
   UnpackedWeight weight;
   weight.rows = ValuesOf<int64_t>(**shape)[0];
   weight.cols = ValuesOf<int64_t>(**shape)[1];
   const int64_t rows = weight.rows;
   const int64_t cols = weight.cols;
-  if (absl::Status status = CheckSize(rows, cols); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(CheckSize(rows, cols));
   const int64_t groups = GroupsOf(spec, cols);
   const int64_t words = WordsFor(cols, spec.bits);
-  if (absl::Status status = ExpectShape(**packed, {rows, words}); !status.ok()) return status;
-  if (absl::Status status = ExpectShape(**scale, {rows, groups}); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(ExpectShape(**packed, {rows, words}));
+  PTQWATCH_RETURN_IF_ERROR(ExpectShape(**scale, {rows, groups}));
 
   const std::vector<uint32_t> stream = ValuesOf<uint32_t>(**packed);
   weight.codes.resize(static_cast<size_t>(rows * cols));
@@ -131,8 +132,7 @@ absl::StatusOr<UnpackedWeight> UnpackCompressedTensors(const QuantizerSpec& spec
   if (!spec.symmetric) {
     const auto zeros = tensors.Find("weight_zero_point", TensorDtype::kI32, 2);
     if (!zeros.ok()) return zeros.status();
-    absl::Status status = ExpectShape(**zeros, {WordsFor(rows, spec.bits), groups});
-    if (!status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(ExpectShape(**zeros, {WordsFor(rows, spec.bits), groups}));
     const std::vector<uint32_t> zero_stream = ValuesOf<uint32_t>(**zeros);
     for (int64_t g = 0; g < groups; ++g) {
       UnpackBits(rows, spec.bits, zero_stream.data() + g, groups, [&](int64_t r, uint8_t zero) {
@@ -161,13 +161,12 @@ absl::StatusOr<UnpackedWeight> UnpackGptq(const QuantizerSpec& spec, const Tenso
   weight.cols = (*index)->shape[0];
   const int64_t rows = weight.rows;
   const int64_t cols = weight.cols;
-  if (absl::Status status = CheckSize(rows, cols); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(CheckSize(rows, cols));
   const int64_t groups = GroupsOf(spec, cols);
   const int64_t zero_words = WordsFor(rows, spec.bits);
-  absl::Status status = ExpectShape(**packed, {WordsFor(cols, spec.bits), rows});
-  status.Update(ExpectShape(**zeros, {groups, zero_words}));
-  status.Update(ExpectShape(**scale, {groups, rows}));
-  if (!status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(ExpectShape(**packed, {WordsFor(cols, spec.bits), rows}));
+  PTQWATCH_RETURN_IF_ERROR(ExpectShape(**zeros, {groups, zero_words}));
+  PTQWATCH_RETURN_IF_ERROR(ExpectShape(**scale, {groups, rows}));
   const std::vector<int32_t> group_of = ValuesOf<int32_t>(**index);
   for (const int32_t group : group_of) {
     if (group < 0 || group >= groups) {
@@ -202,35 +201,11 @@ absl::StatusOr<UnpackedWeight> UnpackGptq(const QuantizerSpec& spec, const Tenso
 
 absl::StatusOr<UnpackedWeight> UnpackWeight(CheckpointFormat format, const QuantizerSpec& spec,
                                             const std::vector<PackedTensor>& tensors) {
-  if (absl::Status status = Validate(spec); !status.ok()) return status;
-  try {
+  PTQWATCH_RETURN_IF_ERROR(Validate(spec));
+  return internal::Guard([&]() -> absl::StatusOr<UnpackedWeight> {
     return format == CheckpointFormat::kGptqV2 ? UnpackGptq(spec, Tensors(tensors))
                                                : UnpackCompressedTensors(spec, Tensors(tensors));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("no memory to unpack a weight");
-  }
+  });
 }
 
-absl::StatusOr<std::vector<PackedTensor>> ReadModule(const SafetensorsFile& file,
-                                                     std::string_view module) {
-  const std::string prefix = StrCat(module, ".");
-  std::vector<PackedTensor> tensors;
-  try {
-    for (auto entry = file.tensors().lower_bound(prefix);
-         entry != file.tensors().end() && entry->first.starts_with(prefix); ++entry) {
-      const auto& [name, info] = *entry;
-      PackedTensor tensor{.name = name.substr(prefix.size()),
-                          .dtype = info.dtype,
-                          .shape = info.shape,
-                          .bytes = std::string(static_cast<size_t>(info.bytes), '\0')};
-      absl::Status read = file.ReadBytes(name, 0, absl::MakeSpan(tensor.bytes));
-      if (!read.ok()) return read;
-      tensors.push_back(std::move(tensor));
-    }
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(StrCat("no memory for the tensors of ", module));
-  }
-  return tensors;
-}
-
-}  // namespace ptqwatch
+}  // namespace ptqwatch::testing
