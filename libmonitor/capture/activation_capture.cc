@@ -3,14 +3,15 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/product_watcher.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-/// A layer's part in a capture. Of the layers that share a Gram, the first one feeds it; the others
-/// must go on seeing the same inputs.
+// A layer's part in a capture. Of the layers that share a Gram, the first one feeds it; the others
+// must see the same inputs.
 struct Role {
   const CoveredLayer* layer = nullptr;
   size_t gram = 0;  // index into the captured ones
@@ -81,11 +82,11 @@ absl::StatusOr<std::vector<GramStatistics>> CaptureGrams(Replica& replica, const
   Capture capture(plan, grams, context);
   ProductWatcher watcher(replica.table(), [&](const Product& product) { capture.Add(product); });
   for (const Batch& batch : batches) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     capture.BeginForward();
-    absl::Status status = RunWatched(replica, batch, watcher);
-    if (!capture.failed().ok()) return capture.failed();
-    if (!status.ok()) return status;
+    const absl::Status forward = RunWatched(replica, batch, watcher);
+    PTQWATCH_RETURN_IF_ERROR(capture.failed());
+    PTQWATCH_RETURN_IF_ERROR(forward);
   }
   return capture.Take();
 }

@@ -12,11 +12,12 @@
 
 namespace ptqwatch::internal {
 
-/// Runs the calibration batches through the replica with the weights it has now, and sums up these
-/// Grams of the plan, in this order. One forward pass a batch, whatever their number; a Gram does
-/// not depend on which others are captured with it. Inputs in other dtypes are converted to
-/// float32. Memory: the Grams, and one block of rows. Cancelled as the context says;
-/// FailedPrecondition when the closure throws or uses these weights differently than at planning.
+/// Runs the calibration batches through the replica with its present weights. Returns the Gram
+/// matrices `grams` of the plan, in this order. One forward pass per batch, however many Grams; a
+/// Gram does not depend on which others are captured with it. Inputs in other dtypes are converted
+/// to float32. Memory: the Grams and one block of rows. Errors: Cancelled, DeadlineExceeded,
+/// ResourceExhausted; FailedPrecondition if the closure throws or does not use these weights as it
+/// did when the capture was planned.
 absl::StatusOr<std::vector<GramStatistics>> CaptureGrams(Replica& replica, const CapturePlan& plan,
                                                          absl::Span<const int> grams,
                                                          const std::vector<Batch>& batches,

@@ -5,13 +5,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-/// What a forward pass does with one weight.
+// How a forward pass uses one weight.
 struct Use {
   int64_t outputs = 0;
   int64_t inputs = 0;
@@ -21,7 +22,7 @@ struct Use {
   size_t last = 0;              // place of its last product
 };
 
-/// All products of one forward pass.
+// Collects the products of one forward pass.
 class Survey {
  public:
   void Add(const Product& product) {
@@ -64,7 +65,7 @@ std::vector<std::string> NamesOf(const TensorEntry& entry) {
 std::string Megabytes(int64_t bytes) { return StrCat(bytes / 1'000'000, " MB"); }
 
 // Empty when the weight is to be quantized.
-std::string WhyLeftOut(const TensorEntry& item, int entry, const Survey& survey,
+std::string WhySkipped(const TensorEntry& item, int entry, const Survey& survey,
                        const std::map<int, std::string>& uncovered, const LayerSelection& selection,
                        int64_t max_gram_bytes) {
   const Use& use = survey.use(entry);
@@ -83,6 +84,53 @@ std::string WhyLeftOut(const TensorEntry& item, int entry, const Survey& survey,
                   Megabytes(max_gram_bytes));
   }
   return "";
+}
+
+// Adds the layers in order of first use, with their Grams and stages.
+void AddLayers(const TensorTable& table, const Survey& survey,
+               const std::map<int, std::string>& uncovered, CapturePlan* plan) {
+  std::map<std::pair<int64_t, std::vector<size_t>>, int> gram_of;
+  std::vector<size_t> complete_at;  // a Gram's place in the forward pass
+  for (int entry : survey.order()) {
+    if (uncovered.count(entry) > 0) continue;
+    const TensorEntry& item = table.entries[static_cast<size_t>(entry)];
+    const Use& use = survey.use(entry);
+    const auto [gram, added] =
+        gram_of.try_emplace({use.inputs, use.sources}, static_cast<int>(plan->gram_inputs.size()));
+    if (added) {
+      plan->stages.push_back(gram->second);
+      plan->gram_inputs.push_back(use.inputs);
+      complete_at.push_back(use.last);
+    }
+    size_t& complete = complete_at[static_cast<size_t>(gram->second)];
+    complete = std::min(complete, use.last);
+    plan->covered_parameters += item.tensor.numel();
+    plan->layers.push_back(
+        {entry, item.name, use.outputs, use.inputs, use.transposed, gram->second});
+  }
+  std::sort(plan->stages.begin(), plan->stages.end(), [&](int a, int b) {
+    return complete_at[static_cast<size_t>(a)] < complete_at[static_cast<size_t>(b)];
+  });
+}
+
+void AddSkipped(const TensorTable& table, const Survey& survey,
+                const std::map<int, std::string>& uncovered, CapturePlan* plan) {
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const TensorEntry& item = table.entries[i];
+    const int entry = static_cast<int>(i);
+    if (!item.is_parameter) continue;
+    std::string reason;
+    if (auto found = uncovered.find(entry); found != uncovered.end()) {
+      reason = found->second;
+    } else if (survey.Has(entry)) {
+      continue;
+    } else if (item.tensor.dim() < 2) {
+      reason = "not a matrix (a norm, a bias)";
+    } else {
+      reason = "not seen in a matrix product of the forward pass";
+    }
+    plan->skipped.push_back({item.name, reason, item.tensor.numel()});
+  }
 }
 
 }  // namespace
@@ -115,67 +163,31 @@ std::vector<std::vector<int>> CapturePlan::Passes(int64_t max_bytes) const {
 }
 
 absl::Status RunWatched(Replica& replica, const Batch& batch, const ProductWatcher& watcher) {
-  absl::StatusOr<LossValues> losses = replica.Losses(batch);
-  if (!losses.ok()) return losses.status();
+  PTQWATCH_RETURN_IF_ERROR(replica.Losses(batch).status());
   if (watcher.problem().empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(StrCat("activation capture: ", watcher.problem()));
 }
 
 absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
                                         const LayerSelection& selection, int64_t max_gram_bytes) {
-  if (absl::Status status = ProductWatcher::SelfCheck(); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(ProductWatcher::SelfCheck());
   const TensorTable& table = replica.table();
   Survey survey;
   std::map<int, std::string> uncovered;
   {
     ProductWatcher watcher(table, [&](const Product& product) { survey.Add(product); });
-    if (absl::Status status = RunWatched(replica, batch, watcher); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(RunWatched(replica, batch, watcher));
     uncovered = watcher.uncovered();
+  }
+  for (int entry : survey.order()) {
+    const TensorEntry& item = table.entries[static_cast<size_t>(entry)];
+    std::string reason = WhySkipped(item, entry, survey, uncovered, selection, max_gram_bytes);
+    if (!reason.empty()) uncovered[entry] = std::move(reason);
   }
 
   CapturePlan plan;
-  std::map<std::pair<int64_t, std::vector<size_t>>, int> gram_of;
-  std::vector<size_t> known_at;  // a Gram's place in the forward pass
-  for (int entry : survey.order()) {
-    const TensorEntry& item = table.entries[static_cast<size_t>(entry)];
-    const Use& use = survey.use(entry);
-    if (std::string reason = WhyLeftOut(item, entry, survey, uncovered, selection, max_gram_bytes);
-        !reason.empty()) {
-      uncovered[entry] = std::move(reason);
-      continue;
-    }
-    const auto [gram, added] =
-        gram_of.try_emplace({use.inputs, use.sources}, static_cast<int>(plan.gram_inputs.size()));
-    if (added) {
-      plan.stages.push_back(gram->second);
-      plan.gram_inputs.push_back(use.inputs);
-      known_at.push_back(use.last);
-    }
-    size_t& known = known_at[static_cast<size_t>(gram->second)];
-    known = std::min(known, use.last);
-    plan.covered_parameters += item.tensor.numel();
-    plan.layers.push_back(
-        {entry, item.name, use.outputs, use.inputs, use.transposed, gram->second});
-  }
-  std::sort(plan.stages.begin(), plan.stages.end(), [&](int a, int b) {
-    return known_at[static_cast<size_t>(a)] < known_at[static_cast<size_t>(b)];
-  });
-  for (size_t i = 0; i < table.entries.size(); ++i) {
-    const TensorEntry& item = table.entries[i];
-    const int entry = static_cast<int>(i);
-    if (!item.is_parameter) continue;
-    std::string reason;
-    if (auto found = uncovered.find(entry); found != uncovered.end()) {
-      reason = found->second;
-    } else if (survey.Has(entry)) {
-      continue;
-    } else if (item.tensor.dim() < 2) {
-      reason = "not a matrix (a norm, a bias)";
-    } else {
-      reason = "not seen in a matrix product of the forward pass";
-    }
-    plan.skipped.push_back({item.name, reason, item.tensor.numel()});
-  }
+  AddLayers(table, survey, uncovered, &plan);
+  AddSkipped(table, survey, uncovered, &plan);
   if (plan.layers.empty()) {
     std::string why = "no layer is left to quantize:";
     for (const SkippedLayer& skipped : plan.skipped) {

@@ -14,49 +14,48 @@
 
 namespace ptqwatch::internal {
 
-/// A weight that is multiplied with activations in the forward pass, as a matrix [m, d].
+/// A weight that the forward pass multiplies with activations, seen as a matrix [m, d].
 struct CoveredLayer {
   int entry = 0;  ///< in the replica's table
   std::string name;
   int64_t outputs = 0;      ///< m
   int64_t inputs = 0;       ///< d
   bool transposed = false;  ///< stored as [inputs, outputs]
-  int gram = 0;             ///< layers that see the same inputs share one
+  int gram = 0;             ///< layers with the same inputs share a Gram matrix
 
-  /// A tensor of the weight's shape as a float32 [m, d] matrix on the host, contiguous.
+  /// A tensor of the weight's shape as a contiguous float32 [m, d] matrix on the host.
   at::Tensor AsMatrix(const at::Tensor& stored) const;
-  /// A [m, d] matrix in the logical order of the stored weight.
+  /// An [m, d] matrix with the dimensions in the order of the stored weight.
   at::Tensor AsStored(const at::Tensor& matrix) const { return transposed ? matrix.t() : matrix; }
 };
 
-/// Which layers are quantized and where their inputs come from; made once, from one forward pass.
+/// Which layers are quantized, and which of them share their inputs.
 struct CapturePlan {
   std::vector<CoveredLayer> layers;  ///< in order of first use
   std::vector<SkippedLayer> skipped;
   std::vector<int64_t> gram_inputs;  ///< d of each Gram matrix
-  /// The Grams in the order in which sequential calibration takes them: by the place in the forward
-  /// pass from which on all that its layers see is known, which is a layer's last use, and of
-  /// several layers with the same inputs the first such place.
+  /// The Grams in the order of sequential calibration. A Gram is complete at the last use of a
+  /// layer; of several layers that share it, the earliest last use counts.
   std::vector<int> stages;
   int64_t covered_parameters = 0;
 
   int64_t gram_bytes() const;
-  /// The Grams cut into runs, in order, of which each holds at most `max_bytes` (or a single Gram).
+  /// The Grams, in order, split into runs of at most `max_bytes` each (or a single Gram).
   std::vector<std::vector<int>> Passes(int64_t max_bytes) const;
 };
 
-/// Bytes of the Gram matrix of so many inputs.
+/// Bytes of the Gram matrix of a layer with `inputs` inputs.
 constexpr int64_t GramBytes(int64_t inputs) { return 8 * inputs * inputs; }
 
-/// Watches one forward pass of `batch` on the replica; what counts as a layer is ProductWatcher's.
-/// A weight whose Gram matrix alone is larger than `max_gram_bytes` is left out, whatever the
-/// method, so that all quantizers cover the same layers. FailedPrecondition when the closure
-/// throws, when this build cannot read LibTorch's records, or when nothing is left to quantize.
+/// Plans from one forward pass of `batch` on the replica. ProductWatcher says what counts as a
+/// layer. A weight whose Gram matrix alone exceeds `max_gram_bytes` is skipped for every method, so
+/// that all quantizers cover the same layers. FailedPrecondition if the closure throws, if this
+/// build cannot read LibTorch's records, or if no layer is left to quantize.
 absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
                                         const LayerSelection& selection, int64_t max_gram_bytes);
 
-/// One forward pass under a watcher; FailedPrecondition when the closure throws or the watcher met
-/// a problem.
+/// Runs one forward pass while `watcher` lives. FailedPrecondition if the closure throws or the
+/// watcher met a problem.
 absl::Status RunWatched(Replica& replica, const Batch& batch, const ProductWatcher& watcher);
 
 }  // namespace ptqwatch::internal

@@ -4,12 +4,13 @@
 
 #include "ATen/ops/constant_pad_nd.h"
 #include "ATen/ops/im2col.h"
+#include "base/status_macros.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Enough rows to use the blocks of a Gram matrix well, few enough not to hold all windows at once:
-// they are the images once for each weight of the kernel.
+// Enough rows to fill the blocks of the Gram kernel. All windows at once would take the memory of
+// the images times the size of the kernel.
 constexpr int64_t kWindowRows = 4096;
 
 at::Tensor OnHost(const at::Tensor& tensor) {
@@ -52,7 +53,7 @@ absl::Status ForEachBlockOfWindows(const LayerInput& input,
   const int64_t step = std::max<int64_t>(1, kWindowRows / std::max<int64_t>(1, places));
   for (int64_t n = 0; n < images.size(0); n += step) {
     const at::Tensor some = images.narrow(0, n, std::min(step, images.size(0) - n));
-    if (absl::Status status = Give(windows(some), take); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(Give(windows(some), take));
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// How the rows x of y = W x are read off the tensor that a weight is multiplied with.
+/// How to read the rows x of y = W x from the tensor that a weight is multiplied with.
 struct InputForm {
   enum class Kind {
     kRows,     ///< [.., d]
@@ -20,7 +20,7 @@ struct InputForm {
                ///< convolution, d = C * kernel
   };
   Kind kind = Kind::kRows;
-  // Of kWindows: one number a spatial dimension.
+  // For kWindows: one number per spatial dimension.
   std::vector<int64_t> kernel = {};
   std::vector<int64_t> stride = {};
   std::vector<int64_t> dilation = {};
@@ -30,22 +30,24 @@ struct InputForm {
   friend bool operator==(const InputForm&, const InputForm&) = default;
 };
 
-/// What a weight is multiplied with in one product.
+/// The tensor that a weight is multiplied with in one product.
 struct LayerInput {
   at::Tensor tensor;
   InputForm form;
 };
 
-/// Gives `take` the rows of an input as float32 on the host, in blocks whose size depends on
-/// nothing but the shape: activations as one block, windows image by image in blocks of about 4096
-/// rows. The values are valid until `take` returns. Stops at the first error.
+/// Calls `take` with the rows of an input as float32 on the host, in blocks whose size depends only
+/// on the shape: activations as one block, windows image by image in blocks of about 4096 rows. The
+/// values are valid until `take` returns. Stops at the first error.
 absl::Status ForEachBlockOfRows(const LayerInput& input,
                                 absl::FunctionRef<absl::Status(MatrixView)> take);
 
-/// Which input a tensor is: equal for tensors that see the same memory in the same way with nothing
-/// written to it in between, as autograd's version counter tells (so writes through
-/// `variable_data()` go unseen, and under inference mode no two are equal). The storage is held
-/// weakly, so that an address used again is another input.
+/// The identity of an input. Two are equal if they view the same memory in the same way and nothing
+/// was written to it in between.
+///
+/// Writes are detected by autograd's version counter: those through `variable_data()` go unseen,
+/// and under inference mode no two identities are equal. The storage is held weakly, so that reused
+/// memory is another input.
 class InputIdentity {
  public:
   explicit InputIdentity(const LayerInput& input);

@@ -9,12 +9,11 @@
 
 namespace ptqwatch::internal {
 
-/// Empty when a parameter known by `names` (canonical name and aliases) is selected, else the
-/// reason why not.
+/// Why a parameter with these `names` (canonical name and aliases) is not selected; empty if it is.
 std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
 
-/// The spec a layer gets in place of `spec`, which is `spec` itself where no override matches:
-/// MonitorOptions::overrides.
+/// The spec that MonitorOptions::overrides gives a layer in place of `spec`; `spec` itself if no
+/// override matches.
 const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
                                   std::string_view layer);
 

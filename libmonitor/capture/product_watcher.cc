@@ -1,5 +1,4 @@
-// Compiled with NDEBUG: the layout of at::RecordFunction depends on it and must be that of the
-// LibTorch library.
+// Compiled with NDEBUG: the layout of at::RecordFunction depends on it and must match LibTorch's.
 #include "capture/product_watcher.h"
 
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "ATen/ops/mm.h"
 #include "ATen/ops/zeros.h"
 #include "ATen/record_function.h"
+#include "base/guard.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -65,7 +65,7 @@ at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i) {
   return i < inputs.size() && inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
 }
 
-// One number a spatial dimension, from a list that may have a single one for all.
+// One number per spatial dimension, from a list that may have a single one for all.
 std::vector<int64_t> PerDimension(const c10::IValue& value, size_t dimensions) {
   std::vector<int64_t> list = value.toIntVector();
   if (list.size() == 1) list.resize(dimensions, list[0]);
@@ -81,7 +81,7 @@ at::Tensor WithoutBatch(const at::Tensor& factor) {
 }  // namespace
 
 struct ProductWatcher::Inside : at::ObserverContext {
-  bool product = false;               // it counts in depth_
+  bool product = false;               // counted in depth_
   std::optional<FoundWeight> copied;  // what the output may be a copy of
 };
 
@@ -102,8 +102,8 @@ ProductWatcher::~ProductWatcher() {
   current_ = nullptr;
 }
 
-void ProductWatcher::Fail(const std::string& problem) {
-  if (problem_.empty()) problem_ = problem;
+void ProductWatcher::Fail(std::string problem) {
+  if (problem_.empty()) problem_ = std::move(problem);
 }
 
 std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFunction& record) {
@@ -112,7 +112,7 @@ std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFun
   ++self->records_;
   const Op* op = FindOp(record.name() + 6);
   if (op == nullptr) return nullptr;
-  // Our own conversions are no products of the model.
+  // Conversions made here are not products of the model.
   at::DisableRecordFunctionGuard quiet;
   auto inside = std::make_unique<Inside>();
   inside->product = op->kind == OpKind::kProduct || op->kind == OpKind::kConvolution;
@@ -137,10 +137,8 @@ std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFun
         inside->copied = self->weights_.Find(TensorAt(inputs, 0));
         break;
     }
-  } catch (const c10::Error& error) {
-    self->Fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    self->Fail(error.what());
+    self->Fail(ErrorText(error));
   }
   return inside;
 }
@@ -156,10 +154,8 @@ void ProductWatcher::OnEnd(const at::RecordFunction& record, at::ObserverContext
     if (!outputs.empty() && outputs[0].isTensor()) {
       self->weights_.NoteCopy(*inside->copied, outputs[0].toTensor());
     }
-  } catch (const c10::Error& error) {
-    self->Fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    self->Fail(error.what());
+    self->Fail(ErrorText(error));
   }
 }
 
@@ -174,7 +170,7 @@ void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& r
   const auto weight_a = weights_.Find(a);
   const auto weight_b = weights_.Find(b);
   if (weight_a && weight_b) {
-    // Two factors of a weight; neither sees activations.
+    // A factorised weight: neither factor sees activations.
     for (const auto& weight : {weight_a, weight_b}) {
       uncovered_.emplace(weight->entry, "multiplied with another parameter");
     }
@@ -204,14 +200,14 @@ void ProductWatcher::TakeMatrix(const FoundWeight& weight, const at::Tensor& inp
     uncovered_.emplace(weight.entry, kPart);
     return;
   }
-  // Of more than two dimensions, it counts as the matrix that lies in memory.
+  // With more than two dimensions it counts as the matrix it is in memory.
   const bool matrix = stored.dim() == 2;
   const at::Tensor as_inputs_outputs = matrix ? stored : stored.view(factor.sizes());
   const at::Tensor as_outputs_inputs =
       matrix ? stored.t() : stored.view({factor.size(1), factor.size(0)}).t();
   const Layout layout = Layout::Of(factor);
   const bool transposed = layout == Layout::Of(as_inputs_outputs);
-  // A 1 x 1 weight is both; so is a vector.
+  // A 1 x 1 weight is both, and so is a vector.
   const bool plain = layout == Layout::Of(as_outputs_inputs);
   if (!transposed && !plain) {
     uncovered_.emplace(weight.entry, kPart);
@@ -239,8 +235,9 @@ void ProductWatcher::OnConvolution(const char* name, c10::ArrayRef<const c10::IV
       Layout::Of(weight->view) != Layout::Of(stored) || kernel.dim() != stored.dim()) {
     return leave_out(kPart);
   }
-  if (spatial < 1 || spatial > 2)
+  if (spatial < 1 || spatial > 2) {
     return leave_out(StrCat("a convolution over ", spatial, " dimensions"));
+  }
   const int64_t groups = inputs[general ? 8 : 6].toInt();
   if (groups != 1) return leave_out(StrCat("a convolution in ", groups, " groups"));
 
@@ -254,7 +251,7 @@ void ProductWatcher::OnConvolution(const char* name, c10::ArrayRef<const c10::IV
   } else {
     const bool same = inputs[4].toStringRef() == "same";
     for (size_t i = 0; i < dimensions; ++i) {
-      // An odd sum of padding has its larger half at the end.
+      // If the total padding is odd, the larger half is at the end.
       const int64_t padding = same ? form.dilation[i] * (form.kernel[i] - 1) : 0;
       form.pad_before.push_back(padding / 2);
       form.pad_after.push_back(padding - padding / 2);

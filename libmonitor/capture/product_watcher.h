@@ -11,7 +11,8 @@
 #include "capture/layer_input.h"
 #include "capture/weight_finder.h"
 
-// Not included: who includes it must be compiled like LibTorch (see product_watcher.cc).
+// record_function.h is not included: files that do must be compiled like LibTorch (see
+// product_watcher.cc).
 namespace at {
 struct RecordFunction;
 struct ObserverContext;
@@ -22,7 +23,7 @@ struct IValue;
 
 namespace ptqwatch::internal {
 
-/// A product of the forward pass with a whole weight W [m, d]: y = W x for each row x of the input.
+/// A product with a whole weight W [m, d]: y = W x for each row x of the input.
 struct Product {
   int entry = 0;  ///< of the weight, in the table
   int64_t outputs = 0;
@@ -31,13 +32,17 @@ struct Product {
   LayerInput input;
 };
 
-/// Sees every outermost product of the calling thread's forward passes while it lives, by a
-/// thread-local RecordFunction callback: linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what
-/// einsum and tensordot end in), conv1d and conv2d. One operand must be a parameter as a whole, or
-/// a copy of it by `to`, `contiguous` or `clone` (WeightFinder): a matrix as it is or transposed, a
-/// parameter of more dimensions as the row-major matrix it is in memory, either with a batch
-/// dimension of 1 or expanded; a convolution's weight [O, C, ...] as [O, C * ...], in one group.
-/// Under autocast the outermost operator still has the parameter itself. One at a time a thread.
+/// Reports every outermost product of the calling thread's forward passes while it lives, by a
+/// thread-local RecordFunction callback. At most one may live per thread.
+///
+/// Products are linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what einsum and tensordot end
+/// in), conv1d and conv2d. One operand must be a whole parameter, or a copy of it by `to`,
+/// `contiguous` or `clone` (WeightFinder):
+///   - a matrix, plain or transposed;
+///   - a parameter of more dimensions, as the row-major matrix it is in memory;
+///   - either of them with a batch dimension of 1 or expanded;
+///   - the weight [O, C, ...] of a convolution in one group, as [O, C * ...].
+/// Under autocast the outermost operator still has the parameter itself.
 class ProductWatcher {
  public:
   using Handler = std::function<void(const Product&)>;
@@ -47,14 +52,12 @@ class ProductWatcher {
   ProductWatcher(const ProductWatcher&) = delete;
   ProductWatcher& operator=(const ProductWatcher&) = delete;
 
-  /// The first problem met inside a callback, where exceptions are swallowed; empty when all is
-  /// well.
+  /// The first problem met inside a callback (ATen swallows exceptions there); empty if none.
   const std::string& problem() const { return problem_; }
-  /// Why a parameter that was seen is not (only) a factor of such products.
+  /// Parameters that are used in another way than by such products, with the reason.
   const std::map<int, std::string>& uncovered() const { return uncovered_; }
 
-  /// FailedPrecondition where the library was built unlike LibTorch, so that its records cannot be
-  /// read.
+  /// FailedPrecondition if this library was built unlike LibTorch and cannot read its records.
   static absl::Status SelfCheck();
 
  private:
@@ -62,7 +65,7 @@ class ProductWatcher {
 
   static std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& record);
   static void OnEnd(const at::RecordFunction& record, at::ObserverContext* context);
-  void Fail(const std::string& problem);
+  void Fail(std::string problem);
   void NoteLookUp(const at::Tensor& table);
   void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
   void OnConvolution(const char* op, c10::ArrayRef<const c10::IValue> inputs);

@@ -35,7 +35,7 @@ int WeightFinder::EntryAt(const void* address) const {
 
 std::optional<FoundWeight> WeightFinder::Find(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return std::nullopt;
-  // All parameters may share one storage, so it is the address that counts.
+  // All parameters may share one storage, so the address decides.
   if (const int entry = EntryAt(tensor.const_data_ptr()); entry >= 0) {
     return FoundWeight{entry, tensor, false};
   }
@@ -55,7 +55,7 @@ std::optional<FoundWeight> WeightFinder::Find(const at::Tensor& tensor) const {
 }
 
 void WeightFinder::NoteCopy(const FoundWeight& original, const at::Tensor& copy) {
-  // A tensor made under inference mode does not tell whether it was written to.
+  // Inference tensors have no version counter that would show writes.
   if (!copy.defined() || !copy.has_storage() || copy.numel() == 0 || copy.is_inference()) return;
   if (EntryAt(copy.const_data_ptr()) >= 0) return;  // the parameter itself, not a copy
   std::erase_if(copies_, [](const auto& item) { return item.second.storage.expired(); });

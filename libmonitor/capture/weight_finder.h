@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// Sizes, and strides wherever more than one element lies along a dimension.
+/// Sizes of a tensor, and the strides of dimensions with more than one element.
 struct Layout {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;  ///< 0 where it does not matter
@@ -22,27 +22,27 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-/// What a tensor of the forward pass has to do with a parameter.
+/// How a tensor of the forward pass relates to a parameter.
 struct FoundWeight {
   int entry = 0;  ///< in the table
-  /// A view of the parameter's own memory with the numbers that the tensor has. Undefined where the
-  /// tensor is only a part or another view of a copy.
+  /// A view of the parameter's own memory with the tensor's values. Undefined if the tensor is a
+  /// part of a copy or another view of it.
   at::Tensor view;
-  bool rewritten = false;  ///< a copy that was written to since it was made
+  bool rewritten = false;  ///< the tensor is a copy that was written to afterwards
 };
 
-/// Tells which parameter a tensor belongs to, by its memory: a view of the parameter, or of a copy
-/// of it (made by `to`, `contiguous` or `clone`) that NoteCopy was told of. Copies are known by
-/// their storage, held weakly: they live no longer for it, and memory that is used again for
-/// another tensor is never mistaken for them. One thread's own.
+/// Finds the parameter that a tensor belongs to, by its memory: the tensor is a view of the
+/// parameter or of a copy of it (made by `to`, `contiguous` or `clone`) that NoteCopy has recorded.
+/// Copies are identified by their storage, which is held weakly: it is not kept alive, and reused
+/// memory is never mistaken for a copy. Not thread-safe.
 class WeightFinder {
  public:
   /// `table` must outlive the finder; its parameters stay where they are.
   explicit WeightFinder(const TensorTable& table);
 
   std::optional<FoundWeight> Find(const at::Tensor& tensor) const;
-  /// `copy` has the numbers of `original`, perhaps rounded, under the same sizes. Does nothing
-  /// where it has no memory of its own.
+  /// Records that `copy` has the values of `original`, perhaps rounded, and the same sizes. Does
+  /// nothing if it has no memory of its own.
   void NoteCopy(const FoundWeight& original, const at::Tensor& copy);
 
   const at::Tensor& parameter(int entry) const {
@@ -51,14 +51,14 @@ class WeightFinder {
 
  private:
   struct Copy {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // keeps the key from being used again
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // keeps the key unique
     FoundWeight original;
     Layout layout;
     int64_t offset = 0;
     int64_t version = 0;
   };
 
-  // -1 where no parameter has that byte.
+  // -1 if the address belongs to no parameter.
   int EntryAt(const void* address) const;
 
   const TensorTable& table_;
