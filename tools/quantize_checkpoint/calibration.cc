@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-namespace ptqwatch::examples {
+#include "base/status_macros.h"
+
+namespace ptqwatch::tools {
 namespace {
 
-// Sums are kept in pieces of 256 rows: a multiple of that gives the sums of one piece.
+// GramAccumulator sums in chunks of 256 rows: pieces of a multiple give the same bits as one piece.
 constexpr int64_t kRowMultiple = 256;
 constexpr int64_t kPieceElements = int64_t{1} << 24;
 
@@ -24,15 +26,13 @@ absl::StatusOr<const GramStatistics*> Calibration::Get(const std::string& name,
   GramAccumulator gram(cols);
   for (int64_t done = 0; done < rows; done += step) {
     const int64_t count = std::min(step, rows - done);
-    const absl::StatusOr<std::vector<float>> x =
-        inputs_.ReadFloats(name, done * cols, count * cols);
-    if (!x.ok()) return x.status();
-    absl::Status added = gram.Add({.data = x->data(), .rows = count, .cols = cols}, context);
-    if (!added.ok()) return added;
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<float> x,
+                              inputs_.ReadFloats(name, done * cols, count * cols));
+    PTQWATCH_RETURN_IF_ERROR(gram.Add({.data = x.data(), .rows = count, .cols = cols}, context));
   }
   statistics_ = gram.Take();
   name_ = name;
   return &statistics_;
 }
 
-}  // namespace ptqwatch::examples
+}  // namespace ptqwatch::tools

@@ -1,25 +1,29 @@
 #include "layer_plan.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <string_view>
 
-#include "absl/strings/str_cat.h"
+#include "base/glob.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
 
-namespace ptqwatch::examples {
+namespace ptqwatch::tools {
 namespace {
 
+using internal::StrCat;
+
 constexpr std::string_view kWeight = ".weight";
-// What either format adds to a module.
+// The tensors that the formats add to a module.
 constexpr const char* kPackedNames[] = {
     "weight_packed", "weight_scale", "weight_shape", "weight_zero_point",
     "qweight",       "qzeros",       "scales",       "g_idx"};
 
-bool Matches(const std::string& pattern, const std::string& name) {
-  return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+bool IsExcluded(const Flags& flags, const std::string& module) {
+  return std::any_of(flags.exclude.begin(), flags.exclude.end(), [&](const std::string& pattern) {
+    return internal::GlobMatch(pattern, module);
+  });
 }
 
 // One --input-map.
@@ -27,7 +31,7 @@ struct InputRule {
   std::string modules;
   std::string inputs;
 
-  // The inputs' name for `module`, if the rule is about it.
+  // The name of the inputs of `module`, if the rule applies to it.
   std::optional<std::string> Apply(const std::string& module) const {
     const size_t star = modules.find('*');
     if (star == std::string::npos) {
@@ -57,15 +61,13 @@ absl::StatusOr<std::vector<InputRule>> ParseRules(const std::vector<std::string>
       return std::count(part.begin(), part.end(), '*');
     };
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--input-map: '", text, "' is not LAYER=INPUTS"));
+      return absl::InvalidArgumentError(StrCat("--input-map: '", text, "' is not LAYER=INPUTS"));
     }
     InputRule rule{.modules = text.substr(0, equals), .inputs = text.substr(equals + 1)};
     if (stars(rule.modules) > 1 || stars(rule.inputs) > stars(rule.modules)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--input-map: '", text,
-                       "' has more than one * on a side, or one on the "
-                       "right side only"));
+          StrCat("--input-map: '", text,
+                 "' has more than one * on a side, or one on the right side only"));
     }
     rules.push_back(std::move(rule));
   }
@@ -81,7 +83,7 @@ std::string FindInputs(const std::vector<InputRule>& rules, const SafetensorsFil
       break;
     }
   }
-  for (const std::string& candidate : {name, absl::StrCat(name, ".weight")}) {
+  for (const std::string& candidate : {name, StrCat(name, ".weight")}) {
     if (inputs.Find(candidate) != nullptr) return candidate;
   }
   return "";
@@ -93,22 +95,22 @@ absl::Status CheckInputs(const LayerPlan& layer, const SafetensorsFile& inputs) 
       info.shape.back() == layer.cols) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--inputs: '", layer.inputs, "' in ", inputs.path(), " is ", info.Describe(),
-                   "; layer ", layer.module, " needs real numbers [tokens, ", layer.cols, "]"));
+  return absl::InvalidArgumentError(StrCat("--inputs: '", layer.inputs, "' in ", inputs.path(),
+                                           " is ", info.Describe(), "; layer ", layer.module,
+                                           " needs real numbers [tokens, ", layer.cols, "]"));
 }
 
-absl::Status CheckLayer(const QuantizeFlags& flags, const SafetensorsFile& weights,
+absl::Status CheckLayer(const Flags& flags, const SafetensorsFile& weights,
                         const LayerPlan& layer) {
   if (absl::Status packable = CheckPackable(flags.format, flags.spec, layer.rows, layer.cols);
       !packable.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("layer ", layer.module, ": ", packable.message(),
-                                                   "; --exclude leaves a layer as it is"));
+    return absl::InvalidArgumentError(
+        StrCat("layer ", layer.module, ": ", packable, "; --exclude leaves a layer as it is"));
   }
   for (const char* name : kPackedNames) {
-    if (weights.Find(absl::StrCat(layer.module, ".", name)) != nullptr) {
+    if (weights.Find(StrCat(layer.module, ".", name)) != nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--weights: layer ", layer.module, " is quantized already: it has ", name));
+          StrCat("--weights: layer ", layer.module, " is quantized already: it has ", name));
     }
   }
   return absl::OkStatus();
@@ -116,10 +118,9 @@ absl::Status CheckLayer(const QuantizeFlags& flags, const SafetensorsFile& weigh
 
 }  // namespace
 
-absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile& weights,
+absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights,
                               const SafetensorsFile* inputs) {
-  absl::StatusOr<std::vector<InputRule>> rules = ParseRules(flags.input_map);
-  if (!rules.ok()) return rules.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<InputRule> rules, ParseRules(flags.input_map));
   Plan plan;
   std::map<std::string, size_t> first_use;  // of inputs
   for (const auto& [name, info] : weights.tensors()) {
@@ -132,11 +133,9 @@ absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile&
                     .inputs = "",
                     .rows = info.shape[0],
                     .cols = info.shape[1]};
-    if (inputs != nullptr) layer.inputs = FindInputs(*rules, *inputs, layer.module);
-    const bool excluded =
-        std::any_of(flags.exclude.begin(), flags.exclude.end(),
-                    [&](const std::string& pattern) { return Matches(pattern, layer.module); });
-    const bool chosen = !excluded && (flags.layers.empty() || Matches(flags.layers, layer.module));
+    if (inputs != nullptr) layer.inputs = FindInputs(rules, *inputs, layer.module);
+    const bool chosen = !IsExcluded(flags, layer.module) &&
+                        (flags.layers.empty() || internal::GlobMatch(flags.layers, layer.module));
     const bool lacks_inputs = inputs != nullptr && layer.inputs.empty();
     if (chosen && lacks_inputs) plan.without_inputs.push_back(layer.module);
     if (!chosen || lacks_inputs) {
@@ -144,17 +143,17 @@ absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile&
       continue;
     }
     if (inputs != nullptr) {
-      if (absl::Status status = CheckInputs(layer, *inputs); !status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(CheckInputs(layer, *inputs));
       first_use.emplace(layer.inputs, plan.layers.size());
     }
-    if (absl::Status status = CheckLayer(flags, weights, layer); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(CheckLayer(flags, weights, layer));
     plan.layers.push_back(std::move(layer));
   }
   if (plan.layers.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--weights: ", weights.path(), " has no matrix MODULE.weight that ",
-        flags.layers.empty() ? "" : absl::StrCat("matches --layers ", flags.layers, " and "),
-        inputs != nullptr ? "has inputs" : "is not excluded"));
+    return absl::InvalidArgumentError(
+        StrCat("--weights: ", weights.path(), " has no matrix MODULE.weight that ",
+               flags.layers.empty() ? "" : StrCat("matches --layers ", flags.layers, " and "),
+               inputs != nullptr ? "has inputs" : "is not excluded"));
   }
   std::stable_sort(plan.layers.begin(), plan.layers.end(),
                    [&](const LayerPlan& a, const LayerPlan& b) {
@@ -163,4 +162,4 @@ absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile&
   return plan;
 }
 
-}  // namespace ptqwatch::examples
+}  // namespace ptqwatch::tools

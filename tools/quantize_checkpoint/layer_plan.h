@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "flags.h"
 #include "ptqwatch/offline/safetensors.h"
-#include "quantize_flags.h"
 
-namespace ptqwatch::examples {
+namespace ptqwatch::tools {
 
 /// A layer is a matrix of real numbers named MODULE.weight, [outputs, inputs].
 struct LayerPlan {
@@ -21,20 +21,20 @@ struct LayerPlan {
 };
 
 struct Plan {
-  /// What will be quantized; layers with the same inputs are neighbours.
+  /// To be quantized; layers with the same inputs follow each other.
   std::vector<LayerPlan> layers;
-  /// Modules that are layers by form and stay as they are.
+  /// Modules that have the form of a layer but stay as they are.
   std::vector<std::string> left_out;
-  /// Those of them that only lack inputs.
+  /// Those of them that lack nothing but inputs.
   std::vector<std::string> without_inputs;
 };
 
-/// Chooses the layers: those that match --layers and no --exclude and, where there is an inputs
-/// file, have inputs in it. InvalidArgument, naming the option and the layer, where a layer cannot
-/// be quantized or stored as the flags say, or nothing is left. `inputs` may be null.
-absl::StatusOr<Plan> MakePlan(const QuantizeFlags& flags, const SafetensorsFile& weights,
+/// Chooses the layers: those that match --layers, match no --exclude and, if there is an inputs
+/// file, have inputs in it. `inputs` may be null. InvalidArgument, naming the option and the layer,
+/// if a layer cannot be quantized or stored as the flags say, or no layer is left.
+absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights,
                               const SafetensorsFile* inputs);
 
-}  // namespace ptqwatch::examples
+}  // namespace ptqwatch::tools
 
 #endif  // PTQWATCH_TOOLS_QUANTIZE_CHECKPOINT_LAYER_PLAN_H_

@@ -12,10 +12,13 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
 
-namespace ptqwatch::examples {
+namespace ptqwatch::tools {
 namespace {
+
+using internal::StrCat;
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -23,24 +26,24 @@ using nlohmann::json;
 constexpr char kConfigKey[] = "quantization_config";
 constexpr const char* kFiles[] = {"model.safetensors", "config.json"};
 
-// Whether files can be made there is found out now rather than after hours.
-absl::Status CheckWritable(const QuantizeFlags& flags, const fs::path& folder) {
+// Found out now rather than after hours of work.
+absl::Status CheckWritable(const Flags& flags, const fs::path& folder) {
   if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--out: ", flags.out, ": cannot write to ",
-                                                 folder.string(), ": ", std::strerror(errno)));
+  return absl::InvalidArgumentError(StrCat("--out: ", flags.out, ": cannot write to ",
+                                           folder.string(), ": ", std::strerror(errno)));
 }
 
-absl::Status CheckFolder(const QuantizeFlags& flags) {
+absl::Status CheckFolder(const Flags& flags) {
   std::error_code error;
   const fs::path folder(flags.out);
   if (fs::exists(folder, error)) {
     if (!fs::is_directory(folder, error)) {
-      return absl::InvalidArgumentError(absl::StrCat("--out: ", flags.out, " is not a folder"));
+      return absl::InvalidArgumentError(StrCat("--out: ", flags.out, " is not a folder"));
     }
     for (const char* name : kFiles) {
       if (!flags.force && fs::exists(folder / name, error)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--out: ", flags.out, " already has a ", name, "; --force replaces it"));
+            StrCat("--out: ", flags.out, " already has a ", name, "; --force replaces it"));
       }
     }
     return CheckWritable(flags, folder);
@@ -51,12 +54,12 @@ absl::Status CheckFolder(const QuantizeFlags& flags) {
   parent = parent.parent_path();
   if (!fs::is_directory(parent, error)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--out: ", flags.out, ": there is no folder ", parent.string()));
+        StrCat("--out: ", flags.out, ": there is no folder ", parent.string()));
   }
   return CheckWritable(flags, parent);
 }
 
-// The tensor's bytes, as long as nobody cancels.
+// `source`, whose reads fail once `cancel` is cancelled.
 TensorSource Cancellable(TensorSource source, const CancelToken& cancel) {
   source.read = [read = std::move(source.read), cancel](int64_t offset, absl::Span<char> out) {
     return cancel.cancelled() ? absl::CancelledError("stopped") : read(offset, out);
@@ -66,8 +69,8 @@ TensorSource Cancellable(TensorSource source, const CancelToken& cancel) {
 
 }  // namespace
 
-absl::StatusOr<Output> Output::Create(const QuantizeFlags& flags) {
-  if (absl::Status status = CheckFolder(flags); !status.ok()) return status;
+absl::StatusOr<Output> Output::Create(const Flags& flags) {
+  PTQWATCH_RETURN_IF_ERROR(CheckFolder(flags));
   Output output(flags);
   const fs::path path = fs::path(flags.weights).parent_path() / "config.json";
   std::error_code error;
@@ -77,18 +80,17 @@ absl::StatusOr<Output> Output::Create(const QuantizeFlags& flags) {
   const json config = json::parse(output.original_config_, nullptr, /*allow_exceptions=*/false);
   if (!file || !config.is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--weights: ", path.string(), " beside it is not a JSON object"));
+        StrCat("--weights: ", path.string(), " beside it is not a JSON object"));
   }
   if (config.contains(kConfigKey)) {
-    return absl::InvalidArgumentError(absl::StrCat("--weights: ", path.string(),
-                                                   " beside it has a ", kConfigKey,
-                                                   ": the model is quantized already"));
+    return absl::InvalidArgumentError(StrCat("--weights: ", path.string(), " beside it has a ",
+                                             kConfigKey, ": the model is quantized already"));
   }
   return output;
 }
 
 void Output::Add(const LayerPlan& layer, std::vector<PackedTensor> tensors) {
-  for (PackedTensor& tensor : tensors) tensor.name = absl::StrCat(layer.module, ".", tensor.name);
+  for (PackedTensor& tensor : tensors) tensor.name = StrCat(layer.module, ".", tensor.name);
   layers_[layer.tensor] = std::move(tensors);
 }
 
@@ -113,4 +115,4 @@ absl::Status Output::Write(const SafetensorsFile& weights, std::vector<std::stri
                          config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace ptqwatch::examples
+}  // namespace ptqwatch::tools

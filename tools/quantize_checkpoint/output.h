@@ -7,36 +7,35 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "flags.h"
 #include "layer_plan.h"
 #include "ptqwatch/offline/checkpoint_export.h"
 #include "ptqwatch/offline/safetensors.h"
-#include "quantize_flags.h"
 
-namespace ptqwatch::examples {
+namespace ptqwatch::tools {
 
-/// The checkpoint that is written at the end: the packed layers, and everything else of the
-/// original.
+/// The checkpoint to be written: the packed layers, and everything else of the original.
 class Output {
  public:
-  /// Reads the config.json beside the weights, if there is one. InvalidArgument, naming the option,
-  /// where it says that the model is quantized already, where --out already holds a checkpoint and
-  /// --force is not given, or where its parent folder does not exist.
-  static absl::StatusOr<Output> Create(const QuantizeFlags& flags);
+  /// Reads the config.json beside the weights, if there is one. `flags` must outlive the object.
+  /// InvalidArgument, naming the option, if the model is quantized already, if --out holds a
+  /// checkpoint and --force is not given, or if the parent folder of --out does not exist.
+  static absl::StatusOr<Output> Create(const Flags& flags);
 
   void Add(const LayerPlan& layer, std::vector<PackedTensor> tensors);
-  /// Writes all of it; `left_out` are modules that stay as they were. Cancelled, with nothing
-  /// written, once `cancel` is.
+  /// Writes the checkpoint; `left_out` are modules that stay as they were. Once `cancel` is
+  /// cancelled it returns Cancelled and nothing is written.
   absl::Status Write(const SafetensorsFile& weights, std::vector<std::string> left_out,
                      const CancelToken& cancel) const;
 
  private:
-  explicit Output(const QuantizeFlags& flags) : flags_(flags) {}
+  explicit Output(const Flags& flags) : flags_(flags) {}
 
-  const QuantizeFlags& flags_;
+  const Flags& flags_;
   std::string original_config_ = "{}";
   std::map<std::string, std::vector<PackedTensor>> layers_;  // by the tensor they replace
 };
 
-}  // namespace ptqwatch::examples
+}  // namespace ptqwatch::tools
 
 #endif  // PTQWATCH_TOOLS_QUANTIZE_CHECKPOINT_OUTPUT_H_

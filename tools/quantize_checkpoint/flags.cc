@@ -1,0 +1,144 @@
+#include "flags.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <limits>
+
+#include "CLI/CLI.hpp"
+#include "base/strings.h"
+
+namespace ptqwatch::tools {
+namespace {
+
+using internal::Message;
+using internal::StrCat;
+
+constexpr int kUsageExitCode = 2;
+
+// An option whose values are those of an enum of the library.
+template <typename T>
+void AddEnum(CLI::App& app, const std::string& name, T* value,
+             absl::StatusOr<T> (*parse)(std::string_view), const std::string& help) {
+  app.add_option_function<std::string>(
+         name, [value, parse](const std::string& text) { *value = *parse(text); }, help)
+      ->check(CLI::Validator(
+          [parse](std::string& text) {
+            return parse(text).ok() ? std::string() : std::string(Message(parse(text).status()));
+          },
+          ""))
+      ->default_str(std::string(ToString(*value)));
+}
+
+void AddSpec(CLI::App& app, QuantizerSpec* spec) {
+  AddEnum(app, "--method", &spec->method, &ParseQuantizationMethod, "rtn or gptq");
+  app.add_option("--bits", spec->bits, "Bits of a code: 2, 3, 4 or 8")->capture_default_str();
+  app.add_option("--group-size", spec->group_size, "Inputs that share a scale; -1: a whole row")
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--symmetric", [spec](const std::string& value) { spec->symmetric = value == "on"; },
+         "Grids around zero (on) or between the extremes of each group (off)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str("on");
+  AddEnum(app, "--order", &spec->order, &ParseQuantizationOrder,
+          "Order in which GPTQ takes the columns: by activity (act) or as they are (none)");
+  app.add_option("--damp", spec->damp, "GPTQ: damping, relative to the mean diagonal of H")
+      ->capture_default_str();
+  AddEnum(app, "--clip", &spec->clip, &ParseClipSearch,
+          "Shrink grids where that lowers the error (mse) or never (none)");
+  AddEnum(app, "--scale-dtype", &spec->scale_dtype, &ParseScaleDtype,
+          "What scales are stored as: f16, or bf16 (compressed-tensors)");
+}
+
+void AddFiles(CLI::App& app, Flags* flags) {
+  app.add_option("--weights", flags->weights,
+                 "The checkpoint; a config.json beside it is taken over")
+      ->required();
+  app.add_option("--inputs", flags->inputs,
+                 "Safetensors file with the inputs [tokens, d] of the layers, named as the layer, "
+                 "with or without .weight");
+  app.add_option("--out", flags->out, "Folder for model.safetensors and config.json")->required();
+  app.add_flag("--force", flags->force, "Replace what is already in the folder");
+}
+
+void AddLayers(CLI::App& app, Flags* flags) {
+  app.add_option("--layers", flags->layers,
+                 "Which layers: a pattern with * and ? for the name without .weight [all that have "
+                 "inputs]");
+  app.add_option("--exclude", flags->exclude, "Layers to leave as they are: a pattern, repeatable")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  app.add_option("--input-map", flags->input_map,
+                 "LAYER=INPUTS, each with at most one *: these layers use those inputs, e.g. "
+                 "*.k_proj=*.q_proj; repeatable, the first match counts")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
+// "QuantizerSpec.group_size is 0; ..." as a message about the option: "--group-size is 0; ...".
+std::string AboutOption(std::string_view message) {
+  constexpr std::string_view kPrefix = "QuantizerSpec.";
+  if (!message.starts_with(kPrefix)) return std::string(message);
+  std::string text = StrCat("--", message.substr(kPrefix.size()));
+  std::replace(text.begin(), text.begin() + static_cast<int64_t>(text.find(' ')), '_', '-');
+  return text;
+}
+
+// Checks the options against each other.
+std::optional<int> Check(const Flags& flags) {
+  if (const absl::Status valid = Validate(flags.spec); !valid.ok()) {
+    return FailWithUsage(AboutOption(Message(valid)));
+  }
+  if (flags.spec.method == QuantizationMethod::kGptq && flags.inputs.empty()) {
+    return FailWithUsage("--inputs: missing; --method gptq needs the inputs of the layers");
+  }
+  if (flags.inputs.empty() && flags.layers.empty()) {
+    return FailWithUsage(
+        "--layers: missing; without --inputs it has to say which matrices are layers");
+  }
+  // A shape that every format accepts: what is refused is the combination of options.
+  const int64_t cols = int64_t{32} * std::max(1, flags.spec.group_size);
+  if (const absl::Status fits = CheckPackable(flags.format, flags.spec, 32, cols); !fits.ok()) {
+    return FailWithUsage(StrCat("--format ", ToString(flags.format), ": ", fits));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void Warn(std::string_view message) {
+  std::cerr << StrCat("quantize_checkpoint: ", message, "\n") << std::flush;
+}
+
+int FailWithUsage(std::string_view message) {
+  Warn(message);
+  return kUsageExitCode;
+}
+
+std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
+  CLI::App app(
+      "Quantizes the matrices of a safetensors checkpoint, layer by layer, and writes a checkpoint "
+      "that other programs read. Exit code 0: done; 1: reading or writing failed; 2: a mistake in "
+      "the options; 3: done, but a layer could not be quantized and was copied; 130 and 143: "
+      "stopped by a signal, nothing was written.");
+  flags->spec.scale_dtype = ScaleDtype::kFloat16;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  AddFiles(app, flags);
+  AddSpec(app, &flags->spec);
+  AddEnum(app, "--format", &flags->format, &ParseCheckpointFormat, "compressed-tensors or gptq-v2");
+  AddLayers(app, flags);
+  app.add_option("--threads", flags->threads, "Threads to compute with")
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help() << std::flush;
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return FailWithUsage(error.what());
+  }
+  return Check(*flags);
+}
+
+}  // namespace ptqwatch::tools
