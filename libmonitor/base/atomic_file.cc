@@ -13,7 +13,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "checkpoint/safetensors_header.h"
 
 namespace ptqwatch::internal {
 namespace {

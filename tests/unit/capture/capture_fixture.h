@@ -91,6 +91,22 @@ inline std::map<std::string, std::string> Reasons(const CapturePlan& plan) {
   return reasons;
 }
 
+/// Expects that the plan has one layer, "w", as [outputs, inputs], with the Gram of `rows`.
+inline void ExpectOnly(Fixture& fixture, int64_t outputs, int64_t inputs, bool transposed,
+                       const std::vector<at::Tensor>& rows) {
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 1u) << ::testing::PrintToString(Reasons(plan));
+  EXPECT_EQ(plan.layers[0].name, "w");
+  EXPECT_EQ(plan.layers[0].outputs, outputs);
+  EXPECT_EQ(plan.layers[0].inputs, inputs);
+  EXPECT_EQ(plan.layers[0].transposed, transposed);
+  const GramStatistics gram = fixture.Grams(plan)[0];
+  int64_t tokens = 0;
+  for (const at::Tensor& x : rows) tokens += x.numel() / inputs;
+  EXPECT_EQ(gram.tokens, tokens);
+  ExpectGram(gram, NaiveGram(rows));
+}
+
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_TESTS_UNIT_CAPTURE_CAPTURE_FIXTURE_H_
