@@ -19,7 +19,9 @@ TEST(StrCat, TakesStringViewsAndStatuses) {
 TEST(StrFormat, TakesStringViewsAndStatuses) {
   const std::string_view view = "view";
   EXPECT_EQ(StrFormat("%-6s|%4.1f|%d", view, 2.25, int64_t{7}), "view  | 2.2|7");
-  EXPECT_EQ(StrFormat("%s: %s", "failed", absl::NotFoundError("no file")), "failed: no file");
+  // Qualified: with a status among the arguments, an unqualified call also finds absl's.
+  EXPECT_EQ(internal::StrFormat("%s: %s", "failed", absl::NotFoundError("no file")),
+            "failed: no file");
 }
 
 TEST(Message, ViewsTheMessageOfAStatus) {
