@@ -22,8 +22,8 @@ using internal::WordsFor;
 // Readers of GPTQ files compute the number of words as d / 32 * b.
 constexpr int64_t kGptqMultiple = 32;
 
-constexpr CheckpointFormat kFormats[] = {CheckpointFormat::kCompressedTensors,
-                                         CheckpointFormat::kGptqV2};
+// The position is the value.
+constexpr std::string_view kFormats[] = {"compressed-tensors", "gptq-v2"};
 
 int64_t GroupsOf(const QuantizerSpec& spec, int64_t cols) {
   return spec.group_size < 0 ? 1 : (cols + spec.group_size - 1) / spec.group_size;
@@ -206,18 +206,10 @@ std::vector<PackedTensor> PackGptq(const QuantizerSpec& spec, int64_t rows, int6
 
 }  // namespace
 
-std::string_view ToString(CheckpointFormat format) {
-  switch (format) {
-    case CheckpointFormat::kCompressedTensors:
-      return "compressed-tensors";
-    case CheckpointFormat::kGptqV2:
-      return "gptq-v2";
-  }
-  return "unknown";
-}
+std::string_view ToString(CheckpointFormat format) { return internal::EnumName(kFormats, format); }
 
 absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name) {
-  return internal::ParseEnum("checkpoint format", kFormats, name);
+  return internal::ParseEnum<CheckpointFormat>("checkpoint format", kFormats, name);
 }
 
 absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, int64_t rows,

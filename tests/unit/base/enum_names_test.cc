@@ -8,21 +8,29 @@ namespace ptqwatch::internal {
 namespace {
 
 enum class Color { kRed, kGreen, kBlue };
-constexpr Color kColors[] = {Color::kRed, Color::kGreen, Color::kBlue};
-constexpr Color kOne[] = {Color::kGreen};
+constexpr std::string_view kColors[] = {"red", "green", "blue"};
+constexpr std::string_view kOne[] = {"green"};
 
-std::string_view ToString(Color color) {
-  return color == Color::kRed ? "red" : color == Color::kGreen ? "green" : "blue";
+TEST(EnumNames, GivesEachValueItsName) {
+  EXPECT_EQ(EnumName(kColors, Color::kRed), "red");
+  EXPECT_EQ(EnumName(kColors, Color::kBlue), "blue");
+  EXPECT_EQ(EnumName(kColors, static_cast<Color>(3)), "unknown");
+  EXPECT_EQ(EnumName(kColors, static_cast<Color>(-1)), "unknown");
 }
 
-TEST(NamesOf, ListsThem) {
-  EXPECT_EQ(NamesOf(kColors), "red, green and blue");
-  EXPECT_EQ(NamesOf(kOne), "green");
+TEST(EnumNames, FindsTheValueOfAName) {
+  for (const Color color : {Color::kRed, Color::kGreen, Color::kBlue}) {
+    EXPECT_EQ(EnumValue<Color>(kColors, EnumName(kColors, color)), color);
+  }
+  EXPECT_EQ(EnumValue<Color>(kColors, "Red"), std::nullopt);
+  EXPECT_EQ(EnumValue<Color>(kColors, ""), std::nullopt);
 }
 
-TEST(ParseEnum, FindsTheValueOrListsTheKnownNames) {
-  for (const Color color : kColors) EXPECT_EQ(*ParseEnum("color", kColors, ToString(color)), color);
-  EXPECT_EQ(ParseEnum("color", kColors, "Red").status(),
+TEST(EnumNames, ListsThemWhenANameIsUnknown) {
+  EXPECT_EQ(ListOf(kColors), "red, green and blue");
+  EXPECT_EQ(ListOf(kOne), "green");
+  EXPECT_EQ(*ParseEnum<Color>("color", kColors, "green"), Color::kGreen);
+  EXPECT_EQ(ParseEnum<Color>("color", kColors, "Red").status(),
             absl::InvalidArgumentError("unknown color 'Red'; known are red, green and blue"));
 }
 
