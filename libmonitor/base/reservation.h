@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// Holds bytes of a context's budget as long as it lives. One thread at a time.
+/// Holds bytes of a context's budget for its lifetime. Not thread-safe.
 class Reservation {
  public:
   explicit Reservation(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
@@ -20,7 +20,7 @@ class Reservation {
   ~Reservation() {
     if (budget_ != nullptr && bytes_ > 0) budget_->Release(bytes_);
   }
-  /// ResourceExhausted, naming `what`, where the budget has not so many left.
+  /// Adds `bytes` to what it holds. ResourceExhausted, naming `what`, if fewer bytes remain.
   absl::Status Take(int64_t bytes, std::string_view what) {
     if (budget_ == nullptr) return absl::OkStatus();
     absl::Status status = budget_->Reserve(bytes, what);
