@@ -19,32 +19,30 @@ Monitor::Monitor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Monitor::~Monitor() { Stop(std::chrono::seconds(2)).IgnoreError(); }
 
-SnapshotResult Monitor::Impl::Take(SnapshotTrigger trigger) noexcept {
-  const auto begin = core->options.clock->Monotonic();
-  internal::Snapshot header;
-  header.info = *last;
-  header.lr = lr.state();
-  header.trigger = trigger;
-  header.unix_seconds = core->options.clock->UnixSeconds();
-  const SnapshotResult result =
-      core->staging->TryFill(*core->subject, header, *core->options.clock);
-  if (result == SnapshotResult::kTaken) {
+internal::FillOutcome Monitor::Impl::Take(SnapshotTrigger trigger) noexcept {
+  internal::FillOutcome outcome =
+      core->staging->TryFill(*core->subject,
+                             {.info = *last,
+                              .lr = lr.state(),
+                              .trigger = trigger,
+                              .unix_seconds = core->options.clock->UnixSeconds()},
+                             *core->options.clock);
+  if (outcome.result == SnapshotResult::kTaken) {
     ++taken;
     last_taken_step = last->step;
     lr.Reported();
     worker->Wake();
   }
-  const auto spent = core->options.clock->Monotonic() - begin;
-  core->board->OnSnapshot(result, std::chrono::duration<double>(spent).count());
-  if (result == SnapshotResult::kSkippedMismatch || result == SnapshotResult::kFailed) {
+  core->board->OnSnapshot(outcome.result, outcome.stall_seconds);
+  if (!outcome.problem.empty()) {
     try {
       skipped(Severity::kWarning,
-              internal::StrCat("no snapshot at step ", last->step, ": ", core->staging->problem()));
+              internal::StrCat("no snapshot at step ", last->step, ": ", outcome.problem));
     } catch (...) {
     }
     worker->Wake();  // announces the skip
   }
-  return result;
+  return outcome;
 }
 
 void Monitor::OnStep(const StepInfo& info) noexcept {
@@ -63,7 +61,7 @@ void Monitor::OnStep(const StepInfo& info) noexcept {
   }
   if (!due && !core.staging->free()) return;  // the request waits; nothing was missed
   const SnapshotResult result =
-      impl.Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval);
+      impl.Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval).result;
   // Only a busy slot is worth another try at the next step.
   if (requested && result != SnapshotResult::kSkippedBusy) core.inbox.RequestDone();
 }
@@ -90,10 +88,10 @@ absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
   };
   if (impl.last_taken_step != impl.last->step) {
     if (!impl.core->WaitFor(/*idle=*/false, impl.taken, deadline)) return too_late();
-    const SnapshotResult result = impl.Take(SnapshotTrigger::kFinish);
-    if (result != SnapshotResult::kTaken) {
+    const internal::FillOutcome outcome = impl.Take(SnapshotTrigger::kFinish);
+    if (outcome.result != SnapshotResult::kTaken) {
       return absl::FailedPreconditionError(internal::StrCat(
-          "no snapshot of the last step: ", ToString(result), ": ", impl.core->staging->problem()));
+          "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
     }
   }
   if (!impl.core->WaitFor(/*idle=*/true, impl.taken, deadline)) return too_late();

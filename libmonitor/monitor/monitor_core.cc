@@ -85,7 +85,8 @@ void MonitorCore::AnnounceSkips() {
   skips_announced = skips;
 }
 
-void MonitorCore::FillHeader(const Snapshot& header, Report& report) {
+void MonitorCore::FillHeader(const Snapshot& snapshot, Report& report) {
+  const SnapshotHeader& header = snapshot.header;
   const RunInfo& run = publisher->run();
   report.run_id = run.run_id;
   report.attempt = run.attempt;
@@ -101,7 +102,7 @@ void MonitorCore::FillHeader(const Snapshot& header, Report& report) {
   report.lr_change_points = header.lr.Points();
   report.decay_onset_step = header.lr.decay_onset_step;
   report.rolled_back = header.lr.rolled_back;
-  report.cost_seconds["stall"] = header.stall_seconds;
+  report.cost_seconds["stall"] = snapshot.stall_seconds;
 }
 
 void MonitorCore::Measure(Report& report, std::vector<std::vector<Replica::Override>>& quantized) {

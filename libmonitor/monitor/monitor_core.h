@@ -67,7 +67,7 @@ struct MonitorCore {
   RateLimitedLog state_failed;
 
  private:
-  void FillHeader(const Snapshot& header, Report& report);
+  void FillHeader(const Snapshot& snapshot, Report& report);
   void Measure(Report& report, std::vector<std::vector<Replica::Override>>& quantized);
   void MakeSlice(const Report& report, std::vector<std::vector<Replica::Override>> quantized);
   /// For the next attempt of the run, where there is a run directory.

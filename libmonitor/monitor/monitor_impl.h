@@ -27,7 +27,7 @@ class Monitor::Impl {
   int64_t taken = 0;
   internal::RateLimitedLog skipped;
 
-  SnapshotResult Take(SnapshotTrigger trigger) noexcept;
+  internal::FillOutcome Take(SnapshotTrigger trigger) noexcept;
 };
 
 }  // namespace ptqwatch

@@ -1,4 +1,4 @@
-// The build without CUDA.
+// For builds without CUDA.
 #include "base/strings.h"
 #include "snapshot/device_stream.h"
 

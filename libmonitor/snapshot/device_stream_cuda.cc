@@ -1,4 +1,4 @@
-// The build with CUDA; the same binary runs where there is no GPU.
+// For builds with CUDA. The binary also runs on machines without a GPU.
 #include <cuda_runtime_api.h>
 
 #include <optional>
@@ -19,11 +19,11 @@ class CudaStream final : public DeviceStream {
     if (updates) updates_.emplace(*updates);
     c10::cuda::CUDAGuard guard(device_);
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
-    int least = 0;
-    int greatest = 0;
-    C10_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    // Not from c10's pool: its streams are shared with whoever asks.
-    C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, least));
+    int lowest = 0;
+    int highest = 0;
+    C10_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    // Not from c10's pool, whose streams are shared with other users.
+    C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, lowest));
   }
 
   // Event and stream are leaked: at exit the CUDA runtime may already be gone.
@@ -39,7 +39,7 @@ class CudaStream final : public DeviceStream {
     at::NoGradGuard no_grad;
     const c10::cuda::CUDAStream stream =
         updates_ ? *updates_ : c10::cuda::getCurrentCUDAStream(device_.index());
-    // Makes stream and device current, and at its end those that the trainer had.
+    // Makes stream and device current, and restores the trainer's at the end of the scope.
     c10::cuda::CUDAStreamGuard guard(stream);
     at::_foreach_copy_(destinations, sources);
     C10_CUDA_CHECK(cudaEventRecord(copied_, stream.stream()));
@@ -47,9 +47,9 @@ class CudaStream final : public DeviceStream {
 
   void EnterMonitorThread() override {
     c10::cuda::set_device(device_.index());
-    // A CUDA graph that the trainer captures would be broken by an allocation or a query of this
-    // thread unless it says, for good, that it does not take part. After set_device: the call was
-    // seen to create a context otherwise.
+    // An allocation or a query on this thread would break a CUDA graph that the trainer is
+    // capturing, unless the thread opts out for good. After set_device, because the call was seen
+    // to create a context otherwise.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
     C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromExternal(stream_, device_.index()));
@@ -59,8 +59,8 @@ class CudaStream final : public DeviceStream {
 
   void Drain() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
-  // Its result does not matter: an event that was never recorded is done, and at exit the runtime
-  // may be gone, and every copy with it.
+  // The result does not matter: an event that was never recorded counts as done, and at exit the
+  // runtime may be gone, and every copy with it.
   void FinishCopy() noexcept override { (void)cudaEventSynchronize(copied_); }
 
  private:
@@ -75,7 +75,7 @@ class CudaStream final : public DeviceStream {
 absl::StatusOr<std::unique_ptr<DeviceStream>> MakeCudaStream(at::Device device,
                                                              std::optional<c10::Stream> updates) {
   auto stream = std::make_unique<CudaStream>(device, updates);
-  // The weights that Create looks at are those of updates that are done.
+  // Monitor::Create then reads weights whose updates are complete.
   stream->Settle();
   return stream;
 }

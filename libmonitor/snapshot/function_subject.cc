@@ -4,6 +4,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/tensor_table.h"
 
@@ -18,7 +19,7 @@ std::string Entry(size_t i, const std::string& name) {
                 name.empty() ? "" : StrCat(" ('", name, "')"));
 }
 
-/// What MakeTensorTable does not look at: undefined tensors, for one, are usual in modules.
+/// Checks what MakeTensorTable allows because modules may have it, such as undefined tensors.
 absl::Status Check(const std::vector<NamedTensor>& live) {
   std::map<std::string, size_t> first;
   for (size_t i = 0; i < live.size(); ++i) {
@@ -56,21 +57,21 @@ class FunctionSubject final : public Subject {
   }
 
   absl::Status BuildReplica() override {
-    if (absl::Status status = Check(options_.live); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(Check(options_.live));
     if (!options_.losses) {
       return absl::InvalidArgumentError("FunctionSubjectOptions.losses is not set");
     }
-    absl::StatusOr<internal::TensorTable> table = internal::MakeTensorTable(options_.live);
-    if (!table.ok()) return table.status();
+    PTQWATCH_ASSIGN_OR_RETURN(const internal::TensorTable table,
+                              internal::MakeTensorTable(options_.live));
     at::NoGradGuard no_grad;
     std::vector<at::Tensor> copies;
-    for (const internal::TensorEntry& entry : table->entries) {
+    for (const internal::TensorEntry& entry : table.entries) {
       // A clone has the strides of its dense original.
       copies.push_back(entry.tensor.detach().clone().set_requires_grad(entry.is_parameter));
     }
     for (size_t i = 0; i < options_.live.size(); ++i) {
       const auto& [name, tensor, is_parameter] = options_.live[i];
-      const at::Tensor& copy = copies[static_cast<size_t>(table->index[i])];
+      const at::Tensor& copy = copies[static_cast<size_t>(table.index[i])];
       replica_.push_back({name, copy, is_parameter});
       by_name_.emplace(name, copy);
     }
@@ -86,7 +87,7 @@ class FunctionSubject final : public Subject {
  private:
   FunctionSubjectOptions options_;
   std::vector<NamedTensor> replica_;
-  TensorMap by_name_;  // the same handles: the monitor moves them to other memory
+  TensorMap by_name_;  // the same handles, whose memory the monitor replaces
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ at::Tensor State(at::Generator generator) {
 
 GeneratorGuard::GeneratorGuard() {
   saved_.emplace_back(at::detail::getDefaultCPUGenerator(), at::Tensor());
-  // Asking for a CUDA generator would initialise CUDA in a process that does not use it.
+  // Requesting a CUDA generator would initialise CUDA in a process that does not use it.
   if (at::hasCUDA()) {
     const auto devices = at::detail::getCUDAHooks().deviceCount();
     for (int device = 0; device < devices; ++device) {

@@ -9,9 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// Remembers the state of every default generator in use (CPU, and CUDA where it is initialised)
-/// and puts it back at the end of its scope: building a model draws its initial weights from them,
-/// and one draw more would change the training run.
+/// Saves the state of every default random generator in use (CPU, and CUDA where it is initialised)
+/// and restores it at the end of its scope. Building a model draws its initial weights from them,
+/// and a single extra draw would change the training run.
 class GeneratorGuard {
  public:
   GeneratorGuard();

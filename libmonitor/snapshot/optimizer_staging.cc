@@ -1,13 +1,14 @@
 #include "snapshot/optimizer_staging.h"
 
 #include <cmath>
-#include <exception>
+#include <optional>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "c10/util/Exception.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -21,29 +22,21 @@ absl::Status CheckRange(std::string_view name, double value, double below) {
 }
 
 absl::Status CheckRule(const OptimizerView& view) {
-  constexpr double kLargest = 1e300;
+  constexpr double kMaxEpsilon = 1e300;
   if (view.kind == OptimizerKind::kSgd) {
-    if (absl::Status status = CheckRange("momentum", view.momentum, 1); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(CheckRange("momentum", view.momentum, 1));
     return CheckRange("dampening", view.dampening, 1);
   }
-  if (absl::Status status = CheckRange("beta1", view.beta1, 1); !status.ok()) return status;
-  if (absl::Status status = CheckRange("beta2", view.beta2, 1); !status.ok()) return status;
-  return CheckRange("epsilon", view.epsilon, kLargest);
+  PTQWATCH_RETURN_IF_ERROR(CheckRange("beta1", view.beta1, 1));
+  PTQWATCH_RETURN_IF_ERROR(CheckRange("beta2", view.beta2, 1));
+  return CheckRange("epsilon", view.epsilon, kMaxEpsilon);
 }
 
-// The subject's optimizer, or the status that the exception it throws makes.
+// The subject's optimizer, or what it throws as a status.
 absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
-  try {
-    return subject.Optimizer();
-  } catch (const c10::Error& error) {
-    return absl::FailedPreconditionError(
-        StrCat("the optimizer function threw: ", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(StrCat("the optimizer function threw: ", error.what()));
-  } catch (...) {
-    return absl::FailedPreconditionError(
-        "the optimizer function threw something that is no std::exception");
-  }
+  return Guard(
+      "the optimizer function threw", absl::StatusCode::kFailedPrecondition,
+      [&]() -> absl::StatusOr<std::optional<OptimizerView>> { return subject.Optimizer(); });
 }
 
 }  // namespace
@@ -53,25 +46,24 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
                                                           const std::vector<int>& entries) {
   at::NoGradGuard no_grad;
   OptimizerStaging staging;
-  absl::StatusOr<std::optional<OptimizerView>> view = Ask(subject);
-  if (!view.ok()) return view.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<OptimizerView> view, Ask(subject));
   for (const TensorEntry& entry : live.entries) {
     staging.parameters_.push_back(
         {entry.name, entry.tensor.sizes().vec(), entry.tensor.device(), false, at::Tensor()});
   }
   for (size_t i = 0; i < live.names.size(); ++i) staging.entry_[live.names[i]] = live.index[i];
   for (int entry : entries) staging.parameters_[static_cast<size_t>(entry)].wanted = true;
-  if (!view->has_value()) return staging;
-  if (absl::Status status = staging.Check(**view); !status.ok()) return status;
+  if (!view) return staging;
+  PTQWATCH_RETURN_IF_ERROR(staging.Check(*view));
 
-  staging.description_ = std::string(ToString((*view)->kind));
-  if (!HasSecondMoments((*view)->kind)) return staging;
+  staging.description_ = std::string(ToString(view->kind));
+  if (!HasSecondMoments(view->kind)) return staging;
   int64_t elements = 0;
-  for (const OptimizedParameter& listed : (*view)->parameters) {
+  for (const OptimizedParameter& listed : view->parameters) {
     const auto entry = static_cast<size_t>(staging.entry_.find(listed.name)->second);
     Parameter& parameter = staging.parameters_[entry];
     if (!parameter.wanted || parameter.buffer.defined()) continue;
-    // Before the first update there is none yet; LibTorch makes it in the parameter's dtype.
+    // Undefined before the first update; LibTorch then makes it in the parameter's dtype.
     const at::Tensor& like =
         listed.second_moment.defined() ? listed.second_moment : live.entries[entry].tensor;
     parameter.buffer = at::zeros(parameter.sizes, like.options().requires_grad(false));
@@ -83,12 +75,12 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
 }
 
 absl::Status OptimizerStaging::Check(const OptimizerView& view) const {
-  if (absl::Status status = CheckRule(view); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(CheckRule(view));
   for (const OptimizedParameter& listed : view.parameters) {
     const auto found = entry_.find(listed.name);
     if (found == entry_.end()) {
       return absl::InvalidArgumentError(
-          StrCat("the optimizer's parameter '", listed.name, "' is none of the model's"));
+          StrCat("the optimizer's parameter '", listed.name, "' is not one of the model's"));
     }
     const at::Tensor& moment = listed.second_moment;
     const Parameter& parameter = parameters_[static_cast<size_t>(found->second)];
@@ -110,7 +102,7 @@ absl::Status OptimizerStaging::Check(const OptimizerView& view) const {
 
 absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& stream,
                                          OptimizerState& state) const {
-  if (absl::Status status = Check(view); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(Check(view));
   std::vector<at::Tensor> to;
   std::vector<at::Tensor> from;
   std::vector<OptimizedParameter> wanted;
@@ -134,7 +126,7 @@ absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& strea
       to.push_back(parameter.buffer);
       listed.second_moment = parameter.buffer;
     }
-    // Nothing of the trainer's may reach the other thread.
+    // None of the trainer's tensors may reach the monitor thread.
     if (!HasSecondMoments(view.kind)) listed.second_moment.reset();
     wanted.push_back(std::move(listed));
   }
@@ -147,18 +139,13 @@ absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& strea
 void OptimizerStaging::Fill(const Subject& subject, DeviceStream& stream,
                             OptimizerState& state) noexcept {
   state.view.reset();
-  try {
-    state.problem.clear();
-    if (parameters_.empty()) return;
-    absl::StatusOr<std::optional<OptimizerView>> view = Ask(subject);
-    absl::Status status = view.status();
-    if (view.ok() && view->has_value()) status = CopyState(**std::move(view), stream, state);
-    state.problem = std::string(status.message());
-  } catch (const c10::Error& error) {
-    state.problem = error.what_without_backtrace();
-  } catch (...) {
-    state.problem = "copying the optimizer's state failed";
-  }
+  state.problem.clear();
+  if (parameters_.empty()) return;
+  const absl::Status status = Guard([&]() -> absl::Status {
+    PTQWATCH_ASSIGN_OR_RETURN(std::optional<OptimizerView> view, Ask(subject));
+    return view ? CopyState(*std::move(view), stream, state) : absl::OkStatus();
+  });
+  state.problem = Message(status);
 }
 
 }  // namespace ptqwatch::internal

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,38 +11,30 @@
 #include "absl/status/statusor.h"
 #include "ptqwatch/subject.h"
 #include "snapshot/device_stream.h"
+#include "snapshot/snapshot.h"
 #include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {
 
-/// A snapshot's optimizer.
-struct OptimizerState {
-  /// Of the parameters that were asked for, under their canonical names; the second moments are
-  /// copies in the monitor's own memory.
-  std::optional<OptimizerView> view;
-  /// Why there is none, where the trainer passes one.
-  std::string problem;
-};
-
-/// Copies what is needed of the optimizer's state when the weights are copied. What does not fit
-/// costs the snapshot its OptimizerState, never itself. Trainer's thread.
+/// Copies the part of the optimizer's state that is measured, together with the weights. A failure
+/// costs the snapshot its OptimizerState and nothing else. Trainer's thread.
 class OptimizerStaging {
  public:
   /// Copies nothing.
   OptimizerStaging() = default;
-  /// Asks `subject` for its optimizer and allocates buffers for the second moments of `entries` of
-  /// `live`, where it is one of Adam's kind. InvalidArgument for a parameter that `live` does not
-  /// have, a moment of another shape or device, or a momentum, beta or epsilon out of range;
+  /// Asks `subject` for its optimizer. For Adam and AdamW it allocates buffers for the second
+  /// moments of `entries` of `live`. InvalidArgument for a parameter that `live` does not have, a
+  /// moment of another shape or device, or a momentum, beta or epsilon out of range;
   /// FailedPrecondition with the message of what the subject throws.
   static absl::StatusOr<OptimizerStaging> Create(const Subject& subject, const TensorTable& live,
                                                  const std::vector<int>& entries);
 
-  /// Puts the optimizer as it is now into `state`. Allocates no tensor.
+  /// Copies the optimizer's present state into `state`. Allocates no tensor.
   void Fill(const Subject& subject, DeviceStream& stream, OptimizerState& state) noexcept;
 
-  /// Of the buffers.
+  /// Size of the buffers.
   int64_t bytes() const { return bytes_; }
-  /// "adamw, second moments of 24576 parameters"; empty where the trainer passes no optimizer.
+  /// "adamw, second moments of 24576 parameters"; empty without an optimizer.
   const std::string& description() const { return description_; }
 
  private:
@@ -57,8 +48,8 @@ class OptimizerStaging {
   absl::Status Check(const OptimizerView& view) const;
   absl::Status CopyState(OptimizerView view, DeviceStream& stream, OptimizerState& state) const;
 
-  std::vector<Parameter> parameters_;              // one an entry
-  std::map<std::string, int, std::less<>> entry_;  // of every listed name
+  std::vector<Parameter> parameters_;              // one for each entry
+  std::map<std::string, int, std::less<>> entry_;  // by listed name
   int64_t bytes_ = 0;
   std::string description_;
 };

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -99,7 +100,7 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
         StrCat("the model has no parameters: it lists ", tensors.size(),
                " tensors, none of them a parameter with elements"));
   }
-  if (absl::Status status = CheckOverlaps(table.entries); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(CheckOverlaps(table.entries));
   return table;
 }
 

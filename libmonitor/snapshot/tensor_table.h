@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// One piece of memory of a model, under its canonical (first listed) name.
+/// One piece of a model's memory, under its canonical (first listed) name.
 struct TensorEntry {
   std::string name;
   std::vector<std::string> aliases;  ///< further names of the same memory (tied weights)
@@ -25,19 +25,19 @@ struct TensorTable {
   std::vector<std::string> names;
   std::vector<int> index;
 
-  int64_t parameters() const;  ///< elements of parameters, tied ones once
+  int64_t parameters() const;  ///< elements of all parameters; tied ones count once
   int64_t bytes() const;
 };
 
 /// "[2, 3]".
 std::string ShapeText(const at::Tensor& tensor);
 
-/// Groups aliases by TensorImpl and memory range. FailedPrecondition for tensors that overlap in
-/// part, are not dense, or are none.
+/// Groups tensors that share their memory, recognised by TensorImpl or address. FailedPrecondition
+/// for tensors that overlap in part or are not dense, and for a model without parameters.
 absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors);
 
-/// Ok when `replica` has the names, shapes, dtypes and ties of `live`; else FailedPrecondition
-/// naming the first difference.
+/// Ok if `replica` has the names, shapes, dtypes and ties of `live` and memory of its own;
+/// FailedPrecondition naming the first difference otherwise.
 absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica);
 
 }  // namespace ptqwatch::internal

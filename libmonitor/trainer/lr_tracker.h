@@ -1,29 +1,13 @@
 #ifndef PTQWATCH_TRAINER_LR_TRACKER_H_
 #define PTQWATCH_TRAINER_LR_TRACKER_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "ptqwatch/step_info.h"
+#include "report/lr_state.h"
 
 namespace ptqwatch::internal {
-
-/// What the tracker knows at a step; plain data, so that it can be copied with a snapshot.
-struct LrState {
-  /// Corners not yet taken by an earlier report, oldest first.
-  static constexpr int kMaxPoints = 32;
-  std::array<LrChangePoint, kMaxPoints> points{};
-  int num_points = 0;
-  LrPhase phase = LrPhase::kUnknown;
-  std::optional<int64_t> decay_onset_step;
-  bool rolled_back = false;
-
-  std::vector<LrChangePoint> Points() const {
-    return {points.begin(), points.begin() + num_points};
-  }
-};
 
 /// Follows the learning rate as a polyline: O(1) a step, no allocation. One caller at a time.
 ///

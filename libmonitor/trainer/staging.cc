@@ -1,11 +1,14 @@
 #include "trainer/staging.h"
 
-#include <exception>
+#include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros.h"
 #include "absl/cleanup/cleanup.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -27,68 +30,74 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
     bytes_ += static_cast<int64_t>(entry.tensor.nbytes());
   }
   sources_.resize(live.entries.size());
-  // The zeros are queued on this thread's stream, the first copy over them perhaps on another.
+  // The zeros are queued on this thread's stream; the first copy over them may use another one.
   stream_->Settle();
 }
 
 Staging::~Staging() { stream_->FinishCopy(); }
 
-std::string Staging::Compare(const std::vector<NamedTensor>& tensors) {
+absl::Status Staging::Match(const std::vector<NamedTensor>& tensors) {
+  const auto mismatch = [](const std::string& name, std::string_view what) {
+    return absl::FailedPreconditionError(StrCat("tensor '", name, "' ", what));
+  };
   size_t i = 0;
   for (const NamedTensor& named : tensors) {
     if (!named.tensor.defined()) continue;
     if (i >= expected_.size() || named.name != expected_[i].name) {
-      return StrCat("tensor '", named.name, "' was not there when the monitor was created");
+      return mismatch(named.name, "was not there when the monitor was created");
     }
     const Expected& expected = expected_[i];
     if (named.tensor.sizes() != expected.sizes || named.tensor.scalar_type() != expected.dtype ||
         named.tensor.device() != expected.device) {
-      return StrCat("tensor '", named.name,
-                    "' changed its shape, dtype or device since the monitor was created");
+      return mismatch(named.name,
+                      "changed its shape, dtype or device since the monitor was created");
     }
     at::Tensor& source = sources_[static_cast<size_t>(index_[i])];
     if (source.defined() && source.numel() > 0 &&
         source.const_data_ptr() != named.tensor.const_data_ptr()) {
-      return StrCat("tensor '", named.name, "' is no longer tied to the one it was tied to");
+      return mismatch(named.name, "is no longer tied to the one it was tied to");
     }
     source = named.tensor;
     ++i;
   }
-  if (i != expected_.size()) return StrCat("tensor '", expected_[i].name, "' is gone");
-  return "";
+  if (i != expected_.size()) return mismatch(expected_[i].name, "is gone");
+  return absl::OkStatus();
 }
 
-SnapshotResult Staging::TryFill(const Subject& subject, const Snapshot& header,
-                                Clock& clock) noexcept {
-  if (!free()) return SnapshotResult::kSkippedBusy;
-  const auto begin = clock.Monotonic();
-  try {
-    at::NoGradGuard no_grad;
-    // References to live tensors must not outlast this call, however it ends.
-    absl::Cleanup forget = [this] {
-      for (at::Tensor& source : sources_) source.reset();
-    };
-    problem_ = Compare(subject.LiveTensors());
-    if (!problem_.empty()) return SnapshotResult::kSkippedMismatch;
-    stream_->Copy(slot_.tensors, sources_);
-    optimizer_.Fill(subject, *stream_, slot_.optimizer);
-  } catch (const c10::Error& error) {
-    problem_ = error.what_without_backtrace();
-    return SnapshotResult::kFailed;
-  } catch (const std::exception& error) {
-    problem_ = error.what();
-    return SnapshotResult::kFailed;
-  } catch (...) {
-    problem_ = "unknown exception";
-    return SnapshotResult::kFailed;
+absl::Status Staging::CopyLiveState(const Subject& subject) {
+  at::NoGradGuard no_grad;
+  // References to live tensors must not outlast this call, however it ends.
+  absl::Cleanup forget = [this] {
+    for (at::Tensor& source : sources_) source.reset();
+  };
+  PTQWATCH_RETURN_IF_ERROR(Match(subject.LiveTensors()));
+  stream_->Copy(slot_.tensors, sources_);
+  optimizer_.Fill(subject, *stream_, slot_.optimizer);
+  return absl::OkStatus();
+}
+
+FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& header,
+                             Clock& clock) noexcept {
+  FillOutcome outcome;
+  if (!free()) {
+    outcome.result = SnapshotResult::kSkippedBusy;
+    return outcome;
   }
-  slot_.info = header.info;
-  slot_.lr = header.lr;
-  slot_.trigger = header.trigger;
-  slot_.unix_seconds = header.unix_seconds;
-  slot_.stall_seconds = std::chrono::duration<double>(clock.Monotonic() - begin).count();
+  const auto begin = clock.Monotonic();
+  const absl::Status status = Guard([&] { return CopyLiveState(subject); });
+  outcome.stall_seconds = std::chrono::duration<double>(clock.Monotonic() - begin).count();
+  if (!status.ok()) {
+    outcome.problem = Message(status);
+    // Only Match gives FailedPrecondition.
+    outcome.result = absl::IsFailedPrecondition(status) ? SnapshotResult::kSkippedMismatch
+                                                        : SnapshotResult::kFailed;
+    return outcome;
+  }
+  slot_.header = header;
+  slot_.stall_seconds = outcome.stall_seconds;
   state_.store(State::kFilled, std::memory_order_release);
-  return SnapshotResult::kTaken;
+  outcome.result = SnapshotResult::kTaken;
+  return outcome;
 }
 
 const Snapshot* Staging::BeginLoading() noexcept {

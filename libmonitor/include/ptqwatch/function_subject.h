@@ -14,49 +14,57 @@
 
 namespace ptqwatch {
 
-/// Tensors by the names that FunctionSubjectOptions::live gives them.
+/// Tensors by their names in FunctionSubjectOptions::live.
 using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 
-/// How a model that is no torch::nn::Module is tested.
+/// How to test a model that is not a torch::nn::Module.
 struct FunctionSubjectOptions {
-  /// Parameters (floating-point) and buffers of the live model. The trainer's own memory, wrapped
-  /// by at::from_blob (ATen/ops/from_blob.h), or tensors that it updates in place. Each keeps its
-  /// address, shape, strides and dtype, and raw memory stays valid, until Monitor::Stop has
-  /// returned. Dense; two entries are the same memory as a whole (tied weights, under a name each)
-  /// or do not overlap.
+  /// Required. The live model's parameters (floating-point) and buffers: tensors that the trainer
+  /// updates in place, or its own memory wrapped by at::from_blob (ATen/ops/from_blob.h). Each must
+  /// be dense and keep its address, shape, strides and dtype. Raw memory must stay valid until
+  /// Monitor::Stop has returned. Two entries either share the whole of their memory (tied weights,
+  /// each under its own name) or do not overlap.
   std::vector<NamedTensor> live = {};
-  /// Per-token, per-sequence or mean losses of a batch, in nats, computed with ATen operations from
-  /// the tensors it is given: the replica's, under the names in `live`, the same map every time.
-  /// Writes to none of them, draws no random numbers, and owns what it captures: it runs on the
-  /// monitor thread beside the training, with gradients or without, and after Stop where that
-  /// missed its deadline. A weight is found for quantization where it as a whole is a factor of a
-  /// product with activations: at::linear, matmul, mm, mv, addmm, bmm, baddbmm and what ends in
-  /// them (einsum, tensordot), on either side, transposed or not; at::conv1d and at::conv2d in one
-  /// group. It may be a copy made in the same call by `to`, `contiguous` or `clone`, and autocast
-  /// may be on. Monitor::Describe names what was not found, and why.
+  /// Required. Per-token, per-sequence or mean losses of a batch, in nats, computed with ATen
+  /// operations from the replica's tensors. These are passed under their names in `live`, in the
+  /// same map every time.
+  ///
+  /// The function must not write to the tensors, must not draw random numbers, and must own what it
+  /// captures. It runs on the monitor thread while training goes on, with and without gradients,
+  /// and still runs after a Stop that missed its deadline.
+  ///
+  /// A weight is quantized if it is used, as a whole, as a factor of a product with activations:
+  /// at::linear, matmul, mm, mv, addmm, bmm, baddbmm and functions built on them (einsum,
+  /// tensordot), on either side and transposed or not; at::conv1d and at::conv2d with one group.
+  /// The factor may be a copy made in the same call by `to`, `contiguous` or `clone`. Autocast may
+  /// be on. Monitor::Describe lists the weights that were not found, with the reasons.
   std::function<LossValues(const TensorMap&, const Batch&)> losses = nullptr;
+  /// Required. Held-out data on which losses are compared.
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.
   std::vector<Batch> calibration = {};
   /// Empty: the first 64 sequences of the probe batches.
   std::vector<Batch> curvature = {};
-  /// The CUDA stream that the updates of `live` run on, where it is not the one that is current at
-  /// each OnStep. A cudaStream_t is wrapped by c10::cuda::getStreamFromExternal. Must be of the
-  /// tensors' device, and valid until Stop has returned.
+  /// The CUDA stream on which `live` is updated, if that is not the current stream at each OnStep.
+  /// Wrap a cudaStream_t by c10::cuda::getStreamFromExternal. It must belong to the tensors' device
+  /// and stay valid until Monitor::Stop has returned.
   std::optional<c10::Stream> stream = std::nullopt;
-  /// What the optimizer does, for the distance to the edge of stability; names are those in `live`.
-  /// Called inside Create, OnStep and Finish where a snapshot is taken, on the thread that calls
-  /// them. Tensors wrap the trainer's own memory. Without it that distance is not measured.
+  /// The optimizer's rule and state, with the names in `live`, from which the distance to the edge
+  /// of stability is computed; without it that distance is not measured. Its tensors may wrap the
+  /// trainer's memory. Called inside Monitor::Create, and inside OnStep and Finish when they take a
+  /// snapshot, on the caller's thread.
   std::function<std::optional<OptimizerView>()> optimizer = nullptr;
 };
 
-/// The Subject of named tensors and a function of them, for trainers without torch::nn::Module. The
-/// live memory is only ever read: by Create, and inside OnStep and Finish on the thread that calls
-/// them, so that between two of those calls the trainer may write to it as it likes. The replica is
-/// a set of tensors of the monitor's own with the same shapes, strides, dtypes and ties, its
-/// parameters with requires_grad. NaN in the live weights is no error: the report of that snapshot
-/// says which tensor has it, and the next one is measured as ever.
-/// Never fails: what is missing or does not fit is reported by Monitor::Create.
+/// The Subject of named tensors and a function of them, for trainers without torch::nn::Module.
+///
+/// The live memory is only read. With a monitor it is read inside Create, OnStep and Finish, on the
+/// caller's thread; between these calls the trainer may write to it. The replica is a set of new
+/// tensors with the same shapes, strides, dtypes and ties; its parameters require gradients. NaN in
+/// the live weights is not an error: that snapshot's report names the tensor, and later snapshots
+/// are measured as usual.
+///
+/// Never fails: Monitor::Create and the offline functions report what is missing or does not fit.
 std::unique_ptr<Subject> MakeFunctionSubject(FunctionSubjectOptions options);
 
 }  // namespace ptqwatch

@@ -13,25 +13,27 @@
 
 namespace ptqwatch {
 
-/// How a torch::nn::Module is tested. `Model` is the shared_ptr or ModuleHolder that the trainer
-/// has.
+/// How to test a torch::nn::Module. `Model` is the trainer's shared_ptr or ModuleHolder.
 template <typename Model>
 struct ModuleSubjectOptions {
-  /// Builds a second model of the same architecture; its weights are overwritten. Called once,
-  /// inside Monitor::Create, with the default random generators saved and restored around it.
+  /// Required. Builds a second model of the same architecture, whose weights are overwritten.
+  /// Called once, inside Monitor::Create or the offline call; the default random generators are
+  /// saved before and restored after it.
   std::function<Model()> replica = nullptr;
-  /// Per-token, per-sequence or mean losses of a batch, in nats. Must not draw random numbers, and
-  /// must own what it captures.
+  /// Required. Per-token, per-sequence or mean losses of a batch, in nats. Must not draw random
+  /// numbers and must own what it captures.
   std::function<LossValues(Model&, const Batch&)> losses = nullptr;
+  /// Required. Held-out data on which losses are compared.
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.
   std::vector<Batch> calibration = {};
   /// Empty: the first 64 sequences of the probe batches.
   std::vector<Batch> curvature = {};
-  /// What the optimizer does, for the distance to the edge of stability: for those of LibTorch
+  /// The optimizer's rule and state, from which the distance to the edge of stability is computed;
+  /// without it that distance is not measured. For LibTorch's optimizers:
   /// `[&] { return ptqwatch::ViewOf(optimizer, *model); }` (torch_optimizer.h). Called inside
-  /// Create, OnStep and Finish where a snapshot is taken, on the thread that calls them. Without it
-  /// that distance is not measured.
+  /// Monitor::Create, and inside OnStep and Finish when they take a snapshot, on the caller's
+  /// thread.
   std::function<std::optional<OptimizerView>()> optimizer = nullptr;
 };
 
@@ -53,8 +55,9 @@ std::shared_ptr<torch::nn::Module> AsModule(const Model& model) {
 }
 }  // namespace internal
 
-/// The Subject of a LibTorch module. The live model is kept alive and only ever read, inside OnStep
-/// and Finish. Never fails: what is missing or does not fit is reported by Monitor::Create.
+/// The Subject of a LibTorch module. Keeps the live model alive and only reads it. With a monitor
+/// it is read inside Create, OnStep and Finish, on the caller's thread. Never fails:
+/// Monitor::Create and the offline functions report what is missing or does not fit.
 template <typename Model>
 std::unique_ptr<Subject> MakeModuleSubject(
     const Model& live, ModuleSubjectOptions<std::type_identity_t<Model>> options) {

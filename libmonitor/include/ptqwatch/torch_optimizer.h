@@ -16,7 +16,7 @@ namespace ptqwatch {
 namespace internal {
 
 /// Calls `read(options, state, view, parameter)` for every parameter of `model` that the optimizer
-/// has; `state` is null before its first update.
+/// updates. `state` is null before the parameter's first update.
 template <typename Options, typename State, typename Read>
 void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const torch::nn::Module& model,
                         OptimizerView& view, Read&& read) {
@@ -81,9 +81,9 @@ OptimizerView ViewOfAdam(OptimizerKind kind, const torch::optim::Optimizer& opti
 
 }  // namespace internal
 
-/// What the optimizer does to the parameters of `model`, which are recognised by identity, as
-/// ModuleSubjectOptions::optimizer wants it. Copies no tensor and changes nothing; parameters that
-/// have had no gradient yet have no second moment. Costs a walk over the parameters.
+/// The optimizer's rule and state for the parameters of `model`, as ModuleSubjectOptions::optimizer
+/// returns it. Parameters are matched by identity. One that has not had a gradient yet has no
+/// second moment. Cost: one pass over the parameters. Copies no tensor and changes nothing.
 inline OptimizerView ViewOf(const torch::optim::AdamW& optimizer, const torch::nn::Module& model) {
   return internal::ViewOfAdam<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
       OptimizerKind::kAdamW, optimizer, model);

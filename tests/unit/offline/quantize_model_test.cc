@@ -11,10 +11,10 @@
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
-#include "capture_fixture.h"
 #include "probes/measurement.h"
 #include "support/tiny_trainer.h"
 #include "trainer/staging.h"
+#include "unit/capture/capture_fixture.h"
 
 namespace ptqwatch {
 namespace {

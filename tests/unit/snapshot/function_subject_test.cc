@@ -154,7 +154,7 @@ TEST(FunctionSubject, SnapshotsSeeWhatTheTrainerWroteAndTheReplicaOnlyWhatIsLoad
 
   model.Update();
   const std::vector<float> updated = model.hidden;
-  ASSERT_EQ(staging.TryFill(*subject, {}, *Clock::Real()), SnapshotResult::kTaken);
+  ASSERT_EQ(staging.TryFill(*subject, {}, *Clock::Real()).result, SnapshotResult::kTaken);
   model.Update();
   EXPECT_TRUE(at::equal(replica->Losses(batch)->values, before));
 

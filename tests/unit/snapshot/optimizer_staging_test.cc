@@ -124,7 +124,7 @@ TEST_F(OptimizerStagingTest, NeedsNoMemoryForSgdOrWithoutAnOptimizer) {
 
 TEST_F(OptimizerStagingTest, RefusesWhatDoesNotFitTheModel) {
   view.parameters[1].name = "v";
-  EXPECT_THAT(Error(), HasSubstr("'v' is none of the model's"));
+  EXPECT_THAT(Error(), HasSubstr("'v' is not one of the model's"));
   view.parameters[1] = {"u", 0.1, 0, 3, at::zeros({3, 2})};
   EXPECT_THAT(Error(), HasSubstr("second moment of 'u' is [3, 2]"));
   view.parameters[1].second_moment = at::zeros({2, 3}, at::kLong);
@@ -171,7 +171,7 @@ TEST_F(OptimizerStagingTest, IsNeverTheEndOfASnapshot) {
   Staging staging(table, *DeviceStream::Create(at::Device(at::kCPU)), *std::move(optimizer));
   testing::FakeClock clock;
   throws = true;
-  ASSERT_EQ(staging.TryFill(*subject, {}, clock), SnapshotResult::kTaken);
+  ASSERT_EQ(staging.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);
   const Snapshot* snapshot = staging.BeginLoading();
   ASSERT_NE(snapshot, nullptr);
   EXPECT_FALSE(snapshot->optimizer.view);
@@ -179,7 +179,7 @@ TEST_F(OptimizerStagingTest, IsNeverTheEndOfASnapshot) {
   EXPECT_TRUE(at::equal(snapshot->tensors[1], at::ones({2, 3})));
   staging.Release();
   throws = false;
-  ASSERT_EQ(staging.TryFill(*subject, {}, clock), SnapshotResult::kTaken);
+  ASSERT_EQ(staging.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);
   EXPECT_TRUE(staging.BeginLoading()->optimizer.view);
   // Nothing of the optimizer's own memory is kept.
   EXPECT_EQ(view.parameters[0].second_moment.use_count(), 1u);

@@ -30,15 +30,15 @@ struct StagingTest : ::testing::Test {
     }
   }
   SnapshotResult Fill(int64_t step) {
-    Snapshot header;
-    header.info.step = step;
-    return staging->TryFill(*subject, header, clock);
+    outcome = staging->TryFill(*subject, {.info = {.step = step}}, clock);
+    return outcome.result;
   }
   at::Tensor transposed;
   std::vector<NamedTensor> live;
   std::unique_ptr<Subject> subject;
   std::unique_ptr<Staging> staging;
   testing::FakeClock clock;
+  FillOutcome outcome;
 };
 
 TEST_F(StagingTest, KeepsTheWeightsOfTheStepWhileTrainingGoesOn) {
@@ -46,9 +46,34 @@ TEST_F(StagingTest, KeepsTheWeightsOfTheStepWhileTrainingGoesOn) {
   live[0].tensor.fill_(9);
   const Snapshot* snapshot = staging->BeginLoading();
   ASSERT_NE(snapshot, nullptr);
-  EXPECT_EQ(snapshot->info.step, 3);
+  EXPECT_EQ(snapshot->header.info.step, 3);
   EXPECT_TRUE(at::equal(snapshot->tensors[0], at::ones({4, 5})));
   EXPECT_TRUE(at::equal(snapshot->tensors[1], transposed));
+}
+
+TEST_F(StagingTest, TimesTheCopyOnce) {
+  class Slow final : public Subject {
+   public:
+    Slow(const Subject& model, testing::FakeClock& clock) : model_(model), clock_(clock) {}
+    std::vector<NamedTensor> LiveTensors() const override {
+      clock_.Advance(std::chrono::milliseconds(250));
+      return model_.LiveTensors();
+    }
+    absl::Status BuildReplica() override { return absl::OkStatus(); }
+    std::vector<NamedTensor> ReplicaTensors() const override { return {}; }
+    LossValues ReplicaLosses(const Batch&) override { return {}; }
+    const std::vector<Batch>& probe() const override { return model_.probe(); }
+    const std::vector<Batch>& calibration() const override { return model_.calibration(); }
+
+   private:
+    const Subject& model_;
+    testing::FakeClock& clock_;
+  } slow(*subject, clock);
+  const FillOutcome taken = staging->TryFill(slow, {}, clock);
+  EXPECT_EQ(taken.result, SnapshotResult::kTaken);
+  EXPECT_EQ(taken.stall_seconds, 0.25);
+  EXPECT_EQ(staging->BeginLoading()->stall_seconds, 0.25);
+  EXPECT_EQ(staging->TryFill(slow, {}, clock).stall_seconds, 0);
 }
 
 TEST_F(StagingTest, SkipsUntilTheSlotIsFreeAgain) {
@@ -65,16 +90,16 @@ TEST_F(StagingTest, SkipsAndNamesWhatChanged) {
   live[1].tensor = at::zeros({3, 3});
   Rebuild();
   EXPECT_EQ(Fill(1), SnapshotResult::kSkippedMismatch);
-  EXPECT_THAT(staging->problem(), HasSubstr("'t'"));
+  EXPECT_THAT(outcome.problem, HasSubstr("'t'"));
   live[1] = {"other", transposed, true};
   Rebuild();
   EXPECT_EQ(Fill(2), SnapshotResult::kSkippedMismatch);
-  EXPECT_THAT(staging->problem(), HasSubstr("'other'"));
+  EXPECT_THAT(outcome.problem, HasSubstr("'other'"));
   live.pop_back();
   live[1] = {"t", transposed, true};
   Rebuild();
   EXPECT_EQ(Fill(3), SnapshotResult::kSkippedMismatch);
-  EXPECT_THAT(staging->problem(), HasSubstr("'b'"));
+  EXPECT_THAT(outcome.problem, HasSubstr("'b'"));
   EXPECT_TRUE(staging->free());
 }
 
@@ -88,7 +113,7 @@ TEST_F(StagingTest, SkipsWhenATieCameApart) {
   live.back().tensor = at::ones({4, 5});
   Rebuild();
   EXPECT_EQ(Fill(2), SnapshotResult::kSkippedMismatch);
-  EXPECT_THAT(staging->problem(), HasSubstr("'tied'"));
+  EXPECT_THAT(outcome.problem, HasSubstr("'tied'"));
   EXPECT_EQ(live[0].tensor.use_count(), 1u + 1u);  // here and in the subject: nothing is kept
 }
 
@@ -108,7 +133,7 @@ TEST_F(StagingTest, HandsWholeSnapshotsToAnotherThread) {
     while (!done.load() || !staging->free()) {
       const Snapshot* snapshot = staging->BeginLoading();
       if (snapshot == nullptr) continue;
-      const float expected = static_cast<float>(snapshot->info.step);
+      const float expected = static_cast<float>(snapshot->header.info.step);
       const float* values = snapshot->tensors[0].const_data_ptr<float>();
       for (int i = 0; i < 20; ++i) torn += values[i] != expected;
       ++seen;

@@ -8,16 +8,17 @@
 
 namespace ptqwatch {
 
-/// A place in the plane and the mean loss there. Coordinates are distances from Theta_K over
-/// ||Theta_K||: x along Theta_{K-1} - Theta_K, y along the part of the quantization error that is
-/// orthogonal to it. NaN where the loss is not finite.
+/// A point of the plane and the mean loss there. Coordinates are distances from Theta_K divided by
+/// ||Theta_K||: x along Theta_{K-1} - Theta_K, y along the part of the quantization error
+/// orthogonal to it. The loss is NaN if it is not finite.
 struct SlicePoint {
   double x = 0;
   double y = 0;
   double loss_nats = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// The mean loss, in nats per token, over a plane in the space of all floating-point parameters.
+/// The mean loss, in nats per token, over the plane through the weights of two snapshots and the
+/// quantized weights of the later one, in the space of all floating-point parameters.
 struct LossSlice {
   int schema_version = 1;
   std::string run_id = {};
@@ -28,7 +29,7 @@ struct LossSlice {
   int bits = 0;
   int group_size = 0;
   double weight_norm = 0;  ///< ||Theta_K||, the unit of the coordinates
-  int64_t parameters = 0;  ///< the space's dimension
+  int64_t parameters = 0;  ///< dimension of the space
   int64_t batch_tokens = 0;
 
   SlicePoint current = {};  ///< Theta_K, the origin
@@ -39,11 +40,11 @@ struct LossSlice {
   std::vector<double> y = {};                       ///< ascending
   std::vector<std::vector<double>> loss_nats = {};  ///< [y][x]
 
-  int64_t loss_evaluations = 0;  ///< over all batches
+  int64_t loss_evaluations = 0;  ///< passes over all batches
   double seconds = 0;
 };
 
-/// The slice as JSON with the names above, in that order; a loss that is not finite is null.
+/// The slice as JSON with the names above, in that order. A loss that is not finite is null.
 std::string ToJson(const LossSlice& slice);
 
 }  // namespace ptqwatch

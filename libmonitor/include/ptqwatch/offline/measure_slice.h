@@ -15,25 +15,31 @@ namespace ptqwatch {
 
 struct LossSliceOptions {
   int points = 21;  ///< along each axis, from kMinSlicePoints to kMaxSlicePoints
-  /// The grid goes beyond the three points by this share of their extent, on all four sides.
+  /// How far the grid extends beyond the three points on each side, as a share of their extent.
   double margin = 0.25;
-  /// Called after each of the points^2 + 3 losses, on the calling thread; must not throw.
+  /// Called after each of the points^2 + 3 losses, on the calling thread. Must not throw.
   std::function<void(int64_t done, int64_t all)> progress = nullptr;
 };
 
-/// Measures a slice of the loss surface without a monitor. The live model has the weights of
-/// Theta_K; `previous` are those of Theta_{K-1}, and `quantized` the quantized ones, each under the
-/// name of its parameter, with as many elements in the same order. A floating-point parameter that
-/// is not named is as in the live model, and so are all buffers. The mean loss is that on
-/// subject.curvature(), or the first 64 sequences of subject.probe(). The live model is only read,
-/// once; `subject` must be fresh, for BuildReplica is called on it.
+/// Measures the mean loss over the plane through three sets of weights, without a monitor: those of
+/// the live model (Theta_K), `previous` (Theta_{K-1}) and `quantized`.
 ///
-/// What a monitor knows of a run (run_id, steps, method, ...) is left for the caller to fill in.
-/// Cost: points^2 + 4 passes over these batches; memory: twice the model for the replica, and six
-/// vectors of its size. Not thread-safe for one subject; forward passes use LibTorch's threads.
-/// Errors: InvalidArgument (options, a name that no floating-point parameter has, another number of
-/// elements), FailedPrecondition (subject, closure, weights that span no plane), DataLoss (weights
-/// or their loss not finite), Cancelled, DeadlineExceeded, ResourceExhausted.
+/// `previous` and `quantized` list floating-point parameters by name, each with as many elements as
+/// in the model and in the same order. A parameter that is not listed, and every buffer, is as in
+/// the live model. The loss is that on subject.curvature(), or else on the first 64 sequences of
+/// subject.probe(). The result's run_id, steps, method and the like are left for the caller to fill
+/// in.
+///
+/// Reads the live model once and changes nothing of it. Opens `subject`, which serves one call.
+/// Not thread-safe for the same subject. Forward passes use LibTorch's threads. Never throws.
+///
+/// Cost: points^2 + 4 passes over the batches, after about four of one batch. Memory: twice the
+/// model, and six vectors of its size.
+///
+/// Errors: InvalidArgument (options, no batches, a name that is not a floating-point parameter, a
+/// wrong number of elements), FailedPrecondition (subject opened before, closure, weights that do
+/// not span a plane), DataLoss (weights or their loss not finite), Cancelled, DeadlineExceeded,
+/// ResourceExhausted (out of memory).
 absl::StatusOr<LossSlice> MeasureLossSlice(Subject& subject,
                                            const std::vector<NamedTensor>& previous,
                                            const std::vector<NamedTensor>& quantized,

@@ -1,0 +1,43 @@
+#ifndef PTQWATCH_SNAPSHOT_SNAPSHOT_H_
+#define PTQWATCH_SNAPSHOT_SNAPSHOT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/step_info.h"
+#include "ptqwatch/subject.h"
+#include "report/lr_state.h"
+
+namespace ptqwatch::internal {
+
+/// When and why a snapshot was taken.
+struct SnapshotHeader {
+  StepInfo info = {};
+  LrState lr = {};
+  SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
+  double unix_seconds = 0;
+};
+
+/// The optimizer at a snapshot.
+struct OptimizerState {
+  /// The parameters that were asked for, under their canonical names. The second moments are copies
+  /// in the monitor's own memory.
+  std::optional<OptimizerView> view;
+  /// If the trainer passes an optimizer and there is no view: why.
+  std::string problem;
+};
+
+/// All parameters and buffers as they were at one step boundary, in the monitor's own memory.
+struct Snapshot {
+  SnapshotHeader header;
+  double stall_seconds = 0;         ///< how long the training thread was held up
+  std::vector<at::Tensor> tensors;  ///< one for each entry of the live TensorTable, contiguous
+  OptimizerState optimizer;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_SNAPSHOT_SNAPSHOT_H_
