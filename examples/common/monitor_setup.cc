@@ -16,7 +16,6 @@
 #include "absl/strings/str_format.h"
 #include "console.h"
 #include "console_exporter.h"
-#include "journal/journal_exporter.h"
 #include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/prometheus_exporter.h"
@@ -98,7 +97,6 @@ absl::StatusOr<std::unique_ptr<WatchedRun>> WatchedRun::Start(std::unique_ptr<Su
   }
   if (!flags.run_dir.empty()) {
     if (auto status = CheckRunDirectory(flags.run_dir); !status.ok()) return status;
-    exporters.push_back(MakeJournalExporter());
   }
   exporters.push_back(std::make_unique<ConsoleExporter>(&run->summary_));
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "final_slice.h"
-#include "journal/journal_exporter.h"
 #include "monitor_setup.h"
 #include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/module_subject.h"
@@ -57,7 +56,6 @@ int main(int argc, char** argv) {
       std::printf("grpc %s\n", grpc->address().c_str());
       exporters.push_back(std::move(grpc));
     }
-    if (!flags.run_dir.empty()) exporters.push_back(ptqwatch::MakeJournalExporter());
     auto subject = ptqwatch::MakeModuleSubject(
         model, {.replica = make_net, .losses = losses, .probe = probe, .calibration = calibration});
     monitor = examples::ValueOrExit(

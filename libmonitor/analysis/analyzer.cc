@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -15,17 +14,17 @@ namespace {
 
 constexpr size_t kMinBaseline = 3;
 constexpr size_t kMaxBaseline = 32;
-// From this many stable-phase points on, the first third is left out: the error still climbs after
-// the warm-up.
-constexpr size_t kWarmInFrom = 6;
+// With at least this many stable-phase points the first third is left out, because the error still
+// climbs after the warm-up.
+constexpr size_t kMinForWarmIn = 6;
 // The median absolute deviation of a Gaussian is 1 / 1.4826 of its standard deviation.
 constexpr double kMadToSigma = 1.4826;
 constexpr double kSigmas = 3;
-// About two standard deviations of the scatter between checkpoints: few points can agree by chance,
-// and their MAD is then too small.
-constexpr double kLeastRise = 0.25;
-// The baseline's scatter already contains the error bars of its points, so the error bar is no
-// extra term, only a floor.
+// About two standard deviations of the scatter between checkpoints. A few points can agree by
+// chance, and their MAD is then too small.
+constexpr double kMinRise = 0.25;
+// The baseline's scatter already contains the error bars of its points: the error bar of the newest
+// point is a floor, not an extra term.
 constexpr double kStderrs = 2;
 
 double Median(std::vector<double> values) {
@@ -36,7 +35,7 @@ double Median(std::vector<double> values) {
   return (*std::max_element(values.begin(), values.begin() + half) + upper) / 2;
 }
 
-// The entry to watch, chosen by what was asked for and not by what was measured, so that the choice
+// The entry to watch. It is chosen by what was asked for, not by what was measured, so the choice
 // is the same in every report.
 const QuantizationReport* Watched(const Report& report) {
   const QuantizationReport* best = nullptr;
@@ -83,7 +82,7 @@ Analyzer::Candidates Analyzer::FindCandidates() const {
       with_slow_decay.deltas.push_back(point.delta_nats);
     }
   }
-  // A schedule without a plateau (cosine) has nothing better than its slow first half.
+  // A schedule without a plateau (cosine) has only its slow first half.
   return stable.deltas.size() >= kMinBaseline ||
                  stable.deltas.size() == with_slow_decay.deltas.size()
              ? stable
@@ -93,7 +92,7 @@ Analyzer::Candidates Analyzer::FindCandidates() const {
 std::optional<Analyzer::Baseline> Analyzer::MakeBaseline(double stderr_nats) const {
   auto [plateau, window] = FindCandidates();
   if (window.size() < kMinBaseline) return std::nullopt;
-  size_t first = window.size() >= kWarmInFrom ? window.size() / 3 : 0;
+  size_t first = window.size() >= kMinForWarmIn ? window.size() / 3 : 0;
   if (window.size() - first > kMaxBaseline) first = window.size() - kMaxBaseline;
   window.erase(window.begin(), window.begin() + static_cast<std::ptrdiff_t>(first));
 
@@ -105,7 +104,7 @@ std::optional<Analyzer::Baseline> Analyzer::MakeBaseline(double stderr_nats) con
   const double sigma = kMadToSigma * Median(std::move(window));
   baseline.limit =
       baseline.median +
-      std::max({kSigmas * sigma, kLeastRise * std::abs(baseline.median), kStderrs * stderr_nats});
+      std::max({kSigmas * sigma, kMinRise * std::abs(baseline.median), kStderrs * stderr_nats});
   return baseline;
 }
 
@@ -118,7 +117,7 @@ Verdict Analyzer::Add(const Report& report) {
   if (report.fingerprint != fingerprint_ || series != series_) points_.clear();
   fingerprint_ = report.fingerprint;
   series_ = series;
-  // A step seen before means a rollback, or a second snapshot of one step: the newer one counts.
+  // A step seen before is a rollback or a second snapshot of the same step: the newer one counts.
   while (!points_.empty() && points_.back().step >= report.step) points_.pop_back();
 
   if (entry == nullptr) {
@@ -135,22 +134,20 @@ Verdict Analyzer::Add(const Report& report) {
   points_.push_back({report.step, delta, report.lr_phase, above});
 
   Verdict verdict;
-  verdict.summary =
-      absl::StrFormat("%s costs %.3g nats at step %d", Name(*entry), delta, report.step);
+  verdict.summary = StrFormat("%s costs %.3g nats at step %d", Name(*entry), delta, report.step);
   if (!baseline) {
     verdict.state = VerdictState::kCollecting;
-    absl::StrAppendFormat(&verdict.summary, "; %d of %d stable-phase snapshots for a baseline",
-                          FindCandidates().deltas.size(), kMinBaseline);
+    verdict.summary += StrFormat("; %d of %d stable-phase snapshots for a baseline",
+                                 FindCandidates().deltas.size(), kMinBaseline);
     return verdict;
   }
 
-  const std::string base = absl::StrFormat("its %s median %.3g (%d snapshots)",
-                                           baseline->plateau ? "stable-phase" : "slow-decay",
-                                           baseline->median, baseline->snapshots);
+  const std::string base = StrFormat("its %s median %.3g (%d snapshots)",
+                                     baseline->plateau ? "stable-phase" : "slow-decay",
+                                     baseline->median, baseline->snapshots);
   if (!above) {
     verdict.state = VerdictState::kHealthy;
-    absl::StrAppendFormat(&verdict.summary, ", within the scatter of %s; limit %.3g", base,
-                          baseline->limit);
+    verdict.summary += StrFormat(", within the scatter of %s; limit %.3g", base, baseline->limit);
     return verdict;
   }
 
@@ -160,14 +157,13 @@ Verdict Analyzer::Add(const Report& report) {
   verdict.onset_step = points_[onset].step;
   verdict.severity_nats = delta - baseline->median;
   if (baseline->median > 0) {
-    absl::StrAppendFormat(&verdict.summary, ", %.1fx %s", delta / baseline->median, base);
+    verdict.summary += StrFormat(", %.1fx %s", delta / baseline->median, base);
   } else {
-    absl::StrAppendFormat(&verdict.summary, ", %.3g above %s", *verdict.severity_nats, base);
+    verdict.summary += StrFormat(", %.3g above %s", *verdict.severity_nats, base);
   }
-  absl::StrAppendFormat(&verdict.summary, "; above it since step %d", *verdict.onset_step);
+  verdict.summary += StrFormat("; above it since step %d", *verdict.onset_step);
   if (report.decay_onset_step) {
-    absl::StrAppendFormat(&verdict.summary, ", learning rate falling since step %d",
-                          *report.decay_onset_step);
+    verdict.summary += StrFormat(", learning rate falling since step %d", *report.decay_onset_step);
   }
   return verdict;
 }

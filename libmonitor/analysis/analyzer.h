@@ -9,23 +9,24 @@
 
 namespace ptqwatch::internal {
 
-/// Turns a series of reports into verdicts. Deterministic; fed the reports of a journal it repeats
-/// the journal's verdicts.
+/// Turns a series of reports into verdicts. Deterministic: the reports of a journal give the
+/// journal's verdicts again.
 ///
-/// The watched series is delta_nats of the first GPTQ entry with the fewest bits that is at least 3
-/// (any method, any bits where there is none). Its baseline is the median and the scaled median
-/// absolute deviation over a window of stable-phase snapshots: never one checkpoint, which scatters
-/// by 10-15 % (reference: arXiv 2510.06213, and our own recipe). A snapshot is judged by those
-/// before it.
+/// The watched series is delta_nats of the first GPTQ entry with the fewest bits from 3 up; without
+/// one, of another method, or else of fewer bits. Its baseline is the median and the scaled median
+/// absolute deviation of a window of stable-phase snapshots, never one checkpoint, which scatters
+/// by 10-15 % (arXiv 2510.06213). A snapshot is judged by those before it.
 ///
-/// Error rates, simulated on a Gaussian series with 12 % scatter: of runs with 20 stable
-/// snapshots 1.5 % are called degraded at least once (1.9 % with 100). Of decays of 4 snapshots
-/// that end at 2.15 times the baseline 93 % are called degraded at the end, mostly from the third
-/// snapshot on; of those that end at 1.6 times it 62 %.
+/// Error rates, simulated on a Gaussian series with 12 % scatter:
+///   false alarms  1.5 % of runs with 20 stable snapshots are called degraded at least once, 1.9 %
+///                 of runs with 100.
+///   detection     A decay of 4 snapshots is called degraded at its end in 93 % of cases if it ends
+///                 at 2.15 times the baseline, mostly from the third snapshot on, and in 62 % if it
+///                 ends at 1.6 times.
 class Analyzer {
  public:
-  /// Takes the next report. The series starts anew when the fingerprint or the watched quantizer
-  /// changes; on a rollback points at or after the new step are dropped.
+  /// Takes the next report. The series starts again when the fingerprint or the watched quantizer
+  /// changes. On a rollback, points at or after the new step are dropped.
   Verdict Add(const Report& report);
 
  private:
@@ -33,15 +34,15 @@ class Analyzer {
     int64_t step = 0;
     double delta_nats = 0;
     LrPhase phase = LrPhase::kUnknown;
-    bool above = false;  ///< the baseline, as it was when the point came
+    bool above = false;  ///< above the baseline of its time
   };
   struct Baseline {
-    bool plateau = true;  ///< false: made of slow-decay points
+    bool plateau = true;  ///< false: of slow-decay points
     int snapshots = 0;
     double median = 0;
     double limit = 0;
   };
-  /// The points a baseline may be made of, oldest first.
+  /// The points for a baseline, oldest first.
   struct Candidates {
     bool plateau = true;
     std::vector<double> deltas;
@@ -52,7 +53,7 @@ class Analyzer {
 
   std::string fingerprint_;
   std::string series_;
-  std::vector<Point> points_;  ///< by rising step
+  std::vector<Point> points_;  ///< by ascending step
 };
 
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@ namespace {
 
 struct SinkState {
   internal::Mutex mutex;
-  Severity least ABSL_GUARDED_BY(mutex) = Severity::kWarning;
+  Severity lowest ABSL_GUARDED_BY(mutex) = Severity::kWarning;
   std::shared_ptr<const LogSink> sink ABSL_GUARDED_BY(mutex) =
       std::make_shared<const LogSink>([](Severity severity, std::string_view message) {
         std::string line = internal::StrCat("ptqwatch: ", ToString(severity), ": ", message, "\n");
@@ -28,23 +28,11 @@ SinkState& State() {
 
 }  // namespace
 
-std::string_view ToString(Severity severity) {
-  switch (severity) {
-    case Severity::kInfo:
-      return "info";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kError:
-      return "error";
-  }
-  return "unknown";
-}
-
-void SetLogSink(Severity least, LogSink sink) {
+void SetLogSink(Severity lowest, LogSink sink) {
   auto shared = std::make_shared<const LogSink>(std::move(sink));
   SinkState& state = State();
   internal::MutexLock lock(state.mutex);
-  state.least = least;
+  state.lowest = lowest;
   state.sink = std::move(shared);
 }
 
@@ -56,7 +44,7 @@ void Log(Severity severity, std::string_view message) noexcept {
     std::shared_ptr<const LogSink> sink;
     {
       MutexLock lock(state.mutex);
-      if (severity < state.least) return;
+      if (severity < state.lowest) return;
       sink = state.sink;
     }
     if (*sink) (*sink)(severity, message);

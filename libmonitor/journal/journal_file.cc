@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -46,18 +47,18 @@ absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string
                  "' is being written by another monitor: one run directory "
                  "serves one run at a time"));
     }
-    // Some cluster file systems have no locks; a journal without one beats none.
-    Log(Severity::kWarning, StrCat(journal->Error(errno, "lock").message(),
-                                   "; two runs could mix their reports in it"));
+    // Some cluster file systems have no locks. A journal without a lock is better than none.
+    Log(Severity::kWarning,
+        StrCat(journal->Error(errno, "lock"), "; two runs could mix their lines in it"));
   }
 
-  // Again: another writer may have added to it before the lock was ours.
+  // Once more: another writer may have appended before this one got the lock.
   if (fstat(file, &info) != 0) return journal->Error(errno, "examine");
   if (info.st_size > 0) {
     char last = '\n';
     if (pread(file, &last, 1, info.st_size - 1) != 1) return journal->Error(errno, "read");
     if (last != '\n') {
-      if (absl::Status status = journal->WriteAll("\n"); !status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(journal->WriteAll("\n"));
     }
   }
   return journal;
@@ -79,7 +80,7 @@ absl::Status JournalFile::Append(std::string_view line) {
     if (ftruncate(file_, *good_end_) == 0) {
       good_end_.reset();
     } else {
-      // The remains stay, as a line of their own that readers skip.
+      // The remains stay as a line of their own, which readers skip.
       bytes.push_back('\n');
     }
   }

@@ -15,15 +15,15 @@
 
 namespace ptqwatch::internal {
 
-/// write(2), or what a test puts in its place.
+/// write(2), or a test's replacement.
 using WriteFunction = std::function<ssize_t(int file, const void* bytes, size_t size)>;
 
 /// An append-only file of lines with one writer. One thread at a time.
 class JournalFile {
  public:
   /// Opens or creates `path`, locks it against other writers and ends a line that a crash cut off.
-  /// FailedPrecondition when somebody else is writing it or it is no regular file; otherwise what
-  /// errno says, with the path.
+  /// FailedPrecondition if another process is writing it or it is not a regular file; otherwise the
+  /// status of errno, with the path.
   static absl::StatusOr<std::unique_ptr<JournalFile>> Open(const std::string& path,
                                                            WriteFunction write);
   /// Unlocks and closes.
@@ -31,10 +31,9 @@ class JournalFile {
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  /// Appends `line` and a newline, whole or not at all: what a failed write left behind is cut off
-  /// again.
+  /// Appends `line` and a newline, whole or not at all: the remains of a failed write are cut off.
   absl::Status Append(std::string_view line);
-  /// Puts what was appended on the disk.
+  /// Waits until what was appended is on the disk.
   absl::Status Sync();
   const std::string& path() const { return path_; }
 
@@ -46,7 +45,7 @@ class JournalFile {
   const int file_;
   const std::string path_;
   const WriteFunction write_;
-  // Set while the remains of a failed write could not be cut off: where the good part ends.
+  // Where the good part ends, while the remains of a failed write could not be cut off.
   std::optional<off_t> good_end_;
 };
 

@@ -16,14 +16,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/strings.h"
+#include "ptqwatch/event.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// No report comes near it; what does is damage, and must not take the trainer's memory.
+// Far above any report: a longer line is damage and must not take the trainer's memory.
 constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
-// Cuts a stream of bytes into lines and files them.
+// Cuts a stream of bytes into lines and collects their reports.
 class JournalReader {
  public:
   explicit JournalReader(RunHistory& history) : history_(history) {}
@@ -38,7 +39,7 @@ class JournalReader {
     }
   }
 
-  // A line without its newline is as good as any other if it is whole.
+  // A whole last line counts even without its newline.
   void End() { EndLine(); }
 
  private:
@@ -54,7 +55,7 @@ class JournalReader {
 
   void EndLine() {
     const bool blank = !too_long_ && line_.find_first_not_of(" \t\r") == std::string::npos;
-    if (!blank) {
+    if (!blank && !IsEventJson(line_)) {
       absl::StatusOr<AnalyzedReport> report =
           too_long_ ? absl::InvalidArgumentError("too long") : FromJson(line_);
       if (report.ok()) {
@@ -91,7 +92,7 @@ absl::StatusOr<RunHistory> OpenRunDirectory(const std::string& run_dir) {
 
   RunHistory history;
   const std::string path = StrCat(run_dir, "/", kJournalFileName);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
   if (file < 0) {
     if (errno == ENOENT) return history;
     return absl::ErrnoToStatus(errno, StrCat("cannot open journal '", path, "'"));

@@ -12,17 +12,17 @@ namespace ptqwatch::internal {
 
 inline constexpr char kJournalFileName[] = "journal.jsonl";
 
-/// What a run directory remembers of earlier attempts.
+/// What earlier attempts of a run left in its journal.
 struct RunHistory {
   std::string run_id;                   ///< of the newest line; empty for a new run
   int attempts = 0;                     ///< highest attempt seen
   int64_t last_sequence = 0;            ///< highest sequence seen
   std::vector<AnalyzedReport> reports;  ///< in file order
-  int64_t unreadable_lines = 0;         ///< cut off or damaged, skipped
+  int64_t unreadable_lines = 0;         ///< cut off or damaged, and skipped
 };
 
-/// Creates `run_dir` if it is missing and reads its journal if it has one. PermissionDenied or
-/// another status naming the path where that fails; damaged lines do not make it fail.
+/// Creates `run_dir` if it is missing and reads the reports of its journal, if it has one; events
+/// are skipped. A failure has the status of errno and names the path. Damaged lines are no failure.
 absl::StatusOr<RunHistory> OpenRunDirectory(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "base/usable_cores.h"
 #include "curvature/replica_surface.h"
+#include "journal/journal_writer.h"
 #include "journal/run_directory.h"
 #include "monitor/monitor_impl.h"
 #include "probes/probe_state_file.h"
@@ -172,6 +173,9 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
       core->description += "\n";
     }
 
+    if (!run.run_dir.empty()) {
+      exporters.insert(exporters.begin(), internal::MakeJournalWriter());
+    }
     core->publisher = std::make_unique<internal::Publisher>(run, core->board, core->options.clock,
                                                             std::move(exporters));
     if (absl::Status status = core->publisher->Start(&core->inbox); !status.ok()) return status;

@@ -52,6 +52,7 @@ void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
 }
 
 void Publisher::PublishEvent(const Event& event) {
+  board_->OnEvent(event.kind);
   TimedMutexLock lock(exporters_mutex_);
   if (!open_) return;
   for (auto& exporter : exporters_) {

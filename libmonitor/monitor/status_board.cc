@@ -50,6 +50,7 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   for (size_t i = 0; i < stall_buckets_.size(); ++i) {
     status.stall_buckets[i] = stall_buckets_[i].load(kRelaxed);
   }
+  for (size_t i = 0; i < events_.size(); ++i) status.events[i] = events_[i].load(kRelaxed);
   status.stall_seconds_total = stall_seconds_.load(kRelaxed);
   status.reports_total = reports_total_.load(kRelaxed);
   status.probe_failures_total = probe_failures_total_.load(kRelaxed);

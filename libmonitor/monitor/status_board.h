@@ -26,6 +26,9 @@ class StatusBoard {
 
   /// Monitor thread.
   void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
+  void OnEvent(Event::Kind kind) noexcept {
+    events_[static_cast<size_t>(kind)].fetch_add(1, kRelaxed);
+  }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
   void SetBusy(bool busy) noexcept { busy_.store(busy, kRelaxed); }
@@ -63,6 +66,7 @@ class StatusBoard {
   std::atomic<double> stall_seconds_{0};
 
   std::atomic<int64_t> reports_total_{0};
+  std::array<std::atomic<int64_t>, kEventKinds> events_{};
   std::atomic<int64_t> probe_failures_total_{0};
   std::atomic<int64_t> state_write_failures_total_{0};
   std::atomic<bool> busy_{false};

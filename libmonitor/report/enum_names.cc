@@ -41,7 +41,11 @@ constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stop
 constexpr std::string_view kEventKindNames[] = {
     "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
     "exporter_failed",  "resumed",      "stopped",        "slice"};
+constexpr std::string_view kSliceStates[] = {
+    "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);
+static_assert(std::size(kEventKindNames) == kEventKinds);
+constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
 // Lower case, without '.', '_' and '-'.
 std::string Plain(std::string_view name) {
@@ -69,6 +73,8 @@ EnumNames NamesOf(HessianMode) { return kHessianModes; }
 EnumNames NamesOf(EigenvalueMethod) { return kEigenvalueMethods; }
 EnumNames NamesOf(EigenvalueStart) { return kEigenvalueStarts; }
 EnumNames NamesOf(OptimizerKind) { return kOptimizerKinds; }
+EnumNames NamesOf(Event::Kind) { return kEventKindNames; }
+EnumNames NamesOf(Severity) { return kSeverities; }
 
 }  // namespace internal
 
@@ -134,6 +140,15 @@ absl::StatusOr<EigenvalueStart> ParseEigenvalueStart(std::string_view name) {
 }
 absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name) {
   return ParseEnum<OptimizerKind>("optimizer", kOptimizerKinds, name);
+}
+absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name) {
+  return ParseEnum<Event::Kind>("event kind", kEventKindNames, name);
+}
+
+std::string_view ToString(SliceState value) { return EnumName(kSliceStates, value); }
+std::string_view ToString(Severity value) { return EnumName(kSeverities, value); }
+absl::StatusOr<Severity> ParseSeverity(std::string_view name) {
+  return ParseEnum<Severity>("severity", kSeverities, name);
 }
 
 std::string ShortName(std::string_view method, int bits) {

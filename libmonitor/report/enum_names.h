@@ -2,11 +2,12 @@
 #define PTQWATCH_REPORT_ENUM_NAMES_H_
 
 #include "base/enum_names.h"
+#include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
 
-/// The names of the enums of a report, which journals carry.
+/// The names of the enums of reports and events, which journals carry.
 EnumNames NamesOf(LrPhase);
 EnumNames NamesOf(VerdictState);
 EnumNames NamesOf(ProbeStatus);
@@ -19,6 +20,8 @@ EnumNames NamesOf(HessianMode);
 EnumNames NamesOf(EigenvalueMethod);
 EnumNames NamesOf(EigenvalueStart);
 EnumNames NamesOf(OptimizerKind);
+EnumNames NamesOf(Event::Kind);
+EnumNames NamesOf(Severity);
 
 /// Reads the name of a value of a report. A name that a later version added, and the empty one that
 /// stands for "no value", leave `value` at its default: the rest of the report is still worth

@@ -1,19 +1,13 @@
 #include "ptqwatch/offline/loss_slice.h"
 
-#include <array>
 #include <cmath>
-#include <cstddef>
 
 #include "nlohmann/json.hpp"
-#include "ptqwatch/status.h"
 
 namespace ptqwatch {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::array<std::string_view, 6> kSliceStateNames = {
-    "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
@@ -22,11 +16,6 @@ Json Point(const SlicePoint& point) {
 }
 
 }  // namespace
-
-std::string_view ToString(SliceState state) {
-  const auto index = static_cast<size_t>(state);
-  return index < kSliceStateNames.size() ? kSliceStateNames[index] : "unknown";
-}
 
 std::string ToJson(const LossSlice& slice) {
   Json json;
@@ -53,7 +42,7 @@ std::string ToJson(const LossSlice& slice) {
   }
   json["loss_evaluations"] = slice.loss_evaluations;
   json["seconds"] = Number(slice.seconds);
-  // Names come from the trainer and may be anything.
+  // Names come from the trainer: bytes that are not UTF-8 become U+FFFD.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -18,7 +18,7 @@ using Samples = std::vector<MetricSample>;
 using Input = const MetricInput&;
 using Labels = std::vector<std::string>;
 
-// A number that was not measured, or is not one, has no sample.
+// A number that was not measured or is not finite has no sample.
 Samples One(double value) {
   if (!std::isfinite(value)) return {};
   return {{{}, value}};
@@ -40,8 +40,8 @@ Samples OneHot(Enum now, Enum last) {
   return samples;
 }
 
-// The quantizers to show. Of two with the same method and bits (and another group size, say) the
-// first one wins, whether or not it was measured: the labels could not tell them apart.
+// The quantizers to show. Of two with the same method and bits, which the labels could not tell
+// apart, the first one wins, whether or not it was measured.
 std::vector<const QuantizationReport*> Shown(Input input) {
   std::vector<const QuantizationReport*> shown;
   if (input.report == nullptr) return shown;
@@ -131,12 +131,20 @@ Samples LayerTraces(Input input) {
   return samples;
 }
 
+Samples Events(Input input) {
+  Samples samples;
+  for (size_t i = 0; i < input.status.events.size(); ++i) {
+    samples.push_back({{std::string(ToString(static_cast<Event::Kind>(i)))},
+                       static_cast<double>(input.status.events[i])});
+  }
+  return samples;
+}
+
 Samples ProbeDurations(Input input) {
   Samples samples;
   if (input.report == nullptr) return samples;
   for (const auto& [probe, seconds] : input.report->report.cost_seconds) {
-    // What the training thread lost has its own histogram; it is no part of the monitor thread's
-    // time.
+    // The stall of the training thread is not time of the monitor thread; it has a histogram.
     if (probe != "stall" && std::isfinite(seconds)) samples.push_back({{probe}, seconds});
   }
   return samples;
@@ -329,7 +337,7 @@ std::vector<MetricInfo> MakeCatalog() {
        LayerTraces},
       {"ptqwatch_verdict",
        kGauge,
-       "1 for the present verdict on the quantization error series, 0 for the others.",
+       "1 for the current verdict on the quantization error series, 0 for the others.",
        {"state"},
        [](Input in) {
          return in.report ? OneHot(in.report->verdict.state, VerdictState::kDegraded) : Samples{};
@@ -364,7 +372,7 @@ std::vector<MetricInfo> MakeCatalog() {
        [](Input in) { return One(in.status.step); }},
       {"ptqwatch_steps_total",
        kCounter,
-       "Steps this process has told the monitor.",
+       "Steps that this process reported to the monitor.",
        {},
        [](Input in) { return Count(in.status.steps_total); }},
       {"ptqwatch_last_step_timestamp_seconds",
@@ -374,7 +382,7 @@ std::vector<MetricInfo> MakeCatalog() {
        [](Input in) { return AfterFirstStep(in, in.status.last_step_unix_seconds); }},
       {"ptqwatch_tokens",
        kGauge,
-       "Training tokens seen so far, as the trainer says.",
+       "Training tokens seen so far, as reported by the trainer.",
        {},
        [](Input in) { return One(in.status.tokens); }},
       {"ptqwatch_learning_rate",
@@ -384,22 +392,22 @@ std::vector<MetricInfo> MakeCatalog() {
        [](Input in) { return AfterFirstStep(in, in.status.learning_rate); }},
       {"ptqwatch_training_loss_nats",
        kGauge,
-       "Training loss of the last step, as the trainer says.",
+       "Training loss of the last step, as reported by the trainer.",
        {},
        [](Input in) { return One(in.status.training_loss_nats); }},
       {"ptqwatch_lr_phase",
        kGauge,
-       "1 for the present phase of the learning-rate schedule, 0 for the others.",
+       "1 for the current phase of the learning-rate schedule, 0 for the others.",
        {"phase"},
        [](Input in) { return OneHot(in.status.lr_phase, LrPhase::kRewarm); }},
       {"ptqwatch_health",
        kGauge,
-       "1 for the present health of the monitor, 0 for the others.",
+       "1 for the current health of the monitor, 0 for the others.",
        {"state"},
        [](Input in) { return OneHot(in.status.health, Health::kStopped); }},
       {"ptqwatch_snapshots_total",
        kCounter,
-       "Snapshots that were due, by what became of them.",
+       "Snapshots that were due, by result.",
        {"result"},
        Snapshots},
       {"ptqwatch_reports_total",
@@ -419,9 +427,10 @@ std::vector<MetricInfo> MakeCatalog() {
        [](Input in) { return Count(in.status.state_write_failures_total); }},
       {"ptqwatch_dropped_reports_total",
        kCounter,
-       "Reports an exporter did not deliver. Absent until the first one.",
+       "Reports and events that an exporter did not deliver. Absent until the first one.",
        {"exporter", "reason"},
        Drops},
+      {"ptqwatch_events_total", kCounter, "Events of the run, by kind.", {"kind"}, Events},
       {"ptqwatch_overhead_ratio",
        kGauge,
        "Training time lost to snapshots since the first step, over the time since then.",
@@ -451,7 +460,7 @@ std::vector<MetricInfo> MakeCatalog() {
        [](Input in) { return Count(in.run.covered_parameters); }},
       {"ptqwatch_run_info",
        kGauge,
-       "Always 1; the labels tell one run from another.",
+       "Always 1; the labels identify the run.",
        {"run_id", "attempt", "fingerprint", "device"},
        [](Input in) {
          return Samples{

@@ -4,11 +4,12 @@
 #include <concepts>
 #include <type_traits>
 
+#include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
 
-// The one list of the members of a report and their keys. `VisitFields(record, visit)` calls
-// `visit("key", record.member)` for each member, in the order in which they are written. A member
-// that is added to a struct is added here, and every form of a report (JSON, protobuf) follows.
+// The one list of the members of reports and events and their keys. `VisitFields(record, visit)`
+// calls `visit("key", record.member)` for each member, in the order in which they are written. A
+// member that is added to a struct is added here, and every form of it (JSON, protobuf) follows.
 
 namespace ptqwatch::internal {
 
@@ -117,6 +118,15 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("edge_of_stability_residual_ratio", record.edge_of_stability_residual_ratio);
   visit("edge_of_stability_detail", record.edge_of_stability_detail);
   visit("layers", record.layers);
+}
+
+template <Of<Event> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("kind", record.kind);
+  visit("severity", record.severity);
+  visit("step", record.step);
+  visit("time_unix_seconds", record.time_unix_seconds);
+  visit("message", record.message);
 }
 
 template <Of<SkippedLayer> Record, typename Visitor>

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <map>
 #include <optional>
@@ -11,8 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
+#include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
 #include "report/enum_names.h"
 #include "report/report_fields.h"
@@ -164,18 +166,46 @@ std::string ToJson(const AnalyzedReport& report) {
   return Writer::Write(report)->dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
 }
 
+std::string EventToJson(const Event& event) {
+  WrittenJson line;
+  line["event"] = *Writer::Write(event);
+  return line.dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
+}
+
+bool IsEventJson(std::string_view line) { return line.starts_with("{\"event\":"); }
+
+absl::StatusOr<Event> EventFromJson(std::string_view line) {
+  return internal::Guard(
+      "event JSON", absl::StatusCode::kInvalidArgument, [&]() -> absl::StatusOr<Event> {
+        const nlohmann::json parsed =
+            nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+        if (parsed.is_discarded()) return absl::InvalidArgumentError("event JSON: malformed");
+        const nlohmann::json& fields = parsed.at("event");
+        Event event;
+        absl::Status status;
+        VisitFields(event, Reader(fields, "event", status));
+        PTQWATCH_RETURN_IF_ERROR(status);
+        PTQWATCH_ASSIGN_OR_RETURN(event.kind,
+                                  ParseEventKind(fields.at("kind").get_ref<const std::string&>()));
+        return event;
+      });
+}
+
 absl::StatusOr<AnalyzedReport> FromJson(std::string_view json) {
-  try {
-    const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_discarded()) return absl::InvalidArgumentError("report JSON: malformed");
-    AnalyzedReport report;
-    absl::Status status;
-    VisitFields(report, Reader(parsed, "", status));
-    if (!status.ok()) return status;
-    return report;
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(StrCat("report JSON: ", error.what()));
-  }
+  return internal::Guard(
+      "report JSON", absl::StatusCode::kInvalidArgument, [&]() -> absl::StatusOr<AnalyzedReport> {
+        const nlohmann::json parsed =
+            nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+        if (parsed.is_discarded()) return absl::InvalidArgumentError("report JSON: malformed");
+        if (parsed.contains("event")) {
+          return absl::InvalidArgumentError("report JSON: an event, not a report");
+        }
+        AnalyzedReport report;
+        absl::Status status;
+        VisitFields(report, Reader(parsed, "", status));
+        PTQWATCH_RETURN_IF_ERROR(status);
+        return report;
+      });
 }
 
 }  // namespace ptqwatch

@@ -5,20 +5,19 @@ usage: decay_spike_test.py CHAR_GPT. Runs the 8,000-step MLP recipe (about 25 s 
 machines is 10-15 %, so the bounds leave room: the reference recipe gives 1.68-1.86 at the very end.
 """
 
-import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from trainer import journal
 
 with tempfile.TemporaryDirectory() as run_dir:
     subprocess.run([sys.argv[1], "--model", "mlp", "--steps", "8000", "--every", "200", "--wait", "on", "--methods", "rtn,gptq",
                     "--bits", "3", "--group-size", "64", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
                     "--run-dir", run_dir],
                    check=True, stdout=subprocess.DEVNULL)
-    with open(os.path.join(run_dir, "journal.jsonl"), encoding="utf-8") as lines:
-        reports = [json.loads(line) for line in lines]
+    reports, _, _ = journal(run_dir)
 
 failed = False
 for method in ("gptq", "rtn"):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The trainer without torch::nn::Module from the outside: usage: functional_test.py FUNCTIONAL [unittest arguments]"""
 
-import json
 import os
 import re
 import signal
@@ -10,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from trainer import Trainer
+from trainer import Trainer, journal
 
 FUNCTIONAL = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
@@ -79,8 +78,7 @@ class Live(FunctionalTest):
         check = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True)
         self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
         self.assertRegex(page, r'(?m)^ptqwatch_quantization_error_ratio\{method="gptq",bits="3"\} ')
-        with open(os.path.join(run_dir, "journal.jsonl"), encoding="utf-8") as lines:
-            reports = [json.loads(line) for line in lines]
+        reports, _, _ = journal(run_dir)
         self.assertEqual([report["step"] for report in reports], [40, 80, 120, 160, 200])
         for report in reports:
             for entry in report["quantization"]:

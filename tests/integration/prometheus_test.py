@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from trainer import Trainer
+from trainer import Trainer, journal
 
 CHAR_GPT = None
 
@@ -85,8 +85,7 @@ class RealServer(unittest.TestCase):
             server = Prometheus(target, folder)
             try:
                 trainer.wait_for(r"^weights sha256")
-                with open(os.path.join(folder, "run", "journal.jsonl"), encoding="utf-8") as lines:
-                    last = json.loads(list(lines)[-1])
+                last = journal(os.path.join(folder, "run"))[0][-1]
                 # The page of a finished run stays as it is, so the newest scrape must agree with the journal.
                 server.wait("ptqwatch_snapshot_step == 200")
                 self.assertEqual([value for _, value in server.query("up")], [1])

@@ -1,11 +1,29 @@
 """Starts an example trainer as a user would and reads what it prints."""
 
+import json
 import os
 import re
 import select
 import subprocess
 import time
 import urllib.request
+
+
+def journal(run_dir):
+    """The reports and the events of a run directory's journal, and how many of its lines cannot be read."""
+    reports, events, bad = [], [], 0
+    with open(os.path.join(run_dir, "journal.jsonl"), encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                bad += 1
+                continue
+            if "event" in entry:
+                events.append(entry["event"])
+            else:
+                reports.append(entry)
+    return reports, events, bad
 
 
 class Trainer:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from trainer import Trainer
+from trainer import Trainer, journal
 
 CHAR_GPT = MINIMAL = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
@@ -19,18 +19,6 @@ PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
 
 def weights(output):
     return re.search(r"^weights sha256 ([0-9a-f]{64})$", output, re.MULTILINE)[1]
-
-
-def journal(run_dir):
-    """The lines of a journal that can be read, and how many cannot."""
-    good, bad = [], 0
-    with open(os.path.join(run_dir, "journal.jsonl"), encoding="utf-8") as lines:
-        for line in lines:
-            try:
-                good.append(json.loads(line))
-            except json.JSONDecodeError:
-                bad += 1
-    return good, bad
 
 
 class BitIdentity(unittest.TestCase):
@@ -80,7 +68,7 @@ class Live(unittest.TestCase):
         with tempfile.TemporaryDirectory() as run_dir, \
                 Trainer(CHAR_GPT, "--steps", "93", "--run-dir", run_dir, *PORT_0) as trainer:
             self.assertEqual(trainer.finish()[0], 0)
-            reports, bad = journal(run_dir)
+            reports, _, bad = journal(run_dir)
             self.assertEqual(bad, 0)
             self.assertEqual(reports[-1]["step"], 93)
             self.assertEqual(reports[-1]["trigger"], "finish")
@@ -95,7 +83,7 @@ class Live(unittest.TestCase):
                         "--bits", "3", "--run-dir", run_dir, *PORT_0) as trainer:
             code, _, err = trainer.finish()
             self.assertEqual(code, 0, err)
-            reports, _ = journal(run_dir)
+            reports, _, _ = journal(run_dir)
             self.assertEqual(reports[-1]["calibration_mode"], "sequential")
             self.assertEqual([entry["status"] for entry in reports[-1]["quantization"]], ["ok", "ok"])
 
@@ -109,7 +97,7 @@ class Live(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 data = json.load(file)
             self.assertEqual((data["previous_step"], data["step"]), (80, 93))
-            reports, _ = journal(run_dir)
+            reports, _, _ = journal(run_dir)
             change = data["quantized"]["loss_nats"] - data["current"]["loss_nats"]
             gptq3 = next(entry for entry in reports[-1]["quantization"] if (entry["method"], entry["bits"]) == ("gptq", 3))
             self.assertAlmostEqual(change, gptq3["curvature_batch_delta_nats"], places=5)
@@ -131,13 +119,14 @@ class Interrupted(unittest.TestCase):
                 code, out, _ = trainer.finish(timeout=60)
                 self.assertEqual(code, 130)
                 self.assertRegex(out, r"(?m)^weights sha256")
-            first, bad = journal(run_dir)
+            first, _, bad = journal(run_dir)
             self.assertGreaterEqual(len(first), 1)
             self.assertEqual(bad, 0)
             with Trainer(CHAR_GPT, "--steps", "60", "--run-dir", run_dir, *PORT_0) as trainer:
                 self.assertEqual(trainer.finish()[0], 0)
-            both, bad = journal(run_dir)
+            both, events, bad = journal(run_dir)
             self.assertEqual(bad, 0)
+            self.assertIn("resumed", [event["kind"] for event in events])
             self.assertEqual({report["run_id"] for report in both}, {first[0]["run_id"]})
             self.assertEqual(both[-1]["attempt"], 2)
             self.assertEqual([report["sequence"] for report in both], list(range(1, len(both) + 1)))

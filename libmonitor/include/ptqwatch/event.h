@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "ptqwatch/log.h"
 
 namespace ptqwatch {
@@ -26,9 +27,23 @@ struct Event {
   int64_t step = 0;
   double time_unix_seconds = 0;
   std::string message;
+  friend bool operator==(const Event&, const Event&) = default;
 };
-/// "snapshot_skipped", "phase_change", ...
+inline constexpr int kEventKinds = 8;
+/// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
+/// "resumed", "stopped", "slice".
 std::string_view ToString(Event::Kind kind);
+/// InvalidArgument, listing the known names, for any other name.
+absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);
+
+/// The event's line in a journal, without a newline: {"event": {...}}, with the member names as
+/// keys.
+std::string EventToJson(const Event& event);
+/// Whether a line of a journal holds an event, and so no report.
+bool IsEventJson(std::string_view line);
+/// Reads what EventToJson of this or another version wrote. InvalidArgument for anything else, and
+/// for a kind that this version does not know.
+absl::StatusOr<Event> EventFromJson(std::string_view line);
 
 }  // namespace ptqwatch
 

@@ -4,20 +4,24 @@
 #include <functional>
 #include <string_view>
 
+#include "absl/status/statusor.h"
+
 namespace ptqwatch {
 
 enum class Severity : int { kInfo = 0, kWarning = 1, kError = 2 };
 /// "info", "warning", "error".
 std::string_view ToString(Severity severity);
+/// InvalidArgument, listing the known names, for any other name.
+absl::StatusOr<Severity> ParseSeverity(std::string_view name);
 
-/// Receives the library's messages: may be called from any thread, must not throw, must not call
-/// back into ptqwatch.
+/// Receives the library's messages, on any thread. Must not throw and must not call back into
+/// ptqwatch.
 using LogSink = std::function<void(Severity, std::string_view message)>;
 
-/// Replaces the process-wide sink and the least severity it gets. The default writes warnings and
-/// errors to stderr, one line each. Messages of one kind are limited to one every 10 s by their
-/// senders. An empty function silences the library. Thread-safe.
-void SetLogSink(Severity least, LogSink sink);
+/// Replaces the process-wide sink and the lowest severity it receives; an empty function silences
+/// the library. The default sink writes warnings and errors to stderr, a line each. A message that
+/// repeats comes at most once in 10 s. Thread-safe.
+void SetLogSink(Severity lowest, LogSink sink);
 
 }  // namespace ptqwatch
 

@@ -11,13 +11,13 @@
 
 namespace ptqwatch {
 
-/// One value of a metric. `labels` follow MetricInfo::labels in number and order.
+/// One value of a metric. `labels` are the values of MetricInfo::labels, in the same order.
 struct MetricSample {
   std::vector<std::string> labels;
   double value = 0;
 };
 
-/// Everything a metric may be computed from. `report` is null before the first report.
+/// What a metric is computed from. `report` is null before the first report.
 struct MetricInput {
   const RunInfo& run;
   const MonitorStatus& status;
@@ -26,25 +26,25 @@ struct MetricInput {
 
 enum class MetricType { kGauge, kCounter };
 
-/// One row of the catalogue. Names are a public contract: they are never renamed.
+/// One row of the catalogue. Names and labels are a public contract: never renamed.
 struct MetricInfo {
   std::string_view name;
   MetricType type;
   std::string_view help;
   std::vector<std::string_view> labels;
-  /// The samples of now; none where nothing was measured.
+  /// The current samples; none where nothing was measured.
   std::vector<MetricSample> (*collect)(const MetricInput&);
 };
 
-/// Every scalar metric, in the order in which they are shown. The stall histogram is the one metric
-/// that is not a scalar.
+/// Every scalar metric, in the order of the page. The stall histogram is the only metric that is
+/// not a scalar.
 absl::Span<const MetricInfo> MetricCatalog();
 
 inline constexpr std::string_view kStallMetricName = "ptqwatch_training_stall_seconds";
 inline constexpr std::string_view kStallMetricHelp =
     "Time the training thread spent inside OnStep at steps where a snapshot was due.";
 
-/// The catalogue as a Markdown table (metric, type, labels, meaning), as the README shows it.
+/// The catalogue as a Markdown table: metric, type, labels, meaning. docs/metrics.md shows it.
 std::string MetricCatalogMarkdown();
 
 }  // namespace ptqwatch

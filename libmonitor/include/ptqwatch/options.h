@@ -77,8 +77,9 @@ struct MonitorOptions {
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else made
   /// up.
   std::string run_id = {};
-  /// Where journal and state live; created if missing. Empty: nothing is kept. A directory that has
-  /// a journal is resumed.
+  /// Directory of the run, created if missing: the monitor keeps its journal (a line for each
+  /// report and event) and its state there. One that holds a run is resumed. Empty: nothing is
+  /// kept.
   std::string run_dir = {};
 
   /// Tests give a fake one. Must outlive the monitor, and its thread where Stop missed its

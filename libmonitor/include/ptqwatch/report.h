@@ -331,7 +331,7 @@ std::string ToJson(const AnalyzedReport& report);
 
 /// Reads what ToJson of this or another version wrote. Unknown keys are ignored, missing ones keep
 /// their default, and an enum's name that this version does not know reads as no value.
-/// InvalidArgument for malformed JSON and for a value of the wrong type.
+/// InvalidArgument for malformed JSON, for a value of the wrong type and for an event (event.h).
 absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
 
 }  // namespace ptqwatch

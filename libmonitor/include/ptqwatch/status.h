@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ptqwatch/control.h"
+#include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/step_info.h"
 
@@ -99,7 +100,8 @@ struct MonitorStatus {
   /// Training time lost to snapshots since the first step, over the time since then.
   std::optional<double> overhead_ratio;
   double duty_cycle = 1;
-  /// {exporter name, reason} -> reports that this exporter did not deliver.
+  std::array<int64_t, kEventKinds> events{};  ///< by Event::Kind
+  /// {exporter name, reason} -> reports and events that this exporter did not deliver.
   std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;
   /// The newest slice through the loss surface that was asked for.
   SliceStatus slice = {};

@@ -18,7 +18,6 @@
 #include "c10/core/DefaultDtype.h"
 #include "c10/core/GradMode.h"
 #include "c10/core/InferenceMode.h"
-#include "journal/journal_exporter.h"
 #include "probes/measurement.h"
 #include "ptqwatch/monitor.h"
 #include "support/recording_exporter.h"

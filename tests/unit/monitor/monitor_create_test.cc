@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "journal/journal_exporter.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
 #include "support/recording_exporter.h"
@@ -145,7 +144,6 @@ TEST(MonitorCreate, ResumesARunDirectory) {
     }
     auto recording = std::make_shared<testing::Recording>();
     std::vector<std::unique_ptr<Exporter>> exporters;
-    exporters.push_back(MakeJournalExporter());
     exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
     auto monitor = Monitor::Create(trainer.MakeSubject(), options, std::move(exporters));
     ASSERT_TRUE(monitor.ok()) << monitor.status();
@@ -164,11 +162,19 @@ TEST(MonitorCreate, ResumesARunDirectory) {
   }
   std::ifstream journal(run_dir + "/journal.jsonl");
   std::string line;
-  int good = 0;
+  int reports = 0;
+  std::vector<Event::Kind> events;
   int bad = 0;
-  while (std::getline(journal, line)) ++(FromJson(line).ok() ? good : bad);
-  EXPECT_EQ(good, 4);
+  while (std::getline(journal, line)) {
+    if (const auto event = EventFromJson(line); event.ok()) {
+      events.push_back(event->kind);
+    } else {
+      ++(FromJson(line).ok() ? reports : bad);
+    }
+  }
+  EXPECT_EQ(reports, 4);
   EXPECT_EQ(bad, 1);
+  EXPECT_THAT(events, ::testing::Contains(Event::Kind::kResumed));
   std::filesystem::remove_all(run_dir);
 }
 

@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "journal/run_directory.h"
 #include "probes/probe_state_file.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
@@ -33,8 +34,6 @@ struct MonitorResumeTest : ::testing::Test {
     options.curvature.max_trace_probes = 8;
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
     options.run_dir = run_dir;
-    // As a journal would tell, which these runs do not keep.
-    if (options.run_id.empty()) options.run_id = "this";
     auto monitor = Monitor::Create(trainer.MakeSubject(), options);
     EXPECT_TRUE(monitor.ok()) << monitor.status();
     return *std::move(monitor);
@@ -82,6 +81,25 @@ TEST_F(MonitorResumeTest, MeasuresWhatAnUninterruptedRunWouldHave) {
   EXPECT_NE(cold.curvature->top_eigenvalue, resumed.curvature->top_eigenvalue);
 }
 
+// Without an exporter or a run_id: run_dir alone is enough to continue the run.
+TEST_F(MonitorResumeTest, KeepsAndReadsTheJournalOfItsDirectory) {
+  const TempDir directory;
+  const Report first = Measure(*Make(directory.path()), 3);
+  const Report second = Measure(*Make(directory.path()), 4);
+  EXPECT_FALSE(first.run_id.empty());
+  EXPECT_EQ(second.run_id, first.run_id);
+  EXPECT_EQ(second.attempt, 2);
+  EXPECT_EQ(second.sequence, 2);
+  EXPECT_EQ(second.probe_state_sequence, 1);
+  EXPECT_THAT(Log(), IsEmpty());
+  const auto history = internal::OpenRunDirectory(directory.path());
+  ASSERT_TRUE(history.ok()) << history.status();
+  ASSERT_EQ(history->reports.size(), 2u);
+  EXPECT_EQ(history->reports[0].report, first);
+  EXPECT_EQ(history->reports[1].report, second);
+  EXPECT_EQ(history->unreadable_lines, 0);
+}
+
 TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNoState) {
   const TempDir directory;
   testing::WriteFile(directory.File(internal::kStateFileName), "{\"cut off");
@@ -116,7 +134,7 @@ TEST_F(MonitorResumeTest, StartsColdFromTheStateOfAnotherRun) {
   EXPECT_THAT(Log(), HasSubstr("it is of run one, this is two"));
   const Report report = Measure(*monitor, 4);
   EXPECT_EQ(report.probe_state_sequence, 0);
-  EXPECT_EQ(report.sequence, 1);
+  EXPECT_EQ(report.sequence, 2);  // counts the lines of the journal
 }
 
 TEST_F(MonitorResumeTest, CountsStatesThatCouldNotBeWritten) {

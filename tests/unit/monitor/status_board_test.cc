@@ -45,6 +45,17 @@ TEST(StatusBoard, PutsStallsIntoTheirBuckets) {
   EXPECT_NEAR(*status.overhead_ratio, 99.02 / 100, 1e-4);
 }
 
+TEST(StatusBoard, CountsEventsByKind) {
+  StatusBoard board;
+  board.OnEvent(Event::Kind::kSlice);
+  board.OnEvent(Event::Kind::kSlice);
+  board.OnEvent(Event::Kind::kResumed);
+  const MonitorStatus status = board.Read(20);
+  EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kSlice)], 2);
+  EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kResumed)], 1);
+  EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kStopped)], 0);
+}
+
 TEST(StatusBoard, CountsDropsByExporterAndReason) {
   StatusBoard board;
   board.CountDrop("journal", "queue_full");

@@ -48,6 +48,7 @@ MonitorStatus SampleStatus() {
   status.probe_failures_total = 2;
   status.overhead_ratio = 0.004;
   status.duty_cycle = 0.05;
+  status.events[static_cast<size_t>(Event::Kind::kPhaseChange)] = 3;
   status.dropped_reports = {{{"journal", "queue_full"}, 4}};
   return status;
 }
@@ -125,6 +126,7 @@ TEST_F(MetricCatalogTest, HasTheStartSet) {
                            "overhead_ratio",
                            "duty_cycle_ratio",
                            "dropped_reports_total",
+                           "events_total",
                            "decay_onset_step",
                            "health",
                            "build_info",
@@ -170,6 +172,8 @@ TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
   EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
               ElementsAre("taken,=20", "skipped_busy,=3", "skipped_mismatch,=0", "failed,=1",
                           "skipped_paused,=0"));
+  EXPECT_THAT(Collect("ptqwatch_events_total"),
+              ::testing::IsSupersetOf({"phase_change,=3", "slice,=0"}));
 }
 
 TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
@@ -178,12 +182,13 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
   for (const MetricInfo& metric : MetricCatalog()) {
     if (!metric.collect({run_, status_, nullptr}).empty()) shown.insert(metric.name);
   }
-  EXPECT_THAT(shown,
-              ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters",
-                          "ptqwatch_duty_cycle_ratio", "ptqwatch_health", "ptqwatch_lr_phase",
-                          "ptqwatch_model_parameters", "ptqwatch_probe_failures_total",
-                          "ptqwatch_reports_total", "ptqwatch_run_info", "ptqwatch_snapshots_total",
-                          "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
+  EXPECT_THAT(
+      shown,
+      ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters", "ptqwatch_duty_cycle_ratio",
+                  "ptqwatch_events_total", "ptqwatch_health", "ptqwatch_lr_phase",
+                  "ptqwatch_model_parameters", "ptqwatch_probe_failures_total",
+                  "ptqwatch_reports_total", "ptqwatch_run_info", "ptqwatch_snapshots_total",
+                  "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
               ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
                           "skipped_paused,=0"));

@@ -1,0 +1,212 @@
+#ifndef PTQWATCH_BASE_REPORT_QUEUE_H_
+#define PTQWATCH_BASE_REPORT_QUEUE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+
+namespace ptqwatch::internal {
+
+/// Starts a thread with all signals blocked. `name` has at most 15 characters. ResourceExhausted
+/// where the system gives no thread.
+absl::StatusOr<std::thread> StartThread(std::string name, std::function<void()> run);
+
+enum class QueueOverflow {
+  kDropOldest,  ///< but never the item that is being handled
+  kDropNewest,
+};
+
+enum class QueueDrop {
+  kFull,        ///< there was no room
+  kNotHandled,  ///< still queued when Stop gave up
+};
+
+template <typename Item>
+struct ReportQueueOptions {
+  std::string thread_name = {};
+  size_t capacity = 256;
+  QueueOverflow overflow = QueueOverflow::kDropOldest;
+  /// What Stop does with a thread that is handling an item when the deadline has passed: false
+  /// waits for that item, true leaves the thread behind (the callbacks must then own what they
+  /// use).
+  bool leave_behind = false;
+  /// On the queue's thread. False: the item stays in front; it is tried again after the next Push
+  /// and once more by Stop. Must not throw.
+  std::function<bool(const Item&)> handle = {};
+  /// On the queue's thread, whenever it has done what it can and is about to sleep. May be empty.
+  /// Must not throw.
+  std::function<void()> rest = {};
+  /// In Push or Stop, on the caller's thread, for each item that will not be handled. Runs under a
+  /// lock: must return at once.
+  std::function<void(QueueDrop)> dropped = {};
+};
+
+/// A bounded queue whose own thread handles the items in order: how an exporter takes a report
+/// without making the monitor wait. Thread-safe. Copying an Item must not throw.
+template <typename Item>
+class ReportQueue {
+ public:
+  using Options = ReportQueueOptions<Item>;
+
+  /// Starts the thread; errors as StartThread. `handle` and `rest` are destroyed when it ends.
+  static absl::StatusOr<std::unique_ptr<ReportQueue>> Start(Options options);
+  ~ReportQueue() { Stop(std::chrono::seconds(2)); }
+  ReportQueue(const ReportQueue&) = delete;
+  ReportQueue& operator=(const ReportQueue&) = delete;
+
+  /// Returns at once. Items that come after Stop are ignored.
+  void Push(Item item);
+
+  /// Handles what is queued until the deadline, drops the rest and ends the thread. False where the
+  /// thread is left behind. Idempotent.
+  bool Stop(std::chrono::milliseconds deadline);
+
+  /// Items dropped so far.
+  int64_t dropped() const {
+    MutexLock lock(shared_->mutex);
+    return shared_->dropped;
+  }
+
+ private:
+  // The thread owns it too, in case it is left behind.
+  struct Shared {
+    explicit Shared(Options o) : options(std::move(o)) {}
+    Options options;
+    Mutex mutex;
+    CondVar changed;
+    std::deque<Item> items ABSL_GUARDED_BY(mutex);  // oldest first; an item leaves once handled
+    bool handling ABSL_GUARDED_BY(mutex) = false;   // the front is being handled
+    bool pushed ABSL_GUARDED_BY(mutex) = false;     // since the thread last looked
+    bool stopping ABSL_GUARDED_BY(mutex) = false;
+    bool ended ABSL_GUARDED_BY(mutex) = false;
+    int64_t dropped ABSL_GUARDED_BY(mutex) = 0;
+  };
+
+  ReportQueue(std::shared_ptr<Shared> shared, std::thread thread)
+      : shared_(std::move(shared)), thread_(std::move(thread)) {}
+
+  static void Run(Shared& shared);
+  static void HandleAll(Shared& shared);
+  static void Drop(Shared& shared, QueueDrop reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared.mutex);
+  static void DropBack(Shared& shared, size_t keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared.mutex);
+
+  const std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+template <typename Item>
+absl::StatusOr<std::unique_ptr<ReportQueue<Item>>> ReportQueue<Item>::Start(Options options) {
+  auto shared = std::make_shared<Shared>(std::move(options));
+  absl::StatusOr<std::thread> thread =
+      StartThread(shared->options.thread_name, [shared] { Run(*shared); });
+  if (!thread.ok()) return thread.status();
+  return std::unique_ptr<ReportQueue>(new ReportQueue(std::move(shared), *std::move(thread)));
+}
+
+template <typename Item>
+void ReportQueue<Item>::Push(Item item) {
+  Shared& shared = *shared_;
+  MutexLock lock(shared.mutex);
+  if (shared.stopping) return;
+  if (shared.items.size() >= shared.options.capacity) {
+    Drop(shared, QueueDrop::kFull);
+    const size_t oldest = shared.handling ? 1 : 0;
+    if (shared.options.overflow == QueueOverflow::kDropNewest || oldest == shared.items.size()) {
+      return;
+    }
+    shared.items.erase(shared.items.begin() + static_cast<std::ptrdiff_t>(oldest));
+  }
+  shared.items.push_back(std::move(item));
+  shared.pushed = true;
+  shared.changed.SignalAll();
+}
+
+template <typename Item>
+bool ReportQueue<Item>::Stop(std::chrono::milliseconds deadline) {
+  if (!thread_.joinable()) return true;
+  const auto until = std::chrono::steady_clock::now() + deadline;
+  Shared& shared = *shared_;
+  bool leave = false;
+  {
+    MutexLock lock(shared.mutex);
+    shared.stopping = true;
+    shared.changed.SignalAll();
+    while (!shared.ended && shared.changed.WaitUntil(shared.mutex, until)) {
+    }
+    leave = !shared.ended && shared.options.leave_behind;
+    DropBack(shared, shared.handling && !leave ? 1 : 0);
+  }
+  if (leave) {
+    thread_.detach();
+    return false;
+  }
+  thread_.join();
+  MutexLock lock(shared.mutex);
+  DropBack(shared, 0);
+  return true;
+}
+
+template <typename Item>
+void ReportQueue<Item>::Run(Shared& shared) {
+  bool last = false;
+  while (!last) {
+    {
+      MutexLock lock(shared.mutex);
+      while (!shared.pushed && !shared.stopping) shared.changed.Wait(shared.mutex);
+      shared.pushed = false;
+      last = shared.stopping;
+    }
+    HandleAll(shared);
+    if (shared.options.rest) shared.options.rest();
+  }
+  // What the callbacks own, such as a locked file, is released before Stop returns.
+  shared.options.handle = nullptr;
+  shared.options.rest = nullptr;
+  MutexLock lock(shared.mutex);
+  shared.ended = true;
+  shared.changed.SignalAll();
+}
+
+// Until the queue is empty or an item could not be handled.
+template <typename Item>
+void ReportQueue<Item>::HandleAll(Shared& shared) {
+  MutexLock lock(shared.mutex);
+  while (!shared.items.empty()) {
+    const Item item = shared.items.front();
+    shared.handling = true;
+    lock.Unlock();
+    const bool done = shared.options.handle(item);
+    lock.Lock();
+    shared.handling = false;
+    // Empty: a Stop that ran out of time has dropped this item with the rest.
+    if (!done || shared.items.empty()) return;
+    shared.items.pop_front();
+  }
+}
+
+template <typename Item>
+void ReportQueue<Item>::Drop(Shared& shared, QueueDrop reason) {
+  ++shared.dropped;
+  if (shared.options.dropped) shared.options.dropped(reason);
+}
+
+template <typename Item>
+void ReportQueue<Item>::DropBack(Shared& shared, size_t keep) {
+  while (shared.items.size() > keep) {
+    shared.items.pop_back();
+    Drop(shared, QueueDrop::kNotHandled);
+  }
+}
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_REPORT_QUEUE_H_

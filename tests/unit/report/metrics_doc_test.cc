@@ -1,0 +1,37 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "ptqwatch/metric_catalog.h"
+
+namespace ptqwatch {
+namespace {
+
+constexpr char kPath[] = PTQWATCH_SOURCE_DIR "/docs/metrics.md";
+constexpr char kIntroduction[] = R"(# Metrics
+
+<!-- Generated from libmonitor/report/metric_catalog.cc: PTQWATCH_WRITE_DOCS=1 report_test -->
+
+What `/metrics` serves, in the order of the page. Names and labels are a public contract: they are added, never renamed. A value that was
+not measured is absent, never a sentinel or a stale number; `ptqwatch_snapshot_step` says which snapshot the measurements belong to.
+
+)";
+
+// With PTQWATCH_WRITE_DOCS set, writes the page instead of comparing it.
+TEST(MetricsDoc, IsThatOfTheCatalogue) {
+  const std::string expected = kIntroduction + MetricCatalogMarkdown();
+  if (std::getenv("PTQWATCH_WRITE_DOCS") != nullptr) {
+    std::ofstream(kPath) << expected;
+    return;
+  }
+  std::stringstream text;
+  text << std::ifstream(kPath).rdbuf();
+  EXPECT_EQ(text.str(), expected) << "docs/metrics.md is out of date: see its comment. Expected:\n"
+                                  << expected;
+}
+
+}  // namespace
+}  // namespace ptqwatch
