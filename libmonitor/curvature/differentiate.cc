@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 
 namespace ptqwatch::internal {
 
@@ -29,8 +31,8 @@ absl::StatusOr<double> FiniteLoss(const at::Tensor& loss) {
 absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient) {
   if (space.IsFinite(gradient)) return absl::OkStatus();
   return absl::DataLossError(
-      "the gradient on the curvature batch is not finite (a token that is masked out must have a "
-      "finite derivative too)");
+      "the gradient on the curvature batch is not finite (the derivative of a masked token must be "
+      "finite too)");
 }
 
 absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
@@ -39,20 +41,19 @@ absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
   loss = 0;
   gradient.elements.zero_();
   for (size_t i = 0; i < surface.batches(); ++i) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    absl::StatusOr<at::Tensor> batch = surface.Loss(i, /*with_graph=*/true);
-    if (!batch.ok()) return batch.status();
-    absl::StatusOr<double> value = FiniteLoss(*batch);
-    if (!value.ok()) return value.status();
-    loss += *value;
-    absl::Status status = Caught("the loss cannot be differentiated", [&] {
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+    PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor batch, surface.Loss(i, /*with_graph=*/true));
+    PTQWATCH_ASSIGN_OR_RETURN(const double value, FiniteLoss(batch));
+    loss += value;
+    const auto differentiate = [&] {
       Accumulate(surface,
-                 torch::autograd::grad({*batch}, leaves, {}, /*retain_graph=*/false,
+                 torch::autograd::grad({batch}, leaves, {}, /*retain_graph=*/false,
                                        /*create_graph=*/false, /*allow_unused=*/true),
                  gradient);
       return absl::OkStatus();
-    });
-    if (!status.ok()) return status;
+    };
+    PTQWATCH_RETURN_IF_ERROR(Guard("the loss cannot be differentiated",
+                                   absl::StatusCode::kFailedPrecondition, differentiate));
   }
   return CheckGradient(surface.space(), gradient);
 }

@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/preconditioned_operator.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// What a step makes of a constant gradient that changes its sign each step, over the rate.
+// The step over the rate, for a gradient of constant size whose sign alternates from step to step.
 double Gain(const OptimizerView& optimizer) {
   if (optimizer.kind != OptimizerKind::kSgd) return (1 - optimizer.beta1) / (1 + optimizer.beta1);
   const double momentum = optimizer.momentum;
@@ -22,8 +23,8 @@ double Gain(const OptimizerView& optimizer) {
   return optimizer.nesterov ? 1 + momentum * through_momentum : through_momentum;
 }
 
-// M = S (H + D) S of one parameter, with everything but the second moment in `square`: S^2 is
-// `square` for SGD and square / p for Adam.
+// M = S (H + D) S of one parameter, without the second moment: S^2 is `square` for SGD and
+// square / p for Adam.
 struct PartScaling {
   double square = 0;
   double decay = 0;  // D
@@ -45,7 +46,7 @@ absl::StatusOr<PartScaling> ScalingOf(const OptimizerView& optimizer,
   if (optimizer.kind == OptimizerKind::kSgd) return PartScaling{square, decay};
   if (parameter.steps < 1 || !parameter.second_moment.defined()) {
     return absl::FailedPreconditionError(
-        StrCat("'", parameter.name, "' has no second moment: it was not updated yet"));
+        StrCat("'", parameter.name, "' has no second moment: it has not been updated yet"));
   }
   square /= 1 - std::pow(optimizer.beta1, static_cast<double>(parameter.steps));
   if (optimizer.kind == OptimizerKind::kAdam) return PartScaling{square, decay};
@@ -100,11 +101,9 @@ absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerVie
       if (listed[part.name] > 1) {
         return absl::FailedPreconditionError(StrCat("the optimizer lists '", part.name, "' ",
                                                     listed[part.name],
-                                                    " times: it is updated as often in each step"));
+                                                    " times: each step updates it as often"));
       }
-      absl::StatusOr<PartScaling> of_part = ScalingOf(optimizer, *found->second);
-      if (!of_part.ok()) return of_part.status();
-      scaling = *of_part;
+      PTQWATCH_ASSIGN_OR_RETURN(scaling, ScalingOf(optimizer, *found->second));
     }
     moves = moves || scaling.square > 0;
     decays = decays || scaling.decay > 0;
@@ -124,8 +123,8 @@ absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerVie
     const at::Tensor squares = space.View(result.scale, i);
     squares.fill_(parts[i].square);
     if (optimizer.kind != OptimizerKind::kSgd) {
-      absl::Status status = Precondition(optimizer, *by_name.at(space.parts()[i].name), squares);
-      if (!status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(
+          Precondition(optimizer, *by_name.at(space.parts()[i].name), squares));
     }
     if (parts[i].decay > 0) {
       space.View(result.shift, i).copy_(squares).mul_(parts[i].decay);
@@ -137,33 +136,29 @@ absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerVie
 
 }  // namespace
 
-absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessian,
-                                                       const OptimizerView& optimizer,
-                                                       const Eigenpair& top, const WarmStart& start,
-                                                       const EigenpairOptions& options,
-                                                       const ExecutionContext& context) {
+absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(
+    SymmetricOperator& hessian, const OptimizerView& optimizer, const HessianEigenpair& top,
+    const WarmStart& start, const EigenpairOptions& options, const ExecutionContext& context) {
   if (!optimizer.unavailable.empty()) {
     return absl::FailedPreconditionError(optimizer.unavailable);
   }
-  absl::StatusOr<Scaling> scaling = MakeScaling(hessian.space(), optimizer);
-  if (!scaling.ok()) return scaling.status();
+  PTQWATCH_ASSIGN_OR_RETURN(Scaling scaling, MakeScaling(hessian.space(), optimizer));
   EdgeOfStability edge;
-  if (scaling->uniform) {
-    const double curvature = top.value + scaling->uniform->decay;
+  if (scaling.uniform) {
+    const double curvature = top.value + scaling.uniform->decay;
     const double residual = top.residual_ratio * std::abs(top.value);
-    edge.ratio = scaling->uniform->square * curvature;
+    edge.ratio = scaling.uniform->square * curvature;
     edge.residual_ratio = residual == 0 ? 0 : residual / std::abs(curvature);
     return edge;
   }
-  PreconditionedOperator preconditioned(&hessian, std::move(scaling->scale),
-                                        std::move(scaling->shift));
-  absl::StatusOr<Eigenpair> pair =
-      ExtremeEigenpair(preconditioned, start, options, {}, nullptr, context);
-  if (!pair.ok()) return pair.status();
-  edge.ratio = pair->value;
-  edge.residual_ratio = pair->residual_ratio;
-  edge.products = pair->products;
-  edge.next = {std::move(pair->vector), std::move(pair->scout)};
+  PreconditionedOperator preconditioned(&hessian, std::move(scaling.scale),
+                                        std::move(scaling.shift));
+  PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch search,
+                            ExtremeEigenpair(preconditioned, start, options, {}, context));
+  edge.ratio = search.pair.value;
+  edge.residual_ratio = search.pair.residual_ratio;
+  edge.products = search.pair.products;
+  edge.next = std::move(search.next);
   return edge;
 }
 

@@ -5,6 +5,8 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros_like.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "curvature/differentiate.h"
 
 namespace ptqwatch::internal {
@@ -29,15 +31,12 @@ class GaussNewtonOperator final : public HessianOperator {
     }
     gv.elements.zero_();
     for (size_t i = 0; i < surface_->batches(); ++i) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      absl::StatusOr<LossSurface::LossAndLogits> both = surface_->LossWithLogits(i);
-      if (!both.ok()) return both.status();
-      if (absl::StatusOr<double> finite = FiniteLoss(both->loss); !finite.ok()) {
-        return finite.status();
-      }
-      const absl::Status status =
-          Caught("the Gauss-Newton product", [&] { return AddProduct(*both, v, gv); });
-      if (!status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+      PTQWATCH_ASSIGN_OR_RETURN(const LossSurface::LossAndLogits both, surface_->LossWithLogits(i));
+      PTQWATCH_RETURN_IF_ERROR(FiniteLoss(both.loss).status());
+      PTQWATCH_RETURN_IF_ERROR(Guard("the Gauss-Newton product",
+                                     absl::StatusCode::kFailedPrecondition,
+                                     [&] { return AddProduct(both, v, gv); }));
     }
     return absl::OkStatus();
   }
@@ -55,7 +54,7 @@ class GaussNewtonOperator final : public HessianOperator {
     if (!slope.requires_grad()) {
       return absl::FailedPreconditionError("the loss is linear in LossValues::logits");
     }
-    // J'u is linear in u: its derivative along v is J v.
+    // J'u is linear in u, so its derivative along v is J v.
     const at::Tensor u = at::zeros_like(logits).requires_grad_(true);
     const variable_list pulled =
         torch::autograd::grad({logits}, leaves_, {u}, /*retain_graph=*/true, /*create_graph=*/true,
@@ -92,7 +91,7 @@ class GaussNewtonOperator final : public HessianOperator {
 absl::StatusOr<std::unique_ptr<HessianOperator>> CreateGaussNewtonOperator(
     LossSurface* surface, const ExecutionContext& context) {
   auto made = std::make_unique<GaussNewtonOperator>(surface);
-  if (absl::Status status = made->Build(context); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(made->Build(context));
   return made;
 }
 

@@ -11,9 +11,11 @@ namespace ptqwatch::internal {
 /// Products with the generalized Gauss-Newton matrix G = sum_b J_b' (d2 L_b / d z_b^2) J_b, with
 /// the logits z_b of batch b and their Jacobian J_b at W (Schraudolph 2002). J v comes from two
 /// reverse passes (the derivative of J'u in u), because fused operators have no forward derivative.
-/// Costs one gradient to make, about four a product; memory of one batch's graph. `surface` must
-/// outlive the operator. Errors as HessianOperator::Create, and FailedPrecondition where the
-/// surface has no logits or the loss is linear in them.
+/// `surface` must outlive the operator.
+///
+/// Costs one gradient to make and about four a product; memory of one batch's graph. Errors as
+/// HessianOperator::Create, and FailedPrecondition where the surface has no logits or the loss is
+/// linear in them.
 absl::StatusOr<std::unique_ptr<HessianOperator>> CreateGaussNewtonOperator(
     LossSurface* surface, const ExecutionContext& context);
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/storage_watcher.h"
@@ -13,12 +13,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A second derivative that is wrong (not only rounded) is off by far more than this.
+// A wrong second derivative (not only a rounded one) is off by far more than this.
 constexpr double kSymmetryTolerance = 0.01;
-// Loose: a difference sees the kinks of ReLU, a derivative does not.
+// Loose, because a difference sees the kinks of ReLU and a derivative does not.
 constexpr double kDifferenceTolerance = 0.3;
 
-// Only the first batch of a surface.
+// A surface reduced to its first batch.
 class FirstBatch final : public LossSurface {
  public:
   explicit FirstBatch(LossSurface* whole) : whole_(whole) {}
@@ -47,23 +47,23 @@ Vector RandomVector(const VectorSpace& space, uint64_t draw, const ExecutionCont
   return vector;
 }
 
-// hu = H u by finite differences, whose StepCheck it returns.
+// hu = H u by finite differences. Returns their StepCheck.
 absl::StatusOr<double> Difference(LossSurface* surface, const Vector& u, Vector& hu,
                                   const ExecutionContext& context) {
-  absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
-      HessianOperator::Create(surface, HessianMode::kFiniteDifference, context);
-  if (!hessian.ok()) return hessian.status();
-  if (absl::Status status = (*hessian)->Apply(u, hu, context); !status.ok()) return status;
-  return (*hessian)->StepCheck(u, hu, context);
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<HessianOperator> hessian,
+      HessianOperator::Create(surface, HessianMode::kFiniteDifference, context));
+  PTQWATCH_RETURN_IF_ERROR(hessian->Apply(u, hu, context));
+  return hessian->StepCheck(u, hu, context);
 }
 
-// |u'Hv - v'Hu| beside ||Hv||, with H v for another random v.
+// Compares |u'Hv - v'Hu| with ||Hv||, for another random v.
 absl::Status CheckSymmetry(HessianOperator& hessian, const Vector& u, const Vector& hu,
                            const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   const Vector v = RandomVector(space, 1, context);
   Vector hv = space.Zero();
-  if (absl::Status status = hessian.Apply(v, hv, context); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(hessian.Apply(v, hv, context));
   const double scale = std::max(space.Norm(hu), space.Norm(hv));
   const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
   if (gap <= kSymmetryTolerance * scale) return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::Status CheckSymmetry(HessianOperator& hessian, const Vector& u, const Vect
              " where ||Hv|| = ", scale, "): an operator of the model differentiates wrongly"));
 }
 
-// H u by a retained graph, and the bytes of that graph where they are known.
+// hu = H u by a retained graph, and the bytes of that graph where they are known.
 absl::Status MultiplyByGraph(LossSurface* surface, const Vector& u, Vector& hu,
                              std::optional<int64_t>& graph_bytes, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
@@ -80,12 +80,11 @@ absl::Status MultiplyByGraph(LossSurface* surface, const Vector& u, Vector& hu,
   absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
       HessianOperator::Create(surface, HessianMode::kRetainedGraph, context);
   watcher.Stop();
-  if (!hessian.ok()) return hessian.status();
-  if (absl::Status status = (*hessian)->Apply(u, hu, context); !status.ok()) return status;
-  absl::Status status = CheckSymmetry(**hessian, u, hu, context);
-  if (!status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(hessian.status());
+  PTQWATCH_RETURN_IF_ERROR((*hessian)->Apply(u, hu, context));
+  PTQWATCH_RETURN_IF_ERROR(CheckSymmetry(**hessian, u, hu, context));
   if (watcher.operators() > 0) {
-    // What goes with the operator was its own; weights and batch stay.
+    // What is released with the operator was its own; weights and batch stay.
     const int64_t with = watcher.LiveBytes();
     hessian->reset();
     graph_bytes = std::max<int64_t>(0, with - watcher.LiveBytes() - space.bytes());
@@ -98,53 +97,50 @@ absl::Status TryGraph(LossSurface* surface, std::optional<int64_t>& graph_bytes,
   const VectorSpace& space = surface->space();
   const Vector u = RandomVector(space, 0, context);
   Vector hu = space.Zero();
-  absl::Status status = MultiplyByGraph(surface, u, hu, graph_bytes, context);
-  if (!status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(MultiplyByGraph(surface, u, hu, graph_bytes, context));
   Vector rest = space.Zero();
   const absl::StatusOr<double> check = Difference(surface, u, rest, context);
   if (absl::IsCancelled(check.status())) return check.status();
-  if (!check.ok() || *check > kLargestStepCheck) return absl::OkStatus();
+  if (!check.ok() || *check > kMaxStepCheck) return absl::OkStatus();
   const double norm = space.Norm(rest);
   space.Axpy(-1, hu, rest);
   const double gap = space.Norm(rest);
   if (gap <= kDifferenceTolerance * norm) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
+  return absl::FailedPreconditionError(StrFormat(
       "a product with the second derivative is %.2g of itself away from a finite difference: an "
-      "operator of the model differentiates wrongly (a backward that takes what it saved for "
+      "operator of the model differentiates wrongly (does its backward treat what it saved as a "
       "constant?)",
       gap / norm));
 }
 
 absl::Status TryGaussNewton(LossSurface* surface, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
-  absl::StatusOr<std::unique_ptr<HessianOperator>> matrix =
-      HessianOperator::Create(surface, HessianMode::kGaussNewton, context);
-  if (!matrix.ok()) return matrix.status();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::unique_ptr<HessianOperator> matrix,
+                            HessianOperator::Create(surface, HessianMode::kGaussNewton, context));
   const Vector u = RandomVector(space, 0, context);
   Vector gu = space.Zero();
-  if (absl::Status status = (*matrix)->Apply(u, gu, context); !status.ok()) return status;
-  return CheckSymmetry(**matrix, u, gu, context);
+  PTQWATCH_RETURN_IF_ERROR(matrix->Apply(u, gu, context));
+  return CheckSymmetry(*matrix, u, gu, context);
 }
 
 absl::Status TryDifference(LossSurface* surface, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
   Vector hu = space.Zero();
-  const absl::StatusOr<double> check =
-      Difference(surface, RandomVector(space, 0, context), hu, context);
-  if (!check.ok()) return check.status();
-  if (*check <= kLargestStepCheck) return absl::OkStatus();
+  PTQWATCH_ASSIGN_OR_RETURN(const double check,
+                            Difference(surface, RandomVector(space, 0, context), hu, context));
+  if (check <= kMaxStepCheck) return absl::OkStatus();
   std::string reason = "the loss is too rough for it";
   for (const LossSurface::Leaf& leaf : surface->leaves()) {
     const at::ScalarType dtype = leaf.tensor.scalar_type();
     if (at::isReducedFloatingType(dtype)) {
-      reason = StrCat("weights in ", at::toString(dtype), " cannot take steps so small");
+      reason = StrCat("weights in ", at::toString(dtype), " cannot represent such small steps");
       break;
     }
   }
   return absl::FailedPreconditionError(
-      absl::StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
-                      "finite difference is halved: %s",
-                      *check, reason));
+      StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
+                "finite difference is halved: %s",
+                check, reason));
 }
 
 }  // namespace
@@ -158,8 +154,7 @@ absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMod
   if (asked == HessianMode::kGaussNewton) {
     const absl::Status status = TryGaussNewton(&first, context);
     if (status.ok()) return HessianChoice{asked, std::nullopt};
-    return absl::FailedPreconditionError(
-        StrCat(ToString(asked), ": ", std::string(status.message())));
+    return absl::FailedPreconditionError(StrCat(ToString(asked), ": ", status));
   }
   if (asked != HessianMode::kFiniteDifference) {
     HessianChoice choice;
@@ -172,15 +167,14 @@ absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMod
                                : HessianMode::kRecomputedGraph;
       return choice;
     }
-    reasons = StrCat(ToString(automatic ? HessianMode::kRetainedGraph : asked), ": ",
-                     std::string(status.message()));
+    reasons = StrCat(ToString(automatic ? HessianMode::kRetainedGraph : asked), ": ", status);
     if (!automatic) return absl::FailedPreconditionError(reasons);
   }
   const absl::Status status = TryDifference(&first, context);
   if (status.ok()) return HessianChoice{HessianMode::kFiniteDifference, std::nullopt};
   return absl::FailedPreconditionError(StrCat(reasons, reasons.empty() ? "" : "; ",
                                               ToString(HessianMode::kFiniteDifference), ": ",
-                                              std::string(status.message())));
+                                              status));
 }
 
 std::optional<HessianMode> SmallerMode(HessianMode mode) {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "c10/core/AutogradState.h"
 #include "curvature/differentiate.h"
 #include "curvature/gauss_newton_operator.h"
@@ -14,18 +16,18 @@ namespace ptqwatch::internal {
 namespace {
 
 // The step of a central difference is chosen so that the gradient changes by this share of itself
-// from one side to the other: less, and its rounding shows; more, and so does its curvature. No
-// multiple of ||W|| does for all directions: on a trained GPT 1.5e-3 is right for a random one, and
+// from one side to the other. With less, its rounding dominates; with more, its curvature. No
+// multiple of ||W|| suits all directions: on a trained GPT, 1.5e-3 is right for a random one but
 // 31 % off along the top eigenvector, where 2e-5 is right.
 constexpr double kGradientChange = 0.01;
-// In multiples of ||W||. The largest is tried first: it is what random directions take.
-constexpr double kLargestStep = 3e-3;
-constexpr double kSmallestStep = 1e-5;
-// A step is kept where the one wanted is within this factor of it, and after so many changes.
-constexpr double kCloseEnough = 2;
-constexpr int kMostSteps = 3;
+// Steps in multiples of ||W||. The largest is tried first, because it suits random directions.
+constexpr double kMaxStep = 3e-3;
+constexpr double kMinStep = 1e-5;
+// A step is kept where the ideal one is within this factor of it, and after this many tries.
+constexpr double kStepTolerance = 2;
+constexpr int kMaxStepTries = 3;
 
-// The backward pass stays on the calling thread while this lives.
+// Keeps backward passes on the calling thread while it exists.
 class SingleThreadedBackward {
  public:
   SingleThreadedBackward()
@@ -42,7 +44,7 @@ class SingleThreadedBackward {
   const bool before_;
 };
 
-// Differentiates the gradient's graph, kept for all batches or built again for each product.
+// Differentiates the gradient's graph, which is kept for all batches or rebuilt for each product.
 class GraphOperator final : public HessianOperator {
  public:
   GraphOperator(LossSurface* surface, bool keep)
@@ -53,55 +55,47 @@ class GraphOperator final : public HessianOperator {
     generation_ = surface_->generation();
     if (!keep_) return Differentiate(*surface_, loss_, gradient_, context);
     for (size_t i = 0; i < surface_->batches(); ++i) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      absl::StatusOr<variable_list> gradients = GradientWithGraph(i, loss_);
-      if (!gradients.ok()) return gradients.status();
-      Accumulate(*surface_, *gradients, gradient_);
-      graphs_.push_back(*std::move(gradients));
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+      PTQWATCH_ASSIGN_OR_RETURN(variable_list gradients, GradientWithGraph(i, loss_));
+      Accumulate(*surface_, gradients, gradient_);
+      graphs_.push_back(std::move(gradients));
     }
     return CheckGradient(space(), gradient_);
   }
 
  private:
   absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) override {
-    // The parameters are views of one buffer, for which autograd's own check of versions is off: a
-    // product after a write would be wrong without a word.
+    // The parameters are views of one buffer, for which autograd's own version check is off: after
+    // a write, a product would be silently wrong.
     if (surface_->generation() != generation_) {
       return absl::FailedPreconditionError(
           "the weights were written to between a gradient and a product with its derivative");
     }
     hv.elements.zero_();
     for (size_t i = 0; i < surface_->batches(); ++i) {
-      if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-      absl::Status status;
+      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
       if (keep_) {
-        status = AddProduct(graphs_[i], v, hv);
-      } else {
-        double loss = 0;
-        absl::StatusOr<variable_list> gradients = GradientWithGraph(i, loss);
-        status = gradients.ok() ? AddProduct(*gradients, v, hv) : gradients.status();
+        PTQWATCH_RETURN_IF_ERROR(AddProduct(graphs_[i], v, hv));
+        continue;
       }
-      if (!status.ok()) return status;
+      double loss = 0;
+      PTQWATCH_ASSIGN_OR_RETURN(const variable_list gradients, GradientWithGraph(i, loss));
+      PTQWATCH_RETURN_IF_ERROR(AddProduct(gradients, v, hv));
     }
     return absl::OkStatus();
   }
 
   // By leaf, with the graph to the leaves. Adds the batch's loss to `loss`.
   absl::StatusOr<variable_list> GradientWithGraph(size_t batch, double& loss) {
-    absl::StatusOr<at::Tensor> value = surface_->Loss(batch, /*with_graph=*/true);
-    if (!value.ok()) return value.status();
-    absl::StatusOr<double> finite = FiniteLoss(*value);
-    if (!finite.ok()) return finite.status();
-    loss += *finite;
-    variable_list gradients;
-    absl::Status status = Caught("the loss cannot be differentiated", [&] {
-      at::AutoGradMode with_graph(true);
-      gradients = torch::autograd::grad({*value}, leaves_, {}, /*retain_graph=*/true,
-                                        /*create_graph=*/true, /*allow_unused=*/true);
-      return absl::OkStatus();
-    });
-    if (!status.ok()) return status;
-    return gradients;
+    PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor value, surface_->Loss(batch, /*with_graph=*/true));
+    PTQWATCH_ASSIGN_OR_RETURN(const double finite, FiniteLoss(value));
+    loss += finite;
+    return Guard("the loss cannot be differentiated", absl::StatusCode::kFailedPrecondition,
+                 [&]() -> absl::StatusOr<variable_list> {
+                   at::AutoGradMode with_graph(true);
+                   return torch::autograd::grad({value}, leaves_, {}, /*retain_graph=*/true,
+                                                /*create_graph=*/true, /*allow_unused=*/true);
+                 });
   }
 
   // hv += the derivative of gradients along v.
@@ -109,23 +103,24 @@ class GraphOperator final : public HessianOperator {
     variable_list outputs;
     variable_list factors;
     for (size_t i = 0; i < gradients.size(); ++i) {
-      // A gradient without a graph is constant: it adds nothing to the product.
+      // A gradient without a graph is constant and contributes nothing to the product.
       if (!gradients[i].defined() || !gradients[i].requires_grad()) continue;
       outputs.push_back(gradients[i]);
       factors.push_back(space().View(v, surface_->leaves()[i].part).to(gradients[i].scalar_type()));
     }
     if (outputs.empty()) return absl::OkStatus();
-    return Caught("the gradient cannot be differentiated", [&] {
-      Accumulate(*surface_,
-                 torch::autograd::grad(outputs, leaves_, factors, /*retain_graph=*/keep_,
-                                       /*create_graph=*/false, /*allow_unused=*/true),
-                 hv);
-      return absl::OkStatus();
-    });
+    return Guard(
+        "the gradient cannot be differentiated", absl::StatusCode::kFailedPrecondition, [&] {
+          Accumulate(*surface_,
+                     torch::autograd::grad(outputs, leaves_, factors, /*retain_graph=*/keep_,
+                                           /*create_graph=*/false, /*allow_unused=*/true),
+                     hv);
+          return absl::OkStatus();
+        });
   }
 
   std::vector<at::Tensor> leaves_;
-  std::vector<variable_list> graphs_;  // one a batch where they are kept
+  std::vector<variable_list> graphs_;  // one a batch, where they are kept
   uint64_t generation_ = 0;
   const bool keep_;
 };
@@ -139,7 +134,7 @@ class FiniteDifferenceOperator final : public HessianOperator {
     ahead_ = space().Zero();
     const double norm = surface_->WeightNorm();
     weight_norm_ = norm > 0 ? norm : 1;
-    step_ = kLargestStep * weight_norm_;
+    step_ = kMaxStep * weight_norm_;
     absl::Status status = Differentiate(*surface_, loss_, gradient_, context);
     generation_ = surface_->generation();
     return status;
@@ -172,36 +167,38 @@ class FiniteDifferenceOperator final : public HessianOperator {
     absl::Status status = StepAhead(v, norm, hv, context);
     const double e = step_ / norm;
     if (status.ok()) status = GradientAt(v, -e, hv, context);
-    // Also after a failure: the surface is handed back at W.
-    if (absl::Status back = surface_->MoveTo(nullptr, 0); status.ok()) status = back;
+    // After a failure too: the surface is left at W.
+    status.Update(surface_->MoveTo(nullptr, 0));
     generation_ = surface_->generation();
-    if (!status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(status);
     space().Scale(-1 / (2 * e), hv);
     space().Axpy(1 / (2 * e), ahead_, hv);
     return absl::OkStatus();
   }
 
-  // ahead_ = g(W + e v) with e = step_ / norm, a step that suits v. Begins with that of the product
-  // before, which mostly does.
+  // ahead_ = g(W + e v) with e = step_ / norm, a step that suits v. The step of the product before
+  // is tried first: it usually does.
   absl::Status StepAhead(const Vector& v, double norm, Vector& scratch,
                          const ExecutionContext& context) {
-    for (int steps = 1;; ++steps) {
-      absl::Status status = GradientAt(v, step_ / norm, ahead_, context);
-      if (!status.ok() || keep_step_ || steps == kMostSteps) return status;
+    for (int tries = 1;; ++tries) {
+      PTQWATCH_RETURN_IF_ERROR(GradientAt(v, step_ / norm, ahead_, context));
+      if (keep_step_ || tries == kMaxStepTries) return absl::OkStatus();
       scratch.elements.copy_(ahead_.elements);
       space().Axpy(-1, gradient_, scratch);
       const double change = 2 * space().Norm(scratch);
       const double aim = kGradientChange * space().Norm(gradient_);
       const double wanted = std::clamp(change > 0 ? step_ * aim / change : HUGE_VAL,
-                                       kSmallestStep * weight_norm_, kLargestStep * weight_norm_);
-      if (wanted <= kCloseEnough * step_ && step_ <= kCloseEnough * wanted) return status;
+                                       kMinStep * weight_norm_, kMaxStep * weight_norm_);
+      if (wanted <= kStepTolerance * step_ && step_ <= kStepTolerance * wanted) {
+        return absl::OkStatus();
+      }
       step_ = wanted;
     }
   }
 
   absl::Status GradientAt(const Vector& v, double e, Vector& gradient,
                           const ExecutionContext& context) {
-    if (absl::Status status = surface_->MoveTo(&v, e); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(surface_->MoveTo(&v, e));
     double loss = 0;
     return Differentiate(*surface_, loss, gradient, context);
   }
@@ -224,18 +221,18 @@ absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(
   if (mode == HessianMode::kGaussNewton) return CreateGaussNewtonOperator(surface, context);
   if (mode != HessianMode::kFiniteDifference) {
     auto exact = std::make_unique<GraphOperator>(surface, mode == HessianMode::kRetainedGraph);
-    if (absl::Status status = exact->Build(context); !status.ok()) return status;
+    PTQWATCH_RETURN_IF_ERROR(exact->Build(context));
     return exact;
   }
   auto difference = std::make_unique<FiniteDifferenceOperator>(surface);
-  if (absl::Status status = difference->Build(context); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(difference->Build(context));
   return difference;
 }
 
 absl::Status HessianOperator::Apply(const Vector& v, Vector& hv, const ExecutionContext& context) {
   SingleThreadedBackward single_threaded;
   ++products_;
-  if (absl::Status status = Product(v, hv, context); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(Product(v, hv, context));
   if (!space().IsFinite(hv)) {
     return absl::DataLossError("a product with the Hessian is not finite");
   }

@@ -8,24 +8,25 @@
 #include "absl/status/statusor.h"
 #include "curvature/loss_surface.h"
 #include "curvature/symmetric_operator.h"
-#include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
 
-/// A finite difference whose product depends more than this on its step (StepCheck) is not taken
-/// for a derivative.
-inline constexpr double kLargestStepCheck = 0.1;
+/// A finite difference whose product depends more than this on its step (StepCheck) does not count
+/// as a derivative.
+inline constexpr double kMaxStepCheck = 0.1;
 
-/// Products with the Hessian of a LossSurface at the point W it had when the operator was made.
-/// One thread at a time.
+/// Products with the Hessian of a LossSurface at the point W where it was when the operator was
+/// made. One thread at a time.
 class HessianOperator : public SymmetricOperator {
  public:
-  /// `mode` is not kAuto. `surface` must outlive the operator and stay at W but for what the
-  /// operator itself does. Costs one gradient (with its graph where it is retained).
-  /// FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when memory runs
-  /// out, DataLoss when loss or gradient is not finite, Cancelled or DeadlineExceeded from the
-  /// context, which is looked at once a batch.
+  /// `mode` is not kAuto. `surface` must outlive the operator, and nobody else may move it. Costs
+  /// one gradient (with its graph where it is retained).
+  ///
+  /// Errors: FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when
+  /// memory runs out, DataLoss when loss or gradient is not finite, Cancelled or DeadlineExceeded
+  /// from the context, which is checked once a batch.
   static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(LossSurface* surface,
                                                                  HessianMode mode,
                                                                  const ExecutionContext& context);
@@ -33,8 +34,8 @@ class HessianOperator : public SymmetricOperator {
   /// hv = H v. Errors as Create; FailedPrecondition when the parameters were written to since.
   absl::Status Apply(const Vector& v, Vector& hv, const ExecutionContext& context) override;
 
-  /// How much a product depends on the step of a finite difference: ||Hv(step) - Hv(step / 2)|| /
-  /// ||Hv(step / 2)||, for one product more. 0 for exact operators.
+  /// How much a product depends on the step of a finite difference:
+  /// ||Hv(step) - Hv(step / 2)|| / ||Hv(step / 2)||. Costs one product. 0 for exact operators.
   virtual absl::StatusOr<double> StepCheck(const Vector& v, const Vector& hv,
                                            const ExecutionContext& context);
 

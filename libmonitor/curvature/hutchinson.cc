@@ -2,10 +2,11 @@
 
 #include <chrono>
 #include <cmath>
-#include <string_view>
+#include <string>
+#include <vector>
 
 #include "base/reservation.h"
-#include "curvature/random_start.h"
+#include "base/status_macros.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -21,10 +22,13 @@ class Mean {
     mean_ += delta / count_;
     squares_ += delta * (x - mean_);
   }
-  Estimate Get(double widening) const {
-    if (count_ < 2) return {mean_, 0, 0};
-    const double error = std::sqrt(squares_ / (count_ - 1) / count_);
-    return {mean_, error, widening * StudentQuantile(count_ - 1) * error};
+  double value() const { return mean_; }
+  double StandardError() const {
+    return count_ < 2 ? 0 : std::sqrt(squares_ / (count_ - 1) / count_);
+  }
+  // Half the width of the 95 % confidence interval, times `widening`.
+  double Interval(double widening) const {
+    return count_ < 2 ? 0 : widening * StudentQuantile(count_ - 1) * StandardError();
   }
 
  private:
@@ -33,9 +37,9 @@ class Mean {
   double squares_ = 0;
 };
 
-// A = Q M Q' - level P, which is taken out of H. With the level, what is left of the space is like
-// the rest of H there, not a hole in it: a multiple of the identity, which a sign vector measures
-// without error, stays one.
+// A = Q M Q' - level P, which is subtracted from H. The level keeps H - A on the known space
+// similar to H on the rest: a multiple of the identity, which a sign vector measures without error,
+// stays one.
 class KnownPart {
  public:
   KnownPart(const VectorSpace& space, const KrylovSpace& known) : space_(space), known_(known) {
@@ -80,6 +84,62 @@ std::string LayerOf(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
 
+// The estimates of the whole, the weighted sum, parts and layers, all from the same products.
+class TraceSums {
+ public:
+  TraceSums(const VectorSpace& space, absl::Span<const double> part_weights)
+      : parts_(space.parts()), part_weights_(part_weights), by_part_(parts_.size()) {
+    for (const VectorSpace::Part& part : parts_) {
+      const std::string layer = LayerOf(part.name);
+      if (layers_.empty() || layers_.back() != layer) layers_.push_back(layer);
+      layer_of_.push_back(layers_.size() - 1);
+    }
+    by_layer_.resize(layers_.size());
+  }
+
+  // What one probe vector gives for every part.
+  void Add(const std::vector<double>& parts) {
+    double sum = 0;
+    double weighted_sum = 0;
+    std::vector<double> layer_sums(layers_.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      by_part_[i].Add(parts[i]);
+      sum += parts[i];
+      weighted_sum += part_weights_[i] * parts[i];
+      layer_sums[layer_of_[i]] += parts[i];
+    }
+    whole_.Add(sum);
+    weighted_.Add(weighted_sum);
+    for (size_t i = 0; i < layer_sums.size(); ++i) by_layer_[i].Add(layer_sums[i]);
+  }
+
+  const Mean& whole() const { return whole_; }
+
+  void Fill(HessianTrace& trace) const {
+    trace.trace = whole_.value();
+    trace.trace_stderr = whole_.StandardError();
+    trace.weighted_trace = weighted_.value();
+    trace.weighted_trace_stderr = weighted_.StandardError();
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      trace.parameters.push_back(
+          {parts_[i].name, by_part_[i].value(), by_part_[i].StandardError()});
+    }
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      trace.layers.push_back({layers_[i], by_layer_[i].value(), by_layer_[i].StandardError()});
+    }
+  }
+
+ private:
+  const std::vector<VectorSpace::Part>& parts_;
+  const absl::Span<const double> part_weights_;
+  std::vector<std::string> layers_;
+  std::vector<size_t> layer_of_;  // of each part
+  Mean whole_;
+  Mean weighted_;
+  std::vector<Mean> by_part_;
+  std::vector<Mean> by_layer_;
+};
+
 }  // namespace
 
 double StudentQuantile(int degrees_of_freedom) {
@@ -93,73 +153,42 @@ double StudentQuantile(int degrees_of_freedom) {
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
 }
 
-absl::StatusOr<TraceEstimate> EstimateTrace(SymmetricOperator& hessian,
-                                            absl::Span<const double> part_weights,
-                                            const KrylovSpace& known,
-                                            const HutchinsonOptions& options,
-                                            const ExecutionContext& context) {
+absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,
+                                           absl::Span<const double> part_weights,
+                                           const KrylovSpace& known,
+                                           const HutchinsonOptions& options,
+                                           const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   Reservation reservation(context.bytes);
-  if (absl::Status status = reservation.Take(2 * space.bytes(), "the trace's probe vectors");
-      !status.ok()) {
-    return OfVectorBudget(status);
-  }
+  PTQWATCH_RETURN_IF_ERROR(reservation.Take(2 * space.bytes(), "the trace's probe vectors"));
   const auto begin = context.clock->Monotonic();
   const KnownPart known_part(space, known);
-  const std::vector<VectorSpace::Part>& parts = space.parts();
-  std::vector<size_t> layer_of;
-  TraceEstimate estimate;
-  for (const VectorSpace::Part& part : parts) {
-    const std::string layer = LayerOf(part.name);
-    if (estimate.by_layer.empty() || estimate.by_layer.back().first != layer) {
-      estimate.by_layer.emplace_back(layer, Estimate());
-    }
-    layer_of.push_back(estimate.by_layer.size() - 1);
-  }
+  TraceSums sums(space, part_weights);
   Vector z = space.Zero();
   Vector hz = space.Zero();
-  Mean whole;
-  Mean weighted;
-  std::vector<Mean> by_part(parts.size());
-  std::vector<Mean> by_layer(estimate.by_layer.size());
+  // Where the estimate decides when to stop, its interval is widened (see the header).
   const bool adaptive = options.max_probes > options.min_probes;
-  double widening = 1;
+  HessianTrace trace;
   bool zero = true;
-  while (estimate.probes < options.max_probes) {
-    space.FillRademacher(context.seeds.Seed("hutchinson", static_cast<uint64_t>(estimate.probes)),
-                         z);
-    if (absl::Status status = hessian.Apply(z, hz, context); !status.ok()) return status;
-    ++estimate.probes;
+  while (trace.probes < options.max_probes) {
+    space.FillRademacher(context.seeds.Seed("hutchinson", static_cast<uint64_t>(trace.probes)), z);
+    PTQWATCH_RETURN_IF_ERROR(hessian.Apply(z, hz, context));
+    ++trace.probes;
     zero = zero && space.Norm(hz) == 0;
-    if (zero && estimate.probes >= kZeroProducts) return ZeroHessianError();
+    if (zero && trace.probes >= kMaxZeroProducts) return ZeroOperatorError();
     known_part.Subtract(z, hz);
-    const std::vector<double> dots = space.DotByPart(z, hz);
-    double sum = 0;
-    double weighted_sum = 0;
-    std::vector<double> layer_sums(by_layer.size());
-    for (size_t i = 0; i < dots.size(); ++i) {
-      const double part = dots[i] + known_part.traces()[i];
-      by_part[i].Add(part);
-      sum += part;
-      weighted_sum += part_weights[i] * part;
-      layer_sums[layer_of[i]] += part;
-    }
-    whole.Add(sum);
-    weighted.Add(weighted_sum);
-    for (size_t i = 0; i < layer_sums.size(); ++i) by_layer[i].Add(layer_sums[i]);
-    if (adaptive) widening = 1 + 1.0 / estimate.probes;
-    estimate.trace = whole.Get(widening);
-    estimate.converged = estimate.trace.interval <=
-                         kNormalQuantile * options.relative_stderr * std::abs(estimate.trace.value);
-    if (estimate.probes >= options.min_probes && estimate.converged) break;
+    std::vector<double> by_part = space.DotByPart(z, hz);
+    for (size_t i = 0; i < by_part.size(); ++i) by_part[i] += known_part.traces()[i];
+    sums.Add(by_part);
+    trace.trace_interval = sums.whole().Interval(adaptive ? 1 + 1.0 / trace.probes : 1);
+    trace.converged = trace.trace_interval <=
+                      kNormalQuantile * options.relative_stderr * std::abs(sums.whole().value());
+    if (trace.probes >= options.min_probes && trace.converged) break;
   }
-  estimate.weighted = weighted.Get(widening);
-  for (const Mean& part : by_part) estimate.by_part.push_back(part.Get(widening));
-  for (size_t i = 0; i < by_layer.size(); ++i) {
-    estimate.by_layer[i].second = by_layer[i].Get(widening);
-  }
-  estimate.seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
-  return estimate;
+  trace.products = trace.probes;
+  sums.Fill(trace);
+  trace.seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
+  return trace;
 }
 
 }  // namespace ptqwatch::internal

@@ -8,33 +8,20 @@
 #include "curvature/hessian_operator.h"
 #include "curvature/loss_surface.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/offline/loss_curvature.h"
 
 namespace ptqwatch::internal {
 
-/// The second-order expansion of the loss along d: L(W + a d) = L(W) + a g'd + a^2 d'Hd / 2 +
-/// O(a^3).
-struct LossDirection {
-  double gradient_term = 0;   ///< g'd
-  double curvature_term = 0;  ///< d'Hd / 2
-  double squared_norm = 0;    ///< d'd
-  /// g_l'd_l and d_l'(Hd)_l / 2 of every part l; they sum up to the terms.
-  std::vector<double> gradient_by_part;
-  std::vector<double> curvature_by_part;
-  /// (v'd)^2 / d'd with the unit vector v, in [0, 1].
-  double alignment = 0;
-
-  double Predict(double scale) const {
-    return scale * gradient_term + scale * scale * curvature_term;
-  }
-};
-
-/// One product. `v` may be undefined: no alignment. Memory: one vector. Errors as
+/// The loss along d to second order. One product; memory of one vector. Errors as
 /// HessianOperator::Apply; FailedPrecondition where d is zero.
-absl::StatusOr<LossDirection> MeasureDirection(HessianOperator& hessian, const Vector& d,
-                                               const Vector& v, const ExecutionContext& context);
+absl::StatusOr<HessianDirection> MeasureDirection(HessianOperator& hessian, const Vector& d,
+                                                  const ExecutionContext& context);
 
-/// The mean loss at W + a d for every a; NaN where it is not finite. The surface is left at W. No
-/// operator with a retained graph may live on it.
+/// (v'd)^2 / d'd with the unit vector v: the share of d along v, in [0, 1].
+double Alignment(const VectorSpace& space, const Vector& v, const Vector& d);
+
+/// The mean loss at W + a d for every a in `scales`; NaN where it is not finite. The surface is
+/// left at W. No operator with a retained graph may live on it.
 absl::StatusOr<std::vector<double>> LossesAlong(LossSurface& surface, const Vector& d,
                                                 absl::Span<const double> scales,
                                                 const ExecutionContext& context);

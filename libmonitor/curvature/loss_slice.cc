@@ -7,14 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Directions closer than this to each other differ by little more than float32's rounding.
+// Directions closer to each other than this differ by little more than float32 rounding.
 constexpr double kSmallestSine = 1e-5;
 
+// Moves the surface back to W at the end of the scope.
 class PutBack {
  public:
   explicit PutBack(LossSurface& surface) : surface_(surface) {}
@@ -22,7 +24,7 @@ class PutBack {
     try {
       surface_.MoveTo(nullptr, 0).IgnoreError();
     } catch (...) {
-      // A broken device: whoever owns the surface notices when it is used again.
+      // A broken device: the next use of the surface reports it.
     }
   }
   PutBack(const PutBack&) = delete;
@@ -44,8 +46,7 @@ absl::StatusOr<Plane> SpanPlane(const VectorSpace& space, const Vector& to_previ
                                 const Vector& to_quantized) {
   if (!space.IsFinite(to_previous) || !space.IsFinite(to_quantized)) {
     return absl::DataLossError(
-        "the weights of the previous snapshot or the quantized ones are "
-        "not finite");
+        "the weights of the previous snapshot or the quantized ones are not finite");
   }
   Plane plane;
   plane.previous_x = space.Norm(to_previous);
@@ -60,7 +61,7 @@ absl::StatusOr<Plane> SpanPlane(const VectorSpace& space, const Vector& to_previ
   plane.u1 = space.Copy(to_previous);
   space.Scale(1 / plane.previous_x, plane.u1);
   plane.u2 = space.Copy(to_quantized);
-  // Twice: the first time leaves a rounding error along u1, large where little is orthogonal.
+  // Twice: the first pass leaves a rounding error along u1, which is large where u2 is small.
   for (int pass = 0; pass < 2; ++pass) {
     space.Axpy(-space.Dot(plane.u1, plane.u2), plane.u1, plane.u2);
   }
@@ -80,11 +81,11 @@ std::vector<double> Axis(double low, double high, const SliceOptions& options) {
   const double extent = high - low;
   const double first = low - options.margin * extent;
   const double length = (1 + 2 * options.margin) * extent;
-  std::vector<double> places;
+  std::vector<double> coordinates;
   for (int i = 0; i < options.points; ++i) {
-    places.push_back(first + length * i / (options.points - 1));
+    coordinates.push_back(first + length * i / (options.points - 1));
   }
-  return places;
+  return coordinates;
 }
 
 // NaN where the loss is not finite.
@@ -94,11 +95,7 @@ absl::StatusOr<double> LossOrNan(LossSurface& surface, const ExecutionContext& c
   return loss;
 }
 
-}  // namespace
-
-absl::StatusOr<LossSlice> MeasureSlice(LossSurface& surface, const Vector& to_previous,
-                                       const Vector& to_quantized, const SliceOptions& options,
-                                       SliceProgress progress, const ExecutionContext& context) {
+absl::Status CheckOptions(const SliceOptions& options) {
   if (options.points < kMinSlicePoints || options.points > kMaxSlicePoints) {
     return absl::InvalidArgumentError(StrCat("points = ", options.points, ": must be from ",
                                              kMinSlicePoints, " to ", kMaxSlicePoints));
@@ -107,64 +104,88 @@ absl::StatusOr<LossSlice> MeasureSlice(LossSurface& surface, const Vector& to_pr
     return absl::InvalidArgumentError(
         StrCat("margin = ", options.margin, ": must be 0 or positive"));
   }
-  const std::chrono::nanoseconds begin = context.clock->Monotonic();
-  const VectorSpace& space = surface.space();
-  LossSlice slice;
-  slice.parameters = space.dimension();
-  slice.weight_norm = surface.WeightNorm();
-  if (!(slice.weight_norm > 0 && std::isfinite(slice.weight_norm))) {
-    return absl::DataLossError(StrCat("the norm of the weights is ", slice.weight_norm));
-  }
-  absl::StatusOr<Plane> plane = SpanPlane(space, to_previous, to_quantized);
-  if (!plane.ok()) return plane.status();
+  return absl::OkStatus();
+}
 
-  const PutBack put_back(surface);
-  const int64_t all = SlicePoints(options.points);
-  const auto measure = [&](const Vector* direction) -> absl::StatusOr<double> {
-    if (absl::Status status = surface.MoveTo(direction, 1); !status.ok()) return status;
-    absl::StatusOr<double> loss = LossOrNan(surface, context);
-    if (loss.ok()) progress(++slice.loss_evaluations, all);
+// The losses of one slice, counted and reported one by one.
+class Losses {
+ public:
+  Losses(LossSurface& surface, int64_t all, SliceProgress progress, const ExecutionContext& context)
+      : surface_(surface), all_(all), progress_(progress), context_(context) {}
+
+  // At W + direction, or at W where it is null.
+  absl::StatusOr<double> At(const Vector* direction) {
+    PTQWATCH_RETURN_IF_ERROR(surface_.MoveTo(direction, 1));
+    PTQWATCH_ASSIGN_OR_RETURN(const double loss, LossOrNan(surface_, context_));
+    progress_(++done_, all_);
     return loss;
-  };
-  const auto measure_point = [&](const Vector* direction, double x, double y, SlicePoint& point) {
-    const absl::StatusOr<double> loss = measure(direction);
-    if (!loss.ok()) return loss.status();
-    point = {x / slice.weight_norm, y / slice.weight_norm, *loss};
-    return absl::OkStatus();
-  };
-  if (absl::Status status = measure_point(nullptr, 0, 0, slice.current); !status.ok()) {
-    return status;
   }
-  if (std::isnan(slice.current.loss_nats)) {
+  int64_t done() const { return done_; }
+
+ private:
+  LossSurface& surface_;
+  const int64_t all_;
+  int64_t done_ = 0;
+  SliceProgress progress_;
+  const ExecutionContext& context_;
+};
+
+absl::Status MeasurePoints(const Plane& plane, const Vector& to_previous,
+                           const Vector& to_quantized, Losses& losses, LossSlice& slice) {
+  const double unit = slice.weight_norm;
+  PTQWATCH_ASSIGN_OR_RETURN(const double current, losses.At(nullptr));
+  if (std::isnan(current)) {
     return absl::DataLossError("the loss on the curvature batch is not finite");
   }
-  if (absl::Status status = measure_point(&to_previous, plane->previous_x, 0, slice.previous);
-      !status.ok()) {
-    return status;
-  }
-  if (absl::Status status =
-          measure_point(&to_quantized, plane->quantized_x, plane->quantized_y, slice.quantized);
-      !status.ok()) {
-    return status;
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(const double previous, losses.At(&to_previous));
+  PTQWATCH_ASSIGN_OR_RETURN(const double quantized, losses.At(&to_quantized));
+  slice.current = {0, 0, current};
+  slice.previous = {plane.previous_x / unit, 0, previous};
+  slice.quantized = {plane.quantized_x / unit, plane.quantized_y / unit, quantized};
+  return absl::OkStatus();
+}
 
-  const std::vector<double> x = Axis(std::min(0.0, plane->quantized_x),
-                                     std::max(plane->previous_x, plane->quantized_x), options);
-  const std::vector<double> y = Axis(0, plane->quantized_y, options);
+absl::Status MeasureGrid(const VectorSpace& space, const Plane& plane, const SliceOptions& options,
+                         Losses& losses, LossSlice& slice) {
+  const std::vector<double> x = Axis(std::min(0.0, plane.quantized_x),
+                                     std::max(plane.previous_x, plane.quantized_x), options);
+  const std::vector<double> y = Axis(0, plane.quantized_y, options);
   for (double b : y) {
-    Vector row = space.Copy(plane->u2);
+    Vector row = space.Copy(plane.u2);
     space.Scale(b, row);
-    std::vector<double>& losses = slice.loss_nats.emplace_back();
+    std::vector<double>& along_row = slice.loss_nats.emplace_back();
     for (double a : x) {
       Vector direction = space.Copy(row);
-      space.Axpy(a, plane->u1, direction);
-      const absl::StatusOr<double> loss = measure(&direction);
-      if (!loss.ok()) return loss.status();
-      losses.push_back(*loss);
+      space.Axpy(a, plane.u1, direction);
+      PTQWATCH_ASSIGN_OR_RETURN(const double loss, losses.At(&direction));
+      along_row.push_back(loss);
     }
   }
   for (double a : x) slice.x.push_back(a / slice.weight_norm);
   for (double b : y) slice.y.push_back(b / slice.weight_norm);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LossSlice> MeasureSlice(LossSurface& surface, const Vector& to_previous,
+                                       const Vector& to_quantized, const SliceOptions& options,
+                                       SliceProgress progress, const ExecutionContext& context) {
+  PTQWATCH_RETURN_IF_ERROR(CheckOptions(options));
+  const std::chrono::nanoseconds begin = context.clock->Monotonic();
+  LossSlice slice;
+  slice.parameters = surface.space().dimension();
+  slice.weight_norm = surface.WeightNorm();
+  if (!(slice.weight_norm > 0 && std::isfinite(slice.weight_norm))) {
+    return absl::DataLossError(StrCat("the norm of the weights is ", slice.weight_norm));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const Plane plane,
+                            SpanPlane(surface.space(), to_previous, to_quantized));
+  const PutBack put_back(surface);
+  Losses losses(surface, SlicePoints(options.points), progress, context);
+  PTQWATCH_RETURN_IF_ERROR(MeasurePoints(plane, to_previous, to_quantized, losses, slice));
+  PTQWATCH_RETURN_IF_ERROR(MeasureGrid(surface.space(), plane, options, losses, slice));
+  slice.loss_evaluations = losses.done();
   slice.seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
   return slice;
 }

@@ -11,12 +11,12 @@
 
 namespace ptqwatch::internal {
 
-/// A mean loss on fixed batches as a function of some parameters, at a point W from which it can be
-/// moved away and back. What the curvature engine sees of a model. One thread at a time.
+/// What the curvature engine sees of a model: a mean loss on fixed batches as a function of some
+/// parameters, at a point W from which it can be moved away and back. One thread at a time.
 class LossSurface {
  public:
-  /// A tensor that the loss is differentiated by. A parameter tied under several tensors has one a
-  /// tensor; its derivative is their sum.
+  /// A tensor that the loss is differentiated with respect to. A parameter that is tied under
+  /// several tensors has a leaf for each; its derivative is their sum.
   struct Leaf {
     at::Tensor tensor;
     size_t part = 0;  ///< of space()
@@ -32,20 +32,20 @@ class LossSurface {
   virtual const std::vector<Leaf>& leaves() const = 0;
   virtual size_t batches() const = 0;
 
-  /// What batch `index` adds to the mean loss: a float64 scalar, with a graph to leaves() when
-  /// `with_graph`. FailedPrecondition with the message of whatever the model throws, or when the
-  /// result has no graph.
+  /// The contribution of batch `index` to the mean loss: a float64 scalar, with a graph to leaves()
+  /// when `with_graph`. FailedPrecondition with the message of whatever the model throws, or when
+  /// the result has no graph.
   virtual absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) = 0;
 
-  /// The same with a graph, and the logits that it is a function of, in that graph.
-  /// FailedPrecondition where the model gives none.
+  /// The same with a graph, and the logits of which the loss is a function, in that graph.
+  /// FailedPrecondition where the model returns none.
   virtual absl::StatusOr<LossAndLogits> LossWithLogits(size_t) {
     return absl::FailedPreconditionError("the losses closure gives no LossValues::logits");
   }
 
-  /// Puts W + scale * direction in the parameters' place; with a null direction W itself.
+  /// Sets the parameters to W + scale * direction, or to W where `direction` is null.
   virtual absl::Status MoveTo(const Vector* direction, double scale) = 0;
-  /// Changes with every write to the parameters, by whomever: a graph made at another generation
+  /// Changes with every write to the parameters, by anyone. A graph made at another generation
   /// gives wrong derivatives.
   virtual uint64_t generation() const = 0;
   /// ||W|| over the parameters of space().
@@ -53,7 +53,7 @@ class LossSurface {
 };
 
 /// The mean loss where the parameters are now, without gradients. DataLoss when it is not finite,
-/// and errors as LossSurface::Loss; the context is looked at once a batch.
+/// and errors as LossSurface::Loss. The context is checked once a batch.
 absl::StatusOr<double> MeanLoss(LossSurface& surface, const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal

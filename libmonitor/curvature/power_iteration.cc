@@ -1,110 +1,143 @@
+#include "curvature/power_iteration.h"
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
-#include "base/reservation.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "curvature/eigenpair.h"
-#include "curvature/random_start.h"
+#include "curvature/orthogonalize.h"
+#include "curvature/start_vector.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-constexpr int64_t kVectors = 3;
-// A warm start is believed only then: power iteration is slow to see what has overtaken it.
-constexpr int kEnoughProducts = 10;
+// Minimum products before a warm start may stop: power iteration is slow to show an eigenvalue that
+// has overtaken the tracked one.
+constexpr int kMinWarmProducts = 10;
+
+class Iteration {
+ public:
+  Iteration(SymmetricOperator& hessian, const EigenpairOptions& options,
+            absl::Span<const Vector> deflated, const ExecutionContext& context)
+      : context_(context),
+        hessian_(hessian),
+        space_(hessian.space()),
+        options_(options),
+        deflated_(deflated),
+        start_vectors_(space_, deflated, SharesFor(options), context) {
+    pair_.method = EigenvalueMethod::kPowerIteration;
+  }
+
+  absl::StatusOr<EigenpairSearch> Run(const WarmStart& start) {
+    StartVector first = start_vectors_.First(start);
+    if (!first.vector.defined()) return NothingLeftError();
+    iterate_ = std::move(first.vector);
+    rest_ = space_.Zero();
+    int min_products = first.biased ? kMinWarmProducts : 0;
+    bool warm = first.warm;
+    while (true) {
+      PTQWATCH_RETURN_IF_ERROR(Multiply());
+      if (pair_.products >= options_.max_products) {
+        if (!AtWantedEnd() && shift_ == 0 && space_.dimension() > 1) return OtherEndError();
+        break;
+      }
+      if (pair_.converged && AtWantedEnd() && pair_.products >= min_products) break;
+      if (pair_.converged && !AtWantedEnd() && shift_ == 0 && pair_.value != 0) {
+        // The other end has the larger magnitude; once it is subtracted, the wanted end has.
+        if (!StartAgain()) break;
+        shift_ = pair_.value;
+        warm = false;
+        min_products = 0;
+      } else if (residual_ == 0 && pair_.value == shift_) {
+        if (!StartAgain()) break;
+      } else {
+        Step();
+      }
+    }
+    if (largest_product_ == 0 && deflated_.empty()) return ZeroOperatorError();
+    EigenpairSearch search;
+    if (warm) pair_.start = StartOf(space_, start, iterate_);
+    pair_.vector = iterate_.elements;
+    search.next.vector = iterate_;
+    if (residual_ > 0 && deflated_.empty()) MoveTo(search.krylov);
+    search.pair = std::move(pair_);
+    return search;
+  }
+
+ private:
+  // One product, the value and the residual of the iterate.
+  absl::Status Multiply() {
+    PTQWATCH_RETURN_IF_ERROR(hessian_.Apply(iterate_, rest_, context_));
+    ++pair_.products;
+    largest_product_ = std::max(largest_product_, space_.Norm(rest_));
+    if (largest_product_ == 0 && deflated_.empty() && pair_.products >= kMaxZeroProducts) {
+      return ZeroOperatorError();
+    }
+    double squares = 0;
+    for (double along : Orthogonalize(space_, deflated_, rest_)) squares += along * along;
+    pair_.value = Orthogonalize(space_, {&iterate_, 1}, rest_)[0];
+    squares += space_.Dot(rest_, rest_);
+    residual_ = std::sqrt(squares);
+    pair_.residual_ratio = residual_ == 0 ? 0 : residual_ / std::abs(pair_.value);
+    pair_.converged = residual_ <= options_.residual_ratio * std::abs(pair_.value);
+    return absl::OkStatus();
+  }
+
+  bool AtWantedEnd() const {
+    return options_.end == SpectrumEnd::kTop ? pair_.value > shift_ : pair_.value < shift_;
+  }
+
+  // iterate_ = (H - shift) iterate_, of norm 1.
+  void Step() {
+    space_.Axpy(pair_.value - shift_, iterate_, rest_);
+    std::swap(iterate_, rest_);
+    space_.Scale(1 / space_.Norm(iterate_), iterate_);
+  }
+
+  // A random iterate orthogonal to this one; false where the space has none.
+  bool StartAgain() {
+    Vector other = start_vectors_.Next({&iterate_, 1});
+    if (!other.defined()) return false;
+    iterate_ = std::move(other);
+    return true;
+  }
+
+  absl::Status OtherEndError() const {
+    return absl::FailedPreconditionError(
+        StrCat("power iteration found only the other end of the spectrum in ", pair_.products,
+               " products; with more memory the search would use Lanczos"));
+  }
+
+  void MoveTo(KrylovSpace& krylov) {
+    krylov.matrix = {pair_.value, residual_, residual_, 0};
+    space_.Scale(1 / residual_, rest_);
+    krylov.basis = {iterate_, std::move(rest_)};
+    krylov.projected = 1;
+  }
+
+  const ExecutionContext& context_;
+  SymmetricOperator& hessian_;
+  const VectorSpace& space_;
+  const EigenpairOptions& options_;
+  const absl::Span<const Vector> deflated_;
+  StartVectors start_vectors_;
+
+  Vector iterate_;  // of norm 1
+  Vector rest_;     // of its product, the part outside of what is deflated and of the iterate
+  double shift_ = 0;
+  double residual_ = 0;
+  double largest_product_ = 0;
+  HessianEigenpair pair_;
+};
 
 }  // namespace
 
-absl::StatusOr<Eigenpair> PowerEigenpair(SymmetricOperator& hessian, const WarmStart& start,
-                                         const EigenpairOptions& options,
-                                         absl::Span<const Vector> deflated, KrylovSpace* krylov,
-                                         const ExecutionContext& context) {
-  const VectorSpace& space = hessian.space();
-  const int64_t needed = kVectors * space.bytes();
-  if (needed > options.max_bytes) {
-    return OfVectorBudget(absl::ResourceExhaustedError(
-        StrCat("the search for an eigenvalue needs ", needed, " bytes for ", kVectors,
-               " vectors, the limit is ", options.max_bytes)));
-  }
-  Reservation reservation(context.bytes);
-  if (absl::Status status = reservation.Take(needed, "the search for an eigenvalue");
-      !status.ok()) {
-    return OfVectorBudget(status);
-  }
-  const auto begin = context.clock->Monotonic();
-  RandomStart random(space, deflated, SharesFor(options), context);
-  bool warm = false;
-  bool biased = false;
-  Vector v = random.First(start, warm, biased);
-  if (!v.defined()) {
-    return absl::FailedPreconditionError("no eigenvalue is left in the complement of those found");
-  }
-  Vector rest = space.Zero();
-  Eigenpair pair;
-  pair.method = EigenvalueMethod::kPowerIteration;
-  double shift = 0;
-  double largest_product = 0;
-  double residual = 0;
-  while (true) {
-    if (absl::Status status = hessian.Apply(v, rest, context); !status.ok()) return status;
-    ++pair.products;
-    largest_product = std::max(largest_product, space.Norm(rest));
-    if (largest_product == 0 && deflated.empty() && pair.products >= kZeroProducts) {
-      return ZeroHessianError();
-    }
-    double squares = 0;
-    for (double leak : Orthogonalize(space, deflated, rest)) squares += leak * leak;
-    pair.value = Orthogonalize(space, {&v, 1}, rest)[0];
-    squares += space.Dot(rest, rest);
-    residual = std::sqrt(squares);
-    pair.residual_ratio = residual == 0 ? 0 : residual / std::abs(pair.value);
-    pair.converged = residual <= options.residual_ratio * std::abs(pair.value);
-    const bool wanted = options.end == SpectrumEnd::kTop ? pair.value > shift : pair.value < shift;
-    const bool believed = !biased || pair.products >= kEnoughProducts;
-    if (pair.products >= options.max_products) {
-      if (!wanted && shift == 0 && space.dimension() > 1) {
-        return absl::FailedPreconditionError(
-            StrCat("power iteration found only the other end of the spectrum in ", pair.products,
-                   " products; with more memory it would be Lanczos"));
-      }
-      break;
-    }
-    if (pair.converged && wanted && believed) break;
-
-    Vector other;
-    const bool other_end = pair.converged && !wanted && shift == 0 && pair.value != 0;
-    const bool annihilated = residual == 0 && pair.value == shift;
-    if (other_end || annihilated) {
-      other = random.Next({&v, 1});
-      if (!other.defined()) break;  // all there is
-    }
-    if (other_end) {
-      // The other end is the larger one; with that subtracted, the wanted end is.
-      shift = pair.value;
-      warm = false;
-      biased = false;
-      v = std::move(other);
-    } else if (annihilated) {
-      v = std::move(other);
-    } else {
-      space.Axpy(pair.value - shift, v, rest);
-      std::swap(v, rest);
-      space.Scale(1 / space.Norm(v), v);
-    }
-  }
-  if (largest_product == 0 && deflated.empty()) return ZeroHessianError();
-  pair.vector = std::move(v);
-  if (warm) pair.start = StartOf(space, start, pair.vector);
-  if (krylov != nullptr && residual > 0 && deflated.empty()) {
-    krylov->matrix = {pair.value, residual, residual, 0};
-    space.Scale(1 / residual, rest);
-    krylov->basis = {pair.vector, std::move(rest)};
-    krylov->projected = 1;
-  }
-  pair.seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
-  return pair;
+absl::StatusOr<EigenpairSearch> PowerIteration(SymmetricOperator& hessian, const WarmStart& start,
+                                               const EigenpairOptions& options,
+                                               absl::Span<const Vector> deflated,
+                                               const ExecutionContext& context) {
+  return Iteration(hessian, options, deflated, context).Run(start);
 }
 
 }  // namespace ptqwatch::internal

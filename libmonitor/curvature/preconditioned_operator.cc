@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/status_macros.h"
 
 namespace ptqwatch::internal {
 
@@ -18,7 +19,7 @@ absl::Status PreconditionedOperator::Apply(const Vector& v, Vector& av,
   at::NoGradGuard no_grad;
   scaled_.elements.copy_(v.elements);
   space().Multiply(scale_, scaled_);
-  if (absl::Status status = hessian_->Apply(scaled_, av, context); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(hessian_->Apply(scaled_, av, context));
   space().Multiply(scale_, av);
   if (shift_.defined()) {
     scaled_.elements.copy_(v.elements);

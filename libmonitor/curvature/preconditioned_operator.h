@@ -5,8 +5,8 @@
 
 namespace ptqwatch::internal {
 
-/// S H S + D with diagonal S and D: symmetric, with the eigenvalues of S^2 H where D is 0. One
-/// vector of memory beside S and D, and one product with H a product.
+/// S H S + D with diagonal S and D: symmetric, with the eigenvalues of S^2 H where D is 0. Holds
+/// one vector beside S and D; a product costs one product with H.
 class PreconditionedOperator final : public SymmetricOperator {
  public:
   /// `hessian` must outlive the operator. `scale` and `shift` are the diagonals, vectors of its

@@ -7,12 +7,13 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
+#include "base/status_macros.h"
 
 namespace ptqwatch::internal {
 
 VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
-  // Vectors are float32 also for weights in half precision, which would lose the products' digits.
+  // Vectors are float32 for weights in half precision too, which would round the products.
   at::ScalarType dtype = at::kFloat;
   for (int entry : scope) {
     const TensorEntry& parameter = replica.table().entries[static_cast<size_t>(entry)];
@@ -25,10 +26,9 @@ VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
 absl::StatusOr<std::unique_ptr<ReplicaSurface>> ReplicaSurface::Create(
     Replica* replica, const std::vector<int>& scope, const std::vector<Batch>* batches,
     double total_weight) {
-  absl::StatusOr<Replica::Lease> lease = replica->Use({});
-  if (!lease.ok()) return lease.status();
+  PTQWATCH_ASSIGN_OR_RETURN(Replica::Lease lease, replica->Use({}));
   return std::unique_ptr<ReplicaSurface>(
-      new ReplicaSurface(replica, *std::move(lease), scope, batches, total_weight));
+      new ReplicaSurface(replica, std::move(lease), scope, batches, total_weight));
 }
 
 ReplicaSurface::ReplicaSurface(Replica* replica, Replica::Lease lease,
@@ -47,9 +47,8 @@ ReplicaSurface::ReplicaSurface(Replica* replica, Replica::Lease lease,
 }
 
 absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
-  absl::StatusOr<LossAndLogits> both = Evaluate(index, with_graph);
-  if (!both.ok()) return both.status();
-  return std::move(both->loss);
+  PTQWATCH_ASSIGN_OR_RETURN(LossAndLogits both, Evaluate(index, with_graph));
+  return std::move(both.loss);
 }
 
 absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::LossWithLogits(size_t index) {
@@ -60,25 +59,25 @@ absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::LossWithLogits(size_t
 
 absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::Evaluate(size_t index, bool with_graph) {
   const Batch& batch = (*batches_)[index];
-  absl::StatusOr<LossValues> losses =
-      with_graph ? replica_->LossesWithGraph(batch) : replica_->Losses(batch);
-  if (!losses.ok()) return losses.status();
-  if (!at::isFloatingType(losses->values.scalar_type())) {
+  PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, with_graph ? replica_->LossesWithGraph(batch)
+                                                                : replica_->Losses(batch));
+  if (!at::isFloatingType(losses.values.scalar_type())) {
     return absl::FailedPreconditionError("losses must return floating-point values");
   }
-  if (with_graph && !losses->values.requires_grad()) {
+  if (with_graph && !losses.values.requires_grad()) {
     return absl::FailedPreconditionError(
         "the loss has no graph to the weights (does the closure use NoGradGuard or detach?)");
   }
   at::AutoGradMode mode(with_graph);
-  const at::Tensor values = losses->values.to(at::kDouble);
-  if (!losses->weights.defined())
-    return LossAndLogits{values.sum() / total_weight_, losses->logits};
-  const at::Tensor weights = losses->weights.detach().to(at::kDouble);
-  // What is masked out may be anything, NaN too. Not so its derivative, which the model's own
-  // backward multiplies by this 0.
+  const at::Tensor values = losses.values.to(at::kDouble);
+  if (!losses.weights.defined()) {
+    return LossAndLogits{values.sum() / total_weight_, losses.logits};
+  }
+  const at::Tensor weights = losses.weights.detach().to(at::kDouble);
+  // A masked value may be anything, even NaN. Its derivative may not: the model's own backward
+  // multiplies it by this 0.
   const at::Tensor sum = (values * weights).masked_fill(weights == 0, 0.0).sum();
-  return LossAndLogits{sum / total_weight_, losses->logits};
+  return LossAndLogits{sum / total_weight_, losses.logits};
 }
 
 absl::Status ReplicaSurface::MoveTo(const Vector* direction, double scale) {
@@ -119,7 +118,7 @@ Vector ReplicaSurface::Displacement(const std::vector<Replica::Override>& overri
     if (found == scope_.end()) continue;
     const at::Tensor part = space_.View(displacement, static_cast<size_t>(found - scope_.begin()));
     const at::Tensor& loaded = replica_->loaded(override.entry);
-    // What the replica holds when the override is in place: rounded to the weight's own dtype.
+    // What the replica would hold with the override in place: rounded to the weight's own dtype.
     part.copy_(override.value.reshape(loaded.sizes()).to(loaded.options()));
     part.sub_(loaded);
   }

@@ -9,27 +9,26 @@
 
 namespace ptqwatch::internal {
 
-/// The space of vectors with the elements of these entries of a replica.
+/// The space of vectors with the elements of these entries of a replica's table.
 VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope);
 
-/// The loss surface of a replica around the loaded snapshot. Holds the replica's one lease, so that
-/// nobody else writes to the weights while it lives.
+/// The loss surface of a replica around the loaded snapshot. Holds the replica's one lease: nobody
+/// else writes to the weights as long as the surface exists.
 class ReplicaSurface final : public LossSurface {
  public:
-  /// `scope` are the entries to move along, floating-point parameters. `total_weight` is the sum of
-  /// the batches' loss weights: the mean loss is their sum over it. Both arguments by reference
-  /// must outlive the surface. FailedPrecondition while the replica is leased.
+  /// `scope`: the table entries of the parameters, which are floating-point. `total_weight`: the
+  /// sum of the batches' loss weights, by which the mean loss divides. `replica` and `batches` must
+  /// outlive the surface. FailedPrecondition while the replica is leased.
   static absl::StatusOr<std::unique_ptr<ReplicaSurface>> Create(Replica* replica,
                                                                 const std::vector<int>& scope,
                                                                 const std::vector<Batch>* batches,
                                                                 double total_weight);
 
-  /// The displacement from the snapshot that the overrides make, in this surface's space; those
-  /// outside of the scope are left out.
+  /// The displacement from the snapshot to the overrides, in this surface's space. Overrides
+  /// outside of the scope are ignored.
   Vector Displacement(const std::vector<Replica::Override>& overrides) const;
 
-  /// Puts the overrides in place, over the snapshot's weights; those outside of the scope are left
-  /// out.
+  /// Puts the overrides in place of the snapshot's weights. Those outside of the scope are ignored.
   void Replace(const std::vector<Replica::Override>& overrides);
 
   const VectorSpace& space() const override { return space_; }

@@ -1,14 +1,30 @@
 #include "curvature/spectrum.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-std::string ScoutName(const std::string& name) { return StrCat(name, ".scout"); }
+std::string SecondaryName(const std::string& name) { return StrCat(name, ".secondary"); }
+
+int64_t TopEigenvalues(const VectorSpace& space, const SpectrumOptions& options) {
+  return std::min<int64_t>(options.top, space.dimension());
+}
+
+// What is kept of the first search gives way to the memory that later ones need: only its eigenpair
+// stays.
+void MakeRoom(const VectorSpace& space, int64_t max_bytes, const std::vector<EigenpairSearch>& top,
+              KrylovSpace& krylov) {
+  const auto kept = static_cast<int64_t>(top.size() + krylov.basis.size());
+  if (top.empty() || max_bytes >= (kept + kMinLanczosVectors) * space.bytes()) return;
+  krylov = {{top[0].next.vector}, {top[0].pair.value}, 1, 0};
+}
 
 }  // namespace
 
@@ -17,87 +33,86 @@ WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name) {
     const auto found = vectors.find(key);
     return found == vectors.end() ? Vector() : found->second;
   };
-  return {find(name), find(ScoutName(name))};
+  return {find(name), find(SecondaryName(name))};
 }
 
 void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors) {
   vectors.erase(name);
-  vectors.erase(ScoutName(name));
+  vectors.erase(SecondaryName(name));
   if (found.vector.defined()) vectors[name] = found.vector;
-  if (found.scout.defined()) vectors[ScoutName(name)] = found.scout;
+  if (found.secondary.defined()) vectors[SecondaryName(name)] = found.secondary;
 }
 
 VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const Vector& gradient) {
   VectorMap start = before;
   const double norm = space.Norm(gradient);
   if (!(norm > 0)) return start;
-  Vector scout = space.Copy(gradient);
-  space.Scale(1 / norm, scout);
-  const auto kept = before.find("top.0.scout");
+  Vector secondary = space.Copy(gradient);
+  space.Scale(1 / norm, secondary);
+  const std::string name = SecondaryName("top.0");
+  const auto kept = before.find(name);
   if (kept != before.end() && kept->second.elements.numel() == space.dimension()) {
-    // Either's sign is arbitrary: they shall not cancel.
-    space.Axpy(space.Dot(kept->second, scout) < 0 ? -1 : 1, kept->second, scout);
+    // The sign of either is arbitrary: they must not cancel.
+    space.Axpy(space.Dot(kept->second, secondary) < 0 ? -1 : 1, kept->second, secondary);
   }
-  start["top.0.scout"] = std::move(scout);
+  start[name] = std::move(secondary);
   return start;
 }
 
-absl::StatusOr<Spectrum> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
-                                      const SpectrumOptions& options, VectorMap& after,
-                                      const ExecutionContext& context) {
+absl::Status CheckSpectrumMemory(const VectorSpace& space, const SpectrumOptions& options,
+                                 const ExecutionContext& context) {
+  // The last search runs beside the eigenvectors found before it.
+  const int64_t found = TopEigenvalues(space, options) - (options.bottom ? 0 : 1);
+  return CheckVectorMemory(space, kPowerIterationVectors + found, options.search.max_bytes,
+                           context);
+}
+
+absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
+                                            const SpectrumOptions& options,
+                                            const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
-  EigenpairOptions search = options.search;
-  search.end = SpectrumEnd::kTop;
-  Spectrum spectrum;
-  const auto add = [&](std::vector<Eigenpair>& pairs, const WarmStart& start,
-                       absl::Span<const Vector> deflated) -> absl::Status {
+  PTQWATCH_RETURN_IF_ERROR(CheckSpectrumMemory(space, options, context));
+  SpectrumSearch result;
+  std::vector<EigenpairSearch> top;
+  const auto find = [&](SpectrumEnd end, const WarmStart& start,
+                        absl::Span<const Vector> deflated) -> absl::StatusOr<EigenpairSearch> {
+    MakeRoom(space, options.search.max_bytes, top, result.krylov);
     // What was found stays in memory beside the search; a Krylov space of one is the top vector.
-    const auto kept =
-        static_cast<int64_t>(spectrum.top.size() +
-                             (spectrum.krylov.basis.size() > 1 ? spectrum.krylov.basis.size() : 0));
-    search.max_bytes = options.search.max_bytes - kept * space.bytes();
-    absl::StatusOr<Eigenpair> pair =
-        ExtremeEigenpair(hessian, start, search, deflated,
-                         spectrum.top.empty() ? &spectrum.krylov : nullptr, context);
-    if (!pair.ok()) return pair.status();
-    spectrum.products += pair->products;
-    spectrum.seconds += pair->seconds;
-    pairs.push_back(*std::move(pair));
-    return absl::OkStatus();
+    const size_t krylov = result.krylov.basis.size() > 1 ? result.krylov.basis.size() : 0;
+    EigenpairOptions search = options.search;
+    search.end = end;
+    search.max_bytes -= static_cast<int64_t>(top.size() + krylov) * space.bytes();
+    PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch found,
+                              ExtremeEigenpair(hessian, start, search, deflated, context));
+    result.spectrum.products += found.pair.products;
+    result.spectrum.seconds += found.pair.seconds;
+    return found;
   };
 
-  // Room for the searches after the first one goes before what it learnt of H beside its eigenpair.
-  const auto make_room = [&] {
-    const auto kept = static_cast<int64_t>(spectrum.top.size() + spectrum.krylov.basis.size());
-    if (spectrum.top.empty() ||
-        options.search.max_bytes >= (kept + kLeastLanczosVectors) * space.bytes()) {
-      return;
-    }
-    spectrum.krylov = {{spectrum.top[0].vector}, {spectrum.top[0].value}, 1, 0};
-  };
-  const int top = static_cast<int>(std::min<int64_t>(options.top, space.dimension()));
-  std::vector<Vector> found;
-  for (int i = 0; i < top; ++i) {
-    make_room();
+  std::vector<Vector> vectors;
+  for (int64_t i = 0; i < TopEigenvalues(space, options); ++i) {
     WarmStart start = WarmStartFrom(before, StrCat("top.", i));
-    // The search before saw something of this one.
-    if (!start.vector.defined() && i > 0) start.scout = spectrum.top.back().scout;
-    if (absl::Status status = add(spectrum.top, start, found); !status.ok()) return status;
-    found.push_back(spectrum.top.back().vector);
+    // The search before this one has seen something of its eigenvector.
+    if (!start.vector.defined() && i > 0) start.secondary = top.back().next.secondary;
+    PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch found, find(SpectrumEnd::kTop, start, vectors));
+    if (i == 0) result.krylov = std::exchange(found.krylov, {});
+    vectors.push_back(found.next.vector);
+    top.push_back(std::move(found));
   }
   if (options.bottom) {
-    make_room();
-    search.end = SpectrumEnd::kBottom;
-    const WarmStart start = WarmStartFrom(before, "bottom.0");
-    if (absl::Status status = add(spectrum.bottom, start, {}); !status.ok()) return status;
-    KeepForNext(spectrum.bottom[0].next(), "bottom.0", after);
+    PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch found,
+                              find(SpectrumEnd::kBottom, WarmStartFrom(before, "bottom.0"), {}));
+    KeepForNext(found.next, "bottom.0", result.next);
+    result.spectrum.bottom.push_back(std::move(found.pair));
   }
-  std::stable_sort(spectrum.top.begin(), spectrum.top.end(),
-                   [](const Eigenpair& a, const Eigenpair& b) { return a.value > b.value; });
-  for (size_t i = 0; i < spectrum.top.size(); ++i) {
-    KeepForNext(spectrum.top[i].next(), StrCat("top.", i), after);
+  std::stable_sort(top.begin(), top.end(), [](const EigenpairSearch& a, const EigenpairSearch& b) {
+    return a.pair.value > b.pair.value;
+  });
+  for (size_t i = 0; i < top.size(); ++i) {
+    KeepForNext(top[i].next, StrCat("top.", i), result.next);
+    result.spectrum.top.push_back(std::move(top[i].pair));
   }
-  return spectrum;
+  return result;
 }
 
 }  // namespace ptqwatch::internal

@@ -3,46 +3,51 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "curvature/eigenpair.h"
 #include "curvature/symmetric_operator.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/offline/loss_curvature.h"
 
 namespace ptqwatch::internal {
 
-/// Vectors by what they are: "top.0", "top.0.scout", "bottom.0", ... What a snapshot's searches
+/// Vectors by name: "top.0", "top.0.secondary", "bottom.0", ... What the searches of one snapshot
 /// leave for those of the next.
 using VectorMap = std::map<std::string, Vector>;
 
 struct SpectrumOptions {
   int top = 1;                   ///< how many of the largest eigenvalues; at most the dimension
   bool bottom = false;           ///< the smallest one too
-  EigenpairOptions search = {};  ///< of each; its end is not looked at
+  EigenpairOptions search = {};  ///< of each; `search.end` is ignored
 };
 
-struct Spectrum {
-  std::vector<Eigenpair> top;     ///< largest first
-  std::vector<Eigenpair> bottom;  ///< none or one
-  KrylovSpace krylov;             ///< of the search for the first one
-  int products = 0;
-  double seconds = 0;
+struct SpectrumSearch {
+  HessianSpectrum spectrum;
+  KrylovSpace krylov;  ///< of the search for the first eigenvalue
+  VectorMap next;      ///< where the next searches start
 };
 
-/// The ends of H's spectrum, one eigenvalue after the other: each in the complement of those found
-/// before it (deflation), so that multiple ones are found as often as they are there. Every search
-/// starts from its vectors in `before` where they are (ExtremeEigenpair); `after` receives those
-/// for the next time and may be the same map. Errors as ExtremeEigenpair.
-absl::StatusOr<Spectrum> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
-                                      const SpectrumOptions& options, VectorMap& after,
-                                      const ExecutionContext& context);
+/// The ends of H's spectrum, one eigenvalue after the other. Each is searched in the complement of
+/// those found before it (deflation), so that multiple eigenvalues are found with their
+/// multiplicity. Every search starts from its vectors in `before`, where there are any. Errors as
+/// ExtremeEigenpair; ResourceExhausted before the first product where memory does not suffice for
+/// all searches.
+absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
+                                            const SpectrumOptions& options,
+                                            const ExecutionContext& context);
 
-/// `before` with the loss's gradient in the scout of the search for the top eigenvector: it lies
-/// mostly along the top eigenvectors (Gur-Ari, Roberts and Dyer 2018), new ones too.
+/// ResourceExhausted, with the bytes, where FindSpectrum would not have enough memory for vectors.
+absl::Status CheckSpectrumMemory(const VectorSpace& space, const SpectrumOptions& options,
+                                 const ExecutionContext& context);
+
+/// `before` with the loss's gradient added to the secondary vector of the search for the top
+/// eigenvector. The gradient lies mostly along the top eigenvectors (Gur-Ari, Roberts and Dyer
+/// 2018), including new ones.
 VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const Vector& gradient);
 
-/// The vectors of one search in a map, under "NAME" and "NAME.scout".
+/// The vectors of one search in a map, under "NAME" and "NAME.secondary".
 WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name);
 void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors);
 

@@ -10,9 +10,10 @@
 
 namespace ptqwatch::internal {
 
-/// Sees the memory of every tensor that an operator returns on this thread, from its construction
-/// to Stop, without keeping any of it. The difference of LiveBytes before and after something is
-/// dropped is what that held, on any device. At most one at a time on a thread.
+/// Observes the memory of every tensor that an operator returns on this thread, from its
+/// construction to Stop, without keeping any of it alive. The difference of LiveBytes before and
+/// after something is destroyed is the memory it held, on any device. At most one at a time on a
+/// thread.
 class StorageWatcher {
  public:
   StorageWatcher();
@@ -21,9 +22,9 @@ class StorageWatcher {
   StorageWatcher& operator=(const StorageWatcher&) = delete;
   void Stop();
 
-  /// Of the tensors seen, those that still exist; each storage once.
+  /// Bytes of the observed tensors that still exist, each storage counted once.
   int64_t LiveBytes() const;
-  /// Operators seen; 0 where the thread has RecordFunction switched off.
+  /// Operators observed; 0 where the thread has RecordFunction switched off.
   int64_t operators() const { return operators_; }
 
  private:

@@ -11,7 +11,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int kLanes = 8;
-constexpr int64_t kRotatedAtOnce = 1 << 16;
+constexpr int64_t kRotatedBlock = 1 << 16;
 
 template <typename T>
 double DotOf(const T* x, const T* y, int64_t count) {
@@ -120,8 +120,8 @@ void VectorSpace::Scale(double a, Vector& x) const {
 void VectorSpace::Rotate(const std::vector<std::vector<double>>& weights,
                          std::vector<Vector>& basis) const {
   at::NoGradGuard no_grad;
-  for (int64_t begin = 0; begin < dimension_; begin += kRotatedAtOnce) {
-    const int64_t count = std::min(kRotatedAtOnce, dimension_ - begin);
+  for (int64_t begin = 0; begin < dimension_; begin += kRotatedBlock) {
+    const int64_t count = std::min(kRotatedBlock, dimension_ - begin);
     std::vector<at::Tensor> sums;
     for (const std::vector<double>& weight : weights) {
       at::Tensor sum = at::zeros({count}, options_);

@@ -10,15 +10,15 @@
 
 namespace ptqwatch::internal {
 
-/// An element of a VectorSpace. A handle: copies share the elements, VectorSpace::Copy does not.
+/// An element of a VectorSpace. A handle: copies share the elements; VectorSpace::Copy does not.
 struct Vector {
   at::Tensor elements;
   bool defined() const { return elements.defined(); }
 };
 
-/// The space that gradients, eigenvectors and probe vectors live in: the elements of some
-/// parameters, one part a parameter. The only place that knows how a vector is stored; what it
-/// computes is the same at any thread count. Thread-safe.
+/// The space of gradients, eigenvectors and probe vectors: the elements of some parameters, one
+/// part a parameter. The only place that knows how a vector is stored. Results do not depend on the
+/// number of threads. Thread-safe.
 class VectorSpace {
  public:
   struct Part {
@@ -43,7 +43,7 @@ class VectorSpace {
   /// The part as a tensor of the parameter's shape that shares the vector's memory.
   at::Tensor View(const Vector& x, size_t part) const;
 
-  /// Sums of products are accumulated in float64.
+  /// Inner products; accumulated in float64.
   double Dot(const Vector& x, const Vector& y) const;
   std::vector<double> DotByPart(const Vector& x, const Vector& y) const;
   double Norm(const Vector& x) const;
@@ -52,13 +52,13 @@ class VectorSpace {
   /// y += a x
   void Axpy(double a, const Vector& x, Vector& y) const;
   void Scale(double a, Vector& x) const;
-  /// basis = {sum_i weights[0][i] basis[i], sum_i weights[1][i] basis[i], ...}, at most as many as
-  /// before, in their memory.
+  /// basis = {sum_i weights[0][i] basis[i], sum_i weights[1][i] basis[i], ...}, in the memory of
+  /// the old basis: at most as many vectors as before.
   void Rotate(const std::vector<std::vector<double>>& weights, std::vector<Vector>& basis) const;
   /// y = x y, element by element
   void Multiply(const Vector& x, Vector& y) const;
-  /// Every element +1 or -1: bit `i % 64` of a counter-based generator's word `i / 64`, a function
-  /// of the seed and the element's index alone.
+  /// Sets every element to +1 or -1, a function of the seed and the element's index alone: bit
+  /// `i % 64` of word `i / 64` of a counter-based generator.
   void FillRademacher(uint64_t seed, Vector& x) const;
 
  private:

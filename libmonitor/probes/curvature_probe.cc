@@ -1,16 +1,14 @@
 #include "probes/curvature_probe.h"
 
-#include <exception>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
-#include "c10/util/Exception.h"
-#include "curvature/differentiate.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
 #include "probes/edge_of_stability_probe.h"
@@ -20,28 +18,11 @@
 namespace ptqwatch::internal {
 namespace {
 
-// What `function` returns, or the status that the exception it ends with makes.
-template <typename Function>
-absl::Status Guarded(Function&& function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
-  } catch (const c10::Error& error) {
-    return IsOutOfMemory(error) ? absl::ResourceExhaustedError(error.what_without_backtrace())
-                                : absl::InternalError(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  } catch (...) {
-    return absl::InternalError("something that is no std::exception was thrown");
-  }
-}
-
-void Fill(const Spectrum& spectrum, CurvatureReport& curvature) {
+void Fill(const HessianSpectrum& spectrum, CurvatureReport& curvature) {
   curvature.top_eigenvalue = spectrum.top[0].value;
   curvature.top_eigenvalue_residual_ratio = spectrum.top[0].residual_ratio;
   curvature.eigenvalue_method = spectrum.top[0].method;
-  for (const Eigenpair& pair : spectrum.top) {
+  for (const HessianEigenpair& pair : spectrum.top) {
     curvature.top_eigenvalues.push_back(
         {pair.value, pair.residual_ratio, pair.converged, pair.products, pair.start});
   }
@@ -51,20 +32,20 @@ void Fill(const Spectrum& spectrum, CurvatureReport& curvature) {
   }
 }
 
-void Fill(const TraceEstimate& trace, const VectorSpace& space,
+void Fill(const HessianTrace& trace, const VectorSpace& space,
           const std::vector<double>& mean_squares, CurvatureReport& curvature) {
-  curvature.trace = trace.trace.value;
-  curvature.trace_stderr = trace.trace.stderr_value;
-  curvature.trace_interval = trace.trace.interval;
+  curvature.trace = trace.trace;
+  curvature.trace_stderr = trace.trace_stderr;
+  curvature.trace_interval = trace.trace_interval;
   curvature.trace_probes = trace.probes;
-  curvature.weighted_trace = trace.weighted.value;
-  curvature.weighted_trace_stderr = trace.weighted.stderr_value;
+  curvature.weighted_trace = trace.weighted_trace;
+  curvature.weighted_trace_stderr = trace.weighted_trace_stderr;
   for (size_t i = 0; i < space.parts().size(); ++i) {
     LayerCurvature& layer = curvature.layers.emplace_back();
     layer.name = space.parts()[i].name;
     layer.parameters = space.parts()[i].elements;
-    layer.trace = trace.by_part[i].value;
-    layer.trace_stderr = trace.by_part[i].stderr_value;
+    layer.trace = trace.parameters[i].trace;
+    layer.trace_stderr = trace.parameters[i].trace_stderr;
     layer.weight_mean_square = mean_squares[i];
   }
 }
@@ -77,7 +58,7 @@ absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContex
   space.FillRademacher(context.seeds.Seed("step", 0), z);
   if (absl::Status status = hessian.Apply(z, hz, context); !status.ok()) return status;
   absl::StatusOr<double> check = hessian.StepCheck(z, hz, context);
-  if (!check.ok() || *check <= kLargestStepCheck) return check;
+  if (!check.ok() || *check <= kMaxStepCheck) return check;
   return absl::FailedPreconditionError(
       absl::StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
                       "finite difference is halved: the loss is too rough for it",
@@ -87,22 +68,24 @@ absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContex
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
-    Replica& replica, CurvatureSetup setup, const MonitorOptions& options) {
-  const CurvatureOptions& curvature = options.curvature;
-  for (int entry : setup.scope) {
-    setup.parameters += replica.table().entries[static_cast<size_t>(entry)].tensor.numel();
-  }
-  std::unique_ptr<CurvatureProbe> probe(new CurvatureProbe(std::move(setup), curvature));
+    ModelSession& session, const MonitorOptions& options, const CurvatureEngineOptions& engine) {
+  PTQWATCH_ASSIGN_OR_RETURN(CurvatureTarget target,
+                            MakeCurvatureTarget(session, options.curvature));
+  std::unique_ptr<CurvatureProbe> probe(
+      new CurvatureProbe(std::move(target), options.curvature, engine));
   ExecutionContext context;
   context.seeds = SeedSource(options.seed);
-  const absl::Status status =
-      Guarded([&] { return probe->setup_.Prepare(replica, curvature, context); });
-  if (status.ok()) return probe;
-  if (curvature.mode != HessianMode::kAuto) {
-    return absl::FailedPreconditionError(
-        StrCat("curvature.mode = ", ToString(curvature.mode), ": ", std::string(status.message())));
+  absl::StatusOr<CurvatureSetup> setup =
+      Guard([&] { return PrepareCurvature(session.replica(), probe->target_, engine, context); });
+  if (setup.ok()) {
+    probe->setup_ = *std::move(setup);
+    return probe;
   }
-  probe->unavailable_ = std::string(status.message());
+  if (engine.mode != HessianMode::kAuto) {
+    return absl::FailedPreconditionError(
+        StrCat("curvature.mode = ", ToString(engine.mode), ": ", setup.status()));
+  }
+  probe->unavailable_ = Message(setup.status());
   return probe;
 }
 
@@ -113,7 +96,7 @@ absl::Status CurvatureProbe::Run(Replica& replica,
                                  const ExecutionContext& context) {
   CurvatureReport nothing_measured;
   nothing_measured.scope = options_.scope;
-  nothing_measured.parameters = setup_.parameters;
+  nothing_measured.parameters = target_.parameters;
   if (!unavailable_.empty()) {
     nothing_measured.status = ProbeStatus::kDisabled;
     nothing_measured.status_detail = unavailable_;
@@ -121,12 +104,16 @@ absl::Status CurvatureProbe::Run(Replica& replica,
     return absl::OkStatus();
   }
   CurvatureReport curvature;
+  // Short of memory for vectors, no other way of making products would help.
+  const VectorSpace space = SpaceOf(replica, target_.scope);
+  const bool vectors_fit =
+      CheckSpectrumMemory(space, SpectrumOptionsFrom(options_, engine_, space), context).ok();
   absl::Status status;
   while (true) {
     curvature = nothing_measured;
     curvature.mode = setup_.mode;
     next.vectors.clear();
-    status = Guarded([&] {
+    status = Guard([&] {
       return Measure(replica, quantized, optimizer, state, report, curvature, next, context);
     });
     if (status.ok()) break;
@@ -135,8 +122,8 @@ absl::Status CurvatureProbe::Run(Replica& replica,
     curvature.status_detail = std::string(status.message());
     next.vectors = state.vectors;
     const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);
-    if (!absl::IsResourceExhausted(status) || IsOfVectorBudget(status) ||
-        options_.mode != HessianMode::kAuto || !smaller) {
+    if (!absl::IsResourceExhausted(status) || !vectors_fit || engine_.mode != HessianMode::kAuto ||
+        !smaller) {
       break;
     }
     setup_.mode = *smaller;
@@ -156,7 +143,7 @@ absl::Status CurvatureProbe::Measure(Replica& replica,
   Stopwatch watch(context.clock);
   auto surface = setup_.MakeSurface(replica);
   if (!surface.ok()) return surface.status();
-  ErrorCurvature errors(**surface, quantized, options_.error_scales);
+  ErrorCurvature errors(**surface, quantized);
   {
     absl::StatusOr<std::unique_ptr<HessianOperator>> hessian =
         HessianOperator::Create(surface->get(), setup_.mode, context);
@@ -194,23 +181,24 @@ absl::Status CurvatureProbe::MeasureSpectrum(Replica& replica, HessianOperator& 
     curvature.step_check_ratio = *check;
   }
 
-  absl::StatusOr<Spectrum> spectrum =
+  absl::StatusOr<SpectrumSearch> search =
       FindSpectrum(hessian, WithGradient(space, state.vectors, hessian.gradient()),
-                   SpectrumOptionsFrom(options_, space), next.vectors, context);
-  if (!spectrum.ok()) return spectrum.status();
-  Fill(*spectrum, curvature);
+                   SpectrumOptionsFrom(options_, engine_, space), context);
+  if (!search.ok()) return search.status();
+  next.vectors = std::move(search->next);
+  Fill(search->spectrum, curvature);
   report.cost_seconds["curvature_eigenvalue"] = watch.Lap();
 
   const std::vector<double> mean_squares = setup_.MeanSquares(replica);
-  absl::StatusOr<TraceEstimate> trace = EstimateTrace(hessian, mean_squares, spectrum->krylov,
-                                                      HutchinsonOptionsFrom(options_), context);
+  absl::StatusOr<HessianTrace> trace = EstimateTrace(
+      hessian, mean_squares, search->krylov, HutchinsonOptionsFrom(options_, engine_), context);
   if (!trace.ok()) return trace.status();
   Fill(*trace, space, mean_squares, curvature);
   report.cost_seconds["curvature_trace"] = watch.Lap();
-  spectrum->krylov = {};  // room for the next search
-  return ProbeEdgeOfStability(hessian, optimizer, spectrum->top[0],
-                              EigenpairOptionsFrom(options_, space), state, report, curvature, next,
-                              context);
+  search->krylov = {};  // room for the next search
+  return ProbeEdgeOfStability(hessian, optimizer, search->spectrum.top[0],
+                              EigenpairOptionsFrom(options_, engine_, space), state, report,
+                              curvature, next, context);
 }
 
 std::string CurvatureProbe::Describe() const {
@@ -221,9 +209,9 @@ std::string CurvatureProbe::Describe() const {
                              1e-6 * static_cast<double>(*setup_.graph_bytes));
   }
   return absl::StrFormat("curvature: %s, %d parameters (%s), %d tokens in %d batches%s\n",
-                         std::string(ToString(setup_.mode)), setup_.parameters,
+                         std::string(ToString(setup_.mode)), target_.parameters,
                          std::string(ToString(options_.scope)), setup_.tokens,
-                         setup_.batches.size(), graphs);
+                         target_.batches.size(), graphs);
 }
 
 }  // namespace ptqwatch::internal

@@ -7,11 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "probes/curvature_setup.h"
 #include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
+#include "session/curvature_setup.h"
+#include "session/model_session.h"
 #include "snapshot/optimizer_staging.h"
 #include "snapshot/replica.h"
 
@@ -24,12 +25,11 @@ class HessianOperator;
 /// quantizer's error.
 class CurvatureProbe {
  public:
-  /// `setup` has scope and batches. Where no way of making products with the Hessian works (or the
-  /// batches cannot be used), with CurvatureOptions::mode kAuto the probe is made all the same and
-  /// says why in every report; with a mode that was asked for that is an error.
-  static absl::StatusOr<std::unique_ptr<CurvatureProbe>> Create(Replica& replica,
-                                                                CurvatureSetup setup,
-                                                                const MonitorOptions& options);
+  /// The session has curvature batches and a plan. Where no way of making products with the Hessian
+  /// works, or the batches cannot be used, the probe is made all the same and says why in every
+  /// report; with a mode other than kAuto that is FailedPrecondition.
+  static absl::StatusOr<std::unique_ptr<CurvatureProbe>> Create(
+      ModelSession& session, const MonitorOptions& options, const CurvatureEngineOptions& engine);
 
   /// Fills `report.curvature`, and what is measured along the error of each entry of
   /// `report.quantization` that has weights in `quantized` (one list an entry, empty where there
@@ -45,17 +45,19 @@ class CurvatureProbe {
   /// Every later report says that the probe is switched off, and why.
   void Disable(std::string reason) { unavailable_ = std::move(reason); }
 
-  const std::vector<Batch>& batches() const { return setup_.batches; }
+  const std::vector<Batch>& batches() const { return target_.batches; }
   /// Entries of the replica's table that the Hessian is taken with respect to.
-  const std::vector<int>& scope() const { return setup_.scope; }
+  const std::vector<int>& scope() const { return target_.scope; }
+  const CurvatureEngineOptions& engine() const { return engine_; }
   /// One line for Monitor::Describe.
   std::string Describe() const;
   /// Why nothing is measured; empty where it is.
   const std::string& unavailable() const { return unavailable_; }
 
  private:
-  CurvatureProbe(CurvatureSetup setup, const CurvatureOptions& options)
-      : options_(options), setup_(std::move(setup)) {}
+  CurvatureProbe(CurvatureTarget target, const CurvatureOptions& options,
+                 const CurvatureEngineOptions& engine)
+      : options_(options), engine_(engine), target_(std::move(target)) {}
   absl::Status Measure(Replica& replica,
                        const std::vector<std::vector<Replica::Override>>& quantized,
                        const OptimizerState& optimizer, const ProbeState& state, Report& report,
@@ -67,7 +69,9 @@ class CurvatureProbe {
                                const ExecutionContext& context);
 
   CurvatureOptions options_;
-  CurvatureSetup setup_;
+  CurvatureEngineOptions engine_;
+  CurvatureTarget target_;
+  CurvatureSetup setup_;  // as long as the probe is available
   std::string unavailable_;
 };
 

@@ -17,7 +17,7 @@ constexpr char kVector[] = "preconditioned.0";
 }  // namespace
 
 absl::Status ProbeEdgeOfStability(SymmetricOperator& hessian, const OptimizerState& optimizer,
-                                  const Eigenpair& top, const EigenpairOptions& options,
+                                  const HessianEigenpair& top, const EigenpairOptions& options,
                                   const ProbeState& state, Report& report,
                                   CurvatureReport& curvature, ProbeState& next,
                                   const ExecutionContext& context) {

@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 /// What stands in the way is said in the report. Returns ok but where the whole curvature cannot go
 /// on: Cancelled, DeadlineExceeded.
 absl::Status ProbeEdgeOfStability(SymmetricOperator& hessian, const OptimizerState& optimizer,
-                                  const Eigenpair& top, const EigenpairOptions& options,
+                                  const HessianEigenpair& top, const EigenpairOptions& options,
                                   const ProbeState& state, Report& report,
                                   CurvatureReport& curvature, ProbeState& next,
                                   const ExecutionContext& context);

@@ -22,8 +22,7 @@ class ErrorCurvature {
   /// `quantized` has one list of weights a quantizer, empty where there are none. All arguments
   /// must outlive this.
   ErrorCurvature(ReplicaSurface& surface,
-                 const std::vector<std::vector<Replica::Override>>& quantized,
-                 const std::vector<double>& scales);
+                 const std::vector<std::vector<Replica::Override>>& quantized);
 
   /// One product a quantizer; `top` is the top eigenvector. One whose product is not finite is left
   /// out. Errors as HessianOperator::Apply.
@@ -39,14 +38,14 @@ class ErrorCurvature {
 
  private:
   struct Result {
-    std::optional<LossDirection> direction;
+    std::optional<HessianDirection> direction;
+    double alignment = 0;         // with the top eigenvector
     std::optional<double> delta;  // at W_hat
     std::vector<double> along;    // at the scales; may be NaN
   };
 
   ReplicaSurface& surface_;
   const std::vector<std::vector<Replica::Override>>& quantized_;
-  std::vector<double> scales_;  // ascending, without 1
   std::vector<Result> results_;
 };
 

@@ -65,8 +65,8 @@ Measurement::Measurement(const MonitorOptions& options) : options_(options) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject& subject,
-                                                                 const MonitorOptions& options) {
+absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(
+    Subject& subject, const MonitorOptions& options, const CurvatureEngineOptions& engine) {
   at::NoGradGuard no_grad;
   std::unique_ptr<Measurement> measurement(new Measurement(options));
   ModelSessionOptions needed = {
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject& subjec
       .capture = CaptureRequest{.layers = options.layers, .max_gram_bytes = options.max_gram_bytes},
       .snapshots = true};
   if (options.curvature.enabled) {
-    needed.curvature = CurvatureBatchesRequest{.micro_batch = options.curvature.micro_batch};
+    needed.curvature = CurvatureBatchesRequest{.micro_batch = engine.micro_batch};
   }
   PTQWATCH_ASSIGN_OR_RETURN(measurement->session_, ModelSession::Open(subject, needed));
   ModelSession& session = *measurement->session_;
@@ -86,19 +86,15 @@ absl::StatusOr<std::unique_ptr<Measurement>> Measurement::Create(Subject& subjec
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   PTQWATCH_RETURN_IF_ERROR(SumByUnit(losses, session.probe()[0]).status());
   if (options.curvature.enabled) {
-    CurvatureSetup setup;
-    setup.batches = session.curvature();
-    PTQWATCH_ASSIGN_OR_RETURN(setup.scope, ScopeEntries(session.replica(), session.live(),
-                                                        session.plan(), options.curvature));
     GeneratorGuard generators;
     PTQWATCH_ASSIGN_OR_RETURN(measurement->curvature_,
-                              CurvatureProbe::Create(session.replica(), std::move(setup), options));
+                              CurvatureProbe::Create(session, options, engine));
     // The guard puts them back here; at a snapshot nothing would.
     if (generators.Moved()) {
       const std::string reason =
           "losses draws random numbers from a default generator when gradients are on; that would "
           "change the training run";
-      if (options.curvature.mode != HessianMode::kAuto) {
+      if (engine.mode != HessianMode::kAuto) {
         return absl::FailedPreconditionError(StrCat("curvature: ", reason));
       }
       measurement->curvature_->Disable(reason);
@@ -173,13 +169,13 @@ std::string Measurement::Fingerprint() const {
   }
   if (curvature_ != nullptr) {
     const CurvatureOptions& curvature = options_.curvature;
-    digest.Add(absl::StrFormat("%d %d %a %d %a %d", curvature.scope, curvature.mode,
-                               curvature.eigenvalue_residual_ratio,
-                               curvature.max_eigenvalue_products, curvature.trace_relative_stderr,
-                               curvature.max_trace_probes));
+    const CurvatureEngineOptions& engine = curvature_->engine();
+    digest.Add(absl::StrFormat("%d %d %a %d %a %d", curvature.scope, engine.mode,
+                               curvature.eigenvalue_residual_ratio, engine.max_eigenvalue_products,
+                               curvature.trace_relative_stderr, engine.max_trace_probes));
     for (const std::string& glob : curvature.parameters) digest.Add(glob);
     digest.Add(absl::StrFormat("%d %d %d", curvature.top_eigenvalues, curvature.bottom_eigenvalue,
-                               curvature.max_vector_bytes));
+                               engine.max_vector_bytes));
   }
   for (const CoveredLayer& layer : session_->plan().layers) {
     digest.Add(layer.name);

@@ -25,8 +25,8 @@ namespace ptqwatch::internal {
 class Measurement {
  public:
   /// Opens the subject, which must outlive the result. Errors as Monitor::Create.
-  static absl::StatusOr<std::unique_ptr<Measurement>> Create(Subject& subject,
-                                                             const MonitorOptions& options);
+  static absl::StatusOr<std::unique_ptr<Measurement>> Create(
+      Subject& subject, const MonitorOptions& options, const CurvatureEngineOptions& engine = {});
 
   /// Copies the snapshot, its weights into the replica; it is not needed afterwards.
   void Load(const Snapshot& snapshot);

@@ -178,9 +178,9 @@ absl::Status PrintDifferenceErrors(ReplicaSurface& surface, const Vector& random
   {
     auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
     if (!hessian.ok()) return hessian.status();
-    auto pair = ExtremeEigenpair(**hessian, {}, {.residual_ratio = 0.01}, {}, nullptr, context);
+    auto pair = ExtremeEigenpair(**hessian, {}, {.residual_ratio = 0.01}, {}, context);
     if (!pair.ok()) return pair.status();
-    top = pair->vector;
+    top = pair->next.vector;
   }
   const absl::StatusOr<double> along_random = DifferenceError(surface, random);
   if (!along_random.ok()) return along_random.status();

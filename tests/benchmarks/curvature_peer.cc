@@ -21,7 +21,7 @@
 namespace ptqwatch::benchmarks {
 namespace {
 
-using internal::Eigenpair;
+using internal::EigenpairSearch;
 using internal::HessianOperator;
 using internal::StrCat;
 using internal::Vector;
@@ -43,29 +43,31 @@ class Clock {
 };
 
 // Finds the top eigenpair, graph and gradient included in the time, and prints it as JSON.
-absl::StatusOr<Eigenpair> MeasureEigenpair(internal::ReplicaSurface& surface, const char* name,
-                                           HessianMode mode, const internal::VectorMap& state,
-                                           double goal, bool print) {
+absl::StatusOr<EigenpairSearch> MeasureEigenpair(internal::ReplicaSurface& surface,
+                                                 const char* name, HessianMode mode,
+                                                 const internal::VectorMap& state, double goal,
+                                                 bool print) {
   ExecutionContext context;
   const Clock clock;
   auto hessian = HessianOperator::Create(&surface, mode, context);
   if (!hessian.ok()) return hessian.status();
   const internal::WarmStart start = internal::WarmStartFrom(
       internal::WithGradient((*hessian)->space(), state, (*hessian)->gradient()), "top.0");
-  absl::StatusOr<Eigenpair> pair =
-      ExtremeEigenpair(**hessian, start, {.residual_ratio = goal}, {}, nullptr, context);
-  if (!pair.ok()) return pair.status();
+  absl::StatusOr<EigenpairSearch> search =
+      ExtremeEigenpair(**hessian, start, {.residual_ratio = goal}, {}, context);
+  if (!search.ok()) return search.status();
+  const HessianEigenpair& pair = search->pair;
   const double wall = clock.Wall();
   const double cpu = clock.Cpu();
-  absl::StatusOr<double> residual = TrueResidual(**hessian, pair->vector, pair->value);
+  absl::StatusOr<double> residual = TrueResidual(**hessian, {pair.vector}, pair.value);
   if (!residual.ok()) return residual.status();
   if (print) {
     std::printf(
         ",\n  {\"name\": \"%s\", \"goal\": %g, \"value\": %.9g, \"residual\": %.6g, "
         "\"products\": %d, \"cpu_seconds\": %.6f, \"wall_seconds\": %.6f}",
-        name, goal, pair->value, *residual, pair->products, cpu, wall);
+        name, goal, pair.value, *residual, pair.products, cpu, wall);
   }
-  return pair;
+  return search;
 }
 
 absl::Status MeasureTrace(internal::ReplicaSurface& surface, int probes) {
@@ -81,7 +83,7 @@ absl::Status MeasureTrace(internal::ReplicaSurface& surface, int probes) {
   std::printf(
       ",\n  {\"name\": \"trace\", \"value\": %.9g, \"stderr\": %.6g, \"products\": %d, "
       "\"cpu_seconds\": %.6f, \"wall_seconds\": %.6f}",
-      trace->trace.value, trace->trace.stderr_value, trace->probes, clock.Cpu(), clock.Wall());
+      trace->trace, trace->trace_stderr, trace->probes, clock.Cpu(), clock.Wall());
   return absl::OkStatus();
 }
 
@@ -132,10 +134,10 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
     auto surface = (*gpt)->SurfaceAt(*before);
     if (!surface.ok()) return surface.status();
     for (double goal : kGoals) {
-      absl::StatusOr<Eigenpair> pair =
+      absl::StatusOr<EigenpairSearch> search =
           MeasureEigenpair(**surface, "", HessianMode::kRetainedGraph, {}, goal, false);
-      if (!pair.ok()) return pair.status();
-      internal::KeepForNext(pair->next(), "top.0", starts.emplace_back());
+      if (!search.ok()) return search.status();
+      internal::KeepForNext(search->next, "top.0", starts.emplace_back());
     }
   }
   auto surface = (*gpt)->SurfaceAt(*now);

@@ -18,7 +18,7 @@
 namespace ptqwatch::benchmarks {
 namespace {
 
-using internal::Eigenpair;
+using internal::EigenpairSearch;
 using internal::HessianOperator;
 using internal::StrCat;
 using internal::Vector;
@@ -47,11 +47,11 @@ struct Strategy {
 
 absl::StatusOr<double> TopEigenvalue(HessianOperator& hessian) {
   ExecutionContext context;
-  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(
-      hessian, {}, {.residual_ratio = 1e-3, .max_products = 300}, {}, nullptr, context);
-  if (!pair.ok()) return pair.status();
-  if (!pair->converged) return absl::InternalError("no eigenvalue to 0.1 % in 300 products");
-  return pair->value;
+  absl::StatusOr<EigenpairSearch> search =
+      ExtremeEigenpair(hessian, {}, {.residual_ratio = 1e-3, .max_products = 300}, {}, context);
+  if (!search.ok()) return search.status();
+  if (!search->pair.converged) return absl::InternalError("no eigenvalue to 0.1 % in 300 products");
+  return search->pair.value;
 }
 
 absl::StatusOr<std::vector<Snapshot>> Train(GptUnderTest& gpt, const TrackOptions& options) {
@@ -121,24 +121,25 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
   // As a snapshot's measurement does.
   const internal::WarmStart start = internal::WarmStartFrom(
       internal::WithGradient(hessian.space(), strategy.state, hessian.gradient()), "top.0");
-  absl::StatusOr<Eigenpair> pair = ExtremeEigenpair(
-      hessian, start, {.residual_ratio = strategy.residual_ratio}, {}, nullptr, context);
-  if (!pair.ok()) return pair.status();
-  const absl::StatusOr<double> residual = TrueResidual(hessian, pair->vector, pair->value);
+  absl::StatusOr<EigenpairSearch> search =
+      ExtremeEigenpair(hessian, start, {.residual_ratio = strategy.residual_ratio}, {}, context);
+  if (!search.ok()) return search.status();
+  const HessianEigenpair& pair = search->pair;
+  const absl::StatusOr<double> residual = TrueResidual(hessian, {pair.vector}, pair.value);
   if (!residual.ok()) return residual.status();
-  const double error = std::abs(pair->value - exact) / std::abs(exact);
-  std::printf(" | %2d %8.4g %7.4f %6.4f", pair->products, pair->value, *residual, error);
+  const double error = std::abs(pair.value - exact) / std::abs(exact);
+  std::printf(" | %2d %8.4g %7.4f %6.4f", pair.products, pair.value, *residual, error);
   // The first snapshot of a warm strategy is a cold one.
   if (!strategy.warm || !strategy.state.empty()) {
     ++strategy.snapshots;
-    strategy.products += pair->products;
-    strategy.most_products = std::max(strategy.most_products, pair->products);
-    strategy.unconverged += pair->converged ? 0 : 1;
+    strategy.products += pair.products;
+    strategy.most_products = std::max(strategy.most_products, pair.products);
+    strategy.unconverged += pair.converged ? 0 : 1;
     strategy.error += error;
     strategy.worst_error = std::max(strategy.worst_error, error);
     strategy.worst_residual = std::max(strategy.worst_residual, *residual);
   }
-  if (strategy.warm) internal::KeepForNext(pair->next(), "top.0", strategy.state);
+  if (strategy.warm) internal::KeepForNext(search->next, "top.0", strategy.state);
   return absl::OkStatus();
 }
 

@@ -300,16 +300,16 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   internal::EigenpairOptions lanczos;
   lanczos.residual_ratio = 0.02;
   lanczos.max_products = 200;
-  absl::StatusOr<internal::Eigenpair> top =
-      internal::ExtremeEigenpair(**hessian, {}, lanczos, {}, nullptr, context);
+  absl::StatusOr<internal::EigenpairSearch> top =
+      internal::ExtremeEigenpair(**hessian, {}, lanczos, {}, context);
   if (!top.ok()) return top.status();
   lanczos.end = internal::SpectrumEnd::kBottom;
-  absl::StatusOr<internal::Eigenpair> bottom =
-      internal::ExtremeEigenpair(**hessian, {}, lanczos, {}, nullptr, context);
+  absl::StatusOr<internal::EigenpairSearch> bottom =
+      internal::ExtremeEigenpair(**hessian, {}, lanczos, {}, context);
   if (!bottom.ok()) return bottom.status();
-  result->products = top->products;
-  result->lambda_max = Distance(top->value, expected.numbers.at("lambda_max"));
-  result->lambda_min = Distance(bottom->value, expected.numbers.at("lambda_min"));
+  result->products = top->pair.products;
+  result->lambda_max = Distance(top->pair.value, expected.numbers.at("lambda_max"));
+  result->lambda_min = Distance(bottom->pair.value, expected.numbers.at("lambda_min"));
   Check("lambda_max", result->lambda_max, 0.01, result);
   Check("lambda_min", result->lambda_min, 0.01, result);
 
@@ -317,13 +317,13 @@ absl::Status CheckSingle(const Model& model, const Expected& expected, Curvature
   hutchinson.relative_stderr = 0;
   hutchinson.max_probes = kHutchinsonProbes;
   const std::vector<double> weights(model.order.size(), 1.0);
-  absl::StatusOr<internal::TraceEstimate> trace =
+  absl::StatusOr<HessianTrace> trace =
       internal::EstimateTrace(**hessian, weights, {}, hutchinson, context);
   if (!trace.ok()) return trace.status();
   const double diagonal = expected.hessian.diagonal().square().sum().item<double>();
   const double sigma =
       std::sqrt(2 * (expected.numbers.at("frobenius_squared") - diagonal) / kHutchinsonProbes);
-  result->hutchinson_sigmas = std::abs(trace->trace.value - expected.numbers.at("trace")) / sigma;
+  result->hutchinson_sigmas = std::abs(trace->trace - expected.numbers.at("trace")) / sigma;
   Check("the Hutchinson estimate (in standard errors)", result->hutchinson_sigmas, 4, result);
   return absl::OkStatus();
 }

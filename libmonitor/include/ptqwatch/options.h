@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch {
 
@@ -29,6 +29,28 @@ struct LayerSelection {
   /// Quantize the output head too.
   bool output_head = false;
 };
+
+/// What is measured of the loss surface, on the subject's curvature batches: top eigenvalue and
+/// trace of the Hessian, and the second-order prediction of every quantizer's loss change.
+/// Estimators stop at the precision asked for here, or at a cap (CurvatureEngineOptions).
+struct CurvatureOptions {
+  bool enabled = true;  ///< of a monitor
+  CurvatureScope scope = CurvatureScope::kQuantizedWeights;
+  /// With kNamedParameters: globs over canonical parameter names ('*' any run of characters, '?'
+  /// one). A parameter that matches one of them is in the scope.
+  std::vector<std::string> parameters = {};
+  /// The search for an eigenvalue stops at ||Hv - lambda v|| <= this * |lambda|.
+  double eigenvalue_residual_ratio = 0.02;
+  /// How many of the largest eigenvalues are searched for, one after the other.
+  int top_eigenvalues = 1;
+  /// The smallest (most negative) one too, which costs about as much as the largest.
+  bool bottom_eigenvalue = false;
+  /// The trace's estimate stops when its standard error is this share of it.
+  double trace_relative_stderr = 0.1;
+};
+
+/// InvalidArgument naming the field and its value.
+absl::Status Validate(const CurvatureOptions& options);
 
 /// Steps between snapshots.
 struct ScheduleOptions {
@@ -52,7 +74,8 @@ struct MonitorOptions {
   /// 1 GiB is enough for a layer of 11,585 inputs. Monitor::Describe says what it comes to.
   int64_t max_gram_bytes = int64_t{1} << 30;
 
-  /// What is measured of the loss surface beside the quantization error.
+  /// What is measured of the loss surface beside the quantization error. The engine chooses itself
+  /// how; where it cannot work on this model, curvature is left out and every report says why.
   CurvatureOptions curvature = {};
 
   /// A probe stops adding tokens when the paired standard error of the loss change is this share of

@@ -201,11 +201,11 @@ TEST_P(DenseHessian, ItsExtremeEigenvaluesAreFoundWithinOnePercent) {
     for (SpectrumEnd end : {SpectrumEnd::kTop, SpectrumEnd::kBottom}) {
       const double exact = values[end == SpectrumEnd::kTop ? -1 : 0].item<double>();
       const auto found = ExtremeEigenpair(
-          **hessian, {}, {.end = end, .residual_ratio = 0.005, .max_products = 200}, {}, nullptr,
-          context);
+          **hessian, {}, {.end = end, .residual_ratio = 0.005, .max_products = 200}, {}, context);
       ASSERT_TRUE(found.ok()) << found.status();
-      EXPECT_TRUE(found->converged);
-      EXPECT_NEAR(found->value, exact, 0.01 * std::abs(exact)) << found->products << " products";
+      EXPECT_TRUE(found->pair.converged);
+      EXPECT_NEAR(found->pair.value, exact, 0.01 * std::abs(exact))
+          << found->pair.products << " products";
     }
   }
 }

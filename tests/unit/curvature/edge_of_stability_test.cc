@@ -54,9 +54,9 @@ struct Quadratic {
     EXPECT_TRUE(created.ok()) << created.status();
     hessian = *std::move(created);
     options.residual_ratio = 1e-9;
-    auto pair = ExtremeEigenpair(*hessian, {}, options, {}, nullptr, context);
+    auto pair = ExtremeEigenpair(*hessian, {}, options, {}, context);
     EXPECT_TRUE(pair.ok()) << pair.status();
-    top = *std::move(pair);
+    top = std::move(pair->pair);
   }
   absl::StatusOr<EdgeOfStability> Measure(const OptimizerView& optimizer, WarmStart start = {}) {
     return MeasureEdgeOfStability(*hessian, optimizer, top, start, options, context);
@@ -68,7 +68,7 @@ struct Quadratic {
   TensorSurface surface;
   std::unique_ptr<HessianOperator> hessian;
   EigenpairOptions options;
-  Eigenpair top;
+  HessianEigenpair top;
 };
 
 // Everything that a rule may have differs between x and y.

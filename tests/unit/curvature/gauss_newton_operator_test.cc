@@ -117,7 +117,7 @@ TEST(GaussNewton, WhatIsMissingIsAStatus) {
 
 TEST(GaussNewton, ASubjectWithLogitsIsMeasuredWithIt) {
   TanhNet net;
-  net.options.curvature.mode = HessianMode::kGaussNewton;
+  net.engine.mode = HessianMode::kGaussNewton;
   EXPECT_THAT(
       std::string(net.Measure().status().message()),
       HasSubstr("curvature.mode = gauss_newton: gauss_newton: the losses closure gives no"));

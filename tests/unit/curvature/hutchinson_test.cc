@@ -38,8 +38,8 @@ struct Dense {
     EXPECT_TRUE(created.ok()) << created.status();
     hessian = *std::move(created);
   }
-  TraceEstimate Estimate(const HutchinsonOptions& options, uint64_t seed = 0,
-                         std::vector<double> weights = {2, 0.5}) {
+  HessianTrace Estimate(const HutchinsonOptions& options, uint64_t seed = 0,
+                        std::vector<double> weights = {2, 0.5}) {
     context.seeds = SeedSource(seed);
     auto estimate = EstimateTrace(*hessian, weights, {}, options, context);
     EXPECT_TRUE(estimate.ok()) << estimate.status();
@@ -57,11 +57,11 @@ struct Dense {
 
 TEST(Hutchinson, PartsSumUpToTheWholeAndTheWeightedTraceFollowsThem) {
   Dense dense;
-  const TraceEstimate estimate = dense.Estimate({});
-  ASSERT_EQ(estimate.by_part.size(), 2u);
-  EXPECT_NEAR(estimate.by_part[0].value + estimate.by_part[1].value, estimate.trace.value, 1e-9);
-  EXPECT_NEAR(2 * estimate.by_part[0].value + 0.5 * estimate.by_part[1].value,
-              estimate.weighted.value, 1e-9);
+  const HessianTrace estimate = dense.Estimate({});
+  ASSERT_EQ(estimate.parameters.size(), 2u);
+  EXPECT_NEAR(estimate.parameters[0].trace + estimate.parameters[1].trace, estimate.trace, 1e-9);
+  EXPECT_NEAR(2 * estimate.parameters[0].trace + 0.5 * estimate.parameters[1].trace,
+              estimate.weighted_trace, 1e-9);
 }
 
 TEST(Hutchinson, WhatIsKnownOfTheHessianIsSplitByPart) {
@@ -69,34 +69,34 @@ TEST(Hutchinson, WhatIsKnownOfTheHessianIsSplitByPart) {
   HutchinsonOptions options;
   options.max_probes = 2000;
   options.relative_stderr = 0.002;
-  const TraceEstimate plain = dense.Estimate(options);
-  KrylovSpace krylov;
-  const auto pair = ExtremeEigenpair(*dense.hessian, {}, {}, {}, &krylov, dense.context);
-  ASSERT_TRUE(pair.ok()) << pair.status();
+  const HessianTrace plain = dense.Estimate(options);
+  const auto search = ExtremeEigenpair(*dense.hessian, {}, {}, {}, dense.context);
+  ASSERT_TRUE(search.ok()) << search.status();
   const std::vector<double> weights = {2, 0.5};
-  const auto deflated = EstimateTrace(*dense.hessian, weights, krylov, options, dense.context);
+  const auto deflated =
+      EstimateTrace(*dense.hessian, weights, search->krylov, options, dense.context);
   ASSERT_TRUE(deflated.ok()) << deflated.status();
   EXPECT_TRUE(deflated->converged);
   EXPECT_LT(deflated->probes, plain.probes / 2);
   const double first = dense.a.narrow(0, 0, 10).narrow(1, 0, 10).trace().item<double>();
-  EXPECT_NEAR(deflated->by_part[0].value, first, 4 * deflated->by_part[0].stderr_value);
-  EXPECT_NEAR(deflated->trace.value, dense.TrueTrace(), 4 * deflated->trace.stderr_value);
-  EXPECT_NEAR(deflated->weighted.value, 2 * first + 0.5 * (dense.TrueTrace() - first),
-              4 * deflated->weighted.stderr_value);
+  EXPECT_NEAR(deflated->parameters[0].trace, first, 4 * deflated->parameters[0].trace_stderr);
+  EXPECT_NEAR(deflated->trace, dense.TrueTrace(), 4 * deflated->trace_stderr);
+  EXPECT_NEAR(deflated->weighted_trace, 2 * first + 0.5 * (dense.TrueTrace() - first),
+              4 * deflated->weighted_trace_stderr);
 }
 
 TEST(Hutchinson, WhatIsKnownWhollyNeedsNoProbes) {
   Dense dense;
-  KrylovSpace all;
   EigenpairOptions exact;
   exact.residual_ratio = 1e-12;
   exact.max_products = 31;
   exact.max_bytes = int64_t{1} << 20;
-  // 24 vectors are kept at most: 30 parameters are known but for a few.
-  ASSERT_TRUE(ExtremeEigenpair(*dense.hessian, {}, exact, {}, &all, dense.context).ok());
-  const auto trace = EstimateTrace(*dense.hessian, {1, 1}, all, {}, dense.context);
+  // At most 24 vectors are kept, so that all but a few of the 30 dimensions are known.
+  const auto all = ExtremeEigenpair(*dense.hessian, {}, exact, {}, dense.context);
+  ASSERT_TRUE(all.ok()) << all.status();
+  const auto trace = EstimateTrace(*dense.hessian, {1, 1}, all->krylov, {}, dense.context);
   ASSERT_TRUE(trace.ok());
-  EXPECT_LT(trace->trace.stderr_value, 0.2 * dense.Estimate({}).trace.stderr_value);
+  EXPECT_LT(trace->trace_stderr, 0.2 * dense.Estimate({}).trace_stderr);
 }
 
 TEST(Hutchinson, LayersAreParametersOfOneModule) {
@@ -107,11 +107,11 @@ TEST(Hutchinson, LayersAreParametersOfOneModule) {
   ExecutionContext context;
   const auto estimate = EstimateTrace(hessian, {1, 1, 1}, {}, {}, context);
   ASSERT_TRUE(estimate.ok()) << estimate.status();
-  ASSERT_EQ(estimate->by_layer.size(), 2u);
-  EXPECT_EQ(estimate->by_layer[0].first, "a.norm");
-  EXPECT_NEAR(estimate->by_layer[0].second.value,
-              estimate->by_part[0].value + estimate->by_part[1].value, 1e-12);
-  EXPECT_EQ(estimate->by_layer[1].first, "a.up");
+  ASSERT_EQ(estimate->layers.size(), 2u);
+  EXPECT_EQ(estimate->layers[0].name, "a.norm");
+  EXPECT_NEAR(estimate->layers[0].trace,
+              estimate->parameters[0].trace + estimate->parameters[1].trace, 1e-12);
+  EXPECT_EQ(estimate->layers[1].name, "a.up");
 }
 
 TEST(Hutchinson, AZeroHessianIsAStatus) {
@@ -135,10 +135,10 @@ TEST(Hutchinson, StopsWhenThePrecisionIsReached) {
   EXPECT_EQ(dense.Estimate(options).probes, 8);
   options.relative_stderr = 0.05;
   options.max_probes = 2000;
-  const TraceEstimate fine = dense.Estimate(options);
+  const HessianTrace fine = dense.Estimate(options);
   EXPECT_GT(fine.probes, 8);
   EXPECT_LT(fine.probes, 2000);
-  EXPECT_LE(fine.trace.stderr_value, 0.05 * fine.trace.value);
+  EXPECT_LE(fine.trace_stderr, 0.05 * fine.trace);
   options.relative_stderr = 1e-9;
   options.max_probes = 9;
   EXPECT_EQ(dense.Estimate(options).probes, 9);
@@ -146,8 +146,8 @@ TEST(Hutchinson, StopsWhenThePrecisionIsReached) {
 
 TEST(Hutchinson, DrawsTheSameProbesForTheSameSeed) {
   Dense dense;
-  EXPECT_EQ(dense.Estimate({}, 5).trace.value, dense.Estimate({}, 5).trace.value);
-  EXPECT_NE(dense.Estimate({}, 5).trace.value, dense.Estimate({}, 6).trace.value);
+  EXPECT_EQ(dense.Estimate({}, 5).trace, dense.Estimate({}, 5).trace);
+  EXPECT_NE(dense.Estimate({}, 5).trace, dense.Estimate({}, 6).trace);
 }
 
 TEST(Hutchinson, EndsWhenCancelled) {

@@ -1,8 +1,11 @@
+#include "curvature/power_iteration.h"
+
 #include <gmock/gmock.h>
 
 #include "ATen/ops/full.h"
 #include "ATen/ops/linspace.h"
 #include "ATen/ops/zeros.h"
+#include "base/status_macros.h"
 #include "curvature/eigenpair.h"
 #include "support/matrix_operator.h"
 
@@ -20,10 +23,12 @@ at::Tensor Spectrum(double low, double high) {
   return values;
 }
 
-absl::StatusOr<Eigenpair> Find(MatrixOperator& matrix, EigenpairOptions options,
-                               const WarmStart& start = {}) {
+absl::StatusOr<HessianEigenpair> Find(MatrixOperator& matrix, EigenpairOptions options,
+                                      const WarmStart& start = {}) {
   ExecutionContext context;
-  return ExtremeEigenpair(matrix, start, options, {}, nullptr, context);
+  PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch search,
+                            ExtremeEigenpair(matrix, start, options, {}, context));
+  return std::move(search.pair);
 }
 
 // Room for five vectors: too few for Lanczos.
@@ -46,25 +51,25 @@ TEST(PowerIteration, FindsBothEndsWhicheverIsLarger) {
   }
 }
 
-TEST(PowerIteration, AWarmStartSavesProductsAndAStaleOneIsSaid) {
+TEST(PowerIteration, AWarmStartSavesProductsAndAStaleOneIsReported) {
   MatrixOperator matrix(MatrixWith(Spectrum(-1, 3)));
   const auto cold = Find(matrix, Short(SpectrumEnd::kTop));
   ASSERT_TRUE(cold.ok());
   EXPECT_EQ(cold->start, EigenvalueStart::kCold);
-  const auto warm = Find(matrix, Short(SpectrumEnd::kTop), {cold->vector, {}});
+  const auto warm = Find(matrix, Short(SpectrumEnd::kTop), {{cold->vector}, {}});
   ASSERT_TRUE(warm.ok());
   EXPECT_EQ(warm->start, EigenvalueStart::kWarm);
-  // No fewer, so that what has overtaken the vector shows.
+  // No fewer, so that an eigenvalue that has overtaken the old one shows.
   EXPECT_EQ(warm->products, 10);
   const auto bottom = Find(matrix, Short(SpectrumEnd::kBottom));
   ASSERT_TRUE(bottom.ok());
-  const auto stale = Find(matrix, Short(SpectrumEnd::kTop), {bottom->vector, {}});
+  const auto stale = Find(matrix, Short(SpectrumEnd::kTop), {{bottom->vector}, {}});
   ASSERT_TRUE(stale.ok());
   EXPECT_EQ(stale->start, EigenvalueStart::kRestarted);
   EXPECT_NEAR(stale->value, 3, 1e-3);
 }
 
-TEST(PowerIteration, TellsTheBytesWhereThreeVectorsDoNotFit) {
+TEST(PowerIteration, ReportsTheBytesWhereThreeVectorsDoNotFit) {
   MatrixOperator matrix(MatrixWith(Spectrum(-1, 3)));
   EigenpairOptions options = Short(SpectrumEnd::kTop);
   options.max_bytes = 2 * 80 * 8;
@@ -76,8 +81,7 @@ TEST(PowerIteration, TellsTheBytesWhereThreeVectorsDoNotFit) {
 
   ExecutionContext context;
   context.bytes = std::make_shared<ByteBudget>(1000);
-  EXPECT_TRUE(
-      absl::IsResourceExhausted(ExtremeEigenpair(matrix, {}, {}, {}, nullptr, context).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(ExtremeEigenpair(matrix, {}, {}, {}, context).status()));
   EXPECT_EQ(context.bytes->used(), 0);
 }
 
@@ -92,10 +96,10 @@ TEST(PowerIteration, TakesASingleParameter) {
   for (const double value : {2.0, -2.0}) {
     MatrixOperator matrix(at::full({1, 1}, value, at::kDouble));
     ExecutionContext context;
-    const auto pair = PowerEigenpair(matrix, {}, {}, {}, nullptr, context);
-    ASSERT_TRUE(pair.ok()) << pair.status();
-    EXPECT_DOUBLE_EQ(pair->value, value);
-    EXPECT_TRUE(pair->converged);
+    const auto search = PowerIteration(matrix, {}, {}, {}, context);
+    ASSERT_TRUE(search.ok()) << search.status();
+    EXPECT_DOUBLE_EQ(search->pair.value, value);
+    EXPECT_TRUE(search->pair.converged);
   }
 }
 

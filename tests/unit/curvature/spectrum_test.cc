@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+
 #include "ATen/ops/eye.h"
 #include "ATen/ops/linspace.h"
+#include "base/status_macros.h"
 #include "support/matrix_operator.h"
 
 namespace ptqwatch::internal {
@@ -21,10 +24,11 @@ at::Tensor Values() {
   return values;
 }
 
-absl::StatusOr<Spectrum> Find(MatrixOperator& matrix, const SpectrumOptions& options,
-                              VectorMap& state) {
-  ExecutionContext context;
-  return FindSpectrum(matrix, state, options, state, context);
+absl::StatusOr<HessianSpectrum> Find(MatrixOperator& matrix, const SpectrumOptions& options,
+                                     VectorMap& state) {
+  PTQWATCH_ASSIGN_OR_RETURN(SpectrumSearch search, FindSpectrum(matrix, state, options, {}));
+  state = std::move(search.next);
+  return std::move(search.spectrum);
 }
 
 TEST(Spectrum, FindsTheLargestInOrderAndTheSmallest) {
@@ -39,19 +43,19 @@ TEST(Spectrum, FindsTheLargestInOrderAndTheSmallest) {
   EXPECT_NEAR(spectrum->top[2].value, 2, 1e-3);
   EXPECT_NEAR(spectrum->bottom[0].value, -1.5, 1e-3);
   EXPECT_EQ(spectrum->products, matrix.products);
-  for (const Eigenpair& pair : spectrum->top) {
-    // The residual that is told is the true one, with what leaks into the deflated vectors.
+  for (const HessianEigenpair& pair : spectrum->top) {
+    // The reported residual is the true one, with the part along the deflated vectors.
     ExecutionContext context;
     Vector rest = matrix.space().Zero();
-    ASSERT_TRUE(matrix.Apply(pair.vector, rest, context).ok());
-    matrix.space().Axpy(-pair.value, pair.vector, rest);
+    ASSERT_TRUE(matrix.Apply({pair.vector}, rest, context).ok());
+    matrix.space().Axpy(-pair.value, {pair.vector}, rest);
     EXPECT_NEAR(matrix.space().Norm(rest) / pair.value, pair.residual_ratio, 1e-9);
   }
   EXPECT_TRUE(state.contains("top.2"));
   EXPECT_TRUE(state.contains("bottom.0"));
 }
 
-TEST(Spectrum, FindsAnEigenvalueAsOftenAsItIsThere) {
+TEST(Spectrum, FindsAnEigenvalueWithItsMultiplicity) {
   at::Tensor values = Values();
   values[98] = 4;
   MatrixOperator matrix(MatrixWith(values));
@@ -92,7 +96,7 @@ TEST(Spectrum, LaterSearchesHaveRoomInATightBudget) {
   VectorMap state;
   SpectrumOptions options = {.top = 2, .bottom = true};
   options.search.max_products = 300;
-  options.search.max_bytes = (kLeastLanczosVectors + 2) * matrix.space().bytes();
+  options.search.max_bytes = (kMinLanczosVectors + 2) * matrix.space().bytes();
   const auto spectrum = Find(matrix, options, state);
   ASSERT_TRUE(spectrum.ok()) << spectrum.status();
   EXPECT_EQ(spectrum->top[1].method, EigenvalueMethod::kLanczos);
@@ -101,7 +105,7 @@ TEST(Spectrum, LaterSearchesHaveRoomInATightBudget) {
   EXPECT_NEAR(spectrum->bottom[0].value, -1.5, 0.02);
 }
 
-TEST(Spectrum, WhatLeaksIntoTheFirstVectorDoesNotKeepTheSecondSearchGoing) {
+TEST(Spectrum, TheResidualOfTheFirstVectorDoesNotKeepTheSecondSearchGoing) {
   at::Tensor values = Values();
   values[99] = 100;
   values[98] = 10;
@@ -111,6 +115,20 @@ TEST(Spectrum, WhatLeaksIntoTheFirstVectorDoesNotKeepTheSecondSearchGoing) {
   ASSERT_TRUE(spectrum.ok()) << spectrum.status();
   EXPECT_LT(spectrum->top[1].products, 20);
   EXPECT_NEAR(spectrum->top[1].value, 10, 0.1);
+}
+
+TEST(Spectrum, IsRefusedBeforeTheFirstProductWhereALaterSearchWouldNotFit) {
+  MatrixOperator matrix(MatrixWith(Values()));
+  SpectrumOptions options = {.top = 2, .bottom = true};
+  options.search.max_bytes = (kPowerIterationVectors + 2) * matrix.space().bytes();
+  EXPECT_TRUE(CheckSpectrumMemory(matrix.space(), options, {}).ok());
+  options.search.max_bytes -= 1;
+  VectorMap state;
+  const absl::Status status = Find(matrix, options, state).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("4000 bytes for 5 vectors, the limit is 3999"));
+  EXPECT_EQ(matrix.products, 0);
 }
 
 TEST(Spectrum, TheIdentityHasNothingElse) {

@@ -54,7 +54,7 @@ struct TanhNet {
   absl::StatusOr<std::unique_ptr<internal::Measurement>> Measure() {
     subject = MakeSubject();
     table = *internal::MakeTensorTable(subject->LiveTensors());
-    auto measurement = internal::Measurement::Create(*subject, options);
+    auto measurement = internal::Measurement::Create(*subject, options, engine);
     if (measurement.ok()) Load(**measurement);
     return measurement;
   }
@@ -78,6 +78,7 @@ struct TanhNet {
   std::function<LossValues(const TensorMap&, const Batch&)> losses;
   std::vector<Batch> batches;
   MonitorOptions options;
+  CurvatureEngineOptions engine;
   std::unique_ptr<Subject> subject;
   internal::TensorTable table;
 };

@@ -42,19 +42,18 @@ Coverage Cover(const at::Tensor& matrix, const HutchinsonOptions& options, bool 
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     ExecutionContext context;
     context.seeds = SeedSource(seed);
-    Spectrum spectrum;
+    KrylovSpace known;
     if (deflate) {
-      VectorMap none;
-      absl::StatusOr<Spectrum> found =
-          FindSpectrum(hessian, none, {.search = {.residual_ratio = 0.05}}, none, context);
+      absl::StatusOr<SpectrumSearch> found =
+          FindSpectrum(hessian, {}, {.search = {.residual_ratio = 0.05}}, context);
       EXPECT_TRUE(found.ok()) << found.status();
-      spectrum = *std::move(found);
+      known = std::move(found->krylov);
     }
-    const auto trace = EstimateTrace(hessian, {1.0}, spectrum.krylov, options, context);
+    const auto trace = EstimateTrace(hessian, {1.0}, known, options, context);
     EXPECT_TRUE(trace.ok()) << trace.status();
-    coverage.covered += std::abs(trace->trace.value - truth) <= trace->trace.interval;
+    coverage.covered += std::abs(trace->trace - truth) <= trace->trace_interval;
     coverage.probes += static_cast<double>(trace->probes) / kSeeds;
-    coverage.stderr_ratio += trace->trace.stderr_value / truth / kSeeds;
+    coverage.stderr_ratio += trace->trace_stderr / truth / kSeeds;
   }
   return coverage;
 }

@@ -31,7 +31,7 @@ struct MonitorResumeTest : ::testing::Test {
   std::unique_ptr<Monitor> Make(const std::string& run_dir, MonitorOptions options = {}) {
     options.schedule.every = 1'000'000;
     options.duty_cycle = 1.0;
-    options.curvature.max_trace_probes = 8;
+    options.curvature.trace_relative_stderr = 100;  // 8 probe vectors
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
     options.run_dir = run_dir;
     auto monitor = Monitor::Create(trainer.MakeSubject(), options);

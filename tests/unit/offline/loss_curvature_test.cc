@@ -22,10 +22,11 @@ struct Engine {
   explicit Engine(CurvatureOptions options_in = {}) : options(std::move(options_in)) {}
   absl::StatusOr<std::unique_ptr<LossCurvature>> Make() {
     subject = net.MakeSubject();
-    return LossCurvature::Create(*subject, options, context);
+    return LossCurvature::Create(*subject, options, engine, context);
   }
   TanhNet net;
   CurvatureOptions options;
+  CurvatureEngineOptions engine;
   std::unique_ptr<Subject> subject;
   ExecutionContext context;
 };
@@ -124,6 +125,9 @@ TEST(LossCurvature, SaysWhatIsWrong) {
   wrong.options.top_eigenvalues = 0;
   EXPECT_THAT(std::string(wrong.Make().status().message()), HasSubstr("top_eigenvalues = 0"));
   wrong.options = {};
+  wrong.engine.max_trace_probes = 1;
+  EXPECT_THAT(std::string(wrong.Make().status().message()), HasSubstr("max_trace_probes = 1"));
+  wrong.engine = {};
   wrong.net.losses = [losses = wrong.net.losses](const TensorMap& p, const Batch& b) {
     at::NoGradGuard no_grad;
     return losses(p, b);

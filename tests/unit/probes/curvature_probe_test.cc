@@ -74,7 +74,7 @@ TEST(CurvatureProbe, PredictsTheLossChangeOfEachQuantizerOnItsBatch) {
 TEST(CurvatureProbe, BothModesAgree) {
   Net exact;
   Net difference;
-  difference.options.curvature.mode = HessianMode::kFiniteDifference;
+  difference.engine.mode = HessianMode::kFiniteDifference;
   auto one = exact.Measure();
   auto other = difference.Measure();
   ASSERT_TRUE(one.ok() && other.ok());
@@ -144,7 +144,7 @@ TEST(CurvatureProbe, AClosureWithoutGradientsLeavesTheRestOfTheReportAlone) {
   EXPECT_FALSE(report.curvature->trace);
   EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
 
-  net.options.curvature.mode = HessianMode::kFiniteDifference;
+  net.engine.mode = HessianMode::kFiniteDifference;
   const absl::Status asked = net.Measure().status();
   EXPECT_THAT(std::string(asked.message()), HasSubstr("curvature.mode = finite_difference: "));
 }
@@ -165,7 +165,7 @@ TEST(CurvatureProbe, RandomDrawsWithGradientsOnSwitchItOff) {
   EXPECT_THAT(report.curvature->status_detail, HasSubstr("when gradients are on"));
   EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
 
-  net.options.curvature.mode = HessianMode::kRetainedGraph;
+  net.engine.mode = HessianMode::kRetainedGraph;
   const absl::Status asked = net.Measure().status();
   EXPECT_THAT(std::string(asked.message()), HasSubstr("random numbers"));
 }
@@ -193,7 +193,7 @@ TEST(CurvatureProbe, WeightsInHalfPrecisionAreRefusedForDifferences) {
   net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
     return losses(p, b).values.to(at::kFloat);
   };
-  net.options.curvature.mode = HessianMode::kFiniteDifference;
+  net.engine.mode = HessianMode::kFiniteDifference;
   const absl::Status status = net.Measure().status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("BFloat16"));
 }
@@ -202,7 +202,7 @@ TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
   Net net;
   auto retained = net.Measure();
   Net small;
-  small.options.curvature.max_graph_bytes = 1000;
+  small.engine.max_graph_bytes = 1000;
   auto recomputed = small.Measure();
   ASSERT_TRUE(retained.ok() && recomputed.ok());
   EXPECT_THAT((*retained)->Describe(), HasSubstr("curvature: retained_graph, "));
@@ -222,7 +222,7 @@ TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
   // LibTorch's CPU allocator throws a plain c10::Error.
   for (const bool asked : {false, true}) {
     Net net;
-    if (asked) net.options.curvature.mode = HessianMode::kRetainedGraph;
+    if (asked) net.engine.mode = HessianMode::kRetainedGraph;
     auto failures = std::make_shared<int>(0);
     net.losses = [losses = net.losses, failures](const TensorMap& p, const Batch& b) {
       if (*failures > 0 && at::GradMode::is_enabled()) {

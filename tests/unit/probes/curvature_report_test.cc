@@ -60,7 +60,6 @@ TEST(CurvatureReport, BothEndsAndTheNextLargest) {
 TEST(CurvatureReport, TheLossAlongAnErrorIsSplitIntoTermsAndLayers) {
   Net net;
   net.options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 8, .group_size = 8}};
-  net.options.curvature.error_scales = {2, 0.5, 1, 0.5};
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
   const Report report = Net::Run(**measurement);
@@ -81,7 +80,7 @@ TEST(CurvatureReport, TheLossAlongAnErrorIsSplitIntoTermsAndLayers) {
   // W_hat itself is curvature_batch_delta_nats.
   ASSERT_EQ(rtn.loss_along.size(), 2u);
   EXPECT_EQ(rtn.loss_along[0].scale, 0.5);
-  EXPECT_EQ(rtn.loss_along[1].scale, 2);
+  EXPECT_EQ(rtn.loss_along[1].scale, 1.5);
   for (const LossAlong& along : rtn.loss_along) {
     EXPECT_NEAR(*along.predicted_delta_nats, *along.delta_nats, 0.05 * std::abs(*along.delta_nats));
   }
@@ -133,13 +132,13 @@ TEST(CurvatureReport, FrozenParametersAreNotAmongAllParameters) {
 TEST(CurvatureReport, TooLittleMemoryForVectorsIsAStatus) {
   Net net;
   const int64_t vector = (24 * 16 + 24 * 24) * 4;
-  net.options.curvature.max_vector_bytes = 5 * vector;
+  net.engine.max_vector_bytes = 5 * vector;
   net.options.curvature.eigenvalue_residual_ratio = 0.1;
-  net.options.curvature.max_eigenvalue_products = 200;
+  net.engine.max_eigenvalue_products = 200;
   CurvatureReport curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kOk) << curvature.status_detail;
   EXPECT_EQ(curvature.eigenvalue_method, EigenvalueMethod::kPowerIteration);
-  net.options.curvature.max_vector_bytes = 2 * vector;
+  net.engine.max_vector_bytes = 2 * vector;
   curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kFailed);
   EXPECT_THAT(curvature.status_detail, HasSubstr("bytes for 3 vectors"));
@@ -157,7 +156,7 @@ TEST(CurvatureReport, ALossThatIsLinearHasNoCurvature) {
   net.options.curvature.parameters = {"in.*"};
   net.options.layers.output_head = true;
   for (const HessianMode mode : {HessianMode::kAuto, HessianMode::kRecomputedGraph}) {
-    net.options.curvature.mode = mode;
+    net.engine.mode = mode;
     auto measurement = net.Measure();
     ASSERT_TRUE(measurement.ok()) << measurement.status();
     const CurvatureReport curvature = *Net::Run(**measurement).curvature;

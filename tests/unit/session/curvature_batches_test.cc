@@ -44,7 +44,7 @@ TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
 TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
   Net whole;
   Net pieces;
-  pieces.options.curvature.micro_batch = 24;
+  pieces.engine.micro_batch = 24;
   auto one = whole.Measure();
   auto other = pieces.Measure();
   ASSERT_TRUE(one.ok()) << one.status();
@@ -62,7 +62,7 @@ TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
 TEST(MicroBatches, SayWhyABatchCannotBeCut) {
   const auto refused = [](auto losses) {
     Net net;
-    net.options.curvature.micro_batch = 24;
+    net.engine.micro_batch = 24;
     net.losses = [losses, all = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
       return losses(all(p, b).values);
     };

@@ -9,19 +9,44 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ptqwatch/curvature.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch {
 
 class Subject;
 
+/// How the curvature engine works; what it measures is in CurvatureOptions. A monitor uses the
+/// defaults.
+struct CurvatureEngineOptions {
+  /// A mode that is asked for and does not work makes Create fail; kAuto takes the first that
+  /// works.
+  HessianMode mode = HessianMode::kAuto;
+  /// With kAuto, graphs that would take more than this are not retained.
+  int64_t max_graph_bytes = int64_t{1} << 30;
+  /// Limit for the vectors of the scope's size that a search for eigenvalues holds: 6 to 27 for
+  /// Lanczos, 3 to 5 for power iteration, which takes over below that. Three are the minimum. The
+  /// gradient, products and vectors of the previous search are not included: about eight more.
+  /// 0: a GiB, or six vectors (and one for each further eigenvalue) where that is more.
+  int64_t max_vector_bytes = 0;
+  /// Batches with more sequences are cut into pieces of this many: the same loss, with graphs that
+  /// take less memory. 0: batches stay as they are.
+  int64_t micro_batch = 0;
+  int max_eigenvalue_products = 40;  ///< cap of each search for an eigenvalue
+  int max_trace_probes = 32;         ///< cap of the trace's probe vectors; at least 8
+};
+
+/// InvalidArgument naming the field and its value.
+absl::Status Validate(const CurvatureEngineOptions& options);
+
 /// An eigenvalue of the Hessian and its vector.
 struct HessianEigenpair {
   double value = 0;           ///< nats per squared unit of weight
-  double residual_ratio = 0;  ///< ||Hv - lambda v|| / |lambda|
-  bool converged = false;     ///< it is what was asked for
-  int products = 0;           ///< with the Hessian, spent on it
+  double residual_ratio = 0;  ///< ||Hv - lambda v|| / |lambda|; 0 for a zero residual
+  bool converged = false;     ///< the residual is as small as asked for
+  int products = 0;           ///< with the Hessian, used by the search
+  double seconds = 0;         ///< of the search
   EigenvalueMethod method = EigenvalueMethod::kLanczos;
   EigenvalueStart start = EigenvalueStart::kCold;
   at::Tensor vector;  ///< [dimension], of norm 1
@@ -34,7 +59,7 @@ struct HessianSpectrum {
   double seconds = 0;
 };
 
-/// The trace of one block of the Hessian.
+/// The trace of one diagonal block of the Hessian.
 struct BlockTrace {
   std::string name;
   double trace = 0;         ///< Hutchinson estimate
@@ -61,32 +86,42 @@ struct HessianTrace {
 struct HessianDirection {
   double gradient_term = 0;   ///< g'd
   double curvature_term = 0;  ///< d'Hd / 2
+  double squared_norm = 0;    ///< d'd
   double curvature = 0;       ///< d'Hd / d'd
-  /// g_l'd_l and d_l'(Hd)_l / 2 of every parameter l, in the order of parameters().
+  /// g_l'd_l and d_l'(Hd)_l / 2 of every parameter l, in the order of LossCurvature::parameters();
+  /// they sum up to the terms.
   std::vector<double> gradient_by_parameter;
   std::vector<double> curvature_by_parameter;
+
+  /// L(W + scale d) - L(W), to second order.
+  double Predict(double scale) const {
+    return scale * gradient_term + scale * scale * curvature_term;
+  }
 };
 
-/// The curvature of a model's mean loss, without a monitor: products with its Hessian, the ends of
-/// the spectrum, the trace, the loss along a direction. The numbers are those that a monitor with
-/// the same options reports. Works on a copy of the model (the subject's replica), on the subject's
-/// curvature batches.
+/// The curvature of a model's mean loss, without a monitor: products with the Hessian, the ends of
+/// its spectrum, its trace, the loss along a direction. Works on a copy of the model (the subject's
+/// replica) and the subject's curvature batches. The numbers are those that a monitor with the same
+/// options reports.
 ///
-///   auto subject = ptqwatch::MakeModuleSubject(model, {.replica = ..., .losses = ..., .probe =
-///   batches}); auto context = ptqwatch::ExecutionContext(); auto curvature =
-///   ptqwatch::LossCurvature::Create(
-///       context, *subject, {.scope = ptqwatch::CurvatureScope::kAllParameters});
+/// \code
+///   auto subject = ptqwatch::MakeModuleSubject(
+///       model, {.replica = ..., .losses = ..., .probe = batches});
+///   auto curvature = ptqwatch::LossCurvature::Create(
+///       *subject, {.scope = ptqwatch::CurvatureScope::kAllParameters});
 ///   if (!curvature.ok()) return curvature.status();
-///   auto spectrum = (*curvature)->Spectrum(context);
-///   auto trace = (*curvature)->Trace(context);
+///   auto spectrum = (*curvature)->Spectrum();
+///   auto trace = (*curvature)->Trace();
+/// \endcode
 ///
-/// One thread at a time. Every call looks at the context's cancellation and deadline once a batch,
-/// and is deterministic given its seeds and the calls before it. Searches and traces reserve their
-/// vectors in the context's ByteBudget while they run. The mode is chosen at Create and stays.
-/// Nothing throws. Errors of the calls: Cancelled, DeadlineExceeded; DataLoss where the loss, the
-/// gradient or a product is not finite; ResourceExhausted where memory did not suffice, with the
-/// bytes; FailedPrecondition where the Hessian is zero; InvalidArgument for a vector of another
-/// shape.
+/// One thread at a time. Nothing throws. Every call checks the context's cancellation and deadline
+/// once a batch, and is deterministic given its seeds and the calls before it. Searches and traces
+/// reserve their vectors in the context's ByteBudget while they run. The mode is chosen at Create
+/// and stays.
+///
+/// Errors of the calls: Cancelled, DeadlineExceeded; DataLoss where the loss, the gradient or a
+/// product is not finite; ResourceExhausted where memory did not suffice; FailedPrecondition where
+/// the Hessian is zero; InvalidArgument for a vector of another shape.
 class LossCurvature {
  public:
   struct Parameter {
@@ -97,42 +132,45 @@ class LossCurvature {
   };
 
   /// Builds the subject's replica (a subject serves once), copies the live weights into it, and
-  /// finds out how products can be made. Costs some forward passes and ten gradients of one batch;
-  /// twice the model's memory. Errors: InvalidArgument (options), FailedPrecondition (subject,
-  /// closure, no mode works). `subject` must outlive the result.
+  /// finds out how products can be made. `subject` must outlive the result.
+  ///
+  /// Cost: some forward passes and about ten gradients of one batch; twice the model's memory.
+  /// Errors: InvalidArgument (options), FailedPrecondition (subject, closure, no mode works),
+  /// ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<LossCurvature>> Create(
-      Subject& subject, const CurvatureOptions& options = {}, const ExecutionContext& context = {});
+      Subject& subject, const CurvatureOptions& options = {},
+      const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {});
   ~LossCurvature();
   LossCurvature(const LossCurvature&) = delete;
   LossCurvature& operator=(const LossCurvature&) = delete;
 
-  /// Copies the live weights again. What was found so far is where the next search starts.
+  /// Copies the live weights again. The next search starts from what was found so far.
   absl::Status Reload();
 
   const std::vector<Parameter>& parameters() const;
-  /// Elements of the parameters in scope: the size of a vector, whose dtype is float32, or float64
-  /// where a parameter is.
+  /// Elements of the parameters in scope: the size of a vector. The dtype of a vector is float32,
+  /// or float64 where a parameter is.
   int64_t dimension() const;
-  /// The one that was chosen.
+  /// The mode that was chosen.
   HessianMode mode() const;
 
-  /// Mean loss in nats, and its gradient [dimension].
+  /// Mean loss in nats.
   absl::StatusOr<double> Loss(const ExecutionContext& context = {});
+  /// Gradient of the mean loss, [dimension].
   absl::StatusOr<at::Tensor> Gradient(const ExecutionContext& context = {});
   /// H v, [dimension]. 2 to 4.5 gradients, see HessianMode.
   absl::StatusOr<at::Tensor> Multiply(const at::Tensor& v, const ExecutionContext& context = {});
 
-  /// The ends of the spectrum (Lanczos, or power iteration where memory is short). Warm-started
+  /// The ends of the spectrum, by Lanczos, or power iteration where memory is short. Warm-started
   /// from the call before.
   absl::StatusOr<HessianSpectrum> Spectrum(const ExecutionContext& context = {});
-  /// The trace (Hutchinson), with what the last Spectrum on the same weights found taken out of the
-  /// variance.
+  /// The trace (Hutchinson). What the last Spectrum on the same weights found reduces its variance.
   absl::StatusOr<HessianTrace> Trace(const ExecutionContext& context = {});
   /// The loss along `direction` [dimension], to second order: one product.
   absl::StatusOr<HessianDirection> Along(const at::Tensor& direction,
                                          const ExecutionContext& context = {});
-  /// The mean loss at W + a direction for every a in `scales`: one evaluation each, NaN where it is
-  /// not finite. A retained graph is built again afterwards.
+  /// The mean loss at W + a direction for every a in `scales`, NaN where it is not finite. One
+  /// evaluation each; a retained graph has to be rebuilt afterwards.
   absl::StatusOr<std::vector<double>> LossesAlong(const at::Tensor& direction,
                                                   const std::vector<double>& scales,
                                                   const ExecutionContext& context = {});

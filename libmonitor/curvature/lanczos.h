@@ -1,0 +1,29 @@
+#ifndef PTQWATCH_CURVATURE_LANCZOS_H_
+#define PTQWATCH_CURVATURE_LANCZOS_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "curvature/eigenpair.h"
+#include "curvature/symmetric_operator.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// ExtremeEigenpair by Lanczos with a basis of at most `max_basis` vectors, at least 1; three more
+/// vectors are held beside it.
+///
+/// A warm start stops only when an eigenvalue 10 % beyond the one found would have become visible,
+/// or after six products (four for a coarse search, see IsCoarse). An invariant space that does not
+/// hold the whole spectrum is left with the next random vector, until basis or products are used
+/// up. After k products from a random start the relative error is O((ln n / k)^2) (Kuczynski and
+/// Wozniakowski 1992).
+absl::StatusOr<EigenpairSearch> Lanczos(SymmetricOperator& hessian, const WarmStart& start,
+                                        const EigenpairOptions& options,
+                                        absl::Span<const Vector> deflated, int64_t max_basis,
+                                        const ExecutionContext& context);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CURVATURE_LANCZOS_H_

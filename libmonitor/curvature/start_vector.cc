@@ -1,0 +1,76 @@
+#include "curvature/start_vector.h"
+
+#include <cmath>
+#include <utility>
+
+#include "curvature/orthogonalize.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// A unit vector with less than this outside of the others adds nothing to them.
+constexpr double kParallel = 1e-4;
+constexpr int kMaxDraws = 64;
+// Below this squared cosine between the old vector and the one found, the old one was stale.
+constexpr double kStale = 0.05;
+
+}  // namespace
+
+Vector StartVectors::Usable(const Vector& x, absl::Span<const Vector> other) const {
+  if (!x.defined() || x.elements.numel() != space_.dimension()) return {};
+  const double norm = space_.Norm(x);
+  if (!(norm > 0 && std::isfinite(norm))) return {};
+  Vector usable = space_.Copy(x);
+  space_.Scale(1 / norm, usable);
+  Orthogonalize(space_, deflated_, usable);
+  Orthogonalize(space_, other, usable);
+  const double left = space_.Norm(usable);
+  if (left <= kParallel) return {};
+  space_.Scale(1 / left, usable);
+  return usable;
+}
+
+Vector StartVectors::Next(absl::Span<const Vector> basis) {
+  Vector vector = space_.Zero();
+  for (int i = 0; i < kMaxDraws; ++i) {
+    space_.FillRademacher(seeds_.Seed("lanczos", drawn_++), vector);
+    space_.Scale(1 / space_.Norm(vector), vector);
+    Orthogonalize(space_, deflated_, vector);
+    Orthogonalize(space_, basis, vector);
+    const double left = space_.Norm(vector);
+    if (left <= kParallel) continue;
+    space_.Scale(1 / left, vector);
+    return vector;
+  }
+  return {};
+}
+
+StartVector StartVectors::First(const WarmStart& start) {
+  Vector main = Usable(start.vector, {});
+  const bool warm = main.defined();
+  Vector secondary =
+      Usable(start.secondary, warm ? absl::MakeConstSpan(&main, 1) : absl::Span<Vector>());
+  if (!warm) main = std::exchange(secondary, {});
+  if (!main.defined()) return {.vector = Next({}), .warm = false, .biased = false};
+  // Orthogonal to the main vector only, so that the shares are approximate where there are three.
+  const Vector random = Next({&main, 1});
+  double rest = 1;
+  if (secondary.defined()) rest -= shares_.secondary;
+  if (random.defined()) rest -= shares_.random;
+  space_.Scale(std::sqrt(rest), main);
+  if (secondary.defined()) space_.Axpy(std::sqrt(shares_.secondary), secondary, main);
+  if (random.defined()) space_.Axpy(std::sqrt(shares_.random), random, main);
+  space_.Scale(1 / space_.Norm(main), main);
+  return {.vector = std::move(main), .warm = warm, .biased = true};
+}
+
+EigenvalueStart StartOf(const VectorSpace& space, const WarmStart& start, const Vector& found) {
+  const double cosine = space.Dot(start.vector, found) / space.Norm(start.vector);
+  return cosine * cosine < kStale ? EigenvalueStart::kRestarted : EigenvalueStart::kWarm;
+}
+
+absl::Status NothingLeftError() {
+  return absl::FailedPreconditionError("no eigenvalue is left in the complement of those found");
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,149 @@
+#include "session/curvature_setup.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/glob.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "curvature/hessian_mode.h"
+#include "snapshot/unit_losses.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr int64_t kDefaultVectorBytes = int64_t{1} << 30;
+
+bool IsFloatParameter(const TensorEntry& entry) {
+  return entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type());
+}
+
+std::vector<bool> TrainedParameters(const std::vector<TensorEntry>& table,
+                                    const TensorTable& live) {
+  // Tensors that wrap a trainer's own memory never require gradients although they are trained.
+  const bool knows_frozen =
+      std::any_of(live.entries.begin(), live.entries.end(),
+                  [](const TensorEntry& entry) { return entry.tensor.requires_grad(); });
+  std::vector<bool> chosen(table.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    chosen[i] =
+        IsFloatParameter(table[i]) && (!knows_frozen || live.entries[i].tensor.requires_grad());
+  }
+  return chosen;
+}
+
+absl::StatusOr<std::vector<bool>> NamedParameters(const std::vector<TensorEntry>& table,
+                                                  const std::vector<std::string>& globs) {
+  std::vector<bool> chosen(table.size());
+  for (const std::string& glob : globs) {
+    bool matched = false;
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (!IsFloatParameter(table[i]) || !GlobMatch(glob, table[i].name)) continue;
+      chosen[i] = matched = true;
+    }
+    if (!matched) {
+      return absl::InvalidArgumentError(
+          StrCat("curvature.parameters: no floating-point parameter matches '", glob, "'"));
+    }
+  }
+  return chosen;
+}
+
+absl::StatusOr<std::vector<int>> ScopeEntries(const ModelSession& session,
+                                              const CurvatureOptions& options) {
+  std::vector<int> scope;
+  if (options.scope == CurvatureScope::kQuantizedWeights) {
+    for (const CoveredLayer& layer : session.plan().layers) scope.push_back(layer.entry);
+    return scope;
+  }
+  const std::vector<TensorEntry>& table = session.replica().table().entries;
+  std::vector<bool> chosen;
+  if (options.scope == CurvatureScope::kAllParameters) {
+    chosen = TrainedParameters(table, session.live());
+  } else {
+    PTQWATCH_ASSIGN_OR_RETURN(chosen, NamedParameters(table, options.parameters));
+  }
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i]) scope.push_back(static_cast<int>(i));
+  }
+  return scope;
+}
+
+}  // namespace
+
+absl::StatusOr<CurvatureTarget> MakeCurvatureTarget(const ModelSession& session,
+                                                    const CurvatureOptions& options) {
+  CurvatureTarget target;
+  PTQWATCH_ASSIGN_OR_RETURN(target.scope, ScopeEntries(session, options));
+  for (int entry : target.scope) {
+    target.parameters +=
+        session.replica().table().entries[static_cast<size_t>(entry)].tensor.numel();
+  }
+  target.batches = session.curvature();
+  return target;
+}
+
+absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarget target,
+                                                const CurvatureEngineOptions& engine,
+                                                const ExecutionContext& context) {
+  CurvatureSetup setup;
+  setup.target = std::move(target);
+  for (const Batch& batch : setup.target.batches) {
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(batch));
+    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, batch));
+    setup.total_weight += TotalWeight(losses);
+    setup.tokens += units.tokens;
+  }
+  if (!(setup.total_weight > 0)) {
+    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup.MakeSurface(replica));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const HessianChoice choice,
+      ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context));
+  setup.mode = choice.mode;
+  setup.graph_bytes = choice.graph_bytes;
+  return setup;
+}
+
+std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {
+  std::vector<double> means;
+  for (int entry : target.scope) {
+    const at::Tensor weight = replica.loaded(entry).to(at::kDouble);
+    means.push_back(weight.numel() == 0 ? 0 : weight.square().mean().item<double>());
+  }
+  return means;
+}
+
+EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options,
+                                      const CurvatureEngineOptions& engine,
+                                      const VectorSpace& space) {
+  EigenpairOptions search;
+  search.residual_ratio = options.eigenvalue_residual_ratio;
+  search.max_products = engine.max_eigenvalue_products;
+  const int64_t min_vectors =
+      kMinLanczosVectors + options.top_eigenvalues - 1 + (options.bottom_eigenvalue ? 1 : 0);
+  search.max_bytes = engine.max_vector_bytes > 0
+                         ? engine.max_vector_bytes
+                         : std::max(kDefaultVectorBytes, min_vectors * space.bytes());
+  return search;
+}
+
+SpectrumOptions SpectrumOptionsFrom(const CurvatureOptions& options,
+                                    const CurvatureEngineOptions& engine,
+                                    const VectorSpace& space) {
+  return {.top = options.top_eigenvalues,
+          .bottom = options.bottom_eigenvalue,
+          .search = EigenpairOptionsFrom(options, engine, space)};
+}
+
+HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options,
+                                        const CurvatureEngineOptions& engine) {
+  HutchinsonOptions hutchinson;
+  hutchinson.relative_stderr = options.trace_relative_stderr;
+  hutchinson.max_probes = engine.max_trace_probes;
+  return hutchinson;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,68 @@
+#ifndef PTQWATCH_SESSION_CURVATURE_SETUP_H_
+#define PTQWATCH_SESSION_CURVATURE_SETUP_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "curvature/hutchinson.h"
+#include "curvature/replica_surface.h"
+#include "curvature/spectrum.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/offline/loss_curvature.h"
+#include "ptqwatch/options.h"
+#include "session/model_session.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// The loss whose curvature is measured: a function of some parameters, on some batches.
+struct CurvatureTarget {
+  std::vector<int> scope;  ///< entries of the replica's table
+  int64_t parameters = 0;  ///< elements in the scope
+  std::vector<Batch> batches;
+};
+
+/// The session's curvature batches, and the parameters that `options` put in the scope. The session
+/// must still have its live tensors, which know what is frozen, and for kQuantizedWeights a plan.
+/// InvalidArgument for a glob that matches no floating-point parameter.
+absl::StatusOr<CurvatureTarget> MakeCurvatureTarget(const ModelSession& session,
+                                                    const CurvatureOptions& options);
+
+/// What is known about a target before its curvature is measured.
+struct CurvatureSetup {
+  CurvatureTarget target;
+  double total_weight = 0;  ///< of the losses
+  int64_t tokens = 0;
+  HessianMode mode = HessianMode::kAuto;  ///< the one chosen
+  std::optional<int64_t> graph_bytes;     ///< of all batches, estimated
+
+  /// The mean of the squared weights of each parameter in the scope, in the loaded snapshot.
+  std::vector<double> MeanSquares(const Replica& replica) const;
+
+  /// The setup must outlive the surface.
+  absl::StatusOr<std::unique_ptr<ReplicaSurface>> MakeSurface(Replica& replica) const {
+    return ReplicaSurface::Create(&replica, target.scope, &target.batches, total_weight);
+  }
+};
+
+/// Evaluates the batches once, and finds out how products with the Hessian can be made
+/// (ChooseHessianMode). FailedPrecondition saying why they cannot.
+absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarget target,
+                                                const CurvatureEngineOptions& engine,
+                                                const ExecutionContext& context);
+
+/// The options of the engine's parts.
+EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options,
+                                      const CurvatureEngineOptions& engine,
+                                      const VectorSpace& space);
+SpectrumOptions SpectrumOptionsFrom(const CurvatureOptions& options,
+                                    const CurvatureEngineOptions& engine, const VectorSpace& space);
+HutchinsonOptions HutchinsonOptionsFrom(const CurvatureOptions& options,
+                                        const CurvatureEngineOptions& engine);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_SESSION_CURVATURE_SETUP_H_
