@@ -5,6 +5,8 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
+#include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "capture/activation_capture.h"
 #include "quantize/statistics_use.h"
 
@@ -29,71 +31,73 @@ int64_t ModelQuantizer::SharedPasses(const std::vector<LayerSpecs>& quantizers) 
   return any ? static_cast<int64_t>(plan_.Passes(options_.max_gram_bytes).size()) : 0;
 }
 
-void ModelQuantizer::Run(const std::vector<LayerSpecs>& quantizers, QuantizationListener& listener,
-                         const ExecutionContext& context) const {
+QuantizationRun ModelQuantizer::Run(const std::vector<LayerSpecs>& quantizers,
+                                    OnQuantizedLayer on_layer,
+                                    const ExecutionContext& context) const {
   at::NoGradGuard no_grad;
+  QuantizationRun run;
+  run.quantizers.resize(quantizers.size());
   std::vector<size_t> shared;
   for (size_t i = 0; i < quantizers.size(); ++i) {
     if (OwnPasses(quantizers[i]) == 0) shared.push_back(i);
   }
-  if (!shared.empty()) RunShared(quantizers, shared, listener, context);
+  if (!shared.empty()) RunShared(quantizers, shared, on_layer, run, context);
+  Stopwatch watch(context.clock);
   for (size_t i = 0; i < quantizers.size(); ++i) {
     if (OwnPasses(quantizers[i]) == 0) continue;
-    listener.OnDone(i, RunSequential(i, quantizers[i], listener, context));
+    run.quantizers[i].status = RunSequential(i, quantizers[i], on_layer, context);
+    run.quantizers[i].seconds += watch.Lap();
   }
+  return run;
 }
 
 void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
-                               const std::vector<size_t>& which, QuantizationListener& listener,
-                               const ExecutionContext& context) const {
-  std::vector<absl::Status> outcome(quantizers.size());
+                               const std::vector<size_t>& which, OnQuantizedLayer on_layer,
+                               QuantizationRun& run, const ExecutionContext& context) const {
+  Stopwatch watch(context.clock);
   absl::Status captured;
-  const std::vector<std::vector<int>> passes = plan_.Passes(options_.max_gram_bytes);
-  for (size_t pass = 0; pass < passes.size(); ++pass) {
+  for (const std::vector<int>& pass : plan_.Passes(options_.max_gram_bytes)) {
     std::vector<GramStatistics> statistics;
     if (captured.ok()) {
       // A lease, so that what the closure writes to a buffer ends with the pass.
       const absl::StatusOr<Replica::Lease> lease = replica_.Use({});
       captured = lease.status();
       if (captured.ok()) {
-        auto result = CaptureGrams(replica_, plan_, passes[pass], calibration_, context);
+        auto result = CaptureGrams(replica_, plan_, pass, calibration_, context);
         captured = result.status();
         if (result.ok()) statistics = *std::move(result);
       }
-      listener.OnCaptured();
+      ++run.captures;
+      run.capture_seconds += watch.Lap();
     }
-    const int first = passes[pass].front();
-    const int last = passes[pass].back();
     for (size_t quantizer : which) {
-      absl::Status& status = outcome[quantizer];
+      absl::Status& status = run.quantizers[quantizer].status;
       const LayerSpecs& specs = quantizers[quantizer];
       if (status.ok() && AnyCodesUseStatistics(specs)) status = captured;
       for (size_t layer = 0; layer < plan_.layers.size() && status.ok(); ++layer) {
         const int gram = plan_.layers[layer].gram;
-        if (gram < first || gram > last) continue;
+        if (gram < pass.front() || gram > pass.back()) continue;
         const GramStatistics* of_layer =
-            statistics.empty() ? nullptr : &statistics[static_cast<size_t>(gram - first)];
+            statistics.empty() ? nullptr : &statistics[static_cast<size_t>(gram - pass.front())];
         status =
-            QuantizeLayer(quantizer, layer, specs[layer], of_layer, nullptr, listener, context);
+            QuantizeLayer(quantizer, layer, specs[layer], of_layer, nullptr, on_layer, context);
       }
-      if (pass + 1 == passes.size()) listener.OnDone(quantizer, status);
+      run.quantizers[quantizer].seconds += watch.Lap();
     }
   }
 }
 
 absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& specs,
-                                           QuantizationListener& listener,
+                                           OnQuantizedLayer on_layer,
                                            const ExecutionContext& context) const {
-  absl::StatusOr<Replica::Lease> lease = replica_.Use({});
-  if (!lease.ok()) return lease.status();
+  PTQWATCH_ASSIGN_OR_RETURN(Replica::Lease lease, replica_.Use({}));
   for (int gram : plan_.stages) {
-    auto statistics = CaptureGrams(replica_, plan_, {gram}, calibration_, context);
-    if (!statistics.ok()) return statistics.status();
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<GramStatistics> statistics,
+                              CaptureGrams(replica_, plan_, {gram}, calibration_, context));
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
       if (plan_.layers[layer].gram != gram) continue;
-      absl::Status status = QuantizeLayer(quantizer, layer, specs[layer], &statistics->front(),
-                                          &*lease, listener, context);
-      if (!status.ok()) return status;
+      PTQWATCH_RETURN_IF_ERROR(QuantizeLayer(quantizer, layer, specs[layer], &statistics.front(),
+                                             &lease, on_layer, context));
     }
   }
   return absl::OkStatus();
@@ -102,22 +106,21 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
 absl::Status ModelQuantizer::QuantizeLayer(size_t quantizer, size_t layer,
                                            const QuantizerSpec& spec,
                                            const GramStatistics* statistics, Replica::Lease* lease,
-                                           QuantizationListener& listener,
+                                           OnQuantizedLayer on_layer,
                                            const ExecutionContext& context) const {
-  if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
+  PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   const CoveredLayer& covered = plan_.layers[layer];
   const at::Tensor weight = covered.AsMatrix(replica_.loaded(covered.entry));
   const MatrixView view{weight.const_data_ptr<float>(), covered.outputs, covered.inputs};
-  absl::StatusOr<QuantizedWeight> result = Quantize(view, statistics, spec, context);
-  if (!result.ok()) return result.status();
+  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, Quantize(view, statistics, spec, context));
   // A layer without codes stays in full precision.
-  if (lease != nullptr && !result->dequantized.empty()) {
+  if (lease != nullptr && !result.dequantized.empty()) {
     at::Tensor matrix = at::empty({covered.outputs, covered.inputs}, at::kFloat);
-    std::copy(result->dequantized.begin(), result->dequantized.end(),
+    std::copy(result.dequantized.begin(), result.dequantized.end(),
               matrix.mutable_data_ptr<float>());
     lease->Write({covered.entry, covered.AsStored(matrix)});
   }
-  listener.OnLayer(quantizer, layer, view, statistics, *std::move(result));
+  on_layer(quantizer, layer, view, statistics, std::move(result));
   return absl::OkStatus();
 }
 

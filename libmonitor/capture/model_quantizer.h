@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "capture/capture_plan.h"
 #include "ptqwatch/execution_context.h"
@@ -16,19 +17,22 @@ namespace ptqwatch::internal {
 /// One spec a layer of the plan.
 using LayerSpecs = std::vector<QuantizerSpec>;
 
-/// Told what comes out of a ModelQuantizer, in the order of the work.
-class QuantizationListener {
- public:
-  virtual ~QuantizationListener() = default;
-  /// Statistics for several quantizers have just been captured.
-  virtual void OnCaptured() {}
-  /// Layer `layer` of the plan under one quantizer. The views are valid during the call;
-  /// `statistics` is null where there are none.
-  virtual void OnLayer(size_t quantizer, size_t layer, MatrixView weight,
-                       const GramStatistics* statistics, QuantizedWeight result) = 0;
-  /// Once for each quantizer: it has had all its layers, or it failed. The replica has its own
-  /// weights and no lease is alive.
-  virtual void OnDone(size_t quantizer, const absl::Status& status) = 0;
+/// Receives layer `layer` of the plan under one quantizer, in the order of the work. `weight` and
+/// `statistics` are valid during the call; `statistics` is null where there are none.
+using OnQuantizedLayer =
+    absl::FunctionRef<void(size_t quantizer, size_t layer, MatrixView weight,
+                           const GramStatistics* statistics, QuantizedWeight result)>;
+
+/// How ModelQuantizer::Run ended.
+struct QuantizationRun {
+  struct Quantizer {
+    absl::Status status;  ///< ok: it has all its layers
+    double seconds = 0;
+  };
+  std::vector<Quantizer> quantizers;
+  /// Captures that served several quantizers, and their time, which is in no quantizer's.
+  int captures = 0;
+  double capture_seconds = 0;
 };
 
 /// Quantizes all layers of a plan, calibrated on activations of the replica's loaded weights.
@@ -50,9 +54,10 @@ class ModelQuantizer {
       : replica_(replica), plan_(plan), calibration_(calibration), options_(options) {}
 
   /// Each element of `quantizers` has one spec a layer. A quantizer's failure leaves the others
-  /// alone: where statistics cannot be captured, those that need none still run.
-  void Run(const std::vector<LayerSpecs>& quantizers, QuantizationListener& listener,
-           const ExecutionContext& context) const;
+  /// alone: where statistics cannot be captured, those that need none still run. Afterwards the
+  /// replica has its own weights and no lease is alive.
+  QuantizationRun Run(const std::vector<LayerSpecs>& quantizers, OnQuantizedLayer on_layer,
+                      const ExecutionContext& context) const;
 
   /// Times Run takes the calibration data through the replica for the quantizers that share their
   /// statistics ...
@@ -62,13 +67,14 @@ class ModelQuantizer {
 
  private:
   void RunShared(const std::vector<LayerSpecs>& quantizers, const std::vector<size_t>& which,
-                 QuantizationListener& listener, const ExecutionContext& context) const;
-  absl::Status RunSequential(size_t quantizer, const LayerSpecs& specs,
-                             QuantizationListener& listener, const ExecutionContext& context) const;
+                 OnQuantizedLayer on_layer, QuantizationRun& run,
+                 const ExecutionContext& context) const;
+  absl::Status RunSequential(size_t quantizer, const LayerSpecs& specs, OnQuantizedLayer on_layer,
+                             const ExecutionContext& context) const;
   // `lease`, where there is one, gets the quantized weight.
   absl::Status QuantizeLayer(size_t quantizer, size_t layer, const QuantizerSpec& spec,
                              const GramStatistics* statistics, Replica::Lease* lease,
-                             QuantizationListener& listener, const ExecutionContext& context) const;
+                             OnQuantizedLayer on_layer, const ExecutionContext& context) const;
 
   Replica& replica_;
   const CapturePlan& plan_;

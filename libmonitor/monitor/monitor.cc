@@ -1,117 +1,292 @@
 #include "ptqwatch/monitor.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <utility>
 
+#include "ATen/Parallel.h"
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "monitor/monitor_impl.h"
+#include "base/usable_cores.h"
+#include "base/worker.h"
+#include "curvature/replica_surface.h"
+#include "journal/journal_writer.h"
+#include "monitor/describe.h"
+#include "monitor/fingerprint.h"
+#include "monitor/monitor_thread.h"
+#include "monitor/run_state.h"
+#include "monitor/trainer_side.h"
 
 namespace ptqwatch {
 
+namespace internal {
 namespace {
 
 // milliseconds::max() would overflow the clock.
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
+
+// With a spare core the monitor may use it all. Without one, every stretch of its work stalls the
+// trainer's OpenMP barriers.
+constexpr double kDutyCycleWithoutSpareCore = 0.05;
+
+bool Disabled() {
+  const char* value = std::getenv("PTQWATCH_DISABLE");
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
+struct DutyCycle {
+  double share = 1;
+  std::string reason;
+};
+
+DutyCycle ChooseDutyCycle(const MonitorOptions& options) {
+  if (options.duty_cycle) return {*options.duty_cycle, "as asked for"};
+  const int threads =
+      options.training_threads > 0 ? options.training_threads : at::get_num_threads();
+  const int cores = UsableCores();
+  return {cores > threads ? 1.0 : kDutyCycleWithoutSpareCore,
+          StrCat(cores, " usable cores, ", threads, " training threads")};
+}
+
+// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs.
+absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite) {
+  ModelSession& session = suite.session();
+  OptimizerStaging optimizer;
+  if (suite.curvature() != nullptr) {
+    PTQWATCH_ASSIGN_OR_RETURN(optimizer, OptimizerStaging::Create(session.subject(), session.live(),
+                                                                  suite.curvature()->scope()));
+  }
+  return std::make_shared<Staging>(session.live(), session.stream(), std::move(optimizer));
+}
+
+RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
+  return {.run_id = state.run_id,
+          .attempt = state.attempt,
+          .fingerprint = FingerprintOf(session, options),
+          .run_dir = options.run_dir,
+          .parameters = session.live().parameters(),
+          .covered_parameters = session.plan().covered_parameters,
+          .device = session.replica().device().str()};
+}
+
+ProbeState ReadProbeState(const RunState& state, const RunInfo& run, ProbeSuite& suite) {
+  static const std::vector<int> none;
+  return state.ReadProbeState(
+      run.fingerprint, SpaceOf(suite.session().replica(),
+                               suite.curvature() == nullptr ? none : suite.curvature()->scope()));
+}
+
+Analyzer AnalyzerAfter(const std::vector<AnalyzedReport>& history) {
+  Analyzer analyzer;
+  for (const AnalyzedReport& report : history) analyzer.Add(report.report);
+  return analyzer;
+}
+
+void AnnounceResumption(const RunState& state, Clock& clock, Publisher& publisher) {
+  if (state.attempt <= 1) return;
+  const std::string message =
+      StrCat("run ", state.run_id, " resumed, attempt ", state.attempt, ", after ",
+             state.history.size(), " reports",
+             state.unreadable_lines > 0
+                 ? StrCat(" (", state.unreadable_lines, " unreadable lines skipped)")
+                 : "");
+  Log(Severity::kInfo, message);
+  publisher.PublishEvent({Event::Kind::kResumed, Severity::kInfo, 0, clock.UnixSeconds(), message});
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThread> thread) {
+  Worker::Hooks hooks;
+  hooks.thread_init = [thread] { thread->Enter(); };
+  hooks.job = [thread] { thread->Run(); };
+  return Worker::Start(std::move(hooks));
+}
 
 }  // namespace
+}  // namespace internal
 
-Monitor::Monitor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+/// A monitor that is not disabled: both sides, and what they share.
+struct Monitor::Running {
+  Running(const MonitorOptions& options, std::unique_ptr<Subject> subject_in)
+      : clock(options.clock),
+        subject(std::move(subject_in)),
+        switches(std::make_shared<internal::TrainerSwitches>(options.schedule.every)) {}
+
+  absl::Status Start(const MonitorOptions& options,
+                     std::vector<std::unique_ptr<Exporter>> exporters);
+  absl::Status StartExporters(const internal::RunState& state, RunInfo run,
+                              std::vector<std::unique_ptr<Exporter>> exporters);
+  absl::Status StartThread(internal::MonitorThread::Parts parts, const internal::LrTracker& lr);
+
+  Clock* const clock;
+  const std::shared_ptr<Subject> subject;
+  const std::shared_ptr<internal::StatusBoard> board = std::make_shared<internal::StatusBoard>();
+  const std::shared_ptr<internal::TrainerSwitches> switches;
+  const std::shared_ptr<internal::SliceTracker> slices = std::make_shared<internal::SliceTracker>();
+  const std::shared_ptr<internal::ControlQueue> control =
+      std::make_shared<internal::ControlQueue>(slices.get(), board.get());
+  std::shared_ptr<internal::Publisher> publisher;
+  std::shared_ptr<internal::MonitorThread> thread;
+  std::unique_ptr<internal::TrainerSide> trainer;
+  std::unique_ptr<internal::Worker> worker;
+  ExecutionContext context;
+  std::string description;
+  std::atomic<bool> stopped{false};
+};
+
+absl::Status Monitor::Running::Start(const MonitorOptions& options,
+                                     std::vector<std::unique_ptr<Exporter>> exporters) {
+  using namespace internal;
+  // First of all: nothing may be written before the past of the run is known.
+  PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
+  PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*subject, SessionOptions(options)));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<ProbeSuite> suite,
+                            ProbeSuite::Create(std::move(session), options, slices.get()));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging, MakeStaging(*suite));
+  const RunInfo run = MakeRunInfo(state, suite->session(), options);
+  suite->session().ReleaseLiveTensors();
+
+  const DutyCycle duty_cycle = ChooseDutyCycle(options);
+  board->SetDutyCycle(duty_cycle.share);
+  description = DescribeMonitor(*suite, *staging, duty_cycle.share, duty_cycle.reason);
+  context.clock = clock;
+  context.pacer = Pacer(duty_cycle.share, clock);
+  context.seeds = SeedSource(options.seed);
+
+  PTQWATCH_RETURN_IF_ERROR(StartExporters(state, run, std::move(exporters)));
+  MonitorThread::Parts parts{.subject = subject,
+                             .board = board,
+                             .switches = switches,
+                             .slices = slices,
+                             .control = control,
+                             .staging = staging,
+                             .suite = suite,
+                             .publisher = publisher,
+                             .context = context,
+                             .max_failures_in_a_row = options.max_failures_in_a_row,
+                             .sequence = state.sequence,
+                             .phase = state.lr.phase(),
+                             .probe_state = internal::ReadProbeState(state, run, *suite),
+                             .analyzer = AnalyzerAfter(state.history)};
+  return StartThread(std::move(parts), state.lr);
+}
+
+absl::Status Monitor::Running::StartThread(internal::MonitorThread::Parts parts,
+                                           const internal::LrTracker& lr) {
+  const std::shared_ptr<internal::Staging> staging = parts.staging;
+  thread = std::make_shared<internal::MonitorThread>(std::move(parts));
+  absl::StatusOr<std::unique_ptr<internal::Worker>> started = internal::StartWorker(thread);
+  if (!started.ok()) {
+    publisher->Stop(std::chrono::seconds(1));
+    return started.status();
+  }
+  worker = *std::move(started);
+  const auto wake = [this] { worker->Wake(); };
+  trainer =
+      std::make_unique<internal::TrainerSide>(internal::TrainerSide::Parts{.clock = clock,
+                                                                           .subject = subject,
+                                                                           .staging = staging,
+                                                                           .board = board,
+                                                                           .switches = switches,
+                                                                           .lr = lr,
+                                                                           .wake = wake});
+  control->Open(wake);
+  board->SetHealth(Health::kOk);
+  return absl::OkStatus();
+}
+
+absl::Status Monitor::Running::StartExporters(const internal::RunState& state, RunInfo run,
+                                              std::vector<std::unique_ptr<Exporter>> exporters) {
+  if (!run.run_dir.empty()) {
+    exporters.insert(exporters.begin(), internal::MakeJournalWriter());
+  }
+  publisher = std::make_shared<internal::Publisher>(
+      std::move(run), board, clock, std::move(exporters),
+      [slices = slices, switches = switches](MonitorStatus& status) {
+        status.slice = slices->status();
+        status.every = switches->every;
+        status.paused = switches->paused || switches->idle;
+      });
+  PTQWATCH_RETURN_IF_ERROR(publisher->Start(control.get()));
+  internal::AnnounceResumption(state, *clock, *publisher);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
+    std::unique_ptr<Subject> subject, MonitorOptions options,
+    std::vector<std::unique_ptr<Exporter>> exporters) {
+  if (internal::Disabled()) return std::unique_ptr<Monitor>(new Monitor(nullptr));
+  if (subject == nullptr) return absl::InvalidArgumentError("the subject is null");
+  for (const auto& exporter : exporters) {
+    if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
+  }
+  if (options.quantizers.empty()) options.quantizers = DefaultQuantizers();
+  PTQWATCH_RETURN_IF_ERROR(Validate(options));
+  return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<Monitor>> {
+    auto running = std::make_unique<Running>(options, std::move(subject));
+    PTQWATCH_RETURN_IF_ERROR(running->Start(options, std::move(exporters)));
+    return std::unique_ptr<Monitor>(new Monitor(std::move(running)));
+  });
+}
+
+Monitor::Monitor(std::unique_ptr<Running> running) : running_(std::move(running)) {}
 
 Monitor::~Monitor() { Stop(std::chrono::seconds(2)).IgnoreError(); }
 
-internal::FillOutcome Monitor::Impl::Take(SnapshotTrigger trigger) noexcept {
-  internal::FillOutcome outcome =
-      core->staging->TryFill(*core->subject,
-                             {.info = *last,
-                              .lr = lr.state(),
-                              .trigger = trigger,
-                              .unix_seconds = core->options.clock->UnixSeconds()},
-                             *core->options.clock);
-  if (outcome.result == SnapshotResult::kTaken) {
-    ++taken;
-    last_taken_step = last->step;
-    lr.Reported();
-    worker->Wake();
-  }
-  core->board->OnSnapshot(outcome.result, outcome.stall_seconds);
-  if (!outcome.problem.empty()) {
-    try {
-      skipped(Severity::kWarning,
-              internal::StrCat("no snapshot at step ", last->step, ": ", outcome.problem));
-    } catch (...) {
-    }
-    worker->Wake();  // announces the skip
-  }
-  return outcome;
-}
-
 void Monitor::OnStep(const StepInfo& info) noexcept {
-  Impl& impl = *impl_;
-  if (impl.core == nullptr || impl.stopped.load(std::memory_order_relaxed)) return;
-  internal::MonitorCore& core = *impl.core;
-  impl.lr.Step(info.step, info.learning_rate, info.phase);
-  core.board->OnStep(info, impl.lr.phase(), core.options.clock->UnixSeconds());
-  impl.last = info;
-  const bool due = impl.schedule.Due(info.step, core.inbox.every());
-  const bool requested = core.inbox.requested();
-  if (!due && !requested) return;
-  if (core.inbox.paused() && !requested) {
-    core.board->OnSnapshot(SnapshotResult::kSkippedPaused, 0);
-    return;
-  }
-  if (!due && !core.staging->free()) return;  // the request waits; nothing was missed
-  const SnapshotResult result =
-      impl.Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval).result;
-  // Only a busy slot is worth another try at the next step.
-  if (requested && result != SnapshotResult::kSkippedBusy) core.inbox.RequestDone();
-}
-
-void Monitor::RequestSnapshot() noexcept {
-  if (impl_->core != nullptr) impl_->core->inbox.RequestSnapshot();
+  if (running_ == nullptr || running_->stopped.load(std::memory_order_relaxed)) return;
+  running_->trainer->OnStep(info);
 }
 
 absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
-  timeout = std::min(timeout, kLongest);
-  Impl& impl = *impl_;
-  if (impl.core == nullptr) return absl::OkStatus();
-  if (impl.stopped.load(std::memory_order_relaxed)) {
+  if (running_ == nullptr) return absl::OkStatus();
+  if (running_->stopped.load(std::memory_order_relaxed)) {
     return absl::FailedPreconditionError("Finish after Stop");
   }
-  if (!impl.last) return absl::FailedPreconditionError("Finish before the first OnStep");
+  internal::TrainerSide& trainer = *running_->trainer;
+  if (!trainer.last_step()) {
+    return absl::FailedPreconditionError("Finish before the first OnStep");
+  }
+  timeout = std::min(timeout, internal::kMaxTimeout);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   const auto too_late = [&] {
     return absl::DeadlineExceededError(internal::StrCat(
-        impl.core->board->slices().status().under_way() ? "the slice through step "
-                                                        : "the snapshot of step ",
-        impl.last->step, " was not measured within ",
+        running_->slices->status().under_way() ? "the slice through step "
+                                               : "the snapshot of step ",
+        *trainer.last_step(), " was not measured within ",
         std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
   };
-  if (impl.last_taken_step != impl.last->step) {
-    if (!impl.core->WaitFor(/*idle=*/false, impl.taken, deadline)) return too_late();
-    const internal::FillOutcome outcome = impl.Take(SnapshotTrigger::kFinish);
+  if (!trainer.last_step_taken()) {
+    if (!running_->thread->WaitUntilFree(deadline)) return too_late();
+    const internal::FillOutcome outcome = trainer.TakeLast();
     if (outcome.result != SnapshotResult::kTaken) {
       return absl::FailedPreconditionError(internal::StrCat(
           "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
     }
   }
-  if (!impl.core->WaitFor(/*idle=*/true, impl.taken, deadline)) return too_late();
+  if (!running_->thread->WaitUntilDone(trainer.taken(), deadline)) return too_late();
   return absl::OkStatus();
 }
 
 absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
-  deadline = std::min(deadline, kLongest);
-  Impl& impl = *impl_;
-  if (impl.core == nullptr || impl.stopped.exchange(true)) return absl::OkStatus();
-  internal::MonitorCore& core = *impl.core;
+  if (running_ == nullptr || running_->stopped.exchange(true)) return absl::OkStatus();
+  deadline = std::min(deadline, internal::kMaxTimeout);
   const auto end = std::chrono::steady_clock::now() + deadline;
-  core.cancel.Cancel();
-  core.board->slices().Close("the monitor was stopped");
+  running_->context.cancel.Cancel();
+  running_->control->Close();
+  running_->slices->Close("the monitor was stopped");
   // A share of the deadline is kept for the exporters.
-  const bool ended = impl.worker->Stop(deadline * 4 / 5);
-  core.board->SetHealth(Health::kStopped);
+  const bool ended = running_->worker->Stop(deadline * 4 / 5);
+  running_->board->SetHealth(Health::kStopped);
+  const int64_t step = running_->trainer->last_step().value_or(0);
+  const Event stopped{Event::Kind::kStopped, Severity::kInfo, step, running_->clock->UnixSeconds(),
+                      internal::StrCat("the monitor was stopped after step ", step)};
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-  core.publisher->Stop(std::max(left, std::chrono::milliseconds(100)), /*destroy=*/!ended);
+  running_->publisher->Stop(std::max(left, std::chrono::milliseconds(100)), /*destroy=*/!ended,
+                            stopped);
   if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(
       "the losses closure did not return in time; the monitor thread is left behind and ends when "
@@ -119,21 +294,21 @@ absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
 }
 
 std::string Monitor::Describe() const {
-  if (impl_->core == nullptr) return "disabled by PTQWATCH_DISABLE\n";
-  return impl_->core->description;
+  if (running_ == nullptr) return "disabled by PTQWATCH_DISABLE\n";
+  return running_->description;
 }
 
 MonitorStatus Monitor::status() const {
-  return impl_->core == nullptr ? MonitorStatus{} : impl_->core->publisher->status();
+  return running_ == nullptr ? MonitorStatus{} : running_->publisher->status();
 }
 
 std::shared_ptr<const AnalyzedReport> Monitor::latest() const {
-  return impl_->core == nullptr ? nullptr : impl_->core->publisher->latest();
+  return running_ == nullptr ? nullptr : running_->publisher->latest();
 }
 
 Control& Monitor::control() {
-  static internal::ControlInbox* inert = new internal::ControlInbox(1);
-  return impl_->core == nullptr ? *inert : impl_->core->inbox;
+  static internal::ControlQueue* ignored = new internal::ControlQueue;
+  return running_ == nullptr ? *ignored : *running_->control;
 }
 
 }  // namespace ptqwatch

@@ -1,36 +1,66 @@
 #include "monitor/publisher.h"
 
 #include <algorithm>
-#include <exception>
-#include <string>
 #include <utility>
 
+#include "base/guard.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 
 Publisher::Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clock,
-                     std::vector<std::unique_ptr<Exporter>> exporters)
+                     std::vector<std::unique_ptr<Exporter>> exporters,
+                     std::function<void(MonitorStatus&)> complete)
     : run_(std::move(run)),
       board_(std::move(board)),
       clock_(clock),
-      exporters_(std::move(exporters)) {}
+      complete_(std::move(complete)) {
+  for (std::unique_ptr<Exporter>& exporter : exporters) outlets_.push_back({std::move(exporter)});
+}
 
 absl::Status Publisher::Start(Control* control) {
   TimedMutexLock lock(exporters_mutex_);
-  for (size_t i = 0; i < exporters_.size(); ++i) {
-    absl::Status status;
-    try {
-      status = exporters_[i]->Start(this, control);
-    } catch (const std::exception& error) {
-      status = absl::InternalError(error.what());
-    }
+  for (size_t i = 0; i < outlets_.size(); ++i) {
+    const absl::Status status = Guard([&] { return outlets_[i].exporter->Start(this, control); });
     if (status.ok()) continue;
-    while (i-- > 0) exporters_[i]->Stop(std::chrono::seconds(1));
+    while (i-- > 0) outlets_[i].exporter->Stop(std::chrono::seconds(1));
     return status;
   }
   open_ = true;
   return absl::OkStatus();
+}
+
+std::vector<std::string> Publisher::ForEach(absl::FunctionRef<void(Exporter&)> call, bool drops) {
+  std::vector<std::string> failures;
+  for (Outlet& outlet : outlets_) {
+    const absl::Status status = Guard([&] {
+      call(*outlet.exporter);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) {
+      const std::string message = StrCat("exporter ", outlet.exporter->name(), ": ", status);
+      if (drops) CountDrop(outlet.exporter->name(), "exception");
+      if (!outlet.failing) failures.push_back(message);
+      failed_(Severity::kError, message);
+    }
+    if (!status.ok() || drops) outlet.failing = !status.ok();
+  }
+  return failures;
+}
+
+void Publisher::Announce(const Event& event) {
+  board_->OnEvent(event.kind);
+  const std::vector<std::string> failures =
+      ForEach([&](Exporter& exporter) { exporter.OnEvent(event); }, /*drops=*/false);
+  // One that cannot take this event either has been announced already.
+  if (event.kind != Event::Kind::kExporterFailed) AnnounceFailures(failures, event.step);
+}
+
+void Publisher::AnnounceFailures(const std::vector<std::string>& failures, int64_t step) {
+  for (const std::string& failure : failures) {
+    Announce(
+        {Event::Kind::kExporterFailed, Severity::kError, step, clock_->UnixSeconds(), failure});
+  }
 }
 
 void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
@@ -40,32 +70,18 @@ void Publisher::Publish(std::shared_ptr<const AnalyzedReport> report) {
   }
   TimedMutexLock lock(exporters_mutex_);
   if (!open_) return;
-  for (auto& exporter : exporters_) {
-    try {
-      exporter->OnReport(report);
-    } catch (const std::exception& error) {
-      CountDrop(exporter->name(), "exception");
-      failed_(Severity::kError,
-              internal::StrCat("exporter ", exporter->name(), ": ", error.what()));
-    }
-  }
+  const std::vector<std::string> failures =
+      ForEach([&](Exporter& exporter) { exporter.OnReport(report); }, /*drops=*/true);
+  AnnounceFailures(failures, report->report.step);
 }
 
 void Publisher::PublishEvent(const Event& event) {
-  board_->OnEvent(event.kind);
   TimedMutexLock lock(exporters_mutex_);
-  if (!open_) return;
-  for (auto& exporter : exporters_) {
-    try {
-      exporter->OnEvent(event);
-    } catch (const std::exception& error) {
-      failed_(Severity::kError,
-              internal::StrCat("exporter ", exporter->name(), ": ", error.what()));
-    }
-  }
+  if (open_) Announce(event);
 }
 
-void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy) {
+void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy,
+                     const std::optional<Event>& last) {
   const auto end = std::chrono::steady_clock::now() + deadline;
   // An exporter that breaks its contract and blocks in OnReport must not block this, too.
   if (!exporters_mutex_.TryLockUntil(end)) {
@@ -75,16 +91,26 @@ void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy) {
   }
   TimedMutexLock lock(exporters_mutex_, std::adopt_lock);
   if (!std::exchange(open_, false)) return;
-  for (auto& exporter : exporters_) {
+  if (last) Announce(*last);
+  for (Outlet& outlet : outlets_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
-    try {
-      exporter->Stop(std::max(left, std::chrono::milliseconds(50)));
-    } catch (...) {
-      Log(Severity::kError, internal::StrCat("exporter ", exporter->name(), ": exception in Stop"));
+    const absl::Status status = Guard([&] {
+      outlet.exporter->Stop(std::max(left, std::chrono::milliseconds(50)));
+      return absl::OkStatus();
+    });
+    if (!status.ok()) {
+      Log(Severity::kError,
+          StrCat("exporter ", outlet.exporter->name(), ": exception in Stop: ", status));
     }
   }
-  if (destroy) exporters_.clear();
+  if (destroy) outlets_.clear();
+}
+
+MonitorStatus Publisher::status() const {
+  MonitorStatus status = board_->Read(clock_->UnixSeconds());
+  if (complete_) complete_(status);
+  return status;
 }
 
 std::shared_ptr<const AnalyzedReport> Publisher::latest() const {

@@ -2,10 +2,14 @@
 #define PTQWATCH_MONITOR_PUBLISHER_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -19,32 +23,48 @@ namespace ptqwatch::internal {
 /// ask. Publish and PublishEvent are for one thread; the StatusSource side for any.
 class Publisher final : public StatusSource {
  public:
+  /// `complete` adds to a MonitorStatus what `board` does not count; called by any thread.
   Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clock,
-            std::vector<std::unique_ptr<Exporter>> exporters);
+            std::vector<std::unique_ptr<Exporter>> exporters,
+            std::function<void(MonitorStatus&)> complete = nullptr);
 
   /// Starts the exporters in order; stops those already started when one fails.
   absl::Status Start(Control* control);
-  /// No effect after Stop.
+  /// Neither has an effect after Stop. An exporter that throws is reported to the others by an
+  /// event kExporterFailed, once until it works again.
   void Publish(std::shared_ptr<const AnalyzedReport> report);
   void PublishEvent(const Event& event);
-  /// Stops the exporters within the deadline; idempotent. No exporter is called afterwards.
-  /// `destroy` also destroys them, on this thread: for when the monitor thread is left behind and
-  /// would do so at its own time.
-  void Stop(std::chrono::milliseconds deadline, bool destroy = false);
+  /// Publishes `last`, if given, and stops the exporters within the deadline; idempotent. No
+  /// exporter is called afterwards. `destroy` also destroys them, on this thread: for when the
+  /// monitor thread is left behind and would do so at its own time.
+  void Stop(std::chrono::milliseconds deadline, bool destroy = false,
+            const std::optional<Event>& last = std::nullopt);
 
   const RunInfo& run() const override { return run_; }
-  MonitorStatus status() const override { return board_->Read(clock_->UnixSeconds()); }
+  MonitorStatus status() const override;
   std::shared_ptr<const AnalyzedReport> latest() const override;
   void CountDrop(std::string_view exporter, std::string_view reason) override;
 
  private:
+  struct Outlet {
+    std::unique_ptr<Exporter> exporter;
+    bool failing = false;  // threw at the last call
+  };
+  // Calls every exporter. Returns what those that have just begun to fail threw.
+  std::vector<std::string> ForEach(absl::FunctionRef<void(Exporter&)> call, bool drops)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(exporters_mutex_);
+  void Announce(const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(exporters_mutex_);
+  void AnnounceFailures(const std::vector<std::string>& failures, int64_t step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(exporters_mutex_);
+
   const RunInfo run_;
   const std::shared_ptr<StatusBoard> board_;
   Clock* const clock_;
+  const std::function<void(MonitorStatus&)> complete_;
   RateLimitedLog failed_;
 
   TimedMutex exporters_mutex_;
-  std::vector<std::unique_ptr<Exporter>> exporters_ ABSL_GUARDED_BY(exporters_mutex_);
+  std::vector<Outlet> outlets_ ABSL_GUARDED_BY(exporters_mutex_);
   bool open_ ABSL_GUARDED_BY(exporters_mutex_) = false;
 
   mutable Mutex latest_mutex_;

@@ -50,15 +50,14 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   for (size_t i = 0; i < stall_buckets_.size(); ++i) {
     status.stall_buckets[i] = stall_buckets_[i].load(kRelaxed);
   }
-  for (size_t i = 0; i < events_.size(); ++i) status.events[i] = events_[i].load(kRelaxed);
   status.stall_seconds_total = stall_seconds_.load(kRelaxed);
   status.reports_total = reports_total_.load(kRelaxed);
+  for (size_t i = 0; i < events_.size(); ++i) status.events[i] = events_[i].load(kRelaxed);
   status.probe_failures_total = probe_failures_total_.load(kRelaxed);
   status.state_write_failures_total = state_write_failures_total_.load(kRelaxed);
   status.busy = busy_.load(kRelaxed);
   status.health = health_.load(kRelaxed);
   status.duty_cycle = duty_cycle_.load(kRelaxed);
-  status.slice = slices_.status();
   MutexLock lock(drops_mutex_);
   status.dropped_reports = drops_;
   return status;

@@ -9,10 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "monitor/slice_desk.h"
-#include "ptqwatch/exporter.h"
+#include "ptqwatch/event.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
 
@@ -24,11 +23,13 @@ class StatusBoard {
   void OnStep(const StepInfo& info, LrPhase phase, double unix_seconds) noexcept;
   void OnSnapshot(SnapshotResult result, double stall_seconds) noexcept;
 
-  /// Monitor thread.
-  void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
+  /// The thread that publishes.
   void OnEvent(Event::Kind kind) noexcept {
     events_[static_cast<size_t>(kind)].fetch_add(1, kRelaxed);
   }
+
+  /// Monitor thread.
+  void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
   void SetBusy(bool busy) noexcept { busy_.store(busy, kRelaxed); }
@@ -38,13 +39,11 @@ class StatusBoard {
   /// Exporters' threads. Takes a lock that neither trainer nor monitor thread ever waits for long.
   void CountDrop(std::string_view exporter, std::string_view reason);
 
-  /// Any thread: asks for a slice through the next two snapshots. Errors as SliceDesk::Request.
-  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) {
-    const auto taken = static_cast<size_t>(SnapshotResult::kTaken);
-    return slices_.Request(request, snapshots_[taken].load(kRelaxed));
+  /// Any thread.
+  int64_t snapshots_taken() const noexcept {
+    return snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].load(kRelaxed);
   }
-  SliceDesk& slices() { return slices_; }
-
+  /// All counters and gauges. Slice and switches are left for the caller to fill in.
   MonitorStatus Read(double unix_seconds) const;
 
  private:
@@ -72,8 +71,6 @@ class StatusBoard {
   std::atomic<bool> busy_{false};
   std::atomic<Health> health_{Health::kStarting};
   std::atomic<double> duty_cycle_{1};
-
-  SliceDesk slices_;
 
   mutable Mutex drops_mutex_;
   std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(drops_mutex_);

@@ -32,7 +32,7 @@ const QuantizerSpec& SpecFor(const ModelQuantizationOptions& options, std::strin
 }
 
 // Fills a ModelQuantization and reports progress to the caller.
-class Collector : public internal::QuantizationListener {
+class Collector {
  public:
   Collector(const CapturePlan& plan, const internal::LayerSpecs& specs, const Replica& replica,
             const ModelQuantizationOptions& options, Clock* clock)
@@ -50,8 +50,7 @@ class Collector : public internal::QuantizationListener {
     result_.covered_parameters = plan.covered_parameters;
   }
 
-  void OnLayer(size_t, size_t index, MatrixView, const GramStatistics* statistics,
-               QuantizedWeight weight) override {
+  void Add(size_t index, const GramStatistics* statistics, QuantizedWeight weight) {
     QuantizedLayer& layer = result_.layers[index];
     layer.spec = specs_[index];
     if (statistics != nullptr) {
@@ -64,12 +63,7 @@ class Collector : public internal::QuantizationListener {
       options_.progress({++done_, static_cast<int64_t>(plan_.layers.size()), layer.name, seconds});
     }
   }
-  void OnDone(size_t, const absl::Status& status) override { status_ = status; }
-
-  absl::StatusOr<ModelQuantization> Take() {
-    if (!status_.ok()) return status_;
-    return std::move(result_);
-  }
+  ModelQuantization Take() { return std::move(result_); }
 
  private:
   const CapturePlan& plan_;
@@ -77,7 +71,6 @@ class Collector : public internal::QuantizationListener {
   const ModelQuantizationOptions& options_;
   internal::Stopwatch watch_;
   int64_t done_ = 0;
-  absl::Status status_;
   ModelQuantization result_;
 };
 
@@ -101,7 +94,12 @@ absl::StatusOr<ModelQuantization> QuantizeOrThrow(Subject& subject,
       session->replica(), plan, session->calibration(),
       {.mode = options.calibration_mode, .max_gram_bytes = options.max_gram_bytes});
   Collector collector(plan, specs, session->replica(), options, context.clock);
-  quantizer.Run({specs}, collector, context);
+  const internal::QuantizationRun run = quantizer.Run(
+      {specs},
+      [&](size_t, size_t layer, MatrixView, const GramStatistics* statistics,
+          QuantizedWeight weight) { collector.Add(layer, statistics, std::move(weight)); },
+      context);
+  PTQWATCH_RETURN_IF_ERROR(run.quantizers[0].status);
   return collector.Take();
 }
 

@@ -1,14 +1,14 @@
 #include "probes/probe_state_file.h"
 
 #include <cstring>
-#include <exception>
 #include <utility>
 #include <vector>
 
 #include "ATen/ops/empty.h"
 #include "absl/strings/numbers.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "c10/util/Exception.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 constexpr char kFormat[] = "ptqwatch.probe_state";
 constexpr int kVersion = 1;
 // Larger ones come from damage, and would not survive being a double in JSON.
-constexpr int64_t kLargestSequence = int64_t{1} << 53;
+constexpr int64_t kMaxSequence = int64_t{1} << 53;
 
 std::string PathIn(const std::string& run_dir) { return StrCat(run_dir, "/", kStateFileName); }
 
@@ -36,23 +36,11 @@ TensorSource SourceOf(const std::string& name, const Vector& vector) {
           }};
 }
 
-// What `function` returns, or the status that the exception it ends with makes.
-template <typename Function>
-auto Guarded(Function&& function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const c10::Error& error) {
-    return absl::InternalError(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
-}
-
 }  // namespace
 
 absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string& run_id,
                                    const std::string& fingerprint, const ProbeState& state) {
-  return Guarded([&] {
+  return Guard([&] {
     std::vector<TensorSource> sources;
     for (const auto& [name, vector] : state.vectors) {
       if (vector.defined()) sources.push_back(SourceOf(name, vector));
@@ -68,11 +56,10 @@ absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string
 
 absl::StatusOr<ProbeStateFile> ProbeStateFile::Open(const std::string& run_dir) {
   const std::string path = PathIn(run_dir);
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
-  if (!file.ok()) return file.status();
+  PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
   const auto text = [&file](std::string_view key) {
-    const auto found = file->metadata().find(key);
-    return found == file->metadata().end() ? std::string() : found->second;
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
   };
   int version = 0;
   if (text("format") != kFormat || !absl::SimpleAtoi(text("version"), &version)) {
@@ -83,8 +70,7 @@ absl::StatusOr<ProbeStateFile> ProbeStateFile::Open(const std::string& run_dir) 
         StrCat("'", path, "' is of version ", version, "; this program knows version ", kVersion));
   }
   int64_t sequence = 0;
-  if (!absl::SimpleAtoi(text("sequence"), &sequence) || sequence < 1 ||
-      sequence > kLargestSequence) {
+  if (!absl::SimpleAtoi(text("sequence"), &sequence) || sequence < 1 || sequence > kMaxSequence) {
     return absl::DataLossError(
         StrCat("'", path, "' is damaged: its sequence is '", text("sequence"), "'"));
   }
@@ -93,7 +79,7 @@ absl::StatusOr<ProbeStateFile> ProbeStateFile::Open(const std::string& run_dir) 
   if (run_id.empty()) {
     return absl::DataLossError(StrCat("'", path, "' is damaged: it names no run"));
   }
-  ProbeStateFile result(*std::move(file));
+  ProbeStateFile result(std::move(file));
   result.run_id_ = std::move(run_id);
   result.fingerprint_ = std::move(fingerprint);
   result.sequence_ = sequence;
@@ -101,7 +87,7 @@ absl::StatusOr<ProbeStateFile> ProbeStateFile::Open(const std::string& run_dir) 
 }
 
 absl::StatusOr<ProbeState> ProbeStateFile::Read(const VectorSpace& space) const {
-  return Guarded([&]() -> absl::StatusOr<ProbeState> {
+  return Guard([&]() -> absl::StatusOr<ProbeState> {
     ProbeState state;
     state.sequence = sequence_;
     for (const auto& [name, info] : file_.tensors()) {
@@ -115,9 +101,8 @@ absl::StatusOr<ProbeState> ProbeStateFile::Read(const VectorSpace& space) const 
           vector.elements.is_cpu()
               ? vector.elements
               : at::empty({space.dimension()}, vector.elements.options().device(at::kCPU));
-      absl::Status read = file_.ReadBytes(
-          name, 0, absl::MakeSpan(static_cast<char*>(host.mutable_data_ptr()), host.nbytes()));
-      if (!read.ok()) return read;
+      PTQWATCH_RETURN_IF_ERROR(file_.ReadBytes(
+          name, 0, absl::MakeSpan(static_cast<char*>(host.mutable_data_ptr()), host.nbytes())));
       if (!vector.elements.is_cpu()) vector.elements.copy_(host);
       state.vectors[name] = std::move(vector);
     }

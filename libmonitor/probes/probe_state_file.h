@@ -28,6 +28,7 @@ class ProbeStateFile {
   /// is none of ours or of a later version.
   static absl::StatusOr<ProbeStateFile> Open(const std::string& run_dir);
 
+  const std::string& path() const { return file_.path(); }
   const std::string& run_id() const { return run_id_; }
   const std::string& fingerprint() const { return fingerprint_; }
   int64_t sequence() const { return sequence_; }

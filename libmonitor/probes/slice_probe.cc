@@ -1,129 +1,151 @@
 #include "probes/slice_probe.h"
 
-#include <exception>
-#include <memory>
+#include <optional>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "base/atomic_file.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "c10/util/Exception.h"
 #include "probes/replica_slice.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
-  absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
-  if (!file.ok()) return file.status();
-  if (absl::Status status = file->Append(text); !status.ok()) return status;
-  return file->Commit();
+  PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  PTQWATCH_RETURN_IF_ERROR(file.Append(text));
+  return file.Commit();
 }
 
 }  // namespace
 
-SliceProbe::SliceProbe(SliceDesk* desk, Measurement* measurement, std::string run_dir)
-    : desk_(desk), measurement_(measurement), run_dir_(std::move(run_dir)) {
+SliceProbe::SliceProbe(ModelSession& session, const MonitorOptions& options, SliceTracker* tracker)
+    : session_(session), tracker_(tracker), run_dir_(options.run_dir) {
   if (run_dir_.empty()) {
-    desk_->Close("MonitorOptions.run_dir is empty, so there is no place for its file");
+    Disable("MonitorOptions.run_dir is empty, so there is no place for its file");
     return;
   }
-  if (measurement_->curvature() == nullptr || measurement_->curvature()->batches().empty()) {
-    desk_->Close(
+  if (!options.curvature.enabled) {
+    Disable(
         "it is measured on the curvature batches, and MonitorOptions.curvature.enabled is false");
     return;
   }
-  std::vector<SliceDesk::Quantizer> quantizers;
-  for (const QuantizerSpec& spec : measurement_->quantizers()) {
+  std::vector<SliceTracker::Quantizer> quantizers;
+  for (const QuantizerSpec& spec : options.quantizers) {
     quantizers.push_back({std::string(ToString(spec.method)), spec.bits});
   }
-  desk_->Open(std::move(quantizers));
+  tracker_->Open(std::move(quantizers));
 }
 
-void SliceProbe::Run(const Report& report, int64_t ordinal,
-                     std::vector<std::vector<Replica::Override>> quantized, Announce announce,
-                     const ExecutionContext& context) {
-  if (!desk_->Wants(ordinal)) return previous_.clear();
-  const SliceStatus status = desk_->status();
-  const std::string name = ShortName(status.request.method, status.request.bits);
-  absl::StatusOr<std::string> path;
-  try {
-    const bool too_early = report.step < status.request.at_step.value_or(INT64_MIN);
-    if (report.probe_status != ProbeStatus::kOk) {
-      // What is not the second snapshot yet can be another one.
-      if (too_early) return;
-      path = absl::FailedPreconditionError(StrCat(
-          "the snapshot of step ", report.step, " was not measured: ", report.probe_status_detail));
-    } else if (previous_.empty() || too_early) {
-      KeepWeights(report.step);
-      return desk_->KeptFirst();
-    } else {
-      announce(Severity::kInfo,
-               StrCat("slice through steps ", previous_step_, " and ", report.step, " and ", name,
-                      ": measuring ", status.request.points, " x ", status.request.points));
-      desk_->Progress(0, SlicePoints(status.request.points));
-      path = Make(report, std::move(quantized), status.request, context);
-    }
-  } catch (const c10::Error& error) {
-    path = absl::InternalError(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    path = absl::InternalError(error.what());
-  } catch (...) {
-    path = absl::InternalError("something that is no std::exception was thrown");
+void SliceProbe::Disable(std::string reason) {
+  tracker_->Close(reason);
+  Probe::Disable(std::move(reason));
+}
+
+ProbeResult SliceProbe::NotMeasured(ProbeStatus status, std::string detail) const {
+  return {.outcome = {std::string(kName), OutcomeOf(status), std::move(detail)},
+          .value = SliceResult()};
+}
+
+ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext& context) {
+  ProbeResult nothing{.outcome = {std::string(kName)}, .value = SliceResult()};
+  if (input.slice == nullptr || input.place.ordinal <= input.slice->snapshots_taken ||
+      !tracker_->status().under_way()) {
+    previous_.clear();
+    return nothing;
   }
+  const SliceRequest& request = input.slice->request;
+  const std::string name = ShortName(request.method, request.bits);
+  const bool too_early = input.place.step < request.at_step.value_or(INT64_MIN);
+  QuantizationResult* quantization = input.Earlier<QuantizationResult>();
+  if (quantization == nullptr || quantization->status != ProbeStatus::kOk) {
+    // What is not the second snapshot yet can be another one.
+    if (too_early) return nothing;
+    return Made(absl::FailedPreconditionError(StrCat(
+                    "the snapshot of step ", input.place.step,
+                    " was not measured: ", quantization == nullptr ? "" : quantization->detail)),
+                name, input);
+  }
+  if (previous_.empty() || too_early) {
+    const absl::Status kept = Guard([&] {
+      KeepWeights(input.place.step);
+      return absl::OkStatus();
+    });
+    if (!kept.ok()) return Made(kept, name, input);
+    tracker_->KeptFirst();
+    return nothing;
+  }
+  input.callbacks.announce(Severity::kInfo, StrCat("slice through steps ", previous_step_, " and ",
+                                                   input.place.step, " and ", name, ": measuring ",
+                                                   request.points, " x ", request.points));
+  tracker_->Progress(0, SlicePoints(request.points));
+  return Made(Guard([&] { return Make(input, *quantization, context); }), name, input);
+}
+
+ProbeResult SliceProbe::Made(const absl::StatusOr<std::string>& path, const std::string& quantizer,
+                             const ProbeInput& input) {
   previous_.clear();
   if (path.ok()) {
-    announce(Severity::kInfo, StrCat("slice written to ", *path));
-    desk_->Done(*std::move(path));
-  } else {
-    const std::string error(path.status().message());
-    announce(Severity::kWarning, StrCat("slice through ", name, " failed: ", error));
-    desk_->Fail(error);
+    input.callbacks.announce(Severity::kInfo, StrCat("slice written to ", *path));
+    tracker_->Done(*path);
+    return {.outcome = {std::string(kName)}, .value = SliceResult{*path}};
   }
+  input.callbacks.announce(Severity::kWarning,
+                           StrCat("slice through ", quantizer, " failed: ", path.status()));
+  tracker_->Fail(StrCat(path.status()));
+  return NotMeasured(ProbeStatusOf(path.status()), StrCat(path.status()));
 }
 
 void SliceProbe::KeepWeights(int64_t step) {
   at::NoGradGuard no_grad;
   previous_.clear();
-  for (int entry : FloatingParameters(measurement_->replica())) {
-    previous_.push_back({entry, measurement_->replica().loaded(entry).clone()});
+  for (int entry : FloatingParameters(session_.replica())) {
+    previous_.push_back({entry, session_.replica().loaded(entry).clone()});
   }
   previous_step_ = step;
 }
 
-absl::StatusOr<std::string> SliceProbe::Make(const Report& report,
-                                             std::vector<std::vector<Replica::Override>> quantized,
-                                             const SliceRequest& request,
+absl::StatusOr<std::string> SliceProbe::Make(const ProbeInput& input,
+                                             QuantizationResult& quantization,
                                              const ExecutionContext& context) {
+  const SliceRequest& request = input.slice->request;
+  QuantizedWeights weights = std::exchange(quantization.weights, {});
   size_t chosen = 0;
-  while (chosen < report.quantization.size() &&
-         (ToString(report.quantization[chosen].method) != request.method ||
-          report.quantization[chosen].bits != request.bits)) {
+  while (chosen < quantization.quantizers.size() &&
+         (ToString(quantization.quantizers[chosen].method) != request.method ||
+          quantization.quantizers[chosen].bits != request.bits)) {
     ++chosen;
   }
-  if (chosen >= quantized.size() || quantized[chosen].empty()) {
-    return absl::FailedPreconditionError(StrCat(
-        "there are no quantized weights of step ", report.step,
-        chosen < report.quantization.size() ? ": " + report.quantization[chosen].status_detail
-                                            : ""));
+  if (chosen >= weights.size() || weights[chosen].empty()) {
+    return absl::FailedPreconditionError(
+        StrCat("there are no quantized weights of step ", input.place.step,
+               chosen < quantization.quantizers.size()
+                   ? StrCat(": ", quantization.quantizers[chosen].status_detail)
+                   : ""));
   }
-  std::vector<Replica::Override> error = std::move(quantized[chosen]);
-  quantized.clear();
+  std::vector<Replica::Override> quantized = std::move(weights[chosen]);
+  weights.clear();
 
-  absl::StatusOr<LossSlice> slice = MeasureReplicaSlice(
-      measurement_->replica(), measurement_->curvature()->batches(), std::exchange(previous_, {}),
-      std::move(error), {.points = request.points},
-      [&](int64_t done, int64_t all) { desk_->Progress(done, all); }, context);
-  if (!slice.ok()) return slice.status();
-  slice->run_id = report.run_id;
-  slice->fingerprint = report.fingerprint;
-  slice->step = report.step;
-  slice->previous_step = previous_step_;
-  slice->method = request.method;
-  slice->bits = request.bits;
-  slice->group_size = report.quantization[chosen].group_size;
-  const std::string path = StrCat(run_dir_, "/slice-", report.step, ".json");
-  if (absl::Status status = WriteFile(path, ToJson(*slice) + "\n"); !status.ok()) return status;
+  PTQWATCH_ASSIGN_OR_RETURN(
+      LossSlice slice, MeasureReplicaSlice(
+                           session_.replica(), session_.curvature(), std::exchange(previous_, {}),
+                           std::move(quantized), {.points = request.points},
+                           [&](int64_t done, int64_t all) {
+                             tracker_->Progress(done, all);
+                             input.callbacks.poll();
+                           },
+                           context));
+  slice.run_id = input.place.run_id;
+  slice.fingerprint = input.place.fingerprint;
+  slice.step = input.place.step;
+  slice.previous_step = previous_step_;
+  slice.method = request.method;
+  slice.bits = request.bits;
+  slice.group_size = quantization.quantizers[chosen].group_size;
+  const std::string path = StrCat(run_dir_, "/slice-", input.place.step, ".json");
+  PTQWATCH_RETURN_IF_ERROR(WriteFile(path, ToJson(slice) + "\n"));
   return path;
 }
 

@@ -3,45 +3,48 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "monitor/slice_desk.h"
-#include "probes/measurement.h"
-#include "ptqwatch/execution_context.h"
-#include "ptqwatch/exporter.h"
-#include "ptqwatch/report.h"
-#include "snapshot/replica.h"
+#include "probes/probe.h"
+#include "probes/slice_tracker.h"
+#include "ptqwatch/options.h"
+#include "session/model_session.h"
 
 namespace ptqwatch::internal {
 
-/// Makes the slices that are asked for at a desk: keeps the weights of one snapshot and measures at
-/// the next one, over all floating-point parameters (buffers stay those of the second), on the
-/// curvature batches. Monitor thread's own.
-class SliceProbe {
+/// Makes the slices that are requested: keeps the weights of one snapshot, and at the next one
+/// measures the loss over the plane through both and the quantized weights. The space is that of
+/// all floating-point parameters (buffers stay those of the second snapshot), the data the
+/// curvature batches. Runs once the report is out, and writes <run_dir>/slice-<step>.json.
+class SliceProbe final : public Probe {
  public:
-  using Announce = absl::FunctionRef<void(Severity severity, std::string message)>;
+  static constexpr std::string_view kName = "slice";
 
-  /// Opens the desk, or closes it with the reason why this monitor makes no slices. Both pointers
-  /// must outlive the probe.
-  SliceProbe(SliceDesk* desk, Measurement* measurement, std::string run_dir);
+  /// Opens the tracker, or closes it with the reason why this monitor makes no slices. `session`
+  /// and `tracker` must outlive the probe.
+  SliceProbe(ModelSession& session, const MonitorOptions& options, SliceTracker* tracker);
 
-  /// Once a snapshot, when its report is out and it is still loaded. `ordinal`: of the snapshots
-  /// taken, from 1. `quantized` as Measurement::Run gives it. Where the snapshot is the second of a
-  /// slice, writes <run_dir>/slice-<step>.json; failures go to the desk. Never throws.
-  void Run(const Report& report, int64_t ordinal,
-           std::vector<std::vector<Replica::Override>> quantized, Announce announce,
-           const ExecutionContext& context);
+  std::string_view name() const override { return kName; }
+  std::vector<std::string_view> needs() const override { return {"quantization"}; }
+  bool after_report() const override { return true; }
+  ProbeDescription Describe() const override { return {}; }
+  /// The tracker learns how the slice goes. Moves the quantized weights out of the earlier results.
+  ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
+  ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
+  /// Closes the tracker.
+  void Disable(std::string reason) override;
 
  private:
   void KeepWeights(int64_t step);
-  absl::StatusOr<std::string> Make(const Report& report,
-                                   std::vector<std::vector<Replica::Override>> quantized,
-                                   const SliceRequest& request, const ExecutionContext& context);
+  ProbeResult Made(const absl::StatusOr<std::string>& path, const std::string& quantizer,
+                   const ProbeInput& input);
+  absl::StatusOr<std::string> Make(const ProbeInput& input, QuantizationResult& quantization,
+                                   const ExecutionContext& context);
 
-  SliceDesk* const desk_;
-  Measurement* const measurement_;
+  ModelSession& session_;
+  SliceTracker* const tracker_;
   const std::string run_dir_;
   std::vector<Replica::Override> previous_;
   int64_t previous_step_ = 0;

@@ -24,24 +24,33 @@ struct SliceRequest {
   std::optional<int64_t> at_step = {};
 };
 
-/// The only way back into a running monitor; all calls are thread-safe, return at once and take
-/// effect at the next step.
+/// Commands to a running monitor. All calls are thread-safe and return at once.
+///
+/// A command is carried out by the monitor thread: at once where that is idle; while it measures a
+/// snapshot, after the layer, loss comparison, probe or slice point that it works on. From then on
+/// OnStep acts on it. Of several waiting commands of one kind only the newest is carried out.
 class Control {
  public:
   virtual ~Control() = default;
-  /// Takes a snapshot at the next step boundary.
+  /// Takes a snapshot at the next step boundary at which the staging slot is free, even while
+  /// paused.
   virtual void RequestSnapshot() = 0;
+  /// Due snapshots are skipped, and counted as such, until Resume. What is being measured goes on.
   virtual void Pause() = 0;
   virtual void Resume() = 0;
   /// Steps between snapshots. InvalidArgument unless positive.
   virtual absl::Status SetEvery(int64_t steps) = 0;
   /// Has a slice of the loss surface made, through two snapshots to come and the quantized second
-  /// one; returns its number. MonitorStatus::slice tells how far it is and which file in run_dir it
-  /// is in. From the first of the two snapshots on it costs the memory of one copy of the weights,
-  /// after the report of the second points^2 evaluations of the curvature batches, during which
-  /// later snapshots wait or are skipped. InvalidArgument for a quantizer that the run does not
-  /// have and for `points` out of range; FailedPrecondition without run_dir, with curvature
-  /// switched off, and while another one is under way.
+  /// one. Returns the slice's number; MonitorStatus::slice follows it and names its file in
+  /// run_dir.
+  ///
+  /// Cost: one copy of the weights from the first of the two snapshots on, and points^2 evaluations
+  /// of the curvature batches after the report of the second, during which later snapshots wait or
+  /// are skipped.
+  ///
+  /// InvalidArgument for a quantizer that the run does not have and for `points` out of range.
+  /// FailedPrecondition without run_dir, with curvature switched off, while another slice is under
+  /// way, and on a monitor that is disabled or stopped.
   virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
 };
 

@@ -10,17 +10,17 @@
 
 namespace ptqwatch {
 
-/// Something that happened between reports.
+/// Something that happened between reports. Delivered to every exporter in the order it happened.
 struct Event {
   enum class Kind : int {
-    kSnapshotSkipped = 0,
-    kPhaseChange = 1,
-    kProbeDisabled = 2,
-    kProbeFailed = 3,
-    kExporterFailed = 4,
-    kResumed = 5,
-    kStopped = 6,
-    kSlice = 7,  ///< a slice is begun, made, or failed
+    kSnapshotSkipped = 0,  ///< due snapshots were not taken
+    kPhaseChange = 1,      ///< of the learning rate
+    kProbeDisabled = 2,    ///< a probe failed too often in a row
+    kProbeFailed = 3,      ///< a snapshot was not, or not wholly, measured
+    kExporterFailed = 4,   ///< an exporter threw; the others are told
+    kResumed = 5,          ///< a run directory was resumed
+    kStopped = 6,          ///< Monitor::Stop; the last event
+    kSlice = 7,            ///< a slice is begun, made, or failed
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;

@@ -13,13 +13,16 @@
 
 namespace ptqwatch {
 
-/// Carries reports out of the process. OnReport and OnEvent are called from the monitor's one
-/// thread, never after Stop, and must return at once: queue, drop and count
-/// (StatusSource::CountDrop), but never wait. Nothing may throw.
+/// Carries reports and events out of the process.
+///
+/// OnReport and OnEvent are called by one thread at a time, never after Stop: by the monitor
+/// thread, and by Monitor::Stop for the last event. They must return at once: queue, drop and count
+/// (StatusSource::CountDrop), but never wait. Nothing should throw; what does is counted and
+/// reported to the other exporters.
 class Exporter {
  public:
   virtual ~Exporter() = default;
-  /// A short name for metrics and messages: "prometheus", "journal".
+  /// Short name for metrics and messages: "prometheus", "grpc".
   virtual std::string_view name() const = 0;
   /// Called once, inside Monitor::Create. `source` and `control` outlive the exporter's Stop. A
   /// failure makes Create fail.

@@ -17,17 +17,21 @@ namespace ptqwatch {
 class Subject;
 
 /// Watches one model. The training run is not changed by one bit: the live model is only read,
-/// inside OnStep and Finish, and no process-global state is touched. After Create nothing throws
-/// or aborts; what goes wrong is a status in a report, an Event, a counter and a line to the
+/// inside OnStep and Finish, and no process-global state is touched. After Create nothing throws or
+/// aborts. What goes wrong becomes a status in a report, an Event, a counter and a message to the
 /// log sink.
 class Monitor {
  public:
-  /// Builds the replica, checks the losses closure, plans which layers are quantized, reads the run
-  /// directory, starts the exporters and the monitor thread. Takes a few forward passes; costs
-  /// twice the model's memory plus one staging copy. Every mistake is found here: InvalidArgument
-  /// names the option and its value, FailedPrecondition says what about the model or the closure
-  /// does not fit. With PTQWATCH_DISABLE=1 in the environment the monitor is inert and `subject` is
-  /// not looked at.
+  /// Reads the run directory, builds the replica, checks the losses closure, plans which layers are
+  /// quantized, and starts the exporters and the monitor thread.
+  ///
+  /// Cost: a few forward passes, and some gradients where curvature is on; memory for twice the
+  /// model and one staging copy.
+  ///
+  /// Every mistake is found here: InvalidArgument names the option and its value,
+  /// FailedPrecondition says what about the model or the closure does not fit, ResourceExhausted
+  /// that memory ran out. With PTQWATCH_DISABLE=1 in the environment the monitor is inert and
+  /// `subject` is not looked at.
   static absl::StatusOr<std::unique_ptr<Monitor>> Create(
       std::unique_ptr<Subject> subject, MonitorOptions options = {},
       std::vector<std::unique_ptr<Exporter>> exporters = {});
@@ -39,21 +43,18 @@ class Monitor {
 
   /// Call after each optimizer step, from any thread, one caller at a time. O(1), no allocation and
   /// no lock where no snapshot is due; a copy of the weights where one is. Does nothing on a
-  /// monitor that was stopped or is disabled.
+  /// monitor that is stopped or disabled.
   void OnStep(const StepInfo& info) noexcept;
 
-  /// Takes a snapshot at the next OnStep. Thread-safe.
-  void RequestSnapshot() noexcept;
-
-  /// Call on the trainer's thread when training is over: takes a snapshot of the last step, unless
+  /// Call on the trainer's thread when training is over. Takes a snapshot of the last step, unless
   /// that step has one, and waits until everything pending is measured and published. Exporters go
-  /// on serving. DeadlineExceeded when `timeout` passes first (the work goes on).
-  /// FailedPrecondition before the first OnStep or after Stop.
+  /// on serving. DeadlineExceeded if `timeout` passes first (the work goes on). FailedPrecondition
+  /// before the first OnStep and after Stop.
   absl::Status Finish(std::chrono::milliseconds timeout);
 
-  /// Cancels what is being measured and stops thread and exporters. Idempotent. DeadlineExceeded
-  /// when the losses closure does not return in time: the thread is then left behind and touches
-  /// nothing but that closure.
+  /// Cancels what is being measured, and stops the monitor thread and the exporters. Idempotent.
+  /// DeadlineExceeded if the losses closure does not return in time: the thread is then left behind
+  /// and touches nothing but that closure.
   absl::Status Stop(std::chrono::milliseconds deadline);
 
   /// What will be measured, as text: layers covered and skipped with the reason, bytes, estimated
@@ -64,14 +65,14 @@ class Monitor {
   MonitorStatus status() const;
   /// The newest report, or null. Thread-safe.
   std::shared_ptr<const AnalyzedReport> latest() const;
-  /// Remote control, thread-safe; lives as long as the monitor.
+  /// Commands to this monitor. Thread-safe; lives as long as the monitor. A disabled monitor
+  /// ignores them.
   Control& control();
 
-  class Impl;
-
  private:
-  explicit Monitor(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Running;
+  explicit Monitor(std::unique_ptr<Running> running);
+  std::unique_ptr<Running> running_;  // null: disabled
 };
 
 }  // namespace ptqwatch

@@ -100,6 +100,8 @@ struct MonitorStatus {
   /// Training time lost to snapshots since the first step, over the time since then.
   std::optional<double> overhead_ratio;
   double duty_cycle = 1;
+  int64_t every = 0;    ///< steps between snapshots
+  bool paused = false;  ///< by a command, or because every probe is switched off
   std::array<int64_t, kEventKinds> events{};  ///< by Event::Kind
   /// {exporter name, reason} -> reports and events that this exporter did not deliver.
   std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;

@@ -50,31 +50,15 @@ Fixture MakeNet(size_t batches = 3) {
                  });
 }
 
-/// Keeps everything a ModelQuantizer says.
-struct Recorder : QuantizationListener {
+/// Everything a ModelQuantizer gives.
+struct Recorder {
   struct Layer {
     QuantizedWeight weight;
     std::vector<double> gram;
     int64_t tokens = -1;
   };
-  void OnCaptured() override { ++captures; }
-  void OnLayer(size_t quantizer, size_t layer, MatrixView, const GramStatistics* statistics,
-               QuantizedWeight result) override {
-    Layer& kept = layers[{quantizer, layer}];
-    kept.weight = std::move(result);
-    if (statistics != nullptr) {
-      kept.gram = statistics->sum;
-      kept.tokens = statistics->tokens;
-    }
-    order.push_back(layer);
-  }
-  void OnDone(size_t quantizer, const absl::Status& status) override {
-    EXPECT_FALSE(done.count(quantizer));
-    done[quantizer] = status;
-  }
-
   std::map<std::pair<size_t, size_t>, Layer> layers;
-  std::map<size_t, absl::Status> done;
+  std::vector<absl::Status> done;
   std::vector<size_t> order;
   int captures = 0;
 };
@@ -87,7 +71,23 @@ Recorder QuantizeAll(Fixture& fixture, const CapturePlan& plan, std::vector<Quan
                                  {.mode = mode, .max_gram_bytes = max_gram_bytes});
   ExecutionContext context;
   Recorder recorder;
-  quantizer.Run(quantizers, recorder, context);
+  const QuantizationRun run = quantizer.Run(
+      quantizers,
+      [&](size_t index, size_t layer, MatrixView, const GramStatistics* statistics,
+          QuantizedWeight result) {
+        Recorder::Layer& kept = recorder.layers[{index, layer}];
+        kept.weight = std::move(result);
+        if (statistics != nullptr) {
+          kept.gram = statistics->sum;
+          kept.tokens = statistics->tokens;
+        }
+        recorder.order.push_back(layer);
+      },
+      context);
+  for (const QuantizationRun::Quantizer& outcome : run.quantizers) {
+    recorder.done.push_back(outcome.status);
+  }
+  recorder.captures = run.captures;
   return recorder;
 }
 
@@ -318,14 +318,19 @@ TEST(ModelQuantizer, StopsWhenCancelled) {
   for (const CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
     ExecutionContext context;
     context.cancel.Cancel();
-    Recorder recorder;
-    ModelQuantizer(*fixture.replica, plan, fixture.batches,
-                   {.mode = mode, .max_gram_bytes = kNoLimit})
-        .Run({LayerSpecs(5, Rtn()), LayerSpecs(5, Gptq())}, recorder, context);
-    EXPECT_TRUE(recorder.layers.empty());
-    ASSERT_EQ(recorder.done.size(), 2u);
-    EXPECT_EQ(recorder.done.at(0).code(), absl::StatusCode::kCancelled);
-    EXPECT_EQ(recorder.done.at(1).code(), absl::StatusCode::kCancelled);
+    int layers = 0;
+    const QuantizationRun run = ModelQuantizer(*fixture.replica, plan, fixture.batches,
+                                               {.mode = mode, .max_gram_bytes = kNoLimit})
+                                    .Run(
+                                        {LayerSpecs(5, Rtn()), LayerSpecs(5, Gptq())},
+                                        [&](size_t, size_t, MatrixView, const GramStatistics*,
+                                            const QuantizedWeight&) { ++layers; },
+                                        context);
+    EXPECT_EQ(layers, 0);
+    ASSERT_EQ(run.quantizers.size(), 2u);
+    for (const QuantizationRun::Quantizer& quantizer : run.quantizers) {
+      EXPECT_EQ(quantizer.status.code(), absl::StatusCode::kCancelled);
+    }
   }
 }
 

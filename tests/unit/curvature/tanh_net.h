@@ -12,8 +12,8 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/linear.h"
-#include "probes/measurement.h"
 #include "ptqwatch/function_subject.h"
+#include "support/probe_run.h"
 
 namespace ptqwatch::testing {
 
@@ -51,27 +51,22 @@ struct TanhNet {
   std::unique_ptr<Subject> MakeSubject() const {
     return MakeFunctionSubject({.live = live, .losses = losses, .probe = batches});
   }
-  absl::StatusOr<std::unique_ptr<internal::Measurement>> Measure() {
+  absl::StatusOr<std::unique_ptr<internal::ProbeSuite>> Measure() {
     subject = MakeSubject();
     table = *internal::MakeTensorTable(subject->LiveTensors());
-    auto measurement = internal::Measurement::Create(*subject, options, engine);
-    if (measurement.ok()) Load(**measurement);
-    return measurement;
+    auto suite = OpenProbes(*subject, options, engine);
+    if (suite.ok()) Load(**suite);
+    return suite;
   }
-  void Load(internal::Measurement& measurement) const {
+  void Load(internal::ProbeSuite& suite) const {
     internal::Snapshot snapshot;
-    for (const internal::TensorEntry& entry : table.entries)
+    for (const internal::TensorEntry& entry : table.entries) {
       snapshot.tensors.push_back(entry.tensor);
-    measurement.Load(snapshot);
+    }
+    suite.Load(snapshot);
   }
-  static Report Run(internal::Measurement& measurement, internal::ProbeState* state = nullptr) {
-    ExecutionContext context;
-    Report report;
-    internal::ProbeState none;
-    auto next = measurement.Run(state != nullptr ? *state : none, report, nullptr, context);
-    EXPECT_TRUE(next.ok()) << next.status();
-    if (state != nullptr && next.ok()) *state = *std::move(next);
-    return report;
+  static Report Run(internal::ProbeSuite& suite, internal::ProbeState* state = nullptr) {
+    return MeasureReport(suite, state);
   }
 
   std::vector<NamedTensor> live;

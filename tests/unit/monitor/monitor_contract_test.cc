@@ -1,4 +1,4 @@
-// The promises of design.md 4.1 and 4.3: training does not change by one bit, no process-global
+// What Monitor promises: training does not change by one bit, no process-global
 // state is touched, and what is measured beside training equals what is measured in its place.
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -18,11 +18,11 @@
 #include "c10/core/DefaultDtype.h"
 #include "c10/core/GradMode.h"
 #include "c10/core/InferenceMode.h"
-#include "probes/measurement.h"
+#include "monitor/compute_thread.h"
 #include "ptqwatch/monitor.h"
+#include "support/probe_run.h"
 #include "support/recording_exporter.h"
 #include "support/tiny_trainer.h"
-#include "trainer/staging.h"
 
 namespace ptqwatch {
 namespace {
@@ -117,7 +117,7 @@ int Threads() {
 TEST(MonitorContract, AMonitorThreadComputesAloneWhateverTheTrainerUses) {
   at::set_num_threads(4);
   std::thread([] {
-    internal::InitMonitorThread();
+    internal::InitComputeThread();
     EXPECT_EQ(at::get_num_threads(), 1);
     const int before = Threads();
     const at::Tensor a = at::ones({700, 700});
@@ -165,6 +165,28 @@ TEST_P(BitIdentity, TrainingEndsWithTheSameBitsOnAndOff) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, BitIdentity, ::testing::Values(1, 2));
 
+// The header that `report` was assembled with.
+internal::ReportHeader HeaderOf(const Report& report) {
+  internal::ReportHeader header{.run_id = report.run_id,
+                                .attempt = report.attempt,
+                                .fingerprint = report.fingerprint,
+                                .sequence = report.sequence};
+  header.snapshot.info = {.step = report.step,
+                          .learning_rate = report.learning_rate,
+                          .tokens = report.tokens,
+                          .loss = report.training_loss_nats};
+  header.snapshot.trigger = report.trigger;
+  header.snapshot.unix_seconds = report.snapshot_time_unix_seconds;
+  internal::LrState& lr = header.snapshot.lr;
+  lr.phase = report.lr_phase;
+  lr.decay_onset_step = report.decay_onset_step;
+  lr.rolled_back = report.rolled_back;
+  for (const LrChangePoint& point : report.lr_change_points) {
+    lr.points[static_cast<size_t>(lr.num_points++)] = point;
+  }
+  return header;
+}
+
 TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   TinyTrainer trainer(/*seed=*/5);
   auto recording = std::make_shared<testing::Recording>();
@@ -192,12 +214,12 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   // The same on a fresh replica, one snapshot after the other, on a thread set up like the
   // monitor's.
   std::thread([&] {
-    internal::InitMonitorThread();
+    internal::InitComputeThread();
     TinyTrainer other(/*seed=*/9);
     auto subject = other.MakeSubject();
     const auto table = internal::MakeTensorTable(subject->LiveTensors());
-    auto measurement = internal::Measurement::Create(*subject, Options(20));
-    ASSERT_TRUE(measurement.ok()) << measurement.status();
+    const auto suite = testing::OpenProbes(*subject, Options(20));
+    ASSERT_TRUE(suite.ok()) << suite.status();
     internal::ProbeState state;
     for (const auto& live : reports) {
       internal::Snapshot snapshot;
@@ -210,26 +232,14 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
         }
       }
       snapshot.optimizer.view = optimizers.at(live->report.step);
-      (*measurement)->Load(snapshot);
-      ExecutionContext context;
+      (*suite)->Load(snapshot);
       EXPECT_EQ(state.sequence, live->report.probe_state_sequence);
       ASSERT_TRUE(live->report.curvature);
       EXPECT_EQ(live->report.curvature->status, ProbeStatus::kOk)
           << live->report.curvature->status_detail;
       EXPECT_TRUE(live->report.curvature->edge_of_stability_ratio)
           << live->report.curvature->edge_of_stability_detail;
-      Report again = live->report;
-      again.quantization.clear();
-      again.skipped_layers.clear();
-      again.probe_loss_nats.reset();
-      again.probe_loss_stderr_nats.reset();
-      again.probe_tokens = 0;
-      again.probe_status = ProbeStatus::kUnknown;
-      again.curvature.reset();
-      again.cost_seconds.clear();
-      auto next = (*measurement)->Run(state, again, nullptr, context);
-      ASSERT_TRUE(next.ok()) << next.status();
-      state = *std::move(next);
+      Report again = testing::MeasureReport(**suite, &state, HeaderOf(live->report));
       again.cost_seconds = live->report.cost_seconds;
       EXPECT_TRUE(again == live->report) << "step " << live->report.step;
     }

@@ -84,7 +84,6 @@ TEST(MonitorCreate, IsInertWhenDisabled) {
   unsetenv("PTQWATCH_DISABLE");
   ASSERT_TRUE(monitor.ok());
   (*monitor)->OnStep({.step = 1000, .learning_rate = 1});
-  (*monitor)->RequestSnapshot();
   (*monitor)->control().RequestSnapshot();
   EXPECT_TRUE((*monitor)->Finish(std::chrono::seconds(1)).ok());
   EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(1)).ok());

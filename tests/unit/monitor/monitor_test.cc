@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <condition_variable>
 #include <map>
@@ -29,7 +30,8 @@ class Gate {
     std::unique_lock<std::mutex> lock(mutex_);
     ++waiting_;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return open_; });
+    changed_.wait(lock, [&] { return open_ || tickets_ > 0; });
+    if (!open_) --tickets_;
     --waiting_;
     if (throws_) throw std::runtime_error("CUDA error: device-side assert");
   }
@@ -37,6 +39,12 @@ class Gate {
     std::lock_guard<std::mutex> lock(mutex_);
     open_ = open;
     throws_ = throws;
+    changed_.notify_all();
+  }
+  /// Lets the next call through, if one is waiting.
+  void LetOneThrough() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (waiting_ > 0 && tickets_ == 0) ++tickets_;
     changed_.notify_all();
   }
   void AwaitCaller() {
@@ -50,6 +58,7 @@ class Gate {
   bool open_ = true;
   bool throws_ = false;
   int waiting_ = 0;
+  int tickets_ = 0;
 };
 
 struct MonitorTest : ::testing::Test {
@@ -242,25 +251,60 @@ TEST_F(MonitorTest, StopBetweenBatchesCancels) {
   opener.join();
 }
 
-TEST_F(MonitorTest, RequestAndPauseAndEveryWork) {
+TEST_F(MonitorTest, TakesARequestedSnapshotAtOneOfTheNextSteps) {
   Create(Every(1000));
   Step(1);
-  monitor->RequestSnapshot();
-  Step(2);
+  monitor->control().RequestSnapshot();
+  int64_t step = 1;
+  while (Count(SnapshotResult::kTaken) == 0) Step(++step);
   ASSERT_TRUE(recording->WaitForReports(1));
-  EXPECT_EQ(recording->Reports()[0]->report.step, 2);
+  EXPECT_EQ(recording->Reports()[0]->report.step, step);
   EXPECT_EQ(recording->Reports()[0]->report.trigger, SnapshotTrigger::kRequest);
-  Step(3);
+  Step(++step);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 1);
+}
+
+TEST_F(MonitorTest, PausesResumesAndChangesTheInterval) {
+  Create(Every(1000));
   EXPECT_EQ(monitor->control().SetEvery(0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(monitor->status().every, 1000);
   ASSERT_TRUE(monitor->control().SetEvery(4).ok());
   monitor->control().Pause();
+  while (monitor->status().every != 4 || !monitor->status().paused) std::this_thread::yield();
   Step(4);
   EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);
   monitor->control().Resume();
+  while (monitor->status().paused) std::this_thread::yield();
   Step(8);
-  ASSERT_TRUE(recording->WaitForReports(2));
-  EXPECT_EQ(recording->Reports()[1]->report.step, 8);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  EXPECT_EQ(recording->Reports()[0]->report.step, 8);
+}
+
+TEST_F(MonitorTest, CommandsAreCarriedOutWhileASnapshotIsMeasured) {
+  Create(Every(1));
+  gate->Set(false);
+  Step(1);
+  gate->AwaitCaller();
+  monitor->control().Pause();
+  // Every loss of the measurement passes the gate, so the report cannot come before the pause.
+  while (!monitor->status().paused) gate->LetOneThrough();
+  EXPECT_TRUE(recording->Reports().empty());
+  gate->Set(true);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  Step(2);
+  EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);
+}
+
+TEST_F(MonitorTest, RaisesAnEventOfEveryKindItCounts) {
+  Create(Every(1));
+  Step(1);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  ASSERT_TRUE(monitor->Stop(seconds(5)).ok());
+  std::array<int64_t, kEventKinds> seen{};
+  for (const Event& event : recording->Events()) ++seen[static_cast<size_t>(event.kind)];
+  EXPECT_EQ(monitor->status().events, seen);
+  EXPECT_EQ(recording->Events().back().kind, Event::Kind::kStopped);
+  EXPECT_THAT(recording->Events().back().message, HasSubstr("after step 1"));
 }
 
 TEST_F(MonitorTest, NaNWeightsGiveAStatusAndNoNumbers) {
@@ -306,7 +350,6 @@ TEST_F(MonitorTest, AClosureThatBeginsToThrowIsReportedAndThenSwitchedOff) {
 TEST_F(MonitorTest, AParameterOfAnotherShapeIsASkippedSnapshot) {
   Create(Every(1));
   trainer.ReplaceParameter();
-  monitor->RequestSnapshot();
   monitor->OnStep({.step = 1, .learning_rate = 1e-2});
   EXPECT_EQ(Count(SnapshotResult::kSkippedMismatch), 1);
   ASSERT_TRUE(recording->WaitForEvents(1));  // no report has to come first

@@ -59,6 +59,50 @@ TEST_F(PublisherTest, GoesOnWhenAnExporterThrows) {
   EXPECT_EQ(publisher.status().dropped_reports.at({"bad", "exception"}), 1);
 }
 
+TEST_F(PublisherTest, AnnouncesAnExporterThatFailsOnceToTheOthers) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<BadExporter>(false));
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  ASSERT_TRUE(publisher.Start(nullptr).ok());
+  auto report = std::make_shared<AnalyzedReport>();
+  report->report.step = 7;
+  publisher.Publish(report);
+  publisher.Publish(report);
+  ASSERT_EQ(recording->Events().size(), 1u);
+  EXPECT_EQ(recording->Events()[0].kind, Event::Kind::kExporterFailed);
+  EXPECT_EQ(recording->Events()[0].step, 7);
+  EXPECT_EQ(recording->Events()[0].message, "exporter bad: boom");
+  EXPECT_EQ(recording->Reports().size(), 2u);
+}
+
+Event Of(Event::Kind kind) {
+  Event event;
+  event.kind = kind;
+  return event;
+}
+
+TEST_F(PublisherTest, CountsEventsByKindAndStopsWithTheLast) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  ASSERT_TRUE(publisher.Start(nullptr).ok());
+  publisher.PublishEvent(Of(Event::Kind::kSlice));
+  publisher.PublishEvent(Of(Event::Kind::kSlice));
+  publisher.Stop(std::chrono::seconds(1), /*destroy=*/false, Of(Event::Kind::kStopped));
+  publisher.PublishEvent(Of(Event::Kind::kSlice));
+  const MonitorStatus status = publisher.status();
+  EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kSlice)], 2);
+  EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kStopped)], 1);
+  ASSERT_EQ(recording->Events().size(), 3u);
+  EXPECT_EQ(recording->Events().back().kind, Event::Kind::kStopped);
+}
+
+TEST_F(PublisherTest, CompletesTheStatus) {
+  Publisher publisher({}, board, &clock, {}, [](MonitorStatus& status) { status.every = 25; });
+  EXPECT_EQ(publisher.status().every, 25);
+}
+
 TEST_F(PublisherTest, StopsTheOthersWhenOneCannotStart) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));

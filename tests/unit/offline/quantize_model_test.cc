@@ -11,7 +11,8 @@
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
-#include "probes/measurement.h"
+#include "monitor/compute_thread.h"
+#include "support/probe_run.h"
 #include "support/tiny_trainer.h"
 #include "trainer/staging.h"
 #include "unit/capture/capture_fixture.h"
@@ -117,23 +118,20 @@ TEST(QuantizeModel, DiffersFromTheOtherCalibrationOnlyBehindTheFirstLayer) {
 Report MonitorsReport(const TinyTrainer& trainer, const MonitorOptions& options) {
   const auto subject = trainer.MakeSubject();
   const auto table = internal::MakeTensorTable(subject->LiveTensors());
-  auto measurement = internal::Measurement::Create(*subject, options);
-  EXPECT_TRUE(measurement.ok()) << measurement.status();
-  Report report;
-  if (!measurement.ok()) return report;
+  auto suite = testing::OpenProbes(*subject, options);
+  EXPECT_TRUE(suite.ok()) << suite.status();
+  if (!suite.ok()) return {};
   internal::Snapshot snapshot;
   for (const internal::TensorEntry& entry : table->entries) {
     snapshot.tensors.push_back(entry.tensor.detach().clone());
   }
-  (*measurement)->Load(snapshot);
-  ExecutionContext context;
-  EXPECT_TRUE((*measurement)->Run({}, report, nullptr, context).ok());
-  return report;
+  (*suite)->Load(snapshot);
+  return testing::MeasureReport(**suite);
 }
 
 TEST(QuantizeModel, GivesWhatAMonitorMeasuresOfAModule) {
   std::thread([] {
-    internal::InitMonitorThread();
+    internal::InitComputeThread();
     TinyTrainer trainer;
     for (int i = 0; i < 20; ++i) trainer.Step();
     const std::string before = trainer.Bytes();

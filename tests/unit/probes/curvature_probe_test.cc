@@ -14,7 +14,6 @@
 #include "ATen/ops/linear.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/rand.h"
-#include "probes/measurement.h"
 #include "ptqwatch/function_subject.h"
 #include "ptqwatch/monitor.h"
 #include "snapshot/generator_guard.h"
@@ -136,7 +135,7 @@ TEST(CurvatureProbe, AClosureWithoutGradientsLeavesTheRestOfTheReportAlone) {
   };
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
-  EXPECT_THAT((*measurement)->Describe(),
+  EXPECT_THAT(testing::DescribeProbes(**measurement),
               HasSubstr("curvature: off, retained_graph: the loss has"));
   const Report report = Net::Run(**measurement);
   EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
@@ -157,7 +156,8 @@ TEST(CurvatureProbe, RandomDrawsWithGradientsOnSwitchItOff) {
   };
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
-  EXPECT_THAT((*measurement)->Describe(), HasSubstr("curvature: off, losses draws random numbers"));
+  EXPECT_THAT(testing::DescribeProbes(**measurement),
+              HasSubstr("curvature: off, losses draws random numbers"));
   GeneratorGuard generators;
   const Report report = Net::Run(**measurement);
   EXPECT_FALSE(generators.Moved());
@@ -180,7 +180,7 @@ TEST(CurvatureProbe, AnExceptionAtCreateSwitchesItOff) {
   };
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
-  EXPECT_THAT((*measurement)->Describe(), HasSubstr("curvature: off, "));
+  EXPECT_THAT(testing::DescribeProbes(**measurement), HasSubstr("curvature: off, "));
   const Report report = Net::Run(**measurement);
   EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
   EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
@@ -205,9 +205,9 @@ TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
   small.engine.max_graph_bytes = 1000;
   auto recomputed = small.Measure();
   ASSERT_TRUE(retained.ok() && recomputed.ok());
-  EXPECT_THAT((*retained)->Describe(), HasSubstr("curvature: retained_graph, "));
-  EXPECT_THAT((*recomputed)->Describe(), HasSubstr("curvature: recomputed_graph, "));
-  EXPECT_THAT((*recomputed)->Describe(), HasSubstr("gradient graphs of 0."));
+  EXPECT_THAT(testing::DescribeProbes(**retained), HasSubstr("curvature: retained_graph, "));
+  EXPECT_THAT(testing::DescribeProbes(**recomputed), HasSubstr("curvature: recomputed_graph, "));
+  EXPECT_THAT(testing::DescribeProbes(**recomputed), HasSubstr("gradient graphs of 0."));
   CurvatureReport a = *Net::Run(**retained).curvature;
   const CurvatureReport b = *Net::Run(**recomputed).curvature;
   EXPECT_EQ(b.mode, HessianMode::kRecomputedGraph);

@@ -48,6 +48,7 @@ class SliceTest : public ::testing::Test {
     return options;
   }
   void Create(const MonitorOptions& options, std::function<void()> before_losses = nullptr) {
+    monitor_.reset();  // one monitor a run directory
     std::vector<std::unique_ptr<Exporter>> exporters;
     exporters.push_back(std::make_unique<testing::RecordingExporter>(recording_));
     auto created =

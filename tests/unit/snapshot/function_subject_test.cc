@@ -19,9 +19,10 @@
 #include "ATen/ops/rand.h"
 #include "ATen/ops/randint.h"
 #include "ATen/ops/tanh.h"
-#include "probes/measurement.h"
+#include "monitor/compute_thread.h"
 #include "ptqwatch/monitor.h"
 #include "snapshot/replica.h"
+#include "support/probe_run.h"
 #include "support/recording_exporter.h"
 #include "trainer/staging.h"
 
@@ -218,23 +219,19 @@ TEST(FunctionSubject, IsMeasuredBesideTrainingAsInItsPlace) {
   ASSERT_EQ(reports.size(), 3u);
 
   std::thread([&] {
-    internal::InitMonitorThread();
+    internal::InitComputeThread();
     RawModel other(9);
     const auto subject = MakeFunctionSubject(Options(other));
-    auto measurement = internal::Measurement::Create(*subject, QuantizerOptions());
-    ASSERT_TRUE(measurement.ok()) << measurement.status();
+    const auto suite = testing::OpenProbes(*subject, QuantizerOptions());
+    ASSERT_TRUE(suite.ok()) << suite.status();
     internal::ProbeState state;
     for (const auto& live : reports) {
       internal::Snapshot snapshot;
       std::vector<NamedTensor> tensors = at_step[static_cast<size_t>(live->report.step)].Wrap();
       snapshot.tensors = {tensors[0].tensor, tensors[1].tensor, tensors[3].tensor};
-      (*measurement)->Load(snapshot);
-      ExecutionContext context;
-      Report again;
-      again.sequence = live->report.sequence;
-      auto next = (*measurement)->Run(state, again, nullptr, context);
-      ASSERT_TRUE(next.ok()) << next.status();
-      state = *std::move(next);
+      (*suite)->Load(snapshot);
+      const Report again =
+          testing::MeasureReport(**suite, &state, {.sequence = live->report.sequence});
       EXPECT_EQ(again.probe_status, ProbeStatus::kOk);
       EXPECT_EQ(again.probe_loss_nats, live->report.probe_loss_nats);
       EXPECT_EQ(again.quantization, live->report.quantization);

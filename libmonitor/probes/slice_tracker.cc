@@ -1,4 +1,4 @@
-#include "monitor/slice_desk.h"
+#include "probes/slice_tracker.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,22 +9,22 @@
 
 namespace ptqwatch::internal {
 
-void SliceDesk::Open(std::vector<Quantizer> quantizers) {
-  std::lock_guard<std::mutex> lock(mutex_);
+void SliceTracker::Open(std::vector<Quantizer> quantizers) {
+  MutexLock lock(mutex_);
   quantizers_ = std::move(quantizers);
   closed_.clear();
 }
 
-void SliceDesk::Close(std::string reason) {
-  std::lock_guard<std::mutex> lock(mutex_);
+void SliceTracker::Close(std::string reason) {
+  MutexLock lock(mutex_);
   closed_ = reason;
   if (!status_.under_way()) return;
   status_.state = SliceState::kFailed;
   status_.error = std::move(reason);
 }
 
-absl::StatusOr<int64_t> SliceDesk::Request(const SliceRequest& request, int64_t snapshots_taken) {
-  std::lock_guard<std::mutex> lock(mutex_);
+absl::StatusOr<int64_t> SliceTracker::Accept(const SliceRequest& request) {
+  MutexLock lock(mutex_);
   if (!closed_.empty()) return absl::FailedPreconditionError(StrCat("no slice: ", closed_));
   if (request.points < kMinSlicePoints || request.points > kMaxSlicePoints) {
     return absl::InvalidArgumentError(StrCat("points = ", request.points, ": must be from ",
@@ -52,42 +52,36 @@ absl::StatusOr<int64_t> SliceDesk::Request(const SliceRequest& request, int64_t 
   status_.state = SliceState::kWaitingForFirst;
   status_.number = number;
   status_.request = request;
-  taken_before_ = snapshots_taken;
   return number;
 }
 
-SliceStatus SliceDesk::status() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+SliceStatus SliceTracker::status() const {
+  MutexLock lock(mutex_);
   return status_;
 }
 
-bool SliceDesk::Wants(int64_t ordinal) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return status_.under_way() && ordinal > taken_before_;
-}
-
-void SliceDesk::KeptFirst() {
-  std::lock_guard<std::mutex> lock(mutex_);
+void SliceTracker::KeptFirst() {
+  MutexLock lock(mutex_);
   if (status_.under_way()) status_.state = SliceState::kWaitingForSecond;
 }
 
-void SliceDesk::Progress(int64_t points_done, int64_t points_all) {
-  std::lock_guard<std::mutex> lock(mutex_);
+void SliceTracker::Progress(int64_t points_done, int64_t points_all) {
+  MutexLock lock(mutex_);
   if (!status_.under_way()) return;
   status_.state = SliceState::kMeasuring;
   status_.points_done = points_done;
   status_.points_all = points_all;
 }
 
-void SliceDesk::Done(std::string path) {
-  std::lock_guard<std::mutex> lock(mutex_);
+void SliceTracker::Done(std::string path) {
+  MutexLock lock(mutex_);
   if (!status_.under_way()) return;
   status_.state = SliceState::kDone;
   status_.path = std::move(path);
 }
 
-void SliceDesk::Fail(std::string error) {
-  std::lock_guard<std::mutex> lock(mutex_);
+void SliceTracker::Fail(std::string error) {
+  MutexLock lock(mutex_);
   if (!status_.under_way()) return;
   status_.state = SliceState::kFailed;
   status_.error = std::move(error);

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_PROBES_ERROR_CURVATURE_H_
-#define PTQWATCH_PROBES_ERROR_CURVATURE_H_
+#ifndef PTQWATCH_PROBES_ERROR_MEASUREMENT_H_
+#define PTQWATCH_PROBES_ERROR_MEASUREMENT_H_
 
 #include <optional>
 #include <vector>
@@ -8,21 +8,20 @@
 #include "curvature/hessian_operator.h"
 #include "curvature/loss_direction.h"
 #include "curvature/replica_surface.h"
+#include "probes/probe_result.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/report.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
 
 /// The loss along the error d = W_hat - W of every quantizer, in the parameters of a surface: first
-/// predicted by gradient and Hessian, then, when the operator is gone (the weights may not change
-/// under its graph), measured.
-class ErrorCurvature {
+/// predicted by gradient and Hessian, then measured. Measuring comes when the operator is gone,
+/// because the weights may not change under its graph.
+class ErrorMeasurement {
  public:
-  /// `quantized` has one list of weights a quantizer, empty where there are none. All arguments
-  /// must outlive this.
-  ErrorCurvature(ReplicaSurface& surface,
-                 const std::vector<std::vector<Replica::Override>>& quantized);
+  /// Both must outlive this.
+  ErrorMeasurement(ReplicaSurface& surface, const QuantizedWeights& quantized)
+      : surface_(surface), quantized_(quantized), found_(quantized.size()) {}
 
   /// One product a quantizer; `top` is the top eigenvector. One whose product is not finite is left
   /// out. Errors as HessianOperator::Apply.
@@ -32,12 +31,12 @@ class ErrorCurvature {
   /// One mean loss for W, and one a quantizer and scale. What is not finite is left out.
   absl::Status Measure(const ExecutionContext& context);
 
-  /// Writes what is known into the reports, one a quantizer. Nothing for a quantizer whose loss at
-  /// W_hat is not finite.
-  void Fill(std::vector<QuantizationReport>& reports) const;
+  /// What is known, in the order of the quantizers; nothing for one without weights in the scope or
+  /// whose loss at W_hat is not finite.
+  std::vector<std::optional<ErrorCurvature>> Take() const;
 
  private:
-  struct Result {
+  struct Found {
     std::optional<HessianDirection> direction;
     double alignment = 0;         // with the top eigenvector
     std::optional<double> delta;  // at W_hat
@@ -45,10 +44,10 @@ class ErrorCurvature {
   };
 
   ReplicaSurface& surface_;
-  const std::vector<std::vector<Replica::Override>>& quantized_;
-  std::vector<Result> results_;
+  const QuantizedWeights& quantized_;
+  std::vector<Found> found_;
 };
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_PROBES_ERROR_CURVATURE_H_
+#endif  // PTQWATCH_PROBES_ERROR_MEASUREMENT_H_

@@ -1,0 +1,35 @@
+#ifndef PTQWATCH_BASE_DIGEST_H_
+#define PTQWATCH_BASE_DIGEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ptqwatch::internal {
+
+/// XXH3-128 over a sequence of values. Not cryptographic; the same on every machine.
+class Digest {
+ public:
+  Digest();
+  ~Digest();
+  Digest(const Digest&) = delete;
+  Digest& operator=(const Digest&) = delete;
+
+  void AddBytes(const void* data, size_t size);
+  /// With its end, so that "ab", "c" is not "a", "bc".
+  void Add(std::string_view text);
+  void Add(int64_t value);
+
+  /// 32 hexadecimal digits, most significant first.
+  std::string Hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_DIGEST_H_

@@ -1,0 +1,69 @@
+#ifndef PTQWATCH_MONITOR_CONTROL_QUEUE_H_
+#define PTQWATCH_MONITOR_CONTROL_QUEUE_H_
+
+#include <cstdint>
+#include <functional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "monitor/status_board.h"
+#include "probes/slice_tracker.h"
+#include "ptqwatch/control.h"
+
+namespace ptqwatch::internal {
+
+/// The commands of Control.
+struct TakeSnapshot {};
+struct SetPaused {
+  bool paused = false;
+};
+struct SetInterval {
+  int64_t every = 0;
+};
+struct MakeSlice {
+  AcceptedSlice slice;
+};
+using Command = std::variant<TakeSnapshot, SetPaused, SetInterval, MakeSlice>;
+
+/// Commands on their way to the monitor thread. Any thread adds, the monitor thread drains. Of
+/// several commands of one kind only the newest is kept, so the queue is never longer than there
+/// are kinds.
+class ControlQueue final : public Control {
+ public:
+  /// `slices` accepts or refuses requests for slices, `board` counts the snapshots taken so far;
+  /// both must outlive the queue. Where they are null, slices are refused.
+  explicit ControlQueue(SliceTracker* slices = nullptr, const StatusBoard* board = nullptr)
+      : slices_(slices), board_(board) {}
+
+  /// From now on every command calls `wake`, and so does this call if one is waiting. `wake` must
+  /// return at once and not call back.
+  void Open(std::function<void()> wake);
+  /// From now on commands are dropped; `wake` is not called any more once this returns.
+  void Close();
+
+  void RequestSnapshot() override;
+  void Pause() override;
+  void Resume() override;
+  absl::Status SetEvery(int64_t steps) override;
+  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override;
+
+  /// Monitor thread: takes what is there, in the order it came.
+  std::vector<Command> Drain();
+
+ private:
+  void Add(Command command);
+
+  SliceTracker* const slices_;
+  const StatusBoard* const board_;
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_CONTROL_QUEUE_H_

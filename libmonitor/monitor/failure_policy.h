@@ -1,0 +1,45 @@
+#ifndef PTQWATCH_MONITOR_FAILURE_POLICY_H_
+#define PTQWATCH_MONITOR_FAILURE_POLICY_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "probes/probe_outcome.h"
+
+namespace ptqwatch::internal {
+
+/// Counts how often in a row each probe fails, by name, and decides which are switched off.
+class FailurePolicy {
+ public:
+  struct SwitchedOff {
+    std::string probe;
+    int failures = 0;         ///< in a row
+    std::string detail = {};  ///< of the last one
+  };
+  struct Decision {
+    /// What to announce: the detail of the first probe that is neither ok nor disabled. Later ones
+    /// usually follow from it.
+    std::optional<std::string> failure = {};
+    std::vector<SwitchedOff> switched_off = {};
+    /// Every probe is disabled: there is nothing left to measure.
+    bool idle = false;
+  };
+
+  /// REQUIRES: max_failures_in_a_row > 0.
+  explicit FailurePolicy(int max_failures_in_a_row) : max_in_a_row_(max_failures_in_a_row) {}
+
+  /// Takes the outcomes of one snapshot. Only ProbeOutcome::Kind::kFailed counts; a snapshot that
+  /// cannot be measured ends the row.
+  Decision Note(absl::Span<const ProbeOutcome> outcomes);
+
+ private:
+  const int max_in_a_row_;
+  std::map<std::string, int> in_a_row_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_FAILURE_POLICY_H_

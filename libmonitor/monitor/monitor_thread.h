@@ -1,0 +1,91 @@
+#ifndef PTQWATCH_MONITOR_MONITOR_THREAD_H_
+#define PTQWATCH_MONITOR_MONITOR_THREAD_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "analysis/analyzer.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "monitor/control_queue.h"
+#include "monitor/failure_policy.h"
+#include "monitor/publisher.h"
+#include "monitor/status_board.h"
+#include "probes/assemble_report.h"
+#include "probes/probe_suite.h"
+#include "probes/slice_tracker.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/subject.h"
+#include "trainer/staging.h"
+#include "trainer/trainer_switches.h"
+
+namespace ptqwatch::internal {
+
+/// What the monitor thread does: takes the filled snapshot, runs the probes, judges and publishes.
+/// Shared-owned by the monitor and by its thread, which keeps all of this alive where a losses
+/// closure does not return before Stop's deadline.
+class MonitorThread {
+ public:
+  struct Parts {
+    std::shared_ptr<Subject> subject;
+    std::shared_ptr<StatusBoard> board;
+    std::shared_ptr<TrainerSwitches> switches;
+    std::shared_ptr<SliceTracker> slices;
+    std::shared_ptr<ControlQueue> control;
+    std::shared_ptr<Staging> staging;
+    std::shared_ptr<ProbeSuite> suite;
+    std::shared_ptr<Publisher> publisher;
+    ExecutionContext context;
+    int max_failures_in_a_row = 1;
+    // What the run begins with.
+    int64_t sequence = 0;
+    LrPhase phase = LrPhase::kUnknown;
+    ProbeState probe_state;
+    Analyzer analyzer;
+  };
+  explicit MonitorThread(Parts parts)
+      : parts_(std::move(parts)), failures_(parts_.max_failures_in_a_row) {}
+
+  /// The thread itself, first and once: sets it up for measuring.
+  void Enter();
+  /// The thread itself, at every wake: carries out commands, announces skipped snapshots, and
+  /// measures the filled snapshot if there is one.
+  void Run() noexcept;
+
+  /// Any thread: waits until the staging slot is free. False once the deadline has passed.
+  bool WaitUntilFree(std::chrono::steady_clock::time_point deadline);
+  /// Any thread: the same until so many snapshots are published or given up.
+  bool WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline);
+
+ private:
+  void CarryOutCommands();
+  void AnnounceSkips();
+  void MeasureSnapshot(const Snapshot& filled);
+  absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place);
+  void ReleaseSlot();
+  void NoteOutcomes(const Report& report, const Measured& measured);
+  void NotePhase(const Report& report);
+  /// For the next attempt of the run, where there is a run directory.
+  void KeepProbeState();
+  void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
+
+  Parts parts_;
+  FailurePolicy failures_;
+  std::optional<AcceptedSlice> slice_;  // the newest that was accepted
+  int64_t measuring_ = 0;               // ordinal of the snapshot in work
+  bool loading_ = false;                // the slot is not released yet
+  int64_t skips_announced_ = 0;
+  RateLimitedLog probe_failed_;
+  RateLimitedLog state_failed_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshots published or given up
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_MONITOR_THREAD_H_

@@ -1,0 +1,84 @@
+#include "monitor/run_state.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "journal/run_directory.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::string NewRunId(double unix_seconds) {
+  // std::random_device: nothing of the trainer's generators is touched.
+  std::random_device random;
+  return StrFormat("%d-%08x", static_cast<int64_t>(unix_seconds), static_cast<uint32_t>(random()));
+}
+
+void LogColdStart(std::string_view why) { Log(Severity::kWarning, StrCat("cold start: ", why)); }
+
+// The corners and the reports themselves are all the schedule that is needed to go on from.
+LrTracker FollowedBy(const std::vector<AnalyzedReport>& history) {
+  LrTracker lr;
+  for (const AnalyzedReport& analyzed : history) {
+    const Report& report = analyzed.report;
+    for (const LrChangePoint& point : report.lr_change_points) {
+      lr.Step(point.step, point.learning_rate, std::nullopt);
+    }
+    lr.Step(report.step, report.learning_rate, std::nullopt);
+  }
+  if (!history.empty()) {
+    const Report& newest = history.back().report;
+    lr.Restore(newest.lr_phase, newest.decay_onset_step);
+  }
+  return lr;
+}
+
+}  // namespace
+
+ProbeState RunState::ReadProbeState(const std::string& fingerprint,
+                                    const VectorSpace& space) const {
+  if (!probe_state_file) return {};
+  const auto refuse = [&](std::string_view problem) {
+    LogColdStart(StrCat("'", probe_state_file->path(), "' is not used: ", problem));
+    return ProbeState();
+  };
+  if (probe_state_file->run_id() != run_id) {
+    return refuse(StrCat("it is of run ", probe_state_file->run_id(), ", this is ", run_id));
+  }
+  if (probe_state_file->fingerprint() != fingerprint) {
+    return refuse("model, data or options have changed since (the fingerprint is another one)");
+  }
+  absl::StatusOr<ProbeState> state = probe_state_file->Read(space);
+  return state.ok() ? *std::move(state) : refuse(Message(state.status()));
+}
+
+absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options) {
+  RunState state;
+  state.run_id = options.run_id;
+  if (!options.run_dir.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, OpenRunDirectory(options.run_dir));
+    if (state.run_id.empty()) state.run_id = history.run_id;
+    state.attempt = history.attempts + 1;
+    state.sequence = history.last_sequence;
+    state.unreadable_lines = history.unreadable_lines;
+    state.history = std::move(history.reports);
+    state.lr = FollowedBy(state.history);
+    absl::StatusOr<ProbeStateFile> file = ProbeStateFile::Open(options.run_dir);
+    if (file.ok()) {
+      state.probe_state_file = *std::move(file);
+    } else if (!absl::IsNotFound(file.status())) {
+      LogColdStart(Message(file.status()));
+    }
+  }
+  if (state.run_id.empty()) state.run_id = NewRunId(options.clock->UnixSeconds());
+  if (state.probe_state_file && state.probe_state_file->run_id() == state.run_id) {
+    state.sequence = std::max(state.sequence, state.probe_state_file->sequence());
+  }
+  return state;
+}
+
+}  // namespace ptqwatch::internal

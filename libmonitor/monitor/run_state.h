@@ -1,0 +1,40 @@
+#ifndef PTQWATCH_MONITOR_RUN_STATE_H_
+#define PTQWATCH_MONITOR_RUN_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "curvature/vector_space.h"
+#include "probes/probe_state.h"
+#include "probes/probe_state_file.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/report.h"
+#include "trainer/lr_tracker.h"
+
+namespace ptqwatch::internal {
+
+/// What this attempt of a run starts from.
+struct RunState {
+  std::string run_id = {};
+  int attempt = 1;
+  int64_t sequence = 0;                                 ///< of the newest report; 0: there is none
+  std::vector<AnalyzedReport> history = {};             ///< oldest first
+  int64_t unreadable_lines = 0;                         ///< of the journal, skipped
+  LrTracker lr = {};                                    ///< as it was at the newest report
+  std::optional<ProbeStateFile> probe_state_file = {};  ///< of this run
+
+  /// The probes' state of the previous attempt, or an empty one. Why it is not used is logged.
+  ProbeState ReadProbeState(const std::string& fingerprint, const VectorSpace& space) const;
+};
+
+/// Reads what earlier attempts left in MonitorOptions::run_dir, which is created if it is missing.
+/// Call it before anything writes there. Without a run directory the run is a new one. Errors name
+/// the path.
+absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_RUN_STATE_H_

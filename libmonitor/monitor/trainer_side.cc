@@ -1,0 +1,53 @@
+#include "monitor/trainer_side.h"
+
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+
+FillOutcome TrainerSide::Take(SnapshotTrigger trigger) noexcept {
+  const SnapshotHeader header{.info = *last_,
+                              .lr = parts_.lr.state(),
+                              .trigger = trigger,
+                              .unix_seconds = parts_.clock->UnixSeconds()};
+  FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock);
+  if (outcome.result == SnapshotResult::kTaken) {
+    ++taken_;
+    last_taken_step_ = last_->step;
+    parts_.lr.Reported();
+    parts_.wake();
+  }
+  parts_.board->OnSnapshot(outcome.result, outcome.stall_seconds);
+  if (!outcome.problem.empty()) {
+    try {
+      not_taken_(Severity::kWarning,
+                 StrCat("no snapshot at step ", last_->step, ": ", outcome.problem));
+    } catch (...) {
+    }
+    parts_.wake();  // announces the skip
+  }
+  return outcome;
+}
+
+void TrainerSide::OnStep(const StepInfo& info) noexcept {
+  const TrainerSwitches& switches = *parts_.switches;
+  parts_.lr.Step(info.step, info.learning_rate, info.phase);
+  parts_.board->OnStep(info, parts_.lr.phase(), parts_.clock->UnixSeconds());
+  last_ = info;
+  const bool due = schedule_.Due(info.step, switches.every.load(std::memory_order_relaxed));
+  const int64_t requests = switches.requests.load(std::memory_order_relaxed);
+  const bool requested = requests > requests_served_;
+  if (!due && !requested) return;
+  const bool paused = switches.paused.load(std::memory_order_relaxed) ||
+                      switches.idle.load(std::memory_order_relaxed);
+  if (paused && !requested) {
+    parts_.board->OnSnapshot(SnapshotResult::kSkippedPaused, 0);
+    return;
+  }
+  if (!due && !parts_.staging->free()) return;  // the request waits; nothing was missed
+  const FillOutcome outcome =
+      Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval);
+  // Only a busy slot is worth another try at the next step.
+  if (requested && outcome.result != SnapshotResult::kSkippedBusy) requests_served_ = requests;
+}
+
+}  // namespace ptqwatch::internal

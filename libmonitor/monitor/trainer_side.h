@@ -1,0 +1,61 @@
+#ifndef PTQWATCH_MONITOR_TRAINER_SIDE_H_
+#define PTQWATCH_MONITOR_TRAINER_SIDE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "monitor/status_board.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/step_info.h"
+#include "ptqwatch/subject.h"
+#include "trainer/lr_tracker.h"
+#include "trainer/schedule.h"
+#include "trainer/staging.h"
+#include "trainer/trainer_switches.h"
+
+namespace ptqwatch::internal {
+
+/// What runs inside OnStep and Finish: follows the learning rate, decides whether a snapshot is due
+/// and fills the staging slot. One caller at a time. It takes no lock, and allocates nothing where
+/// no snapshot is due.
+class TrainerSide {
+ public:
+  struct Parts {
+    Clock* clock = nullptr;
+    std::shared_ptr<Subject> subject;
+    std::shared_ptr<Staging> staging;
+    std::shared_ptr<StatusBoard> board;
+    std::shared_ptr<const TrainerSwitches> switches;
+    LrTracker lr;                ///< as the previous attempt left it
+    std::function<void()> wake;  ///< wakes the monitor thread; must not throw
+  };
+  explicit TrainerSide(Parts parts) : parts_(std::move(parts)) {}
+
+  void OnStep(const StepInfo& info) noexcept;
+
+  /// Takes a snapshot of the last step. REQUIRES: last_step().
+  FillOutcome TakeLast() noexcept { return Take(SnapshotTrigger::kFinish); }
+  std::optional<int64_t> last_step() const {
+    return last_ ? std::optional(last_->step) : std::nullopt;
+  }
+  bool last_step_taken() const { return last_ && last_taken_step_ == last_->step; }
+  int64_t taken() const { return taken_; }  ///< snapshots so far
+
+ private:
+  FillOutcome Take(SnapshotTrigger trigger) noexcept;
+
+  Parts parts_;
+  Schedule schedule_;
+  std::optional<StepInfo> last_;
+  std::optional<int64_t> last_taken_step_;
+  int64_t taken_ = 0;
+  int64_t requests_served_ = 0;
+  RateLimitedLog not_taken_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_TRAINER_SIDE_H_

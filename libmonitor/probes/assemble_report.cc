@@ -1,0 +1,77 @@
+#include "probes/assemble_report.h"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+namespace ptqwatch::internal {
+namespace {
+
+void AddTo(Report& report, const QuantizationResult& result) {
+  report.probe_status = result.status;
+  report.probe_status_detail = result.detail;
+  report.probe_loss_nats = result.loss_nats;
+  report.probe_loss_stderr_nats = result.loss_stderr_nats;
+  report.probe_tokens = result.tokens;
+  report.calibration_mode = result.calibration_mode;
+  report.quantization = result.quantizers;
+  report.skipped_layers = result.skipped_layers;
+}
+
+void AddTo(QuantizationReport& report, const ErrorCurvature& error) {
+  report.predicted_delta_nats = error.predicted_delta_nats;
+  report.curvature_batch_delta_nats = error.delta_nats;
+  report.gradient_term_nats = error.gradient_term_nats;
+  report.curvature_term_nats = error.curvature_term_nats;
+  report.curvature_along_error = error.curvature_along_error;
+  report.top_eigenvector_alignment = error.top_eigenvector_alignment;
+  report.loss_along = error.loss_along;
+  for (const ErrorCurvature::Layer& row : error.layers) {
+    const auto layer = std::find_if(
+        report.layers.begin(), report.layers.end(),
+        [&](const LayerQuantization& candidate) { return candidate.name == row.name; });
+    if (layer == report.layers.end()) continue;
+    layer->gradient_term_nats = row.gradient_term_nats;
+    layer->curvature_term_nats = row.curvature_term_nats;
+  }
+}
+
+void AddTo(Report& report, const CurvatureResult& result) {
+  report.curvature = result.report;
+  for (size_t i = 0; i < std::min(result.errors.size(), report.quantization.size()); ++i) {
+    if (result.errors[i]) AddTo(report.quantization[i], *result.errors[i]);
+  }
+}
+
+// It is a file of its own.
+void AddTo(Report&, const SliceResult&) {}
+
+}  // namespace
+
+Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results) {
+  const SnapshotHeader& snapshot = header.snapshot;
+  Report report;
+  report.run_id = header.run_id;
+  report.attempt = header.attempt;
+  report.fingerprint = header.fingerprint;
+  report.sequence = header.sequence;
+  report.probe_state_sequence = header.probe_state_sequence;
+  report.step = snapshot.info.step;
+  report.snapshot_time_unix_seconds = snapshot.unix_seconds;
+  report.learning_rate = snapshot.info.learning_rate;
+  report.tokens = snapshot.info.tokens;
+  report.training_loss_nats = snapshot.info.loss;
+  report.trigger = snapshot.trigger;
+  report.lr_phase = snapshot.lr.phase;
+  report.lr_change_points = snapshot.lr.Points();
+  report.decay_onset_step = snapshot.lr.decay_onset_step;
+  report.rolled_back = snapshot.lr.rolled_back;
+  report.cost_seconds["stall"] = header.stall_seconds;
+  for (const ProbeResult& result : results) {
+    for (const auto& [part, seconds] : result.cost_seconds) report.cost_seconds[part] += seconds;
+    std::visit([&](const auto& value) { AddTo(report, value); }, result.value);
+  }
+  return report;
+}
+
+}  // namespace ptqwatch::internal

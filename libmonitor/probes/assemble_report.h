@@ -1,0 +1,30 @@
+#ifndef PTQWATCH_PROBES_ASSEMBLE_REPORT_H_
+#define PTQWATCH_PROBES_ASSEMBLE_REPORT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "probes/probe_result.h"
+#include "ptqwatch/report.h"
+#include "snapshot/snapshot.h"
+
+namespace ptqwatch::internal {
+
+/// Where a report stands in its run.
+struct ReportHeader {
+  std::string run_id = {};
+  int attempt = 1;
+  std::string fingerprint = {};
+  int64_t sequence = 0;
+  int64_t probe_state_sequence = 0;
+  SnapshotHeader snapshot = {};
+  double stall_seconds = 0;
+};
+
+/// The report of one snapshot. Fields whose probe is not among `results` keep their defaults.
+Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_ASSEMBLE_REPORT_H_

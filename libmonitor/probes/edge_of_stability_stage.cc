@@ -1,0 +1,43 @@
+#include "probes/edge_of_stability_stage.h"
+
+#include <cmath>
+
+#include "base/strings.h"
+#include "curvature/edge_of_stability.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr char kVector[] = "preconditioned.0";
+
+}  // namespace
+
+absl::StatusOr<EdgeOfStabilityResult> MeasureEdgeOfStabilityStage(
+    SymmetricOperator& hessian, const OptimizerState& optimizer, const HessianEigenpair& top,
+    const VectorMap& vectors, const EigenpairOptions& options, const ExecutionContext& context) {
+  EdgeOfStabilityResult result;
+  result.detail = optimizer.problem;
+  if (!optimizer.view) return result;
+  result.optimizer = optimizer.view->kind;
+  const WarmStart start = WarmStartFrom(vectors, kVector);
+  const absl::StatusOr<EdgeOfStability> edge =
+      MeasureEdgeOfStability(hessian, *optimizer.view, top, start, options, context);
+  if (absl::IsCancelled(edge.status()) || absl::IsDeadlineExceeded(edge.status())) {
+    return edge.status();
+  }
+  if (!edge.ok()) {
+    KeepForNext(start, kVector, result.vectors);
+    result.detail = StrCat(edge.status());
+    return result;
+  }
+  if (!std::isfinite(edge->ratio)) {
+    result.detail = "the ratio is not finite";
+    return result;
+  }
+  result.ratio = edge->ratio;
+  result.residual_ratio = edge->residual_ratio;
+  KeepForNext(edge->next, kVector, result.vectors);
+  return result;
+}
+
+}  // namespace ptqwatch::internal

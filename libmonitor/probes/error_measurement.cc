@@ -1,0 +1,80 @@
+#include "probes/error_measurement.h"
+
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace ptqwatch::internal {
+
+namespace {
+
+// Where the loss along the error is evaluated, as multiples of it, beside W_hat: that one is
+// measured with its own weights instead of W + d, which rounds.
+constexpr double kScales[] = {0.5, 1.5};
+
+}  // namespace
+
+absl::Status ErrorMeasurement::Predict(HessianOperator& hessian, const Vector& top,
+                                       const ExecutionContext& context) {
+  for (size_t i = 0; i < quantized_.size(); ++i) {
+    if (quantized_[i].empty()) continue;
+    const Vector d = surface_.Displacement(quantized_[i]);
+    if (surface_.space().Norm(d) == 0) continue;  // nothing of it is in the scope
+    absl::StatusOr<HessianDirection> direction = MeasureDirection(hessian, d, context);
+    if (absl::IsDataLoss(direction.status())) continue;  // this quantizer's alone
+    if (!direction.ok()) return direction.status();
+    found_[i].direction = *std::move(direction);
+    if (top.defined()) found_[i].alignment = Alignment(surface_.space(), top, d);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrorMeasurement::Measure(const ExecutionContext& context) {
+  PTQWATCH_ASSIGN_OR_RETURN(const double base, MeanLoss(surface_, context));
+  for (size_t i = 0; i < quantized_.size(); ++i) {
+    Found& found = found_[i];
+    if (!found.direction) continue;
+    surface_.Replace(quantized_[i]);
+    absl::StatusOr<double> loss = MeanLoss(surface_, context);
+    if (absl::IsDataLoss(loss.status())) continue;
+    if (!loss.ok()) return loss.status();
+    found.delta = *loss - base;
+    PTQWATCH_ASSIGN_OR_RETURN(
+        const std::vector<double> along,
+        LossesAlong(surface_, surface_.Displacement(quantized_[i]), kScales, context));
+    for (double value : along) found.along.push_back(value - base);
+  }
+  return surface_.MoveTo(nullptr, 0);
+}
+
+std::vector<std::optional<ErrorCurvature>> ErrorMeasurement::Take() const {
+  std::vector<std::optional<ErrorCurvature>> errors(found_.size());
+  for (size_t i = 0; i < found_.size(); ++i) {
+    const Found& found = found_[i];
+    if (!found.direction || !found.delta) continue;
+    const HessianDirection& direction = *found.direction;
+    ErrorCurvature& error = errors[i].emplace();
+    error.predicted_delta_nats = direction.Predict(1);
+    error.delta_nats = *found.delta;
+    error.gradient_term_nats = direction.gradient_term;
+    error.curvature_term_nats = direction.curvature_term;
+    error.curvature_along_error = direction.curvature;
+    error.top_eigenvector_alignment = found.alignment;
+    for (size_t k = 0; k < std::size(kScales); ++k) {
+      LossAlong& along = error.loss_along.emplace_back();
+      along.scale = kScales[k];
+      if (std::isfinite(found.along[k])) along.delta_nats = found.along[k];
+      along.predicted_delta_nats = direction.Predict(kScales[k]);
+    }
+    const std::vector<VectorSpace::Part>& parts = surface_.space().parts();
+    for (size_t part = 0; part < parts.size(); ++part) {
+      error.layers.push_back({parts[part].name, direction.gradient_by_parameter[part],
+                              direction.curvature_by_parameter[part]});
+    }
+  }
+  return errors;
+}
+
+}  // namespace ptqwatch::internal

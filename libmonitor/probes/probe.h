@@ -1,0 +1,100 @@
+#ifndef PTQWATCH_PROBES_PROBE_H_
+#define PTQWATCH_PROBES_PROBE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "probes/probe_result.h"
+#include "probes/probe_state.h"
+#include "probes/slice_tracker.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/log.h"
+#include "ptqwatch/report.h"
+#include "snapshot/snapshot.h"
+
+namespace ptqwatch::internal {
+
+/// Which snapshot is measured.
+struct SnapshotPlace {
+  std::string run_id = {};
+  std::string fingerprint = {};
+  int64_t sequence = 0;  ///< of its report
+  int64_t step = 0;
+  int64_t ordinal = 0;  ///< of the snapshots taken by this process, from 1
+};
+
+/// How a probe that works long speaks to its caller. Both must be set, and are called on the
+/// probe's thread.
+struct ProbeCallbacks {
+  /// Says something of interest.
+  std::function<void(Severity, std::string message)> announce = [](Severity, std::string) {};
+  /// Lets the caller look at what else there is to do. Called between short pieces of work.
+  std::function<void()> poll = [] {};
+};
+
+/// What a probe measures, beside the weights loaded in the session's replica.
+struct ProbeInput {
+  const SnapshotPlace& place;
+  const OptimizerState& optimizer;
+  const ProbeState& state;  ///< what the previous snapshot left
+  const ProbeCallbacks& callbacks;
+  /// Of the probes before this one. A probe that runs after the report may move the quantized
+  /// weights out, so that their memory is free once it needs no more of them.
+  absl::Span<ProbeResult> earlier = {};
+  /// The newest slice request that was accepted, or null.
+  const AcceptedSlice* slice = nullptr;
+
+  /// The earlier result of this type, or null.
+  template <typename Value>
+  Value* Earlier() const {
+    for (ProbeResult& result : earlier) {
+      if (auto* value = std::get_if<Value>(&result.value)) return value;
+    }
+    return nullptr;
+  }
+};
+
+/// What a probe will measure, and what that takes, as far as it is known.
+struct ProbeDescription {
+  std::string text = {};  ///< lines for Monitor::Describe
+  double seconds = 0;     ///< of forward passes a snapshot, timed with the trainer's threads
+  int64_t bytes = 0;      ///< while measuring, beyond replica and batches
+};
+
+/// One kind of measurement. Works on the opened subject that it was made for. One thread at a time.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+
+  virtual std::string_view name() const = 0;
+  /// The probes whose results it uses. It does not run while one of them is switched off.
+  virtual std::vector<std::string_view> needs() const { return {}; }
+  /// Whether it runs after the report was published, and adds nothing to it.
+  virtual bool after_report() const { return false; }
+  virtual ProbeDescription Describe() const = 0;
+
+  /// Measures what is loaded. The result is a function of the loaded weights, `input` and the
+  /// probe's options, to the bit but for durations. Every failure is an outcome of the result; a
+  /// caller treats an exception as one too.
+  virtual ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) = 0;
+  /// The result where nothing was measured.
+  virtual ProbeResult NotMeasured(ProbeStatus status, std::string detail) const = 0;
+
+  /// From now on the probe is not to be run; reports say why.
+  virtual void Disable(std::string reason) { disabled_ = std::move(reason); }
+  /// Why it does not run; empty where it does.
+  const std::string& disabled() const { return disabled_; }
+
+ private:
+  std::string disabled_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_PROBE_H_

@@ -1,0 +1,56 @@
+#ifndef PTQWATCH_PROBES_PROBE_OUTCOME_H_
+#define PTQWATCH_PROBES_PROBE_OUTCOME_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// How a probe ended on one snapshot, for whoever counts failures.
+struct ProbeOutcome {
+  enum class Kind {
+    kOk,
+    kIncomplete,  ///< this snapshot could not be measured: weights not finite, out of time
+    kFailed,      ///< the probe itself fails, and may do so at every snapshot
+    kDisabled,
+  };
+  std::string probe = {};
+  Kind kind = Kind::kOk;
+  std::string detail = {};  ///< why it is not kOk
+};
+
+/// The ProbeStatus in a report that stands for `status`.
+inline ProbeStatus ProbeStatusOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return ProbeStatus::kOk;
+    case absl::StatusCode::kCancelled:
+      return ProbeStatus::kCancelled;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ProbeStatus::kOutOfTime;
+    case absl::StatusCode::kDataLoss:
+      return ProbeStatus::kNonFinite;
+    default:
+      return ProbeStatus::kFailed;
+  }
+}
+
+/// The outcome that a ProbeStatus stands for.
+inline ProbeOutcome::Kind OutcomeOf(ProbeStatus status) {
+  switch (status) {
+    case ProbeStatus::kOk:
+      return ProbeOutcome::Kind::kOk;
+    case ProbeStatus::kFailed:
+      return ProbeOutcome::Kind::kFailed;
+    case ProbeStatus::kDisabled:
+      return ProbeOutcome::Kind::kDisabled;
+    default:
+      return ProbeOutcome::Kind::kIncomplete;
+  }
+}
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_PROBE_OUTCOME_H_

@@ -1,0 +1,72 @@
+#ifndef PTQWATCH_PROBES_PROBE_RESULT_H_
+#define PTQWATCH_PROBES_PROBE_RESULT_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "curvature/spectrum.h"
+#include "probes/probe_outcome.h"
+#include "ptqwatch/report.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// The loss without and with each quantizer.
+struct QuantizationResult {
+  ProbeStatus status = ProbeStatus::kUnknown;  ///< of the full-precision loss
+  std::string detail = {};
+  std::optional<double> loss_nats = {};
+  std::optional<double> loss_stderr_nats = {};
+  int64_t tokens = 0;
+  std::optional<CalibrationMode> calibration_mode = {};
+  std::vector<SkippedLayer> skipped_layers = {};
+  std::vector<QuantizationReport> quantizers = {};  ///< without what ErrorCurvature has
+  QuantizedWeights weights = {};
+};
+
+/// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.
+struct ErrorCurvature {
+  struct Layer {
+    std::string name;
+    double gradient_term_nats = 0;
+    double curvature_term_nats = 0;
+  };
+  double predicted_delta_nats = 0;
+  double delta_nats = 0;  ///< measured
+  double gradient_term_nats = 0;
+  double curvature_term_nats = 0;
+  double curvature_along_error = 0;
+  double top_eigenvector_alignment = 0;
+  std::vector<LossAlong> loss_along = {};
+  std::vector<Layer> layers = {};
+};
+
+/// The Hessian of the loss.
+struct CurvatureResult {
+  CurvatureReport report = {};
+  /// In the order of the quantizers; nothing for one that gave no weights, or whose loss is not
+  /// finite.
+  std::vector<std::optional<ErrorCurvature>> errors = {};
+};
+
+/// A slice of the loss surface.
+struct SliceResult {
+  std::string path = {};  ///< of the file; empty where this snapshot did not complete a slice
+};
+
+/// What a probe gives for one snapshot. A new kind of measurement adds its alternative to `value`
+/// and a line to AssembleReport.
+struct ProbeResult {
+  ProbeOutcome outcome = {};
+  std::map<std::string, double> cost_seconds = {};
+  VectorMap vectors = {};  ///< warm starts for the next snapshot
+  std::variant<QuantizationResult, CurvatureResult, SliceResult> value = {};
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_PROBE_RESULT_H_

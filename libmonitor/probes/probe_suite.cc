@@ -1,0 +1,157 @@
+#include "probes/probe_suite.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/clone.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "probes/quantization_probe.h"
+#include "probes/slice_probe.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// The probe's result, whatever it does.
+ProbeResult MeasureGuarded(Probe& probe, const ProbeInput& input, const ExecutionContext& context) {
+  absl::StatusOr<ProbeResult> result =
+      Guard([&]() -> absl::StatusOr<ProbeResult> { return probe.Measure(input, context); });
+  if (result.ok()) return *std::move(result);
+  return probe.NotMeasured(ProbeStatusOf(result.status()), StrCat(result.status()));
+}
+
+}  // namespace
+
+ModelSessionOptions SessionOptions(const MonitorOptions& options,
+                                   const CurvatureEngineOptions& engine) {
+  ModelSessionOptions session;
+  session.probe = true;
+  session.calibration = true;
+  session.capture =
+      CaptureRequest{.layers = options.layers, .max_gram_bytes = options.max_gram_bytes};
+  if (options.curvature.enabled) {
+    session.curvature = CurvatureBatchesRequest{.micro_batch = engine.micro_batch};
+  }
+  session.snapshots = true;
+  return session;
+}
+
+absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
+    std::unique_ptr<ModelSession> session, const MonitorOptions& options, SliceTracker* slices,
+    const CurvatureEngineOptions& engine) {
+  std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
+  // The list of probes: each sees the results of those before it.
+  PTQWATCH_ASSIGN_OR_RETURN(auto quantization,
+                            QuantizationProbe::Create(*suite->session_, options));
+  suite->probes_.push_back(std::move(quantization));
+  if (options.curvature.enabled) {
+    PTQWATCH_ASSIGN_OR_RETURN(auto curvature,
+                              CurvatureProbe::Create(*suite->session_, options, engine));
+    suite->curvature_ = curvature.get();
+    suite->probes_.push_back(std::move(curvature));
+  }
+  if (slices != nullptr) {
+    suite->probes_.push_back(std::make_unique<SliceProbe>(*suite->session_, options, slices));
+  }
+  return suite;
+}
+
+void ProbeSuite::Load(const Snapshot& snapshot) {
+  session_->replica().Load(snapshot.tensors);
+  at::NoGradGuard no_grad;
+  optimizer_ = {};  // first, so that its memory serves again
+  optimizer_ = snapshot.optimizer;
+  if (!optimizer_.view) return;
+  const absl::Status copied = Guard([&] {
+    for (OptimizedParameter& parameter : optimizer_.view->parameters) {
+      if (parameter.second_moment.defined()) {
+        parameter.second_moment = parameter.second_moment.clone();
+      }
+    }
+    return absl::OkStatus();
+  });
+  if (copied.ok()) return;
+  // Short of memory: the weights are worth a report without it.
+  optimizer_.view.reset();
+  optimizer_.problem = StrCat(copied);
+}
+
+bool ProbeSuite::HasWhatItNeeds(const Probe& probe) const {
+  const std::vector<std::string_view> needs = probe.needs();
+  return std::all_of(needs.begin(), needs.end(), [&](std::string_view name) {
+    return std::any_of(probes_.begin(), probes_.end(), [&](const auto& other) {
+      return other->name() == name && other->disabled().empty();
+    });
+  });
+}
+
+absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const ProbeState& state,
+                                             const ProbeCallbacks& callbacks,
+                                             const ExecutionContext& context) {
+  const ExecutionContext limited =
+      max_snapshot_time_.count() > 0
+          ? context.WithDeadline(context.clock->Monotonic() + max_snapshot_time_)
+          : context;
+  Measured measured;
+  ProbeState next;
+  next.sequence = place.sequence;
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    if (probe->after_report() || !HasWhatItNeeds(*probe)) continue;
+    callbacks.poll();
+    if (!probe->disabled().empty()) {
+      measured.results.push_back(probe->NotMeasured(ProbeStatus::kDisabled, probe->disabled()));
+      continue;
+    }
+    const ProbeInput input{.place = place,
+                           .optimizer = optimizer_,
+                           .state = state,
+                           .callbacks = callbacks,
+                           .earlier = absl::MakeSpan(measured.results)};
+    ProbeResult result = MeasureGuarded(*probe, input, limited);
+    if (context.cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
+    next.vectors.merge(result.vectors);
+    measured.results.push_back(std::move(result));
+    measured.probe_state_sequence = state.sequence;
+    measured.next = ProbeState();
+  }
+  if (measured.next) measured.next = std::move(next);
+  return measured;
+}
+
+Measured ProbeSuite::NotMeasured(const absl::Status& status) const {
+  Measured measured;
+  measured.results.push_back(probes_.front()->NotMeasured(ProbeStatus::kFailed, StrCat(status)));
+  return measured;
+}
+
+void ProbeSuite::MeasureAfterReport(const SnapshotPlace& place, Measured measured,
+                                    const AcceptedSlice* slice, const ProbeCallbacks& callbacks,
+                                    const ExecutionContext& context) {
+  static const ProbeState none;
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    if (!probe->after_report() || !probe->disabled().empty()) continue;
+    MeasureGuarded(*probe,
+                   {.place = place,
+                    .optimizer = optimizer_,
+                    .state = none,
+                    .callbacks = callbacks,
+                    .earlier = absl::MakeSpan(measured.results),
+                    .slice = slice},
+                   context);
+  }
+}
+
+void ProbeSuite::Disable(std::string_view name, const std::string& reason) {
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    if (probe->name() == name) probe->Disable(reason);
+  }
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    if (probe->after_report() && probe->disabled().empty() && !HasWhatItNeeds(*probe)) {
+      probe->Disable(StrCat("the ", name, " probe is switched off"));
+    }
+  }
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,83 @@
+#ifndef PTQWATCH_PROBES_PROBE_SUITE_H_
+#define PTQWATCH_PROBES_PROBE_SUITE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "probes/curvature_probe.h"
+#include "probes/probe.h"
+#include "probes/probe_state.h"
+#include "ptqwatch/options.h"
+#include "session/model_session.h"
+#include "snapshot/snapshot.h"
+
+namespace ptqwatch::internal {
+
+/// What the probes found on one snapshot.
+struct Measured {
+  std::vector<ProbeResult> results = {};
+  /// Of the report whose state this one started from; 0 where nothing was measured.
+  int64_t probe_state_sequence = 0;
+  /// For the next snapshot; nothing where nothing was measured.
+  std::optional<ProbeState> next = {};
+};
+
+/// How a monitor opens its subject.
+ModelSessionOptions SessionOptions(const MonitorOptions& options,
+                                   const CurvatureEngineOptions& engine = {});
+
+/// All probes of a monitor, on its opened subject. One thread at a time.
+class ProbeSuite {
+ public:
+  /// `session` was opened with the SessionOptions of the same options. `slices`, where not null,
+  /// follows requested slices and must outlive the suite. Errors as those of the probes' Create.
+  static absl::StatusOr<std::unique_ptr<ProbeSuite>> Create(
+      std::unique_ptr<ModelSession> session, const MonitorOptions& options,
+      SliceTracker* slices = nullptr, const CurvatureEngineOptions& engine = {});
+
+  /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
+  void Load(const Snapshot& snapshot);
+
+  /// Measures what is loaded, within MonitorOptions::max_snapshot_time. The same loaded weights,
+  /// options and state give the same bits (but for `cost_seconds`) on any thread set up by
+  /// InitComputeThread. Polls before every probe. Cancelled when the context was.
+  absl::StatusOr<Measured> Measure(const SnapshotPlace& place, const ProbeState& state,
+                                   const ProbeCallbacks& callbacks = {},
+                                   const ExecutionContext& context = {});
+  /// Where the snapshot could not be loaded: the first probe has failed with `status`.
+  Measured NotMeasured(const absl::Status& status) const;
+  /// Runs the probes that follow the report. `slice`: see ProbeInput.
+  void MeasureAfterReport(const SnapshotPlace& place, Measured measured, const AcceptedSlice* slice,
+                          const ProbeCallbacks& callbacks, const ExecutionContext& context);
+
+  /// Switches a probe off for good, and with it those that need it.
+  void Disable(std::string_view name, const std::string& reason);
+
+  ModelSession& session() { return *session_; }
+  const std::vector<std::unique_ptr<Probe>>& probes() const { return probes_; }
+  /// Where curvature is switched off, null.
+  const CurvatureProbe* curvature() const { return curvature_; }
+
+ private:
+  ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
+      : session_(std::move(session)), max_snapshot_time_(options.max_snapshot_time) {}
+  bool HasWhatItNeeds(const Probe& probe) const;
+
+  const std::unique_ptr<ModelSession> session_;
+  const std::chrono::milliseconds max_snapshot_time_;
+  std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
+  const CurvatureProbe* curvature_ = nullptr;
+  OptimizerState optimizer_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_PROBE_SUITE_H_

@@ -1,0 +1,21 @@
+#ifndef PTQWATCH_TRAINER_TRAINER_SWITCHES_H_
+#define PTQWATCH_TRAINER_TRAINER_SWITCHES_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace ptqwatch::internal {
+
+/// What the monitor thread tells OnStep. The monitor thread writes, OnStep only reads.
+struct TrainerSwitches {
+  explicit TrainerSwitches(int64_t every_in) : every(every_in) {}
+
+  std::atomic<int64_t> every;        ///< steps between snapshots; positive
+  std::atomic<bool> paused{false};   ///< by a command
+  std::atomic<bool> idle{false};     ///< nothing is left to measure: copies would be wasted
+  std::atomic<int64_t> requests{0};  ///< snapshots requested so far
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TRAINER_TRAINER_SWITCHES_H_

@@ -1,0 +1,93 @@
+#include "monitor/control_queue.h"
+
+#include <gmock/gmock.h>
+
+namespace ptqwatch::internal {
+namespace {
+
+SliceRequest Gptq3() { return {.method = "gptq", .bits = 3}; }
+
+TEST(ControlQueue, GivesCommandsInTheOrderTheyCame) {
+  ControlQueue queue;
+  queue.Pause();
+  queue.RequestSnapshot();
+  ASSERT_TRUE(queue.SetEvery(7).ok());
+  const std::vector<Command> commands = queue.Drain();
+  ASSERT_EQ(commands.size(), 3u);
+  EXPECT_TRUE(std::get<SetPaused>(commands[0]).paused);
+  EXPECT_TRUE(std::holds_alternative<TakeSnapshot>(commands[1]));
+  EXPECT_EQ(std::get<SetInterval>(commands[2]).every, 7);
+  EXPECT_TRUE(queue.Drain().empty());
+}
+
+TEST(ControlQueue, KeepsTheNewestOfAKind) {
+  ControlQueue queue;
+  for (int64_t every = 1; every <= 1000; ++every) {
+    ASSERT_TRUE(queue.SetEvery(every).ok());
+    queue.Pause();
+    queue.Resume();
+    queue.RequestSnapshot();
+  }
+  const std::vector<Command> commands = queue.Drain();
+  ASSERT_EQ(commands.size(), 3u);
+  EXPECT_EQ(std::get<SetInterval>(commands[0]).every, 1000);
+  EXPECT_FALSE(std::get<SetPaused>(commands[1]).paused);
+}
+
+TEST(ControlQueue, RefusesAnIntervalThatIsNotPositive) {
+  ControlQueue queue;
+  for (int64_t every : {0, -3}) {
+    const absl::Status status = queue.SetEvery(every);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::HasSubstr("every = " + std::to_string(every)));
+  }
+  EXPECT_TRUE(queue.Drain().empty());
+}
+
+TEST(ControlQueue, WakesForEveryCommandAndForWhatIsWaiting) {
+  ControlQueue queue;
+  int wakes = 0;
+  queue.Pause();
+  queue.Open([&] { ++wakes; });
+  EXPECT_EQ(wakes, 1);
+  queue.Resume();
+  EXPECT_EQ(wakes, 2);
+  EXPECT_EQ(queue.Drain().size(), 1u);
+}
+
+TEST(ControlQueue, DropsCommandsOnceClosed) {
+  ControlQueue queue;
+  int wakes = 0;
+  queue.Open([&] { ++wakes; });
+  queue.Pause();
+  queue.Close();
+  queue.RequestSnapshot();
+  EXPECT_EQ(wakes, 1);
+  EXPECT_TRUE(queue.Drain().empty());
+}
+
+TEST(ControlQueue, NumbersSlicesAndKnowsTheSnapshotsBeforeThem) {
+  StatusBoard board;
+  SliceTracker slices;
+  slices.Open({{"gptq", 3}});
+  ControlQueue queue(&slices, &board);
+  board.OnSnapshot(SnapshotResult::kTaken, 0);
+  EXPECT_EQ(queue.RequestSlice(Gptq3()).value(), 1);
+  EXPECT_EQ(slices.status().state, SliceState::kWaitingForFirst);
+  EXPECT_EQ(queue.RequestSlice(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::vector<Command> commands = queue.Drain();
+  ASSERT_EQ(commands.size(), 1u);
+  const AcceptedSlice& slice = std::get<MakeSlice>(commands[0]).slice;
+  EXPECT_EQ(slice.number, 1);
+  EXPECT_EQ(slice.request.method, "gptq");
+  EXPECT_EQ(slice.snapshots_taken, 1);
+}
+
+TEST(ControlQueue, RefusesSlicesWithoutAMonitor) {
+  ControlQueue queue;
+  EXPECT_EQ(queue.RequestSlice(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,103 @@
+#include "probes/probe_suite.h"
+
+#include <gmock/gmock.h>
+
+#include "unit/curvature/tanh_net.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using Net = testing::TanhNet;
+
+const QuantizationResult& QuantizationIn(const Measured& measured) {
+  return std::get<QuantizationResult>(measured.results.at(0).value);
+}
+
+ProbeState Fourth() {
+  ProbeState state;
+  state.sequence = 4;
+  return state;
+}
+
+TEST(ProbeSuite, GivesAResultOfEachProbeAndTheStateForTheNextSnapshot) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  const auto measured = (*suite)->Measure({.sequence = 5}, Fourth());
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_EQ(measured->results.size(), 2u);
+  EXPECT_EQ(measured->results[0].outcome.probe, "quantization");
+  EXPECT_EQ(measured->results[1].outcome.probe, "curvature");
+  for (const ProbeResult& result : measured->results) {
+    EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk) << result.outcome.detail;
+  }
+  EXPECT_EQ(QuantizationIn(*measured).weights.size(), 2u);
+  EXPECT_EQ(measured->probe_state_sequence, 4);
+  ASSERT_TRUE(measured->next);
+  EXPECT_EQ(measured->next->sequence, 5);
+  EXPECT_TRUE(measured->next->vectors.contains("top.0"));
+}
+
+TEST(ProbeSuite, DoesNotRunWhatNeedsAProbeThatIsSwitchedOff) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  (*suite)->Disable("quantization", "switched off after 3 failures in a row");
+  const auto measured = (*suite)->Measure({.sequence = 5}, Fourth());
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_EQ(measured->results.size(), 1u);
+  EXPECT_EQ(measured->results[0].outcome.kind, ProbeOutcome::Kind::kDisabled);
+  EXPECT_EQ(QuantizationIn(*measured).status, ProbeStatus::kDisabled);
+  EXPECT_EQ(QuantizationIn(*measured).detail, "switched off after 3 failures in a row");
+  EXPECT_EQ(measured->probe_state_sequence, 0);
+  EXPECT_FALSE(measured->next);
+}
+
+TEST(ProbeSuite, PollsWhileItMeasures) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  int polls = 0;
+  ASSERT_TRUE((*suite)->Measure({}, {}, {.poll = [&] { ++polls; }}).ok());
+  // Before each of two probes, at two layers and a comparison of each of two quantizers.
+  EXPECT_EQ(polls, 2 + 2 * (2 + 1));
+}
+
+TEST(ProbeSuite, IsCancelledWithItsContext) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  ExecutionContext context;
+  context.cancel.Cancel();
+  EXPECT_EQ((*suite)->Measure({}, {}, {}, context).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(ProbeSuite, ASnapshotThatCannotBeLoadedIsAFailureOfTheFirstProbe) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  const Measured measured = (*suite)->NotMeasured(absl::InternalError("device lost"));
+  ASSERT_EQ(measured.results.size(), 1u);
+  EXPECT_EQ(measured.results[0].outcome.kind, ProbeOutcome::Kind::kFailed);
+  EXPECT_EQ(QuantizationIn(measured).detail, "device lost");
+  EXPECT_FALSE(measured.next);
+}
+
+TEST(ProbeSuite, SaysWhatEachProbeTakes) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  const auto& probes = (*suite)->probes();
+  ASSERT_EQ(probes.size(), 2u);
+  const ProbeDescription quantization = probes[0]->Describe();
+  EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
+  EXPECT_GT(quantization.seconds, 0);
+  EXPECT_EQ(quantization.bytes, 8 * (16 * 16 + 24 * 24));
+  const ProbeDescription curvature = probes[1]->Describe();
+  EXPECT_THAT(curvature.text, HasSubstr("curvature: retained_graph"));
+  EXPECT_GT(curvature.bytes, 0);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
