@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
 
-#include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
-#include "flag_checks.h"
+#include "program.h"
 
 namespace ptqwatch::examples {
 namespace {
@@ -25,29 +26,29 @@ struct Given {
 
 void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
   AddTrainerFlags(app, &flags->trainer);
-  const auto integer = [&app](const char* name, auto* value, int64_t least, const char* help) {
-    return app.add_option(name, *value, help)->check(IntegerAtLeast(least));
+  const auto integer = [&app](const char* name, auto* value, int64_t min, const char* help) {
+    return app.add_option(name, *value, help)
+        ->check(
+            CLI::Range(min, std::numeric_limits<int64_t>::max(), "INT >= " + std::to_string(min)));
   };
   app.add_option("--model", given->model, "What is trained")
-      ->check(OneOf({"gpt", "mlp"}))
+      ->check(CLI::IsMember({"gpt", "mlp"}))
       ->capture_default_str();
-  app.add_option("--text", flags->text,
-                 "Text to train on [the King James Bible, as `bible` prints it]");
   integer("--steps", &given->steps, 1, "Optimizer steps [gpt 16000, mlp 20000]");
   app.add_option("--lr", flags->schedule.peak, "Peak learning rate")
-      ->check(PositiveReal())
+      ->check(RealFrom(1e-12, 1e3))
       ->capture_default_str();
   app.add_option("--schedule", given->schedule, "Course of the learning rate")
-      ->check(OneOf({"wsd", "cosine", "constant"}))
+      ->check(CLI::IsMember({"wsd", "cosine", "constant"}))
       ->capture_default_str();
   integer("--warmup", &given->warmup, 0,
           "Steps of linear warm-up [300, at most a tenth of the run]");
   app.add_option("--decay-fraction", given->decay_fraction,
                  "Last part of the run, in which wsd falls to zero")
-      ->check(RealBetween(0, 1))
+      ->check(RealFrom(0, 1))
       ->capture_default_str();
   app.add_option("--weight-decay", flags->weight_decay, "AdamW's, on matrices only")
-      ->check(RealBetween(0, 10))
+      ->check(RealFrom(0, 10))
       ->capture_default_str();
   integer("--width", &given->width, 1, "Width of the hidden state [gpt 32, mlp 64]");
   integer("--layers", &given->layers, 1, "Blocks [gpt 2, mlp 3]");
@@ -55,25 +56,21 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
   integer("--length", &flags->length, 1, "Predictions a sequence")->capture_default_str();
   integer("--batch", &flags->batch, 1, "Sequences a step")->capture_default_str();
   integer("--probe-sequences", &flags->probe_sequences, 1,
-          "Held-out sequences that are measured on")
+          "Held-out sequences on which losses are compared")
       ->capture_default_str();
   integer("--calibration-sequences", &flags->calibration_sequences, 1,
           "Training sequences that GPTQ is calibrated with")
       ->capture_default_str();
-  app.add_option_function<std::string>(
-         "--wait", [flags](const std::string& value) { flags->wait = value == "on"; },
-         "Wait for each snapshot to be measured (on), so that every run has the same ones")
-      ->check(OneOf({"on", "off"}))
-      ->default_str("off");
 }
 
-/// Fills in what depends on several flags; a message where they do not go together.
-std::optional<std::string> Resolve(const Given& given, CharGptFlags* flags) {
+/// Fills in what depends on several flags; a UsageError where they contradict each other.
+void Resolve(const Given& given, CharGptFlags* flags) {
   flags->mlp = given.model == "mlp";
   flags->width = given.width.value_or(flags->mlp ? 64 : 32);
   flags->layers = given.layers.value_or(flags->mlp ? 3 : 2);
   if (!flags->mlp && flags->width % flags->heads != 0) {
-    return absl::StrCat("--heads: ", flags->heads, " does not divide --width ", flags->width);
+    throw UsageError("--heads: " + std::to_string(flags->heads) + " does not divide --width " +
+                     std::to_string(flags->width));
   }
   Schedule& schedule = flags->schedule;
   schedule.kind = given.schedule == "wsd"      ? ScheduleKind::kWsd
@@ -88,22 +85,23 @@ std::optional<std::string> Resolve(const Given& given, CharGptFlags* flags) {
   schedule.warmup_steps =
       given.warmup.value_or(std::min({kWarmupSteps, schedule.steps / 10, before_decay}));
   if (schedule.warmup_steps > before_decay) {
-    return absl::StrCat("--warmup: ", schedule.warmup_steps, " steps are more than the ",
-                        before_decay, " before the decay");
+    throw UsageError("--warmup: " + std::to_string(schedule.warmup_steps) +
+                     " steps are more than the " + std::to_string(before_decay) +
+                     " before the decay");
   }
-  return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<int> ParseCharGptFlags(int argc, char** argv, CharGptFlags* flags) {
+CharGptFlags ParseCharGptFlags(int argc, char** argv) {
   CLI::App app(
       "Trains a small character-level language model and watches what quantization would cost it.");
+  CharGptFlags flags;
   Given given;
-  AddFlags(app, flags, &given);
-  if (const auto exit_code = ParseFlags(app, argc, argv)) return exit_code;
-  if (const auto message = Resolve(given, flags)) return FailWithUsage(*message);
-  return std::nullopt;
+  AddFlags(app, &flags, &given);
+  ParseFlags(app, argc, argv);
+  Resolve(given, &flags);
+  return flags;
 }
 
 }  // namespace ptqwatch::examples

@@ -2,8 +2,6 @@
 #define PTQWATCH_CHAR_GPT_CHAR_GPT_FLAGS_H_
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
 #include "schedule.h"
 #include "trainer_flags.h"
@@ -15,7 +13,6 @@ namespace ptqwatch::examples {
 struct CharGptFlags {
   TrainerFlags trainer;
   bool mlp = false;  ///< the small MLP instead of the GPT
-  std::string text;  ///< empty: the King James Bible
   Schedule schedule;
   double weight_decay = 0.1;
   int64_t width = 32;
@@ -25,11 +22,10 @@ struct CharGptFlags {
   int64_t batch = 8;
   int64_t probe_sequences = 1024;
   int64_t calibration_sequences = 128;
-  bool wait = false;  ///< training waits for each snapshot, so that none is skipped
 };
 
-/// Nothing where the program is to go on; else its exit code.
-std::optional<int> ParseCharGptFlags(int argc, char** argv, CharGptFlags* flags);
+/// Throws a UsageError for a mistake; --help ends the process.
+CharGptFlags ParseCharGptFlags(int argc, char** argv);
 
 }  // namespace ptqwatch::examples
 

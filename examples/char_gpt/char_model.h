@@ -19,20 +19,20 @@ struct ModelConfig {
 /// A language model over characters.
 class CharModel : public torch::nn::Module {
  public:
-  /// Cross-entropy in nats of each prediction, [B, length]. `x`: int64 [B, inputs()], `y`: int64
-  /// [B, length], the characters that follow the last `length` inputs. Deterministic; draws no
+  /// Cross-entropy in nats of each prediction, [B, length]. `x`: int64 [B, inputs()]. `y`: int64
+  /// [B, length], the characters after each of the last `length` inputs. Deterministic; draws no
   /// random numbers.
   virtual at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y) = 0;
-  /// Characters a sequence takes in to make its `length` predictions.
+  /// Characters of input that `length` predictions need.
   virtual int64_t inputs() const = 0;
 };
 
 /// A pre-norm transformer: learned positions, causal attention, GELU MLP of four times the width,
-/// untied head. No biases but in the norms, no dropout. Initialised from the default generator.
+/// untied head. Biases only in the norms, no dropout. Initialised from the default generator.
 std::shared_ptr<CharModel> MakeGpt(const ModelConfig& config);
 
-/// Embeddings of the last 8 characters -> `layers` x (linear, norm, ReLU, residual) -> head. No
-/// biases but in the norms. Initialised from the default generator.
+/// Embeddings of the last 8 characters -> `layers` x (linear, norm, ReLU, residual) -> head. Biases
+/// only in the norms. Initialised from the default generator.
 std::shared_ptr<CharModel> MakeMlp(const ModelConfig& config);
 
 }  // namespace ptqwatch::examples

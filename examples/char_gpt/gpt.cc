@@ -38,7 +38,7 @@ class Block : public nn::Module {
   }
 
  private:
-  // Products and a softmax, not scaled_dot_product_attention: that one has no second derivative.
+  // Not scaled_dot_product_attention: it has no second derivative, and curvature needs one.
   at::Tensor Attention(const at::Tensor& qkv, const at::Tensor& mask) const {
     const int64_t batch = qkv.size(0);
     const int64_t time = qkv.size(1);

@@ -1,65 +1,50 @@
-// Trains a small character-level language model, a GPT or an MLP, and watches what post-training
-// quantization would cost it.
+// Trains a small character-level language model, a GPT or an MLP, and watches what quantization
+// would cost it. Everything about the monitor is in this file: MakeSubject says what is measured,
+// StartMonitor where the reports go, Train calls OnStep, and Run ends with Finish and Stop.
 
 #include <chrono>
 #include <cmath>
-#include <exception>
+#include <cstdio>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "ATen/Parallel.h"
 #include "char_gpt_flags.h"
 #include "char_model.h"
-#include "console.h"
-#include "monitor_setup.h"
-#include "progress.h"
+#include "optimizer.h"
+#include "program.h"
+#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/module_subject.h"
+#include "ptqwatch/monitor.h"
+#include "ptqwatch/prometheus_exporter.h"
 #include "ptqwatch/torch_optimizer.h"
+#include "report_printer.h"
 #include "sequences.h"
 #include "stop_signal.h"
 #include "text.h"
 #include "torch/nn/utils/clip_grad.h"
-#include "torch/optim/adamw.h"
 #include "torch/utils.h"
 #include "weights_hash.h"
 
 namespace ptqwatch::examples {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr double kClipNorm = 1.0;
 constexpr int64_t kProbeBatch = 32;
-// Sets the calibration draws apart from those of the training batches.
+// Keeps the calibration draws apart from those of the training batches.
 constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
 
 std::shared_ptr<CharModel> MakeModel(bool mlp, const ModelConfig& config) {
   return mlp ? MakeMlp(config) : MakeGpt(config);
 }
 
-/// AdamW with weight decay on matrices only.
-torch::optim::AdamW MakeOptimizer(const torch::nn::Module& model, double weight_decay) {
-  std::vector<at::Tensor> matrices;
-  std::vector<at::Tensor> vectors;
-  for (const at::Tensor& parameter : model.parameters()) {
-    (parameter.dim() >= 2 ? matrices : vectors).push_back(parameter);
-  }
-  const auto options = torch::optim::AdamWOptions().betas({0.9, 0.95});
-  const auto group = [&options](std::vector<at::Tensor> parameters, double decay) {
-    return torch::optim::OptimizerParamGroup(
-        std::move(parameters), std::make_unique<torch::optim::AdamWOptions>(
-                                   torch::optim::AdamWOptions(options).weight_decay(decay)));
-  };
-  return torch::optim::AdamW(
-      std::vector{group(std::move(matrices), weight_decay), group(std::move(vectors), 0.0)},
-      options);
-}
-
-/// What the monitor looks at: the probe from the validation part, the calibration data from the
-/// training part. The optimizer must outlive it.
+/// What is measured. Losses are compared on held-out text, GPTQ is calibrated on training text. The
+/// closures own what they capture, except the optimizer, which must outlive the monitor.
 std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model,
                                      const torch::optim::AdamW& optimizer, const Text& text,
                                      const CharGptFlags& flags, const ModelConfig& config,
@@ -77,28 +62,49 @@ std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model,
               .optimizer = [&optimizer, model] { return ViewOf(optimizer, *model); }});
 }
 
+/// Reports are served to Prometheus and gRPC clients and printed; with --run-dir they are also kept
+/// in a journal.
+std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  auto prometheus =
+      OrUsageError(PrometheusExporter::Create({.address = flags.trainer.http}), "--http: ");
+  std::string addresses = "metrics http://" + prometheus->address() + "/metrics\n";
+  exporters.push_back(std::move(prometheus));
+  if (flags.trainer.grpc != "off") {
+    auto grpc = OrUsageError(GrpcExporter::Create({.address = flags.trainer.grpc}), "--grpc: ");
+    addresses += "grpc " + grpc->address() + "\n";
+    exporters.push_back(std::move(grpc));
+  }
+  exporters.push_back(std::make_unique<ReportPrinter>());
+
+  const MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
+  auto monitor = OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters)));
+  // The first line of the description says how much is covered; the rest lists the layers.
+  const std::string plan = monitor->Describe();
+  std::printf("%s%s\n", addresses.c_str(), plan.substr(0, plan.find_first_of(":\n")).c_str());
+  return monitor;
+}
+
 struct TrainingResult {
   int64_t steps = 0;
-  double seconds = 0;
+  double seconds = 0;  ///< without waiting for the monitor
 };
 
-/// The training loop. Ends early when a signal comes; time spent waiting for the monitor does not
-/// count. `run` may be null.
+/// The training loop; a signal ends it early. `monitor` may be null.
 TrainingResult Train(CharModel& model, torch::optim::AdamW& optimizer, const Text& text,
-                     const CharGptFlags& flags, WatchedRun* run, const StopSignal& stop) {
+                     const CharGptFlags& flags, Monitor* monitor, const StopSignal& stop) {
   const SequenceShape shape{model.inputs(), flags.length};
   const Schedule& schedule = flags.schedule;
+  const int64_t every = flags.trainer.EveryOr(schedule.steps);
   const std::vector<at::Tensor> parameters = model.parameters();
   std::mt19937_64 generator(flags.trainer.seed);
   const at::Tensor x = at::empty({flags.batch, shape.inputs}, at::kLong);
   const at::Tensor y = at::empty({flags.batch, shape.length}, at::kLong);
-  bool warned = false;
-  std::chrono::duration<double> waited(0);
-  Progress progress(schedule.steps);
+  Clock::duration waited{};
 
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   int64_t step = 0;
-  for (; step < schedule.steps && !stop.requested(); ++step) {
+  while (step < schedule.steps && !stop.requested()) {
     const double learning_rate = schedule.LearningRate(step);
     for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
     FillSequences(text.training, shape, DrawStarts(text.training, shape, flags.batch, generator), x,
@@ -108,28 +114,20 @@ TrainingResult Train(CharModel& model, torch::optim::AdamW& optimizer, const Tex
     loss.backward();
     torch::nn::utils::clip_grad_norm_(parameters, kClipNorm);
     optimizer.step();
+    ++step;
 
-    const double loss_value = loss.item<double>();
-    if (!std::isfinite(loss_value) && !warned) {
-      warned = true;
-      Console::Get().Warning(absl::StrCat("warning: the loss of step ", step + 1, " is ",
-                                          loss_value, "; training goes on"));
+    if (monitor == nullptr) continue;
+    monitor->OnStep({.step = step,
+                     .learning_rate = learning_rate,
+                     .tokens = step * flags.batch * flags.length,
+                     .loss = loss.item<double>()});
+    if (flags.trainer.wait && step % every == 0) {
+      const auto wait_start = Clock::now();
+      stop.Finish(*monitor);
+      waited += Clock::now() - wait_start;
     }
-    if (run != nullptr) {
-      run->OnStep({.step = step + 1,
-                   .learning_rate = learning_rate,
-                   .tokens = (step + 1) * flags.batch * flags.length,
-                   .loss = loss_value});
-      if (flags.wait && (step + 1) % flags.trainer.EveryOr(schedule.steps) == 0) {
-        const auto wait_start = std::chrono::steady_clock::now();
-        run->Finish(stop, /*announce=*/false);
-        waited += std::chrono::steady_clock::now() - wait_start;
-      }
-    }
-    progress.Update(step + 1, learning_rate, loss_value);
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  return {step, (took - waited).count()};
+  return {step, std::chrono::duration<double>(Clock::now() - start - waited).count()};
 }
 
 double MeanLoss(CharModel& model, const std::vector<Batch>& batches) {
@@ -143,68 +141,62 @@ double MeanLoss(CharModel& model, const std::vector<Batch>& batches) {
   return sum / static_cast<double>(count);
 }
 
-/// A message where the text cannot fill a training sequence or the probe.
-std::optional<std::string> CheckLength(const Text& text, SequenceShape shape,
-                                       const CharGptFlags& flags) {
+std::vector<Batch> MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& flags) {
   const int64_t needed = flags.probe_sequences * shape.characters();
   const int64_t held_out = std::ssize(text.validation);
-  // The training part is nine times as long, so it holds a sequence wherever the held-out part
-  // does.
-  if (held_out >= needed) return std::nullopt;
-  return absl::StrCat("--text ", flags.text.empty() ? "(the Bible)" : flags.text,
-                      ": too short: --probe-sequences ", flags.probe_sequences, " need ", needed,
-                      " characters in its last tenth, which has ", held_out);
+  // The training part is nine times as long, so it holds a sequence if the held-out part does.
+  if (held_out < needed) {
+    throw UsageError("--text " + (flags.trainer.text.empty() ? "(the Bible)" : flags.trainer.text) +
+                     ": too short: --probe-sequences " + std::to_string(flags.probe_sequences) +
+                     " need " + std::to_string(needed) +
+                     " characters in its last tenth, which has " + std::to_string(held_out));
+  }
+  return MakeBatches(text.validation, shape,
+                     EvenStarts(text.validation, shape, flags.probe_sequences, kProbeBatch),
+                     kProbeBatch);
 }
 
 int Run(const CharGptFlags& flags) {
-  const absl::StatusOr<Text> text = LoadText(flags.text);
-  if (!text.ok()) return FailWithUsage(std::string(text.status().message()));
-
+  const Text text = OrUsageError(LoadText(flags.trainer.text));
   torch::manual_seed(flags.trainer.seed);
-  const ModelConfig config{.vocabulary = text->vocabulary,
+  const ModelConfig config{.vocabulary = text.vocabulary,
                            .width = flags.width,
                            .layers = flags.layers,
                            .heads = flags.heads,
                            .length = flags.length};
   const std::shared_ptr<CharModel> model = MakeModel(flags.mlp, config);
-  const SequenceShape shape{model->inputs(), flags.length};
-  if (const auto message = CheckLength(*text, shape, flags)) return FailWithUsage(*message);
-  const std::vector<Batch> probe = MakeBatches(
-      text->validation, shape,
-      EvenStarts(text->validation, shape, flags.probe_sequences, kProbeBatch), kProbeBatch);
-
+  const std::vector<Batch> probe = MakeProbe(text, {model->inputs(), flags.length}, flags);
   torch::optim::AdamW optimizer = MakeOptimizer(*model, flags.weight_decay);
   const StopSignal stop;
-  std::unique_ptr<WatchedRun> run;
+  std::unique_ptr<Monitor> monitor;
   if (flags.trainer.monitor) {
-    auto started = WatchedRun::Start(MakeSubject(model, optimizer, *text, flags, config, probe),
-                                     flags.trainer, flags.schedule.steps);
-    if (!started.ok()) return FailWithUsage(std::string(started.status().message()));
-    run = std::move(*started);
+    monitor = StartMonitor(MakeSubject(model, optimizer, text, flags, config, probe), flags);
   }
-  const TrainingResult result = Train(*model, optimizer, *text, flags, run.get(), stop);
-  return EndRun({.steps = result.steps,
-                 .seconds = result.seconds,
-                 .weights_sha256 = [&] { return WeightsSha256(*model); },
-                 .validation_loss = [&] { return MeanLoss(*model, probe); }},
-                flags.trainer.linger_seconds, stop, run.get());
+
+  const TrainingResult result = Train(*model, optimizer, text, flags, monitor.get(), stop);
+
+  // Exporters go on serving until Stop.
+  if (monitor) stop.Finish(*monitor);
+  if (stop.requested()) std::printf("interrupted after step %ld\n", result.steps);
+  std::printf("training seconds %.3f\n", result.seconds);
+  std::printf("weights sha256 %s\n", WeightsSha256(*model).c_str());
+  if (!stop.requested()) std::printf("validation loss %.4f\n", MeanLoss(*model, probe));
+  if (monitor) {
+    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * flags.trainer.linger_seconds)));
+    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
+  }
+  return stop.exit_code();
 }
 
 }  // namespace
 }  // namespace ptqwatch::examples
 
 int main(int argc, char** argv) {
-  ptqwatch::examples::CharGptFlags flags;
-  if (const auto exit_code = ptqwatch::examples::ParseCharGptFlags(argc, argv, &flags)) {
-    return *exit_code;
-  }
-  // This process is the trainer's, so its thread counts are ours to set.
-  at::set_num_threads(flags.trainer.threads);
-  at::set_num_interop_threads(1);
-  try {
+  return ptqwatch::examples::RunProgram([&] {
+    const auto flags = ptqwatch::examples::ParseCharGptFlags(argc, argv);
+    // This process is the trainer's, so it may set the number of threads.
+    at::set_num_threads(flags.trainer.threads);
+    at::set_num_interop_threads(1);
     return ptqwatch::examples::Run(flags);
-  } catch (const std::exception& error) {
-    ptqwatch::examples::Console::Get().Warning(absl::StrCat("char_gpt: ", error.what()));
-    return 1;
-  }
+  });
 }

@@ -11,8 +11,8 @@ enum class ScheduleKind {
   kConstant,  ///< warm-up, then the peak
 };
 
-/// Learning rates of a run. Step 0 is the first; a rate of exactly zero would come one step after
-/// the last.
+/// Learning rates of a run. Step 0 is the first. A decaying rate reaches zero one step after the
+/// last.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::kWsd;
   double peak = 1e-2;

@@ -10,15 +10,15 @@
 
 namespace ptqwatch::examples {
 
-/// What one sequence is cut to: `inputs` characters of which the last `length` each predict the
-/// character after them.
+/// The shape of one sequence: `inputs` characters, of which each of the last `length` predicts the
+/// character after it.
 struct SequenceShape {
   int64_t inputs = 0;
   int64_t length = 0;
   int64_t characters() const { return inputs + 1; }
 };
 
-/// Fills x [B, inputs] and y [B, length], contiguous int64, with the sequences that begin at
+/// Fills x [B, inputs] and y [B, length] (contiguous int64) with the sequences that begin at
 /// `starts` [B].
 void FillSequences(std::span<const uint8_t> text, SequenceShape shape,
                    std::span<const int64_t> starts, const at::Tensor& x, const at::Tensor& y);
@@ -27,8 +27,8 @@ void FillSequences(std::span<const uint8_t> text, SequenceShape shape,
 std::vector<int64_t> DrawStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
                                 std::mt19937_64& generator);
 
-/// `count` starts at equal distances, in an order in which each `batch` of them in a row is itself
-/// spread over the whole text. REQUIRES: the text holds a sequence.
+/// `count` equally spaced starts, in an order in which every `batch` of them is spread over the
+/// whole text. REQUIRES: the text holds a sequence.
 std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
                                 int64_t batch);
 

@@ -7,9 +7,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <string>
 
 namespace ptqwatch::examples {
 namespace {
+
+constexpr std::chrono::minutes kFinishTimeout(5);
+constexpr std::chrono::milliseconds kFinishSlice(250);
 
 // The handler may run on any thread, so a sleeping main thread is woken through a pipe rather than
 // by EINTR.
@@ -29,7 +34,7 @@ void OnSignal(int number) {
 
 StopSignal::StopSignal() {
   received = 0;
-  // Without a pipe WaitFor still sleeps its time; it is only not cut short.
+  // Without a pipe a signal does not cut Sleep short.
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) wake_pipe[0] = wake_pipe[1] = -1;
   struct sigaction action {};
   action.sa_handler = OnSignal;
@@ -54,16 +59,27 @@ bool StopSignal::requested() const { return received.load(std::memory_order_rela
 
 int StopSignal::exit_code() const { return requested() ? 128 + received.load() : 0; }
 
-bool StopSignal::WaitFor(std::chrono::milliseconds duration) const {
+void StopSignal::Sleep(std::chrono::milliseconds duration) const {
   const auto end = std::chrono::steady_clock::now() + duration;
   while (!requested()) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    if (left.count() <= 0) break;
+    if (left.count() <= 0) return;
     pollfd wake{.fd = wake_pipe[0], .events = POLLIN, .revents = 0};
     poll(&wake, 1, static_cast<int>(std::min<int64_t>(left.count(), 60'000)));
   }
-  return requested();
+}
+
+void StopSignal::Finish(Monitor& monitor) const {
+  if (requested()) return;
+  const auto end = std::chrono::steady_clock::now() + kFinishTimeout;
+  absl::Status status = monitor.Finish(kFinishSlice);
+  while (absl::IsDeadlineExceeded(status) && !requested() &&
+         std::chrono::steady_clock::now() < end) {
+    status = monitor.Finish(kFinishSlice);
+  }
+  if (status.ok() || requested()) return;
+  std::fprintf(stderr, "the last step was not measured: %s\n", status.ToString().c_str());
 }
 
 }  // namespace ptqwatch::examples

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <csignal>
 
+#include "ptqwatch/monitor.h"
+
 namespace ptqwatch::examples {
 
 /// Turns the first SIGINT or SIGTERM into a flag that the training loop looks at; a second one ends
-/// the process at once. One object at a time; its destructor gives the signals back.
+/// the process at once. One object at a time; its destructor restores the signal handlers.
 class StopSignal {
  public:
   StopSignal();
@@ -18,8 +20,11 @@ class StopSignal {
   bool requested() const;
   /// 130 after SIGINT, 143 after SIGTERM, else 0.
   int exit_code() const;
-  /// Sleeps until a signal comes or `duration` has passed; returns requested().
-  bool WaitFor(std::chrono::milliseconds duration) const;
+  /// Sleeps until a signal comes or `duration` has passed.
+  void Sleep(std::chrono::milliseconds duration) const;
+  /// Monitor::Finish, unless a signal came, and ended early by one. Waits for at most five minutes.
+  /// If the last step was not measured, says why on standard error.
+  void Finish(Monitor& monitor) const;
 
  private:
   struct sigaction old_interrupt_;

@@ -6,13 +6,11 @@
 #include <cstring>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 
 namespace ptqwatch::examples {
 namespace {
 
-// The width is given because the program would otherwise take it from $COLUMNS, and the text would
-// depend on the terminal.
+// With -l the text does not depend on the width of the terminal.
 constexpr char kBibleCommand[] = "bible -l79 'Gen1:1-Rev22:21' 2>/dev/null";
 
 bool ReadAll(std::FILE* file, std::string* bytes) {
@@ -30,8 +28,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const bool read = file != nullptr && ReadAll(file, &bytes);
   const int error = errno;
   if (file != nullptr) std::fclose(file);
-  if (!read) return absl::NotFoundError(absl::StrCat("--text ", path, ": ", std::strerror(error)));
-  if (bytes.empty()) return absl::InvalidArgumentError(absl::StrCat("--text ", path, ": is empty"));
+  if (!read) return absl::NotFoundError("--text " + path + ": " + std::strerror(error));
+  if (bytes.empty()) return absl::InvalidArgumentError("--text " + path + ": is empty");
   return bytes;
 }
 
@@ -42,8 +40,8 @@ absl::StatusOr<std::string> ReadBible() {
   const int exit_status = pipe != nullptr ? pclose(pipe) : -1;
   if (!read || exit_status != 0 || bytes.empty()) {
     return absl::NotFoundError(
-        "no text: the program `bible` does not run (Debian package bible-kjv); install it or give "
-        "--text FILE");
+        "--text: the program `bible` does not run; install the Debian package bible-kjv, or name a "
+        "file");
   }
   return bytes;
 }
@@ -51,7 +49,7 @@ absl::StatusOr<std::string> ReadBible() {
 }  // namespace
 
 absl::StatusOr<Text> LoadText(const std::string& path) {
-  absl::StatusOr<std::string> bytes = path.empty() ? ReadBible() : ReadFile(path);
+  const absl::StatusOr<std::string> bytes = path.empty() ? ReadBible() : ReadFile(path);
   if (!bytes.ok()) return bytes.status();
 
   std::array<bool, 256> seen{};

@@ -9,15 +9,15 @@
 
 namespace ptqwatch::examples {
 
-/// A text as numbers: each byte value that occurs has a number, in ascending order of bytes.
+/// A text as tokens: the byte values that occur in it, numbered in ascending order.
 struct Text {
   std::vector<uint8_t> training;    ///< the first 90 %
   std::vector<uint8_t> validation;  ///< the rest
   int64_t vocabulary = 0;
 };
 
-/// Reads `path`, or, where it is empty, the King James Bible as the program `bible` (Debian package
-/// bible-kjv) prints it. The message names --text and the path; InvalidArgument for an empty file.
+/// Reads the file `path`; if `path` is empty, the King James Bible as the program `bible` prints it
+/// (Debian package bible-kjv). Errors name --text and the path.
 absl::StatusOr<Text> LoadText(const std::string& path);
 
 }  // namespace ptqwatch::examples

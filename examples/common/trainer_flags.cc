@@ -1,46 +1,72 @@
 #include "trainer_flags.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <limits>
+#include <sstream>
 
-#include "CLI/CLI.hpp"
-#include "flag_checks.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::examples {
 namespace {
 
+// LLM.int8 and NF4 have one bit-width each, whatever --bits says, and no --group-size.
+QuantizerSpec MakeSpec(QuantizationMethod method, int bits, int group_size) {
+  switch (method) {
+    case QuantizationMethod::kLlmInt8:
+      return {.method = method, .bits = 8};
+    case QuantizationMethod::kNf4:
+      return {.method = method, .bits = 4};
+    default:
+      return {.method = method, .bits = bits, .group_size = group_size};
+  }
+}
+
 CLI::Validator QuantizationMethodName() {
   return CLI::Validator(
-      [](std::string& text) {
-        const auto method = ParseQuantizationMethod(text);
+      [](std::string& name) {
+        const auto method = ParseQuantizationMethod(name);
         return method.ok() ? std::string() : std::string(method.status().message());
       },
       "METHOD");
 }
 
-CLI::Validator GroupSize() {
-  return CLI::Validator(
-      [](std::string& text) { return text == "-1" ? std::string() : IntegerAtLeast(1)(text); },
-      ">=1 or -1");
-}
-
 }  // namespace
 
+CLI::Validator RealFrom(double min, double max) {
+  std::ostringstream range;
+  range << min << ".." << max;
+  return CLI::Validator(
+      [min, max, range = range.str()](std::string& text) {
+        double value = 0;
+        const bool accepted =
+            CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+        return accepted ? std::string() : "'" + text + "' is not a number in " + range;
+      },
+      range.str());
+}
+
+CLI::Option* AddSwitch(CLI::App& app, const std::string& name, bool* value,
+                       const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          name, [value](const std::string& text) { *value = text == "on"; }, help)
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str(*value ? "on" : "off");
+}
+
 void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
-  // A script can add its user's flags after its own.
+  // A script can append its user's flags to its own.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option_function<std::string>(
-         "--monitor", [flags](const std::string& value) { flags->monitor = value == "on"; },
-         "Watch the run (on) or only train (off)")
-      ->check(OneOf({"on", "off"}))
-      ->default_str("on");
+  const auto positive = CLI::Range(1, std::numeric_limits<int>::max(), "INT >= 1");
+  AddSwitch(app, "--monitor", &flags->monitor, "Watch the run (on) or only train (off)");
+  AddSwitch(app, "--wait", &flags->wait,
+            "Wait for each snapshot to be measured (on), so that every run has the same ones");
   app.add_option("--every", flags->every, "Steps between snapshots [a twentieth of the run]")
-      ->check(IntegerAtLeast(1));
-  app.add_option("--bits", flags->bits,
-                 "Bit-widths to try (llm_int8 has only 8, nf4 only 4, whatever is said here)")
+      ->check(positive);
+  app.add_option("--bits", flags->bits, "Bit-widths to try (llm_int8 is always 8, nf4 always 4)")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(OneOf({"2", "3", "4", "8"}))
+      ->check(CLI::IsMember({2, 3, 4, 8}))
       ->capture_default_str();
   app.add_option("--methods", flags->methods, "Quantization methods to try")
       ->delimiter(',')
@@ -48,12 +74,12 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->check(QuantizationMethodName())
       ->capture_default_str();
   app.add_option("--group-size", flags->group_size, "Inputs that share a scale; -1: a whole row")
-      ->check(GroupSize())
+      ->check(positive | CLI::IsMember({-1}))
       ->capture_default_str();
   app.add_option("--calibration", flags->calibration,
                  "Activations to calibrate with: one_shot (full precision) or sequential (those of "
                  "the quantized layers before)")
-      ->check(OneOf({"one_shot", "sequential"}))
+      ->check(CLI::IsMember({"one_shot", "sequential"}))
       ->capture_default_str();
   app.add_option("--http", flags->http,
                  "Where /metrics is served, HOST:PORT; port 0 takes a free one")
@@ -61,33 +87,37 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
   app.add_option("--grpc", flags->grpc,
                  "Where gRPC is served, HOST:PORT (port 0 takes a free one), or off")
       ->capture_default_str();
-  CLI::Option* const run_dir =
-      app.add_option("--run-dir", flags->run_dir, "Directory of the journal [none is kept]");
-  app.add_option("--slice", flags->slice,
-                 "At the end measure the loss between the last two snapshots and this quantizer's "
-                 "weights, e.g. gptq3, for examples/plot_slice [none]")
-      ->needs(run_dir);
-  app.parse_complete_callback([flags] {
-    if (flags->slice.empty() || flags->monitor) return;
-    throw CLI::ValidationError("--slice", flags->slice + ": needs --monitor on");
-  });
+  app.add_option("--run-dir", flags->run_dir, "Directory of the journal [none is kept]");
   app.add_option("--linger", flags->linger_seconds, "Seconds to go on serving after the last step")
-      ->check(RealBetween(0, 1e6))
+      ->check(RealFrom(0, 1e6))
       ->capture_default_str();
-  app.add_option("--seed", flags->seed, "Seed of everything random")
-      ->check(IntegerAtLeast(0))
-      ->capture_default_str();
+  app.add_option("--text", flags->text,
+                 "Text to train on [the King James Bible, as `bible` prints it]");
+  app.add_option("--seed", flags->seed, "Seed of everything random")->capture_default_str();
   app.add_option("--threads", flags->threads, "Threads to compute with")
-      ->check(IntegerAtLeast(1))
+      ->check(positive)
       ->capture_default_str();
 }
 
-TrainerFlags ParseTrainerFlagsOrExit(int argc, char** argv) {
-  CLI::App app;
-  TrainerFlags flags;
-  AddTrainerFlags(app, &flags);
-  if (const auto exit_code = ParseFlags(app, argc, argv)) std::exit(*exit_code);
-  return flags;
+MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
+  MonitorOptions options;
+  options.schedule.every = flags.EveryOr(steps);
+  options.quantizers.clear();
+  for (const std::string& name : flags.methods) {
+    const QuantizationMethod method = ParseQuantizationMethod(name).value();
+    for (const int bits : flags.bits) {
+      const QuantizerSpec spec = MakeSpec(method, bits, flags.group_size);
+      const auto& known = options.quantizers;
+      if (std::find(known.begin(), known.end(), spec) == known.end()) {
+        options.quantizers.push_back(spec);
+      }
+    }
+  }
+  options.calibration_mode = ParseCalibrationMode(flags.calibration).value();
+  options.seed = flags.seed;
+  options.training_threads = flags.threads;
+  options.run_dir = flags.run_dir;
+  return options;
 }
 
 }  // namespace ptqwatch::examples

@@ -6,18 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "parse_flags.h"
-
-namespace CLI {
-class App;
-}
+#include "CLI/CLI.hpp"
+#include "ptqwatch/options.h"
 
 namespace ptqwatch::examples {
 
-/// What every example trainer can be told.
+/// The flags of every example trainer.
 struct TrainerFlags {
   bool monitor = true;
-  std::optional<int64_t> every;  ///< steps between snapshots; unset: a twentieth of the run
+  bool wait = false;             ///< training waits for each snapshot, so that none is skipped
+  std::optional<int64_t> every;  ///< steps between snapshots; default: a twentieth of the run
   std::vector<int> bits = {3, 4};
   std::vector<std::string> methods = {"rtn", "gptq"};
   int group_size = 64;  ///< -1: one group per row
@@ -25,8 +23,8 @@ struct TrainerFlags {
   std::string http = "127.0.0.1:9464";
   std::string grpc = "127.0.0.1:9465";  ///< "off": not served
   std::string run_dir;                  ///< empty: no journal
-  std::string slice;                    ///< quantizer of the slice at the end, "gptq3"; empty: none
   double linger_seconds = 0;
+  std::string text;  ///< empty: the King James Bible
   uint64_t seed = 0;
   int threads = 1;
 
@@ -35,8 +33,14 @@ struct TrainerFlags {
 
 void AddTrainerFlags(CLI::App& app, TrainerFlags* flags);
 
-/// For a trainer that has no flags of its own: ends the process after --help and after a mistake.
-TrainerFlags ParseTrainerFlagsOrExit(int argc, char** argv);
+/// The monitor options for a run of `steps` steps. REQUIRES: the flags were parsed.
+MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps);
+
+/// Accepts numbers from `min` to `max`. Unlike CLI::Range it refuses NaN.
+CLI::Validator RealFrom(double min, double max);
+/// "on" or "off".
+CLI::Option* AddSwitch(CLI::App& app, const std::string& name, bool* value,
+                       const std::string& help);
 
 }  // namespace ptqwatch::examples
 

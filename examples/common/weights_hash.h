@@ -11,12 +11,11 @@ class Module;
 
 namespace ptqwatch::examples {
 
-/// SHA-256, in hexadecimal, over the bytes of all parameters and then all buffers, in the order in
-/// which the module names them. Equal hashes mean that two runs ended with the same weights to the
-/// bit.
+/// SHA-256 in hexadecimal of the bytes of all parameters, then all buffers, in the order of
+/// named_parameters() and named_buffers(). Equal hashes: two runs ended with identical weights.
 std::string WeightsSha256(const torch::nn::Module& module);
 
-/// The same over arrays of a trainer's own, one after the other.
+/// SHA-256 in hexadecimal of the arrays, one after the other.
 std::string Sha256(std::span<const std::span<const std::byte>> arrays);
 
 }  // namespace ptqwatch::examples

@@ -9,8 +9,7 @@
 
 namespace ptqwatch::examples {
 
-/// AdamW (arXiv 1711.05101) with betas 0.9 and 0.95, on all weights of a net. The decay is what
-/// keeps the weights at one scale while the learning rate is constant.
+/// AdamW (arXiv 1711.05101) with betas 0.9 and 0.95, on all weights of a net.
 class AdamW {
  public:
   static constexpr float kBeta1 = 0.9f;
@@ -20,10 +19,10 @@ class AdamW {
   /// `weights` must outlive the optimizer and keep their number and sizes.
   AdamW(std::vector<Weight>* weights, double weight_decay);
 
-  /// Updates the weights in place by their gradients.
+  /// Updates the weights in place from their gradients.
   void Step(double learning_rate);
 
-  /// Of the newest step; 0 before the first.
+  /// Of the last step; 0 before the first.
   double learning_rate() const { return learning_rate_; }
   double weight_decay() const { return weight_decay_; }
   int64_t steps() const { return steps_; }

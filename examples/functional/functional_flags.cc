@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string>
 
-#include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
-#include "flag_checks.h"
+#include "program.h"
 
 namespace ptqwatch::examples {
 namespace {
@@ -14,46 +14,41 @@ constexpr int64_t kWarmupSteps = 300;
 
 }  // namespace
 
-std::optional<int> ParseFunctionalFlags(int argc, char** argv, FunctionalFlags* flags) {
+FunctionalFlags ParseFunctionalFlags(int argc, char** argv) {
   CLI::App app(
       "Trains a small character-level MLP with arithmetic of its own, on arrays of its own, and "
       "watches what quantization would cost it.");
-  Recipe& recipe = flags->recipe;
+  FunctionalFlags flags;
+  Recipe& recipe = flags.recipe;
   double decay_fraction = 0.2;
-  AddTrainerFlags(app, &flags->trainer);
-  app.add_option("--text", flags->text,
-                 "Text to train on [the King James Bible, as `bible` prints it]");
+  AddTrainerFlags(app, &flags.trainer);
+  const auto positive = CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max(), "INT >= 1");
   app.add_option("--steps", recipe.steps, "Optimizer steps")
-      ->check(IntegerAtLeast(1))
+      ->check(positive)
       ->capture_default_str();
   app.add_option("--batch", recipe.batch, "Predictions a step")
-      ->check(IntegerAtLeast(1))
+      ->check(positive)
       ->capture_default_str();
   app.add_option("--lr", recipe.peak_learning_rate, "Peak learning rate")
-      ->check(PositiveReal())
+      ->check(RealFrom(1e-12, 1e3))
       ->capture_default_str();
   app.add_option("--decay-fraction", decay_fraction,
                  "Last part of the run, in which the learning rate falls to zero")
-      ->check(RealBetween(0, 1))
+      ->check(RealFrom(0, 1))
       ->capture_default_str();
   app.add_option("--weight-decay", recipe.weight_decay, "AdamW's")
-      ->check(RealBetween(0, 10))
+      ->check(RealFrom(0, 10))
       ->capture_default_str();
-  app.add_option_function<std::string>(
-         "--wait", [flags](const std::string& value) { flags->wait = value == "on"; },
-         "Wait for each snapshot to be measured (on), so that every run has the same ones")
-      ->check(OneOf({"on", "off"}))
-      ->default_str("off");
-  if (const auto exit_code = ParseFlags(app, argc, argv)) return exit_code;
-  if (flags->trainer.threads != 1) {
-    return FailWithUsage(absl::StrCat("--threads: ", flags->trainer.threads,
-                                      " is not 1; this trainer computes on one thread"));
+  ParseFlags(app, argc, argv);
+  if (flags.trainer.threads != 1) {
+    throw UsageError("--threads: " + std::to_string(flags.trainer.threads) +
+                     " is not 1; this trainer computes on one thread");
   }
-  recipe.seed = flags->trainer.seed;
+  recipe.seed = flags.trainer.seed;
   recipe.decay_steps = std::llround(decay_fraction * static_cast<double>(recipe.steps));
   recipe.warmup_steps =
       std::min({kWarmupSteps, recipe.steps / 10, recipe.steps - recipe.decay_steps});
-  return std::nullopt;
+  return flags;
 }
 
 }  // namespace ptqwatch::examples

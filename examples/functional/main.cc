@@ -1,26 +1,26 @@
 // A trainer that owns its arrays and does its own forward pass, backward pass and updates, and is
-// watched all the same. See net_subject.cc for how the monitor gets to see it.
+// watched all the same. net_subject.cc shows the monitor its arrays; this file creates the monitor
+// and calls it from the training loop.
 
 #include <chrono>
 #include <cmath>
-#include <exception>
+#include <cstdio>
 #include <memory>
-#include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "adamw.h"
-#include "console.h"
 #include "functional_flags.h"
-#include "monitor_setup.h"
 #include "net.h"
 #include "net_subject.h"
-#include "progress.h"
+#include "program.h"
+#include "ptqwatch/grpc_exporter.h"
+#include "ptqwatch/monitor.h"
+#include "ptqwatch/prometheus_exporter.h"
+#include "report_printer.h"
 #include "stop_signal.h"
 #include "text.h"
 #include "train.h"
@@ -29,13 +29,15 @@
 namespace ptqwatch::examples {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int64_t kProbeWindows = 65536;
 constexpr int64_t kCalibrationWindows = 8192;
-// Sets the calibration draws apart from those of the training batches.
+// Keeps the calibration draws apart from those of the training batches.
 constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
 
-/// At equal distances in the text, in an order in which those at the front are spread over all of
-/// it: a probe that needs few of them takes those.
+/// Equally spaced in the text, then shuffled: a probe that needs few windows takes the first ones,
+/// and these too must be spread over the whole text.
 std::vector<Window> ProbeWindows(std::span<const uint8_t> text, int64_t context) {
   const int64_t choices = std::ssize(text) - context;
   const int64_t count = std::min(kProbeWindows, choices);
@@ -63,71 +65,81 @@ std::string HashOf(const Net& net) {
   return Sha256(arrays);
 }
 
-int Run(const FunctionalFlags& flags) {
-  const absl::StatusOr<Text> text = LoadText(flags.text);
-  if (!text.ok()) return FailWithUsage(std::string(text.status().message()));
-  Net net({.vocabulary = text->vocabulary}, flags.recipe.seed);
-  const int64_t context = net.shape().context;
-  if (std::min(std::ssize(text->training), std::ssize(text->validation)) <= context) {
-    return FailWithUsage(absl::StrCat("--text ", flags.text, ": too short: ", text->training.size(),
-                                      " characters to train on, ", text->validation.size(),
-                                      " to validate on; a prediction takes ", context + 1));
+/// Reports are served to Prometheus and gRPC clients and printed; with --run-dir they are also kept
+/// in a journal.
+std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject,
+                                      const FunctionalFlags& flags) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  auto prometheus =
+      OrUsageError(PrometheusExporter::Create({.address = flags.trainer.http}), "--http: ");
+  std::string addresses = "metrics http://" + prometheus->address() + "/metrics\n";
+  exporters.push_back(std::move(prometheus));
+  if (flags.trainer.grpc != "off") {
+    auto grpc = OrUsageError(GrpcExporter::Create({.address = flags.trainer.grpc}), "--grpc: ");
+    addresses += "grpc " + grpc->address() + "\n";
+    exporters.push_back(std::move(grpc));
   }
-  const std::vector<Window> probe = ProbeWindows(text->validation, context);
+  exporters.push_back(std::make_unique<ReportPrinter>());
 
+  const MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.recipe.steps);
+  auto monitor = OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters)));
+  std::printf("%s%s", addresses.c_str(), monitor->Describe().c_str());
+  return monitor;
+}
+
+int Run(const FunctionalFlags& flags) {
+  const Text text = OrUsageError(LoadText(flags.trainer.text));
+  Net net({.vocabulary = text.vocabulary}, flags.recipe.seed);
+  const int64_t context = net.shape().context;
+  if (std::min(std::ssize(text.training), std::ssize(text.validation)) <= context) {
+    throw UsageError("--text " + flags.trainer.text +
+                     ": too short: " + std::to_string(text.training.size()) +
+                     " characters to train on, " + std::to_string(text.validation.size()) +
+                     " to validate on; a prediction takes " + std::to_string(context + 1));
+  }
+  const std::vector<Window> probe = ProbeWindows(text.validation, context);
   AdamW optimizer(&net.weights(), flags.recipe.weight_decay);
   const StopSignal stop;
-  std::unique_ptr<WatchedRun> run;
+  std::unique_ptr<Monitor> monitor;
   if (flags.trainer.monitor) {
-    auto started = WatchedRun::Start(
-        MakeNetSubject(net, optimizer, probe,
-                       CalibrationWindows(text->training, context, flags.trainer.seed)),
-        flags.trainer, flags.recipe.steps);
-    if (!started.ok()) return FailWithUsage(std::string(started.status().message()));
-    run = std::move(*started);
+    const auto calibration = CalibrationWindows(text.training, context, flags.trainer.seed);
+    monitor = StartMonitor(MakeNetSubject(net, optimizer, probe, calibration), flags);
   }
 
   int64_t steps = 0;
   const int64_t every = flags.trainer.EveryOr(flags.recipe.steps);
-  std::chrono::duration<double> waited(0);
-  const auto start = std::chrono::steady_clock::now();
-  {
-    Progress progress(flags.recipe.steps);
-    Train(net, optimizer, text->training, flags.recipe, [&](const StepInfo& info) {
-      if (run != nullptr) {
-        run->OnStep(info);
-        if (flags.wait && info.step % every == 0) {
-          const auto wait_start = std::chrono::steady_clock::now();
-          run->Finish(stop, /*announce=*/false);
-          waited += std::chrono::steady_clock::now() - wait_start;
-        }
-      }
-      progress.Update(info.step, info.learning_rate, *info.loss);
-      steps = info.step;
-      return !stop.requested();
-    });
-  }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start - waited;
+  Clock::duration waited{};
+  const auto start = Clock::now();
+  Train(net, optimizer, text.training, flags.recipe, [&](const StepInfo& info) {
+    steps = info.step;
+    if (monitor) monitor->OnStep(info);
+    if (monitor && flags.trainer.wait && info.step % every == 0) {
+      const auto wait_start = Clock::now();
+      stop.Finish(*monitor);
+      waited += Clock::now() - wait_start;
+    }
+    return !stop.requested();
+  });
+  const std::chrono::duration<double> took = Clock::now() - start - waited;
 
-  return EndRun({.steps = steps,
-                 .seconds = took.count(),
-                 .weights_sha256 = [&] { return HashOf(net); },
-                 .validation_loss = [&] { return net.Loss(probe); }},
-                flags.trainer.linger_seconds, stop, run.get());
+  // Exporters go on serving until Stop.
+  if (monitor) stop.Finish(*monitor);
+  if (stop.requested()) std::printf("interrupted after step %ld\n", steps);
+  std::printf("training seconds %.3f\n", took.count());
+  std::printf("weights sha256 %s\n", HashOf(net).c_str());
+  if (!stop.requested()) std::printf("validation loss %.4f\n", net.Loss(probe));
+  if (monitor) {
+    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * flags.trainer.linger_seconds)));
+    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
+  }
+  return stop.exit_code();
 }
 
 }  // namespace
 }  // namespace ptqwatch::examples
 
 int main(int argc, char** argv) {
-  ptqwatch::examples::FunctionalFlags flags;
-  if (const auto exit_code = ptqwatch::examples::ParseFunctionalFlags(argc, argv, &flags)) {
-    return *exit_code;
-  }
-  try {
-    return ptqwatch::examples::Run(flags);
-  } catch (const std::exception& error) {
-    ptqwatch::examples::Console::Get().Warning(absl::StrCat("functional: ", error.what()));
-    return 1;
-  }
+  return ptqwatch::examples::RunProgram([&] {
+    return ptqwatch::examples::Run(ptqwatch::examples::ParseFunctionalFlags(argc, argv));
+  });
 }

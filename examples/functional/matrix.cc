@@ -10,11 +10,11 @@ namespace {
 constexpr int64_t kTileRows = 4;
 constexpr int64_t kTileColumns = 16;
 
-using Vector [[gnu::vector_size(32)]] = float;  // eight of them
+using Vector [[gnu::vector_size(32)]] = float;  // eight floats
 constexpr int64_t kLanes = sizeof(Vector) / sizeof(float);
 constexpr int64_t kVectors = kTileColumns / kLanes;
 
-/// 16 columns of one row of b. Without alignas it is aligned as for a machine without AVX.
+/// 16 columns of one row of b. The alignment is that of the vectors on a machine with AVX.
 struct alignas(sizeof(Vector)) PackedRow {
   Vector part[kVectors];
 };
@@ -32,7 +32,7 @@ template <int64_t Rows>
     }
   }
   for (int64_t i = 0; i < Rows; ++i) {
-    // By way of another array, or the compiler keeps the sums themselves in memory.
+    // Copied first: taking the address of `sum` would keep it out of registers.
     Vector out[kVectors];
     for (int64_t v = 0; v < kVectors; ++v) out[v] = sum[i][v];
     std::memcpy(product + i * stride, out, static_cast<size_t>(columns) * sizeof(float));

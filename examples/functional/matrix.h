@@ -6,7 +6,7 @@
 
 namespace ptqwatch::examples {
 
-/// A matrix in someone else's memory; element (i, j) is data[i * row_stride + j * column_stride].
+/// A matrix in memory it does not own; element (i, j) is data[i * row_stride + j * column_stride].
 struct MatrixView {
   const float* data = nullptr;
   int64_t rows = 0;
@@ -17,11 +17,11 @@ struct MatrixView {
   MatrixView Transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-/// The row-major matrix of so many columns that `values` holds.
+/// `values` as a row-major matrix with `columns` columns.
 MatrixView RowMajor(std::span<const float> values, int64_t columns);
 
-/// product = a * b, row-major. The order of every sum is fixed, so the bits are the same on any
-/// machine. REQUIRES: a.columns == b.rows, product.size() == a.rows * b.columns.
+/// product = a * b, row-major. Sums have a fixed order, so the bits are the same on any machine.
+/// REQUIRES: a.columns == b.rows, product.size() == a.rows * b.columns.
 void Multiply(const MatrixView& a, const MatrixView& b, std::span<float> product);
 
 }  // namespace ptqwatch::examples

@@ -9,8 +9,7 @@ namespace {
 
 size_t Size(int64_t rows, int64_t columns) { return static_cast<size_t>(rows * columns); }
 
-// Uniform, with mean zero. Not uniform_real_distribution: that one differs between standard
-// libraries.
+// Uniform with mean zero. Not uniform_real_distribution, which differs between standard libraries.
 Weight RandomWeight(std::string name, int64_t rows, int64_t columns, double deviation,
                     std::mt19937_64& generator) {
   Weight weight{std::move(name), rows, columns, std::vector<float>(Size(rows, columns)),
@@ -34,7 +33,7 @@ void Norm(std::vector<float>& z, int64_t width, std::vector<float>& inverse) {
   }
 }
 
-// From the gradient in the norm's output to that in its input, in place.
+// Turns the gradient of the norm's output into that of its input, in place.
 void NormBackward(std::vector<float>& slope, const std::vector<float>& normed, int64_t width,
                   const std::vector<float>& inverse) {
   for (size_t row = 0; row < inverse.size(); ++row) {
@@ -118,7 +117,7 @@ double Net::Forward(std::span<const Window> windows) {
 void Net::Backward(std::span<const Window> windows) {
   const int64_t count = std::ssize(windows);
   const int64_t vocabulary = shape_.vocabulary;
-  // In the logits it is (softmax - one at the target) / count.
+  // The gradient of the logits is (softmax - one-hot target) / count.
   for (int64_t row = 0; row < count; ++row) {
     probabilities_[Size(row, vocabulary) + windows[static_cast<size_t>(row)][shape_.context]] -= 1;
   }

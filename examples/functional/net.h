@@ -13,13 +13,13 @@ namespace ptqwatch::examples {
 
 struct NetShape {
   int64_t vocabulary = 0;
-  int64_t context = 8;     ///< characters that a prediction is made from
-  int64_t embedding = 16;  ///< numbers a character becomes
+  int64_t context = 8;     ///< characters behind each prediction
+  int64_t embedding = 16;  ///< width of a character's embedding
   int64_t width = 64;
 };
 
-/// A weight matrix, row-major, and the gradient of the loss in it. Nothing here is resized after
-/// the net is made, so the addresses stay.
+/// A row-major weight matrix and the gradient of the loss with respect to it. Never resized after
+/// the net is made: the monitor keeps the addresses.
 struct Weight {
   std::string name;
   int64_t rows = 0;
@@ -28,14 +28,14 @@ struct Weight {
   std::vector<float> gradient;
 };
 
-/// `context` characters of a text and the one that follows them.
+/// Points at `context` characters of a text and the one after them.
 using Window = const uint8_t*;
 
 /// A language model over characters with its own arithmetic:
 ///
-///   x = embedding of the context, side by side
+///   x = embeddings of the context, concatenated
 ///   x = relu(norm(x * hidden_1))
-///   x = x + relu(norm(x * hidden_2)),  the same with hidden_3
+///   x = x + relu(norm(x * hidden_2)), and the same with hidden_3
 ///   logits = x * head
 ///
 /// norm(z) = z / sqrt(mean(z^2) + kNormEpsilon) over a row. Not thread-safe.
@@ -48,7 +48,7 @@ class Net {
 
   /// Mean cross-entropy of the predictions, in nats.
   double Loss(std::span<const Window> windows);
-  /// The same, and its gradient in every weight.
+  /// Loss, which also computes the gradient of every weight.
   double LossAndGradient(std::span<const Window> windows);
 
   const NetShape& shape() const { return shape_; }
@@ -57,7 +57,7 @@ class Net {
   const std::vector<Weight>& weights() const { return weights_; }
 
  private:
-  /// What the backward pass needs of a hidden layer; a row is one prediction.
+  /// What the backward pass needs from a hidden layer; a row is one prediction.
   struct Activation {
     std::vector<float> input;
     std::vector<float> normed;   // after the norm, before the ReLU
@@ -73,7 +73,7 @@ class Net {
   std::array<Activation, kHiddenLayers> hidden_;
   std::vector<float> output_;  // input of the head
   std::vector<float> probabilities_;
-  std::vector<float> slope_;  // gradient in a layer's output, then in its input
+  std::vector<float> slope_;  // gradient of a layer's output, then of its input
   std::vector<float> change_;
 };
 

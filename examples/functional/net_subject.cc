@@ -1,5 +1,5 @@
-// The one file of this trainer that knows LibTorch: the arrays as tensors, and the model once more
-// as a function of them.
+// The one file of this trainer that uses LibTorch: it wraps the arrays as tensors and writes the
+// model once more as a function of tensors.
 
 #include "net_subject.h"
 

@@ -11,21 +11,20 @@
 
 namespace ptqwatch::examples {
 
-/// The net's loss of each prediction, [B, 1], in ATen operations: what Net::Loss computes, for
-/// whatever weights are given. `weights` by the names of Net::weights(), shaped as they are;
-/// `batch` as WindowBatches makes it.
+/// The loss of each prediction, [B, 1], computed like Net::Loss but with ATen operations. `weights`
+/// have the names and shapes of Net::weights(); `batch` is one of WindowBatches.
 LossValues NetLosses(const TensorMap& weights, const Batch& batch);
 
-/// Net::weights(), wrapped where they are.
+/// Net::weights() as tensors that share their memory.
 std::vector<NamedTensor> WrapWeights(Net& net);
 
-/// One int64 tensor [B, context + 1] a batch, of at most `size` windows.
+/// One int64 tensor [B, context + 1] per batch, with at most `size` windows each.
 std::vector<Batch> WindowBatches(std::span<const Window> windows, int64_t context, int64_t size);
 
-/// What the optimizer does to the net's weights, its memory wrapped where it is.
+/// The optimizer's rule and state; the tensors share its memory.
 OptimizerView ViewOf(AdamW& optimizer, const Net& net);
 
-/// What the monitor is given. The net and its optimizer must outlive it.
+/// What the monitor measures. The net and its optimizer must outlive it.
 std::unique_ptr<Subject> MakeNetSubject(Net& net, AdamW& optimizer, std::span<const Window> probe,
                                         std::span<const Window> calibration);
 

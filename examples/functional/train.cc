@@ -1,4 +1,4 @@
-// The training loop. All it knows of ptqwatch is StepInfo, and it knows nothing of LibTorch.
+// The training loop. It knows StepInfo of ptqwatch and nothing of LibTorch.
 
 #include "train.h"
 

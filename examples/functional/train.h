@@ -16,7 +16,7 @@ struct Recipe {
   int64_t warmup_steps = 0;  ///< linear from zero to the peak
   int64_t decay_steps = 0;   ///< linear from the peak to zero, at the end
   double peak_learning_rate = 0;
-  double weight_decay = 0;  ///< for whoever makes the optimizer
+  double weight_decay = 0;  ///< used where the optimizer is made
   int64_t batch = 0;        ///< predictions a step
   uint64_t seed = 0;
 };
@@ -24,9 +24,8 @@ struct Recipe {
 /// Step 0 is the first.
 double LearningRate(const Recipe& recipe, int64_t step);
 
-/// The training loop; `optimizer` is that of the net's weights. Calls `on_step` after each update,
-/// with weights that stay as they are until it returns; false ends the run. REQUIRES: the text
-/// holds a window.
+/// The training loop. Calls `on_step` after each update; the weights do not change until it
+/// returns, and false ends the run. REQUIRES: the text holds a window.
 void Train(Net& net, AdamW& optimizer, std::span<const uint8_t> text, const Recipe& recipe,
            const std::function<bool(const StepInfo&)>& on_step);
 

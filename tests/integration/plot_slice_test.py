@@ -41,7 +41,7 @@ class PlotSlice(unittest.TestCase):
 
     def test_says_what_is_wrong_with_the_file(self):
         self.refused(None, file="/nonexistent/slice.json", says="/nonexistent/slice.json: No such file")
-        self.refused("{", says="no JSON")
+        self.refused("{", says="not JSON")
         self.refused("[]", says="not a slice of ptqwatch")
         self.refused({"step": 1}, says="not a slice of ptqwatch")
         self.refused({**sample(), "loss_nats": [[1, 2, 3]]}, says="not a grid of 2 x 3")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The example trainers from the outside: usage: trainer_test.py CHAR_GPT MINIMAL [unittest arguments]"""
+"""char_gpt from the outside: usage: trainer_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import json
 import os
@@ -13,7 +13,7 @@ import unittest
 
 from trainer import Trainer, journal
 
-CHAR_GPT = MINIMAL = None
+CHAR_GPT = PTQWATCH = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
 
 
@@ -22,10 +22,10 @@ def weights(output):
 
 
 class BitIdentity(unittest.TestCase):
-    def check(self, binary, *flags, short):
+    def check(self, *flags):
         hashes = set()
         for monitor in ("on", "off"):
-            with Trainer(binary, *flags, "--monitor", monitor, *PORT_0, short=short) as trainer:
+            with Trainer(CHAR_GPT, *flags, "--monitor", monitor, *PORT_0) as trainer:
                 code, out, err = trainer.finish()
                 self.assertEqual(code, 0, err)
                 self.assertRegex(out, r"(?m)^training seconds \d+\.\d+$")
@@ -35,16 +35,13 @@ class BitIdentity(unittest.TestCase):
         self.assertEqual(len(hashes), 1, hashes)
 
     def test_one_thread(self):
-        self.check(CHAR_GPT, "--steps", "200", "--threads", "1", short=True)
+        self.check("--steps", "200", "--threads", "1")
 
     def test_two_threads(self):
-        self.check(CHAR_GPT, "--steps", "120", "--threads", "2", short=True)
+        self.check("--steps", "120", "--threads", "2")
 
     def test_mlp(self):
-        self.check(CHAR_GPT, "--model", "mlp", "--steps", "120", short=True)
-
-    def test_minimal(self):
-        self.check(MINIMAL, "--every", "100", short=False)
+        self.check("--model", "mlp", "--steps", "120")
 
 
 class Live(unittest.TestCase):
@@ -87,19 +84,22 @@ class Live(unittest.TestCase):
             self.assertEqual(reports[-1]["calibration_mode"], "sequential")
             self.assertEqual([entry["status"] for entry in reports[-1]["quantization"]], ["ok", "ok"])
 
-    def test_slice_of_the_last_two_snapshots(self):
+    def test_slice_of_the_next_two_snapshots(self):
         with tempfile.TemporaryDirectory() as run_dir, \
-                Trainer(CHAR_GPT, "--steps", "93", "--wait", "on", "--slice", "gptq3", "--run-dir", run_dir, *PORT_0) as trainer:
-            code, out, err = trainer.finish()
-            self.assertEqual(code, 0, err)
-            path = re.search(r"^slice (\S+)$", out, re.MULTILINE)[1]
-            self.assertEqual(path, os.path.join(run_dir, "slice-93.json"))
+                Trainer(CHAR_GPT, "--steps", "100000", "--wait", "on", "--run-dir", run_dir, *PORT_0) as trainer:
+            address = trainer.wait_for(r"^grpc (\S+)$")[1]
+            done = subprocess.run([PTQWATCH, "slice", address, "--method", "gptq", "--bits", "3", "--points", "5", "--wait"],
+                                  text=True, capture_output=True, timeout=240)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            path = re.search(r"^slice (\S+)$", done.stdout, re.MULTILINE)[1]
             with open(path, encoding="utf-8") as file:
                 data = json.load(file)
-            self.assertEqual((data["previous_step"], data["step"]), (80, 93))
+            self.assertEqual(path, os.path.join(run_dir, f"slice-{data['step']}.json"))
+            self.assertEqual(data["previous_step"], data["step"] - 40)
             reports, _, _ = journal(run_dir)
+            report = next(report for report in reports if report["step"] == data["step"])
             change = data["quantized"]["loss_nats"] - data["current"]["loss_nats"]
-            gptq3 = next(entry for entry in reports[-1]["quantization"] if (entry["method"], entry["bits"]) == ("gptq", 3))
+            gptq3 = next(entry for entry in report["quantization"] if (entry["method"], entry["bits"]) == ("gptq", 3))
             self.assertAlmostEqual(change, gptq3["curvature_batch_delta_nats"], places=5)
 
     def test_disabled_by_the_environment(self):
@@ -162,11 +162,6 @@ class BadInput(unittest.TestCase):
         self.refused("--threads", "0", says=["--threads", "0"])
         self.refused("--lr", "nan", says=["--lr", "nan"])
 
-    def test_slices_that_cannot_be_made(self):
-        self.refused("--slice", "gptq3", says=["--slice", "--run-dir"])
-        with tempfile.TemporaryDirectory() as run_dir:
-            self.refused(*PORT_0, "--run-dir", run_dir, "--slice", "gptq5", says=["--slice", "'gptq5'", "gptq3"])
-
     def test_text_that_cannot_be_read(self):
         self.refused("--text", "/nonexistent/text", says=["--text", "/nonexistent/text"])
         self.refused("--text", "/dev/null", says=["--text", "/dev/null"])
@@ -190,5 +185,5 @@ class BadInput(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    CHAR_GPT, MINIMAL = sys.argv[1:3]
+    CHAR_GPT, PTQWATCH = sys.argv[1:3]
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -1,0 +1,59 @@
+#include "report_printer.h"
+
+#include <cstdio>
+
+namespace ptqwatch::examples {
+namespace {
+
+/// printf into a string.
+template <typename... Args>
+std::string Format(const char* format, Args... args) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, args...);
+  return text;
+}
+
+std::string ErrorCell(const QuantizationReport& entry) {
+  const std::string name = ShortName(ToString(entry.method), entry.bits);
+  if (!entry.error_ratio) return name + " " + std::string(ToString(entry.status));
+  std::string text = name + Format(" %.2f", 100 * *entry.error_ratio);
+  if (entry.error_ratio_stderr) text += Format("+-%.2f", 100 * *entry.error_ratio_stderr);
+  return text;
+}
+
+}  // namespace
+
+std::string ReportLine(const AnalyzedReport& analyzed) {
+  const Report& report = analyzed.report;
+  std::string line =
+      "snapshot step " + std::to_string(report.step) + Format("  lr %.2e ", report.learning_rate);
+  line.append(ToString(report.lr_phase)).append("  loss ");
+  if (report.probe_loss_nats) {
+    line += Format("%.4f", *report.probe_loss_nats);
+  } else {
+    line.append(ToString(report.probe_status));
+  }
+  line += "  E%";
+  for (const QuantizationReport& entry : report.quantization)
+    line.append(" ").append(ErrorCell(entry));
+  if (const auto& curvature = report.curvature) {
+    if (curvature->top_eigenvalue) line += Format("  top eig %.2f", *curvature->top_eigenvalue);
+    if (curvature->trace) line += Format(" trace %.0f", *curvature->trace);
+    if (curvature->edge_of_stability_ratio) {
+      line += Format(" edge %.2f", *curvature->edge_of_stability_ratio);
+    }
+  }
+  return line.append("  ").append(ToString(analyzed.verdict.state));
+}
+
+void ReportPrinter::OnReport(std::shared_ptr<const AnalyzedReport> report) {
+  std::printf("%s\n", ReportLine(*report).c_str());
+}
+
+void ReportPrinter::OnEvent(const Event& event) {
+  // The library itself logs warnings and errors on standard error.
+  if (event.severity != Severity::kInfo) return;
+  std::printf("event step %lld  %s\n", static_cast<long long>(event.step), event.message.c_str());
+}
+
+}  // namespace ptqwatch::examples

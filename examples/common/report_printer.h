@@ -1,0 +1,29 @@
+#ifndef PTQWATCH_COMMON_REPORT_PRINTER_H_
+#define PTQWATCH_COMMON_REPORT_PRINTER_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ptqwatch/exporter.h"
+
+namespace ptqwatch::examples {
+
+/// One line: step, learning rate and phase, probe loss, error of each quantizer in percent with its
+/// standard error, curvature, verdict.
+std::string ReportLine(const AnalyzedReport& report);
+
+/// An exporter that prints each report and event as a line on standard output.
+class ReportPrinter : public Exporter {
+ public:
+  std::string_view name() const override { return "printer"; }
+  absl::Status Start(StatusSource*, Control*) override { return absl::OkStatus(); }
+  void OnReport(std::shared_ptr<const AnalyzedReport> report) override;
+  void OnEvent(const Event& event) override;
+  void Stop(std::chrono::milliseconds) override {}
+};
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_COMMON_REPORT_PRINTER_H_
