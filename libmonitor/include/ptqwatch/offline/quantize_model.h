@@ -69,7 +69,7 @@ struct ModelQuantization {
 /// Quantizes a whole model without a monitor. Finds the weights that `subject`'s losses closure
 /// multiplies with activations, calibrates on subject.calibration(), and quantizes each of them.
 /// Selects the same layers and gives the same codes as a monitor with the same options.
-///
+/// @code
 ///   auto subject = ptqwatch::MakeModuleSubject(
 ///       model, {.replica = ..., .losses = ..., .calibration = batches});
 ///   auto result = ptqwatch::QuantizeModel(
@@ -79,7 +79,7 @@ struct ModelQuantization {
 ///        .calibration_mode = ptqwatch::CalibrationMode::kSequential});
 ///   if (!result.ok()) return result.status();
 ///   for (const ptqwatch::QuantizedLayer& layer : result->layers) Save(layer.name, layer.weight);
-///
+/// @endcode
 /// Reads the live model once and changes nothing of it. Opens `subject`, which serves one call. Not
 /// thread-safe for the same subject. Forward passes use LibTorch's threads, everything else
 /// context.threads. Never throws.
