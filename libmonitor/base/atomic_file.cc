@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 
@@ -106,7 +107,7 @@ absl::Status AtomicFile::Sync() {
 }
 
 absl::Status AtomicFile::Commit() {
-  if (absl::Status synced = Sync(); !synced.ok()) return synced;
+  PTQWATCH_RETURN_IF_ERROR(Sync());
   if (close(std::exchange(descriptor_, -1)) != 0) return SystemError(errno, "cannot write", path_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return SystemError(errno, "cannot write", path_);

@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// A file that appears under its name whole or not at all. Not thread-safe.
+/// A file that appears under its name complete or not at all. Not thread-safe.
 class AtomicFile {
  public:
   /// Creates a temporary file beside `path`. Errors are the system's and name `path`.
@@ -20,10 +20,9 @@ class AtomicFile {
   ~AtomicFile();
 
   absl::Status Append(absl::Span<const char> bytes);
-  /// Brings the content to the disk. What can go wrong with a full disk goes wrong here at the
-  /// latest.
+  /// Waits until the content is on the disk. A full disk is reported here at the latest.
   absl::Status Sync();
-  /// Syncs, and gives the content its name, in the place of what had it.
+  /// Syncs and gives the content its name, replacing a file that had it.
   absl::Status Commit();
 
  private:

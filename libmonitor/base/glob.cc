@@ -5,8 +5,8 @@
 namespace ptqwatch::internal {
 
 bool GlobMatch(std::string_view pattern, std::string_view text) {
-  // Greedy with one point to come back to: linear in practice, and no recursion for a pattern of
-  // many stars.
+  // Greedy, with the last star as the only point to return to: no recursion, and linear in
+  // practice.
   size_t p = 0;
   size_t t = 0;
   size_t star = std::string_view::npos;

@@ -18,8 +18,8 @@ std::string ErrorText(const std::exception& error);
 /// colon where `what` is not empty.
 ///
 /// ResourceExhausted where memory ran out: std::bad_alloc, and LibTorch's errors of either
-/// allocator (on the CPU that is a plain c10::Error, so it is told by its text). Everything else is
-/// `otherwise`.
+/// allocator (on the CPU that is a plain c10::Error, so it is recognised by its text). Everything
+/// else is `otherwise`.
 absl::Status CaughtStatus(std::string_view what = {},
                           absl::StatusCode otherwise = absl::StatusCode::kInternal) noexcept;
 

@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// Seconds since it was made or last asked.
+/// Seconds since it was created, or since the last Lap.
 class Stopwatch {
  public:
   explicit Stopwatch(Clock* clock) : clock_(clock), begin_(clock->Monotonic()) {}

@@ -39,7 +39,7 @@ double QuotaOfV1(const std::string& folder) {
 
 // A limit may sit on any ancestor of the process's group.
 double CgroupQuota(const std::string& root) {
-  double least = std::numeric_limits<double>::infinity();
+  double lowest = std::numeric_limits<double>::infinity();
   std::ifstream file(root + "/proc/self/cgroup");
   std::string line;
   while (std::getline(file, line)) {  // "0::/a/b" or "4:cpu,cpuacct:/a/b"
@@ -53,12 +53,12 @@ double CgroupQuota(const std::string& root) {
     while (true) {
       const std::string folder =
           root + (v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers) + group;
-      least = std::min(least, v2 ? QuotaOfV2(folder + "/cpu.max") : QuotaOfV1(folder));
+      lowest = std::min(lowest, v2 ? QuotaOfV2(folder + "/cpu.max") : QuotaOfV1(folder));
       if (group.empty()) break;
       group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
     }
   }
-  return least;
+  return lowest;
 }
 
 }  // namespace

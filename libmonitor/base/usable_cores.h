@@ -5,9 +5,9 @@
 
 namespace ptqwatch::internal {
 
-/// Cores this process may really use: min(CPU affinity of the calling thread, cgroup v2 or v1
-/// quota, rounded down but at least 1). `root` is where /sys and /proc are looked for; tests give a
-/// folder of their own.
+/// Cores that this process may use: the CPU affinity of the calling thread or, if it is less, the
+/// cgroup quota (v2 or v1), rounded down, but at least 1. Tests replace `root`, the folder of /sys
+/// and /proc.
 int UsableCores(const std::string& root = "");
 
 }  // namespace ptqwatch::internal
