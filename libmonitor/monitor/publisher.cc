@@ -21,7 +21,8 @@ Publisher::Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clo
 absl::Status Publisher::Start(Control* control) {
   TimedMutexLock lock(exporters_mutex_);
   for (size_t i = 0; i < outlets_.size(); ++i) {
-    const absl::Status status = Guard([&] { return outlets_[i].exporter->Start(this, control); });
+    Exporter& exporter = *outlets_[i].exporter;
+    const absl::Status status = Guard([&] { return exporter.Start(this, control); });
     if (status.ok()) continue;
     while (i-- > 0) outlets_[i].exporter->Stop(std::chrono::seconds(1));
     return status;

@@ -12,6 +12,7 @@
 #include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
 #include "monitor/compute_thread.h"
+#include "support/fake_clock.h"
 #include "support/probe_run.h"
 #include "support/tiny_trainer.h"
 #include "trainer/staging.h"
@@ -59,17 +60,22 @@ TEST(QuantizeModel, QuantizesAFunctionAndNamesWhatItLeaves) {
   for (const NamedTensor& named : live) before.push_back(named.tensor.clone());
   const auto subject = MakeImageSubject(live);
   std::vector<std::string> progress;
+  std::vector<double> seconds;
+  testing::FakeClock clock;
   ModelQuantizationOptions options = Gptq3();
   options.overrides = {{"hid*", {.method = QuantizationMethod::kRtn, .bits = 8}}};
-  options.progress = [&](const LayerProgress& told) {
-    progress.push_back(std::to_string(told.layer) + "/" + std::to_string(told.layers) + " " +
-                       std::string(told.name));
-    EXPECT_GE(told.seconds, 0);
+  options.progress = [&](const LayerProgress& layer) {
+    progress.push_back(std::to_string(layer.layer) + "/" + std::to_string(layer.layers) + " " +
+                       std::string(layer.name));
+    seconds.push_back(layer.seconds);
+    clock.Advance(std::chrono::seconds(3));
   };
-  auto context = ExecutionContext();
+  ExecutionContext context;
+  context.clock = &clock;
   const auto result = QuantizeModel(*subject, options, context);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(progress, ElementsAre("1/2 conv", "2/2 hidden"));
+  EXPECT_THAT(seconds, ElementsAre(0, 3));
 
   ASSERT_EQ(result->layers.size(), 2u);
   const QuantizedLayer& conv = result->layers[0];
