@@ -49,8 +49,8 @@ TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
   auto other = pieces.Measure();
   ASSERT_TRUE(one.ok()) << one.status();
   ASSERT_TRUE(other.ok()) << other.status();
-  ASSERT_EQ((*other)->curvature()->batches().size(), 3u);
-  EXPECT_EQ((*other)->curvature()->batches()[2][0].size(0), 64 - 2 * 24);
+  ASSERT_EQ((*other)->session().curvature().size(), 3u);
+  EXPECT_EQ((*other)->session().curvature()[2][0].size(0), 64 - 2 * 24);
   const CurvatureReport a = *Net::Run(**one).curvature;
   const CurvatureReport b = *Net::Run(**other).curvature;
   EXPECT_EQ(b.batch_tokens, a.batch_tokens);
