@@ -222,7 +222,6 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
   for (const auto& exporter : exporters) {
     if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
   }
-  if (options.quantizers.empty()) options.quantizers = DefaultQuantizers();
   PTQWATCH_RETURN_IF_ERROR(Validate(options));
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<Monitor>> {
     auto running = std::make_unique<Running>(options, std::move(subject));

@@ -43,10 +43,10 @@ absl::Status Validate(const MonitorOptions& options) {
                    "0 (ask LibTorch) or positive");
   }
   if (options.clock == nullptr) return Invalid("clock", "null", "a clock");
+  if (options.quantizers.empty()) return Invalid("quantizers", "{}", "one quantizer or more");
   for (size_t i = 0; i < options.quantizers.size(); ++i) {
     if (absl::Status status = Validate(options.quantizers[i]); !status.ok()) {
-      return absl::InvalidArgumentError(
-          StrCat("MonitorOptions.quantizers[", i, "]: ", std::string(status.message())));
+      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "]: ", status));
     }
   }
   for (size_t i = 0; i < options.quantizers.size(); ++i) {
@@ -57,12 +57,12 @@ absl::Status Validate(const MonitorOptions& options) {
     }
   }
   if (absl::Status status = Validate(options.curvature); !status.ok()) {
-    return absl::InvalidArgumentError(StrCat("MonitorOptions.", std::string(status.message())));
+    return absl::InvalidArgumentError(StrCat("MonitorOptions.", status));
   }
   for (const auto& [pattern, spec] : options.overrides) {
     if (absl::Status status = Validate(spec); !status.ok()) {
       return absl::InvalidArgumentError(
-          StrCat("MonitorOptions.overrides['", pattern, "']: ", std::string(status.message())));
+          StrCat("MonitorOptions.overrides['", pattern, "']: ", status));
     }
   }
   return absl::OkStatus();

@@ -9,15 +9,15 @@
 
 namespace ptqwatch::internal {
 
-/// What one measurement leaves for the next. A report names the sequence of the report it came
-/// from, so that a report is a pure function of (snapshot, options, ProbeState).
+/// What measuring one snapshot leaves for the next. A report names the report that its ProbeState
+/// came from, so that it is a pure function of (snapshot, options, ProbeState).
 struct ProbeState {
   int64_t sequence = 0;  ///< 0: nothing measured yet
-  /// Vectors of the curvature's space, not written to, by what they are: "top.0" the Hessian's top
-  /// eigenvector, "preconditioned.0" that of the edge of stability.
+  /// Vectors of the curvature's space by name; they are never written to. "top.0" is the Hessian's
+  /// top eigenvector, "preconditioned.0" that of the edge of stability.
   std::map<std::string, Vector> vectors;
 
-  /// Undefined where there is none.
+  /// Undefined if there is none of this name.
   Vector vector(const std::string& name) const {
     const auto found = vectors.find(name);
     return found == vectors.end() ? Vector() : found->second;

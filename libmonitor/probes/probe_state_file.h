@@ -14,18 +14,18 @@ namespace ptqwatch::internal {
 
 inline constexpr char kStateFileName[] = "state.safetensors";
 
-/// A ProbeState in a run directory, for the next attempt of the run to start from: the vectors by
-/// their names, and as metadata whose it is. One thread at a time.
+/// The file in a run directory that keeps the ProbeState for the next attempt of the run: the
+/// vectors by name, and run, fingerprint and sequence as metadata. One thread at a time.
 class ProbeStateFile {
  public:
-  /// Puts `state` in the place of the one before, whole or not at all. Writes as many bytes as its
-  /// vectors have, and waits for the disk. Errors name the path.
+  /// Replaces the file, whole or not at all. Writes the bytes of all vectors and waits for the
+  /// disk. Errors name the path.
   static absl::Status Write(const std::string& run_dir, const std::string& run_id,
                             const std::string& fingerprint, const ProbeState& state);
 
-  /// Reads all but the vectors, which stay those of the file that was opened, whatever is written
-  /// since. NotFound where there is none; DataLoss where it is damaged; FailedPrecondition where it
-  /// is none of ours or of a later version.
+  /// Reads the metadata. A later Write does not change what Read returns. NotFound if there is no
+  /// file; DataLoss if it is damaged; FailedPrecondition if it is not a probe state, or of a later
+  /// version.
   static absl::StatusOr<ProbeStateFile> Open(const std::string& run_dir);
 
   const std::string& path() const { return file_.path(); }
@@ -33,7 +33,7 @@ class ProbeStateFile {
   const std::string& fingerprint() const { return fingerprint_; }
   int64_t sequence() const { return sequence_; }
 
-  /// FailedPrecondition where a vector is none of `space`.
+  /// FailedPrecondition if a vector does not fit `space`.
   absl::StatusOr<ProbeState> Read(const VectorSpace& space) const;
 
  private:

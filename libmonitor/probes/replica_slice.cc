@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/status_macros.h"
 #include "curvature/replica_surface.h"
 #include "snapshot/unit_losses.h"
 
@@ -28,27 +29,24 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
   double total_weight = 0;
   int64_t tokens = 0;
   for (const Batch& batch : batches) {
-    if (absl::Status status = context.Checkpoint(); !status.ok()) return status;
-    absl::StatusOr<LossValues> losses = replica.Losses(batch);
-    if (!losses.ok()) return losses.status();
-    const absl::StatusOr<UnitLosses> units = SumByUnit(*losses, batch);
-    if (!units.ok()) return units.status();
-    total_weight += TotalWeight(*losses);
-    tokens += units->tokens;
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(batch));
+    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, batch));
+    total_weight += TotalWeight(losses);
+    tokens += units.tokens;
   }
   if (!(total_weight > 0)) {
     return absl::FailedPreconditionError("every token of the curvature batch is masked out");
   }
   const std::vector<int> scope = FloatingParameters(replica);
-  auto surface = ReplicaSurface::Create(&replica, scope, &batches, total_weight);
-  if (!surface.ok()) return surface.status();
-  const Vector to_previous = (*surface)->Displacement(std::exchange(previous, {}));
-  const Vector to_quantized = (*surface)->Displacement(std::exchange(quantized, {}));
-  absl::StatusOr<LossSlice> slice =
-      MeasureSlice(**surface, to_previous, to_quantized, options, progress, context);
-  if (!slice.ok()) return slice.status();
-  slice->batch_tokens = tokens;
-  ++slice->loss_evaluations;  // for the tokens' weights
+  PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
+                            ReplicaSurface::Create(&replica, scope, &batches, total_weight));
+  const Vector to_previous = surface->Displacement(std::exchange(previous, {}));
+  const Vector to_quantized = surface->Displacement(std::exchange(quantized, {}));
+  PTQWATCH_ASSIGN_OR_RETURN(LossSlice slice, MeasureSlice(*surface, to_previous, to_quantized,
+                                                          options, progress, context));
+  slice.batch_tokens = tokens;
+  ++slice.loss_evaluations;  // the pass above, for tokens and weights
   return slice;
 }
 

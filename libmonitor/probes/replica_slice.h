@@ -14,9 +14,9 @@ namespace ptqwatch::internal {
 /// Entries of the replica's floating-point parameters: the space of a slice.
 std::vector<int> FloatingParameters(const Replica& replica);
 
-/// Measures the slice through the loaded weights, those with `previous` in their place and those
-/// with `quantized`. The overrides are given up as soon as they are not needed any more. Errors as
-/// MeasureSlice, and FailedPrecondition where every token is masked out.
+/// Measures the slice through three points: the loaded weights, those with `previous` in their
+/// place and those with `quantized`. The overrides are freed as soon as they are not needed any
+/// more. Errors as MeasureSlice, and FailedPrecondition if every token is masked out.
 absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vector<Batch>& batches,
                                               std::vector<Replica::Override> previous,
                                               std::vector<Replica::Override> quantized,

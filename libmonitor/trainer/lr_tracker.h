@@ -20,10 +20,10 @@ class LrTracker {
   void Step(int64_t step, double learning_rate, std::optional<LrPhase> override_phase) noexcept;
   LrPhase phase() const { return state_.phase; }
   const LrState& state() const { return state_; }
-  /// After the corners and report steps of an earlier attempt were replayed: what they are too
-  /// coarse to tell, from its newest report.
+  /// Sets what the corners and report steps of an earlier attempt are too coarse to show, from its
+  /// newest report. Call it after they were replayed.
   void Restore(LrPhase phase, std::optional<int64_t> decay_onset_step) noexcept;
-  /// Forgets the corners and the rollback flag: a report has taken them.
+  /// Clears the corners and the rollback flag, because a report has taken them.
   void Reported() noexcept;
 
  private:
@@ -37,12 +37,12 @@ class LrTracker {
   int64_t last_step_ = 0;
   double last_rate_ = 0;
   double largest_rate_ = 0;
-  // Present straight piece: from (anchor_step_, anchor_rate_) with slope_ once a second step is
+  // Current straight segment: from (anchor_step_, anchor_rate_), with a slope once a second step is
   // known.
   int64_t anchor_step_ = 0;
   double anchor_rate_ = 0;
   std::optional<double> slope_;
-  // Largest rate since the last rise ended; the plateau a decay falls from.
+  // Largest rate since the last rise ended: the plateau that a decay starts from.
   double plateau_ = 0;
   int64_t flat_steps_ = 0;
   bool decayed_ = false;

@@ -5,11 +5,11 @@
 
 namespace ptqwatch::internal {
 
-/// Says at which steps a snapshot is due: at the multiples of `every`, or at the first step after
-/// one that was jumped over. One caller at a time.
+/// Decides at which steps a snapshot is due: at the multiples of `every`, and at the first step
+/// after a multiple that was skipped. One caller at a time.
 class Schedule {
  public:
-  /// REQUIRES: every > 0. A step that goes backwards starts the count anew from there.
+  /// REQUIRES: every > 0. A step that goes backwards restarts the count from there.
   bool Due(int64_t step, int64_t every) noexcept {
     const int64_t period = step / every;
     const bool due =

@@ -17,7 +17,7 @@ struct Event {
     kPhaseChange = 1,      ///< of the learning rate
     kProbeDisabled = 2,    ///< a probe failed too often in a row
     kProbeFailed = 3,      ///< a snapshot was not, or not wholly, measured
-    kExporterFailed = 4,   ///< an exporter threw; the others are told
+    kExporterFailed = 4,   ///< an exporter threw; delivered to the others
     kResumed = 5,          ///< a run directory was resumed
     kStopped = 6,          ///< Monitor::Stop; the last event
     kSlice = 7,            ///< a slice is begun, made, or failed

@@ -20,11 +20,10 @@ namespace ptqwatch {
 /// Which weights are quantized. Patterns are globs over canonical parameter names ('*' any run of
 /// characters, '?' one).
 struct LayerSelection {
-  /// A parameter must match one of these. Empty: every parameter.
+  /// A parameter must match one of these. Empty: any parameter does.
   std::vector<std::string> include = {};
-  /// ... and none of these. They come on top of what is never quantized: parameters that are no
-  /// factor of a product (norms, biases), embeddings, and the output head, the last product of the
-  /// forward pass.
+  /// ... and none of these. Parameters that are no factor of a product (norms, biases), embeddings
+  /// and the output head (the last product of the forward pass) are never quantized anyway.
   std::vector<std::string> exclude = {};
   /// Quantize the output head too.
   bool output_head = false;
@@ -60,45 +59,44 @@ struct ScheduleOptions {
 struct MonitorOptions {
   ScheduleOptions schedule = {};
 
-  /// What is tried on every snapshot. Empty: RTN and GPTQ at 3 and 4 bits, groups of 128,
-  /// symmetric, static act-order.
-  std::vector<QuantizerSpec> quantizers = {};
+  /// What is tried on every snapshot; at least one.
+  std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   /// {glob, spec}: layers that match use `spec` instead, in every entry of `quantizers` with the
   /// same method and bits. First match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
-  /// Most bytes of Gram matrices at a time; one takes 8 times the square of a layer's inputs. Where
-  /// those of all layers are more, the calibration data is run through the model several times,
-  /// which changes no result. A layer whose Gram alone is larger is left out and reported as such.
-  /// 1 GiB is enough for a layer of 11,585 inputs. Monitor::Describe says what it comes to.
+  /// Maximum bytes of Gram matrices at a time. One takes 8 times the square of a layer's inputs: 1
+  /// GiB is enough for 11,585 inputs. Where all of them together need more, the calibration data is
+  /// run through the model several times, which changes no result. A layer whose Gram matrix alone
+  /// needs more is left out, and reported as skipped.
   int64_t max_gram_bytes = int64_t{1} << 30;
 
   /// What is measured of the loss surface beside the quantization error. The engine chooses itself
   /// how; where it cannot work on this model, curvature is left out and every report says why.
   CurvatureOptions curvature = {};
 
-  /// A probe stops adding tokens when the paired standard error of the loss change is this share of
-  /// the change ...
+  /// A loss comparison stops adding tokens when the paired standard error of the loss change is
+  /// this share of the change ...
   double relative_stderr = 0.05;
-  /// ... or this many tokens were used, or the probe batches are used up.
+  /// ... or when this many tokens or all probe batches were used.
   int64_t max_probe_tokens = 65536;
-  /// Wall-clock cap of one snapshot; a probe it ends has the status out_of_time and no value. Zero:
-  /// none.
+  /// Wall-clock cap of one snapshot. What it cuts short has the status out_of_time and no value.
+  /// Zero: no cap.
   std::chrono::milliseconds max_snapshot_time{0};
   /// A probe that failed this many times in a row is switched off for the rest of the run.
   int max_failures_in_a_row = 5;
 
   /// Seeds everything random; recorded in the fingerprint.
   uint64_t seed = 0;
-  /// Share of wall-clock time the monitor thread may work, in (0, 1]. Default: 1 where a core is
-  /// spare, that is where min(CPU affinity, cgroup quota) exceeds `training_threads`, else 0.05.
+  /// Share of wall-clock time that the monitor thread may work, in (0, 1]. Default: 1 if a core is
+  /// spare, that is if min(CPU affinity, cgroup quota) exceeds `training_threads`; else 0.05.
   std::optional<double> duty_cycle = {};
   /// Threads the trainer computes with. 0: at::get_num_threads() at Create.
   int training_threads = 0;
 
-  /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else made
-  /// up.
+  /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else
+  /// generated.
   std::string run_id = {};
   /// Directory of the run, created if missing: the monitor keeps its journal (a line for each
   /// report and event) and its state there. One that holds a run is resumed. Empty: nothing is

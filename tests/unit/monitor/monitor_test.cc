@@ -66,7 +66,7 @@ struct MonitorTest : ::testing::Test {
   ~MonitorTest() override { gate->Set(true); }
 
   void Create(MonitorOptions options, Fault fault = Fault::kNone) {
-    if (options.quantizers.empty()) {
+    if (options.quantizers == DefaultQuantizers()) {
       options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
                             {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8}};
     }

@@ -51,11 +51,14 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.max_gram_bytes = 0;
   ExpectRefused(options, "max_gram_bytes", "0");
   options = {};
-  options.quantizers.resize(2);
+  options.quantizers.clear();
+  ExpectRefused(options, "quantizers", "{}");
+  options = {};
+  options.quantizers = {QuantizerSpec{}, QuantizerSpec{}};
   options.quantizers[1].bits = 5;
   ExpectRefused(options, "quantizers[1]", "5");
   options = {};
-  options.quantizers.resize(2);
+  options.quantizers = {QuantizerSpec{}, QuantizerSpec{}};
   ExpectRefused(options, "quantizers[1]", "gptq b4");
   options = {};
   options.overrides.emplace_back("*.up", QuantizerSpec{});
