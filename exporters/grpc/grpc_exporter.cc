@@ -1,29 +1,25 @@
 #include "ptqwatch/grpc_exporter.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
+#include <cstdint>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/mutex.h"
+#include "base/report_queue.h"
 #include "base/signals.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "base/worker.h"
+#include "event_proto.h"
 #include "grpc_server.h"
 #include "health_service.h"
 #include "monitor_service.h"
-#include "ptqwatch/v1/report.pb.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
 #include "reflection_service.h"
 #include "report_feed.h"
 #include "report_proto.h"
@@ -31,16 +27,20 @@
 namespace ptqwatch {
 namespace {
 
+using internal::Guard;
+using internal::Mutex;
+using internal::MutexLock;
 using internal::StrCat;
+using internal::WireEvent;
 using internal::WireReport;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ReportPointer = std::shared_ptr<const AnalyzedReport>;
 
-// Reports that wait to be serialised: half a second's work or so, if ever so many come at once.
+// Reports and events waiting to be serialised: about 0.5 s of work.
 constexpr size_t kMaxWaiting = 256;
-// For calls that are being answered when the server ends.
-constexpr milliseconds kLastAnswers(100);
+// Time for calls that are being answered when the server ends.
+constexpr milliseconds kMaxLastAnswers(100);
 
 absl::Status Check(const GrpcOptions& options) {
   const auto error = [](std::string_view name, std::string_view must, int64_t value) {
@@ -62,6 +62,46 @@ absl::Status Check(const GrpcOptions& options) {
   }
   return absl::OkStatus();
 }
+
+// Serialises what the monitor publishes and hands it to the feed. One thread's own.
+class Serializer {
+ public:
+  Serializer(internal::ReportFeed* feed, StatusSource* source) : feed_(feed), source_(source) {}
+
+  void operator()(const ReportPointer& report) {
+    const absl::Status status = Guard("exporter grpc", absl::StatusCode::kInternal, [&] {
+      WireReport wire;
+      wire.sequence = report->report.sequence;
+      internal::ToProto(*report, &report_, /*with_layers=*/true);
+      wire.full = grpc::Slice(report_.SerializeAsString());
+      internal::ToProto(*report, &report_, /*with_layers=*/false);
+      wire.without_layers = grpc::Slice(report_.SerializeAsString());
+      feed_->Publish(std::move(wire));
+      return absl::OkStatus();
+    });
+    if (status.ok()) return;
+    source_->CountDrop("grpc", "exception");
+    failed_(Severity::kError, internal::Message(status));
+  }
+  void operator()(const Event& event) {
+    const absl::Status status = Guard("exporter grpc", absl::StatusCode::kInternal, [&] {
+      internal::ToProto(event, &event_);
+      event_.set_number(++events_);
+      feed_->Publish(
+          WireEvent{.number = events_, .bytes = grpc::Slice(event_.SerializeAsString())});
+      return absl::OkStatus();
+    });
+    if (!status.ok()) failed_(Severity::kError, internal::Message(status));
+  }
+
+ private:
+  internal::ReportFeed* const feed_;
+  StatusSource* const source_;
+  v1::Report report_;  // both kept for their memory
+  v1::Event event_;
+  int64_t events_ = 0;
+  internal::RateLimitedLog failed_;
+};
 
 class GrpcExporterImpl final : public GrpcExporter {
  public:
@@ -92,102 +132,72 @@ class GrpcExporterImpl final : public GrpcExporter {
   const std::string& address() const override { return address_; }
 
   absl::Status Start(StatusSource* source, Control* control) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (state_ != State::kBound) {
       return absl::FailedPreconditionError("the grpc exporter was started before");
     }
-    source_ = source;
     monitor_service_.Start(source, control);
     feed_.Open(source);
-    try {
-      internal::BlockSignals block;
-      thread_ = std::thread([this] { Dispatch(); });
-    } catch (const std::system_error& error) {
+    auto serializer = std::make_shared<Serializer>(&feed_, source);
+    auto queue = Queue::Start({.thread_name = "ptqw-grpc",
+                               .capacity = kMaxWaiting,
+                               .handle =
+                                   [serializer](const Item& item) {
+                                     std::visit(*serializer, item);
+                                     return true;
+                                   },
+                               .dropped =
+                                   [source](internal::QueueDrop reason) {
+                                     const bool full = reason == internal::QueueDrop::kFull;
+                                     source->CountDrop("grpc", full ? "queue_full" : "stopped");
+                                   }});
+    if (!queue.ok()) {
       feed_.Refuse();
-      return absl::ResourceExhaustedError(
-          StrCat("cannot start the grpc exporter's thread: ", error.what()));
+      return queue.status();
     }
+    queue_ = *std::move(queue);
     state_ = State::kServing;
     health_service_.SetServing(true);
     return absl::OkStatus();
   }
 
   void OnReport(ReportPointer report) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (state_ != State::kServing) return;
     feed_.Announce(report->report.sequence);
-    if (waiting_.size() >= kMaxWaiting) {
-      waiting_.pop_front();
-      source_->CountDrop("grpc", "queue_full");
-    }
-    waiting_.push_back(std::move(report));
-    changed_.notify_one();
+    queue_->Push(std::move(report));
+  }
+
+  void OnEvent(const Event& event) override {
+    MutexLock lock(mutex_);
+    if (state_ == State::kServing) queue_->Push(event);
   }
 
   void Stop(milliseconds deadline) override {
     const auto end = steady_clock::now() + deadline;
-    // What is left then is for cancelling the calls of those who do not read.
-    const auto drained = end - std::min<milliseconds>(deadline / 4, milliseconds(500));
+    // The rest of the time is for cancelling the calls of clients that do not read.
+    const milliseconds for_reading = std::min<milliseconds>(deadline / 4, milliseconds(500));
+    const auto drained = end - for_reading;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (state_ == State::kStopped) return;
       state_ = State::kStopped;
     }
     feed_.Refuse();
-    StopDispatching(drained);
-    health_service_.Close();
+    // It serialises what is queued, and at most one report more than there is time for.
+    if (queue_ != nullptr) queue_->Stop(deadline - for_reading);
+    health_service_.SetServing(false);
     feed_.Close();
     feed_.WaitUntilNobodyWatches(drained);
     if (server_ == nullptr) return;
     const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-    server_->Shutdown(std::clamp(left / 4, milliseconds(0), kLastAnswers));
+    server_->Shutdown(std::clamp(left / 4, milliseconds(0), kMaxLastAnswers));
   }
 
  private:
-  void StopDispatching(steady_clock::time_point until) {
-    if (!thread_.joinable()) return;
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.notify_all();
-      // It serialises what waits; one report more than there is time for, at most.
-      if (!changed_.wait_until(lock, until, [this] { return dispatched_; })) {
-        for (size_t i = 0; i < waiting_.size(); ++i) source_->CountDrop("grpc", "stopped");
-        waiting_.clear();
-      }
-    }
-    thread_.join();
-  }
-
-  void Dispatch() {
-    pthread_setname_np(pthread_self(), "ptqw-grpc");
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return state_ == State::kStopped || !waiting_.empty(); });
-      if (waiting_.empty()) break;
-      const ReportPointer report = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      Publish(*report);
-      lock.lock();
-    }
-    dispatched_ = true;
-    changed_.notify_all();
-  }
-
-  void Publish(const AnalyzedReport& report) {
-    try {
-      WireReport wire;
-      wire.sequence = report.report.sequence;
-      internal::ToProto(report, &message_, /*with_layers=*/true);
-      wire.full = grpc::Slice(message_.SerializeAsString());
-      internal::ToProto(report, &message_, /*with_layers=*/false);
-      wire.without_layers = grpc::Slice(message_.SerializeAsString());
-      feed_.Publish(std::move(wire));
-    } catch (const std::exception& error) {
-      source_->CountDrop("grpc", "exception");
-      failed_(Severity::kError, StrCat("exporter grpc: ", error.what()));
-    }
-  }
+  using Item = std::variant<ReportPointer, Event>;
+  using Queue = internal::ReportQueue<Item>;
+  enum class State { kBound, kServing, kStopped };
 
   internal::ReportFeed feed_;
   internal::MonitorService monitor_service_;
@@ -196,16 +206,9 @@ class GrpcExporterImpl final : public GrpcExporter {
   std::unique_ptr<internal::GrpcServer> server_;  // after the services, which it uses
   std::string address_;
 
-  StatusSource* source_ = nullptr;  // set before the thread starts
-  v1::Report message_;              // the dispatching thread's, kept for its memory
-  internal::RateLimitedLog failed_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  enum class State { kBound, kServing, kStopped } state_ = State::kBound;
-  std::deque<ReportPointer> waiting_;
-  bool dispatched_ = false;  // nothing more will be published
-  std::thread thread_;
+  Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kBound;
+  std::unique_ptr<Queue> queue_;  // set once, before the state is kServing
 };
 
 }  // namespace

@@ -21,13 +21,20 @@ Status Parse(const grpc::ByteBuffer& buffer, Message* message) {
       message->ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()))) {
     return Status::OK;
   }
-  return Status(StatusCode::INVALID_ARGUMENT, StrCat("the request is no ", message->GetTypeName()));
+  return Status(StatusCode::INVALID_ARGUMENT,
+                StrCat("the request is not a ", message->GetTypeName()));
 }
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Status status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(std::move(status));
   return reactor;
+}
+
+// The codes of absl are those of gRPC.
+Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return Status::OK;
+  return Status(static_cast<StatusCode>(status.code()), ValidUtf8(Message(status)));
 }
 
 v1::Health ToProto(Health health) {
@@ -109,6 +116,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
   ReportFeed::Subscription subscription;
   subscription.with_layers = !parsed.without_layers();
   if (parsed.has_after_sequence()) subscription.after_sequence = parsed.after_sequence();
+  subscription.with_events = parsed.with_events();
+  if (parsed.has_after_event()) subscription.after_event = parsed.after_event();
   return feed_->Subscribe(subscription);
 }
 
@@ -144,7 +153,7 @@ grpc::ServerUnaryReactor* MonitorService::RequestSnapshot(grpc::CallbackServerCo
   Status status = CheckControl();
   if (status.ok()) {
     response->set_last_sequence(feed_->newest());
-    // Before the request: the snapshot may be of this very step, but of none before it.
+    // Read before the request: the snapshot may be of this step, but not of an earlier one.
     if (const auto step = source_->status().step) response->set_step(*step);
     control_->RequestSnapshot();
   }
@@ -161,21 +170,38 @@ grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerConte
     slice.bits = request->bits();
     if (request->points() != 0) slice.points = request->points();
     const absl::StatusOr<int64_t> number = control_->RequestSlice(slice);
-    if (number.ok()) {
-      response->set_number(static_cast<int32_t>(*number));
-    } else {
-      // The codes of absl are those of gRPC.
-      status = Status(static_cast<StatusCode>(number.status().code()),
-                      ValidUtf8(Message(number.status())));
-    }
+    if (number.ok()) response->set_number(static_cast<int32_t>(*number));
+    status = ToGrpc(number.status());
   }
+  return Answer(context, std::move(status));
+}
+
+grpc::ServerUnaryReactor* MonitorService::Pause(grpc::CallbackServerContext* context,
+                                                const v1::PauseRequest*, v1::PauseResponse*) {
+  Status status = CheckControl();
+  if (status.ok()) control_->Pause();
+  return Answer(context, std::move(status));
+}
+
+grpc::ServerUnaryReactor* MonitorService::Resume(grpc::CallbackServerContext* context,
+                                                 const v1::ResumeRequest*, v1::ResumeResponse*) {
+  Status status = CheckControl();
+  if (status.ok()) control_->Resume();
+  return Answer(context, std::move(status));
+}
+
+grpc::ServerUnaryReactor* MonitorService::SetInterval(grpc::CallbackServerContext* context,
+                                                      const v1::SetIntervalRequest* request,
+                                                      v1::SetIntervalResponse*) {
+  Status status = CheckControl();
+  if (status.ok()) status = ToGrpc(control_->SetEvery(request->every_steps()));
   return Answer(context, std::move(status));
 }
 
 Status MonitorService::CheckControl() const {
   if (Status status = feed_->CheckServing(); !status.ok()) return status;
   if (control_ != nullptr) return Status::OK;
-  return Status(StatusCode::UNAVAILABLE, "this monitor takes no requests");
+  return Status(StatusCode::UNAVAILABLE, "this monitor takes no commands");
 }
 
 Status MonitorService::CheckRun(const std::string& run_id) const {

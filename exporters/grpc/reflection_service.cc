@@ -22,7 +22,7 @@ using google::protobuf::FileDescriptorProto;
 using wire::ReflectionRequest;
 using wire::ReflectionResponse;
 
-// What else the process has linked is not for those who look at a training run.
+// Other protos linked into the process are not described.
 constexpr std::string_view kServedFiles = "ptqwatch/v1/";
 
 void SetError(grpc::StatusCode code, std::string message, ReflectionResponse* response) {
@@ -50,8 +50,8 @@ void SetFile(const FileDescriptor* file, const FileDescriptor* standard, const s
   AddFile(*file, &added, response->mutable_file_descriptors());
 }
 
-// grpc/health/v1/health.proto, made of our own copy of its messages: clients that list the services
-// of a server expect to be told about each.
+// grpc/health/v1/health.proto, made from our own copy of its messages: clients that list the
+// services of a server expect a description of each.
 FileDescriptorProto HealthFile() {
   const std::string ours = "." + wire::HealthCheckRequest::descriptor()->file()->package() + ".";
   const std::string package = "grpc.health.v1";
@@ -79,7 +79,7 @@ FileDescriptorProto HealthFile() {
 
 }  // namespace
 
-// Reads a request, writes its answer, and so on: one operation at a time.
+// Reads a request and writes its answer, again and again, one operation at a time.
 class ReflectionService::Stream final
     : public grpc::ServerBidiReactor<ReflectionRequest, ReflectionResponse> {
  public:
@@ -112,7 +112,7 @@ ReflectionService::ReflectionService(std::vector<std::string> services)
 ReflectionService::~ReflectionService() = default;
 
 void ReflectionService::AddStreamingMethod(const char* path) {
-  // As the code that is generated for a service does.
+  // As the code generated for a service does.
   AddMethod(new grpc::internal::RpcServiceMethod(path, grpc::internal::RpcMethod::BIDI_STREAMING,
                                                  nullptr));
   MarkMethodCallback(methods_++,
@@ -143,7 +143,7 @@ ReflectionResponse ReflectionService::Answer(const ReflectionRequest& request) c
       }
       break;
     case ReflectionRequest::REQUEST_NOT_SET:
-      // Extensions, that is: proto3 has none.
+      // The request is about extensions, which proto3 does not have.
       SetError(grpc::StatusCode::NOT_FOUND, "no extensions here", &response);
       break;
   }

@@ -11,9 +11,8 @@
 namespace ptqwatch::internal {
 
 /// grpc.reflection.v1.ServerReflection and v1alpha for one server: lists the given services and
-/// describes what is in the files of ptqwatch.v1 and grpc.health.v1. A program that links gRPC's
-/// own, libgrpc++_reflection, turns it on for all servers of its process, and it comes with a pool
-/// of threads.
+/// describes the files of ptqwatch.v1 and grpc.health.v1. Linking gRPC's own libgrpc++_reflection
+/// would turn reflection on for all servers of the process and add a pool of threads. Thread-safe.
 class ReflectionService final : public grpc::Service {
  public:
   explicit ReflectionService(std::vector<std::string> services);

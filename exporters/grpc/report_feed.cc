@@ -18,28 +18,35 @@ using grpc::StatusCode;
 
 // A default client takes messages of up to 4 MiB.
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
+constexpr size_t kMaxEvents = 256;
 
-// Writes the report as field `number` of a message: its tag and length, then its bytes, which are
-// shared. Serialised pieces of a message one after the other are the message.
-void AppendReport(int number, const grpc::Slice& report, std::vector<grpc::Slice>* pieces) {
+// Writes serialised `bytes` as field `number` of a message: tag and length, then the bytes, which
+// are shared. The concatenated pieces of a message are the message.
+void AppendField(int number, const grpc::Slice& bytes, std::vector<grpc::Slice>* pieces) {
   using google::protobuf::io::CodedOutputStream;
   constexpr uint32_t kLengthDelimited = 2;
   std::array<uint8_t, 20> head;
   uint8_t* end = CodedOutputStream::WriteVarint32ToArray(
       static_cast<uint32_t>(number) << 3 | kLengthDelimited, head.data());
-  end = CodedOutputStream::WriteVarint64ToArray(report.size(), end);
+  end = CodedOutputStream::WriteVarint64ToArray(bytes.size(), end);
   pieces->emplace_back(head.data(), static_cast<size_t>(end - head.data()));
-  pieces->push_back(report);
+  pieces->push_back(bytes);
 }
 
-grpc::ByteBuffer MakeWatchResponse(const grpc::Slice& report, int64_t missed) {
+grpc::ByteBuffer MakeReportResponse(const grpc::Slice& report, int64_t missed) {
   std::vector<grpc::Slice> pieces;
-  AppendReport(v1::WatchReportsResponse::kReportFieldNumber, report, &pieces);
+  AppendField(v1::WatchReportsResponse::kReportFieldNumber, report, &pieces);
   if (missed > 0) {
     v1::WatchReportsResponse rest;
     rest.set_missed(missed);
     pieces.emplace_back(rest.SerializeAsString());
   }
+  return grpc::ByteBuffer(pieces.data(), pieces.size());
+}
+
+grpc::ByteBuffer MakeEventResponse(const grpc::Slice& event) {
+  std::vector<grpc::Slice> pieces;
+  AppendField(v1::WatchReportsResponse::kEventFieldNumber, event, &pieces);
   return grpc::ByteBuffer(pieces.data(), pieces.size());
 }
 
@@ -51,9 +58,9 @@ class RefusedStream final : public ReportFeed::Writer {
 
 }  // namespace
 
-// One subscriber. Its members are guarded by the feed's mutex. At most one write is under way and
-// Finish waits for it, so a stream that is marked as writing or finished lives until the call that
-// the mark announces.
+// One subscriber. The feed's mutex guards its members. At most one write is under way, and Finish
+// waits for it, so a stream marked as writing or finished lives at least until the call that the
+// mark announces.
 class ReportFeed::Stream final : public Writer {
  public:
   explicit Stream(ReportFeed* owner) : feed(owner) {}
@@ -66,18 +73,22 @@ class ReportFeed::Stream final : public Writer {
 
   ReportFeed* const feed;
   bool with_layers = true;
-  int64_t position = 0;         // it reads on after this sequence
-  std::optional<int64_t> last;  // the sequence it got last, or has without us
-  size_t pending = 0;           // reports of the history it has yet to get
-  size_t allowance = 0;         // how many these may be
-  grpc::ByteBuffer message;     // the one that is being written
+  bool with_events = false;
+  int64_t position = 0;         // the next report is the first after this sequence
+  int64_t event_position = 0;   // the next event is the first after this number
+  std::optional<int64_t> last;  // sequence of the last report the client has
+  size_t pending = 0;           // reports of the history not sent yet
+  size_t allowance = 0;         // upper limit of `pending`; beyond it the oldest are skipped
+  grpc::ByteBuffer message;     // being written
   bool writing = false;
   bool finished = false;
-  std::optional<Status> end;  // how it ends as soon as nothing is being written
+  std::optional<Status> end;  // how it ends once nothing is being written
 };
 
 ReportFeed::ReportFeed(const Limits& limits)
-    : limits_(limits), history_(limits.history_reports, limits.history_bytes) {}
+    : limits_(limits),
+      history_(limits.history_reports, limits.history_bytes),
+      events_(kMaxEvents) {}
 
 ReportFeed::~ReportFeed() = default;
 
@@ -109,6 +120,19 @@ void ReportFeed::Publish(WireReport report) {
         source_->CountDrop("grpc", "slow_subscriber");
       }
       actions.push_back(Next(*stream));
+    }
+  }
+  for (const Action& action : actions) Perform(action);
+}
+
+void ReportFeed::Publish(WireEvent event) {
+  std::vector<Action> actions;
+  {
+    MutexLock lock(mutex_);
+    event.after_sequence = history_.newest();
+    events_.Append(std::move(event));
+    for (Stream* stream : streams_) {
+      if (stream->with_events) actions.push_back(Next(*stream));
     }
   }
   for (const Action& action : actions) Perform(action);
@@ -157,7 +181,7 @@ ReportFeed::Writer* ReportFeed::Subscribe(const Subscription& subscription) {
     action = Next(*stream);
   }
   Writer* accepted = stream.release();
-  // Tells the client that it will miss nothing from here on, which may be long before a report.
+  // Tells the client that it will miss nothing from here on; the first report may be hours away.
   accepted->StartSendInitialMetadata();
   Perform(action);
   return accepted;
@@ -179,7 +203,7 @@ Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
     const grpc::Slice& slice = report->Bytes(with_layers);
     bytes += slice.size();
     if (count > 0 && (count == limit || bytes > kMaxPageBytes)) break;
-    AppendReport(v1::ListReportsResponse::kReportsFieldNumber, slice, &pieces);
+    AppendField(v1::ListReportsResponse::kReportsFieldNumber, slice, &pieces);
     ++count;
   }
   v1::ListReportsResponse rest;
@@ -209,24 +233,32 @@ void ReportFeed::Perform(const Action& action) {
 ReportFeed::Action ReportFeed::Next(Stream& stream) {
   if (stream.writing || stream.finished) return {};
   const WireReport* report = history_.After(stream.position);
-  if (!stream.end && report == nullptr && state_ == State::kClosed) stream.end = CheckState();
+  const WireEvent* event = stream.with_events ? events_.After(stream.event_position) : nullptr;
+  const bool all_sent = report == nullptr && event == nullptr;
+  if (!stream.end && all_sent && state_ == State::kClosed) stream.end = CheckState();
   if (stream.end) {
     stream.finished = true;
     return {Action::Kind::kFinish, &stream, *stream.end};
   }
+  if (event != nullptr && (report == nullptr || event->after_sequence < report->sequence)) {
+    stream.message = MakeEventResponse(event->bytes);
+    stream.event_position = event->number;
+    stream.writing = true;
+    return {Action::Kind::kWrite, &stream, Status::OK};
+  }
   if (report == nullptr) return {};
   const int64_t missed = stream.last ? report->sequence - *stream.last - 1 : 0;
-  stream.message = MakeWatchResponse(report->Bytes(stream.with_layers), missed);
+  stream.message = MakeReportResponse(report->Bytes(stream.with_layers), missed);
   stream.last = stream.position = report->sequence;
   stream.pending = history_.CountAfter(stream.position);
-  // Less and less as it reads its backlog, in the end that of all.
+  // Shrinks as the stream reads its backlog, down to the limit for everyone.
   stream.allowance = std::min(stream.allowance, stream.pending + limits_.queue_reports);
   stream.writing = true;
   return {Action::Kind::kWrite, &stream, Status::OK};
 }
 
-// What a report that was just published takes from a stream: what the history gave up for it, and
-// what the stream is too far behind to get.
+// How many reports a stream loses by the one just published: those the history dropped for it, and
+// those beyond the stream's allowance.
 int64_t ReportFeed::CountLost(Stream& stream) {
   const size_t had = stream.pending;
   stream.pending = history_.CountAfter(stream.position);
@@ -260,7 +292,7 @@ Status ReportFeed::CheckSequence(int64_t after_sequence) const {
     return Status(StatusCode::INVALID_ARGUMENT,
                   StrCat("after_sequence must not be negative, is ", after_sequence));
   }
-  // A run that was resumed goes on from sequences that were never seen here.
+  // A resumed run continues from sequences that this process has not seen.
   if (newest() == 0 && source_->run().attempt > 1) return Status::OK;
   if (after_sequence <= newest()) return Status::OK;
   return Status(StatusCode::OUT_OF_RANGE, StrCat("after_sequence ", after_sequence,
@@ -275,15 +307,20 @@ Status ReportFeed::Accept(const Subscription& subscription, Stream& stream) cons
   if (CountWatching() >= limits_.subscribers) {
     return Status(StatusCode::RESOURCE_EXHAUSTED,
                   StrCat(limits_.subscribers,
-                         " clients watch already, the most that GrpcOptions::max_subscribers "
-                         "allows"));
+                         " clients are watching, the limit set by GrpcOptions::max_subscribers"));
+  }
+  if (subscription.after_event.value_or(0) < 0) {
+    return Status(StatusCode::INVALID_ARGUMENT,
+                  StrCat("after_event must not be negative, is ", *subscription.after_event));
   }
   stream.with_layers = subscription.with_layers;
   stream.position = subscription.after_sequence.value_or(newest());
-  // Before the first report of a resumed run nobody knows what "the next one" comes after.
+  // Before the first report of a resumed run the sequence before "the next one" is not known.
   if (subscription.after_sequence || newest() > 0) stream.last = stream.position;
   stream.pending = history_.CountAfter(stream.position);
   stream.allowance = stream.pending + limits_.queue_reports;
+  stream.with_events = subscription.with_events;
+  stream.event_position = subscription.after_event.value_or(events_.newest());
   return Status::OK;
 }
 

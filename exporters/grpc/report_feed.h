@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/mutex.h"
+#include "event_history.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/status.h"
@@ -16,10 +17,10 @@
 
 namespace ptqwatch::internal {
 
-/// The reports of a run and those who watch them. A subscriber is no queue but a position in the
-/// shared history: from there it reads on, first through the backlog and then live, so there is
-/// neither a gap nor a duplicate between the two, and what a slow one has yet to get takes no
-/// memory of its own. Thread-safe; nothing of gRPC is called with the lock held.
+/// The reports and events of a run, and the streams that watch them. A subscriber is a position in
+/// the shared history, not a queue: it reads on from there, first through the backlog and then
+/// live, without a gap or a duplicate between the two, and a slow one costs no memory. Thread-safe;
+/// gRPC is never called with the lock held.
 class ReportFeed {
  public:
   struct Limits {
@@ -31,6 +32,8 @@ class ReportFeed {
   struct Subscription {
     std::optional<int64_t> after_sequence;
     bool with_layers = true;
+    bool with_events = false;
+    std::optional<int64_t> after_event = std::nullopt;
   };
   using Writer = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
@@ -39,39 +42,42 @@ class ReportFeed {
   ReportFeed(const ReportFeed&) = delete;
   ReportFeed& operator=(const ReportFeed&) = delete;
 
-  /// Serves from here on. `source` counts what subscribers lose; it outlives the feed's use.
+  /// Serves from here on. `source` counts what subscribers lose; it must outlive Close.
   void Open(StatusSource* source);
-  /// A report with this sequence will be published or given up: whoever names it is not told that
-  /// the run has not got there. One thread's own.
+  /// A report with this sequence will be published or dropped: from here on a client may name it as
+  /// one that the run has reached. One thread at a time.
   void Announce(int64_t sequence);
-  /// Gives the report to all subscribers. One whose sequence is not above that of the one before is
-  /// dropped and counted.
+  /// Gives the report to all subscribers. A sequence that is not above the previous one is dropped
+  /// and counted.
   void Publish(WireReport report);
-  /// Serves nobody new.
+  /// Gives the event to the subscribers with events, after the reports published so far. REQUIRES:
+  /// the next number, from 1.
+  void Publish(WireEvent event);
+  /// Accepts no more calls.
   void Refuse();
-  /// Nothing more will be published: each stream ends with UNAVAILABLE after what it has yet to
-  /// get. REQUIRES: Refuse.
+  /// Nothing more will be published: each stream ends with UNAVAILABLE once it has sent what is
+  /// left. REQUIRES: Refuse.
   void Close();
-  /// False where a stream is left at `until`.
+  /// False if a stream is still open at `until`.
   bool WaitUntilNobodyWatches(std::chrono::steady_clock::time_point until);
 
   /// OK from Open to Refuse, UNAVAILABLE before and after.
   grpc::Status CheckServing() const;
-  /// A stream that ends at once and so.
+  /// A stream that ends at once with `status`.
   static Writer* Refused(grpc::Status status);
   /// A stream of WatchReportsResponse, or a refused one.
   Writer* Subscribe(const Subscription& subscription);
   /// A ListReportsResponse of at most `limit` reports (0: any number) that a default client takes.
   grpc::Status List(int64_t after_sequence, int32_t limit, bool with_layers,
                     grpc::ByteBuffer* response) const;
-  /// Streams whose clients are there.
+  /// Streams whose clients are still connected.
   int32_t subscribers() const;
   /// Sequence of the newest report that was announced; 0: none yet.
   int64_t newest() const { return announced_.load(std::memory_order_acquire); }
 
  private:
   class Stream;
-  // What is to be done with a stream once the lock is let go.
+  // What to do with a stream once the lock is released.
   struct Action {
     enum class Kind { kNothing, kWrite, kFinish } kind = Kind::kNothing;
     Stream* stream = nullptr;
@@ -101,7 +107,8 @@ class ReportFeed {
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNotOpen;
   StatusSource* source_ ABSL_GUARDED_BY(mutex_) = nullptr;
   ReportHistory history_ ABSL_GUARDED_BY(mutex_);
-  std::set<Stream*> streams_ ABSL_GUARDED_BY(mutex_);  // until gRPC has done with them
+  EventHistory events_ ABSL_GUARDED_BY(mutex_);
+  std::set<Stream*> streams_ ABSL_GUARDED_BY(mutex_);  // until gRPC is done with them
 };
 
 }  // namespace ptqwatch::internal

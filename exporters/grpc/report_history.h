@@ -19,8 +19,8 @@ struct WireReport {
   int64_t size() const { return static_cast<int64_t>(full.size() + without_layers.size()); }
 };
 
-/// The newest reports in the order of their sequences, up to a number and a size; the newest one is
-/// always kept. Not thread-safe.
+/// The newest reports in the order of their sequences, limited in number and bytes. The newest one
+/// is always kept. Not thread-safe.
 class ReportHistory {
  public:
   /// REQUIRES: max_reports > 0.

@@ -1,24 +1,11 @@
-// The server around the streams: addresses, unary calls, health, reflection.
+// The unary calls of the service.
 
 #include "ptqwatch/grpc_exporter.h"
 
-#include <dirent.h>
-#include <signal.h>
-
-#include <fstream>
-#include <set>
 #include <string>
 
 #include "gmock/gmock.h"
-#include "google/protobuf/descriptor.pb.h"
-#include "grpcpp/generic/async_generic_service.h"
-#include "grpcpp/impl/client_unary_call.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "ptqwatch/wire/health.pb.h"
-#include "ptqwatch/wire/reflection.pb.h"
-#include "support/raw_client.h"
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch {
@@ -27,79 +14,11 @@ namespace {
 using grpc::StatusCode;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::Eventually;
 using testing::GrpcClient;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::Watch;
-using wire::HealthCheckRequest;
-using wire::HealthCheckResponse;
-using wire::ReflectionRequest;
-using wire::ReflectionResponse;
 
-grpc::internal::RpcMethod Method(const char* path, grpc::internal::RpcMethod::RpcType type,
-                                 const GrpcClient& client) {
-  return grpc::internal::RpcMethod(path, type, client.channel);
-}
-
-grpc::Status CheckHealth(GrpcClient& client, const std::string& service,
-                         HealthCheckResponse* response) {
-  grpc::ClientContext context;
-  HealthCheckRequest request;
-  request.set_service(service);
-  return grpc::internal::BlockingUnaryCall(
-      client.channel.get(),
-      Method("/grpc.health.v1.Health/Check", grpc::internal::RpcMethod::NORMAL_RPC, client),
-      &context, request, response);
-}
-
-// A Watch of the health service.
-struct HealthWatch {
-  HealthWatch(const std::string& address, const std::string& service) : client(address) {
-    HealthCheckRequest request;
-    request.set_service(service);
-    reader.reset(grpc::internal::ClientReaderFactory<HealthCheckResponse>::Create(
-        client.channel.get(),
-        Method("/grpc.health.v1.Health/Watch", grpc::internal::RpcMethod::SERVER_STREAMING, client),
-        &context, request));
-  }
-  ~HealthWatch() { context.TryCancel(); }
-  int Next() {
-    HealthCheckResponse response;
-    return reader->Read(&response) ? response.status() : -1;
-  }
-
-  GrpcClient client;
-  grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader;
-};
-
-struct Reflection {
-  Reflection(const std::string& address, const char* path) : client(address) {
-    stream.reset(
-        grpc::internal::ClientReaderWriterFactory<ReflectionRequest, ReflectionResponse>::Create(
-            client.channel.get(), Method(path, grpc::internal::RpcMethod::BIDI_STREAMING, client),
-            &context));
-  }
-  ~Reflection() { context.TryCancel(); }
-  ReflectionResponse Ask(const ReflectionRequest& request) {
-    ReflectionResponse response;
-    EXPECT_TRUE(stream->Write(request));
-    EXPECT_TRUE(stream->Read(&response));
-    return response;
-  }
-
-  GrpcClient client;
-  grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReaderWriter<ReflectionRequest, ReflectionResponse>> stream;
-};
-
-class GrpcExporterTest : public testing::GrpcExporterTest {
- protected:
-  static absl::Status Refusal(GrpcOptions options) {
-    return GrpcExporter::Create(std::move(options)).status();
-  }
-};
+using GrpcExporterTest = testing::GrpcExporterTest;
 
 TEST_F(GrpcExporterTest, GivesTheStatusOfTheRun) {
   source_.SetAttempt(3);
@@ -180,6 +99,38 @@ TEST_F(GrpcExporterTest, RequestsSlices) {
   EXPECT_THAT(ask().error_message(), HasSubstr("this run has rtn 4"));
   control_.answer = absl::FailedPreconditionError("no slice");
   EXPECT_EQ(ask().error_code(), StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(GrpcExporterTest, PassesCommandsOn) {
+  CreateAndStart();
+  GrpcClient client(address());
+  {
+    grpc::ClientContext context;
+    v1::PauseResponse response;
+    ASSERT_TRUE(client.stub->Pause(&context, {}, &response).ok());
+    EXPECT_EQ(control_.pauses, 1);
+    EXPECT_EQ(control_.resumes, 0);
+  }
+  {
+    grpc::ClientContext context;
+    v1::ResumeResponse response;
+    ASSERT_TRUE(client.stub->Resume(&context, {}, &response).ok());
+    EXPECT_EQ(control_.resumes, 1);
+  }
+  v1::SetIntervalRequest request;
+  v1::SetIntervalResponse response;
+  request.set_every_steps(250);
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(client.stub->SetInterval(&context, request, &response).ok());
+    EXPECT_EQ(control_.every, 250);
+  }
+  request.set_every_steps(0);
+  grpc::ClientContext context;
+  const grpc::Status refused = client.stub->SetInterval(&context, request, &response);
+  EXPECT_EQ(refused.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("must be positive"));
+  EXPECT_EQ(control_.every, 250);
 }
 
 TEST_F(GrpcExporterTest, TellsHowFarASliceIs) {
@@ -326,246 +277,6 @@ TEST_F(GrpcExporterTest, IsUnavailableBeforeStart) {
   EXPECT_EQ(client.stub->RequestSnapshot(&request, {}, &response).error_code(),
             StatusCode::UNAVAILABLE);
   EXPECT_EQ(exporter_->Start(&source_, nullptr).code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST_F(GrpcExporterTest, TellsItsHealth) {
-  Create();
-  GrpcClient client(address());
-  HealthCheckResponse response;
-  HealthWatch watch(address(), "ptqwatch.v1.MonitorService");
-  HealthWatch unknown(address(), "other");
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
-  EXPECT_EQ(unknown.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
-  ASSERT_TRUE(CheckHealth(client, "", &response).ok());
-  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
-
-  ASSERT_TRUE(exporter_->Start(&source_, &control_).ok());
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVING);
-  for (const char* service : {"", "ptqwatch.v1.MonitorService"}) {
-    ASSERT_TRUE(CheckHealth(client, service, &response).ok());
-    EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
-  }
-  EXPECT_EQ(CheckHealth(client, "other", &response).error_code(), StatusCode::NOT_FOUND);
-
-  exporter_->Stop(std::chrono::seconds(5));
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
-  EXPECT_EQ(watch.Next(), -1);
-  EXPECT_EQ(watch.reader->Finish().error_code(), StatusCode::UNAVAILABLE);
-}
-
-TEST_F(GrpcExporterTest, LimitsThoseWhoWatchItsHealth) {
-  CreateAndStart();
-  std::vector<std::unique_ptr<HealthWatch>> watches;
-  for (int i = 0; i < 64; ++i) {
-    watches.push_back(std::make_unique<HealthWatch>(address(), ""));
-    ASSERT_EQ(watches.back()->Next(), HealthCheckResponse::SERVING) << i;
-  }
-  HealthWatch refused(address(), "");
-  EXPECT_EQ(refused.Next(), -1);
-  EXPECT_EQ(refused.reader->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
-}
-
-TEST_F(GrpcExporterTest, DescribesItself) {
-  CreateAndStart();
-  for (const char* path : {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-                           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
-    Reflection reflection(address(), path);
-    ReflectionRequest request;
-    request.set_list_services("*");
-    std::set<std::string> services;
-    const ReflectionResponse listed = reflection.Ask(request);
-    for (const wire::Service& service : listed.services().service()) {
-      services.insert(service.name());
-    }
-    EXPECT_THAT(services, ElementsAre("grpc.health.v1.Health", "ptqwatch.v1.MonitorService"));
-
-    // As the standard file has it, whichever way it is asked for.
-    for (const bool by_symbol : {true, false}) {
-      if (by_symbol) {
-        request.set_file_containing_symbol("grpc.health.v1.Health");
-      } else {
-        request.set_file_by_filename("grpc/health/v1/health.proto");
-      }
-      const ReflectionResponse health = reflection.Ask(request);
-      ASSERT_EQ(health.file_descriptors().file_descriptor_proto_size(), 1);
-      google::protobuf::FileDescriptorProto file;
-      ASSERT_TRUE(file.ParseFromString(health.file_descriptors().file_descriptor_proto(0)));
-      google::protobuf::DescriptorPool pool;
-      ASSERT_NE(pool.BuildFile(file), nullptr);
-      const auto* watch = pool.FindMethodByName("grpc.health.v1.Health.Watch");
-      ASSERT_NE(watch, nullptr);
-      EXPECT_TRUE(watch->server_streaming());
-      EXPECT_NE(pool.FindEnumTypeByName("grpc.health.v1.HealthCheckResponse.ServingStatus"),
-                nullptr);
-    }
-
-    request.set_file_containing_symbol("ptqwatch.v1.MonitorService");
-    std::set<std::string> files;
-    const ReflectionResponse described = reflection.Ask(request);
-    for (const std::string& bytes : described.file_descriptors().file_descriptor_proto()) {
-      google::protobuf::FileDescriptorProto file;
-      ASSERT_TRUE(file.ParseFromString(bytes));
-      files.insert(file.name());
-    }
-    EXPECT_THAT(files,
-                ElementsAre("ptqwatch/v1/monitor_service.proto", "ptqwatch/v1/report.proto"));
-
-    request.set_file_by_filename("ptqwatch/v1/report.proto");
-    EXPECT_EQ(reflection.Ask(request).file_descriptors().file_descriptor_proto_size(), 1);
-    // Of what else is in the process nothing is told.
-    for (const char* name : {"google/protobuf/descriptor.proto", "nothing.proto"}) {
-      request.set_file_by_filename(name);
-      const ReflectionResponse response = reflection.Ask(request);
-      EXPECT_EQ(response.error().code(), StatusCode::NOT_FOUND);
-      EXPECT_EQ(response.original_request().file_by_filename(), name);
-    }
-    request.clear_request();
-    EXPECT_EQ(reflection.Ask(request).error().code(), StatusCode::NOT_FOUND);
-  }
-}
-
-TEST_F(GrpcExporterTest, NamesTheAddressThatIsWrong) {
-  ::testing::internal::CaptureStderr();
-  for (const char* address : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1",
-                              "127.0.0.1:x", ":9465", "[::1:9465", "::1:9465", "unix:/tmp/x"}) {
-    const absl::Status status = Refusal({.address = address});
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("'" + std::string(address) + "'"));
-  }
-  const absl::Status unknown = Refusal({.address = "no-such-host.invalid:0"});
-  EXPECT_EQ(unknown.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(unknown.message()), HasSubstr("'no-such-host.invalid'"));
-  const absl::Status elsewhere = Refusal({.address = "192.0.2.1:0", .allow_remote = true});
-  EXPECT_EQ(elsewhere.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("192.0.2.1:0"));
-  for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
-    const absl::Status remote = Refusal({.address = address});
-    EXPECT_EQ(remote.code(), absl::StatusCode::kInvalidArgument) << address;
-    EXPECT_THAT(std::string(remote.message()), HasSubstr("allow_remote"));
-  }
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
-}
-
-TEST_F(GrpcExporterTest, NamesTheOptionThatIsWrong) {
-  const auto refusal = [](GrpcOptions options) {
-    const absl::Status status = Refusal(std::move(options));
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_THAT(refusal({.max_subscribers = 0}), HasSubstr("max_subscribers must be positive, is 0"));
-  EXPECT_THAT(refusal({.queue_reports = -1}), HasSubstr("queue_reports"));
-  EXPECT_THAT(refusal({.queue_reports = 5, .history_reports = 4}), HasSubstr("history_reports"));
-  EXPECT_THAT(refusal({.history_bytes = 0}), HasSubstr("history_bytes"));
-}
-
-TEST_F(GrpcExporterTest, ServesOtherLoopbackAddresses) {
-  for (const char* address : {"localhost:0", "127.0.0.2:0", "[::1]:0"}) {
-    auto exporter = GrpcExporter::Create({.address = address});
-    if (std::string(address) == "[::1]:0" && !exporter.ok()) continue;  // no IPv6 here
-    ASSERT_TRUE(exporter.ok()) << exporter.status();
-    const std::string bound = (*exporter)->address();
-    EXPECT_EQ(bound.substr(0, bound.rfind(':') + 1),
-              std::string(address).substr(0, std::string(address).rfind(':') + 1));
-    ASSERT_TRUE((*exporter)->Start(&source_, &control_).ok());
-    // Numeric, since the client's resolver leaks; "localhost" may be of either family.
-    std::string target = bound;
-    if (bound.starts_with("localhost")) {
-      const std::string port = std::to_string(testing::PortOf(bound));
-      target = (testing::RawClient(bound).connected() ? "127.0.0.1:" : "[::1]:") + port;
-    }
-    EXPECT_EQ(GrpcClient(target).Status().run_id(), "run-1");
-  }
-}
-
-TEST_F(GrpcExporterTest, ServesEveryNetworkWhereAllowed) {
-  auto exporter = GrpcExporter::Create({.address = "0.0.0.0:0", .allow_remote = true});
-  ASSERT_TRUE(exporter.ok()) << exporter.status();
-  ASSERT_TRUE((*exporter)->Start(&source_, &control_).ok());
-  const int port = testing::PortOf((*exporter)->address());
-  EXPECT_EQ(GrpcClient("127.0.0.1:" + std::to_string(port)).Status().run_id(), "run-1");
-}
-
-TEST_F(GrpcExporterTest, FailsOnABusyPortAndPrintsNothing) {
-  Create();
-  // Another gRPC server binds with SO_REUSEPORT, as is gRPC's default.
-  grpc::AsyncGenericService service;
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterAsyncGenericService(&service);
-  const auto queue = builder.AddCompletionQueue();
-  const auto other = builder.BuildAndStart();
-  ASSERT_NE(other, nullptr);
-
-  ::testing::internal::CaptureStderr();
-  for (const std::string& busy : {address(), "127.0.0.1:" + std::to_string(port)}) {
-    const absl::Status status = Refusal({.address = busy});
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("'" + busy + "'"), HasSubstr("Address already in use")));
-  }
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
-  other->Shutdown();
-  queue->Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue->Next(&tag, &ok)) {
-  }
-}
-
-TEST_F(GrpcExporterTest, PrintsNothingWhateverClientsSend) {
-  ::testing::internal::CaptureStderr();
-  CreateAndStart();
-  {
-    testing::RawClient garbage(address());
-    garbage.Send(std::string(100'000, '\x7F'));
-    garbage.ReadAll();
-    testing::RawClient http(address());
-    http.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    http.ReadAll();
-    testing::RawClient gone(address());
-    gone.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    gone.ResetWhenClosed();
-  }
-  Watch watch(address());
-  Publish(1);
-  EXPECT_EQ(watch.Next(), 1);
-  watch.Cancel();
-  EXPECT_TRUE(Eventually([&] { return Subscribers() == 0; }));
-  exporter_.reset();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
-}
-
-// Signals that each thread of this process blocks, by its name.
-std::multimap<std::string, uint64_t> BlockedSignals() {
-  std::multimap<std::string, uint64_t> blocked;
-  DIR* tasks = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(tasks)) {
-    if (entry->d_name[0] == '.') continue;
-    std::ifstream status("/proc/self/task/" + std::string(entry->d_name) + "/status");
-    std::string key, name;
-    while (status >> key) {
-      if (key == "Name:") status >> name;
-      if (key == "SigBlk:") {
-        std::string mask;
-        status >> mask;
-        blocked.emplace(name, std::stoull(mask, nullptr, 16));
-      }
-    }
-  }
-  closedir(tasks);
-  return blocked;
-}
-
-TEST_F(GrpcExporterTest, LeavesSignalsToTheThreadsOfTheTrainer) {
-  CreateAndStart();
-  ASSERT_EQ(GrpcClient(address()).Status().run_id(), "run-1");
-  std::set<std::string> unblocked;
-  for (const auto& [name, signals] : BlockedSignals()) {
-    if ((signals & (uint64_t{1} << (SIGTERM - 1))) == 0) unblocked.insert(name);
-  }
-  EXPECT_THAT(unblocked, ElementsAre("grpc_exporter_t"));  // this thread
-  EXPECT_EQ(BlockedSignals().count("ptqw-grpc"), 1u);
 }
 
 }  // namespace

@@ -23,14 +23,19 @@ namespace ptqwatch::testing {
 class FakeControl final : public Control {
  public:
   void RequestSnapshot() override { ++requests; }
-  void Pause() override {}
-  void Resume() override {}
-  absl::Status SetEvery(int64_t) override { return absl::OkStatus(); }
+  void Pause() override { ++pauses; }
+  void Resume() override { ++resumes; }
+  absl::Status SetEvery(int64_t steps) override {
+    if (steps < 1) return absl::InvalidArgumentError("every must be positive");
+    every = steps;
+    return absl::OkStatus();
+  }
   absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override {
     slice = request;
     return answer;
   }
-  std::atomic<int> requests{0};
+  std::atomic<int> requests{0}, pauses{0}, resumes{0};
+  std::atomic<int64_t> every{0};
   SliceRequest slice;  ///< the last one
   absl::StatusOr<int64_t> answer = 1;
 };
@@ -75,6 +80,10 @@ class GrpcClient {
 /// A client that watches. It has its place in the feed once it is made (where it is not refused).
 class Watch {
  public:
+  Watch(const std::string& address, const v1::WatchReportsRequest& request) : client_(address) {
+    reader_ = client_.stub->WatchReports(&context_, request);
+    reader_->WaitForInitialMetadata();
+  }
   explicit Watch(const std::string& address, std::optional<int64_t> after_sequence = std::nullopt,
                  bool without_layers = false, const std::string& run_id = "",
                  int max_message_bytes = 4 << 20)

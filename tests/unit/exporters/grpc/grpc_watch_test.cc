@@ -316,5 +316,80 @@ TEST_F(GrpcWatchTest, ServesClientsThatComeAndGoWhileReportsAreMade) {
   EXPECT_EQ(read, 4 * 10 * 5);
 }
 
+Event SampleEvent(int64_t step, const std::string& message) {
+  Event event;
+  event.kind = Event::Kind::kPhaseChange;
+  event.severity = Severity::kWarning;
+  event.step = step;
+  event.time_unix_seconds = 1e9;
+  event.message = message;
+  return event;
+}
+
+v1::WatchReportsRequest WithEvents(std::optional<int64_t> after_event) {
+  v1::WatchReportsRequest request;
+  request.set_after_sequence(0);
+  request.set_with_events(true);
+  if (after_event) request.set_after_event(*after_event);
+  return request;
+}
+
+TEST_F(GrpcWatchTest, StreamsEventsInTheirPlaceAmongTheReports) {
+  CreateAndStart();
+  exporter_->OnEvent(SampleEvent(50, "first"));
+  Publish(1);
+  exporter_->OnEvent(SampleEvent(150, "sec\xFFond"));
+  Publish(2);
+  WaitUntilPublished(2);
+  Watch watch(address(), WithEvents(0));
+  v1::WatchReportsResponse response;
+  ASSERT_TRUE(watch.Read(&response));
+  EXPECT_FALSE(response.has_report());
+  EXPECT_EQ(response.event().number(), 1);
+  EXPECT_EQ(response.event().message(), "first");
+  EXPECT_EQ(watch.Next(), 1);
+  ASSERT_TRUE(watch.Read(&response));
+  EXPECT_EQ(response.event().number(), 2);
+  EXPECT_EQ(response.event().kind(), v1::EVENT_KIND_PHASE_CHANGE);
+  EXPECT_EQ(response.event().severity(), v1::SEVERITY_WARNING);
+  EXPECT_EQ(response.event().step(), 150);
+  EXPECT_EQ(response.event().time_unix_seconds(), 1e9);
+  EXPECT_EQ(response.event().message(), "sec\uFFFDond");
+  EXPECT_EQ(watch.Next(), 2);
+}
+
+TEST_F(GrpcWatchTest, StreamsEventsOnlyToThoseWhoAsk) {
+  CreateAndStart();
+  exporter_->OnEvent(SampleEvent(10, "first"));
+  Publish(1);
+  WaitUntilPublished(1);
+  Watch old(address(), 0);
+  Watch next(address(), WithEvents(std::nullopt));
+  Watch later(address(), WithEvents(1));
+  exporter_->OnEvent(SampleEvent(20, "second"));
+  Publish(2);
+  EXPECT_EQ(old.Next(), 1);
+  EXPECT_EQ(old.Next(), 2);
+  for (Watch* watch : {&next, &later}) {
+    EXPECT_EQ(watch->Next(), 1);
+    v1::WatchReportsResponse response;
+    ASSERT_TRUE(watch->Read(&response));
+    EXPECT_EQ(response.event().message(), "second");
+    EXPECT_EQ(watch->Next(), 2);
+  }
+  exporter_->OnEvent(SampleEvent(30, "last"));
+  exporter_->Stop(std::chrono::seconds(5));
+  v1::WatchReportsResponse response;
+  ASSERT_TRUE(next.Read(&response));
+  EXPECT_EQ(response.event().message(), "last");
+  EXPECT_EQ(old.Next(), -1);
+}
+
+TEST_F(GrpcWatchTest, RefusesANegativeEventNumber) {
+  CreateAndStart();
+  Watch watch(address(), WithEvents(-1));
+  EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace ptqwatch

@@ -1,0 +1,48 @@
+#ifndef PTQWATCH_GRPC_EVENT_HISTORY_H_
+#define PTQWATCH_GRPC_EVENT_HISTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "grpcpp/support/slice.h"
+
+namespace ptqwatch::internal {
+
+/// A v1::Event in its wire form. Slices are counted references: copying one shares its bytes.
+struct WireEvent {
+  int64_t number = 0;
+  /// Of the newest report when the event was published: streams send the event after that report.
+  int64_t after_sequence = 0;
+  grpc::Slice bytes;
+};
+
+/// The newest events, numbered without gaps. Not thread-safe.
+class EventHistory {
+ public:
+  /// REQUIRES: max_events > 0.
+  explicit EventHistory(size_t max_events) : max_events_(max_events) {}
+
+  /// REQUIRES: the number after newest(), where there is one.
+  void Append(WireEvent event) {
+    events_.push_back(std::move(event));
+    if (events_.size() > max_events_) events_.pop_front();
+  }
+  /// The oldest event with a number above `number`; null where there is none. Valid until the next
+  /// Append.
+  const WireEvent* After(int64_t number) const {
+    if (number >= newest()) return nullptr;
+    const int64_t skipped = number - events_.front().number + 1;
+    return &events_[skipped > 0 ? static_cast<size_t>(skipped) : 0];
+  }
+  int64_t newest() const { return events_.empty() ? 0 : events_.back().number; }
+
+ private:
+  const size_t max_events_;
+  std::deque<WireEvent> events_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_GRPC_EVENT_HISTORY_H_

@@ -1,0 +1,43 @@
+#include "event_proto.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+TEST(EventProto, ReadsBackEveryKindAndSeverity) {
+  for (int kind = 0; kind + 1 < v1::EventKind_ARRAYSIZE; ++kind) {
+    for (const Severity severity : {Severity::kInfo, Severity::kWarning, Severity::kError}) {
+      Event event;
+      event.kind = static_cast<Event::Kind>(kind);
+      event.severity = severity;
+      event.step = 12;
+      event.time_unix_seconds = 1.5e9;
+      event.message = "why";
+      v1::Event message;
+      message.set_number(4);
+      ToProto(event, &message);
+      EXPECT_EQ(message.number(), 0);
+      EXPECT_EQ(EventKindText(message.kind()), ToString(event.kind));
+      EXPECT_EQ(SeverityText(message.severity()), ToString(severity));
+      const Event read = FromProto(message);
+      EXPECT_EQ(read.kind, event.kind);
+      EXPECT_EQ(read.severity, severity);
+      EXPECT_EQ(read.step, 12);
+      EXPECT_EQ(read.time_unix_seconds, 1.5e9);
+      EXPECT_EQ(read.message, "why");
+    }
+  }
+}
+
+TEST(EventProto, TakesAKindOfALaterVersion) {
+  v1::Event message;
+  message.set_kind(static_cast<v1::EventKind>(99));
+  EXPECT_EQ(EventKindText(message.kind()), "unknown");
+  EXPECT_EQ(FromProto(message).kind, Event::Kind{});
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
