@@ -6,10 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <condition_variable>
+#include <chrono>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/net_address.h"
 #include "base/signals.h"
 #include "base/status_macros.h"
@@ -27,12 +27,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr int kWorkers = 4;
-constexpr size_t kMaxWaiting =
-    16;                       // accepted connections without a worker; more are closed at once
-constexpr int kBacklog = 64;  // connections not accepted yet
+constexpr size_t kMaxWaiting = 16;  // for a worker; further connections are closed at once
+constexpr int kBacklog = 64;        // not accepted yet
+constexpr auto kRetryInterval = std::chrono::milliseconds(100);
 
 // httplib's constructor ignores SIGPIPE in the whole process. That is the trainer's decision, so
 // the disposition is restored; our own writes never raise the signal.
@@ -85,14 +83,15 @@ class HttpServer::Impl {
 
   void Stop() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       stopping_ = true;
       if (listener_ >= 0) shutdown(listener_, SHUT_RDWR);  // ends accept(), which close() would not
       for (int socket : active_) shutdown(socket, SHUT_RDWR);
-      changed_.notify_all();
+      changed_.SignalAll();
     }
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    MutexLock lock(mutex_);
     for (int socket : waiting_) close(socket);
     waiting_.clear();
     if (listener_ >= 0) close(std::exchange(listener_, -1));
@@ -104,7 +103,7 @@ class HttpServer::Impl {
     while (true) {
       const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       const int error = errno;
-      std::unique_lock<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) {
         if (socket >= 0) close(socket);
         return;
@@ -112,30 +111,32 @@ class HttpServer::Impl {
       if (socket >= 0) {
         if (waiting_.size() < kMaxWaiting) {
           waiting_.push_back(socket);
-          changed_.notify_all();
+          changed_.SignalAll();
         } else {
           close(socket);
         }
       } else if (error != EINTR && error != ECONNABORTED) {
         // Most likely out of descriptors: the connection stays in the backlog, and trying again at
         // once would only burn a core.
-        changed_.wait_for(lock, milliseconds(100), [this] { return stopping_; });
+        const auto retry = std::chrono::steady_clock::now() + kRetryInterval;
+        while (!stopping_ && changed_.WaitUntil(mutex_, retry)) {
+        }
       }
     }
   }
 
   void Work() {
     pthread_setname_np(pthread_self(), "ptqw-http");
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      while (!stopping_ && waiting_.empty()) changed_.Wait(mutex_);
       if (stopping_) return;
       const int socket = waiting_.front();
       waiting_.pop_front();
       active_.insert(socket);
-      lock.unlock();
+      lock.Unlock();
       Serve(socket);
-      lock.lock();
+      lock.Lock();
       active_.erase(socket);
       close(socket);
     }
@@ -175,11 +176,11 @@ class HttpServer::Impl {
   int listener_;
   const std::unique_ptr<Engine> engine_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::deque<int> waiting_;
-  std::set<int> active_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<int> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::set<int> active_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };
 

@@ -4,13 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "base/guard.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "http_server.h"
@@ -84,7 +84,7 @@ class PrometheusExporterImpl final : public PrometheusExporter {
   const std::string& address() const override { return server_->address(); }
 
   absl::Status Start(StatusSource* source, Control*) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    internal::MutexLock lock(mutex_);
     source_ = source;
     return absl::OkStatus();
   }
@@ -94,20 +94,20 @@ class PrometheusExporterImpl final : public PrometheusExporter {
 
   void Stop(std::chrono::milliseconds) override {
     if (server_ != nullptr) server_->Stop();
-    std::lock_guard<std::mutex> lock(mutex_);
+    internal::MutexLock lock(mutex_);
     source_ = nullptr;
   }
 
  private:
   // nullopt before Start. The lock is held for a copy only, never while a page is rendered.
   std::optional<View> Look() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    internal::MutexLock lock(mutex_);
     if (source_ == nullptr) return std::nullopt;
     return View{source_->run(), source_->status(), source_->latest()};
   }
 
-  std::mutex mutex_;
-  StatusSource* source_ = nullptr;
+  internal::Mutex mutex_;
+  StatusSource* source_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::unique_ptr<HttpServer> server_;  // last: its threads end before what they use is destroyed
 };
 
