@@ -11,16 +11,19 @@ namespace ptqwatch::internal {
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
-/// Each carries a command out and returns the exit code of the process: 0 or, after a notice on
-/// standard error, kExitFailed. Output that nobody reads any more ends them with 0.
+/// Each runs a command and returns the exit code of the process: 0, or kExitFailed after a notice
+/// on standard error. A command whose output is no longer read ends with 0.
 ///
-/// `pace` gives RunWatch its waits (a test wants none); what the flags say overrides the rest of
-/// it.
+/// `pace` sets the waits between attempts, which tests shorten; the flags override its other
+/// members.
 int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace = {});
 int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal);
 int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal,
                 FollowOptions pace = {});
 int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace = {});
+int RunPause(const PauseFlags& flags, Terminal* terminal);
+int RunResume(const ResumeFlags& flags, Terminal* terminal);
+int RunEvery(const EveryFlags& flags, Terminal* terminal);
 int RunCommand(const Command& command, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -14,21 +14,21 @@ namespace {
 std::shared_ptr<grpc::Channel> MakeChannel(const HostPort& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // A trainer is reached directly: http_proxy is meant for the way out of a cluster.
+  // A trainer is reached directly; http_proxy is for connections that leave the cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  // Else a new connection would wait out the backoff of the one before.
+  // Otherwise a new connection would wait out the backoff of the previous one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A peer that is gone without a word is noticed within a minute, also while nothing is sent.
+  // A peer that vanished is noticed within a minute, even while nothing is sent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // With the scheme, else a host called "unix" would be one.
+  // With the scheme: gRPC would take a host named "unix" for one.
   return grpc::CreateCustomChannel(StrCat("dns:///", address.ToString()),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
 
-// What of gRPC's account of a failed connection helps a person.
+// The part of gRPC's message about a failed connection that helps a user.
 std::string Reason(const std::string& message) {
   if (absl::StrContains(message, "Connection refused")) return "connection refused";
   if (absl::StrContains(message, "DNS resolution failed")) return "no such host";
@@ -47,7 +47,7 @@ std::string Explanation(const grpc::Status& status, const HostPort& server) {
       "a trainer prints its address as \"grpc HOST:PORT\" (its /metrics has another port)";
   if (MessageWasTooLarge(status)) {
     return StrCat("a message of ", address, " is larger than the ", kMaxMessageBytes >> 20,
-                  " MiB that ptqwatch takes: ", message);
+                  " MiB that ptqwatch accepts: ", message);
   }
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -58,14 +58,14 @@ std::string Explanation(const grpc::Status& status, const HostPort& server) {
       return StrCat("no answer from ", address, " within ", kCallTimeout.count() / 1000,
                     " s: is the trainer running? ", kWhere);
     case grpc::StatusCode::UNIMPLEMENTED:
-      return StrCat("what listens at ", address, " is not a ptqwatch server of this version (",
+      return StrCat("the server at ", address, " is not a ptqwatch server of this version (",
                     message, "); ", kWhere);
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return StrCat(address, " refuses another watcher: ", message);
+      return StrCat(address, " accepts no more watchers: ", message);
     case grpc::StatusCode::NOT_FOUND:
       return StrCat(address, " follows another run: ", message);
     case grpc::StatusCode::OUT_OF_RANGE:
-      return StrCat("the run at ", address, " has not come that far: ", message);
+      return StrCat("the run at ", address, " has not reached that report: ", message);
     case grpc::StatusCode::INVALID_ARGUMENT:
     case grpc::StatusCode::FAILED_PRECONDITION:
       return StrCat(address, " refuses: ", message);
@@ -80,30 +80,48 @@ std::string Explanation(const grpc::Status& status, const HostPort& server) {
 Connection::Connection(const HostPort& address, std::chrono::milliseconds call_timeout)
     : call_timeout_(call_timeout), stub_(v1::MonitorService::NewStub(MakeChannel(address))) {}
 
-grpc::Status Connection::GetStatus(v1::GetStatusResponse* response) {
+template <typename Request, typename Response>
+grpc::Status Connection::Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                           Response*),
+                              const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(CallDeadline());
-  return stub_->GetStatus(&context, v1::GetStatusRequest(), response);
+  return (stub_.get()->*method)(&context, request, response);
+}
+
+grpc::Status Connection::GetStatus(v1::GetStatusResponse* response) {
+  return Call(&Stub::GetStatus, v1::GetStatusRequest(), response);
 }
 
 grpc::Status Connection::ListReports(const v1::ListReportsRequest& request,
                                      v1::ListReportsResponse* response) {
-  grpc::ClientContext context;
-  context.set_deadline(CallDeadline());
-  return stub_->ListReports(&context, request, response);
+  return Call(&Stub::ListReports, request, response);
 }
 
 grpc::Status Connection::RequestSnapshot(v1::RequestSnapshotResponse* response) {
-  grpc::ClientContext context;
-  context.set_deadline(CallDeadline());
-  return stub_->RequestSnapshot(&context, v1::RequestSnapshotRequest(), response);
+  return Call(&Stub::RequestSnapshot, v1::RequestSnapshotRequest(), response);
 }
 
 grpc::Status Connection::RequestSlice(const v1::RequestSliceRequest& request,
                                       v1::RequestSliceResponse* response) {
-  grpc::ClientContext context;
-  context.set_deadline(CallDeadline());
-  return stub_->RequestSlice(&context, request, response);
+  return Call(&Stub::RequestSlice, request, response);
+}
+
+grpc::Status Connection::Pause() {
+  v1::PauseResponse response;
+  return Call(&Stub::Pause, v1::PauseRequest(), &response);
+}
+
+grpc::Status Connection::Resume() {
+  v1::ResumeResponse response;
+  return Call(&Stub::Resume, v1::ResumeRequest(), &response);
+}
+
+grpc::Status Connection::SetInterval(int64_t steps) {
+  v1::SetIntervalRequest request;
+  request.set_every_steps(steps);
+  v1::SetIntervalResponse response;
+  return Call(&Stub::SetInterval, request, &response);
 }
 
 absl::Status ExplainFailure(const grpc::Status& status, const HostPort& address) {

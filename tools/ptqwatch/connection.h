@@ -11,13 +11,13 @@
 
 namespace ptqwatch::internal {
 
-/// Largest message taken from a server.
+/// Largest message accepted from a server.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 /// How long a call other than WatchReports may take.
 inline constexpr std::chrono::milliseconds kCallTimeout{4000};
 
 /// One attempt to talk to a server, without TLS and without a proxy. A connection that failed stays
-/// so: make another one to try again. Not thread-safe.
+/// failed: make another one to try again. Not thread-safe.
 class Connection {
  public:
   explicit Connection(const HostPort& address,
@@ -29,12 +29,20 @@ class Connection {
   grpc::Status RequestSnapshot(v1::RequestSnapshotResponse* response);
   grpc::Status RequestSlice(const v1::RequestSliceRequest& request,
                             v1::RequestSliceResponse* response);
+  grpc::Status Pause();
+  grpc::Status Resume();
+  grpc::Status SetInterval(int64_t steps);
   v1::MonitorService::Stub& stub() { return *stub_; }
   std::chrono::system_clock::time_point CallDeadline() const {
     return std::chrono::system_clock::now() + call_timeout_;
   }
 
  private:
+  using Stub = v1::MonitorService::Stub;
+  template <typename Request, typename Response>
+  grpc::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response);
+
   std::chrono::milliseconds call_timeout_;
   std::unique_ptr<v1::MonitorService::Stub> stub_;
 };
@@ -42,7 +50,7 @@ class Connection {
 /// Why a call failed, as one printable line that names the address; the code is that of the call.
 absl::Status ExplainFailure(const grpc::Status& status, const HostPort& address);
 
-/// The server has ended a stream because its monitor was stopped, not because it was lost.
+/// The server ended a stream because its monitor was stopped; the connection was not lost.
 bool MonitorHasStopped(const grpc::Status& status);
 /// A message was larger than kMaxMessageBytes.
 bool MessageWasTooLarge(const grpc::Status& status);

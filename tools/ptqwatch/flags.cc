@@ -1,7 +1,7 @@
 #include "flags.h"
 
 #include <cmath>
-#include <functional>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +21,9 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch watch [::1]:9465 --json | jq .   every report as a line of JSON
   ptqwatch status trainer-7:9465            counters, health and the newest report
   ptqwatch snapshot trainer-7:9465 --wait   measure now and print the result
-  ptqwatch slice :9465 --method gptq --bits 3 --wait   the loss surface around the run, as a file)";
+  ptqwatch slice :9465 --method gptq --bits 3 --wait   the loss surface around the run, as a file
+  ptqwatch pause :9465                      no snapshots until ptqwatch resume :9465
+  ptqwatch every :9465 500                  a snapshot every 500 steps from now on)";
 
 constexpr char kWatchNotes[] = R"(Examples:
   ptqwatch watch :9465 --count 1
@@ -29,24 +31,17 @@ constexpr char kWatchNotes[] = R"(Examples:
 
 Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
 the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
-A "-" was not measured; a word says why a measurement failed. Ctrl-C ends.)";
+A "-" was not measured; a word says why a measurement failed. Lines that begin with "--" are events.
+Ctrl-C ends.)";
 
 constexpr char kSliceNotes[] =
-    R"(The plane goes through the weights of the next two snapshots and the quantized second one; the file
-is written to the trainer's run directory. examples/plot_slice draws it.)";
+    R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
+is written to the trainer's run directory; examples/plot_slice draws it.)";
+
+constexpr int64_t kMaxSequence = std::numeric_limits<int64_t>::max();
 
 constexpr char kAddressHelp[] =
-    "What the trainer printed as \"grpc HOST:PORT\"; also :PORT, [IPV6]:PORT, or HOST for port "
-    "9465";
-
-std::string Wrong(const std::string& text, std::string_view expected) {
-  return StrCat("'", Printable(text), "' is not ", expected);
-}
-
-bool IsInteger(const std::string& text, int64_t least) {
-  int64_t value = 0;
-  return absl::SimpleAtoi(text, &value) && value >= least;
-}
+    "As printed by the trainer: \"grpc HOST:PORT\"; also :PORT, [IPV6]:PORT, or HOST for port 9465";
 
 void AddAddress(CLI::App* app, HostPort* address) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -65,45 +60,44 @@ void AddAddress(CLI::App* app, HostPort* address) {
           ""));
 }
 
+// Without the description that CLI11 would put into the help.
+CLI::Validator Quiet(CLI::Validator validator) { return validator.description(""); }
+
+// CLI::Range alone lets "nan" pass.
 CLI::Validator Seconds() {
-  return CLI::Validator(
+  const CLI::Validator number(
       [](std::string& text) {
         double value = 0;
-        return absl::SimpleAtod(text, &value) && value >= 0 && value <= 1e8
-                   ? std::string()
-                   : Wrong(text, "a number of seconds from 0 to 1e8");
+        const bool good = absl::SimpleAtod(text, &value) && !std::isnan(value);
+        return good ? std::string() : StrCat("Value ", Printable(text), " is not a number");
       },
       "");
+  return Quiet(number & CLI::Range(0.0, 1e8));
+}
+
+CLI::Validator AtLeast(int64_t min) {
+  return Quiet(CLI::Range(min, std::numeric_limits<int64_t>::max()));
 }
 
 void AddWatch(CLI::App* app, WatchFlags* flags) {
   AddAddress(app, &flags->address);
-  app->add_flag("--json", flags->json, "One line of JSON a report, as in a journal");
+  app->add_flag("--json", flags->json, "Reports and events as lines of JSON, as in a journal");
   app->add_option_function<std::string>(
          "--since",
          [flags](const std::string& text) {
            flags->since.reset();
            if (text != "now") static_cast<void>(absl::SimpleAtoi(text, &flags->since.emplace()));
          },
-         "Only reports after this one; now: only new ones [0: all that the server has]")
+         "Only reports after this one; now: only new ones [0: all the server has]")
       ->type_name("SEQUENCE|now")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            return text == "now" || IsInteger(text, 0)
-                       ? std::string()
-                       : Wrong(text, "\"now\" or an integer of at least 0");
-          },
-          ""));
+      ->check(Quiet(CLI::IsMember({"now"}) | CLI::Range(int64_t{0}, kMaxSequence)));
   app->add_option("--count", flags->count, "End after this many reports")
       ->type_name("N")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            return IsInteger(text, 1) ? std::string() : Wrong(text, "an integer of at least 1");
-          },
-          ""));
-  app->add_option("--timeout", flags->timeout_seconds,
-                  "Give up a server that is out of reach for so long [10 at first, then never; 60 "
-                  "with --exit-when-done]")
+      ->check(AtLeast(1));
+  app->add_option(
+         "--timeout", flags->timeout_seconds,
+         "Give up on a server that cannot be reached for this long [10 at first, later never, "
+         "or 60 with --exit-when-done]")
       ->type_name("SECONDS")
       ->check(Seconds());
   app->add_flag("--exit-when-done", flags->exit_when_done,
@@ -126,16 +120,6 @@ void AddSnapshot(CLI::App* app, SnapshotFlags* flags) {
       ->capture_default_str();
 }
 
-CLI::Validator IntegerBetween(int64_t least, int64_t most) {
-  return CLI::Validator(
-      [least, most](std::string& text) {
-        return IsInteger(text, least) && !IsInteger(text, most + 1)
-                   ? std::string()
-                   : Wrong(text, StrCat("an integer from ", least, " to ", most));
-      },
-      "");
-}
-
 void AddSlice(CLI::App* app, SliceFlags* flags) {
   AddAddress(app, &flags->address);
   app->add_option("--method", flags->method, "A quantizer of the run, as its reports name it")
@@ -143,18 +127,26 @@ void AddSlice(CLI::App* app, SliceFlags* flags) {
       ->required();
   app->add_option("--bits", flags->bits, "Its bit-width")
       ->type_name("N")
-      ->check(IntegerBetween(1, 16))
+      ->check(Quiet(CLI::Range(1, 16)))
       ->required();
   app->add_option("--points", flags->points, "Points along each axis")
       ->type_name("N")
-      ->check(IntegerBetween(kMinSlicePoints, kMaxSlicePoints))
+      ->check(Quiet(CLI::Range(kMinSlicePoints, kMaxSlicePoints)))
       ->capture_default_str();
-  app->add_flag("--wait", flags->wait, "Say how far it is, and wait for the file");
+  app->add_flag("--wait", flags->wait, "Show the progress and wait for the file");
   app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
       ->type_name("SECONDS")
       ->check(Seconds())
       ->capture_default_str();
   app->footer(kSliceNotes);
+}
+
+void AddEvery(CLI::App* app, EveryFlags* flags) {
+  AddAddress(app, &flags->address);
+  app->add_option("STEPS", flags->steps, "Steps between snapshots")
+      ->type_name("")
+      ->required()
+      ->check(AtLeast(1));
 }
 
 std::string OneLine(std::string text) {
@@ -165,33 +157,35 @@ std::string OneLine(std::string text) {
 }  // namespace
 
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
-  CLI::App app("Follows, from anywhere, what ptqwatch measures inside a training run.", "ptqwatch");
+  CLI::App app("Follows and controls, from anywhere, what ptqwatch measures inside a training run.",
+               "ptqwatch");
   app.set_version_flag("--version", "ptqwatch " PTQWATCH_VERSION_STRING);
   app.footer(kExamples);
-  app.require_subcommand(0, 1);
+  app.require_subcommand(1);
   WatchFlags watch_flags;
   StatusFlags status_flags;
   SnapshotFlags snapshot_flags;
   SliceFlags slice_flags;
+  PauseFlags pause_flags;
+  ResumeFlags resume_flags;
+  EveryFlags every_flags;
   CLI::App* const watch =
-      app.add_subcommand("watch", "Follow a run: one row a report, as they come");
-  CLI::App* const status = app.add_subcommand("status", "Show how a run is doing, once");
-  CLI::App* const snapshot =
-      app.add_subcommand("snapshot", "Have a snapshot taken at the next step");
+      app.add_subcommand("watch", "Follow a run: one row per report, as they come");
+  CLI::App* const status = app.add_subcommand("status", "Show the state of a run, once");
+  CLI::App* const snapshot = app.add_subcommand("snapshot", "Take a snapshot at the next step");
   CLI::App* const slice =
-      app.add_subcommand("slice", "Have the loss surface measured around the next snapshots");
+      app.add_subcommand("slice", "Measure the loss surface around the next snapshots");
+  CLI::App* const pause = app.add_subcommand("pause", "Take no more snapshots");
+  CLI::App* const resume = app.add_subcommand("resume", "Take snapshots again after pause");
+  CLI::App* const every = app.add_subcommand("every", "Change the steps between snapshots");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
   AddSlice(slice, &slice_flags);
+  AddAddress(pause, &pause_flags.address);
+  AddAddress(resume, &resume_flags.address);
+  AddEvery(every, &every_flags);
 
-  constexpr std::string_view kCommands = "watch, status, snapshot, slice (see ptqwatch --help)";
-  const std::string first = argc < 2 ? "-" : argv[1];
-  if (!first.starts_with('-') && first != watch->get_name() && first != status->get_name() &&
-      first != snapshot->get_name() && first != slice->get_name()) {
-    return absl::InvalidArgumentError(
-        StrCat("'", Printable(first), "' is not a command; there are ", kCommands));
-  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -199,13 +193,15 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& version) {
     return PrintText{StrCat(version.what(), "\n")};
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(OneLine(error.what()));
+    return absl::InvalidArgumentError(StrCat(OneLine(error.what()), " (see ptqwatch --help)"));
   }
   if (watch->parsed()) return watch_flags;
   if (status->parsed()) return status_flags;
   if (snapshot->parsed()) return snapshot_flags;
   if (slice->parsed()) return slice_flags;
-  return absl::InvalidArgumentError(StrCat("no command given; there are ", kCommands));
+  if (pause->parsed()) return pause_flags;
+  if (resume->parsed()) return resume_flags;
+  return every_flags;
 }
 
 }  // namespace ptqwatch::internal

@@ -44,15 +44,28 @@ struct SliceFlags {
   double timeout_seconds = 3600;
 };
 
-/// Answered by the command line alone: --help, --version.
+struct PauseFlags {
+  HostPort address;
+};
+
+struct ResumeFlags {
+  HostPort address;
+};
+
+struct EveryFlags {
+  HostPort address;
+  int64_t steps = 0;
+};
+
+/// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PrintText>;
+using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
+                             ResumeFlags, EveryFlags, PrintText>;
 
-/// What the command line asks for. InvalidArgument, one line that names the option and its value,
-/// where it makes no sense.
+/// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);
 
 }  // namespace ptqwatch::internal

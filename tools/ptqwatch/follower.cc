@@ -13,17 +13,15 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr nanoseconds kFirstPatience = std::chrono::seconds(10);
-// A run that is to be followed to its end may have ended without a word.
-constexpr nanoseconds kLastPatience = std::chrono::seconds(60);
+constexpr nanoseconds kMaxFirstWait = std::chrono::seconds(10);
+// A run that is followed to its end may have vanished.
+constexpr nanoseconds kMaxLastWait = std::chrono::seconds(60);
 
 bool IsWorthAnotherTry(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
          status.error_code() == grpc::StatusCode::CANCELLED;
 }
-
-std::string Quoted(const std::string& run_id) { return StrCat("'", Printable(run_id), "'"); }
 
 }  // namespace
 
@@ -33,6 +31,8 @@ Follower::Follower(HostPort address, FollowOptions options, Clock* clock, Follow
       clock_(clock),
       listener_(listener),
       after_(options.after_sequence),
+      // Events before the first report that is wanted are of no interest either.
+      after_event_(options.after_sequence == 0 ? std::optional<int64_t>(0) : std::nullopt),
       last_contact_(clock->Monotonic()),
       backoff_(options.first_backoff) {}
 
@@ -56,8 +56,8 @@ absl::Status Follower::Run() {
 
 nanoseconds Follower::Patience() const {
   if (options_.give_up_after.has_value()) return *options_.give_up_after;
-  if (!reached_) return kFirstPatience;
-  return options_.exit_when_done ? kLastPatience : nanoseconds::max();
+  if (!reached_) return kMaxFirstWait;
+  return options_.exit_when_done ? kMaxLastWait : nanoseconds::max();
 }
 
 grpc::Status Follower::Session() {
@@ -73,7 +73,7 @@ grpc::Status Follower::Session() {
 
 void Follower::Greet(const v1::GetStatusResponse& status) {
   const bool renamed = !run_id_.empty() && run_id_ != status.run_id();
-  // A resumed run counts on; one that was started again under its old name begins at 1.
+  // A resumed run continues its counters; a run started again under its old name begins at 1.
   const bool restarted = !run_id_.empty() && !renamed && status.attempt() == attempt_ &&
                          status.steps_total() < steps_total_;
   if (renamed) {
@@ -83,6 +83,10 @@ void Follower::Greet(const v1::GetStatusResponse& status) {
     listener_->OnNotice(
         StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(), " was started again"));
   }
+  // A new process numbers its events from 1.
+  if (renamed || restarted || (attempt_ != 0 && status.attempt() != attempt_)) {
+    after_event_ = 0;
+  }
   if (renamed || restarted) {
     after_ = 0;
     resuming_ = false;
@@ -91,8 +95,8 @@ void Follower::Greet(const v1::GetStatusResponse& status) {
   run_id_ = status.run_id();
   attempt_ = status.attempt();
   steps_total_ = status.steps_total();
-  // What "now" is must survive a reconnection. A run without a report yet may be a resumed one:
-  // what its first will be is not known, but every report is new.
+  // "Now" must keep its meaning after a reconnection. The first sequence of a run without reports
+  // is not known, because the run may be a resumed one, but all its reports are new.
   if (!after_.has_value() && (reached_ || status.last_sequence() > 0)) {
     after_ = reached_ ? 0 : status.last_sequence();
     resuming_ = true;
@@ -105,21 +109,23 @@ grpc::Status Follower::Stream(Connection* connection) {
   if (after_.has_value()) request.set_after_sequence(*after_);
   request.set_without_layers(options_.without_layers);
   request.set_run_id(run_id_);
+  request.set_with_events(options_.with_events);
+  if (after_event_.has_value()) request.set_after_event(*after_event_);
   ReportStream stream(connection, request);
   nanoseconds asked = clock_->Monotonic();
   while (true) {
     switch (stream.Next(std::chrono::system_clock::now() + options_.tick)) {
-      case ReportStream::Event::kReport:
-        ShowLife();
-        stopped_ = !Accept(stream.report());
+      case ReportStream::Result::kResponse:
+        NoteContact();
+        stopped_ = !Accept(stream.response());
         break;
-      case ReportStream::Event::kStatus:
+      case ReportStream::Result::kStatus:
         if (stream.status_code().ok()) listener_->OnStatus(stream.status_response());
         break;
-      case ReportStream::Event::kNothing:
-        ShowLife();
+      case ReportStream::Result::kNothing:
+        NoteContact();
         break;
-      case ReportStream::Event::kEnded:
+      case ReportStream::Result::kEnded:
         return stream.ended();
     }
     if (stopped_ || !listener_->OnTick(true)) {
@@ -133,7 +139,7 @@ grpc::Status Follower::Stream(Connection* connection) {
   }
 }
 
-void Follower::ShowLife() {
+void Follower::NoteContact() {
   if (lost_) listener_->OnNotice("connected again");
   lost_ = false;
   streamed_ = true;
@@ -141,6 +147,12 @@ void Follower::ShowLife() {
 
 bool Follower::Accept(const v1::WatchReportsResponse& response) {
   backoff_ = options_.first_backoff;
+  if (response.has_event()) {
+    if (response.event().number() <= after_event_.value_or(0)) return true;
+    after_event_ = response.event().number();
+    listener_->OnEvent(response.event());
+    return true;
+  }
   const v1::Report& report = response.report();
   if (report.sequence() <= after_.value_or(0)) return true;
   after_ = report.sequence();
@@ -149,13 +161,13 @@ bool Follower::Accept(const v1::WatchReportsResponse& response) {
 }
 
 absl::Status Follower::Judge(const grpc::Status& ended) {
-  // It would come again with every attempt.
+  // It would be too large again.
   if (MessageWasTooLarge(ended)) return ExplainFailure(ended, address_);
   if (ended.error_code() == grpc::StatusCode::OUT_OF_RANGE) {
     if (!resuming_) return ExplainFailure(ended, address_);
     listener_->OnNotice(StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(),
                                " starts again before report ", after_.value_or(0)));
-    after_ = 0;
+    after_ = after_event_ = 0;
     resuming_ = false;
     backoff_ = options_.first_backoff;
   }

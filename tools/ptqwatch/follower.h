@@ -22,10 +22,11 @@ struct FollowOptions {
   bool without_layers = false;
   /// Ask for the status at every tick as well.
   bool ask_status = false;
-  /// Return when the monitor is stopped; else a new one is waited for.
+  bool with_events = false;
+  /// Return when the monitor is stopped; otherwise wait for a new one.
   bool exit_when_done = false;
-  /// How long a server may be out of reach. Unset: ten seconds at first; once it answered for ever,
-  /// or a minute with exit_when_done.
+  /// How long a server may be unreachable. Unset: ten seconds before its first answer, then without
+  /// limit, or a minute with exit_when_done.
   std::optional<std::chrono::nanoseconds> give_up_after = std::nullopt;
   /// Waits between attempts: they double from the first to the longest.
   std::chrono::milliseconds first_backoff{500};
@@ -33,38 +34,43 @@ struct FollowOptions {
   std::chrono::milliseconds tick{1000};
 };
 
-/// Told what comes, on the thread that called Follow.
+/// Receives what a Follower gets, on the thread that called Run.
 class FollowListener {
  public:
   virtual ~FollowListener() = default;
-  /// The next report; never one twice. `missed` counts those before it that are lost. False ends.
+  /// The next report; never the same one twice. `missed` counts lost reports before it. False ends
+  /// Run.
   virtual bool OnReport(const v1::Report& report, int64_t missed) = 0;
+  /// The next event, with FollowOptions::with_events; never the same one twice.
+  virtual void OnEvent(const v1::Event&) {}
   virtual void OnStatus(const v1::GetStatusResponse&) {}
-  /// Something a person should know: the connection is lost or back, the run is another one.
+  /// A message for the user: the connection was lost or is back, or there is another run.
   virtual void OnNotice(std::string_view text) = 0;
-  /// At least once a tick. `connected`: since the last attempt. False ends.
+  /// At least once a tick. False ends Run.
   virtual bool OnTick(bool connected) = 0;
 };
 
-/// Follows the run behind an address: streams its reports, connects again when the connection is
-/// lost and goes on after the last report seen, or from the first one of another run. One thread's
-/// own.
+/// Follows the run at an address. It streams the reports, reconnects when the connection is lost,
+/// and continues after the last report seen, or with the first report of another run. Not
+/// thread-safe.
 class Follower {
  public:
-  /// `clock` and `listener` must outlive it. Backoffs are slept on the clock.
+  /// `clock`, which times the waits, and `listener` must outlive it.
   Follower(HostPort address, FollowOptions options, Clock* clock, FollowListener* listener);
 
-  /// OK when the listener ended it, or with exit_when_done; else a line for a person.
+  /// OK if the listener ended it or the monitor was stopped (exit_when_done); else an error whose
+  /// message is one line for the user.
   absl::Status Run();
 
  private:
-  /// Connects and streams until it ends, which the result says why.
+  /// Connects and streams until the stream ends; returns why it ended.
   grpc::Status Session();
   grpc::Status Stream(Connection* connection);
   void Greet(const v1::GetStatusResponse& status);
-  void ShowLife();
+  void NoteContact();
+  /// False when the listener ended it.
   bool Accept(const v1::WatchReportsResponse& response);
-  /// What to do about a session that has ended: OK to try again.
+  /// After a session has ended: OK to try again, else the final error.
   absl::Status Judge(const grpc::Status& ended);
   /// False when the listener ended it.
   bool Sleep(std::chrono::nanoseconds duration);
@@ -76,6 +82,7 @@ class Follower {
   FollowListener* const listener_;
 
   std::optional<int64_t> after_;
+  std::optional<int64_t> after_event_;
   std::string run_id_;
   int32_t attempt_ = 0;
   int64_t steps_total_ = 0;  ///< when last connected
@@ -83,7 +90,7 @@ class Follower {
   bool connected_ = false;   ///< in this session
   bool streamed_ = false;    ///< a stream was open once
   bool resuming_ = false;    ///< after_ comes from the server, not from the options
-  bool lost_ = false;        ///< the loss of the connection was told
+  bool lost_ = false;        ///< the listener knows that the connection is lost
   bool stopped_ = false;     ///< by the listener
   std::chrono::nanoseconds last_contact_;
   std::chrono::nanoseconds backoff_;

@@ -1,4 +1,4 @@
-// The ptqwatch command: follows a training run over gRPC.
+// The ptqwatch command: follows and controls a training run over gRPC.
 
 #include <fcntl.h>
 #include <locale.h>
@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <string>
-
+#include "base/strings.h"
 #include "commands.h"
 #include "flags.h"
 #include "google/protobuf/stubs/logging.h"
@@ -21,7 +20,7 @@ using ptqwatch::internal::kCleanTerminal;
 
 volatile sig_atomic_t clean_terminal = 0;
 
-// There is nothing to save, so ending here is both the quickest and the safest way.
+// There is nothing to save, so the process ends at once.
 void EndAtOnce(int number) {
   if (clean_terminal != 0) {
     [[maybe_unused]] const ssize_t written =
@@ -35,21 +34,21 @@ void HandleSignals() {
   action.sa_handler = EndAtOnce;
   for (const int number : {SIGINT, SIGTERM}) {
     struct sigaction old {};
-    // A shell starts background jobs of scripts with SIGINT ignored.
+    // Shells start background jobs of scripts with SIGINT ignored.
     if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
     sigaction(number, &action, nullptr);
   }
-  signal(SIGPIPE, SIG_IGN);  // a reader that went away is noticed where we write
+  signal(SIGPIPE, SIG_IGN);  // a write says when the reader is gone
 }
 
-// A descriptor that is closed would be given to the first socket, and what we print sent to it.
+// A closed descriptor would be reused by the first socket, and output sent to it.
 void FillClosedDescriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 
-// What gRPC and protobuf would print is in the status of the call, which we print.
+// What gRPC and protobuf would print is in the status of the call, which is printed.
 void SilenceLibraries() {
   if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   google::protobuf::SetLogHandler(nullptr);
@@ -67,7 +66,7 @@ int main(int argc, char** argv) {
   clean_terminal = terminal.terminal();
   const auto command = ParseCommandLine(argc, argv);
   if (!command.ok()) {
-    terminal.Notice(std::string(command.status().message()));
+    terminal.Notice(Message(command.status()));
     return kExitUsage;
   }
   return RunCommand(*command, ptqwatch::Clock::Real(), &terminal);

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-constexpr double kLeastPlain = 1e-3;
-constexpr double kFirstScientific = 1e5;
+constexpr double kMinPlain = 1e-3;
+constexpr double kMinScientific = 1e5;
+constexpr size_t kNameWidth = 11;
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
@@ -37,7 +37,7 @@ std::string PrintableJson(std::string_view json) {
     const bool c1 = byte(i) == 0xC2 && i + 1 < json.size() && byte(i + 1) < 0xA0;
     if (c1) ++i;
     if (c1 || byte(i) == 0x7F) {
-      absl::StrAppendFormat(&printable, "\\u%04x", byte(i));
+      printable += StrFormat("\\u%04x", byte(i));
     } else {
       printable += json[i];
     }
@@ -75,7 +75,7 @@ std::string_view PlusMinus(bool utf8) { return utf8 ? "\u00b1" : "+-"; }
 std::string ScientificText(double value, int decimals) {
   if (!std::isfinite(value)) return "-";
   if (value == 0) return "0";
-  std::string text = absl::StrFormat("%.*e", decimals, value);
+  std::string text = StrFormat("%.*e", decimals, value);
   // printf pads the exponent: 3.33e-04.
   const size_t exponent = text.find('e') + 1;
   if (text[exponent] == '+') text.erase(exponent, 1);
@@ -88,12 +88,12 @@ std::string NumberText(double value, int digits) {
   if (!std::isfinite(value)) return "-";
   if (value == 0) return "0";
   const double size = std::fabs(value);
-  if (size < kLeastPlain || size >= kFirstScientific) return ScientificText(value, digits - 1);
-  return absl::StrFormat("%.*f", std::max(0, digits - 1 - Magnitude(value)), value);
+  if (size < kMinPlain || size >= kMinScientific) return ScientificText(value, digits - 1);
+  return StrFormat("%.*f", std::max(0, digits - 1 - Magnitude(value)), value);
 }
 
 std::string EstimateText(double value, std::optional<double> standard_error, bool utf8,
-                         int most_decimals) {
+                         int max_decimals) {
   if (!std::isfinite(value)) return "-";
   if (!standard_error.has_value() || !std::isfinite(*standard_error) || *standard_error < 0) {
     return NumberText(value, 3);
@@ -102,24 +102,30 @@ std::string EstimateText(double value, std::optional<double> standard_error, boo
   const std::string_view plus_minus = PlusMinus(utf8);
   if (error == 0) return StrCat(NumberText(value, 3), plus_minus, "0");
   const double size = std::max(std::fabs(value), error);
-  if (size < kLeastPlain || size >= kFirstScientific) {
+  if (size < kMinPlain || size >= kMinScientific) {
     return StrCat(ScientificText(value, 2), plus_minus, ScientificText(error, 1));
   }
-  const int decimals = std::clamp(1 - Magnitude(error), 0, most_decimals);
+  const int decimals = std::clamp(1 - Magnitude(error), 0, max_decimals);
   if (error < 0.5 * std::pow(10, -decimals)) {
-    // It would read as an error of zero.
-    return absl::StrFormat("%.*f%s%s", decimals, value, plus_minus, ScientificText(error, 1));
+    // Rounded, the error would read as zero.
+    return StrFormat("%.*f%s%s", decimals, value, plus_minus, ScientificText(error, 1));
   }
-  return absl::StrFormat("%.*f%s%.*f", decimals, value, plus_minus, decimals, error);
+  return StrFormat("%.*f%s%.*f", decimals, value, plus_minus, decimals, error);
+}
+
+std::string FieldLine(std::string_view name, std::string_view value) {
+  return StrCat(PadRight(name, kNameWidth), value, "\n");
 }
 
 std::string AgeText(double seconds) {
   constexpr double kMinute = 60, kHour = 3600, kDay = 86400;
   if (!std::isfinite(seconds)) return "-";
-  if (seconds < 2 * kMinute) return absl::StrFormat("%.0f s", std::max(0.0, seconds));
-  if (seconds < 2 * kHour) return absl::StrFormat("%.1f min", seconds / kMinute);
-  if (seconds < 2 * kDay) return absl::StrFormat("%.1f h", seconds / kHour);
-  return absl::StrFormat("%.1f days", seconds / kDay);
+  if (seconds < 2 * kMinute) return StrFormat("%.0f s", std::max(0.0, seconds));
+  if (seconds < 2 * kHour) return StrFormat("%.1f min", seconds / kMinute);
+  if (seconds < 2 * kDay) return StrFormat("%.1f h", seconds / kHour);
+  return StrFormat("%.1f days", seconds / kDay);
 }
+
+std::string AgoText(double seconds) { return StrCat(AgeText(seconds), " ago"); }
 
 }  // namespace ptqwatch::internal

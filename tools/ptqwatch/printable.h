@@ -8,15 +8,15 @@
 
 namespace ptqwatch::internal {
 
-/// Text from elsewhere as it may be put on a terminal: control characters become '?', so nothing in
-/// it can move the cursor, and broken UTF-8 U+FFFD.
+/// Text from a server made safe for a terminal: control characters become '?', so that nothing in
+/// it can move the cursor, and broken UTF-8 becomes U+FFFD.
 std::string Printable(std::string_view text);
 
-/// JSON with the control characters that it may contain as they are (DEL and U+0080 to U+009F)
-/// escaped: the same value, and nothing in it can move the cursor.
+/// JSON with DEL and U+0080 to U+009F escaped, which JSON allows unescaped: the same value, and
+/// nothing in it can move the cursor.
 std::string PrintableJson(std::string_view json);
 
-/// Columns that UTF-8 text takes, one a character.
+/// Columns that UTF-8 text takes: one per character.
 size_t DisplayWidth(std::string_view text);
 /// The first `columns` characters.
 std::string_view CutToWidth(std::string_view text, size_t columns);
@@ -32,13 +32,16 @@ std::string_view PlusMinus(bool utf8);
 std::string NumberText(double value, int digits);
 /// "3.33e-4", with `decimals` digits after the point; "0" for zero, "-" unless finite.
 std::string ScientificText(double value, int decimals);
-/// "4.53±0.21": two significant digits of the standard error, if these are no more decimals than
-/// `most_decimals`, decide how many are shown of both. The value alone where there is no error, "-"
-/// unless it is finite.
+/// "4.53±0.21": both with the decimals of two significant digits of the standard error, at most
+/// `max_decimals`. The value alone without an error; "-" unless the value is finite.
 std::string EstimateText(double value, std::optional<double> standard_error, bool utf8,
-                         int most_decimals = 4);
+                         int max_decimals = 4);
+/// "run        run-1\n": a name in a column of its own, and its value.
+std::string FieldLine(std::string_view name, std::string_view value);
 /// "12 s", "3.2 min", "1.4 h", "2.0 days"; "0 s" for a negative age.
 std::string AgeText(double seconds);
+/// "12 s ago".
+std::string AgoText(double seconds);
 
 }  // namespace ptqwatch::internal
 

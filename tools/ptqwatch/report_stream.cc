@@ -17,12 +17,12 @@ ReportStream::~ReportStream() {
   }
 }
 
-ReportStream::Event ReportStream::Next(std::chrono::system_clock::time_point deadline) {
+ReportStream::Result ReportStream::Next(std::chrono::system_clock::time_point deadline) {
   while (true) {
     void* tag = nullptr;
     bool ok = false;
     if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) {
-      return Event::kNothing;
+      return Result::kNothing;
     }
     switch (static_cast<Tag>(reinterpret_cast<intptr_t>(tag))) {
       case kStarted:
@@ -31,16 +31,16 @@ ReportStream::Event ReportStream::Next(std::chrono::system_clock::time_point dea
           reader_->Finish(&ended_, Pointer(kFinished));
           break;
         }
-        if (tag == Pointer(kRead)) report_.Swap(&incoming_);
+        if (tag == Pointer(kRead)) response_.Swap(&incoming_);
         reader_->Read(&incoming_, Pointer(kRead));
-        if (tag == Pointer(kRead)) return Event::kReport;
+        if (tag == Pointer(kRead)) return Result::kResponse;
         break;
       case kFinished:
-        return Event::kEnded;
+        return Result::kEnded;
       case kStatusAnswered:
         status_reader_.reset();
         status_context_.reset();
-        return Event::kStatus;
+        return Result::kStatus;
     }
   }
 }

@@ -8,15 +8,15 @@
 
 namespace ptqwatch::internal {
 
-/// One WatchReports stream, with GetStatus calls beside it, as a queue of events for one thread.
+/// One WatchReports stream, with GetStatus calls beside it, as a queue of results for one thread.
 /// The destructor cancels what is under way and returns at once.
 class ReportStream {
  public:
-  enum class Event {
-    kReport,   ///< report() is new
-    kStatus,   ///< an answer to AskStatus: status_code(), status_response()
-    kNothing,  ///< the time was up
-    kEnded,    ///< ended() says why; no more reports
+  enum class Result {
+    kResponse,  ///< response() is new
+    kStatus,    ///< an answer to AskStatus: status_code(), status_response()
+    kNothing,   ///< the deadline has passed
+    kEnded,     ///< ended() says why; nothing more will come
   };
 
   /// `connection` must outlive the stream.
@@ -25,11 +25,11 @@ class ReportStream {
   ReportStream(const ReportStream&) = delete;
   ReportStream& operator=(const ReportStream&) = delete;
 
-  Event Next(std::chrono::system_clock::time_point deadline);
-  /// Nothing while the answer to the one before is awaited.
+  Result Next(std::chrono::system_clock::time_point deadline);
+  /// Does nothing while an earlier answer is awaited.
   void AskStatus();
 
-  const v1::WatchReportsResponse& report() const { return report_; }
+  const v1::WatchReportsResponse& response() const { return response_; }
   const grpc::Status& status_code() const { return status_code_; }
   const v1::GetStatusResponse& status_response() const { return status_response_; }
   const grpc::Status& ended() const { return ended_; }
@@ -42,9 +42,9 @@ class ReportStream {
   grpc::CompletionQueue queue_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReader<v1::WatchReportsResponse>> reader_;
-  /// Read into; swapped with report_ so that the next one can be under way while that is looked at.
+  /// Being read; swapped with response_, which stays valid during the next read.
   v1::WatchReportsResponse incoming_;
-  v1::WatchReportsResponse report_;
+  v1::WatchReportsResponse response_;
   grpc::Status ended_;
 
   std::unique_ptr<grpc::ClientContext> status_context_;

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "absl/strings/str_format.h"
 #include "base/strings.h"
 #include "printable.h"
+#include "text_table.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -14,15 +14,14 @@ namespace {
 constexpr std::string_view kBold = "\x1b[1m";
 constexpr std::string_view kYellow = "\x1b[33m";
 constexpr std::string_view kRed = "\x1b[31m";
-constexpr std::string_view kPlain = "\x1b[0m";
-constexpr double kUnsureResidual = 0.1;
-constexpr int kErrorDecimals = 2;  // more would make ragged columns
+constexpr double kMinUnsureResidual = 0.1;
+constexpr int kMaxErrorDecimals = 2;  // more would make the columns ragged
 
 bool HasNumber(const std::optional<double>& value) {
   return value.has_value() && std::isfinite(*value);
 }
 
-// A value that is there but no number says more than its status.
+// A value that is present but not finite says more than its status.
 std::string_view Missing(const std::optional<double>& value, ProbeStatus status) {
   return MissingCell(value.has_value() && status == ProbeStatus::kOk ? ProbeStatus::kNonFinite
                                                                      : status);
@@ -48,15 +47,11 @@ std::string LossCell(const Report& report) {
     return std::string(Missing(report.probe_loss_nats, report.probe_status));
   }
   const double loss = *report.probe_loss_nats;
-  return std::fabs(loss) < 100 ? absl::StrFormat("%.4f", loss) : NumberText(loss, 4);
+  return std::fabs(loss) < 100 ? StrFormat("%.4f", loss) : NumberText(loss, 4);
 }
 
 bool HasDigit(std::string_view text) {
   return text.find_first_of("0123456789") != std::string_view::npos;
-}
-
-std::string Painted(std::string text, std::string_view color) {
-  return color.empty() ? text : StrCat(color, text, kPlain);
 }
 
 size_t TotalWidth(const std::vector<size_t>& widths, size_t gap) {
@@ -76,7 +71,7 @@ std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& q
     if (alike > 1) {
       name += StrCat("/", entry.group_size < 0 ? "row" : StrCat("g", entry.group_size));
     }
-    // Two that differ in nothing we show still need columns of their own.
+    // Quantizers that look alike by now still need columns of their own.
     const auto same = std::count(names.begin(), names.end(), name);
     if (same > 0) name += StrCat("#", same + 1);
     names.push_back(std::move(name));
@@ -119,14 +114,14 @@ std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8) {
   }
   std::optional<double> error = entry.error_ratio_stderr;
   if (error.has_value()) *error *= 100;
-  return StrCat(EstimateText(100 * *entry.error_ratio, error, utf8, kErrorDecimals), "%");
+  return StrCat(EstimateText(100 * *entry.error_ratio, error, utf8, kMaxErrorDecimals), "%");
 }
 
 std::string TopEigenvalueCell(const CurvatureReport& curvature) {
   if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.top_eigenvalue)) {
     return std::string(Missing(curvature.top_eigenvalue, curvature.status));
   }
-  const bool unsure = curvature.top_eigenvalue_residual_ratio.value_or(0) >= kUnsureResidual;
+  const bool unsure = curvature.top_eigenvalue_residual_ratio.value_or(0) >= kMinUnsureResidual;
   return StrCat(unsure ? "~" : "", NumberText(*curvature.top_eigenvalue, 3));
 }
 
@@ -141,7 +136,7 @@ std::string EdgeCell(const CurvatureReport& curvature) {
   if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.edge_of_stability_ratio)) {
     return std::string(Missing(curvature.edge_of_stability_ratio, curvature.status));
   }
-  const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kUnsureResidual;
+  const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kMinUnsureResidual;
   return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));
 }
 
@@ -174,8 +169,8 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
   };
   std::vector<Column> columns;
   const auto add = [&](std::string title, std::string text, size_t width, int rank) -> Column& {
-    // Widened for good, so that rows stay aligned. No column has a word that is wider than it, but
-    // for the loss, and then there is no verdict to be cut off.
+    // A column stays widened, so that rows stay aligned. Words fit into every column but the
+    // loss's, and a report without a loss has no verdict that could be cut off.
     size_t& widest = widths_.try_emplace(title, std::max(width, DisplayWidth(title))).first->second;
     if (rank != kLoss || HasDigit(text)) widest = std::max(widest, DisplayWidth(text));
     columns.push_back({std::move(title), std::move(text), widest, rank});
@@ -210,18 +205,14 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
 
 std::string ReportTable::Render(const std::vector<Column>& columns, size_t gap, size_t width,
                                 bool header) const {
-  std::string line;
-  size_t used = 0;
+  std::vector<TextCell> cells;
   for (const Column& column : columns) {
-    const bool last = &column == &columns.back();
-    const std::string& content = header ? column.title : column.text;
-    std::string cell =
-        column.left ? PadRight(content, last ? 0 : column.width) : PadLeft(content, column.width);
-    if (used > 0) cell.insert(0, gap, ' ');
-    cell = std::string(CutToWidth(cell, width - used));
-    used += DisplayWidth(cell);
-    line += Painted(std::move(cell), header ? std::string_view() : column.color);
+    cells.push_back({.text = header ? column.title : column.text,
+                     .width = column.width,
+                     .left = column.left,
+                     .color = header ? std::string_view() : column.color});
   }
+  std::string line = TextRow(cells, gap, width);
   return header && style_.color ? Painted(std::move(line), kBold) : line;
 }
 
@@ -234,11 +225,11 @@ ReportTable::Lines ReportTable::Add(const AnalyzedReport& report, size_t width) 
   };
   const size_t gap = total(2) <= width ? 2 : 1;
   while (total(gap) > width) {
-    const auto least =
+    const auto last =
         std::max_element(columns.begin(), columns.end(),
                          [](const auto& a, const auto& b) { return a.rank < b.rank; });
-    if (least->rank == 0) break;
-    columns.erase(least);
+    if (last->rank == 0) break;
+    columns.erase(last);
   }
   std::vector<std::string> titles;
   for (const Column& column : columns) titles.push_back(column.title);

@@ -2,7 +2,6 @@
 #define PTQWATCH_TOOLS_PTQWATCH_REPORT_TABLE_H_
 
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,30 +19,27 @@ struct TextStyle {
 
 /// "gptq3"; "gptq3/g64" or "gptq3/row" where the report has several of that method and bit-width.
 std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& quantization);
-/// Positions of the quantizers in the order in which they are shown: 3-bit GPTQ, 4-bit GPTQ, the
-/// others as they are.
+/// Positions of the quantizers in display order: 3-bit GPTQ, 4-bit GPTQ, then the others in the
+/// report's order.
 std::vector<size_t> QuantizerOrder(const std::vector<QuantizationReport>& quantization);
 
-/// "11.89±0.59%", or a short word that says why there is none.
+/// "11.89±0.59%", or MissingCell.
 std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8);
-/// A measurement that is missing: "failed", "inf/nan", "timeout", "stopped", "off", or "-".
+/// Stands for a missing measurement: "failed", "inf/nan", "timeout", "stopped", "off", or "-".
 std::string_view MissingCell(ProbeStatus status);
-/// With "~" in front where the residual says that it is off by 10 % or more.
+/// "~" in front: the residual is 10 % or more.
 std::string TopEigenvalueCell(const CurvatureReport& curvature);
 std::string TraceCell(const CurvatureReport& curvature, bool utf8);
-/// The distance to the edge of stability, "~" as above; "-" where the trainer passes no optimizer
-/// or the report says why there is none.
+/// The distance to the edge of stability, "~" as above; "-" if it was not measured.
 std::string EdgeCell(const CurvatureReport& curvature);
 std::string VerdictCell(VerdictState state, bool color);
 
 /// Lays reports out as rows of a table with as many columns as fit: step, learning rate, phase,
-/// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability once there is
-/// one, verdict. Columns that do not fit are left out, the other quantizers first, the error of
-/// 3-bit GPTQ never. Not thread-safe.
+/// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability (once one was
+/// measured), verdict. Columns that do not fit are left out: other quantizers first, the first
+/// quantizer (3-bit GPTQ if there is one) never. Not thread-safe.
 class ReportTable {
  public:
-  static constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
-
   explicit ReportTable(TextStyle style) : style_(style) {}
 
   struct Lines {
@@ -61,7 +57,7 @@ class ReportTable {
     std::string title;
     std::string text;
     size_t width = 0;
-    int rank = 0;  ///< the largest is left out first
+    int rank = 0;  ///< columns with the largest are left out first
     bool left = false;
     std::string_view color = {};
   };
@@ -71,7 +67,7 @@ class ReportTable {
                      bool header) const;
 
   TextStyle style_;
-  /// Seen so far: a report without them still has their columns.
+  /// Seen so far; later reports keep these columns.
   std::vector<std::string> quantizers_;
   bool curvature_ = false;
   bool edge_ = false;

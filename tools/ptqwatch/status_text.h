@@ -9,9 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "ptqwatch/report.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
-#include "report_table.h"
 
 namespace ptqwatch::internal {
 
@@ -19,7 +17,7 @@ namespace ptqwatch::internal {
 class StepRate {
  public:
   void Add(std::chrono::nanoseconds now, int64_t steps_total);
-  /// Absent until two observations are there; also after the count went back.
+  /// Absent before the second observation; a count that goes back starts anew.
   std::optional<double> PerSecond() const;
 
  private:
@@ -33,11 +31,14 @@ class StepRate {
 /// "ok", "degraded", ...
 std::string_view HealthText(v1::Health health);
 
-/// "gptq4, 45 of 444 points": how far a slice is.
+/// "gptq4: 45 of 444 points measured": the progress of a slice.
 std::string SliceText(const v1::SliceStatus& slice);
 
-/// One line: step now, speed, age of the newest report, health, whether a snapshot is being
-/// measured, skipped snapshots. An age that is not known is left out.
+/// "-- step 1200, warning, snapshot_skipped: MESSAGE".
+std::string EventText(const v1::Event& event);
+
+/// One line: step, speed, age of the newest report, health, whether a snapshot is being measured,
+/// skipped snapshots. An unknown age is left out.
 std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double> steps_per_second,
                        std::optional<double> report_age_seconds);
 
@@ -45,12 +46,9 @@ std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double
 /// `now_unix_seconds`.
 std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_seconds);
 
-/// The message as one line of JSON with the names of the proto; integers are JSON numbers, as in a
-/// journal, and what is not known is absent.
+/// The message as one line of JSON with the names of the proto. Integers are JSON numbers, as in a
+/// journal; unknown values are absent.
 absl::StatusOr<std::string> StatusJson(const v1::GetStatusResponse& status);
-
-/// The numbers of one report as a small table, and its verdict.
-std::string ReportBlock(const AnalyzedReport& report, double now_unix_seconds, TextStyle style);
 
 }  // namespace ptqwatch::internal
 

@@ -17,14 +17,14 @@ namespace {
 constexpr size_t kDefaultColumns = 80;
 constexpr size_t kDefaultRows = 24;
 
-// All of it, or false with errno.
+// Writes all of it, or returns false with errno set.
 bool WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN) {
-      // Whoever shares the descriptor with us made it non-blocking.
+      // Another process that shares the descriptor made it non-blocking.
       pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
       if (poll(&ready, 1, -1) < 0 && errno != EINTR) return false;
     } else if (errno != EINTR) {
@@ -92,7 +92,7 @@ void Terminal::Notice(std::string_view text) {
 void Terminal::Status(std::string_view text) {
   if (!terminal_) return;
   const std::string_view erase = status_.empty() ? "" : kCleanTerminal;
-  // One column stays free: a cursor that wraps could not be brought back by \r.
+  // One column stays free: \r would not bring back a cursor that has wrapped.
   std::string next(CutToWidth(text, columns() - 1));
   if (next == status_) return;
   status_ = std::move(next);

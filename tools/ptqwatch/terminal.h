@@ -10,41 +10,42 @@
 
 namespace ptqwatch::internal {
 
-/// Takes a status line off the screen and puts colours back; what a signal handler writes.
+/// Removes a status line from the screen and resets colours; a signal handler writes it.
 inline constexpr std::string_view kCleanTerminal = "\r\x1b[K\x1b[0m";
 
 /// Standard output and standard error: whole lines, written at once, and on a terminal a status
-/// line below them that is redrawn in place. A reader that has gone away is not an error but
-/// closed(). SIGPIPE has to be ignored. Not thread-safe.
+/// line below them that is redrawn in place. A reader that is gone makes it closed(), which is no
+/// error. Not thread-safe. REQUIRES: SIGPIPE is ignored.
 class Terminal {
  public:
-  /// `terminal`: out_fd is one that can move its cursor. The descriptors stay the caller's.
+  /// `terminal`: out_fd is a terminal that can move its cursor. The descriptors stay the caller's.
   Terminal(int out_fd, int error_fd, bool terminal, TextStyle style);
-  /// As the environment says: a terminal unless TERM is "dumb", colour there unless NO_COLOR is
-  /// set, UTF-8 from the locale (setlocale must have been called).
+  /// For the environment: a terminal unless TERM is "dumb", colours there unless NO_COLOR is set,
+  /// UTF-8 from the locale (setlocale must have been called).
   static Terminal Standard();
-  /// Takes the status line away.
+  /// Removes the status line.
   ~Terminal();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
   bool terminal() const { return terminal_; }
   TextStyle style() const { return style_; }
-  /// Size of the terminal now; 80 and 24 where it is not known.
+  /// Size of the terminal now; 80 and 24 if it is not known.
   size_t columns() const;
   size_t rows() const;
 
   void Line(std::string_view text);
-  /// Text of several lines, each with its end.
+  /// Several lines, each with its newline.
   void Block(std::string_view text);
   /// "ptqwatch: TEXT" on standard error.
   void Notice(std::string_view text);
-  /// Replaces the status line, cut to the width of the terminal; nothing where there is none.
+  /// Replaces the status line, cut to the width of the terminal. Without a terminal it does
+  /// nothing.
   void Status(std::string_view text);
 
-  /// Nobody can read what is written any more: the other end of the pipe is closed.
+  /// The reader is gone: the other end of the pipe is closed.
   bool closed() const;
-  /// OK, or why the output is incomplete (a full disk); not for closed().
+  /// OK, or why the output is incomplete, for example a full disk. OK when closed().
   const absl::Status& error() const { return error_; }
 
  private:

@@ -1,16 +1,17 @@
 #include "watch_view.h"
 
-#include <string>
-
 #include "base/strings.h"
+#include "event_proto.h"
 #include "printable.h"
+#include "ptqwatch/event.h"
 #include "report_proto.h"
+#include "text_table.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-/// Answers to GetStatus come once a second; without any for so long the line says so.
-constexpr double kSilenceSeconds = 3;
+/// GetStatus is answered once a second; after a silence this long the status line says so.
+constexpr double kMinSilenceSeconds = 3;
 
 }  // namespace
 
@@ -22,12 +23,22 @@ bool WatchView::OnReport(const v1::Report& message, int64_t missed) {
   const AnalyzedReport report = FromProto(message);
   newest_unix_seconds_ = report.report.snapshot_time_unix_seconds;
   if (flags_->json) {
-    terminal_->Line(terminal_->terminal() ? PrintableJson(ToJson(report)) : ToJson(report));
+    ShowJson(ToJson(report));
   } else {
     ShowRow(report);
   }
   ++reports_;
   return reports_ != flags_->count && !terminal_->closed();
+}
+
+void WatchView::OnEvent(const v1::Event& event) {
+  if (flags_->json) return ShowJson(EventToJson(FromProto(event)));
+  terminal_->Line(EventText(event));
+  ++rows_since_header_;
+}
+
+void WatchView::ShowJson(const std::string& json) {
+  terminal_->Line(terminal_->terminal() ? PrintableJson(json) : json);
 }
 
 void WatchView::ShowGap(int64_t missed) {
@@ -41,10 +52,10 @@ void WatchView::ShowGap(int64_t missed) {
 }
 
 void WatchView::ShowRow(const AnalyzedReport& report) {
-  // Header and status line are on the screen with the rows.
+  // The header and the status line take two rows of the screen.
   if (terminal_->terminal() && rows_since_header_ + 2 >= terminal_->rows()) table_.RepeatHeader();
   const ReportTable::Lines lines =
-      table_.Add(report, terminal_->terminal() ? terminal_->columns() : ReportTable::kUnlimited);
+      table_.Add(report, terminal_->terminal() ? terminal_->columns() : kUnlimitedColumns);
   if (lines.header.has_value()) {
     terminal_->Line(*lines.header);
     rows_since_header_ = 0;
@@ -81,7 +92,7 @@ std::string WatchView::StatusNow(bool connected) const {
   std::optional<double> age;
   if (newest_unix_seconds_.has_value()) age = clock_->UnixSeconds() - *newest_unix_seconds_;
   std::string line = StatusLine(*status_, rate_.PerSecond(), age);
-  if (silence.count() > kSilenceSeconds) {
+  if (silence.count() > kMinSilenceSeconds) {
     line += StrCat(" | no answer for ", AgeText(silence.count()));
   }
   return line;

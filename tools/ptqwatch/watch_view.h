@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "flags.h"
@@ -15,20 +16,23 @@
 
 namespace ptqwatch::internal {
 
-/// What `ptqwatch watch` shows: a row or a line of JSON a report, and on a terminal a status line
-/// below. Notices go to standard error, and with JSON the gaps, too. Not thread-safe.
+/// The output of `ptqwatch watch`: a row of a table or a line of JSON for each report, a line for
+/// each event, and on a terminal a status line below. Notices go to standard error, with JSON the
+/// gaps, too. Not thread-safe.
 class WatchView final : public FollowListener {
  public:
   /// All must outlive the view.
   WatchView(const WatchFlags* flags, Clock* clock, Terminal* terminal);
 
   bool OnReport(const v1::Report& report, int64_t missed) override;
+  void OnEvent(const v1::Event& event) override;
   void OnStatus(const v1::GetStatusResponse& status) override;
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 
  private:
   void ShowGap(int64_t missed);
+  void ShowJson(const std::string& json);
   void ShowRow(const AnalyzedReport& report);
   std::string StatusNow(bool connected) const;
 
@@ -41,7 +45,7 @@ class WatchView final : public FollowListener {
   StepRate rate_;
   std::optional<v1::GetStatusResponse> status_;
   std::chrono::nanoseconds status_time_{0};
-  std::optional<double> newest_unix_seconds_;  ///< of the newest report's snapshot
+  std::optional<double> newest_unix_seconds_;  ///< time of the newest report's snapshot
 };
 
 }  // namespace ptqwatch::internal

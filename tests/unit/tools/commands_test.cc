@@ -237,8 +237,9 @@ TEST_F(CommandsTest, SnapshotSaysThatTheRunMakesNoStepsAndThatItFailed) {
   } clock(&server_);
   const SnapshotFlags flags{.address = server_.address(), .wait = true, .timeout_seconds = 1e6};
   EXPECT_EQ(RunSnapshot(flags, &clock, captured_.get(), {.tick = milliseconds(1)}), kExitFailed);
-  EXPECT_THAT(Lines(captured_.error()),
-              ElementsAre(HasSubstr("makes no steps"), HasSubstr("came to nothing")));
+  EXPECT_THAT(
+      Lines(captured_.error()),
+      ElementsAre(HasSubstr("makes no steps"), HasSubstr("failed; the trainer's log says why")));
 }
 
 TEST_F(CommandsTest, WatchOnATerminalEscapesControlCharactersInJson) {
@@ -296,9 +297,9 @@ TEST_F(CommandsTest, SliceWaitsAndSaysHowFarItIs) {
   Clock* const real = Clock::Real();
   EXPECT_EQ(RunSlice(flags, real, captured_.get(), kQuick), 0);
   EXPECT_EQ(captured_.out(),
-            "gptq3, waits for the next snapshot\n"
-            "gptq3, has one snapshot, waits for the next\n"
-            "gptq3, 1 of 444 points\n"
+            "slice gptq3: waiting for the next snapshot\n"
+            "slice gptq3: one snapshot taken, waiting for the next\n"
+            "slice gptq3: 1 of 444 points measured\n"
             "slice runs/a/slice-9.json\n");
   EXPECT_THAT(captured_.error(), IsEmpty());
 }
@@ -308,7 +309,7 @@ TEST_F(CommandsTest, SliceFailsWithTheReason) {
       4, {Slice(v1::SLICE_STATE_WAITING_FOR_FIRST), Slice(v1::SLICE_STATE_FAILED)});
   const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
   EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), kExitFailed);
-  EXPECT_THAT(captured_.error(), HasSubstr("gptq3, failed: disk full"));
+  EXPECT_THAT(captured_.error(), HasSubstr("slice gptq3: failed: disk full"));
 }
 
 TEST_F(CommandsTest, SliceFailsWithTheServersRefusal) {
@@ -329,7 +330,55 @@ TEST_F(CommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
   server_.AnswerSlicesWith(4, {Slice(v1::SLICE_STATE_WAITING_FOR_SECOND)});
   server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
   EXPECT_EQ(RunSlice(flags, Clock::Real(), ended.get(), kQuick), kExitFailed);
-  EXPECT_THAT(ended.error(), HasSubstr("gptq3, has one snapshot"));
+  EXPECT_THAT(ended.error(), HasSubstr("slice gptq3: one snapshot taken"));
+}
+
+TEST_F(CommandsTest, CommandsControlTheRun) {
+  EXPECT_EQ(RunPause({.address = server_.address()}, captured_.get()), 0);
+  EXPECT_EQ(RunResume({.address = server_.address()}, captured_.get()), 0);
+  EXPECT_EQ(RunEvery({.address = server_.address(), .steps = 500}, captured_.get()), 0);
+  EXPECT_THAT(server_.commands(), ElementsAre("pause", "resume", "every 500"));
+  EXPECT_THAT(Lines(captured_.out()),
+              ElementsAre(HasSubstr("ptqwatch resume"), "resumed", "a snapshot every 500 steps"));
+}
+
+TEST_F(CommandsTest, CommandsFailWithTheServersRefusal) {
+  server_.FailCalls(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
+  EXPECT_EQ(RunPause({.address = server_.address()}, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunResume({.address = server_.address()}, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunEvery({.address = server_.address(), .steps = 1}, captured_.get()), kExitFailed);
+  EXPECT_EQ(Lines(captured_.error()).size(), 3u);
+  EXPECT_THAT(captured_.error(), HasSubstr(server_.target() + " is over"));
+}
+
+v1::Event SampleEvent() {
+  v1::Event event;
+  event.set_kind(v1::EVENT_KIND_PHASE_CHANGE);
+  event.set_severity(v1::SEVERITY_WARNING);
+  event.set_step(1500);
+  event.set_message("stable to decay\x1b[2J");
+  event.set_number(1);
+  return event;
+}
+
+TEST_F(CommandsTest, WatchShowsEventsAsLines) {
+  server_.PublishEvent(SampleEvent());
+  server_.PublishNumbers(1, 1);
+  EXPECT_EQ(RunWatch(Watch(1), &clock_, captured_.get()), 0);
+  EXPECT_THAT(Lines(captured_.out()),
+              ElementsAre("-- step 1500, warning, phase_change: stable to decay?[2J",
+                          StartsWith("  step"), StartsWith("  1000")));
+}
+
+TEST_F(CommandsTest, WatchPrintsEventsAsJournalLines) {
+  server_.PublishEvent(SampleEvent());
+  server_.PublishNumbers(1, 1);
+  WatchFlags flags = Watch(1);
+  flags.json = true;
+  EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), 0);
+  EXPECT_THAT(Lines(captured_.out()),
+              ElementsAre(AllOf(StartsWith("{\"event\":"), HasSubstr("\"phase_change\"")),
+                          ToJson(ReportNumber(1))));
 }
 
 TEST_F(CommandsTest, SnapshotOfARunThatEndsFails) {

@@ -102,6 +102,16 @@ class FakeServer final : public v1::MonitorService::Service {
     slice_number_ = number;
     slice_course_ = std::move(course);
   }
+  /// Streamed before the reports, to those who ask for events.
+  void PublishEvent(const v1::Event& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+  }
+  /// "pause", "resume", "every N" in the order in which they came.
+  std::vector<std::string> commands() const {
+    const std::lock_guard lock(mutex_);
+    return commands_;
+  }
   v1::RequestSliceRequest slice_request() const {
     const std::lock_guard lock(mutex_);
     return slice_request_;
@@ -120,6 +130,14 @@ class FakeServer final : public v1::MonitorService::Service {
     int64_t position = request->has_after_sequence()
                            ? request->after_sequence()
                            : (reports_.empty() ? 0 : reports_.rbegin()->first);
+    if (request->with_events()) {
+      for (const v1::Event& event : events_) {
+        if (event.number() <= request->after_event()) continue;
+        v1::WatchReportsResponse response;
+        *response.mutable_event() = event;
+        writer->Write(response);
+      }
+    }
     while (!context->IsCancelled()) {
       const auto next = reports_.upper_bound(position);
       if (next != reports_.end()) {
@@ -164,6 +182,23 @@ class FakeServer final : public v1::MonitorService::Service {
     return calls_fail_;
   }
 
+  grpc::Status Note(std::string command) {
+    const std::lock_guard lock(mutex_);
+    if (calls_fail_.ok()) commands_.push_back(std::move(command));
+    return calls_fail_;
+  }
+  grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest*, v1::PauseResponse*) override {
+    return Note("pause");
+  }
+  grpc::Status Resume(grpc::ServerContext*, const v1::ResumeRequest*,
+                      v1::ResumeResponse*) override {
+    return Note("resume");
+  }
+  grpc::Status SetInterval(grpc::ServerContext*, const v1::SetIntervalRequest* request,
+                           v1::SetIntervalResponse*) override {
+    return Note("every " + std::to_string(request->every_steps()));
+  }
+
   grpc::Status RequestSlice(grpc::ServerContext*, const v1::RequestSliceRequest* request,
                             v1::RequestSliceResponse* response) override {
     const std::lock_guard lock(mutex_);
@@ -190,6 +225,8 @@ class FakeServer final : public v1::MonitorService::Service {
   std::optional<grpc::Status> end_;
   grpc::Status calls_fail_;
   std::vector<v1::WatchReportsRequest> requests_;
+  std::vector<v1::Event> events_;
+  std::vector<std::string> commands_;
   std::vector<AnalyzedReport> snapshots_;
   int snapshots_requested_ = 0;
   int32_t slice_number_ = 0;

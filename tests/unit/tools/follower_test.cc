@@ -34,6 +34,7 @@ class Recorder final : public FollowListener {
     if (on_report) on_report(report.sequence());
     return sequences.size() < wanted;
   }
+  void OnEvent(const v1::Event& event) override { events.push_back(event.number()); }
   void OnStatus(const v1::GetStatusResponse&) override { ++statuses; }
   void OnNotice(std::string_view text) override { notices.emplace_back(text); }
   bool OnTick(bool connected) override {
@@ -48,6 +49,7 @@ class Recorder final : public FollowListener {
 
   std::vector<int64_t> sequences;
   std::vector<int64_t> missed_before;
+  std::vector<int64_t> events;
   std::vector<std::string> notices;
   int statuses = 0;
 };
@@ -173,6 +175,38 @@ TEST_F(FollowerTest, PassesGapsOn) {
   recorder_.wanted = 2;
   ASSERT_TRUE(Follow(server_->address()).ok());
   EXPECT_THAT(recorder_.missed_before, ElementsAre(0, 7));
+}
+
+TEST_F(FollowerTest, GetsEventsOnlyWhereAsked) {
+  v1::Event event;
+  event.set_number(1);
+  server_->PublishEvent(event);
+  server_->PublishNumbers(1, 1);
+  recorder_.wanted = 1;
+  ASSERT_TRUE(Follow(server_->address()).ok());
+  EXPECT_THAT(recorder_.events, IsEmpty());
+  EXPECT_FALSE(server_->requests()[0].with_events());
+
+  options_.with_events = true;
+  recorder_.wanted = 2;
+  ASSERT_TRUE(Follow(server_->address()).ok());
+  EXPECT_THAT(recorder_.events, ElementsAre(1));
+  EXPECT_TRUE(server_->requests()[1].has_after_event());
+}
+
+TEST_F(FollowerTest, AsksForLaterEventsWhenItConnectsAgain) {
+  v1::Event event;
+  for (const int64_t number : {1, 2}) {
+    event.set_number(number);
+    server_->PublishEvent(event);
+  }
+  server_->PublishNumbers(1, 1);
+  server_->EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
+  options_.with_events = true;
+  recorder_.on_tick = [&](bool) { recorder_.end = server_->requests().size() == 2; };
+  ASSERT_TRUE(Follow(server_->address()).ok());
+  EXPECT_THAT(recorder_.events, ElementsAre(1, 2));
+  EXPECT_EQ(server_->requests()[1].after_event(), 2);
 }
 
 TEST_F(FollowerTest, StartsAnewWithAnotherRun) {
@@ -309,8 +343,8 @@ TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
 
 TEST_F(FollowerTest, FailsAtOnceWhereWaitingDoesNotHelp) {
   const std::vector<std::pair<grpc::StatusCode, std::string>> cases = {
-      {grpc::StatusCode::RESOURCE_EXHAUSTED, "refuses another watcher: why"},
-      {grpc::StatusCode::OUT_OF_RANGE, "has not come that far: why"},
+      {grpc::StatusCode::RESOURCE_EXHAUSTED, "accepts no more watchers: why"},
+      {grpc::StatusCode::OUT_OF_RANGE, "has not reached that report: why"},
       {grpc::StatusCode::NOT_FOUND, "follows another run: why"},
       {grpc::StatusCode::UNIMPLEMENTED, "not a ptqwatch server"},
       {grpc::StatusCode::INVALID_ARGUMENT, "refuses: why"}};

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "printable.h"
 #include "support/sample_report.h"
+#include "text_table.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -33,7 +34,7 @@ AnalyzedReport FourQuantizers() {
 
 TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
   ReportTable table(kUtf8);
-  const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
+  const auto lines = table.Add(SampleReport(), kUnlimitedColumns);
   EXPECT_EQ(
       lines.header,
       "  step       lr   phase    loss        gptq3         rtn4  top eig     trace     edge  "
@@ -45,7 +46,7 @@ TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
 
 TEST(ReportTable, IsAsciiWithoutUtf8) {
   ReportTable table(TextStyle{});
-  const auto lines = table.Add(SampleReport(), ReportTable::kUnlimited);
+  const auto lines = table.Add(SampleReport(), kUnlimitedColumns);
   EXPECT_EQ(
       lines.row,
       " 16000  3.33e-4   decay  1.7500  11.89+-0.59%  2.86+-0.14%     9.25   368+-12     0.83  "
@@ -54,7 +55,7 @@ TEST(ReportTable, IsAsciiWithoutUtf8) {
 
 TEST(ReportTable, PutsGptqFirst) {
   ReportTable table(kUtf8);
-  EXPECT_EQ(table.Add(FourQuantizers(), ReportTable::kUnlimited).header,
+  EXPECT_EQ(table.Add(FourQuantizers(), kUnlimitedColumns).header,
             "  step       lr   phase    loss        gptq3        gptq4         rtn3         rtn4"
             "  top eig     trace     edge  verdict");
 }
@@ -115,7 +116,7 @@ TEST(ReportTable, RepeatsTheHeaderOnlyWhenAskedOrWhenColumnsChange) {
 
 TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
   ReportTable table(kUtf8);
-  table.Add(SampleReport(), ReportTable::kUnlimited);
+  table.Add(SampleReport(), kUnlimitedColumns);
   AnalyzedReport failed = SampleReport();
   failed.report.quantization.clear();
   failed.report.curvature.reset();
@@ -123,7 +124,7 @@ TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
   failed.report.probe_loss_nats.reset();
   failed.report.lr_phase = LrPhase::kUnknown;
   failed.verdict = {};
-  const auto lines = table.Add(failed, ReportTable::kUnlimited);
+  const auto lines = table.Add(failed, kUnlimitedColumns);
   EXPECT_FALSE(lines.header.has_value());
   EXPECT_EQ(
       lines.row,

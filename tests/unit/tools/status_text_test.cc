@@ -5,7 +5,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "support/sample_report.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -78,17 +77,18 @@ TEST(StatusLine, SaysWhatIsNotThereYet) {
 }
 
 TEST(StatusBlock, HasALineForEachFact) {
-  EXPECT_EQ(StatusBlock(Status(), 1041),
-            "run        run-1, attempt 2, ptqwatch 0.1.0 on cpu\n"
-            "health     ok\n"
-            "step       16010, 41 s ago\n"
-            "lr         3.33e-4, decay\n"
-            "training   loss 1.6123 nats, 12345678 tokens\n"
-            "model      4000 parameters, 87.5% in layers that are quantized\n"
-            "snapshots  2 skipped_busy, 1 skipped_paused, 12 taken\n"
-            "reports    12, newest has sequence 12; 0 failed measurements, 0 dropped by exporters\n"
-            "cost       0.0312 s taken from training, overhead 0.52%, duty cycle 50%\n"
-            "watchers   1\n");
+  EXPECT_EQ(
+      StatusBlock(Status(), 1041),
+      "run        run-1, attempt 2, ptqwatch 0.1.0 on cpu\n"
+      "health     ok\n"
+      "step       16010, 41 s ago\n"
+      "lr         3.33e-4, decay\n"
+      "training   loss 1.6123 nats, 12345678 tokens\n"
+      "model      4000 parameters, 87.5% in quantized layers\n"
+      "snapshots  2 skipped_busy, 1 skipped_paused, 12 taken\n"
+      "reports    12, the newest has sequence 12; 0 failed measurements, 0 dropped by exporters\n"
+      "cost       0.0312 s of training time, overhead 0.52%, duty cycle 50%\n"
+      "watchers   1\n");
 }
 
 TEST(StatusBlock, SaysHowFarASliceIs) {
@@ -99,11 +99,12 @@ TEST(StatusBlock, SaysHowFarASliceIs) {
   slice->set_bits(4);
   slice->set_points_done(45);
   slice->set_points_all(444);
-  EXPECT_THAT(StatusBlock(status, 1041), HasSubstr("\nslice      nf4, 45 of 444 points\n"));
-  EXPECT_THAT(StatusLine(status, std::nullopt, std::nullopt), HasSubstr("slice nf4, 45 of 444"));
+  EXPECT_THAT(StatusBlock(status, 1041),
+              HasSubstr("\nslice      nf4: 45 of 444 points measured\n"));
+  EXPECT_THAT(StatusLine(status, std::nullopt, std::nullopt), HasSubstr("slice nf4: 45 of 444"));
   slice->set_state(v1::SLICE_STATE_DONE);
   slice->set_path("a\x1b");
-  EXPECT_THAT(StatusBlock(status, 1041), HasSubstr("\nslice      nf4, written to a"));
+  EXPECT_THAT(StatusBlock(status, 1041), HasSubstr("\nslice      nf4: written to a"));
   EXPECT_THAT(StatusBlock(status, 1041), Not(HasSubstr("\x1b")));
   EXPECT_THAT(StatusJson(status).value(), HasSubstr("\"points_done\":45"));
 }
@@ -128,43 +129,6 @@ TEST(HealthText, KnowsAllAndSurvivesOthers) {
   EXPECT_EQ(HealthText(v1::HEALTH_STARTING), "starting");
   EXPECT_EQ(HealthText(v1::HEALTH_STOPPED), "stopped");
   EXPECT_EQ(HealthText(static_cast<v1::Health>(99)), "unknown");
-}
-
-TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
-  AnalyzedReport report = testing::SampleReport();
-  report.report.quantization[1].status = ProbeStatus::kOutOfTime;
-  EXPECT_EQ(
-      ReportBlock(report, 1700000032.0, {.utf8 = true}),
-      "report     12 of step 16000, 32 s ago, lr 3.33e-4, decay\n"
-      "loss       1.7500\u00b10.0040 nats on 65536 tokens\n"
-      "curvature  top eigenvalue 9.25 (residual 0.040), trace 368\u00b112, edge of stability 0.83 "
-      "(adamw), of quantized_weights\n"
-      "verdict    degraded since step 14400, +0.109 nats: 3-bit GPTQ costs 0.208 nats\n"
-      "\n"
-      "quantizer        error  loss change (nats)  predicted  covered\n"
-      "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187    30.0%\n"
-      "rtn4           timeout                   -          -    30.0%\n");
-}
-
-TEST(ReportBlock, SaysWhyThereIsNoEdgeOfStability) {
-  AnalyzedReport report = testing::SampleReport();
-  report.report.curvature->edge_of_stability_ratio.reset();
-  report.report.curvature->edge_of_stability_detail = "no moment\x1b";
-  EXPECT_THAT(ReportBlock(report, 0, {}), HasSubstr(", no edge of stability (no moment?), of "));
-  report.report.curvature->edge_of_stability_detail.clear();
-  EXPECT_THAT(ReportBlock(report, 0, {}), Not(HasSubstr("edge")));
-}
-
-TEST(ReportBlock, SaysWhyThereAreNoNumbers) {
-  AnalyzedReport report;
-  report.report.probe_status = ProbeStatus::kFailed;
-  report.report.probe_status_detail = "the closure threw:\n\x1b[31mboom";
-  report.report.curvature.emplace().status = ProbeStatus::kDisabled;
-  report.report.curvature->status_detail = "after 3 failures";
-  const std::string text = ReportBlock(report, 0, {});
-  EXPECT_THAT(text, HasSubstr("loss       failed: the closure threw:??[31mboom\n"));
-  EXPECT_THAT(text, HasSubstr("curvature  disabled: after 3 failures\n"));
-  EXPECT_THAT(text, HasSubstr("verdict    -\n"));
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+#include "report_text.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/sample_report.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.quantization[1].status = ProbeStatus::kOutOfTime;
+  EXPECT_EQ(
+      ReportBlock(report, 1700000032.0, {.utf8 = true}),
+      "report     12 of step 16000, 32 s ago, lr 3.33e-4, decay\n"
+      "loss       1.7500\u00b10.0040 nats on 65536 tokens\n"
+      "curvature  top eigenvalue 9.25 (residual 0.040), trace 368\u00b112, edge of stability 0.83 "
+      "(adamw), of quantized_weights\n"
+      "verdict    degraded since step 14400, +0.109 nats: 3-bit GPTQ costs 0.208 nats\n"
+      "\n"
+      "quantizer        error  loss change (nats)  predicted  covered\n"
+      "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187    30.0%\n"
+      "rtn4           timeout                   -          -    30.0%\n");
+}
+
+TEST(ReportBlock, SaysWhyThereIsNoEdgeOfStability) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.curvature->edge_of_stability_ratio.reset();
+  report.report.curvature->edge_of_stability_detail = "no moment\x1b";
+  EXPECT_THAT(ReportBlock(report, 0, {}), HasSubstr(", no edge of stability (no moment?), of "));
+  report.report.curvature->edge_of_stability_detail.clear();
+  EXPECT_THAT(ReportBlock(report, 0, {}), Not(HasSubstr("edge")));
+}
+
+TEST(ReportBlock, SaysWhyThereAreNoNumbers) {
+  AnalyzedReport report;
+  report.report.probe_status = ProbeStatus::kFailed;
+  report.report.probe_status_detail = "the closure threw:\n\x1b[31mboom";
+  report.report.curvature.emplace().status = ProbeStatus::kDisabled;
+  report.report.curvature->status_detail = "after 3 failures";
+  const std::string text = ReportBlock(report, 0, {});
+  EXPECT_THAT(text, HasSubstr("loss       failed: the closure threw:??[31mboom\n"));
+  EXPECT_THAT(text, HasSubstr("curvature  disabled: after 3 failures\n"));
+  EXPECT_THAT(text, HasSubstr("verdict    -\n"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

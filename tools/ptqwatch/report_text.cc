@@ -1,0 +1,87 @@
+#include "report_text.h"
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "base/strings.h"
+#include "printable.h"
+#include "text_table.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::string Number(bool measured, const std::optional<double>& value,
+                   const std::optional<double>& error, bool utf8) {
+  return measured && value.has_value() ? EstimateText(*value, error, utf8) : "-";
+}
+
+std::string LossText(const Report& report, bool utf8) {
+  if (report.probe_status == ProbeStatus::kOk && report.probe_loss_nats.has_value()) {
+    return StrCat(EstimateText(*report.probe_loss_nats, report.probe_loss_stderr_nats, utf8),
+                  " nats on ", report.probe_tokens, " tokens");
+  }
+  return StrCat(ToString(report.probe_status), report.probe_status_detail.empty() ? "" : ": ",
+                Printable(report.probe_status_detail));
+}
+
+std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
+  if (curvature.status != ProbeStatus::kOk) {
+    return StrCat(ToString(curvature.status), curvature.status_detail.empty() ? "" : ": ",
+                  Printable(curvature.status_detail));
+  }
+  std::string text = StrCat("top eigenvalue ", TopEigenvalueCell(curvature));
+  if (const auto residual = curvature.top_eigenvalue_residual_ratio) {
+    text += StrCat(" (residual ", NumberText(*residual, 2), ")");
+  }
+  text += StrCat(", trace ", TraceCell(curvature, utf8));
+  if (curvature.edge_of_stability_ratio) {
+    text += StrCat(", edge of stability ", EdgeCell(curvature), " (", ToString(curvature.optimizer),
+                   ")");
+  } else if (!curvature.edge_of_stability_detail.empty()) {
+    text += StrCat(", no edge of stability (", Printable(curvature.edge_of_stability_detail), ")");
+  }
+  if (curvature.scope) text += StrCat(", of ", ToString(curvature.scope));
+  return text;
+}
+
+std::string VerdictText(const Verdict& verdict, bool color) {
+  std::string text = VerdictCell(verdict.state, color);
+  if (verdict.onset_step.has_value()) text += StrCat(" since step ", *verdict.onset_step);
+  if (verdict.severity_nats.has_value() && std::isfinite(*verdict.severity_nats)) {
+    text += StrFormat(", %+.3g nats", *verdict.severity_nats);
+  }
+  if (!verdict.summary.empty()) text += StrCat(": ", Printable(verdict.summary));
+  return text;
+}
+
+}  // namespace
+
+std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds, TextStyle style) {
+  const Report& report = analyzed.report;
+  std::string text = FieldLine(
+      "report", StrCat(report.sequence, " of step ", report.step, ", ",
+                       AgoText(now_unix_seconds - report.snapshot_time_unix_seconds), ", lr ",
+                       ScientificText(report.learning_rate, 2), ", ", ToString(report.lr_phase)));
+  text += FieldLine("loss", LossText(report, style.utf8));
+  if (report.curvature.has_value()) {
+    text += FieldLine("curvature", CurvatureText(*report.curvature, style.utf8));
+  }
+  text += FieldLine("verdict", VerdictText(analyzed.verdict, style.color));
+  if (report.quantization.empty()) return text;
+
+  const std::vector<std::string> names = QuantizerNames(report.quantization);
+  std::vector<std::vector<std::string>> rows = {
+      {"quantizer", "error", "loss change (nats)", "predicted", "covered"}};
+  for (const size_t i : QuantizerOrder(report.quantization)) {
+    const QuantizationReport& entry = report.quantization[i];
+    const bool measured = entry.status == ProbeStatus::kOk;
+    rows.push_back({names[i], ErrorRatioCell(entry, style.utf8),
+                    Number(measured, entry.delta_nats, entry.delta_stderr_nats, style.utf8),
+                    Number(measured, entry.predicted_delta_nats, std::nullopt, style.utf8),
+                    StrFormat("%.1f%%", 100 * entry.coverage_ratio)});
+  }
+  return StrCat(text, "\n", TextTable(rows));
+}
+
+}  // namespace ptqwatch::internal

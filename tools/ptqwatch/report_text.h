@@ -1,0 +1,17 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_REPORT_TEXT_H_
+#define PTQWATCH_TOOLS_PTQWATCH_REPORT_TEXT_H_
+
+#include <string>
+
+#include "ptqwatch/report.h"
+#include "report_table.h"
+
+namespace ptqwatch::internal {
+
+/// One report as lines `name value`, a table of its quantizers, and its verdict. Times are shown as
+/// ages at `now_unix_seconds`.
+std::string ReportBlock(const AnalyzedReport& report, double now_unix_seconds, TextStyle style);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_REPORT_TEXT_H_

@@ -1,0 +1,61 @@
+#include "requested_report.h"
+
+#include "report_proto.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// After this time without a step the user is told what is being waited for.
+constexpr std::chrono::seconds kMaxQuietTime(10);
+
+// Due snapshots that failed; a request is not tried again then.
+int64_t FailedSnapshots(const v1::GetStatusResponse& status) {
+  int64_t count = 0;
+  for (const char* result : {"failed", "skipped_mismatch"}) {
+    const auto found = status.snapshots().find(result);
+    if (found != status.snapshots().end()) count += found->second;
+  }
+  return count;
+}
+
+}  // namespace
+
+RequestedReport::RequestedReport(const v1::RequestSnapshotResponse& requested,
+                                 std::chrono::nanoseconds deadline, Clock* clock,
+                                 Terminal* terminal)
+    : first_step_(requested.has_step() ? requested.step() : INT64_MIN),
+      deadline_(deadline),
+      clock_(clock),
+      terminal_(terminal),
+      last_step_time_(clock->Monotonic()) {}
+
+bool RequestedReport::OnReport(const v1::Report& report, int64_t) {
+  // The last snapshot of a run stands for a request that came after the last step.
+  const bool requested = report.trigger() == v1::SNAPSHOT_TRIGGER_REQUEST ||
+                         report.trigger() == v1::SNAPSHOT_TRIGGER_FINISH;
+  if (!requested || report.step() < first_step_) return true;
+  report_ = FromProto(report);
+  return false;
+}
+
+void RequestedReport::OnStatus(const v1::GetStatusResponse& status) {
+  if (!status_.has_value()) {
+    failed_before_ = FailedSnapshots(status);
+  } else if (status.steps_total() != status_->steps_total()) {
+    last_step_time_ = clock_->Monotonic();
+  }
+  status_ = status;
+  failed_ = FailedSnapshots(status) > failed_before_;
+}
+
+void RequestedReport::OnNotice(std::string_view text) { terminal_->Notice(text); }
+
+bool RequestedReport::OnTick(bool) {
+  if (!noticed_ && status_.has_value() && clock_->Monotonic() - last_step_time_ >= kMaxQuietTime) {
+    noticed_ = true;
+    terminal_->Notice("the run makes no steps; the snapshot is taken at the next one");
+  }
+  return !failed_ && clock_->Monotonic() < deadline_ && !terminal_->closed();
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,52 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_REQUESTED_REPORT_H_
+#define PTQWATCH_TOOLS_PTQWATCH_REQUESTED_REPORT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "follower.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
+#include "terminal.h"
+
+namespace ptqwatch::internal {
+
+/// Follows a run until the report of a requested snapshot is there, the snapshot fails, or the
+/// deadline passes. Not thread-safe.
+class RequestedReport final : public FollowListener {
+ public:
+  /// `requested` is the server's answer to the request; `deadline` is a time of `clock`. Clock and
+  /// terminal must outlive it.
+  RequestedReport(const v1::RequestSnapshotResponse& requested, std::chrono::nanoseconds deadline,
+                  Clock* clock, Terminal* terminal);
+
+  bool OnReport(const v1::Report& report, int64_t missed) override;
+  void OnStatus(const v1::GetStatusResponse& status) override;
+  void OnNotice(std::string_view text) override;
+  bool OnTick(bool connected) override;
+
+  /// Absent unless it came.
+  const std::optional<AnalyzedReport>& report() const { return report_; }
+  /// The last status of the run.
+  const std::optional<v1::GetStatusResponse>& status() const { return status_; }
+  bool failed() const { return failed_; }
+
+ private:
+  const int64_t first_step_;
+  const std::chrono::nanoseconds deadline_;
+  Clock* const clock_;
+  Terminal* const terminal_;
+  std::chrono::nanoseconds last_step_time_;
+  std::optional<AnalyzedReport> report_;
+  std::optional<v1::GetStatusResponse> status_;
+  int64_t failed_before_ = 0;
+  bool failed_ = false;
+  bool noticed_ = false;  ///< that the run makes no steps
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_REQUESTED_REPORT_H_
