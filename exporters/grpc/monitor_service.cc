@@ -97,6 +97,8 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   int64_t dropped = 0;
   for (const auto& [exporter_and_reason, count] : status.dropped_reports) dropped += count;
   response->set_dropped_reports(dropped);
+  response->set_paused(status.paused);
+  response->set_every_steps(status.every);
   if (status.slice.state != SliceState::kNone) Fill(status.slice, response->mutable_slice());
 }
 

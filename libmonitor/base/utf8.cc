@@ -2,7 +2,7 @@
 
 #include <utf8/checked.h>
 
-#include <iterator>
+#include <algorithm>
 
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
@@ -11,6 +11,19 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr size_t kMaxShownBytes = 200;
+
+// Bytes of the ill-formed sequence at the front of `text`: its longest prefix that could begin a
+// character, or one byte (the Unicode standard's "maximal subpart").
+size_t IllFormedPrefix(std::string_view text) {
+  for (size_t length = std::min<size_t>(text.size(), 3); length > 1; --length) {
+    std::string begun(text.substr(0, length));
+    for (size_t missing = 1; missing + length <= 4; ++missing) {
+      begun += '\x80';
+      if (IsUtf8(begun)) return length;
+    }
+  }
+  return 1;
+}
 
 }  // namespace
 
@@ -23,8 +36,14 @@ size_t ValidUtf8Prefix(std::string_view text) {
 std::string ValidUtf8(std::string_view text) {
   std::string valid;
   valid.reserve(text.size());
-  utf8::replace_invalid(text.begin(), text.end(), std::back_inserter(valid));
-  return valid;
+  while (true) {
+    const size_t good = ValidUtf8Prefix(text);
+    valid += text.substr(0, good);
+    text.remove_prefix(good);
+    if (text.empty()) return valid;
+    valid += "\uFFFD";
+    text.remove_prefix(IllFormedPrefix(text));
+  }
 }
 
 std::string Quoted(std::string_view name) {

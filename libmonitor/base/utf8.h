@@ -12,7 +12,8 @@ bool IsUtf8(std::string_view text);
 /// How many bytes at the front of `text` are UTF-8; all of them where IsUtf8.
 size_t ValidUtf8Prefix(std::string_view text);
 
-/// `text` with U+FFFD in the place of every byte sequence that is not UTF-8.
+/// `text` with each ill-formed sequence (its longest prefix that could begin a character, or one
+/// byte) replaced by U+FFFD, as JSON writers do.
 std::string ValidUtf8(std::string_view text);
 
 /// A name or path as a message may show it: in single quotes, what is not printable escaped, cut to

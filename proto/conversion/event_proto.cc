@@ -52,8 +52,9 @@ void ToProto(const Event& event, v1::Event* message) {
 
 Event FromProto(const v1::Event& message) {
   Event event;
-  event.kind = Named<Event::Kind>(EventKindText(message.kind()), v1::EventKind_ARRAYSIZE);
-  event.severity = Named<Severity>(SeverityText(message.severity()), v1::Severity_ARRAYSIZE);
+  event.kind = Named<Event::Kind>(EventKindText(message.kind()), kEventKinds);
+  event.severity =
+      Named<Severity>(SeverityText(message.severity()), static_cast<int>(Severity::kError) + 1);
   event.step = message.step();
   event.time_unix_seconds = message.time_unix_seconds();
   event.message = message.message();

@@ -102,6 +102,7 @@ std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double
   } else if (status.busy()) {
     parts.push_back("busy");
   }
+  if (status.paused()) parts.push_back("paused");
   if (const int64_t skipped = Skipped(status); skipped > 0) {
     parts.push_back(StrCat(skipped, " skipped"));
   }
@@ -145,7 +146,10 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
   for (const auto& [result, count] : snapshots) {
     if (count > 0) counts.push_back(StrCat(count, " ", Printable(result)));
   }
-  text += FieldLine("snapshots", counts.empty() ? "none yet" : absl::StrJoin(counts, ", "));
+  std::string taken = counts.empty() ? "none yet" : absl::StrJoin(counts, ", ");
+  if (status.every_steps() > 0) taken += StrCat("; one every ", status.every_steps(), " steps");
+  if (status.paused()) taken += "; paused";
+  text += FieldLine("snapshots", taken);
   text += FieldLine("reports", StrCat(status.reports_total(), ", the newest has sequence ",
                                       status.last_sequence(), "; ", status.probe_failures_total(),
                                       " failed measurements, ", status.dropped_reports(),

@@ -39,6 +39,20 @@ TEST(ValidUtf8, ReplacesWhatIsNot) {
   }
 }
 
+TEST(ValidUtf8, ReplacesAsManyBytesAsCouldBeginACharacter) {
+  const std::string r = kReplacement;
+  EXPECT_EQ(ValidUtf8("\xe2\x82z"), r + "z");
+  EXPECT_EQ(ValidUtf8("\xf0\x9f\x98"), r);
+  EXPECT_EQ(ValidUtf8("\xe0\x80\xaf"), r + r + r);  // overlong
+  EXPECT_EQ(ValidUtf8("\xc3\xc3\xa9"), r + "\xc3\xa9");
+}
+
+TEST(ValidUtf8Prefix, CountsTheBytesBeforeTheFirstMistake) {
+  EXPECT_EQ(ValidUtf8Prefix(""), 0u);
+  EXPECT_EQ(ValidUtf8Prefix("\xc3\xa9"), 2u);
+  EXPECT_EQ(ValidUtf8Prefix("ab\xff"), 2u);
+}
+
 TEST(Quoted, ShowsPrintableTextAndEscapesTheRest) {
   EXPECT_EQ(Quoted("blocks.0"), "'blocks.0'");
   EXPECT_EQ(Quoted("\xc3\xa9"), "'\xc3\xa9'");

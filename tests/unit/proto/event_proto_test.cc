@@ -8,7 +8,7 @@ namespace ptqwatch::internal {
 namespace {
 
 TEST(EventProto, ReadsBackEveryKindAndSeverity) {
-  for (int kind = 0; kind + 1 < v1::EventKind_ARRAYSIZE; ++kind) {
+  for (int kind = 0; kind < kEventKinds; ++kind) {
     for (const Severity severity : {Severity::kInfo, Severity::kWarning, Severity::kError}) {
       Event event;
       event.kind = static_cast<Event::Kind>(kind);
@@ -30,6 +30,10 @@ TEST(EventProto, ReadsBackEveryKindAndSeverity) {
       EXPECT_EQ(read.message, "why");
     }
   }
+}
+
+TEST(EventProto, HasAValueForEveryKind) {
+  EXPECT_EQ(v1::EventKind_ARRAYSIZE, kEventKinds + 1);  // and unspecified
 }
 
 TEST(EventProto, TakesAKindOfALaterVersion) {

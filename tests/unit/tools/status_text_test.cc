@@ -109,6 +109,15 @@ TEST(StatusBlock, SaysHowFarASliceIs) {
   EXPECT_THAT(StatusJson(status).value(), HasSubstr("\"points_done\":45"));
 }
 
+TEST(StatusBlock, SaysHowOftenSnapshotsAreTakenAndWhetherTheyArePaused) {
+  v1::GetStatusResponse status;
+  status.set_every_steps(500);
+  EXPECT_THAT(StatusBlock(status, 0), HasSubstr("snapshots  none yet; one every 500 steps\n"));
+  status.set_paused(true);
+  EXPECT_THAT(StatusBlock(status, 0), HasSubstr("; one every 500 steps; paused\n"));
+  EXPECT_THAT(StatusLine(status, std::nullopt, std::nullopt), HasSubstr(" | paused"));
+}
+
 TEST(StatusBlock, TakesAnEmptyStatus) {
   const std::string text = StatusBlock(v1::GetStatusResponse(), 0);
   EXPECT_THAT(text, HasSubstr("step       none yet\n"));

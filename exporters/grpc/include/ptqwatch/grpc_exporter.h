@@ -19,20 +19,22 @@ struct GrpcOptions {
   /// Open WatchReports streams; one more gets RESOURCE_EXHAUSTED.
   int max_subscribers = 64;
   /// How many reports a subscriber may lag behind, beyond the backlog it asked for. Then it loses
-  /// the oldest ones, and the stream says how many. Costs no memory: they are in the history anyway.
+  /// the oldest ones, and the stream says how many. Costs no memory: they are in the history
+  /// anyway.
   int queue_reports = 64;
-  /// Limits of the history from which late and returning subscribers read: the newest reports, up to
-  /// this number (at least `queue_reports`) and up to this many bytes. The newest is always kept.
+  /// Limits of the history from which late and returning subscribers read: the newest reports, up
+  /// to this number (at least `queue_reports`) and up to this many bytes. The newest is always
+  /// kept.
   int history_reports = 1024;
   int64_t history_bytes = int64_t{64} << 20;
 };
 
 /// Serves ptqwatch.v1.MonitorService (see proto/ptqwatch/v1), grpc.health.v1 ("" and
-/// "ptqwatch.v1.MonitorService": SERVING from Start until Stop) and server reflection. Every call is
-/// answered from memory, on gRPC's threads; none touches the training thread. OnReport and OnEvent
-/// only queue; a thread of the exporter serialises each report once for all subscribers. A client
-/// that does not read fast enough loses reports (counted as dropped, "slow_subscriber") and affects
-/// no other client. Thread-safe.
+/// "ptqwatch.v1.MonitorService": SERVING from Start until Stop) and server reflection. Every call
+/// is answered from memory, on gRPC's threads; none touches the training thread. OnReport and
+/// OnEvent only queue; a thread of the exporter serialises each report once for all subscribers. A
+/// client that does not read fast enough loses reports (counted as dropped, "slow_subscriber") and
+/// affects no other client. Thread-safe.
 ///
 /// The trainer's own use of gRPC is not affected: no plugin, health service or log function is set
 /// for the process. An address that cannot be served is found before gRPC would print it on stderr.
@@ -42,9 +44,10 @@ struct GrpcOptions {
 /// Do not fork without exec after Create: gRPC does not survive it.
 class GrpcExporter : public Exporter {
  public:
-  /// Binds at once; calls get UNAVAILABLE until Start. InvalidArgument for an option out of range, an
-  /// address that cannot be parsed, and one that is not a loopback address unless allow_remote.
-  /// Unavailable, with the address and the reason, for one that does not resolve or cannot be bound.
+  /// Binds at once; calls get UNAVAILABLE until Start. InvalidArgument for an option out of range,
+  /// an address that cannot be parsed, and one that is not a loopback address unless allow_remote.
+  /// Unavailable, with the address and the reason, for one that does not resolve or cannot be
+  /// bound.
   static absl::StatusOr<std::unique_ptr<GrpcExporter>> Create(GrpcOptions options);
   /// The address that is served, with the port that was taken.
   virtual const std::string& address() const = 0;

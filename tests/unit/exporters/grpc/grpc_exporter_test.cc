@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gmock/gmock.h"
+#include "grpcpp/impl/client_unary_call.h"
 #include "gtest/gtest.h"
 #include "unit/exporters/grpc/grpc_fixture.h"
 
@@ -31,6 +32,8 @@ TEST_F(GrpcExporterTest, GivesTheStatusOfTheRun) {
     status.snapshots = {7, 1, 0, 0, 0};
     status.overhead_ratio = 0.01;
     status.duty_cycle = 0.5;
+    status.every = 500;
+    status.paused = true;
   });
   source_.CountDrop("journal", "queue_full");
   CreateAndStart();
@@ -57,6 +60,8 @@ TEST_F(GrpcExporterTest, GivesTheStatusOfTheRun) {
   EXPECT_EQ(status.snapshots().at("skipped_busy"), 1);
   EXPECT_EQ(status.overhead_ratio(), 0.01);
   EXPECT_EQ(status.duty_cycle(), 0.5);
+  EXPECT_EQ(status.every_steps(), 500);
+  EXPECT_TRUE(status.paused());
   EXPECT_EQ(status.last_sequence(), 12);
   EXPECT_EQ(status.subscribers(), 1);
   EXPECT_EQ(status.dropped_reports(), 1);
@@ -245,11 +250,11 @@ TEST_F(GrpcExporterTest, RefusesRequestsThatAreNone) {
   const grpc::ByteBuffer request(&bytes, 1);
   grpc::ByteBuffer response;
   grpc::ClientContext context;
-  const grpc::Status status =
-      grpc::internal::BlockingUnaryCall(client.channel.get(),
-                                        Method("/ptqwatch.v1.MonitorService/ListReports",
-                                               grpc::internal::RpcMethod::NORMAL_RPC, client),
-                                        &context, request, &response);
+  const grpc::Status status = grpc::internal::BlockingUnaryCall(
+      client.channel.get(),
+      grpc::internal::RpcMethod("/ptqwatch.v1.MonitorService/ListReports",
+                                grpc::internal::RpcMethod::NORMAL_RPC, client.channel),
+      &context, request, &response);
   EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("ListReportsRequest"));
 
