@@ -34,6 +34,10 @@ constexpr int kFilterDegree = 4;
 // Less than this of the secondary vector beside the eigenvector is rounding.
 constexpr double kMinSecondary = 1e-3;
 
+int MinWarmProducts(const EigenpairOptions& options) {
+  return IsCoarse(options) ? kMinCoarseWarmProducts : kMinWarmProducts;
+}
+
 // The projection Q'HQ on the basis, and its eigenvectors.
 class Projection {
  public:
@@ -124,9 +128,7 @@ class LanczosSearch {
     if (!first.vector.defined()) return NothingLeftError();
     basis_.push_back(std::move(first.vector));
     start_weights_ = {1};
-    const int min_products = !first.biased        ? 0
-                             : IsCoarse(options_) ? kMinCoarseWarmProducts
-                                                  : kMinWarmProducts;
+    const int min_products = first.biased ? MinWarmProducts(options_) : 0;
     while (true) {
       PTQWATCH_RETURN_IF_ERROR(Extend());
       if (Whole() || pair_.products >= options_.max_products) break;

@@ -37,7 +37,7 @@ absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& option
 /// `train_steps`, "before/" those of 100 steps (or of the first one) before, "inputs" and "targets"
 /// [sequences, length].
 absl::Status ExportModel(const GptConfig& config, const std::string& path, int64_t train_steps);
-/// The top eigenpair of such a model, cold and warm-started from the weights of before, and its
+/// The top eigenpair of such a model, cold and warm-started from the earlier weights, and its
 /// trace from so many probe vectors, as JSON.
 absl::Status MeasureModel(const GptConfig& config, const std::string& path, int trace_probes);
 

@@ -126,8 +126,8 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
   absl::StatusOr<Weights> now = ReadWeights(*file, kNow, (*gpt)->names(), like);
   if (!now.ok()) return now.status();
 
-  // Where the warm starts come from: a cold one at the weights of before, which also warms up the
-  // allocator and the BLAS.
+  // Warm starts come from a cold search at the earlier weights, which also warms up the allocator
+  // and the BLAS.
   constexpr double kGoals[] = {0.05, 0.02};
   std::vector<internal::VectorMap> starts;
   {

@@ -35,7 +35,7 @@ struct Strategy {
   std::string name;
   double residual_ratio;
   bool warm;
-  internal::VectorMap state = {};  // of a warm one: what the snapshot before left
+  internal::VectorMap state = {};  // of a warm one: what the previous snapshot left
   int snapshots = 0;
   int products = 0;
   int most_products = 0;
@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<Snapshot>> Load(const std::string& path, const GptCon
 
 absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact) {
   ExecutionContext context;
-  // As a snapshot's measurement does.
+  // The same start as in a monitor.
   const internal::WarmStart start = internal::WarmStartFrom(
       internal::WithGradient(hessian.space(), strategy.state, hessian.gradient()), "top.0");
   absl::StatusOr<EigenpairSearch> search =
