@@ -38,7 +38,8 @@ constexpr char kSliceNotes[] =
     R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
 is written to the trainer's run directory; examples/plot_slice draws it.)";
 
-constexpr int64_t kMaxSequence = std::numeric_limits<int64_t>::max();
+// CLI11 reads larger numbers as the largest of the type.
+constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
 
 constexpr char kAddressHelp[] =
     "As printed by the trainer: \"grpc HOST:PORT\"; also :PORT, [IPV6]:PORT, or HOST for port 9465";
@@ -75,9 +76,7 @@ CLI::Validator Seconds() {
   return Quiet(number & CLI::Range(0.0, 1e8));
 }
 
-CLI::Validator AtLeast(int64_t min) {
-  return Quiet(CLI::Range(min, std::numeric_limits<int64_t>::max()));
-}
+CLI::Validator AtLeast(int64_t min) { return Quiet(CLI::Range(min, kMaxInteger)); }
 
 void AddWatch(CLI::App* app, WatchFlags* flags) {
   AddAddress(app, &flags->address);
@@ -90,7 +89,7 @@ void AddWatch(CLI::App* app, WatchFlags* flags) {
          },
          "Only reports after this one; now: only new ones [0: all the server has]")
       ->type_name("SEQUENCE|now")
-      ->check(Quiet(CLI::IsMember({"now"}) | CLI::Range(int64_t{0}, kMaxSequence)));
+      ->check(Quiet(CLI::IsMember({"now"}) | CLI::Range(int64_t{0}, kMaxInteger)));
   app->add_option("--count", flags->count, "End after this many reports")
       ->type_name("N")
       ->check(AtLeast(1));
@@ -161,7 +160,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
                "ptqwatch");
   app.set_version_flag("--version", "ptqwatch " PTQWATCH_VERSION_STRING);
   app.footer(kExamples);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // 1 would hide what else is wrong
   WatchFlags watch_flags;
   StatusFlags status_flags;
   SnapshotFlags snapshot_flags;
@@ -201,7 +200,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (slice->parsed()) return slice_flags;
   if (pause->parsed()) return pause_flags;
   if (resume->parsed()) return resume_flags;
-  return every_flags;
+  if (every->parsed()) return every_flags;
+  return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 
 }  // namespace ptqwatch::internal

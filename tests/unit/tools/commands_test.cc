@@ -330,7 +330,7 @@ TEST_F(CommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
   server_.AnswerSlicesWith(4, {Slice(v1::SLICE_STATE_WAITING_FOR_SECOND)});
   server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
   EXPECT_EQ(RunSlice(flags, Clock::Real(), ended.get(), kQuick), kExitFailed);
-  EXPECT_THAT(ended.error(), HasSubstr("slice gptq3: one snapshot taken"));
+  EXPECT_THAT(ended.error(), HasSubstr("gptq3: one snapshot taken"));
 }
 
 TEST_F(CommandsTest, CommandsControlTheRun) {

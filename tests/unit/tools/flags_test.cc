@@ -132,7 +132,7 @@ TEST(Flags, HelpHasExamplesAndVersionIsOneLine) {
 }
 
 TEST(Flags, NamesTheMistake) {
-  EXPECT_THAT(Mistake({}), AllOf(HasSubstr("ubcommand"), HasSubstr("ptqwatch --help")));
+  EXPECT_THAT(Mistake({}), AllOf(HasSubstr("no command"), HasSubstr("ptqwatch --help")));
   EXPECT_THAT(Mistake({"wtach", ":1"}), HasSubstr("wtach"));
   EXPECT_THAT(Mistake({"--bogus"}), HasSubstr("--bogus"));
   EXPECT_THAT(Mistake({"watch"}), HasSubstr("ADDRESS"));

@@ -222,7 +222,7 @@ TEST(QuantizerNames, TellAlikeOnesApart) {
                                              SampleQuantization(QuantizationMethod::kGptq, 3, 1)};
   entries[1].group_size = -1;
   EXPECT_THAT(QuantizerNames(entries),
-              ElementsAre("gptq3/g128", "gptq3/row", "gptq4", "rtn?4", "gptq3/g128#2"));
+              ElementsAre("gptq3/g128", "gptq3/row", "gptq4", "rtn4", "gptq3/g128#2"));
 }
 
 }  // namespace
