@@ -51,8 +51,6 @@ void ReportPrinter::OnReport(std::shared_ptr<const AnalyzedReport> report) {
 }
 
 void ReportPrinter::OnEvent(const Event& event) {
-  // The library itself logs warnings and errors on standard error.
-  if (event.severity != Severity::kInfo) return;
   std::printf("event step %lld  %s\n", static_cast<long long>(event.step), event.message.c_str());
 }
 

@@ -8,6 +8,7 @@
 using torch::nn::Linear, torch::nn::ReLU, torch::nn::Sequential;
 
 int main() {
+  at::set_num_threads(1);  // leaves a core to the monitor
   const auto make_net = [] { return Sequential(Linear(64, 128), ReLU(), Linear(128, 10)); };
   Sequential teacher = make_net(), model = make_net();
   const auto draw = [&](int64_t count) -> ptqwatch::Batch {
@@ -18,15 +19,14 @@ int main() {
     return at::cross_entropy_loss(net->forward(batch[0]), batch[1], {}, at::Reduction::None);
   };
 
-  auto prometheus = ptqwatch::PrometheusExporter::Create({.address = "127.0.0.1:0"}).value();
+  auto prometheus = *ptqwatch::PrometheusExporter::Create({.address = "127.0.0.1:0"});
   std::cout << "metrics http://" << prometheus->address() << "/metrics\n";
   std::vector<std::unique_ptr<ptqwatch::Exporter>> exporters;
   exporters.push_back(std::move(prometheus));
   auto subject = ptqwatch::MakeModuleSubject(
       model, {.replica = make_net, .losses = losses, .probe = {draw(4096)}});
-  auto monitor = ptqwatch::Monitor::Create(std::move(subject), {.schedule = {.every = 200}},
-                                           std::move(exporters))
-                     .value();
+  auto monitor = *ptqwatch::Monitor::Create(std::move(subject), {.schedule = {.every = 200}},
+                                            std::move(exporters));
 
   torch::optim::AdamW optimizer(model->parameters(), 1e-2);
   for (int64_t step = 1; step <= 2000; ++step) {

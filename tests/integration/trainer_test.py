@@ -49,17 +49,18 @@ class Live(unittest.TestCase):
         with Trainer(CHAR_GPT, "--steps", "200", "--linger", "60", *PORT_0) as trainer:
             trainer.wait_for(r"^weights sha256")
             page = trainer.metrics()
-            check = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True)
-            self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
-            values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
-            self.assertEqual(float(values["ptqwatch_step"]), 200)
-            self.assertEqual(float(values["ptqwatch_snapshot_step"]), 200)
-            for method in ("rtn", "gptq"):
-                for bits in (3, 4):
-                    self.assertIn(f'ptqwatch_quantization_error_ratio{{method="{method}",bits="{bits}"}}', values)
-            self.assertEqual(float(values['ptqwatch_lr_phase{phase="decay"}']), 1)
             trainer.process.send_signal(signal.SIGTERM)
-            self.assertEqual(trainer.finish()[0], 143)
+            code, out, err = trainer.finish()
+        self.assertEqual(code, 143, err)
+        check = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True)
+        self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
+        values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+        self.assertEqual(float(values["ptqwatch_step"]), 200)
+        self.assertEqual(float(values["ptqwatch_snapshot_step"]), 200, out + err)
+        for method in ("rtn", "gptq"):
+            for bits in (3, 4):
+                self.assertIn(f'ptqwatch_quantization_error_ratio{{method="{method}",bits="{bits}"}}', values)
+        self.assertEqual(float(values['ptqwatch_lr_phase{phase="decay"}']), 1)
 
     def test_finish_measures_the_last_step(self):
         with tempfile.TemporaryDirectory() as run_dir, \
