@@ -14,7 +14,6 @@ namespace ptqwatch::examples {
 namespace {
 
 constexpr std::chrono::minutes kFinishTimeout(5);
-constexpr std::chrono::milliseconds kFinishSlice(250);
 
 // The handler may run on any thread, so a sleeping main thread is woken through a pipe rather than
 // by EINTR.
@@ -23,8 +22,15 @@ int wake_pipe[2] = {-1, -1};
 
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
 
+// Made before the handler is installed; cancelling it is one atomic store.
+CancelToken& Cancel() {
+  static CancelToken* token = new CancelToken;
+  return *token;
+}
+
 void OnSignal(int number) {
   if (received.exchange(number) != 0) _exit(128 + number);
+  Cancel().Cancel();
   const int saved_errno = errno;
   [[maybe_unused]] const ssize_t written = write(wake_pipe[1], "", 1);
   errno = saved_errno;
@@ -34,6 +40,7 @@ void OnSignal(int number) {
 
 StopSignal::StopSignal() {
   received = 0;
+  Cancel().Reset();
   // Without a pipe a signal does not cut Sleep short.
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) wake_pipe[0] = wake_pipe[1] = -1;
   struct sigaction action {};
@@ -72,12 +79,7 @@ void StopSignal::Sleep(std::chrono::milliseconds duration) const {
 
 void StopSignal::Finish(Monitor& monitor) const {
   if (requested()) return;
-  const auto end = std::chrono::steady_clock::now() + kFinishTimeout;
-  absl::Status status = monitor.Finish(kFinishSlice);
-  while (absl::IsDeadlineExceeded(status) && !requested() &&
-         std::chrono::steady_clock::now() < end) {
-    status = monitor.Finish(kFinishSlice);
-  }
+  const absl::Status status = monitor.Finish(kFinishTimeout, Cancel());
   if (status.ok() || requested()) return;
   std::fprintf(stderr, "the last step was not measured: %s\n", status.ToString().c_str());
 }

@@ -116,6 +116,8 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   options.calibration_mode = ParseCalibrationMode(flags.calibration).value();
   options.seed = flags.seed;
   options.training_threads = flags.threads;
+  // A trainer that waits for every report has all the time that it takes.
+  options.adapt_plan = !flags.wait;
   options.run_dir = flags.run_dir;
   return options;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "ptqwatch/version.h"
@@ -51,6 +52,14 @@ v1::Health ToProto(Health health) {
   return v1::HEALTH_UNSPECIFIED;
 }
 
+absl::StatusOr<int64_t> RequestSliceOf(const v1::RequestSliceRequest& request, Control& control) {
+  SliceRequest slice;
+  PTQWATCH_ASSIGN_OR_RETURN(slice.method, ParseQuantizationMethod(request.method()));
+  slice.bits = request.bits();
+  if (request.points() != 0) slice.points = request.points();
+  return control.RequestSlice(slice);
+}
+
 void Fill(const RunInfo& run, v1::GetStatusResponse* response) {
   response->set_run_id(ValidUtf8(run.run_id));
   response->set_attempt(run.attempt);
@@ -64,7 +73,9 @@ void Fill(const RunInfo& run, v1::GetStatusResponse* response) {
 void Fill(const SliceStatus& slice, v1::SliceStatus* response) {
   response->set_state(static_cast<v1::SliceState>(slice.state));
   response->set_number(static_cast<int32_t>(slice.number));
-  response->set_method(ValidUtf8(slice.request.method));
+  if (slice.state != SliceState::kNone) {
+    response->set_method(std::string(ToString(slice.request.method)));
+  }
   response->set_bits(slice.request.bits);
   response->set_points(slice.request.points);
   response->set_points_done(static_cast<int32_t>(slice.points_done));
@@ -167,11 +178,7 @@ grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerConte
                                                        v1::RequestSliceResponse* response) {
   Status status = CheckControl();
   if (status.ok()) {
-    SliceRequest slice;
-    slice.method = request->method();
-    slice.bits = request->bits();
-    if (request->points() != 0) slice.points = request->points();
-    const absl::StatusOr<int64_t> number = control_->RequestSlice(slice);
+    const absl::StatusOr<int64_t> number = RequestSliceOf(*request, *control_);
     if (number.ok()) response->set_number(static_cast<int32_t>(*number));
     status = ToGrpc(number.status());
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/strings.h"
 
@@ -28,6 +29,9 @@ class RealClock final : public Clock {
   }
 };
 
+// A sleep is at most this long, so that another duty cycle soon takes effect.
+constexpr std::chrono::milliseconds kLongestSleep{20};
+
 // SplitMix64 finaliser (Steele, Lea, Flood 2014).
 uint64_t Mix(uint64_t x) {
   x ^= x >> 30;
@@ -49,14 +53,32 @@ void Pacer::Begin() const {
 }
 
 void Pacer::Pause(const CancelToken& cancel) const {
-  if (state_ == nullptr || state_->clock == nullptr || state_->duty_cycle >= 1) return;
-  const std::chrono::nanoseconds worked = state_->clock->Monotonic() - state_->since;
-  if (worked < state_->quantum) return;
-  const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      worked * (1.0 / state_->duty_cycle - 1.0));
-  state_->clock->SleepFor(rest, cancel.flag());
-  state_->slept += rest;
-  state_->since = state_->clock->Monotonic();
+  if (state_ == nullptr || state_->clock == nullptr) return;
+  State& state = *state_;
+  const std::chrono::nanoseconds begin = state.clock->Monotonic();
+  const std::chrono::nanoseconds worked = begin - state.since;
+  if (worked < state.quantum) return;
+  state.worked += worked;
+  if (state.on_work) state.on_work(std::chrono::duration<double>(worked).count());
+  std::chrono::nanoseconds now = begin;
+  while (!cancel.cancelled()) {
+    const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(
+        worked * (1.0 / state.duty_cycle.load(std::memory_order_relaxed) - 1.0));
+    const std::chrono::nanoseconds left = begin + rest - now;
+    if (left.count() <= 0) break;
+    state.clock->SleepFor(std::min<std::chrono::nanoseconds>(left, kLongestSleep), cancel.flag());
+    now = state.clock->Monotonic();
+  }
+  state.slept += now - begin;
+  state.since = state.clock->Monotonic();
+}
+
+void Pacer::SetDutyCycle(double duty_cycle) const {
+  if (state_ != nullptr) state_->duty_cycle.store(duty_cycle, std::memory_order_relaxed);
+}
+
+void Pacer::OnWork(std::function<void(double seconds)> on_work) const {
+  if (state_ != nullptr) state_->on_work = std::move(on_work);
 }
 
 uint64_t SeedSource::Seed(std::string_view probe, uint64_t draw) const {
@@ -76,7 +98,8 @@ absl::Status ByteBudget::Reserve(int64_t bytes, std::string_view what) {
 absl::Status ExecutionContext::Checkpoint() const {
   if (!cancel.cancelled()) pacer.Pause(cancel);
   if (cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
-  if (deadline != std::chrono::nanoseconds::max() && clock->Monotonic() >= deadline) {
+  const std::chrono::nanoseconds until = std::min(deadline, hurry.get());
+  if (until != std::chrono::nanoseconds::max() && clock->Monotonic() >= until) {
     return absl::DeadlineExceededError("the time for this snapshot is over");
   }
   return absl::OkStatus();

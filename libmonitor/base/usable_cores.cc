@@ -63,11 +63,15 @@ double CgroupQuota(const std::string& root) {
 
 }  // namespace
 
-int UsableCores(const std::string& root) {
-  int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+int AllowedCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+int UsableCores(const std::string& root) {
+  int cores = AllowedCpus();
   const double quota = CgroupQuota(root);
   if (quota < cores) cores = std::max(1, static_cast<int>(quota));
   return cores;

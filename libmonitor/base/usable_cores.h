@@ -5,7 +5,10 @@
 
 namespace ptqwatch::internal {
 
-/// Cores that this process may use: the CPU affinity of the calling thread or, if it is less, the
+/// CPUs in the affinity mask of the calling thread.
+int AllowedCpus();
+
+/// Cores that this process may use: AllowedCpus or, if it is less, the
 /// cgroup quota (v2 or v1), rounded down, but at least 1. Tests replace `root`, the folder of /sys
 /// and /proc.
 int UsableCores(const std::string& root = "");

@@ -1,11 +1,7 @@
 #include "base/worker.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -17,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/signals.h"
 #include "base/strings.h"
+#include "base/thread_priority.h"
 
 namespace ptqwatch::internal {
 
@@ -51,10 +48,7 @@ Worker::~Worker() { Stop(std::chrono::seconds(2)); }
 
 void Worker::Run(std::shared_ptr<State> state) {
   pthread_setname_np(pthread_self(), state->hooks.name.substr(0, 15).c_str());
-  sched_param parameter{};
-  if (sched_setscheduler(0, SCHED_IDLE, &parameter) != 0) {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
-  }
+  SetThreadPriority(ThreadPriority::kBatch);
   try {
     if (state->hooks.thread_init) state->hooks.thread_init();
   } catch (...) {

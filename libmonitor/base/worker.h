@@ -10,10 +10,8 @@
 
 namespace ptqwatch::internal {
 
-/// The monitor's one thread: all signals blocked, named, SCHED_IDLE (nice 19 where that is
-/// refused). It sleeps until Wake and then calls `job`; wakes that come while it works are not
-/// lost. Neither priority protects training that uses every core: that is what the duty cycle is
-/// for.
+/// The monitor's one thread: all signals blocked, named, at ThreadPriority::kBatch. It sleeps until
+/// Wake and then calls `job`; wakes that come while it works are not lost.
 class Worker {
  public:
   struct Hooks {

@@ -21,8 +21,8 @@ inline constexpr double kMaxStepCheck = 0.1;
 /// made. One thread at a time.
 class HessianOperator : public SymmetricOperator {
  public:
-  /// `mode` is not kAuto. `surface` must outlive the operator, and nobody else may move it. Costs
-  /// one gradient (with its graph where it is retained).
+  /// `mode` is not kAuto. `surface` must outlive the operator and must not be moved meanwhile.
+  /// Costs one gradient (with its graph where it is retained).
   ///
   /// Errors: FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when
   /// memory runs out, DataLoss when loss or gradient is not finite, Cancelled or DeadlineExceeded

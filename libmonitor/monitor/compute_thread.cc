@@ -2,7 +2,12 @@
 
 #include <omp.h>
 
+#include <thread>
+
 #include "ATen/Parallel.h"
+#include "base/guard.h"
+#include "base/report_queue.h"
+#include "base/status_macros.h"
 #include "c10/core/AutogradState.h"
 
 // LibTorch's BLAS. Weak: a LibTorch without MKL does not have it.
@@ -18,6 +23,17 @@ void InitComputeThread() {
   // That first use also gave this thread a count of its own in MKL, which outranks OpenMP's.
   if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(1);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+absl::Status OnComputeThread(absl::FunctionRef<absl::Status()> work) {
+  absl::Status status;
+  absl::StatusOr<std::thread> thread = StartThread("ptqwatch-create", [&] {
+    InitComputeThread();
+    status = Guard(work);
+  });
+  PTQWATCH_RETURN_IF_ERROR(thread.status());
+  thread->join();
+  return status;
 }
 
 }  // namespace ptqwatch::internal

@@ -2,17 +2,18 @@
 #define PTQWATCH_MONITOR_DESCRIBE_H_
 
 #include <string>
-#include <string_view>
 
+#include "monitor/planner.h"
 #include "probes/probe_suite.h"
+#include "ptqwatch/options.h"
 #include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 
-/// The text behind Monitor::Describe: what the probes will measure, and what that takes.
-/// `duty_cycle_reason` says where the duty cycle comes from.
-std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, double duty_cycle,
-                            std::string_view duty_cycle_reason);
+/// The text behind Monitor::Describe: what the probes will measure, with what plan, and what that
+/// takes.
+std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
+                            const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal
 

@@ -14,9 +14,13 @@
 #include "base/worker.h"
 #include "curvature/replica_surface.h"
 #include "journal/journal_writer.h"
+#include "monitor/compute_thread.h"
 #include "monitor/describe.h"
 #include "monitor/fingerprint.h"
+#include "monitor/measured_costs.h"
 #include "monitor/monitor_thread.h"
+#include "monitor/pace.h"
+#include "monitor/planner.h"
 #include "monitor/run_state.h"
 #include "monitor/trainer_side.h"
 
@@ -28,27 +32,47 @@ namespace {
 // milliseconds::max() would overflow the clock.
 constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
 
-// With a spare core the monitor may use it all. Without one, every stretch of its work stalls the
-// trainer's OpenMP barriers.
-constexpr double kDutyCycleWithoutSpareCore = 0.05;
-
 bool Disabled() {
   const char* value = std::getenv("PTQWATCH_DISABLE");
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
-struct DutyCycle {
-  double share = 1;
-  std::string reason;
-};
+int TrainingThreads(const MonitorOptions& options) {
+  return options.training_threads > 0 ? options.training_threads : at::get_num_threads();
+}
 
-DutyCycle ChooseDutyCycle(const MonitorOptions& options) {
-  if (options.duty_cycle) return {*options.duty_cycle, "as asked for"};
-  const int threads =
-      options.training_threads > 0 ? options.training_threads : at::get_num_threads();
+Governor::Options GovernorOptions(const MonitorOptions& options) {
   const int cores = UsableCores();
-  return {cores > threads ? 1.0 : kDutyCycleWithoutSpareCore,
-          StrCat(cores, " usable cores, ", threads, " training threads")};
+  Governor::Options governor;
+  governor.max_overhead = options.max_overhead;
+  governor.duty_cycle = options.duty_cycle;
+  governor.cores_exceed_threads = cores > TrainingThreads(options);
+  if (cores < AllowedCpus()) governor.quota_cores = cores;
+  return governor;
+}
+
+// The plan of the attempt before, whose series this one goes on with.
+std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
+  std::optional<Plan> kept;
+  for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
+    const Report& report = it->report;
+    if (report.fingerprint != fingerprint || !report.plan) break;
+    if (!kept) kept = report.plan;
+    // Reports without curvature do not say on how many sequences it is measured.
+    kept->curvature_sequences = report.plan->curvature_sequences;
+    if (kept->curvature_every == 0 || kept->curvature_sequences > 0) break;
+  }
+  return kept;
+}
+
+// Until the first steps have shown what the machine has to spare, and how long a step takes.
+Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options, std::optional<Plan> kept) {
+  Planner planner(PlanRangeOf(suite, options), CostsAtCreate(suite, options), kept);
+  const Governor::Options governor = GovernorOptions(options);
+  if (options.adapt_plan) {
+    planner.Fit(governor.duty_cycle.value_or(governor.cores_exceed_threads ? 1 : 0.1) * 20);
+  }
+  return planner;
 }
 
 // The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs.
@@ -128,6 +152,7 @@ struct Monitor::Running {
   const std::shared_ptr<internal::ControlQueue> control =
       std::make_shared<internal::ControlQueue>(slices.get(), board.get());
   std::shared_ptr<internal::Publisher> publisher;
+  std::shared_ptr<internal::Pace> pace;
   std::shared_ptr<internal::MonitorThread> thread;
   std::unique_ptr<internal::TrainerSide> trainer;
   std::unique_ptr<internal::Worker> worker;
@@ -142,18 +167,23 @@ absl::Status Monitor::Running::Start(const MonitorOptions& options,
   // First of all: nothing may be written before the past of the run is known.
   PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
   PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*subject, SessionOptions(options)));
-  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<ProbeSuite> suite,
-                            ProbeSuite::Create(std::move(session), options, slices.get()));
+  std::shared_ptr<ProbeSuite> suite;
+  // What it times there is what the monitor thread will take.
+  PTQWATCH_RETURN_IF_ERROR(OnComputeThread([&]() -> absl::Status {
+    PTQWATCH_ASSIGN_OR_RETURN(suite, ProbeSuite::Create(std::move(session), options, slices.get()));
+    return absl::OkStatus();
+  }));
   PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging, MakeStaging(*suite));
   const RunInfo run = MakeRunInfo(state, suite->session(), options);
   suite->session().ReleaseLiveTensors();
 
-  const DutyCycle duty_cycle = ChooseDutyCycle(options);
-  board->SetDutyCycle(duty_cycle.share);
-  description = DescribeMonitor(*suite, *staging, duty_cycle.share, duty_cycle.reason);
+  Planner planner = MakePlanner(
+      *suite, options, options.adapt_plan ? KeptPlan(state, run.fingerprint) : std::nullopt);
+  description = DescribeMonitor(*suite, *staging, planner, options);
   context.clock = clock;
-  context.pacer = Pacer(duty_cycle.share, clock);
+  context.pacer = Pacer(1, clock);
   context.seeds = SeedSource(options.seed);
+  pace = std::make_shared<Pace>(GovernorOptions(options), clock, context.pacer, switches, board);
 
   PTQWATCH_RETURN_IF_ERROR(StartExporters(state, run, std::move(exporters)));
   MonitorThread::Parts parts{.subject = subject,
@@ -164,12 +194,16 @@ absl::Status Monitor::Running::Start(const MonitorOptions& options,
                              .staging = staging,
                              .suite = suite,
                              .publisher = publisher,
+                             .pace = pace,
                              .context = context,
                              .max_failures_in_a_row = options.max_failures_in_a_row,
+                             .adapt_plan = options.adapt_plan,
+                             .training_threads = TrainingThreads(options),
                              .sequence = state.sequence,
                              .phase = state.lr.phase(),
                              .probe_state = internal::ReadProbeState(state, run, *suite),
-                             .analyzer = AnalyzerAfter(state.history)};
+                             .analyzer = AnalyzerAfter(state.history),
+                             .planner = std::move(planner)};
   return StartThread(std::move(parts), state.lr);
 }
 
@@ -239,7 +273,7 @@ void Monitor::OnStep(const StepInfo& info) noexcept {
   running_->trainer->OnStep(info);
 }
 
-absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
+absl::Status Monitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
   if (running_ == nullptr) return absl::OkStatus();
   if (running_->stopped.load(std::memory_order_relaxed)) {
     return absl::FailedPreconditionError("Finish after Stop");
@@ -249,8 +283,20 @@ absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
     return absl::FailedPreconditionError("Finish before the first OnStep");
   }
   timeout = std::min(timeout, internal::kMaxTimeout);
+  running_->thread->BeginFinish(*trainer.last_step(), timeout);
+  const absl::Status status = MeasureLastStep(timeout, cancel);
+  running_->thread->EndFinish();
+  return status;
+}
+
+absl::Status Monitor::MeasureLastStep(std::chrono::milliseconds timeout,
+                                      const CancelToken& cancel) {
+  internal::TrainerSide& trainer = *running_->trainer;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  const auto too_late = [&] {
+  const auto too_late = [&]() -> absl::Status {
+    if (cancel.cancelled()) {
+      return absl::CancelledError("Finish was cancelled; the monitor goes on working");
+    }
     return absl::DeadlineExceededError(internal::StrCat(
         running_->slices->status().under_way() ? "the slice through step "
                                                : "the snapshot of step ",
@@ -258,14 +304,14 @@ absl::Status Monitor::Finish(std::chrono::milliseconds timeout) {
         std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
   };
   if (!trainer.last_step_taken()) {
-    if (!running_->thread->WaitUntilFree(deadline)) return too_late();
+    if (!running_->thread->WaitUntilFree(deadline, cancel)) return too_late();
     const internal::FillOutcome outcome = trainer.TakeLast();
     if (outcome.result != SnapshotResult::kTaken) {
       return absl::FailedPreconditionError(internal::StrCat(
           "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
     }
   }
-  if (!running_->thread->WaitUntilDone(trainer.taken(), deadline)) return too_late();
+  if (!running_->thread->WaitUntilDone(trainer.taken(), deadline, cancel)) return too_late();
   return absl::OkStatus();
 }
 

@@ -1,5 +1,7 @@
 #include "monitor/monitor_thread.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,10 +23,29 @@ struct Overloaded : Functions... {
 template <typename... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 
+// A first report, and a curvature measurement that Finish adds, should take no longer than this.
+constexpr double kSoonSeconds = 15;
+// A cancelled wait ends after this time.
+constexpr std::chrono::milliseconds kLongestWait{50};
+// Of the time between two snapshots, where a core is spare.
+constexpr double kShareOfInterval = 0.9;
+
+// 0 while it is not known.
+double SecondsBetweenSnapshots(const MonitorStatus& status) {
+  return status.seconds_a_step * static_cast<double>(status.every);
+}
+
+// An interval in steps in which `seconds` fit.
+int64_t EveryThatFits(const MonitorStatus& status, double seconds) {
+  if (status.seconds_a_step <= 0) return status.every;
+  return std::max(status.every, static_cast<int64_t>(std::ceil(seconds / status.seconds_a_step)));
+}
+
 }  // namespace
 
 void MonitorThread::Enter() {
   InitComputeThread();
+  parts_.pace->Enter();
   parts_.suite->session().stream()->EnterMonitorThread();
 }
 
@@ -48,8 +69,10 @@ void MonitorThread::Run() noexcept {
     Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
   }
   ReleaseSlot();
+  parts_.pace->EndSnapshot();
   parts_.board->SetBusy(false);
   MutexLock lock(mutex_);
+  step_in_work_.reset();
   ++done_;
   changed_.SignalAll();
 }
@@ -72,14 +95,111 @@ void MonitorThread::AnnounceSkips() {
        {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch, SnapshotResult::kFailed}) {
     skips += status.snapshots[static_cast<size_t>(result)];
   }
+  AnnounceRest(status);
   if (skips <= skips_announced_) return;
-  PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0),
-               StrCat(skips - skips_announced_, " due snapshots were not taken"));
+  const bool busy = status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)] > 0;
+  std::string message = StrCat(skips - skips_announced_, " due snapshots were not taken");
+  if (busy && !skip_explained_) {
+    skip_explained_ = true;
+    const Planner& planner = parts_.planner;
+    const double work = MeanSeconds(planner.plan(), planner.range(), planner.costs()) /
+                        parts_.pace->governor().share();
+    message += StrFormat(
+        ": an earlier one is still being measured, which takes about %.2g s, and one is due every "
+        "%.2g s; MonitorOptions.schedule.every = %d would leave time for all",
+        work, SecondsBetweenSnapshots(status), EveryThatFits(status, work));
+    Log(Severity::kWarning, message);
+  }
+  PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0), message);
   skips_announced_ = skips;
 }
 
+void MonitorThread::AnnounceRest(const MonitorStatus& status) {
+  const int64_t skipped = status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedResting)];
+  if (skipped <= rests_announced_) return;
+  const bool first = rests_announced_ == 0;
+  rests_announced_ = skipped;
+  if (!first) return;
+  const std::string message = StrFormat(
+      "no core is spare, so the monitor works %.1f %% of the time at most "
+      "(MonitorOptions.max_overhead); snapshots that are due while it rests are skipped",
+      100 * parts_.pace->governor().long_run_share());
+  Log(Severity::kWarning, message);
+  PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0), message);
+}
+
+ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
+  parts_.pace->BeginSnapshot();
+  ExecutionContext context = parts_.context;
+  if (parts_.pace->unhindered()) context.threads = parts_.training_threads;
+  MutexLock lock(mutex_);
+  step_in_work_ = filled.header.info.step;
+  context.hurry.Set(finishing_ ? finishing_->Until(*step_in_work_)
+                               : std::chrono::nanoseconds::max());
+  return context;
+}
+
+Plan MonitorThread::NextPlan(const Snapshot& filled) {
+  Planner& planner = parts_.planner;
+  if (!parts_.adapt_plan) return FullPlan(planner.range());
+  Plan plan = planner.Next(kSoonSeconds * parts_.pace->governor().share());
+  if (filled.header.trigger == SnapshotTrigger::kFinish && plan.curvature_sequences == 0 &&
+      CurvatureSeconds(planner.plan(), planner.costs()) <= kSoonSeconds) {
+    plan.curvature_sequences = planner.plan().curvature_sequences;
+  }
+  return plan;
+}
+
+double MonitorThread::AllowedSeconds() const {
+  const Governor& governor = parts_.pace->governor();
+  const double interval = SecondsBetweenSnapshots(parts_.publisher->status());
+  if (governor.spare()) return kShareOfInterval * std::clamp(interval, 2.0, 60.0);
+  return governor.long_run_share() * std::clamp(interval, 60.0, 240.0);
+}
+
+void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
+  if (!parts_.adapt_plan || parts_.pace->unhindered()) return;
+  SnapshotWork work{.plan = plan};
+  if (const auto found = measured.work_seconds.find(QuantizationProbe::kName);
+      found != measured.work_seconds.end()) {
+    work.quantization = found->second;
+  }
+  if (const auto found = measured.work_seconds.find(CurvatureProbe::kName);
+      found != measured.work_seconds.end()) {
+    work.curvature = found->second;
+  }
+  const std::optional<std::string> changed = parts_.planner.Measured(work, AllowedSeconds());
+  if (!changed) return;
+  Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
+  PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);
+}
+
+void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout) {
+  parts_.pace->SetUnhindered(true);
+  const std::chrono::nanoseconds now = parts_.context.clock->Monotonic();
+  std::optional<int64_t> in_work;
+  {
+    MutexLock lock(mutex_);
+    finishing_ = Finishing{
+        .last_step = last_step, .earlier = now + timeout / 4, .last = now + timeout / 10 * 9};
+    in_work = step_in_work_;
+    if (in_work) parts_.context.hurry.Set(finishing_->Until(*in_work));
+  }
+  Log(Severity::kInfo,
+      StrFormat("finishing: step %d is measured within %.0f s%s", last_step,
+                std::chrono::duration<double>(timeout).count(),
+                in_work && *in_work != last_step ? StrCat(", after step ", *in_work) : ""));
+}
+
+void MonitorThread::EndFinish() {
+  parts_.pace->SetUnhindered(false);
+  MutexLock lock(mutex_);
+  finishing_.reset();
+  parts_.context.hurry.Set(std::chrono::nanoseconds::max());
+}
+
 void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
-  parts_.context.pacer.Begin();
+  const ExecutionContext context = BeginMeasuring(filled);
   // Before anything can fail: a report without its place in the run would cut the series.
   const RunInfo& run = parts_.publisher->run();
   ReportHeader header{.run_id = run.run_id,
@@ -92,8 +212,10 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .fingerprint = run.fingerprint,
                             .sequence = header.sequence,
                             .step = filled.header.info.step,
-                            .ordinal = measuring_};
-  absl::StatusOr<Measured> measured = Guard([&] { return LoadAndMeasure(filled, place); });
+                            .ordinal = measuring_,
+                            .plan = NextPlan(filled)};
+  header.plan = place.plan;
+  absl::StatusOr<Measured> measured = Guard([&] { return LoadAndMeasure(filled, place, context); });
   ReleaseSlot();
   if (parts_.context.cancel.cancelled()) return;
   if (!measured.ok()) measured = parts_.suite->NotMeasured(measured.status());
@@ -106,11 +228,14 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   analyzed->verdict = parts_.analyzer.Add(analyzed->report);
   parts_.publisher->Publish(analyzed);
   parts_.board->OnReport();
+  AdaptPlan(*place.plan, *measured, place.step);
   if (measured->next) {
     parts_.probe_state = *std::exchange(measured->next, std::nullopt);
     KeepProbeState();
   }
   CarryOutCommands();
+  ExecutionContext unhurried = context;
+  unhurried.hurry = SharedDeadline();
   parts_.suite->MeasureAfterReport(place, *std::move(measured), slice_ ? &*slice_ : nullptr,
                                    {.announce =
                                         [&](Severity severity, std::string message) {
@@ -118,20 +243,20 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                                                        std::move(message));
                                         },
                                     .poll = [this] { CarryOutCommands(); }},
-                                   parts_.context);
+                                   unhurried);
 }
 
 absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
-                                                       const SnapshotPlace& place) {
+                                                       const SnapshotPlace& place,
+                                                       const ExecutionContext& context) {
   DeviceStream& stream = *parts_.suite->session().stream();
   stream.WaitForCopy();
   parts_.suite->Load(filled);
   stream.Drain();
   ReleaseSlot();
   PTQWATCH_ASSIGN_OR_RETURN(
-      Measured measured,
-      parts_.suite->Measure(place, parts_.probe_state, {.poll = [this] { CarryOutCommands(); }},
-                            parts_.context));
+      Measured measured, parts_.suite->Measure(place, parts_.probe_state,
+                                               {.poll = [this] { CarryOutCommands(); }}, context));
   stream.Drain();
   return measured;
 }
@@ -193,20 +318,29 @@ void MonitorThread::PublishEvent(Event::Kind kind, Severity severity, int64_t st
       {kind, severity, step, parts_.context.clock->UnixSeconds(), std::move(message)});
 }
 
-bool MonitorThread::WaitUntilFree(std::chrono::steady_clock::time_point deadline) {
+bool MonitorThread::WaitUntilFree(std::chrono::steady_clock::time_point deadline,
+                                  const CancelToken& cancel) {
   MutexLock lock(mutex_);
   while (!parts_.staging->free()) {
-    if (!changed_.WaitUntil(mutex_, deadline)) return parts_.staging->free();
+    if (!WaitForChange(deadline, cancel)) return false;
   }
   return true;
 }
 
-bool MonitorThread::WaitUntilDone(int64_t snapshots,
-                                  std::chrono::steady_clock::time_point deadline) {
+bool MonitorThread::WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline,
+                                  const CancelToken& cancel) {
   MutexLock lock(mutex_);
   while (done_ < snapshots) {
-    if (!changed_.WaitUntil(mutex_, deadline)) return done_ >= snapshots;
+    if (!WaitForChange(deadline, cancel)) return false;
   }
+  return true;
+}
+
+bool MonitorThread::WaitForChange(std::chrono::steady_clock::time_point deadline,
+                                  const CancelToken& cancel) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= deadline || cancel.cancelled()) return false;
+  changed_.WaitUntil(mutex_, std::min(deadline, now + kLongestWait));
   return true;
 }
 

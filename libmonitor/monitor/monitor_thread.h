@@ -12,6 +12,8 @@
 #include "base/mutex.h"
 #include "monitor/control_queue.h"
 #include "monitor/failure_policy.h"
+#include "monitor/pace.h"
+#include "monitor/planner.h"
 #include "monitor/publisher.h"
 #include "monitor/status_board.h"
 #include "probes/assemble_report.h"
@@ -38,13 +40,17 @@ class MonitorThread {
     std::shared_ptr<Staging> staging;
     std::shared_ptr<ProbeSuite> suite;
     std::shared_ptr<Publisher> publisher;
+    std::shared_ptr<Pace> pace;
     ExecutionContext context;
     int max_failures_in_a_row = 1;
+    bool adapt_plan = true;
+    int training_threads = 1;  ///< that Finish may use
     // What the run begins with.
     int64_t sequence = 0;
     LrPhase phase = LrPhase::kUnknown;
     ProbeState probe_state;
     Analyzer analyzer;
+    Planner planner;
   };
   explicit MonitorThread(Parts parts)
       : parts_(std::move(parts)), failures_(parts_.max_failures_in_a_row) {}
@@ -55,17 +61,44 @@ class MonitorThread {
   /// measures the filled snapshot if there is one.
   void Run() noexcept;
 
-  /// Any thread: waits until the staging slot is free. False once the deadline has passed.
-  bool WaitUntilFree(std::chrono::steady_clock::time_point deadline);
+  /// The trainer's thread, which waits: from now on the monitor works at full speed. A snapshot
+  /// before that of `last_step` ends after a quarter of `timeout`, that one shortly before its end;
+  /// what a report then lacks has the status out_of_time.
+  void BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout);
+  void EndFinish();
+
+  /// Any thread: waits until the staging slot is free. False once the deadline has passed or the
+  /// wait was cancelled.
+  bool WaitUntilFree(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel);
   /// Any thread: the same until so many snapshots are published or given up.
-  bool WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline);
+  bool WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline,
+                     const CancelToken& cancel);
 
  private:
+  // Until when the snapshot of this step may be measured, while Finish waits.
+  struct Finishing {
+    int64_t last_step = 0;
+    std::chrono::nanoseconds earlier{0};
+    std::chrono::nanoseconds last{0};
+    std::chrono::nanoseconds Until(int64_t step) const {
+      return step == last_step ? last : earlier;
+    }
+  };
+
   void CarryOutCommands();
   void AnnounceSkips();
+  void AnnounceRest(const MonitorStatus& status);
+  ExecutionContext BeginMeasuring(const Snapshot& filled);
+  Plan NextPlan(const Snapshot& filled);
+  double AllowedSeconds() const;
+  void AdaptPlan(const Plan& plan, const Measured& measured, int64_t step);
   void MeasureSnapshot(const Snapshot& filled);
-  absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place);
+  absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place,
+                                          const ExecutionContext& context);
   void ReleaseSlot();
+  /// False once the deadline has passed or the wait was cancelled.
+  bool WaitForChange(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteOutcomes(const Report& report, const Measured& measured);
   void NotePhase(const Report& report);
   /// For the next attempt of the run, where there is a run directory.
@@ -78,12 +111,16 @@ class MonitorThread {
   int64_t measuring_ = 0;               // ordinal of the snapshot in work
   bool loading_ = false;                // the slot is not released yet
   int64_t skips_announced_ = 0;
+  int64_t rests_announced_ = 0;
+  bool skip_explained_ = false;
   RateLimitedLog probe_failed_;
   RateLimitedLog state_failed_;
 
   Mutex mutex_;
   CondVar changed_;
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshots published or given up
+  std::optional<Finishing> finishing_ ABSL_GUARDED_BY(mutex_);
+  std::optional<int64_t> step_in_work_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

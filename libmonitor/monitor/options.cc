@@ -22,6 +22,10 @@ absl::Status Validate(const MonitorOptions& options) {
   if (!(options.relative_stderr > 0 && std::isfinite(options.relative_stderr))) {
     return Invalid("relative_stderr", StrCat(options.relative_stderr), "positive");
   }
+  if (!(options.absolute_stderr_ratio >= 0 && std::isfinite(options.absolute_stderr_ratio))) {
+    return Invalid("absolute_stderr_ratio", StrCat(options.absolute_stderr_ratio),
+                   "zero (no such bound) or positive");
+  }
   if (options.max_probe_tokens <= 0) {
     return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
   }
@@ -34,6 +38,9 @@ absl::Status Validate(const MonitorOptions& options) {
   }
   if (options.max_failures_in_a_row <= 0) {
     return Invalid("max_failures_in_a_row", StrCat(options.max_failures_in_a_row), "positive");
+  }
+  if (!(options.max_overhead > 0 && options.max_overhead <= 1)) {
+    return Invalid("max_overhead", StrCat(options.max_overhead), "in (0, 1]");
   }
   if (options.duty_cycle && !(*options.duty_cycle > 0 && *options.duty_cycle <= 1)) {
     return Invalid("duty_cycle", StrCat(*options.duty_cycle), "in (0, 1]");

@@ -41,6 +41,11 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
     if (elapsed > 0) status.overhead_ratio = stall_seconds_.load(kRelaxed) / elapsed;
   }
   status.steps_total = steps_total_.load(kRelaxed);
+  if (status.steps_total > 1) {
+    status.seconds_a_step =
+        (last_step_seconds_.load(kRelaxed) - first_step_seconds_.load(kRelaxed)) /
+        static_cast<double>(status.steps_total - 1);
+  }
   status.last_step_unix_seconds = last_step_seconds_.load(kRelaxed);
   status.learning_rate = learning_rate_.load(kRelaxed);
   if (const int64_t tokens = tokens_.load(kRelaxed); tokens != kNoTokens) status.tokens = tokens;

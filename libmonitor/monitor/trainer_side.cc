@@ -43,6 +43,12 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
     parts_.board->OnSnapshot(SnapshotResult::kSkippedPaused, 0);
     return;
   }
+  if (!requested &&
+      switches.rest_until_ns.load(std::memory_order_relaxed) > parts_.clock->Monotonic().count()) {
+    parts_.board->OnSnapshot(SnapshotResult::kSkippedResting, 0);
+    parts_.wake();  // announces the skip
+    return;
+  }
   if (!due && !parts_.staging->free()) return;  // the request waits; nothing was missed
   const FillOutcome outcome =
       Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval);

@@ -15,7 +15,6 @@
 #include "ptqwatch/subject.h"
 #include "session/curvature_setup.h"
 #include "session/model_session.h"
-#include "snapshot/generator_guard.h"
 
 namespace ptqwatch {
 
@@ -43,13 +42,8 @@ class LossCurvature::Impl {
     PTQWATCH_ASSIGN_OR_RETURN(internal::CurvatureTarget target,
                               internal::MakeCurvatureTarget(*session_, options_));
     session_->ReleaseLiveTensors();
-    internal::GeneratorGuard generators;
     PTQWATCH_ASSIGN_OR_RETURN(
         setup_, internal::PrepareCurvature(replica(), std::move(target), engine_, context));
-    if (generators.Moved()) {
-      return absl::FailedPreconditionError(
-          "losses draws random numbers from a default generator when gradients are on");
-    }
     const internal::VectorSpace space = internal::SpaceOf(replica(), setup_.target.scope);
     for (const internal::VectorSpace::Part& part : space.parts()) {
       parameters_.push_back({part.name, part.sizes, part.offset, part.elements});

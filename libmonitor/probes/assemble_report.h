@@ -2,6 +2,7 @@
 #define PTQWATCH_PROBES_ASSEMBLE_REPORT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/types/span.h"
@@ -20,6 +21,7 @@ struct ReportHeader {
   int64_t probe_state_sequence = 0;
   SnapshotHeader snapshot = {};
   double stall_seconds = 0;
+  std::optional<Plan> plan = {};
 };
 
 /// The report of one snapshot. Fields whose probe is not among `results` keep their defaults.

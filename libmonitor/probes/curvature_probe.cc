@@ -1,5 +1,6 @@
 #include "probes/curvature_probe.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -12,10 +13,14 @@
 #include "curvature/hessian_operator.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
-#include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+// Gradients that take as long as a measurement does: some 35 products of 2.4 to 3.4 gradients each.
+constexpr double kGradientsAMeasurement = 100;
+// Create times one that is expected to take no more seconds than this.
+constexpr double kLongestGradient = 2;
 
 void Fill(const HessianSpectrum& spectrum, CurvatureReport& curvature) {
   curvature.top_eigenvalue = spectrum.top[0].value;
@@ -110,7 +115,7 @@ class CurvatureProbe::Attempt {
     const CurvatureEngineOptions& engine = probe_.engine_;
     Stopwatch watch(context_.clock);
     report.loss_nats = hessian.loss();
-    report.batch_tokens = setup_.tokens;
+    report.batch_tokens = setup_.totals.tokens;
     report.gradient_norm = space.Norm(hessian.gradient());
     if (setup_.mode == HessianMode::kFiniteDifference) {
       PTQWATCH_ASSIGN_OR_RETURN(report.step_check_ratio, CheckStep(hessian, context_));
@@ -160,27 +165,59 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
       new CurvatureProbe(session, std::move(target), options.curvature, engine));
   ExecutionContext context;
   context.seeds = SeedSource(options.seed);
-  GeneratorGuard generators;
   const bool asked = engine.mode != HessianMode::kAuto;
-  absl::StatusOr<CurvatureSetup> setup =
-      Guard([&] { return PrepareCurvature(session.replica(), probe->target_, engine, context); });
-  if (setup.ok()) {
-    probe->setup_ = *std::move(setup);
-  } else if (asked) {
+  probe->sequences_ = CountSequences(session.curvature());
+  CurvatureTarget one = probe->target_;
+  const absl::Status setup = Guard([&]() -> absl::Status {
+    one.batches = FirstSequences(session.replica(), one.batches, 1);
+    PTQWATCH_ASSIGN_OR_RETURN(probe->trial_,
+                              PrepareCurvature(session.replica(), one, engine, context));
+    return probe->TimeGradients(context);
+  });
+  if (!setup.ok() && asked) {
     return absl::FailedPreconditionError(
-        StrCat("curvature.mode = ", ToString(engine.mode), ": ", setup.status()));
-  } else {
-    probe->Disable(StrCat(setup.status()));
+        StrCat("curvature.mode = ", ToString(engine.mode), ": ", setup));
   }
-  // The guard puts the generators back here; at a snapshot nothing would.
-  if (generators.Moved()) {
-    const std::string reason =
-        "losses draws random numbers from a default generator when gradients are on; that would "
-        "change the training run";
-    if (asked) return absl::FailedPreconditionError(StrCat("curvature: ", reason));
-    probe->Disable(reason);
-  }
+  if (!setup.ok()) probe->Disable(StrCat(setup));
   return probe;
+}
+
+absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {
+  at::NoGradGuard no_grad;
+  const auto time = [&](const std::vector<Batch>& batches) -> absl::StatusOr<double> {
+    PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
+                              ReplicaSurface::Create(&session_.replica(), target_.scope, &batches,
+                                                     static_cast<double>(batches.size())));
+    Stopwatch watch(Clock::Real());
+    PTQWATCH_RETURN_IF_ERROR(HessianOperator::Create(surface.get(), trial_.mode, context).status());
+    return watch.Lap();
+  };
+  const std::vector<Batch>& few = trial_.target.batches;
+  const auto few_sequences = static_cast<double>(CountSequences(few));
+  PTQWATCH_ASSIGN_OR_RETURN(const double few_seconds, time(few));
+  sequence_seconds_ = few_seconds / few_sequences;
+  // Where one sequence is little work, most of its time is not due to it.
+  const std::vector<Batch> first = {session_.curvature().front()};
+  const auto sequences = static_cast<double>(CountSequences(first));
+  if (sequences > few_sequences && sequence_seconds_ * sequences < kLongestGradient) {
+    PTQWATCH_ASSIGN_OR_RETURN(const double seconds, time(first));
+    sequence_seconds_ = std::max(0.0, (seconds - few_seconds) / (sequences - few_sequences));
+    fixed_seconds_ = std::max(0.0, few_seconds - sequence_seconds_ * few_sequences);
+  }
+  sequence_seconds_ *= kGradientsAMeasurement;
+  fixed_seconds_ *= kGradientsAMeasurement;
+  return absl::OkStatus();
+}
+
+absl::Status CurvatureProbe::SetUp(int64_t sequences, const ExecutionContext& context) {
+  if (set_up_for_ == sequences) return absl::OkStatus();
+  std::vector<Batch> batches =
+      sequences >= sequences_ ? session_.curvature()
+                              : FirstSequences(session_.replica(), session_.curvature(), sequences);
+  PTQWATCH_ASSIGN_OR_RETURN(
+      setup_, OnBatches(session_.replica(), trial_, std::move(batches), engine_, context));
+  set_up_for_ = sequences;
+  return absl::OkStatus();
 }
 
 ProbeResult CurvatureProbe::NotMeasured(ProbeStatus status, std::string detail) const {
@@ -201,6 +238,13 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
   const bool vectors_fit =
       CheckSpectrumMemory(space, SpectrumOptionsFrom(options_, engine_, space), context).ok();
   std::map<std::string, double> cost_seconds;
+  const int64_t sequences = input.place.plan ? input.place.plan->curvature_sequences : sequences_;
+  const absl::Status set_up = Guard([&] { return SetUp(sequences, context); });
+  if (!set_up.ok()) {
+    ProbeResult failed = NotMeasured(ProbeStatusOf(set_up), StrCat(set_up));
+    failed.vectors = input.state.vectors;
+    return failed;
+  }
   while (true) {
     Attempt attempt(*this, input, context);
     attempt.report.scope = options_.scope;
@@ -233,14 +277,18 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
 ProbeDescription CurvatureProbe::Describe() const {
   if (!disabled().empty()) return {.text = StrCat("curvature: off, ", disabled(), "\n")};
   std::string graphs;
-  if (setup_.graph_bytes) {
-    graphs =
-        StrFormat(", gradient graphs of %.1f MB", 1e-6 * static_cast<double>(*setup_.graph_bytes));
+  int64_t bytes = 0;
+  if (trial_.graph_bytes) {
+    const int64_t here = std::max<int64_t>(1, CountSequences(trial_.target.batches));
+    bytes = *trial_.graph_bytes / here * sequences_;
+    if (engine_.mode == HessianMode::kAuto) bytes = std::min(bytes, engine_.max_graph_bytes);
+    graphs = StrFormat(", gradient graphs of %.1f MB a sequence",
+                       1e-6 * static_cast<double>(*trial_.graph_bytes) / static_cast<double>(here));
   }
-  return {.text = StrFormat("curvature: %s, %d parameters (%s), %d tokens in %d batches%s\n",
-                            ToString(setup_.mode), target_.parameters, ToString(options_.scope),
-                            setup_.tokens, target_.batches.size(), graphs),
-          .bytes = setup_.mode == HessianMode::kRetainedGraph ? setup_.graph_bytes.value_or(0) : 0};
+  return {.text = StrFormat("curvature: %s, %d parameters (%s), %d sequences%s\n",
+                            ToString(trial_.mode), target_.parameters, ToString(options_.scope),
+                            sequences_, graphs),
+          .bytes = trial_.mode == HessianMode::kRetainedGraph ? bytes : 0};
 }
 
 }  // namespace ptqwatch::internal

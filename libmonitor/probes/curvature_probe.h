@@ -1,7 +1,9 @@
 #ifndef PTQWATCH_PROBES_CURVATURE_PROBE_H_
 #define PTQWATCH_PROBES_CURVATURE_PROBE_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,9 +25,10 @@ class CurvatureProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "curvature";
 
-  /// The session must have curvature batches and a plan, and outlive the probe. Where no way of
-  /// making products with the Hessian works, or the batches cannot be used: with mode kAuto the
-  /// probe is made disabled, with a mode that was asked for that is FailedPrecondition.
+  /// Tries on one sequence how products with the Hessian can be made. The session must have
+  /// curvature batches and a plan, and outlive the probe. Where no way works, or the batches cannot
+  /// be used: with mode kAuto the probe is made disabled, with a mode that was asked for that is
+  /// FailedPrecondition.
   static absl::StatusOr<std::unique_ptr<CurvatureProbe>> Create(
       ModelSession& session, const MonitorOptions& options,
       const CurvatureEngineOptions& engine = {});
@@ -33,14 +36,26 @@ class CurvatureProbe final : public Probe {
   std::string_view name() const override { return kName; }
   std::vector<std::string_view> needs() const override { return {"quantization"}; }
   ProbeDescription Describe() const override;
+  bool Due(const std::optional<Plan>& plan) const override {
+    return !plan || plan->curvature_sequences > 0;
+  }
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
 
   /// Entries of the replica's table that the Hessian is taken with respect to.
   const std::vector<int>& scope() const { return target_.scope; }
+  /// Sequences of the session's curvature batches.
+  int64_t sequences() const { return sequences_; }
+  /// What a measurement takes, roughly: a part for each sequence and one that does not depend on
+  /// them. From the times of gradients at Create.
+  double fixed_seconds() const { return fixed_seconds_; }
+  double sequence_seconds() const { return sequence_seconds_; }
 
  private:
   class Attempt;
+  absl::Status TimeGradients(const ExecutionContext& context);
+  // Makes setup_ one for the first `sequences` sequences.
+  absl::Status SetUp(int64_t sequences, const ExecutionContext& context);
   CurvatureProbe(ModelSession& session, CurvatureTarget target, const CurvatureOptions& options,
                  const CurvatureEngineOptions& engine)
       : session_(session), options_(options), engine_(engine), target_(std::move(target)) {}
@@ -49,7 +64,13 @@ class CurvatureProbe final : public Probe {
   const CurvatureOptions options_;
   const CurvatureEngineOptions engine_;
   const CurvatureTarget target_;
-  CurvatureSetup setup_;  // unless the probe is disabled
+  int64_t sequences_ = 0;
+  double fixed_seconds_ = 0;
+  double sequence_seconds_ = 0;
+  // Unless the probe is disabled: what was found out on one sequence, and what is measured on.
+  CurvatureSetup trial_;
+  CurvatureSetup setup_;
+  int64_t set_up_for_ = 0;
 };
 
 }  // namespace ptqwatch::internal

@@ -27,6 +27,8 @@ struct SnapshotPlace {
   int64_t sequence = 0;  ///< of its report
   int64_t step = 0;
   int64_t ordinal = 0;  ///< of the snapshots taken by this process, from 1
+  /// What it is measured with; nothing: all that the subject has.
+  std::optional<Plan> plan = {};
 };
 
 /// How a probe that works long speaks to its caller. Both must be set, and are called on the
@@ -63,7 +65,6 @@ struct ProbeInput {
 /// What a probe will measure, and what that takes, as far as it is known.
 struct ProbeDescription {
   std::string text = {};  ///< lines for Monitor::Describe
-  double seconds = 0;     ///< of forward passes a snapshot, timed with the trainer's threads
   int64_t bytes = 0;      ///< while measuring, beyond replica and batches
 };
 
@@ -75,6 +76,8 @@ class Probe {
   virtual std::string_view name() const = 0;
   /// The probes whose results it uses. It does not run while one of them is switched off.
   virtual std::vector<std::string_view> needs() const { return {}; }
+  /// Whether `plan` has it measure this snapshot.
+  virtual bool Due(const std::optional<Plan>& /*plan*/) const { return true; }
   /// Whether it runs after the report was published, and adds nothing to it.
   virtual bool after_report() const { return false; }
   virtual ProbeDescription Describe() const = 0;

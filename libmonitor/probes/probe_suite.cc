@@ -7,8 +7,8 @@
 #include "ATen/ops/clone.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
-#include "probes/quantization_probe.h"
 #include "probes/slice_probe.h"
 
 namespace ptqwatch::internal {
@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
   // The list of probes: each sees the results of those before it.
   PTQWATCH_ASSIGN_OR_RETURN(auto quantization,
                             QuantizationProbe::Create(*suite->session_, options));
+  suite->quantization_ = quantization.get();
   suite->probes_.push_back(std::move(quantization));
   if (options.curvature.enabled) {
     PTQWATCH_ASSIGN_OR_RETURN(auto curvature,
@@ -104,12 +105,21 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
       measured.results.push_back(probe->NotMeasured(ProbeStatus::kDisabled, probe->disabled()));
       continue;
     }
+    if (!probe->Due(place.plan)) {
+      // What it left is where it goes on from.
+      next.vectors.insert(state.vectors.begin(), state.vectors.end());
+      continue;
+    }
     const ProbeInput input{.place = place,
                            .optimizer = optimizer_,
                            .state = state,
                            .callbacks = callbacks,
                            .earlier = absl::MakeSpan(measured.results)};
+    const std::chrono::nanoseconds slept = context.pacer.slept();
+    Stopwatch watch(context.clock);
     ProbeResult result = MeasureGuarded(*probe, input, limited);
+    measured.work_seconds[std::string(probe->name())] =
+        watch.Lap() - std::chrono::duration<double>(context.pacer.slept() - slept).count();
     if (context.cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
     next.vectors.merge(result.vectors);
     measured.results.push_back(std::move(result));

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 #include "probes/curvature_probe.h"
 #include "probes/probe.h"
 #include "probes/probe_state.h"
+#include "probes/quantization_probe.h"
 #include "ptqwatch/options.h"
 #include "session/model_session.h"
 #include "snapshot/snapshot.h"
@@ -28,6 +31,8 @@ struct Measured {
   int64_t probe_state_sequence = 0;
   /// For the next snapshot; nothing where nothing was measured.
   std::optional<ProbeState> next = {};
+  /// Seconds that the thread worked, by probe; without the sleeps of the context's pacer.
+  std::map<std::string, double, std::less<>> work_seconds = {};
 };
 
 /// How a monitor opens its subject.
@@ -46,9 +51,9 @@ class ProbeSuite {
   /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
   void Load(const Snapshot& snapshot);
 
-  /// Measures what is loaded, within MonitorOptions::max_snapshot_time. The same loaded weights,
-  /// options and state give the same bits (but for `cost_seconds`) on any thread set up by
-  /// InitComputeThread. Polls before every probe. Cancelled when the context was.
+  /// Measures what is loaded, within MonitorOptions::max_snapshot_time, with the place's plan. The
+  /// same loaded weights, options, plan and state give the same bits (but for seconds) on any
+  /// thread set up by InitComputeThread. Polls before every probe. Cancelled when the context was.
   absl::StatusOr<Measured> Measure(const SnapshotPlace& place, const ProbeState& state,
                                    const ProbeCallbacks& callbacks = {},
                                    const ExecutionContext& context = {});
@@ -63,6 +68,7 @@ class ProbeSuite {
 
   ModelSession& session() { return *session_; }
   const std::vector<std::unique_ptr<Probe>>& probes() const { return probes_; }
+  const QuantizationProbe& quantization() const { return *quantization_; }
   /// Where curvature is switched off, null.
   const CurvatureProbe* curvature() const { return curvature_; }
 
@@ -74,6 +80,7 @@ class ProbeSuite {
   const std::unique_ptr<ModelSession> session_;
   const std::chrono::milliseconds max_snapshot_time_;
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
+  const QuantizationProbe* quantization_ = nullptr;
   const CurvatureProbe* curvature_ = nullptr;
   OptimizerState optimizer_;
 };

@@ -1,7 +1,6 @@
 #include "probes/quantization_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -12,31 +11,11 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
-#include "probes/paired_loss.h"
-#include "snapshot/finite.h"
+#include "probes/loss_comparison.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {
-
-// A standard error from fewer units than this is not trusted to stop a probe.
-constexpr size_t kMinUnits = 16;
-
-bool IsFinite(const UnitLosses& losses) {
-  return std::all_of(losses.sum.begin(), losses.sum.end(),
-                     [](double value) { return std::isfinite(value); });
-}
-
-absl::StatusOr<UnitLosses> LossesOf(Replica& replica, const Batch& batch) {
-  PTQWATCH_ASSIGN_OR_RETURN(const LossValues values, replica.Losses(batch));
-  return SumByUnit(values, batch);
-}
-
-absl::StatusOr<UnitLosses> QuantizedLosses(Replica& replica, const Batch& batch,
-                                           const std::vector<Replica::Override>& weights) {
-  PTQWATCH_ASSIGN_OR_RETURN(const Replica::Lease lease, replica.Use(weights));
-  return LossesOf(replica, batch);
-}
 
 // Weights of a block, or of a group along the inputs.
 int ReportedGroupSize(const QuantizerSpec& spec) {
@@ -67,6 +46,12 @@ ProbeOutcome Summarise(const QuantizationResult& result) {
   return outcome;
 }
 
+// The first `count`, or all where that is 0.
+std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
+  if (count <= 0 || count >= std::ssize(batches)) return batches;
+  return {batches.begin(), batches.begin() + count};
+}
+
 }  // namespace
 
 std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const CapturePlan& plan) {
@@ -79,46 +64,6 @@ std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const Captu
   }
   return quantizers;
 }
-
-/// Full-precision losses, evaluated batch by batch as they are first needed.
-class QuantizationProbe::FullPrecision {
- public:
-  explicit FullPrecision(ModelSession& session) : session_(session) {}
-
-  const std::vector<UnitLosses>& batches() const { return batches_; }
-
-  absl::Status Extend(size_t count) {
-    while (batches_.size() < count) {
-      PTQWATCH_ASSIGN_OR_RETURN(UnitLosses losses,
-                                LossesOf(session_.replica(), session_.probe()[batches_.size()]));
-      if (!IsFinite(losses)) {
-        const absl::Status weights = CheckFinite(session_.replica().table());
-        return absl::DataLossError(StrCat("the full-precision loss is not finite",
-                                          weights.ok() ? "" : StrCat(": ", weights)));
-      }
-      batches_.push_back(std::move(losses));
-    }
-    return absl::OkStatus();
-  }
-
-  // The loss over all batches that were needed.
-  void SumUp(QuantizationResult& result) const {
-    std::vector<double> sums;
-    std::vector<double> weights;
-    for (const UnitLosses& batch : batches_) {
-      sums.insert(sums.end(), batch.sum.begin(), batch.sum.end());
-      weights.insert(weights.end(), batch.weight.begin(), batch.weight.end());
-      result.tokens += batch.tokens;
-    }
-    const RatioEstimate loss = EstimateRatio(sums, weights);
-    result.loss_nats = loss.value;
-    if (std::isfinite(loss.stderr_value)) result.loss_stderr_nats = loss.stderr_value;
-  }
-
- private:
-  ModelSession& session_;
-  std::vector<UnitLosses> batches_;
-};
 
 /// The layers of each quantizer as they come, which is in the order of the work.
 class QuantizationProbe::Rows {
@@ -201,18 +146,25 @@ absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
     ModelSession& session, const MonitorOptions& options) {
   at::NoGradGuard no_grad;
   std::unique_ptr<QuantizationProbe> probe(new QuantizationProbe(session, options));
-  const auto begin = std::chrono::steady_clock::now();
+  Stopwatch watch(Clock::Real());
   PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, session.replica().Losses(session.probe()[0]));
-  probe->seconds_a_batch_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  PTQWATCH_RETURN_IF_ERROR(SumByUnit(losses, session.probe()[0]).status());
+  probe->probe_batch_seconds_ = watch.Lap();
+  PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses probe_units, SumByUnit(losses, session.probe()[0]));
+  probe->probe_batch_units_ = std::max<int64_t>(1, std::ssize(probe_units.sum));
+  watch.Lap();
+  PTQWATCH_ASSIGN_OR_RETURN(const LossValues calibration,
+                            session.replica().Losses(session.calibration()[0]));
+  probe->calibration_batch_seconds_ = watch.Lap();
+  PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units,
+                            SumByUnit(calibration, session.calibration()[0]));
+  probe->calibration_batch_tokens_ = units.tokens;
   return probe;
 }
 
-ModelQuantizer QuantizationProbe::Quantizer() const {
+ModelQuantizer QuantizationProbe::Quantizer(const std::vector<Batch>& calibration) const {
   return {session_.replica(),
           session_.plan(),
-          session_.calibration(),
+          calibration,
           {.mode = options_.calibration_mode, .max_gram_bytes = options_.max_gram_bytes}};
 }
 
@@ -239,9 +191,12 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
   result.weights.resize(specs_.size());
   Stopwatch watch(context.clock);
 
-  FullPrecision full(session_);
+  const auto& plan = input.place.plan;
+  LossComparison comparison(session_, options_, plan ? plan->probe_batches : 0);
+  const std::vector<Batch> calibration =
+      FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
   // The first batch tells whether there is anything to compare with.
-  const absl::Status status = full.Extend(1);
+  const absl::Status status = comparison.Evaluate(1);
   result.status = ProbeStatusOf(status);
   result.detail = StrCat(status);
   measured.cost_seconds["probe_loss"] = watch.Lap();
@@ -250,14 +205,15 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
   QuantizationRun run;
   run.quantizers.assign(specs_.size(), {.status = status});
   if (status.ok()) {
-    run = Quantizer().Run(
-        specs_,
-        [&](size_t quantizer, size_t layer, MatrixView weight, const GramStatistics* statistics,
-            const QuantizedWeight& quantized) {
-          rows.Add(quantizer, layer, weight, statistics, quantized);
-          input.callbacks.poll();
-        },
-        context);
+    run = Quantizer(calibration)
+              .Run(
+                  specs_,
+                  [&](size_t quantizer, size_t layer, MatrixView weight,
+                      const GramStatistics* statistics, const QuantizedWeight& quantized) {
+                    rows.Add(quantizer, layer, weight, statistics, quantized);
+                    input.callbacks.poll();
+                  },
+                  context);
   }
   if (run.captures > 0) measured.cost_seconds["capture"] = run.capture_seconds;
   watch.Lap();
@@ -268,7 +224,7 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
     if (outcome.ok()) {
       auto weights = rows.Take(i, session_.replica().table().parameters(), report);
       outcome = weights.status();
-      if (weights.ok()) outcome = Compare(full, *weights, report, context);
+      if (weights.ok()) outcome = comparison.Compare(*weights, report, context);
       if (outcome.ok()) result.weights[i] = *std::move(weights);
     }
     if (!outcome.ok()) {
@@ -279,72 +235,20 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
     measured.cost_seconds[ShortName(ToString(report.method), report.bits)] +=
         run.quantizers[i].seconds + watch.Lap();
   }
-  if (status.ok()) full.SumUp(result);
+  if (status.ok()) comparison.SumUp(result);
   measured.outcome = Summarise(result);
   measured.value = std::move(result);
   return measured;
 }
 
-absl::Status QuantizationProbe::Compare(FullPrecision& full,
-                                        const std::vector<Replica::Override>& weights,
-                                        QuantizationReport& report,
-                                        const ExecutionContext& context) {
-  const std::vector<Batch>& probe = session_.probe();
-  std::vector<double> quantized_sum;
-  std::vector<double> change;
-  std::vector<double> full_sum;
-  std::vector<double> weight;
-  int64_t tokens = 0;
-  RatioEstimate delta;
-  for (size_t i = 0; i < probe.size() && tokens < options_.max_probe_tokens; ++i) {
-    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-    PTQWATCH_RETURN_IF_ERROR(full.Extend(i + 1));
-    const UnitLosses& base = full.batches()[i];
-    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses losses,
-                              QuantizedLosses(session_.replica(), probe[i], weights));
-    if (!IsFinite(losses)) return absl::DataLossError("the quantized loss is not finite");
-    if (losses.weight != base.weight) {
-      return absl::FailedPreconditionError(
-          "losses gave other weights (or another number of sequences) for the same batch");
-    }
-    for (size_t unit = 0; unit < base.sum.size(); ++unit) {
-      quantized_sum.push_back(losses.sum[unit]);
-      change.push_back(losses.sum[unit] - base.sum[unit]);
-      full_sum.push_back(base.sum[unit]);
-      weight.push_back(base.weight[unit]);
-    }
-    tokens += base.tokens;
-    delta = EstimateRatio(change, weight);
-    if (change.size() >= kMinUnits &&
-        delta.stderr_value <= options_.relative_stderr * std::abs(delta.value)) {
-      break;
-    }
-  }
-  const RatioEstimate error = EstimateRatio(change, full_sum);
-  if (!std::isfinite(delta.value)) {
-    return absl::FailedPreconditionError("every probe token is masked out");
-  }
-  report.probe_tokens = tokens;
-  report.loss_nats = EstimateRatio(quantized_sum, weight).value;
-  report.delta_nats = delta.value;
-  if (std::isfinite(delta.stderr_value)) report.delta_stderr_nats = delta.stderr_value;
-  if (std::isfinite(error.value)) {
-    report.error_ratio = error.value;
-    if (std::isfinite(error.stderr_value)) report.error_ratio_stderr = error.stderr_value;
-  }
-  return absl::OkStatus();
-}
-
-std::pair<std::string, int64_t> QuantizationProbe::DescribeCalibration() const {
-  const ModelQuantizer quantizer = Quantizer();
+std::string QuantizationProbe::DescribeCalibration() const {
+  const ModelQuantizer quantizer = Quantizer(session_.calibration());
   const std::vector<Batch>& batches = session_.calibration();
   const bool one_shot = options_.calibration_mode == CalibrationMode::kOneShot;
   std::string text = StrFormat("calibration: %s, %d batches\n", ToString(options_.calibration_mode),
                                batches.size());
-  int64_t all = 0;
   const auto add = [&](int64_t passes, std::string_view whom) {
     if (passes == 0) return;
-    all += passes;
     text += StrCat("  ", passes, passes == 1 ? " pass" : " passes", " over them (",
                    passes * std::ssize(batches), " forward passes) for ", whom, "\n");
   };
@@ -353,7 +257,7 @@ std::pair<std::string, int64_t> QuantizationProbe::DescribeCalibration() const {
   for (size_t i = 0; i < specs_.size(); ++i) {
     add(quantizer.OwnPasses(specs_[i]), ::ptqwatch::Describe(options_.quantizers[i]));
   }
-  return {text, all};
+  return text;
 }
 
 ProbeDescription QuantizationProbe::Describe() const {
@@ -377,21 +281,14 @@ ProbeDescription QuantizationProbe::Describe() const {
   for (const QuantizerSpec& spec : options_.quantizers) {
     text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");
   }
-  const auto [calibration, calibration_passes] = DescribeCalibration();
-  text += calibration;
-  // Cheap models stop at the token cap, so this is the upper end.
-  const double passes = static_cast<double>(options_.quantizers.size() + 1);
-  const double forward =
-      seconds_a_batch_ *
-      (passes * static_cast<double>(session_.probe().size()) +
-       static_cast<double>(calibration_passes * std::ssize(session_.calibration())));
+  text += DescribeCalibration();
   int64_t grams = 0;
   for (const std::vector<int>& pass : plan.Passes(options_.max_gram_bytes)) {
     int64_t held = 0;
     for (int gram : pass) held += GramBytes(plan.gram_inputs[static_cast<size_t>(gram)]);
     grams = std::max(grams, held);
   }
-  return {.text = std::move(text), .seconds = forward, .bytes = grams};
+  return {.text = std::move(text), .bytes = grams};
 }
 
 }  // namespace ptqwatch::internal

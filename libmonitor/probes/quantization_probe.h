@@ -26,8 +26,9 @@ class QuantizationProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "quantization";
 
-  /// Evaluates the first probe batch. The session must have probe and calibration batches and a
-  /// plan, and outlive the probe. FailedPrecondition where the losses closure does not fit.
+  /// Evaluates the first probe and calibration batch. The session must have probe and calibration
+  /// batches and a plan, and outlive the probe. FailedPrecondition where the losses closure does
+  /// not fit.
   static absl::StatusOr<std::unique_ptr<QuantizationProbe>> Create(ModelSession& session,
                                                                    const MonitorOptions& options);
 
@@ -36,21 +37,28 @@ class QuantizationProbe final : public Probe {
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
 
+  /// Seconds that evaluating the first probe or calibration batch took at Create, and the tokens of
+  /// the latter.
+  double probe_batch_seconds() const { return probe_batch_seconds_; }
+  double calibration_batch_seconds() const { return calibration_batch_seconds_; }
+  int64_t calibration_batch_tokens() const { return calibration_batch_tokens_; }
+  /// Values of the loss (sequences, or 1 for a mean) that the first probe batch gives.
+  int64_t probe_batch_units() const { return probe_batch_units_; }
+
  private:
-  class FullPrecision;
   class Rows;
   QuantizationProbe(ModelSession& session, const MonitorOptions& options);
-  absl::Status Compare(FullPrecision& full, const std::vector<Replica::Override>& weights,
-                       QuantizationReport& report, const ExecutionContext& context);
-  // What calibrating costs, in words, and how often it takes the calibration data through the
-  // replica.
-  std::pair<std::string, int64_t> DescribeCalibration() const;
-  ModelQuantizer Quantizer() const;
+  std::string DescribeCalibration() const;
+  ModelQuantizer Quantizer(const std::vector<Batch>& calibration) const;
 
   ModelSession& session_;
   const MonitorOptions options_;
   const std::vector<LayerSpecs> specs_;
-  double seconds_a_batch_ = 0;  // one forward pass at Create
+  // One forward pass each, at Create.
+  double probe_batch_seconds_ = 0;
+  double calibration_batch_seconds_ = 0;
+  int64_t calibration_batch_tokens_ = 0;
+  int64_t probe_batch_units_ = 1;
 };
 
 }  // namespace ptqwatch::internal

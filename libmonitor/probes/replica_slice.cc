@@ -5,7 +5,7 @@
 #include "ATen/core/grad_mode.h"
 #include "base/status_macros.h"
 #include "curvature/replica_surface.h"
-#include "snapshot/unit_losses.h"
+#include "session/curvature_batches.h"
 
 namespace ptqwatch::internal {
 
@@ -26,26 +26,15 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
                                               const SliceOptions& options, SliceProgress progress,
                                               const ExecutionContext& context) {
   at::NoGradGuard no_grad;
-  double total_weight = 0;
-  int64_t tokens = 0;
-  for (const Batch& batch : batches) {
-    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(batch));
-    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, batch));
-    total_weight += TotalWeight(losses);
-    tokens += units.tokens;
-  }
-  if (!(total_weight > 0)) {
-    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(const BatchTotals totals, TotalsOf(replica, batches, context));
   const std::vector<int> scope = FloatingParameters(replica);
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
-                            ReplicaSurface::Create(&replica, scope, &batches, total_weight));
+                            ReplicaSurface::Create(&replica, scope, &batches, totals.weight));
   const Vector to_previous = surface->Displacement(std::exchange(previous, {}));
   const Vector to_quantized = surface->Displacement(std::exchange(quantized, {}));
   PTQWATCH_ASSIGN_OR_RETURN(LossSlice slice, MeasureSlice(*surface, to_previous, to_quantized,
                                                           options, progress, context));
-  slice.batch_tokens = tokens;
+  slice.batch_tokens = totals.tokens;
   ++slice.loss_evaluations;  // the pass above, for tokens and weights
   return slice;
 }

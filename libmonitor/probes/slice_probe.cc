@@ -34,7 +34,7 @@ SliceProbe::SliceProbe(ModelSession& session, const MonitorOptions& options, Sli
   }
   std::vector<SliceTracker::Quantizer> quantizers;
   for (const QuantizerSpec& spec : options.quantizers) {
-    quantizers.push_back({std::string(ToString(spec.method)), spec.bits});
+    quantizers.push_back({spec.method, spec.bits});
   }
   tracker_->Open(std::move(quantizers));
 }
@@ -57,7 +57,7 @@ ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext&
     return nothing;
   }
   const SliceRequest& request = input.slice->request;
-  const std::string name = ShortName(request.method, request.bits);
+  const std::string name = ShortName(ToString(request.method), request.bits);
   const bool too_early = input.place.step < request.at_step.value_or(INT64_MIN);
   QuantizationResult* quantization = input.Earlier<QuantizationResult>();
   if (quantization == nullptr || quantization->status != ProbeStatus::kOk) {
@@ -114,7 +114,7 @@ absl::StatusOr<std::string> SliceProbe::Make(const ProbeInput& input,
   QuantizedWeights weights = std::exchange(quantization.weights, {});
   size_t chosen = 0;
   while (chosen < quantization.quantizers.size() &&
-         (ToString(quantization.quantizers[chosen].method) != request.method ||
+         (quantization.quantizers[chosen].method != request.method ||
           quantization.quantizers[chosen].bits != request.bits)) {
     ++chosen;
   }

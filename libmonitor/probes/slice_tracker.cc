@@ -37,15 +37,15 @@ absl::StatusOr<int64_t> SliceTracker::Accept(const SliceRequest& request) {
   if (!known) {
     const std::string all =
         absl::StrJoin(quantizers_, ", ", [](std::string* out, const Quantizer& quantizer) {
-          out->append(StrCat(quantizer.method, " ", quantizer.bits));
+          out->append(StrCat(ToString(quantizer.method), " ", quantizer.bits));
         });
-    return absl::InvalidArgumentError(
-        StrCat("method = '", request.method, "', bits = ", request.bits, ": this run has ", all));
+    return absl::InvalidArgumentError(StrCat("method = '", ToString(request.method),
+                                             "', bits = ", request.bits, ": this run has ", all));
   }
   if (status_.under_way()) {
-    return absl::FailedPreconditionError(
-        StrCat("a slice through ", ShortName(status_.request.method, status_.request.bits),
-               " is under way (", ToString(status_.state), "); ask again when it is done"));
+    return absl::FailedPreconditionError(StrCat(
+        "a slice through ", ShortName(ToString(status_.request.method), status_.request.bits),
+        " is under way (", ToString(status_.state), "); ask again when it is done"));
   }
   const int64_t number = status_.number + 1;
   status_ = SliceStatus();

@@ -26,7 +26,7 @@ struct AcceptedSlice {
 class SliceTracker {
  public:
   struct Quantizer {
-    std::string method;
+    QuantizationMethod method = QuantizationMethod::kRtn;
     int bits = 0;
   };
 

@@ -24,7 +24,7 @@ std::string ToJson(const LossSlice& slice) {
   json["fingerprint"] = slice.fingerprint;
   json["step"] = slice.step;
   json["previous_step"] = slice.previous_step;
-  json["method"] = slice.method;
+  json["method"] = ToString(slice.method);
   json["bits"] = slice.bits;
   json["group_size"] = slice.group_size;
   json["weight_norm"] = Number(slice.weight_norm);

@@ -136,6 +136,14 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("parameters", record.parameters);
 }
 
+template <Of<Plan> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("probe_batches", record.probe_batches);
+  visit("calibration_batches", record.calibration_batches);
+  visit("curvature_sequences", record.curvature_sequences);
+  visit("curvature_every", record.curvature_every);
+}
+
 template <Of<Verdict> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("state", record.state);
@@ -171,6 +179,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("quantization", record.quantization);
   visit("skipped_layers", record.skipped_layers);
   visit("curvature", record.curvature);
+  visit("plan", record.plan);
   visit("cost", record.cost_seconds);
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/unit_losses.h"
@@ -20,8 +21,38 @@ int64_t SequencesOf(const Batch& batch) {
   return batch.empty() || !batch[0].defined() || batch[0].dim() == 0 ? 1 : batch[0].size(0);
 }
 
-// `rows` rows of every tensor; nothing unless all of them have `all` rows.
-std::optional<Batch> Rows(const Batch& batch, int64_t all, int64_t begin, int64_t rows) {
+double SumOf(const std::vector<double>& values) {
+  double sum = 0;
+  for (double value : values) sum += value;
+  return sum;
+}
+
+// The first `rows` sequences of a batch; nothing where it cannot be cut so.
+std::optional<Batch> CutTo(Replica& replica, const Batch& batch, int64_t rows) {
+  const int64_t all = SequencesOf(batch);
+  std::optional<Batch> cut = RowsOf(batch, all, 0, rows);
+  if (!cut) return std::nullopt;
+  const absl::StatusOr<LossValues> losses = replica.Losses(*cut);
+  if (!losses.ok()) return std::nullopt;
+  if (losses->values.dim() > 0) {
+    return losses->values.size(0) == rows ? std::move(cut) : std::nullopt;
+  }
+  // One value: it must be a mean over the sequences.
+  const absl::StatusOr<LossValues> whole = replica.Losses(batch);
+  const absl::StatusOr<LossValues> rest = replica.Losses(*RowsOf(batch, all, rows, all - rows));
+  if (!whole.ok() || !rest.ok()) return std::nullopt;
+  const auto sum = [](const LossValues& loss, int64_t sequences) {
+    return loss.values.item<double>() * static_cast<double>(sequences);
+  };
+  const double expected = sum(*whole, all);
+  const bool mean = std::abs(sum(*losses, rows) + sum(*rest, all - rows) - expected) <=
+                    kSameLoss * std::abs(expected);
+  return mean ? std::move(cut) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Batch> RowsOf(const Batch& batch, int64_t all, int64_t begin, int64_t rows) {
   Batch cut;
   for (const at::Tensor& tensor : batch) {
     if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != all) return std::nullopt;
@@ -30,13 +61,28 @@ std::optional<Batch> Rows(const Batch& batch, int64_t all, int64_t begin, int64_
   return cut;
 }
 
-double SumOf(const std::vector<double>& values) {
-  double sum = 0;
-  for (double value : values) sum += value;
-  return sum;
+absl::StatusOr<BatchTotals> TotalsOf(Replica& replica, const std::vector<Batch>& batches,
+                                     const ExecutionContext& context) {
+  at::NoGradGuard no_grad;
+  BatchTotals totals;
+  for (const Batch& batch : batches) {
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(batch));
+    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, batch));
+    totals.weight += TotalWeight(losses);
+    totals.tokens += units.tokens;
+  }
+  if (!(totals.weight > 0)) {
+    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
+  }
+  return totals;
 }
 
-}  // namespace
+int64_t CountSequences(const std::vector<Batch>& batches) {
+  int64_t sequences = 0;
+  for (const Batch& batch : batches) sequences += SequencesOf(batch);
+  return sequences;
+}
 
 std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& batches,
                                   int64_t sequences) {
@@ -45,11 +91,9 @@ std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& ba
     if (sequences <= 0) break;
     const int64_t here = SequencesOf(batch);
     if (here > sequences) {
-      const std::optional<Batch> cut = Rows(batch, here, 0, sequences);
       // A model may want batches of one size, or have the sequences in another dimension.
-      const absl::StatusOr<LossValues> losses =
-          cut ? replica.Losses(*cut) : absl::UnavailableError("");
-      if (losses.ok() && losses->values.dim() > 0 && losses->values.size(0) == sequences) {
+      const std::optional<Batch> cut = CutTo(replica, batch, sequences);
+      if (cut) {
         first.push_back(*cut);
         break;
       }
@@ -79,7 +123,7 @@ absl::StatusOr<std::vector<Batch>> MicroBatches(Replica& replica, const std::vec
     double sum = 0;
     for (int64_t begin = 0; begin < all; begin += sequences) {
       const int64_t rows = std::min(sequences, all - begin);
-      std::optional<Batch> piece = Rows(batches[i], all, begin, rows);
+      std::optional<Batch> piece = RowsOf(batches[i], all, begin, rows);
       if (!piece) return cannot("one of its tensors does not have one row a sequence");
       PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(*piece));
       if (losses.values.dim() == 0) {

@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/hessian_mode.h"
-#include "snapshot/unit_losses.h"
+#include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -89,22 +89,40 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
                                                 const ExecutionContext& context) {
   CurvatureSetup setup;
   setup.target = std::move(target);
-  for (const Batch& batch : setup.target.batches) {
-    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(batch));
-    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, batch));
-    setup.total_weight += TotalWeight(losses);
-    setup.tokens += units.tokens;
-  }
-  if (!(setup.total_weight > 0)) {
-    return absl::FailedPreconditionError("every token of the curvature batch is masked out");
-  }
+  GeneratorGuard generators;
+  PTQWATCH_ASSIGN_OR_RETURN(setup.totals, TotalsOf(replica, setup.target.batches, context));
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup.MakeSurface(replica));
   PTQWATCH_ASSIGN_OR_RETURN(
       const HessianChoice choice,
       ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context));
   setup.mode = choice.mode;
   setup.graph_bytes = choice.graph_bytes;
+  // The guard puts the generators back here; at a snapshot nothing would.
+  if (generators.Moved()) {
+    return absl::FailedPreconditionError(
+        "losses draws random numbers from a default generator when gradients are on; that would "
+        "change the training run");
+  }
   return setup;
+}
+
+absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup& setup,
+                                         std::vector<Batch> batches,
+                                         const CurvatureEngineOptions& engine,
+                                         const ExecutionContext& context) {
+  CurvatureSetup other = setup;
+  other.target.batches = std::move(batches);
+  PTQWATCH_ASSIGN_OR_RETURN(other.totals, TotalsOf(replica, other.target.batches, context));
+  if (setup.graph_bytes) {
+    const double tokens = static_cast<double>(std::max<int64_t>(1, setup.totals.tokens));
+    other.graph_bytes = static_cast<int64_t>(static_cast<double>(*setup.graph_bytes) *
+                                             static_cast<double>(other.totals.tokens) / tokens);
+    if (engine.mode == HessianMode::kAuto) {
+      other.mode = *other.graph_bytes <= engine.max_graph_bytes ? HessianMode::kRetainedGraph
+                                                                : HessianMode::kRecomputedGraph;
+    }
+  }
+  return other;
 }
 
 std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {

@@ -13,6 +13,7 @@
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/offline/loss_curvature.h"
 #include "ptqwatch/options.h"
+#include "session/curvature_batches.h"
 #include "session/model_session.h"
 #include "snapshot/replica.h"
 
@@ -34,8 +35,7 @@ absl::StatusOr<CurvatureTarget> MakeCurvatureTarget(const ModelSession& session,
 /// What is known about a target before its curvature is measured.
 struct CurvatureSetup {
   CurvatureTarget target;
-  double total_weight = 0;  ///< of the losses
-  int64_t tokens = 0;
+  BatchTotals totals;
   HessianMode mode = HessianMode::kAuto;  ///< the one chosen
   std::optional<int64_t> graph_bytes;     ///< of all batches, estimated
 
@@ -44,15 +44,23 @@ struct CurvatureSetup {
 
   /// The setup must outlive the surface.
   absl::StatusOr<std::unique_ptr<ReplicaSurface>> MakeSurface(Replica& replica) const {
-    return ReplicaSurface::Create(&replica, target.scope, &target.batches, total_weight);
+    return ReplicaSurface::Create(&replica, target.scope, &target.batches, totals.weight);
   }
 };
 
 /// Evaluates the batches once, and finds out how products with the Hessian can be made
-/// (ChooseHessianMode). FailedPrecondition saying why they cannot.
+/// (ChooseHessianMode). FailedPrecondition saying why they cannot, or that `losses` draws random
+/// numbers from a default generator once gradients are on; the generators are put back.
 absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarget target,
                                                 const CurvatureEngineOptions& engine,
                                                 const ExecutionContext& context);
+
+/// The same loss surface on other batches, of which there may be more: what `setup` found out on
+/// its own is taken over. Evaluates the batches once.
+absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup& setup,
+                                         std::vector<Batch> batches,
+                                         const CurvatureEngineOptions& engine,
+                                         const ExecutionContext& context);
 
 /// The options of the engine's parts.
 EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options,

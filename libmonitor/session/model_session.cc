@@ -7,12 +7,16 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "session/curvature_batches.h"
+#include "session/mean_batches.h"
 #include "snapshot/batches.h"
 #include "snapshot/finite.h"
 #include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+// Of a probe batch whose loss is one mean.
+constexpr int64_t kPiecesOfMeanBatch = 8;
 
 absl::Status CheckBatches(const Subject& subject, const ModelSessionOptions& options) {
   if (options.probe && subject.probe().empty()) {
@@ -77,6 +81,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   if (checked.empty()) checked.push_back(&curvature.at(0));
   subject_.opened_ = true;
   PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked));
+  if (options.probe) probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
   if (options.capture) {
     const Batch& batch = options.calibration ? calibration_[0] : curvature.at(0);
     PTQWATCH_ASSIGN_OR_RETURN(plan_, PlanCapture(*replica_, batch, options.capture->layers,

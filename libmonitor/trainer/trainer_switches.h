@@ -14,6 +14,8 @@ struct TrainerSwitches {
   std::atomic<bool> paused{false};   ///< by a command
   std::atomic<bool> idle{false};     ///< nothing is left to measure: copies would be wasted
   std::atomic<int64_t> requests{0};  ///< snapshots requested so far
+  /// Due snapshots before this time are skipped; on the clock, monotonic.
+  std::atomic<int64_t> rest_until_ns{0};
 };
 
 }  // namespace ptqwatch::internal

@@ -52,7 +52,7 @@ class GptUnderTest {
   virtual int64_t vocabulary() const = 0;
   virtual const std::vector<Batch>& curvature_batches() const = 0;
 
-  /// The loss surface around `weights`. The one of before must be gone.
+  /// The loss surface around `weights`. An earlier one must have been destroyed.
   virtual absl::StatusOr<std::unique_ptr<internal::ReplicaSurface>> SurfaceAt(
       const Weights& weights) = 0;
 };

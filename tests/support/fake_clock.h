@@ -7,7 +7,7 @@
 
 namespace ptqwatch::testing {
 
-/// Stands still until told otherwise; sleeping moves it on at once.
+/// Stands still until Advance is called; a sleep advances it at once.
 class FakeClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {

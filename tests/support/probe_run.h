@@ -27,7 +27,8 @@ inline Report MeasureReport(internal::ProbeSuite& suite, internal::ProbeState* s
   const internal::SnapshotPlace place{.run_id = header.run_id,
                                       .fingerprint = header.fingerprint,
                                       .sequence = header.sequence,
-                                      .step = header.snapshot.info.step};
+                                      .step = header.snapshot.info.step,
+                                      .plan = header.plan};
   auto measured = suite.Measure(place, state != nullptr ? *state : internal::ProbeState());
   EXPECT_TRUE(measured.ok()) << measured.status();
   if (!measured.ok()) return {};

@@ -18,7 +18,7 @@ inline int PortOf(const std::string& address) {
   return atoi(address.substr(address.rfind(':') + 1).c_str());
 }
 
-/// A connection to a port of 127.0.0.1 that says exactly what it is told to.
+/// A connection to a port of 127.0.0.1 that sends exactly the bytes it is given.
 class RawClient {
  public:
   explicit RawClient(const std::string& address) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {

@@ -114,6 +114,7 @@ inline AnalyzedReport SampleReport() {
                          SampleQuantization(QuantizationMethod::kRtn, 4, 0.05)};
   report.skipped_layers = {{"head.weight", "output head", 4096}};
   report.curvature = SampleCurvature();
+  report.plan = Plan{4, 2, 8, 3};
   report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict.state = VerdictState::kDegraded;
   analyzed.verdict.onset_step = 14400;

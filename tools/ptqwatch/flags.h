@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// Where a trainer serves gRPC unless it was told otherwise; see GrpcOptions.
+/// Where a trainer serves gRPC by default; see GrpcOptions.
 inline constexpr int kDefaultGrpcPort = 9465;
 
 struct WatchFlags {

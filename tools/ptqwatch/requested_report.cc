@@ -5,7 +5,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// After this time without a step the user is told what is being waited for.
+// After this time without a step, print what is being waited for.
 constexpr std::chrono::seconds kMaxQuietTime(10);
 
 // Due snapshots that failed; a request is not tried again then.

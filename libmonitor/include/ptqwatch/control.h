@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/quantizer.h"
 
 namespace ptqwatch {
 
@@ -16,7 +16,7 @@ inline constexpr int kMaxSlicePoints = 101;
 /// Asks for a slice through the loss surface: the plane through the weights of two snapshots,
 /// Theta_{K-1} and Theta_K, and the quantized Theta_K.
 struct SliceRequest {
-  std::string method;  ///< one of the run's quantizers, as reports name it: "gptq"
+  QuantizationMethod method = QuantizationMethod::kRtn;  ///< with `bits`, one of the run's
   int bits = 0;
   int points = 21;  ///< along each axis, from kMinSlicePoints to kMaxSlicePoints
   /// Theta_K is the first snapshot at or after this step, Theta_{K-1} the newest one measured

@@ -21,6 +21,7 @@ struct Event {
     kResumed = 5,          ///< a run directory was resumed
     kStopped = 6,          ///< Monitor::Stop; the last event
     kSlice = 7,            ///< a slice is begun, made, or failed
+    kPlanChanged = 8,      ///< what later snapshots are measured with (Report::plan)
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -29,9 +30,9 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 8;
+inline constexpr int kEventKinds = 9;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-/// "resumed", "stopped", "slice".
+/// "resumed", "stopped", "slice", "plan_changed".
 std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

@@ -37,9 +37,8 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> flag_;
 };
 
-/// Keeps a thread to a share of wall-clock time: after each stretch of work it sleeps for work * (1
-/// / duty_cycle - 1). Copies count together. Not thread-safe:
-/// one thread's own.
+/// Keeps a thread to a share of wall-clock time: after `work` it sleeps work (1 / duty_cycle - 1).
+/// Copies count together. For one thread, except SetDutyCycle.
 class Pacer {
  public:
   Pacer() = default;
@@ -47,23 +46,37 @@ class Pacer {
   /// it sleeps.
   Pacer(double duty_cycle, Clock* clock,
         std::chrono::nanoseconds quantum = std::chrono::milliseconds(2))
-      : state_(std::make_shared<State>(State{duty_cycle, clock, quantum})) {}
+      : state_(std::make_shared<State>(duty_cycle, clock, quantum)) {}
   /// Call before a stretch of work; time since the last Pause is forgotten.
   void Begin() const;
   /// Call between small pieces of work.
   void Pause(const CancelToken& cancel) const;
-  double duty_cycle() const { return state_ == nullptr ? 1 : state_->duty_cycle; }
+  /// Any thread; a sleep under way becomes shorter or longer accordingly within 20 ms. No effect on
+  /// a default-constructed Pacer.
+  void SetDutyCycle(double duty_cycle) const;
+  /// Called by Pause, before it sleeps, with the seconds of each stretch of work. May set the duty
+  /// cycle. Must not throw.
+  void OnWork(std::function<void(double seconds)> on_work) const;
+  double duty_cycle() const { return state_ == nullptr ? 1 : state_->duty_cycle.load(); }
+  /// Time slept, and time worked between Begin and Pause, so far.
   std::chrono::nanoseconds slept() const {
     return state_ == nullptr ? std::chrono::nanoseconds(0) : state_->slept;
+  }
+  std::chrono::nanoseconds worked() const {
+    return state_ == nullptr ? std::chrono::nanoseconds(0) : state_->worked;
   }
 
  private:
   struct State {
-    double duty_cycle = 1;
-    Clock* clock = nullptr;
-    std::chrono::nanoseconds quantum{0};
+    State(double duty_cycle_in, Clock* clock_in, std::chrono::nanoseconds quantum_in)
+        : duty_cycle(duty_cycle_in), clock(clock_in), quantum(quantum_in) {}
+    std::atomic<double> duty_cycle;
+    Clock* const clock;
+    const std::chrono::nanoseconds quantum;
     std::chrono::nanoseconds since{0};
     std::chrono::nanoseconds slept{0};
+    std::chrono::nanoseconds worked{0};
+    std::function<void(double)> on_work;
   };
   std::shared_ptr<State> state_;  // null: never sleeps
 };
@@ -78,6 +91,19 @@ class SeedSource {
 
  private:
   uint64_t run_seed_ = 0;
+};
+
+/// An earlier deadline for work that is already under way. Copies share it. Thread-safe.
+class SharedDeadline {
+ public:
+  SharedDeadline()
+      : at_(std::make_shared<std::atomic<int64_t>>(std::chrono::nanoseconds::max().count())) {}
+  /// On the context's clock, monotonic; max() is never.
+  void Set(std::chrono::nanoseconds monotonic) const { at_->store(monotonic.count()); }
+  std::chrono::nanoseconds get() const { return std::chrono::nanoseconds(at_->load()); }
+
+ private:
+  std::shared_ptr<std::atomic<int64_t>> at_;
 };
 
 /// Bytes that work may hold beyond its inputs. Thread-safe.
@@ -95,10 +121,9 @@ class ByteBudget {
   std::atomic<int64_t> used_{0};
 };
 
-/// What every engine call takes last: who may stop it, how fast it may go, where its randomness and
-/// memory come from. The default is that of a plain library: never cancelled, full speed, seed 0,
-/// no limit. One thread's own at a time; copies share token, pacer and budget. ForHelper makes one
-/// for another thread.
+/// The last argument of every engine call: cancellation, pace, seeds, memory and time. The default
+/// is never cancelled, full speed, seed 0, no limit. For one thread at a time; copies share token,
+/// pacer and budget. ForHelper makes one for another thread.
 struct ExecutionContext {
   CancelToken cancel;
   Pacer pacer;
@@ -107,6 +132,8 @@ struct ExecutionContext {
   Clock* clock = Clock::Real();
   /// On the clock's monotonic time; the default is never.
   std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max();
+  /// Ends the work, too, where it is earlier. May be set while the work goes on.
+  SharedDeadline hurry;
   /// Threads that work may use, the caller's included; at least 1. Results are the same bits for
   /// any number. The pacer's share holds only with 1, which is what a monitor uses.
   int threads = 1;

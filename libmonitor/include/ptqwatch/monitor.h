@@ -47,18 +47,23 @@ class Monitor {
   void OnStep(const StepInfo& info) noexcept;
 
   /// Call on the trainer's thread when training is over. Takes a snapshot of the last step, unless
-  /// that step has one, and waits until everything pending is measured and published. Exporters go
-  /// on serving. DeadlineExceeded if `timeout` passes first (the work goes on). FailedPrecondition
-  /// before the first OnStep and after Stop.
-  absl::Status Finish(std::chrono::milliseconds timeout);
+  /// that step has one, and waits until everything pending is measured and published. The monitor
+  /// works at full speed meanwhile. A snapshot before the last one may take a quarter of `timeout`;
+  /// what is not measured in time has the status out_of_time in its report. Exporters go on
+  /// serving.
+  ///
+  /// DeadlineExceeded if the losses closure or a slice under way does not end within `timeout`, and
+  /// Cancelled soon after `cancel` was; in both cases the work goes on. FailedPrecondition before
+  /// the first OnStep and after Stop.
+  absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel = {});
 
   /// Cancels what is being measured, and stops the monitor thread and the exporters. Idempotent.
   /// DeadlineExceeded if the losses closure does not return in time: the thread is then left behind
   /// and touches nothing but that closure.
   absl::Status Stop(std::chrono::milliseconds deadline);
 
-  /// What will be measured, as text: layers covered and skipped with the reason, bytes, estimated
-  /// seconds a snapshot.
+  /// What will be measured, as text: layers covered and skipped with the reason, bytes, and the
+  /// plan with its estimated seconds of work.
   std::string Describe() const;
 
   /// Counters and gauges as they are now. Thread-safe.
@@ -72,6 +77,7 @@ class Monitor {
  private:
   struct Running;
   explicit Monitor(std::unique_ptr<Running> running);
+  absl::Status MeasureLastStep(std::chrono::milliseconds timeout, const CancelToken& cancel);
   std::unique_ptr<Running> running_;  // null: disabled
 };
 

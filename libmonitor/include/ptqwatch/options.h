@@ -79,6 +79,8 @@ struct MonitorOptions {
   /// A loss comparison stops adding tokens when the paired standard error of the loss change is
   /// this share of the change ...
   double relative_stderr = 0.05;
+  /// ... or this share of the loss, where the change is so small that it does not matter ...
+  double absolute_stderr_ratio = 0.0005;
   /// ... or when this many tokens or all probe batches were used.
   int64_t max_probe_tokens = 65536;
   /// Wall-clock cap of one snapshot. What it cuts short has the status out_of_time and no value.
@@ -89,10 +91,19 @@ struct MonitorOptions {
 
   /// Seeds everything random; recorded in the fingerprint.
   uint64_t seed = 0;
-  /// Share of wall-clock time that the monitor thread may work, in (0, 1]. Default: 1 if a core is
-  /// spare, that is if min(CPU affinity, cgroup quota) exceeds `training_threads`; else 0.05.
+  /// Share of its time that training may lose to the monitor's work, in (0, 1], where the machine
+  /// has no core to spare. Whether it has is measured all the time: where the CPUs that the process
+  /// may use are idle, the monitor works without pause.
+  double max_overhead = 0.02;
+  /// Fit what a snapshot measures to what the machine has to spare and to the schedule: fewer probe
+  /// and calibration batches, a smaller curvature batch, curvature at every k-th snapshot
+  /// (Report::plan, Event::Kind::kPlanChanged). Snapshots are skipped while the monitor rests.
+  /// False: every snapshot is measured with all batches, whatever that takes.
+  bool adapt_plan = true;
+  /// Works this share of wall-clock time, in (0, 1], whatever the machine has to spare.
   std::optional<double> duty_cycle = {};
-  /// Threads the trainer computes with. 0: at::get_num_threads() at Create.
+  /// Threads the trainer computes with, and that Finish may use. 0: at::get_num_threads() at
+  /// Create.
   int training_threads = 0;
 
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else

@@ -109,7 +109,7 @@ struct QuantizerSpec {
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;
 };
 
-/// RTN and GPTQ at 3 and 4 bits: what a monitor measures when it is not told otherwise.
+/// RTN and GPTQ at 3 and 4 bits: the default of MonitorOptions::quantizers.
 std::vector<QuantizerSpec> DefaultQuantizers();
 
 /// InvalidArgument naming the field and its value.
@@ -132,8 +132,8 @@ enum class LayerStatus {
 std::string_view ToString(LayerStatus status);
 absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name);
 
-/// A row-major [rows, cols] float32 matrix that somebody else owns. A weight's rows are outputs and
-/// its cols inputs.
+/// A row-major [rows, cols] float32 matrix, not owned. A weight's rows are outputs and its cols
+/// inputs.
 struct MatrixView {
   const float* data = nullptr;
   int64_t rows = 0;

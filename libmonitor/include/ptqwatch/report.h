@@ -270,6 +270,19 @@ struct SkippedLayer {
   friend bool operator==(const SkippedLayer&, const SkippedLayer&) = default;
 };
 
+/// How much of what the subject provides a run's snapshots are measured with, so that measuring
+/// fits the run. Chosen by the monitor (MonitorOptions::adapt_plan) and changed as rarely as
+/// possible.
+struct Plan {
+  int64_t probe_batches = 0;        ///< at most; the first of those that the subject has
+  int64_t calibration_batches = 0;  ///< likewise
+  /// Of the curvature batch; 0: curvature is not measured.
+  int64_t curvature_sequences = 0;
+  /// Curvature is measured at every so many snapshots; 0 where it is not.
+  int64_t curvature_every = 0;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
 /// The measurements of one snapshot. A plain value: no tensors, no handles.
 struct Report {
   int schema_version = kReportSchemaVersion;
@@ -307,8 +320,11 @@ struct Report {
   std::optional<CalibrationMode> calibration_mode;
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
-  /// Absent where MonitorOptions::curvature is off.
+  /// Absent where MonitorOptions::curvature is off, and where the plan leaves it to another
+  /// snapshot.
   std::optional<CurvatureReport> curvature;
+  /// What this snapshot was measured with; `curvature_sequences` is 0 where curvature was not due.
+  std::optional<Plan> plan;
 
   /// Seconds spent, by part. "stall" is what OnStep took from the training thread; everything else
   /// ran beside it.

@@ -64,9 +64,11 @@ enum class SnapshotResult : int {
   kSkippedMismatch = 2,  ///< tensors differ from those seen at Create
   kFailed = 3,           ///< copying threw
   kSkippedPaused = 4,    ///< a command had paused the monitor
+  kSkippedResting = 5,   ///< the monitor had used up its share of the machine for now
 };
-inline constexpr int kSnapshotResults = 5;
-/// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused".
+inline constexpr int kSnapshotResults = 6;
+/// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused",
+/// "skipped_resting".
 std::string_view ToString(SnapshotResult result);
 
 enum class Health : int { kStarting = 0, kOk = 1, kDegraded = 2, kStopped = 3 };
@@ -99,9 +101,10 @@ struct MonitorStatus {
   double stall_seconds_total = 0;
   /// Training time lost to snapshots since the first step, over the time since then.
   std::optional<double> overhead_ratio;
-  double duty_cycle = 1;
-  int64_t every = 0;    ///< steps between snapshots
-  bool paused = false;  ///< by a command, or because every probe is switched off
+  double duty_cycle = 1;      ///< share of the time that the monitor may work, in the long run
+  double seconds_a_step = 0;  ///< in the mean since the first step; 0 before the second
+  int64_t every = 0;          ///< steps between snapshots
+  bool paused = false;        ///< by a command, or because every probe is switched off
   std::array<int64_t, kEventKinds> events{};  ///< by Event::Kind
   /// {exporter name, reason} -> reports and events that this exporter did not deliver.
   std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;

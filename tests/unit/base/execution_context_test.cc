@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
 
 #include "support/fake_clock.h"
 
@@ -30,6 +31,63 @@ TEST(Pacer, NeverSleepsAtFullDuty) {
   clock.Advance(milliseconds(100));
   pacer.Pause(CancelToken());
   EXPECT_EQ(clock.slept().count(), 0);
+}
+
+TEST(Pacer, TakesAnotherDutyCycleWhileItSleeps) {
+  testing::FakeClock clock;
+  // Speeds the pacer up during its first sleep.
+  class Faster final : public Clock {
+   public:
+    explicit Faster(testing::FakeClock* clock) : clock_(clock) {}
+    std::chrono::nanoseconds Monotonic() const override { return clock_->Monotonic(); }
+    double UnixSeconds() const override { return clock_->UnixSeconds(); }
+    void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& flag) override {
+      clock_->SleepFor(duration, flag);
+      pacer->SetDutyCycle(1);
+    }
+    const Pacer* pacer = nullptr;
+
+   private:
+    testing::FakeClock* const clock_;
+  };
+  Faster faster(&clock);
+  const Pacer pacer(0.01, &faster);
+  faster.pacer = &pacer;
+  pacer.Begin();
+  clock.Advance(milliseconds(100));
+  pacer.Pause(CancelToken());
+  EXPECT_LE(clock.slept(), milliseconds(20));
+}
+
+TEST(Pacer, ReportsEachStretchOfWork) {
+  testing::FakeClock clock;
+  const Pacer pacer(1.0, &clock);
+  std::vector<double> stretches;
+  pacer.OnWork([&](double seconds) { stretches.push_back(seconds); });
+  pacer.Begin();
+  clock.Advance(milliseconds(1));  // shorter than the quantum
+  pacer.Pause(CancelToken());
+  EXPECT_TRUE(stretches.empty());
+  clock.Advance(milliseconds(9));
+  pacer.Pause(CancelToken());
+  ASSERT_EQ(stretches.size(), 1u);
+  EXPECT_NEAR(stretches[0], 0.01, 1e-9);
+  EXPECT_EQ(pacer.worked(), milliseconds(10));
+  EXPECT_EQ(pacer.slept().count(), 0);
+}
+
+TEST(ExecutionContext, CanBeHurriedWhileItWorks) {
+  testing::FakeClock clock;
+  ExecutionContext context;
+  context.clock = &clock;
+  const ExecutionContext copy = context.WithDeadline(clock.Monotonic() + milliseconds(100));
+  EXPECT_TRUE(copy.Checkpoint().ok());
+  context.hurry.Set(clock.Monotonic() + milliseconds(10));
+  EXPECT_TRUE(copy.Checkpoint().ok());
+  clock.Advance(milliseconds(10));
+  EXPECT_EQ(copy.Checkpoint().code(), absl::StatusCode::kDeadlineExceeded);
+  context.hurry.Set(std::chrono::nanoseconds::max());
+  EXPECT_TRUE(copy.Checkpoint().ok());
 }
 
 TEST(ExecutionContext, CheckpointFailsOnceCancelled) {

@@ -30,7 +30,7 @@ TEST(Worker, RunsOneJobAWakeAndLosesNone) {
   EXPECT_EQ(*count, 100);
 }
 
-TEST(Worker, HasAllSignalsBlockedANameAndTheIdlePolicy) {
+TEST(Worker, HasAllSignalsBlockedANameAndTheBatchPolicy) {
   struct Seen {
     bool all_blocked = true;
     std::string name;
@@ -58,8 +58,7 @@ TEST(Worker, HasAllSignalsBlockedANameAndTheIdlePolicy) {
   const Seen what = seen->get_future().get();
   EXPECT_TRUE(what.all_blocked);
   EXPECT_EQ(what.name, "ptqwatch-test");
-  // Any thread may lower itself to it.
-  EXPECT_EQ(what.policy, SCHED_IDLE);
+  EXPECT_EQ(what.policy, SCHED_BATCH);
 }
 
 TEST(Worker, LeavesTheSignalMaskOfItsCreatorAsItWas) {

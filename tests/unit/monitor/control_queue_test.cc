@@ -5,7 +5,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-SliceRequest Gptq3() { return {.method = "gptq", .bits = 3}; }
+SliceRequest Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; }
 
 TEST(ControlQueue, GivesCommandsInTheOrderTheyCame) {
   ControlQueue queue;
@@ -70,7 +70,7 @@ TEST(ControlQueue, DropsCommandsOnceClosed) {
 TEST(ControlQueue, NumbersSlicesAndKnowsTheSnapshotsBeforeThem) {
   StatusBoard board;
   SliceTracker slices;
-  slices.Open({{"gptq", 3}});
+  slices.Open({{QuantizationMethod::kGptq, 3}});
   ControlQueue queue(&slices, &board);
   board.OnSnapshot(SnapshotResult::kTaken, 0);
   EXPECT_EQ(queue.RequestSlice(Gptq3()).value(), 1);
@@ -80,7 +80,7 @@ TEST(ControlQueue, NumbersSlicesAndKnowsTheSnapshotsBeforeThem) {
   ASSERT_EQ(commands.size(), 1u);
   const AcceptedSlice& slice = std::get<MakeSlice>(commands[0]).slice;
   EXPECT_EQ(slice.number, 1);
-  EXPECT_EQ(slice.request.method, "gptq");
+  EXPECT_EQ(slice.request.method, QuantizationMethod::kGptq);
   EXPECT_EQ(slice.snapshots_taken, 1);
 }
 

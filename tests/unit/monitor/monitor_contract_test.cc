@@ -170,7 +170,8 @@ internal::ReportHeader HeaderOf(const Report& report) {
   internal::ReportHeader header{.run_id = report.run_id,
                                 .attempt = report.attempt,
                                 .fingerprint = report.fingerprint,
-                                .sequence = report.sequence};
+                                .sequence = report.sequence,
+                                .plan = report.plan};
   header.snapshot.info = {.step = report.step,
                           .learning_rate = report.learning_rate,
                           .tokens = report.tokens,

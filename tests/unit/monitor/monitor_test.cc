@@ -1,18 +1,12 @@
-#include "ptqwatch/monitor.h"
-
 #include <gmock/gmock.h>
 
 #include <array>
 #include <cmath>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <stdexcept>
 #include <thread>
 
-#include "ptqwatch/log.h"
-#include "support/recording_exporter.h"
-#include "support/tiny_trainer.h"
+#include "monitor_fixture.h"
 
 namespace ptqwatch {
 namespace {
@@ -22,80 +16,6 @@ using std::chrono::seconds;
 using testing::Fault;
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
-
-/// Lets losses calls of the monitor thread through, holds them back, or makes them throw.
-class Gate {
- public:
-  void operator()() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++waiting_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_ || tickets_ > 0; });
-    if (!open_) --tickets_;
-    --waiting_;
-    if (throws_) throw std::runtime_error("CUDA error: device-side assert");
-  }
-  void Set(bool open, bool throws = false) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    open_ = open;
-    throws_ = throws;
-    changed_.notify_all();
-  }
-  /// Lets the next call through, if one is waiting.
-  void LetOneThrough() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (waiting_ > 0 && tickets_ == 0) ++tickets_;
-    changed_.notify_all();
-  }
-  void AwaitCaller() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return waiting_ > 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = true;
-  bool throws_ = false;
-  int waiting_ = 0;
-  int tickets_ = 0;
-};
-
-struct MonitorTest : ::testing::Test {
-  MonitorTest() { SetLogSink(Severity::kError, nullptr); }
-  ~MonitorTest() override { gate->Set(true); }
-
-  void Create(MonitorOptions options, Fault fault = Fault::kNone) {
-    if (options.quantizers == DefaultQuantizers()) {
-      options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
-                            {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8}};
-    }
-    std::vector<std::unique_ptr<Exporter>> exporters;
-    exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-    auto created = Monitor::Create(trainer.MakeSubject(fault, [gate = gate] { (*gate)(); }),
-                                   options, std::move(exporters));
-    ASSERT_TRUE(created.ok()) << created.status();
-    monitor = *std::move(created);
-  }
-  static MonitorOptions Every(int64_t steps) {
-    MonitorOptions options;
-    options.schedule.every = steps;
-    options.duty_cycle = 1.0;
-    return options;
-  }
-  void Step(int64_t step) {
-    trainer.Step();
-    monitor->OnStep({.step = step, .learning_rate = 1e-2});
-  }
-  int64_t Count(SnapshotResult result) {
-    return monitor->status().snapshots[static_cast<size_t>(result)];
-  }
-
-  TinyTrainer trainer;
-  std::shared_ptr<Gate> gate = std::make_shared<Gate>();
-  std::shared_ptr<testing::Recording> recording = std::make_shared<testing::Recording>();
-  std::unique_ptr<Monitor> monitor;
-};
 
 TEST_F(MonitorTest, ReportsCarryTheStepAndMeasurements) {
   Create(Every(10));
@@ -172,30 +92,6 @@ TEST_F(MonitorTest, SequentialCalibrationIsReportedAndOfAnotherFingerprint) {
   EXPECT_NE(one_shot.quantization[1].delta_nats, gptq.delta_nats);
 }
 
-TEST_F(MonitorTest, FinishMeasuresTheLastStepOnce) {
-  Create(Every(10));
-  for (int64_t step = 1; step <= 13; ++step) Step(step);
-  ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
-  auto reports = recording->Reports();
-  EXPECT_EQ(reports.back()->report.step, 13);
-  EXPECT_EQ(reports.back()->report.trigger, SnapshotTrigger::kFinish);
-  ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
-  EXPECT_EQ(recording->Reports().size(), reports.size());
-  EXPECT_FALSE(recording->stopped);
-}
-
-TEST_F(MonitorTest, FinishFailsBeforeAStepAndAfterStop) {
-  Create(Every(10));
-  EXPECT_EQ(monitor->Finish(seconds(1)).code(), absl::StatusCode::kFailedPrecondition);
-  Step(1);
-  ASSERT_TRUE(monitor->Stop(seconds(5)).ok());
-  EXPECT_EQ(monitor->Finish(seconds(1)).code(), absl::StatusCode::kFailedPrecondition);
-  monitor->OnStep({.step = 10, .learning_rate = 1});
-  EXPECT_EQ(monitor->status().steps_total, 1);
-  EXPECT_EQ(monitor->status().health, Health::kStopped);
-  EXPECT_TRUE(recording->stopped);
-}
-
 TEST_F(MonitorTest, SkipsAndCountsWhileTheSlotIsTaken) {
   Create(Every(1));
   gate->Set(false);
@@ -209,21 +105,11 @@ TEST_F(MonitorTest, SkipsAndCountsWhileTheSlotIsTaken) {
   gate->Set(true);
   ASSERT_TRUE(recording->WaitForReports(2));
   EXPECT_EQ(recording->Reports()[1]->report.step, 2);
-  bool told = false;
+  bool announced = false;
   for (const Event& event : recording->Events()) {
-    told |= event.kind == Event::Kind::kSnapshotSkipped;
+    announced |= event.kind == Event::Kind::kSnapshotSkipped;
   }
-  EXPECT_TRUE(told);
-}
-
-TEST_F(MonitorTest, FinishGivesUpInTimeAndTheWorkGoesOn) {
-  Create(Every(100));
-  gate->Set(false);
-  Step(1);
-  EXPECT_EQ(monitor->Finish(milliseconds(20)).code(), absl::StatusCode::kDeadlineExceeded);
-  gate->Set(true);
-  EXPECT_TRUE(monitor->Finish(seconds(60)).ok());
-  EXPECT_EQ(recording->Reports().size(), 1u);
+  EXPECT_TRUE(announced);
 }
 
 TEST_F(MonitorTest, StopInTheMiddleOfASnapshotReturnsAndPublishesNothing) {
@@ -339,9 +225,10 @@ TEST_F(MonitorTest, AClosureThatBeginsToThrowIsReportedAndThenSwitchedOff) {
   EXPECT_EQ(reports[0]->report.probe_status, ProbeStatus::kFailed);
   EXPECT_THAT(reports[0]->report.probe_status_detail, HasSubstr("device-side assert"));
   EXPECT_EQ(reports[2]->report.probe_status, ProbeStatus::kDisabled);
-  bool told = false;
-  for (const Event& event : recording->Events()) told |= event.kind == Event::Kind::kProbeDisabled;
-  EXPECT_TRUE(told);
+  bool announced = false;
+  for (const Event& event : recording->Events())
+    announced |= event.kind == Event::Kind::kProbeDisabled;
+  EXPECT_TRUE(announced);
   EXPECT_EQ(monitor->status().probe_failures_total, 2);
   Step(4);
   EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);  // no more copies for nothing
@@ -393,6 +280,19 @@ TEST_F(MonitorTest, FollowsLrCornersAcrossReports) {
   ASSERT_EQ(reports[1]->report.lr_change_points.size(), 1u);
   EXPECT_EQ(reports[1]->report.lr_change_points[0].step, 10);
   EXPECT_EQ(reports[1]->report.probe_state_sequence, reports[0]->report.sequence);
+}
+
+TEST_F(MonitorTest, ReportsNameWhatTheyWereMeasuredWith) {
+  Create(Every(10));
+  for (int64_t step = 1; step <= 10; ++step) Step(step);
+  ASSERT_TRUE(monitor->Finish(seconds(100)).ok());
+  const std::optional<Plan> plan = recording->Reports()[0]->report.plan;
+  ASSERT_TRUE(plan);
+  EXPECT_GT(plan->probe_batches, 0);
+  EXPECT_GT(plan->calibration_batches, 0);
+  EXPECT_GT(plan->curvature_sequences, 0);
+  EXPECT_EQ(plan->curvature_every, 1);
+  EXPECT_THAT(monitor->Describe(), HasSubstr("plan: probe "));
 }
 
 }  // namespace

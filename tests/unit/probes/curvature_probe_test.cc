@@ -287,6 +287,7 @@ TEST(CurvatureProbe, IsSwitchedOffAloneWhenItKeepsFailing) {
   Net net;
   net.options.schedule.every = 1;
   net.options.max_failures_in_a_row = 2;
+  net.options.duty_cycle = 1;  // no rests
   auto broken = std::make_shared<std::atomic<bool>>(false);
   net.losses = [losses = net.losses, broken](const TensorMap& p, const Batch& b) {
     if (*broken && at::GradMode::is_enabled()) throw std::runtime_error("no gradients today");

@@ -92,11 +92,46 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   ASSERT_EQ(probes.size(), 2u);
   const ProbeDescription quantization = probes[0]->Describe();
   EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
-  EXPECT_GT(quantization.seconds, 0);
+  EXPECT_GT((*suite)->quantization().probe_batch_seconds(), 0);
   EXPECT_EQ(quantization.bytes, 8 * (16 * 16 + 24 * 24));
   const ProbeDescription curvature = probes[1]->Describe();
   EXPECT_THAT(curvature.text, HasSubstr("curvature: retained_graph"));
   EXPECT_GT(curvature.bytes, 0);
+}
+
+TEST(ProbeSuite, MeasuresWithWhatThePlanSays) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  const Plan plan{.probe_batches = 1,
+                  .calibration_batches = 1,
+                  .curvature_sequences = 20,
+                  .curvature_every = 2};
+  const Report report = testing::MeasureReport(**suite, nullptr, {.plan = plan});
+  EXPECT_EQ(report.plan, plan);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
+  EXPECT_EQ(report.curvature->batch_tokens, 20);
+  for (const QuantizationReport& entry : report.quantization) EXPECT_EQ(entry.probe_tokens, 100);
+  // The same again, and then all.
+  const Report again = testing::MeasureReport(**suite, nullptr, {.plan = plan});
+  EXPECT_EQ(again.curvature->trace, report.curvature->trace);
+  EXPECT_EQ(testing::MeasureReport(**suite).curvature->batch_tokens, 64);
+}
+
+TEST(ProbeSuite, KeepsWhatAProbeLeftWhileItIsNotDue) {
+  Net net;
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  ProbeState state;
+  testing::MeasureReport(**suite, &state, {.sequence = 1});
+  const size_t vectors = state.vectors.size();
+  ASSERT_GT(vectors, 0u);
+  const Plan plan{.probe_batches = 1, .calibration_batches = 1, .curvature_every = 2};
+  const Report report = testing::MeasureReport(**suite, &state, {.sequence = 2, .plan = plan});
+  EXPECT_FALSE(report.curvature);
+  EXPECT_FALSE(report.quantization[0].predicted_delta_nats);
+  EXPECT_EQ(state.vectors.size(), vectors);
+  EXPECT_EQ(state.sequence, 2);
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
 
-SliceRequest Gptq3(int points = 3) { return {.method = "gptq", .bits = 3, .points = points}; }
+SliceRequest Gptq3(int points = 3) {
+  return {.method = QuantizationMethod::kGptq, .bits = 3, .points = points};
+}
 
 class SliceTest : public ::testing::Test {
  protected:
@@ -199,7 +201,7 @@ TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
     EXPECT_FALSE(number.ok());
     return number.status().ToString();
   };
-  EXPECT_THAT(refusal(Options(), {.method = "awq", .bits = 4}),
+  EXPECT_THAT(refusal(Options(), {.method = QuantizationMethod::kAwq, .bits = 4}),
               AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("this run has rtn 4, gptq 3")));
   EXPECT_THAT(refusal(Options(), Gptq3(102)), HasSubstr("points = 102"));
   MonitorOptions options = Options();

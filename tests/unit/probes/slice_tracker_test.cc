@@ -9,11 +9,13 @@ using ::testing::HasSubstr;
 
 constexpr SliceState kFirst = SliceState::kWaitingForFirst;
 
-SliceRequest Gptq3() { return {.method = "gptq", .bits = 3}; }
+SliceRequest Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; }
 
 class SliceTrackerTest : public ::testing::Test {
  protected:
-  SliceTrackerTest() { tracker_.Open({{"rtn", 4}, {"gptq", 3}}); }
+  SliceTrackerTest() {
+    tracker_.Open({{QuantizationMethod::kRtn, 4}, {QuantizationMethod::kGptq, 3}});
+  }
   std::string Refusal(const SliceRequest& request, absl::StatusCode code) {
     const auto number = tracker_.Accept(request);
     EXPECT_EQ(number.status().code(), code) << number.status();
@@ -35,22 +37,24 @@ TEST_F(SliceTrackerTest, FollowsASliceToItsEnd) {
   tracker_.Done("runs/a/slice-7.json");
   EXPECT_EQ(tracker_.status().state, SliceState::kDone);
   EXPECT_EQ(tracker_.status().path, "runs/a/slice-7.json");
-  EXPECT_EQ(tracker_.status().request.method, "gptq");
+  EXPECT_EQ(tracker_.status().request.method, QuantizationMethod::kGptq);
 }
 
 TEST_F(SliceTrackerTest, MakesOneAtATime) {
   ASSERT_TRUE(tracker_.Accept(Gptq3()).ok());
-  EXPECT_THAT(Refusal({.method = "rtn", .bits = 4}, absl::StatusCode::kFailedPrecondition),
+  EXPECT_THAT(Refusal({.method = QuantizationMethod::kRtn, .bits = 4},
+                      absl::StatusCode::kFailedPrecondition),
               HasSubstr("gptq3 is under way (waiting_for_first)"));
   tracker_.Fail("disk full");
   EXPECT_EQ(tracker_.status().error, "disk full");
-  EXPECT_EQ(tracker_.Accept({.method = "rtn", .bits = 4}).value(), 2);
+  EXPECT_EQ(tracker_.Accept({.method = QuantizationMethod::kRtn, .bits = 4}).value(), 2);
   EXPECT_EQ(tracker_.status().error, "");
 }
 
 TEST_F(SliceTrackerTest, NamesTheQuantizersThereAre) {
-  for (const SliceRequest& request : {SliceRequest{.method = "gptq", .bits = 4},
-                                      SliceRequest{.method = "awq", .bits = 3}, SliceRequest{}}) {
+  for (const SliceRequest& request :
+       {SliceRequest{.method = QuantizationMethod::kGptq, .bits = 4},
+        SliceRequest{.method = QuantizationMethod::kAwq, .bits = 3}, SliceRequest{}}) {
     EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
                 HasSubstr("this run has rtn 4, gptq 3"));
   }
@@ -59,7 +63,7 @@ TEST_F(SliceTrackerTest, NamesTheQuantizersThereAre) {
 
 TEST_F(SliceTrackerTest, RefusesPointsOutOfRange) {
   for (const int points : {-5, 0, 1, 102}) {
-    EXPECT_THAT(Refusal({.method = "gptq", .bits = 3, .points = points},
+    EXPECT_THAT(Refusal({.method = QuantizationMethod::kGptq, .bits = 3, .points = points},
                         absl::StatusCode::kInvalidArgument),
                 HasSubstr("points = " + std::to_string(points) + ": must be from 2 to 101"));
   }

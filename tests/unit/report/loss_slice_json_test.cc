@@ -15,7 +15,7 @@ LossSlice Sample() {
   slice.fingerprint = "f00d";
   slice.step = 800;
   slice.previous_step = 700;
-  slice.method = "gptq";
+  slice.method = QuantizationMethod::kGptq;
   slice.bits = 3;
   slice.group_size = 64;
   slice.weight_norm = 12.5;

@@ -171,7 +171,7 @@ TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
               ElementsAre("starting,=0", "ok,=1", "degraded,=0", "stopped,=0"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
               ElementsAre("taken,=20", "skipped_busy,=3", "skipped_mismatch,=0", "failed,=1",
-                          "skipped_paused,=0"));
+                          "skipped_paused,=0", "skipped_resting,=0"));
   EXPECT_THAT(Collect("ptqwatch_events_total"),
               ::testing::IsSupersetOf({"phase_change,=3", "slice,=0"}));
 }
@@ -191,7 +191,7 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
                   "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
               ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
-                          "skipped_paused,=0"));
+                          "skipped_paused,=0", "skipped_resting,=0"));
 }
 
 TEST_F(MetricCatalogTest, ShowsHowFarASliceIs) {

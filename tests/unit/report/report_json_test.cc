@@ -43,8 +43,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
              "snapshot_time_unix_seconds learning_rate tokens training_loss_nats trigger lr_phase "
              "lr_change_points decay_onset_step rolled_back probe_status probe_status_detail "
              "probe_loss_nats probe_loss_stderr_nats probe_tokens calibration_mode quantization "
-             "skipped_layers curvature verdict cost");
-  EXPECT_EQ(line.size(), 27u);
+             "skipped_layers curvature plan verdict cost");
+  EXPECT_EQ(line.size(), 28u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,

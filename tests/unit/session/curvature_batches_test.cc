@@ -29,9 +29,22 @@ TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
   EXPECT_EQ(FirstSequences(**replica, net.batches, 1000).size(), 3u);
 }
 
+TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return losses(p, b).values.mean();
+  };
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  const Report report = Net::Run(**measurement);
+  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
+  EXPECT_EQ(report.curvature->batch_tokens, 64);
+}
+
 TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
   Net net;
   net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    TORCH_CHECK(b[0].size(0) == 100, "this model wants batches of 100");
     return losses(p, b).values.mean();
   };
   auto measurement = net.Measure();
@@ -68,7 +81,7 @@ TEST(MicroBatches, SayWhyABatchCannotBeCut) {
     };
     return std::string(net.Measure().status().message());
   };
-  EXPECT_THAT(refused([](const at::Tensor& values) { return values.mean(); }),
+  EXPECT_THAT(refused([](const at::Tensor& values) { return values.sum(); }),
               HasSubstr("curvature.micro_batch = 24: batch 0 of 100 sequences cannot be cut: its "
                         "loss is a mean over the batch"));
   EXPECT_THAT(refused([](const at::Tensor& values) { return values * values.numel(); }),

@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 using testing::ReportNumber;
 using ::testing::StartsWith;
 
-// Writes down what it is told; tests hang what should happen then on it.
+// Records its calls and runs a test's action at each.
 class Recorder final : public FollowListener {
  public:
   bool OnReport(const v1::Report& report, int64_t missed) override {

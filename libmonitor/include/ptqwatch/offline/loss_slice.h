@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ptqwatch/quantizer.h"
+
 namespace ptqwatch {
 
 /// A point of the plane and the mean loss there. Coordinates are distances from Theta_K divided by
@@ -25,7 +27,7 @@ struct LossSlice {
   std::string fingerprint = {};
   int64_t step = 0;           ///< of Theta_K
   int64_t previous_step = 0;  ///< of Theta_{K-1}
-  std::string method = {};
+  QuantizationMethod method = QuantizationMethod::kRtn;
   int bits = 0;
   int group_size = 0;
   double weight_norm = 0;  ///< ||Theta_K||, the unit of the coordinates

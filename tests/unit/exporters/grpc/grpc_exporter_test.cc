@@ -92,12 +92,17 @@ TEST_F(GrpcExporterTest, RequestsSlices) {
   control_.answer = 7;
   ASSERT_TRUE(ask().ok());
   EXPECT_EQ(response.number(), 7);
-  EXPECT_EQ(control_.slice.method, "gptq");
+  EXPECT_EQ(control_.slice.method, QuantizationMethod::kGptq);
   EXPECT_EQ(control_.slice.bits, 3);
   EXPECT_EQ(control_.slice.points, 21);
   request.set_points(5);
   ASSERT_TRUE(ask().ok());
   EXPECT_EQ(control_.slice.points, 5);
+
+  request.set_method("gtpq");
+  EXPECT_EQ(ask().error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ask().error_message(), HasSubstr("'gtpq'"));
+  request.set_method("gptq");
 
   control_.answer = absl::InvalidArgumentError("this run has rtn 4 \xFF");
   EXPECT_EQ(ask().error_code(), StatusCode::INVALID_ARGUMENT);
@@ -144,7 +149,7 @@ TEST_F(GrpcExporterTest, TellsHowFarASliceIs) {
   source_.Set([](MonitorStatus& status) {
     status.slice.state = SliceState::kMeasuring;
     status.slice.number = 2;
-    status.slice.request = {.method = "gptq", .bits = 3, .points = 5};
+    status.slice.request = {.method = QuantizationMethod::kGptq, .bits = 3, .points = 5};
     status.slice.points_done = 7;
     status.slice.points_all = 28;
   });

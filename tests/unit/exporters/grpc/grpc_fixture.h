@@ -40,7 +40,7 @@ class FakeControl final : public Control {
   absl::StatusOr<int64_t> answer = 1;
 };
 
-/// Waits for what gRPC does in its own time and tells nobody about. False after 20 s.
+/// Polls for a state that gRPC reaches without a notification. False after 20 s.
 template <typename Condition>
 bool Eventually(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -156,7 +156,7 @@ TEST_F(GrpcServerTest, DescribesItself) {
 
     request.set_file_by_filename("ptqwatch/v1/report.proto");
     EXPECT_EQ(reflection.Ask(request).file_descriptors().file_descriptor_proto_size(), 1);
-    // Of what else is in the process nothing is told.
+    // The descriptors of other protos linked into the process are not listed.
     for (const char* name : {"google/protobuf/descriptor.proto", "nothing.proto"}) {
       request.set_file_by_filename(name);
       const ReflectionResponse response = reflection.Ask(request);

@@ -1,0 +1,25 @@
+#ifndef PTQWATCH_BASE_CPU_READING_H_
+#define PTQWATCH_BASE_CPU_READING_H_
+
+#include <optional>
+#include <string>
+
+namespace ptqwatch::internal {
+
+/// Counters of CPU time, in seconds. Only differences between two readings mean anything.
+struct CpuReading {
+  double wall = 0;
+  double idle = 0;     ///< of all CPUs that the calling thread may run on, summed
+  double own = 0;      ///< CPU time of the calling thread
+  double waited = 0;   ///< of the calling thread: runnable, but not running
+  double process = 0;  ///< CPU time of the process
+};
+
+/// Reads them from /proc/stat, /proc/thread-self/schedstat and the CPU clocks. Nothing where the
+/// system does not provide them. `root` replaces "" in front of /proc, for tests. Costs about 0.1
+/// ms.
+std::optional<CpuReading> ReadCpu(const std::string& root = "");
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_CPU_READING_H_

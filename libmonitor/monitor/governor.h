@@ -1,0 +1,67 @@
+#ifndef PTQWATCH_MONITOR_GOVERNOR_H_
+#define PTQWATCH_MONITOR_GOVERNOR_H_
+
+#include <optional>
+
+#include "base/cpu_reading.h"
+
+namespace ptqwatch::internal {
+
+/// Decides how fast the monitor thread may work, from what the machine has to spare.
+///
+/// A core is spare where the CPUs that the process may use were idle, or the monitor's own, for
+/// most of one core over the last second or more. Then the monitor works without pause. Otherwise,
+/// its work takes time from training: it works a quarter of the time, and rests between snapshots
+/// so that all of its work stays below 2 `max_overhead` of wall-clock time. Two, because a stretch
+/// of work on one of the trainer's cores makes its step take at most twice as long there.
+///
+/// Until there is a reading it works slowly, but neither rests nor takes a core for spare or taken
+/// other than by the number of threads. From then on one reading decides. Times are in seconds. One
+/// thread at a time.
+class Governor {
+ public:
+  struct Options {
+    double max_overhead = 0.02;
+    /// Works this share of the time, whatever the readings say, and does not rest.
+    std::optional<double> duty_cycle = {};
+    /// Decides while there are no readings.
+    bool cores_exceed_threads = false;
+    /// CPU time a second that the process may use; less than its CPUs under a cgroup quota.
+    std::optional<double> quota_cores = {};
+  };
+  /// `now` is when the allowance begins to grow.
+  Governor(const Options& options, double now) : options_(options), start_(now) {}
+
+  /// Takes a reading; one less than a second after the previous one (for the first two: a tenth) is
+  /// ignored. Nothing means that the system has none.
+  void Read(const std::optional<CpuReading>& reading);
+  /// Charges wall-clock time that the thread worked, or waited to work.
+  void Worked(double seconds);
+  /// From now on at full speed, and free of charge: training is over, or waits.
+  void SetUnhindered(bool unhindered) { unhindered_ = unhindered; }
+
+  /// Share of wall-clock time to work while a snapshot is measured, in (0, 1].
+  double share() const;
+  /// Share of wall-clock time that all work together may take in the long run, in (0, 1].
+  double long_run_share() const;
+  bool spare() const { return known_ ? spare_ : options_.cores_exceed_threads; }
+  /// Whether its work is charged, and paid for by rests.
+  bool rests() const { return known_ && !spare_ && !unhindered_ && !options_.duty_cycle; }
+  /// Seconds of rest from `now` on before the next snapshot may be measured; 0: none.
+  double RestSeconds(double now) const;
+
+ private:
+  double LongRunShare() const;  // without a spare core
+
+  const Options options_;
+  const double start_;
+  std::optional<CpuReading> last_;
+  bool known_ = false;
+  bool spare_ = false;
+  bool unhindered_ = false;
+  double spent_ = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_GOVERNOR_H_

@@ -1,0 +1,78 @@
+#include "monitor/pace.h"
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "base/thread_priority.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr double kReadingSeconds = 1;
+
+}  // namespace
+
+Pace::Pace(const Governor::Options& options, Clock* clock, Pacer pacer,
+           std::shared_ptr<TrainerSwitches> switches, std::shared_ptr<StatusBoard> board,
+           ReadFunction read)
+    : clock_(clock),
+      pacer_(std::move(pacer)),
+      switches_(std::move(switches)),
+      board_(std::move(board)),
+      read_(std::move(read)),
+      may_idle_(IdlePriorityCanBeLeft()),
+      governor_(options, Now()) {}
+
+double Pace::Now() const { return std::chrono::duration<double>(clock_->Monotonic()).count(); }
+
+void Pace::Enter() {
+  governor_.Read(read_());
+  pacer_.OnWork([this](double seconds) {
+    governor_.Worked(seconds);
+    const double now = Now();
+    if (now < next_reading_) return;
+    next_reading_ = now + kReadingSeconds;
+    governor_.Read(read_());
+    Apply();
+  });
+  Apply();
+}
+
+void Pace::BeginSnapshot() {
+  measuring_ = true;
+  governor_.Read(read_());
+  Apply();
+  pacer_.Begin();
+}
+
+void Pace::EndSnapshot() {
+  measuring_ = false;
+  Apply();
+}
+
+void Pace::Apply() {
+  governor_.SetUnhindered(unhindered());
+  pacer_.SetDutyCycle(governor_.share());
+  board_->SetDutyCycle(governor_.long_run_share());
+  // On a core that nobody else wants there is no need to wait; as soon as somebody does, it is his.
+  const bool idle = may_idle_ && governor_.spare() && !unhindered();
+  SetThreadPriority(idle ? ThreadPriority::kIdle : ThreadPriority::kBatch);
+  int64_t rest_until = 0;
+  if (governor_.rests()) {
+    rest_until = measuring_ ? std::numeric_limits<int64_t>::max()
+                            : static_cast<int64_t>(1e9 * (Now() + governor_.RestSeconds(Now())));
+  }
+  switches_->rest_until_ns.store(rest_until, std::memory_order_relaxed);
+}
+
+void Pace::SetUnhindered(bool unhindered) {
+  unhindered_.store(unhindered, std::memory_order_relaxed);
+  if (unhindered) {
+    pacer_.SetDutyCycle(1);
+    switches_->rest_until_ns.store(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,59 @@
+#ifndef PTQWATCH_MONITOR_PACE_H_
+#define PTQWATCH_MONITOR_PACE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "base/cpu_reading.h"
+#include "monitor/governor.h"
+#include "monitor/status_board.h"
+#include "ptqwatch/execution_context.h"
+#include "trainer/trainer_switches.h"
+
+namespace ptqwatch::internal {
+
+/// Puts the governor's decisions into effect: the pacer's duty cycle, the thread's priority, and
+/// whether due snapshots are taken. For the monitor thread, except where a member says otherwise.
+class Pace {
+ public:
+  using ReadFunction = std::function<std::optional<CpuReading>()>;
+  /// `pacer` is the one of the context that snapshots are measured with. Tests give another `read`.
+  Pace(
+      const Governor::Options& options, Clock* clock, Pacer pacer,
+      std::shared_ptr<TrainerSwitches> switches, std::shared_ptr<StatusBoard> board,
+      ReadFunction read = [] { return ReadCpu(); });
+
+  /// First thing on the monitor thread.
+  void Enter();
+  /// Around each snapshot. Where no core is spare, no further one is taken from the beginning of
+  /// this one until the rest after it is over.
+  void BeginSnapshot();
+  void EndSnapshot();
+
+  /// Any thread: full speed while training waits or is over.
+  void SetUnhindered(bool unhindered);
+  bool unhindered() const { return unhindered_.load(std::memory_order_relaxed); }
+
+  const Governor& governor() const { return governor_; }
+
+ private:
+  double Now() const;
+  void Apply();
+
+  Clock* const clock_;
+  const Pacer pacer_;
+  const std::shared_ptr<TrainerSwitches> switches_;
+  const std::shared_ptr<StatusBoard> board_;
+  const ReadFunction read_;
+  const bool may_idle_;  // the thread can come back from idle priority
+  Governor governor_;
+  std::atomic<bool> unhindered_{false};
+  double next_reading_ = 0;
+  bool measuring_ = false;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_PACE_H_

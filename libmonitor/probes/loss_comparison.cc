@@ -1,0 +1,131 @@
+#include "probes/loss_comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "probes/paired_loss.h"
+#include "snapshot/finite.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// A standard error from fewer units than this is not trusted to stop a probe.
+constexpr size_t kMinUnits = 16;
+
+bool IsFinite(const UnitLosses& losses) {
+  return std::all_of(losses.sum.begin(), losses.sum.end(),
+                     [](double value) { return std::isfinite(value); });
+}
+
+absl::StatusOr<UnitLosses> LossesOf(Replica& replica, const Batch& batch) {
+  PTQWATCH_ASSIGN_OR_RETURN(const LossValues values, replica.Losses(batch));
+  return SumByUnit(values, batch);
+}
+
+absl::StatusOr<UnitLosses> QuantizedLosses(Replica& replica, const Batch& batch,
+                                           const std::vector<Replica::Override>& weights) {
+  PTQWATCH_ASSIGN_OR_RETURN(const Replica::Lease lease, replica.Use(weights));
+  return LossesOf(replica, batch);
+}
+
+// The losses of the same units, without and with quantization.
+struct Pairs {
+  std::vector<double> quantized;
+  std::vector<double> change;
+  std::vector<double> full;
+  std::vector<double> weight;
+
+  absl::Status Add(const UnitLosses& base, const UnitLosses& losses) {
+    if (!IsFinite(losses)) return absl::DataLossError("the quantized loss is not finite");
+    if (losses.weight != base.weight) {
+      return absl::FailedPreconditionError(
+          "losses gave other weights (or another number of sequences) for the same batch");
+    }
+    for (size_t unit = 0; unit < base.sum.size(); ++unit) {
+      quantized.push_back(losses.sum[unit]);
+      change.push_back(losses.sum[unit] - base.sum[unit]);
+      full.push_back(base.sum[unit]);
+      weight.push_back(base.weight[unit]);
+    }
+    return absl::OkStatus();
+  }
+};
+
+bool PreciseEnough(const Pairs& pairs, const RatioEstimate& delta, const MonitorOptions& options) {
+  if (pairs.change.size() < kMinUnits) return false;
+  const double loss = EstimateRatio(pairs.full, pairs.weight).value;
+  return delta.stderr_value <= std::max(options.relative_stderr * std::abs(delta.value),
+                                        options.absolute_stderr_ratio * std::abs(loss));
+}
+
+}  // namespace
+
+LossComparison::LossComparison(ModelSession& session, const MonitorOptions& options,
+                               int64_t max_batches)
+    : session_(session),
+      options_(options),
+      max_batches_(max_batches > 0
+                       ? std::min(static_cast<size_t>(max_batches), session.probe().size())
+                       : session.probe().size()) {}
+
+absl::Status LossComparison::Evaluate(size_t batches) {
+  while (full_.size() < batches) {
+    PTQWATCH_ASSIGN_OR_RETURN(UnitLosses losses,
+                              LossesOf(session_.replica(), session_.probe()[full_.size()]));
+    if (!IsFinite(losses)) {
+      const absl::Status weights = CheckFinite(session_.replica().table());
+      return absl::DataLossError(StrCat("the full-precision loss is not finite",
+                                        weights.ok() ? "" : StrCat(": ", weights)));
+    }
+    full_.push_back(std::move(losses));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weights,
+                                     QuantizationReport& report, const ExecutionContext& context) {
+  Pairs pairs;
+  int64_t tokens = 0;
+  RatioEstimate delta;
+  for (size_t i = 0; i < max_batches_ && tokens < options_.max_probe_tokens; ++i) {
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+    PTQWATCH_RETURN_IF_ERROR(Evaluate(i + 1));
+    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses losses,
+                              QuantizedLosses(session_.replica(), session_.probe()[i], weights));
+    PTQWATCH_RETURN_IF_ERROR(pairs.Add(full_[i], losses));
+    tokens += full_[i].tokens;
+    delta = EstimateRatio(pairs.change, pairs.weight);
+    if (PreciseEnough(pairs, delta, options_)) break;
+  }
+  const RatioEstimate error = EstimateRatio(pairs.change, pairs.full);
+  if (!std::isfinite(delta.value)) {
+    return absl::FailedPreconditionError("every probe token is masked out");
+  }
+  report.probe_tokens = tokens;
+  report.loss_nats = EstimateRatio(pairs.quantized, pairs.weight).value;
+  report.delta_nats = delta.value;
+  if (std::isfinite(delta.stderr_value)) report.delta_stderr_nats = delta.stderr_value;
+  if (std::isfinite(error.value)) {
+    report.error_ratio = error.value;
+    if (std::isfinite(error.stderr_value)) report.error_ratio_stderr = error.stderr_value;
+  }
+  return absl::OkStatus();
+}
+
+void LossComparison::SumUp(QuantizationResult& result) const {
+  std::vector<double> sums;
+  std::vector<double> weights;
+  for (const UnitLosses& batch : full_) {
+    sums.insert(sums.end(), batch.sum.begin(), batch.sum.end());
+    weights.insert(weights.end(), batch.weight.begin(), batch.weight.end());
+    result.tokens += batch.tokens;
+  }
+  const RatioEstimate loss = EstimateRatio(sums, weights);
+  result.loss_nats = loss.value;
+  if (std::isfinite(loss.stderr_value)) result.loss_stderr_nats = loss.stderr_value;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,49 @@
+#ifndef PTQWATCH_PROBES_LOSS_COMPARISON_H_
+#define PTQWATCH_PROBES_LOSS_COMPARISON_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "probes/probe_result.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "session/model_session.h"
+#include "snapshot/replica.h"
+#include "snapshot/unit_losses.h"
+
+namespace ptqwatch::internal {
+
+/// The loss of the loaded weights on the probe batches, and that of quantized ones on the same
+/// tokens. Batches are evaluated as they are first needed, and once for the loaded weights. One
+/// thread.
+class LossComparison {
+ public:
+  /// Takes at most `max_batches` of the session's probe batches; all where that is 0. Both must
+  /// outlive it.
+  LossComparison(ModelSession& session, const MonitorOptions& options, int64_t max_batches);
+
+  /// Evaluates the loaded weights on the first `batches` batches. DataLoss where that is not
+  /// finite.
+  absl::Status Evaluate(size_t batches);
+
+  /// Compares, and fills the losses of `report` in: batch by batch, until the standard error of the
+  /// change is small enough (MonitorOptions::relative_stderr, absolute_stderr_ratio) or batches or
+  /// tokens are used up.
+  absl::Status Compare(const std::vector<Replica::Override>& weights, QuantizationReport& report,
+                       const ExecutionContext& context);
+
+  /// The loss of the loaded weights on all batches that were needed.
+  void SumUp(QuantizationResult& result) const;
+
+ private:
+  ModelSession& session_;
+  const MonitorOptions& options_;
+  const size_t max_batches_;
+  std::vector<UnitLosses> full_;  // of the loaded weights, by batch
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_LOSS_COMPARISON_H_

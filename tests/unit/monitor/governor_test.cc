@@ -1,0 +1,145 @@
+#include "monitor/governor.h"
+
+#include <gtest/gtest.h>
+
+namespace ptqwatch::internal {
+namespace {
+
+/// Two CPUs. `training` cores are busy with training, `others` with other programs, and the monitor
+/// thread works `own` of the time and waits `waited` of it.
+class Machine {
+ public:
+  CpuReading After(double seconds, double busy, double own = 0, double waited = 0) {
+    now_.wall += seconds;
+    now_.idle += seconds * (2 - busy - own);
+    now_.own += seconds * own;
+    now_.waited += seconds * waited;
+    now_.process += seconds * (busy + own);
+    return now_;
+  }
+
+ private:
+  CpuReading now_;
+};
+
+TEST(Governor, BeginsSlowlyAndWithoutRests) {
+  Governor governor({.cores_exceed_threads = true}, 0);
+  EXPECT_TRUE(governor.spare());
+  EXPECT_EQ(governor.share(), 0.25);
+  governor.Worked(10);
+  EXPECT_EQ(governor.RestSeconds(0), 0);
+  const Governor full({}, 0);
+  EXPECT_FALSE(full.spare());
+  EXPECT_EQ(full.share(), 0.25);
+  EXPECT_DOUBLE_EQ(full.long_run_share(), 0.04);
+  EXPECT_FALSE(full.rests());
+}
+
+TEST(Governor, WorksWithoutPauseWhereACoreIsIdle) {
+  Machine machine;
+  Governor governor({}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  EXPECT_TRUE(governor.spare());
+  EXPECT_EQ(governor.share(), 1);
+  governor.Worked(100);
+  EXPECT_EQ(governor.RestSeconds(6), 0);
+}
+
+TEST(Governor, StaysThereWhileItsOwnWorkKeepsTheCoreBusy) {
+  Machine machine;
+  Governor governor({}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  for (int i = 0; i < 20; ++i) governor.Read(machine.After(1, 1, 1, 0.01));
+  EXPECT_TRUE(governor.spare());
+}
+
+TEST(Governor, GivesTheCoreBackWhenSomebodyElseWantsIt) {
+  Machine machine;
+  Governor governor({}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  // Three threads on two cores: each runs two thirds of the time.
+  governor.Read(machine.After(1, 1.34, 0.66, 0.34));
+  EXPECT_FALSE(governor.spare());
+  EXPECT_EQ(governor.share(), 0.25);
+}
+
+TEST(Governor, DoesNotTakeTheShareItWonForASpareCore) {
+  Machine machine;
+  Governor governor({}, 0);
+  governor.Read(machine.After(0, 0));
+  // Training on two threads: what the monitor runs, training waits.
+  for (int i = 0; i < 20; ++i) {
+    governor.Read(machine.After(1, 1.83, 0.17, 0.08));
+    EXPECT_FALSE(governor.spare());
+  }
+}
+
+TEST(Governor, IgnoresReadingsThatComeTooSoon) {
+  Machine machine;
+  Governor governor({}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(0.05, 1));
+  EXPECT_FALSE(governor.spare());
+  governor.Read(machine.After(0.06, 1));
+  EXPECT_TRUE(governor.spare());
+  governor.Read(machine.After(0.9, 2));
+  EXPECT_TRUE(governor.spare());
+  governor.Read(machine.After(0.2, 2));
+  EXPECT_FALSE(governor.spare());
+}
+
+TEST(Governor, ObeysACgroupQuota) {
+  Machine machine;
+  Governor governor({.quota_cores = 1}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));  // one CPU is idle, but training has used up the quota
+  EXPECT_FALSE(governor.spare());
+}
+
+TEST(Governor, RestsUntilItsWorkIsWithinTheOverhead) {
+  Machine machine;
+  Governor governor({.max_overhead = 0.02}, 100);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 2));
+  EXPECT_EQ(governor.RestSeconds(100), 0);
+  governor.Worked(4);
+  // 4 s are 4 % of 100 s.
+  EXPECT_DOUBLE_EQ(governor.RestSeconds(100), 100);
+  EXPECT_DOUBLE_EQ(governor.RestSeconds(150), 50);
+  EXPECT_EQ(governor.RestSeconds(200), 0);
+}
+
+TEST(Governor, IsFreeWhileTrainingWaits) {
+  Governor governor({}, 0);
+  governor.SetUnhindered(true);
+  governor.Worked(10);
+  EXPECT_EQ(governor.share(), 1);
+  governor.SetUnhindered(false);
+  EXPECT_EQ(governor.RestSeconds(0), 0);
+}
+
+TEST(Governor, KeepsADutyCycleThatWasAskedFor) {
+  Machine machine;
+  Governor governor({.duty_cycle = 0.5}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 0));
+  governor.Worked(10);
+  EXPECT_EQ(governor.share(), 0.5);
+  EXPECT_EQ(governor.long_run_share(), 0.5);
+  EXPECT_EQ(governor.RestSeconds(0), 0);
+}
+
+TEST(Governor, CountsThreadsWhereThereAreNoReadings) {
+  Governor governor({.cores_exceed_threads = true}, 0);
+  governor.Read(std::nullopt);
+  EXPECT_TRUE(governor.spare());
+  Governor other({.cores_exceed_threads = false}, 0);
+  other.Read(std::nullopt);
+  EXPECT_FALSE(other.spare());
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,160 @@
+#include "monitor/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr PlanRange kRange{.quantizers = 4,
+                           .probe_batches = 32,
+                           .min_probe_batches = 2,
+                           .calibration_batches = 16,
+                           .min_calibration_batches = 2,
+                           .curvature_sequences = 64};
+// Everything takes 32 * 5 * 0.1 + 16 * 0.1 + 0.4 = 18 s of quantization and 64 s of curvature.
+constexpr SnapshotCosts kCosts{
+    .probe_batch = 0.1, .calibration_batch = 0.1, .quantize = 0.4, .curvature_sequence = 1};
+
+TEST(FitPlan, TakesEverythingThatFits) {
+  EXPECT_EQ(FitPlan(kRange, kCosts, 82), FullPlan(kRange));
+  EXPECT_NE(FitPlan(kRange, kCosts, 81), FullPlan(kRange));
+}
+
+TEST(FitPlan, FitsWhereSomethingCan) {
+  for (const double seconds : {4.0, 6.0, 10.0, 20.0, 40.0, 80.0}) {
+    const Plan plan = FitPlan(kRange, kCosts, seconds);
+    EXPECT_LE(QuantizationSeconds(plan, kRange, kCosts), 0.6 * seconds) << seconds;
+    EXPECT_LE(MeanSeconds(plan, kRange, kCosts), 1.01 * seconds) << seconds;
+    EXPECT_LE(plan.curvature_every, 3) << seconds;
+  }
+}
+
+TEST(FitPlan, GrowsWithTheTime) {
+  Plan before = FitPlan(kRange, kCosts, 1);
+  for (double seconds = 2; seconds < 100; seconds += 1) {
+    const Plan plan = FitPlan(kRange, kCosts, seconds);
+    EXPECT_GE(QuantizationSeconds(plan, kRange, kCosts),
+              QuantizationSeconds(before, kRange, kCosts))
+        << seconds;
+    before = plan;
+  }
+}
+
+TEST(FitPlan, GivesTheSmallestWhereNothingFits) {
+  const Plan plan = FitPlan(kRange, kCosts, 0.01);
+  EXPECT_EQ(plan.probe_batches, 2);
+  EXPECT_EQ(plan.calibration_batches, 2);
+  EXPECT_EQ(plan.curvature_sequences, 1);
+  EXPECT_EQ(plan.curvature_every, 50);
+}
+
+TEST(FitPlan, KeepsTheCurvatureBatchThatWasChosen) {
+  const Plan plan = FitPlan(kRange, kCosts, 20, 16);
+  EXPECT_EQ(plan.curvature_sequences, 16);
+  EXPECT_LE(MeanSeconds(plan, kRange, kCosts), 20);
+}
+
+TEST(FitPlan, LeavesCurvatureOutWhereThereIsNone) {
+  PlanRange range = kRange;
+  range.curvature_sequences = 0;
+  const Plan plan = FitPlan(range, kCosts, 10);
+  EXPECT_EQ(plan.curvature_sequences, 0);
+  EXPECT_EQ(plan.curvature_every, 0);
+  EXPECT_LE(QuantizationSeconds(plan, range, kCosts), 10);
+}
+
+TEST(Planner, MeasuresTheFirstSnapshotWithLittleWhereAllWouldTakeLong) {
+  Planner planner(kRange, kCosts, std::nullopt);
+  planner.Fit(40);
+  const Plan first = planner.Next(/*soon=*/10);
+  EXPECT_EQ(first, SmallestPlan(kRange));
+  EXPECT_GT(planner.Next(10).curvature_sequences, 0);  // due at the second
+}
+
+TEST(Planner, MeasuresTheFirstSnapshotInFullWhereThatIsQuick) {
+  Planner planner(kRange, kCosts, std::nullopt);
+  planner.Fit(100);
+  EXPECT_EQ(planner.Next(/*soon=*/90), FullPlan(kRange));
+}
+
+TEST(Planner, MeasuresCurvatureAtEveryKthSnapshot) {
+  Planner planner(kRange, kCosts, Plan{4, 2, 8, 3});
+  std::string due;
+  for (int i = 0; i < 7; ++i) due += planner.Next(1).curvature_sequences > 0 ? 'x' : '.';
+  EXPECT_EQ(due, "x..x..x");
+}
+
+TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
+  Planner planner(kRange, kCosts, std::nullopt);
+  planner.Fit(20);
+  const Plan first = planner.Next(1);
+  // Ten times as dear as expected.
+  const double took = 10 * QuantizationSeconds(first, kRange, kCosts);
+  const std::optional<std::string> changed =
+      planner.Measured({.plan = first, .quantization = took}, 20);
+  ASSERT_TRUE(changed);
+  EXPECT_THAT(*changed, HasSubstr("may take 20 s (before: probe "));
+  EXPECT_LT(planner.plan().probe_batches, 8);
+}
+
+TEST(Planner, KeepsThePlanWhileItIsNearlyRight) {
+  Planner planner(kRange, kCosts, Plan{4, 4, 2, 1});
+  const Plan plan = planner.plan();
+  const double quantization = QuantizationSeconds(plan, kRange, kCosts);
+  const double curvature = CurvatureSeconds(plan, kCosts);
+  for (int i = 0; i < 100; ++i) {
+    const double scatter = i % 2 == 0 ? 0.8 : 1.25;
+    EXPECT_FALSE(planner.Measured({planner.Next(1), scatter * quantization, scatter * curvature},
+                                  quantization + curvature));
+  }
+  EXPECT_EQ(planner.plan(), plan);
+}
+
+TEST(Planner, ChangesAPlanThatHasBecomeTooDearAndNotBack) {
+  Planner planner(kRange, kCosts, Plan{16, 4, 2, 1});
+  int changes = 0;
+  for (int i = 0; i < 50; ++i) {
+    const Plan plan = planner.Next(1);
+    // A third of the speed.
+    const bool changed = planner
+                             .Measured({plan, 3 * QuantizationSeconds(plan, kRange, kCosts),
+                                        3 * CurvatureSeconds(plan, kCosts)},
+                                       10)
+                             .has_value();
+    changes += changed;
+  }
+  EXPECT_GE(changes, 1);
+  EXPECT_LE(changes, 2);
+  EXPECT_EQ(planner.plan().curvature_sequences, 2);  // the same series
+  EXPECT_LE(QuantizationSeconds(planner.plan(), kRange, planner.costs()), 6.1);
+}
+
+TEST(Planner, TakesOverThePlanOfTheAttemptBefore) {
+  Planner planner(kRange, kCosts, Plan{8, 4, 16, 3});
+  planner.Fit(1000);
+  EXPECT_EQ(planner.plan(), (Plan{8, 4, 16, 3}));
+  // The subject has fewer batches than it had.
+  Planner smaller({.quantizers = 4, .probe_batches = 3, .calibration_batches = 1}, kCosts,
+                  Plan{8, 4, 16, 3});
+  EXPECT_EQ(smaller.plan().probe_batches, 3);
+  EXPECT_EQ(smaller.plan().calibration_batches, 1);
+  EXPECT_EQ(smaller.plan().curvature_sequences, 0);
+}
+
+TEST(DescribePlan, SaysHowMuchOfEverything) {
+  EXPECT_EQ(DescribePlan({4, 2, 8, 3}, kRange),
+            "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 of 64 sequences at "
+            "every 3rd snapshot");
+  EXPECT_EQ(DescribePlan({32, 16, 64, 1}, kRange),
+            "probe 32 of 32 batches, calibration 16 of 16 batches, curvature on 64 of 64 sequences "
+            "at every snapshot");
+  EXPECT_THAT(DescribePlan({4, 2, 0, 0}, kRange), HasSubstr("no curvature"));
+  EXPECT_THAT(DescribePlan({4, 2, 8, 12}, kRange), HasSubstr("every 12th"));
+  EXPECT_THAT(DescribePlan({4, 2, 8, 22}, kRange), HasSubstr("every 22nd"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
