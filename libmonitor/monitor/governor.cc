@@ -16,6 +16,7 @@ constexpr double kNoSpareCores = 0.5;
 constexpr double kLittleWaiting = 0.1;
 constexpr double kMuchWaiting = 0.3;
 constexpr double kShareWithoutSpareCore = 0.25;
+constexpr double kMostSavedSeconds = 30;
 
 }  // namespace
 
@@ -50,8 +51,9 @@ void Governor::Read(const std::optional<CpuReading>& reading) {
   last_ = reading;
 }
 
-void Governor::Worked(double seconds) {
-  if (rests()) spent_ += seconds;
+void Governor::Worked(double seconds, double now) {
+  if (!rests()) return;
+  spent_ = std::max(spent_, LongRunShare() * (now - start_) - kMostSavedSeconds) + seconds;
 }
 
 double Governor::LongRunShare() const { return std::min(1.0, 2 * options_.max_overhead); }

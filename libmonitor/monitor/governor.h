@@ -35,8 +35,9 @@ class Governor {
   /// Takes a reading; one less than a second after the previous one (for the first two: a tenth) is
   /// ignored. Nothing means that the system has none.
   void Read(const std::optional<CpuReading>& reading);
-  /// Charges wall-clock time that the thread worked, or waited to work.
-  void Worked(double seconds);
+  /// Charges wall-clock time that the thread worked, or waited to work, until `now`. At most half a
+  /// minute of work can have been saved up before.
+  void Worked(double seconds, double now);
   /// From now on at full speed, and free of charge: training is over, or waits.
   void SetUnhindered(bool unhindered) { unhindered_ = unhindered; }
 

@@ -30,8 +30,8 @@ double Pace::Now() const { return std::chrono::duration<double>(clock_->Monotoni
 void Pace::Enter() {
   governor_.Read(read_());
   pacer_.OnWork([this](double seconds) {
-    governor_.Worked(seconds);
     const double now = Now();
+    governor_.Worked(seconds, now);
     if (now < next_reading_) return;
     next_reading_ = now + kReadingSeconds;
     governor_.Read(read_());

@@ -26,7 +26,7 @@ TEST(Governor, BeginsSlowlyAndWithoutRests) {
   Governor governor({.cores_exceed_threads = true}, 0);
   EXPECT_TRUE(governor.spare());
   EXPECT_EQ(governor.share(), 0.25);
-  governor.Worked(10);
+  governor.Worked(10, 0);
   EXPECT_EQ(governor.RestSeconds(0), 0);
   const Governor full({}, 0);
   EXPECT_FALSE(full.spare());
@@ -42,7 +42,7 @@ TEST(Governor, WorksWithoutPauseWhereACoreIsIdle) {
   governor.Read(machine.After(5, 1));
   EXPECT_TRUE(governor.spare());
   EXPECT_EQ(governor.share(), 1);
-  governor.Worked(100);
+  governor.Worked(100, 6);
   EXPECT_EQ(governor.RestSeconds(6), 0);
 }
 
@@ -105,17 +105,29 @@ TEST(Governor, RestsUntilItsWorkIsWithinTheOverhead) {
   governor.Read(machine.After(0, 0));
   governor.Read(machine.After(5, 2));
   EXPECT_EQ(governor.RestSeconds(100), 0);
-  governor.Worked(4);
+  governor.Worked(4, 100);
   // 4 s are 4 % of 100 s.
   EXPECT_DOUBLE_EQ(governor.RestSeconds(100), 100);
   EXPECT_DOUBLE_EQ(governor.RestSeconds(150), 50);
   EXPECT_EQ(governor.RestSeconds(200), 0);
 }
 
+TEST(Governor, SavesUpNoMoreThanHalfAMinuteOfWork) {
+  Machine machine;
+  Governor governor({.max_overhead = 0.02}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 2));
+  constexpr double kDay = 86400;
+  governor.Worked(29, kDay);
+  EXPECT_EQ(governor.RestSeconds(kDay), 0);
+  governor.Worked(5, kDay);
+  EXPECT_NEAR(governor.RestSeconds(kDay), 100, 1e-6);  // 4 s are 4 % of 100 s
+}
+
 TEST(Governor, IsFreeWhileTrainingWaits) {
   Governor governor({}, 0);
   governor.SetUnhindered(true);
-  governor.Worked(10);
+  governor.Worked(10, 0);
   EXPECT_EQ(governor.share(), 1);
   governor.SetUnhindered(false);
   EXPECT_EQ(governor.RestSeconds(0), 0);
@@ -126,7 +138,7 @@ TEST(Governor, KeepsADutyCycleThatWasAskedFor) {
   Governor governor({.duty_cycle = 0.5}, 0);
   governor.Read(machine.After(0, 0));
   governor.Read(machine.After(5, 0));
-  governor.Worked(10);
+  governor.Worked(10, 0);
   EXPECT_EQ(governor.share(), 0.5);
   EXPECT_EQ(governor.long_run_share(), 0.5);
   EXPECT_EQ(governor.RestSeconds(0), 0);
