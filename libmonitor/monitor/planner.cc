@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/strings.h"
 
@@ -159,11 +160,14 @@ Plan Planner::Next(double soon) {
   const bool first = snapshots_ == 1 && !kept_;
   if (first &&
       QuantizationSeconds(plan_, range_, costs_) + CurvatureSeconds(plan_, costs_) > soon) {
-    next = SmallestPlan(range_);
-    since_curvature_ = plan_.curvature_every;  // due at the next one
-    return next;
+    curvature_put_off_ = true;
+    return SmallestPlan(range_);
   }
-  const bool due = snapshots_ == 1 || ++since_curvature_ >= plan_.curvature_every;
+  bool due = snapshots_ == 1 || ++since_curvature_ >= plan_.curvature_every;
+  // What the first one left out comes with the second, unless that would keep the third waiting.
+  if (std::exchange(curvature_put_off_, false)) {
+    due = static_cast<double>(plan_.curvature_every) <= kPreferredCurvatureEvery;
+  }
   if (!due || plan_.curvature_sequences == 0) {
     next.curvature_sequences = 0;
     return next;

@@ -87,6 +87,7 @@ class Planner {
   bool sequences_chosen_ = false;
   int64_t snapshots_ = 0;
   int64_t since_curvature_ = 0;
+  bool curvature_put_off_ = false;  // by a small first snapshot
   int too_dear_ = 0;
   int too_cheap_ = 0;
 };

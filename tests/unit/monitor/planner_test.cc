@@ -74,6 +74,15 @@ TEST(Planner, MeasuresTheFirstSnapshotWithLittleWhereAllWouldTakeLong) {
   EXPECT_GT(planner.Next(10).curvature_sequences, 0);  // due at the second
 }
 
+TEST(Planner, PutsCurvatureOffFurtherWhereItIsRare) {
+  Planner planner(kRange, kCosts, std::nullopt);
+  planner.Fit(0.1);  // curvature at every 34th
+  EXPECT_EQ(planner.Next(0.01), SmallestPlan(kRange));
+  int64_t without = 0;
+  while (planner.Next(0.01).curvature_sequences == 0) ++without;
+  EXPECT_EQ(without, planner.plan().curvature_every - 1);
+}
+
 TEST(Planner, MeasuresTheFirstSnapshotInFullWhereThatIsQuick) {
   Planner planner(kRange, kCosts, std::nullopt);
   planner.Fit(100);
