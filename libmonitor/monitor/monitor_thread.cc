@@ -25,6 +25,8 @@ Overloaded(Functions...) -> Overloaded<Functions...>;
 
 // A first report, and a curvature measurement that Finish adds, should take no longer than this.
 constexpr double kSoonSeconds = 15;
+// However long the time between two snapshots, a report should not be old when it comes.
+constexpr double kMostSeconds = 60;
 // A cancelled wait ends after this time.
 constexpr std::chrono::milliseconds kLongestWait{50};
 // Of the time between two snapshots, where a core is spare.
@@ -105,9 +107,12 @@ void MonitorThread::AnnounceSkips() {
     const double work = MeanSeconds(planner.plan(), planner.range(), planner.costs()) /
                         parts_.pace->governor().share();
     message += StrFormat(
-        ": an earlier one is still being measured, which takes about %.2g s, and one is due every "
-        "%.2g s; MonitorOptions.schedule.every = %d would leave time for all",
-        work, SecondsBetweenSnapshots(status), EveryThatFits(status, work));
+        ": an earlier one was still being measured, which takes about %.2g s, and one is due every "
+        "%.2g s",
+        work, SecondsBetweenSnapshots(status));
+    if (const int64_t every = EveryThatFits(status, work); every > status.every) {
+      message += StrCat("; MonitorOptions.schedule.every = ", every, " would leave time for all");
+    }
     Log(Severity::kWarning, message);
   }
   PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0), message);
@@ -153,12 +158,17 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
 double MonitorThread::AllowedSeconds() const {
   const Governor& governor = parts_.pace->governor();
   const double interval = SecondsBetweenSnapshots(parts_.publisher->status());
-  if (governor.spare()) return kShareOfInterval * std::clamp(interval, 2.0, 60.0);
-  return governor.long_run_share() * std::clamp(interval, 60.0, 240.0);
+  const double allowed = governor.spare() ? kShareOfInterval * std::max(interval, 2.0)
+                                          : governor.long_run_share() * std::max(interval, 60.0);
+  return std::min(allowed, kMostSeconds);
 }
 
 void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
   if (!parts_.adapt_plan || parts_.pace->unhindered()) return;
+  // What failed or was cut short says nothing about what it takes.
+  for (const ProbeResult& result : measured.results) {
+    if (result.outcome.kind != ProbeOutcome::Kind::kOk) return;
+  }
   SnapshotWork work{.plan = plan};
   if (const auto found = measured.work_seconds.find(QuantizationProbe::kName);
       found != measured.work_seconds.end()) {

@@ -133,6 +133,7 @@ TEST(MonitorCreate, ResumesARunDirectory) {
   const std::string run_dir = mkdtemp(name);
   MonitorOptions options;
   options.schedule.every = 5;
+  options.duty_cycle = 1.0;  // no rests
   options.run_dir = run_dir;
   TinyTrainer trainer;
   std::string run_id;
