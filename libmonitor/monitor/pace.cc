@@ -56,7 +56,7 @@ void Pace::Apply() {
   governor_.SetUnhindered(unhindered());
   pacer_.SetDutyCycle(governor_.share());
   board_->SetDutyCycle(governor_.long_run_share());
-  // On a core that nobody else wants there is no need to wait; as soon as somebody does, it is his.
+  // At idle priority a thread gives its core up at once to any other that becomes runnable.
   const bool idle = may_idle_ && governor_.spare() && !unhindered();
   SetThreadPriority(idle ? ThreadPriority::kIdle : ThreadPriority::kBatch);
   int64_t rest_until = 0;

@@ -18,8 +18,8 @@ constexpr double kLongestSnapshot = 1.8;
 constexpr int64_t kMostCurvatureEvery = 50;
 // A plan is kept while what it takes is between these multiples of what it may take, and dropped
 // when that was so for several snapshots in a row.
-constexpr double kTooDear = 1.5;
-constexpr int kTooDearInARow = 2;
+constexpr double kTooExpensive = 1.5;
+constexpr int kTooExpensiveInARow = 2;
 constexpr double kTooCheap = 0.25;
 constexpr int kTooCheapInARow = 8;
 
@@ -201,10 +201,11 @@ std::optional<std::string> Planner::Measured(const SnapshotWork& work, double se
   const double mean = MeanSeconds(plan_, range_, costs_);
   // After the first snapshot the costs are known for the first time.
   const bool first = snapshots_ == 1 && !kept_;
-  too_dear_ = mean > kTooDear * seconds ? too_dear_ + 1 : 0;
+  too_expensive_ = mean > kTooExpensive * seconds ? too_expensive_ + 1 : 0;
   too_cheap_ = mean < kTooCheap * seconds ? too_cheap_ + 1 : 0;
-  if (!first && too_dear_ < kTooDearInARow && too_cheap_ < kTooCheapInARow) return std::nullopt;
-  too_dear_ = too_cheap_ = 0;
+  if (!first && too_expensive_ < kTooExpensiveInARow && too_cheap_ < kTooCheapInARow)
+    return std::nullopt;
+  too_expensive_ = too_cheap_ = 0;
   kept_ = false;
   const Plan before = plan_;
   Fit(seconds);

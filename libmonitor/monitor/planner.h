@@ -37,7 +37,7 @@ struct SnapshotWork {
 
 /// Everything, at every snapshot.
 Plan FullPlan(const PlanRange& range);
-/// The least that gives a report: one whose errors are large.
+/// The least that gives a report; its error bars are wide.
 Plan SmallestPlan(const PlanRange& range);
 double QuantizationSeconds(const Plan& plan, const PlanRange& range, const SnapshotCosts& costs);
 double CurvatureSeconds(const Plan& plan, const SnapshotCosts& costs);
@@ -88,7 +88,7 @@ class Planner {
   int64_t snapshots_ = 0;
   int64_t since_curvature_ = 0;
   bool curvature_put_off_ = false;  // by a small first snapshot
-  int too_dear_ = 0;
+  int too_expensive_ = 0;
   int too_cheap_ = 0;
 };
 

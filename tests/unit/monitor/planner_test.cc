@@ -100,7 +100,7 @@ TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
   Planner planner(kRange, kCosts, std::nullopt);
   planner.Fit(20);
   const Plan first = planner.Next(1);
-  // Ten times as dear as expected.
+  // Ten times what was expected.
   const double took = 10 * QuantizationSeconds(first, kRange, kCosts);
   const std::optional<std::string> changed =
       planner.Measured({.plan = first, .quantization = took}, 20);
@@ -122,7 +122,7 @@ TEST(Planner, KeepsThePlanWhileItIsNearlyRight) {
   EXPECT_EQ(planner.plan(), plan);
 }
 
-TEST(Planner, ChangesAPlanThatHasBecomeTooDearAndNotBack) {
+TEST(Planner, ChangesAPlanThatHasBecomeTooExpensiveAndNotBack) {
   Planner planner(kRange, kCosts, Plan{16, 4, 2, 1});
   int changes = 0;
   for (int i = 0; i < 50; ++i) {
