@@ -60,7 +60,8 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
     }
   }
   digest.Add(ToString(options.calibration_mode));
-  digest.Add(StrFormat("%a %d", options.relative_stderr, options.max_probe_tokens));
+  digest.Add(StrFormat("%a %a %d", options.relative_stderr, options.absolute_stderr_ratio,
+                       options.max_probe_tokens));
   digest.Add(static_cast<int64_t>(options.seed));
   return digest.Hex();
 }
