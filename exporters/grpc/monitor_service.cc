@@ -105,6 +105,11 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   if (status.overhead_ratio) response->set_overhead_ratio(*status.overhead_ratio);
   response->set_stall_seconds_total(status.stall_seconds_total);
   response->set_duty_cycle(status.duty_cycle);
+  response->set_overhead_budget_ratio(status.overhead_budget_ratio);
+  response->set_plan_level_ratio(status.plan_level_ratio);
+  response->set_memory_bytes(status.memory_bytes);
+  response->set_memory_peak_bytes(status.memory_peak_bytes);
+  response->set_memory_budget_bytes(status.memory_budget_bytes);
   int64_t dropped = 0;
   for (const auto& [exporter_and_reason, count] : status.dropped_reports) dropped += count;
   response->set_dropped_reports(dropped);

@@ -88,11 +88,19 @@ uint64_t SeedSource::Seed(std::string_view probe, uint64_t draw) const {
 }
 
 absl::Status ByteBudget::Reserve(int64_t bytes, std::string_view what) {
+  const int64_t limit = this->limit();
   const int64_t before = used_.fetch_add(bytes, std::memory_order_relaxed);
-  if (before + bytes <= limit_) return absl::OkStatus();
-  used_.fetch_sub(bytes, std::memory_order_relaxed);
-  return absl::ResourceExhaustedError(internal::StrCat(
-      what, " needs ", bytes, " bytes, but ", before, " of the budget of ", limit_, " are in use"));
+  if (bytes > limit || before > limit - bytes) {
+    used_.fetch_sub(bytes, std::memory_order_relaxed);
+    return absl::ResourceExhaustedError(internal::StrCat(what, " needs ", bytes, " bytes, but ",
+                                                         before, " of the budget of ", limit,
+                                                         " are in use"));
+  }
+  int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (before + bytes > peak &&
+         !peak_.compare_exchange_weak(peak, before + bytes, std::memory_order_relaxed)) {
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ExecutionContext::Checkpoint() const {

@@ -27,6 +27,13 @@ class Reservation {
     if (status.ok()) bytes_ += bytes;
     return status;
   }
+  /// Gives `bytes` of them back.
+  void Return(int64_t bytes) {
+    if (budget_ == nullptr) return;
+    budget_->Release(bytes);
+    bytes_ -= bytes;
+  }
+  int64_t bytes() const { return bytes_; }
 
  private:
   std::shared_ptr<ByteBudget> budget_;

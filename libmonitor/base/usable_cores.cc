@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <thread>
+
+#include "base/cgroup.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -37,27 +38,11 @@ double QuotaOfV1(const std::string& folder) {
   return quota / period;
 }
 
-// A limit may sit on any ancestor of the process's group.
 double CgroupQuota(const std::string& root) {
   double lowest = std::numeric_limits<double>::infinity();
-  std::ifstream file(root + "/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {  // "0::/a/b" or "4:cpu,cpuacct:/a/b"
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string group = line.substr(second + 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
-    while (true) {
-      const std::string folder =
-          root + (v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers) + group;
-      lowest = std::min(lowest, v2 ? QuotaOfV2(folder + "/cpu.max") : QuotaOfV1(folder));
-      if (group.empty()) break;
-      group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-    }
-  }
+  ForEachCgroup("cpu", root, [&](const std::string& folder, bool v2) {
+    lowest = std::min(lowest, v2 ? QuotaOfV2(folder + "/cpu.max") : QuotaOfV1(folder));
+  });
   return lowest;
 }
 

@@ -147,6 +147,12 @@ int64_t CapturePlan::gram_bytes() const {
   return bytes;
 }
 
+int64_t CapturePlan::GramBytesOf(const std::vector<int>& grams) const {
+  int64_t bytes = 0;
+  for (int gram : grams) bytes += GramBytes(gram_inputs[static_cast<size_t>(gram)]);
+  return bytes;
+}
+
 std::vector<std::vector<int>> CapturePlan::Passes(int64_t max_bytes) const {
   std::vector<std::vector<int>> passes;
   int64_t held = 0;

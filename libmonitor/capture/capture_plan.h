@@ -40,6 +40,8 @@ struct CapturePlan {
   int64_t covered_parameters = 0;
 
   int64_t gram_bytes() const;
+  /// Of some of them.
+  int64_t GramBytesOf(const std::vector<int>& grams) const;
   /// The Grams, in order, split into runs of at most `max_bytes` each (or a single Gram).
   std::vector<std::vector<int>> Passes(int64_t max_bytes) const;
 };

@@ -5,6 +5,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
+#include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "capture/activation_capture.h"
@@ -58,6 +59,8 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
   absl::Status captured;
   for (const std::vector<int>& pass : plan_.Passes(options_.max_gram_bytes)) {
     std::vector<GramStatistics> statistics;
+    Reservation held(context.bytes);
+    if (captured.ok()) captured = held.Take(plan_.GramBytesOf(pass), "the Gram matrices");
     if (captured.ok()) {
       // A lease, so that what the closure writes to a buffer ends with the pass.
       const absl::StatusOr<Replica::Lease> lease = replica_.Use({});
@@ -92,6 +95,8 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
                                            const ExecutionContext& context) const {
   PTQWATCH_ASSIGN_OR_RETURN(Replica::Lease lease, replica_.Use({}));
   for (int gram : plan_.stages) {
+    Reservation held(context.bytes);
+    PTQWATCH_RETURN_IF_ERROR(held.Take(plan_.GramBytesOf({gram}), "a Gram matrix"));
     PTQWATCH_ASSIGN_OR_RETURN(const std::vector<GramStatistics> statistics,
                               CaptureGrams(replica_, plan_, {gram}, calibration_, context));
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {

@@ -1,12 +1,22 @@
 #include "monitor/describe.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+// What a probe takes.
+struct Held {
+  std::string_view name;
+  int64_t bytes = 0;
+  int64_t kept_bytes = 0;  // until the probes after it are done
+};
 
 double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
@@ -36,30 +46,53 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
                     200 * options.max_overhead, options.max_overhead);
 }
 
+// What is held at a time, and the most of it.
+std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
+                           const std::vector<Held>& probes, const MonitorOptions& options) {
+  const SessionBytes& bytes = session.bytes();
+  int64_t kept = 0;
+  int64_t most = 0;
+  std::string parts;
+  const auto add = [&](std::string_view name, int64_t held) {
+    if (held > 0) parts += StrFormat("  %-28s %9.1f MB\n", name, Megabytes(held));
+  };
+  add("replica", bytes.replica);
+  add("staged snapshot", bytes.staging);
+  add("optimizer, twice", 2 * optimizer.bytes());
+  add("batches", bytes.batches);
+  add("a forward pass", bytes.forward);
+  for (const Held& probe : probes) {
+    add(probe.name, probe.bytes);
+    most = std::max(most, kept + probe.bytes);
+    kept += probe.kept_bytes;
+    if (probe.kept_bytes > 0) {
+      parts += StrFormat("    kept for the next         %9.1f MB\n", Megabytes(probe.kept_bytes));
+    }
+  }
+  return StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
+                   Megabytes(bytes.sum() + 2 * optimizer.bytes() + most),
+                   Megabytes(options.max_bytes)) +
+         parts;
+}
+
 }  // namespace
 
 std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
-                            const MonitorOptions& options) {
+                            const MonitorOptions& options, const ByteBudget& budget) {
   std::string text;
-  std::string memory = StrFormat("memory while measuring: %.1f MB replica",
-                                 Megabytes(suite.session().replica().bytes()));
+  std::vector<Held> held;
+  int64_t available = budget.remaining();
   for (const std::unique_ptr<Probe>& probe : suite.probes()) {
-    const ProbeDescription description = probe->Describe();
+    const ProbeDescription description = probe->Describe(available);
     text += description.text;
-    if (description.bytes > 0) {
-      memory += StrFormat(", %.1f MB %s", Megabytes(description.bytes), probe->name());
-    }
+    held.push_back({probe->name(), description.bytes, description.kept_bytes});
+    available -= description.kept_bytes;
   }
-  text += memory;
-  text += StrFormat(", %.1f MB staging\n", Megabytes(staging.bytes()));
+  text += DescribeMemory(suite.session(), staging.optimizer(), held, options);
   text += DescribeWork(planner, options);
-  const OptimizerStaging& optimizer = staging.optimizer();
-  if (optimizer.description().empty()) return text;
-  text += StrCat("optimizer: ", optimizer.description());
-  if (optimizer.bytes() > 0) {
-    text += StrCat(": ", Megabytes(optimizer.bytes()), " MB staged and as much while measuring");
-  }
-  return text + "\n";
+  const std::string& optimizer = staging.optimizer().description();
+  if (!optimizer.empty()) text += StrCat("optimizer: ", optimizer, "\n");
+  return text;
 }
 
 }  // namespace ptqwatch::internal

@@ -5,15 +5,16 @@
 
 #include "monitor/planner.h"
 #include "probes/probe_suite.h"
+#include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 
 /// The text behind Monitor::Describe: what the probes will measure, with what plan, and what that
-/// takes.
+/// takes of time and memory.
 std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
-                            const MonitorOptions& options);
+                            const MonitorOptions& options, const ByteBudget& budget);
 
 }  // namespace ptqwatch::internal
 

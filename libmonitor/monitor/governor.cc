@@ -17,6 +17,7 @@ constexpr double kLittleWaiting = 0.1;
 constexpr double kMuchWaiting = 0.3;
 constexpr double kShareWithoutSpareCore = 0.25;
 constexpr double kMostSavedSeconds = 30;
+constexpr double kSureErrors = 2;
 
 }  // namespace
 
@@ -52,26 +53,44 @@ void Governor::Read(const std::optional<CpuReading>& reading) {
 }
 
 void Governor::Worked(double seconds, double now) {
-  if (!rests()) return;
-  spent_ = std::max(spent_, LongRunShare() * (now - start_) - kMostSavedSeconds) + seconds;
+  saved_ = SavedAt(now);
+  last_charge_ = now;
+  if (rests()) saved_ -= seconds;
 }
 
-double Governor::LongRunShare() const { return std::min(1.0, 2 * options_.max_overhead); }
+double Governor::SavedAt(double now) const {
+  const double share = rests() ? LongRunShare() : ShareWithoutSpareCore();
+  return std::min(kMostSavedSeconds, saved_ + share * (now - last_charge_));
+}
+
+double Governor::ShareWithoutSpareCore() const { return std::min(1.0, 2 * options_.max_overhead); }
+
+void Governor::Slowed(double ratio, double stderr_ratio) {
+  if (!spare()) return;
+  // The mean of what was seen now and before, so that one reading does not decide.
+  const double sure = ratio > kSureErrors * stderr_ratio ? ratio : 0;
+  slowdown_ = (slowdown_ + sure) / 2;
+}
+
+double Governor::LongRunShare() const {
+  if (!spare()) return ShareWithoutSpareCore();
+  return slowdown_ <= options_.max_overhead ? 1 : options_.max_overhead / slowdown_;
+}
 
 double Governor::share() const {
   if (unhindered_) return 1;
   if (options_.duty_cycle) return *options_.duty_cycle;
-  return known_ && spare_ ? 1 : std::max(kShareWithoutSpareCore, LongRunShare());
+  return known_ && spare_ ? 1 : std::max(kShareWithoutSpareCore, ShareWithoutSpareCore());
 }
 
 double Governor::long_run_share() const {
   if (options_.duty_cycle) return *options_.duty_cycle;
-  return spare() ? 1 : LongRunShare();
+  return LongRunShare();
 }
 
 double Governor::RestSeconds(double now) const {
   if (!rests()) return 0;
-  return std::max(0.0, spent_ / LongRunShare() - (now - start_));
+  return std::max(0.0, -SavedAt(now) / LongRunShare());
 }
 
 }  // namespace ptqwatch::internal

@@ -10,10 +10,12 @@ namespace ptqwatch::internal {
 /// Decides how fast the monitor thread may work, from what the machine has to spare.
 ///
 /// A core is spare where the CPUs that the process may use were idle, or the monitor's own, for
-/// most of one core over the last second or more. Then the monitor works without pause. Otherwise,
-/// its work takes time from training: it works a quarter of the time, and rests between snapshots
-/// so that all of its work stays below 2 `max_overhead` of wall-clock time. Two, because a stretch
-/// of work on one of the trainer's cores makes its step take at most twice as long there.
+/// most of one core over the last second or more. Then the monitor works without pause, unless the
+/// steps of training are seen to take longer meanwhile (shared caches and memory, hardware
+/// threads): then it rests so long that training loses no more than `max_overhead`. Without a spare
+/// core its work takes time from training: it works a quarter of the time, and rests between
+/// snapshots so that all of its work stays below 2 `max_overhead` of wall-clock time. Two, because
+/// a stretch of work on one of the trainer's cores makes its step take at most twice as long there.
 ///
 /// Until there is a reading it works slowly, but neither rests nor takes a core for spare or taken
 /// other than by the number of threads. From then on one reading decides. Times are in seconds. One
@@ -30,7 +32,7 @@ class Governor {
     std::optional<double> quota_cores = {};
   };
   /// `now` is when the allowance begins to grow.
-  Governor(const Options& options, double now) : options_(options), start_(now) {}
+  Governor(const Options& options, double now) : options_(options), last_charge_(now) {}
 
   /// Takes a reading; one less than a second after the previous one (for the first two: a tenth) is
   /// ignored. Nothing means that the system has none.
@@ -38,6 +40,9 @@ class Governor {
   /// Charges wall-clock time that the thread worked, or waited to work, until `now`. At most half a
   /// minute of work can have been saved up before.
   void Worked(double seconds, double now);
+  /// Takes how much longer steps took while it worked. Counts where it is more than twice its
+  /// standard error.
+  void Slowed(double ratio, double stderr_ratio);
   /// From now on at full speed, and free of charge: training is over, or waits.
   void SetUnhindered(bool unhindered) { unhindered_ = unhindered; }
 
@@ -47,20 +52,25 @@ class Governor {
   double long_run_share() const;
   bool spare() const { return known_ ? spare_ : options_.cores_exceed_threads; }
   /// Whether its work is charged, and paid for by rests.
-  bool rests() const { return known_ && !spare_ && !unhindered_ && !options_.duty_cycle; }
+  bool rests() const {
+    return known_ && LongRunShare() < 1 && !unhindered_ && !options_.duty_cycle;
+  }
   /// Seconds of rest from `now` on before the next snapshot may be measured; 0: none.
   double RestSeconds(double now) const;
 
  private:
-  double LongRunShare() const;  // without a spare core
+  double LongRunShare() const;
+  double ShareWithoutSpareCore() const;
+  double SavedAt(double now) const;
 
   const Options options_;
-  const double start_;
   std::optional<CpuReading> last_;
   bool known_ = false;
   bool spare_ = false;
   bool unhindered_ = false;
-  double spent_ = 0;
+  double slowdown_ = 0;  // of steps while it works on a spare core; 0: none was seen
+  double saved_ = 0;     // seconds of work that were not used; negative: to be paid for by rest
+  double last_charge_;
 };
 
 }  // namespace ptqwatch::internal

@@ -5,22 +5,16 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ATen/Parallel.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "base/usable_cores.h"
 #include "base/worker.h"
-#include "curvature/replica_surface.h"
 #include "journal/journal_writer.h"
-#include "monitor/compute_thread.h"
 #include "monitor/describe.h"
-#include "monitor/fingerprint.h"
-#include "monitor/measured_costs.h"
+#include "monitor/monitor_parts.h"
 #include "monitor/monitor_thread.h"
 #include "monitor/pace.h"
-#include "monitor/planner.h"
 #include "monitor/run_state.h"
 #include "monitor/trainer_side.h"
 
@@ -35,78 +29,6 @@ constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
 bool Disabled() {
   const char* value = std::getenv("PTQWATCH_DISABLE");
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
-}
-
-int TrainingThreads(const MonitorOptions& options) {
-  return options.training_threads > 0 ? options.training_threads : at::get_num_threads();
-}
-
-Governor::Options GovernorOptions(const MonitorOptions& options) {
-  const int cores = UsableCores();
-  Governor::Options governor;
-  governor.max_overhead = options.max_overhead;
-  governor.duty_cycle = options.duty_cycle;
-  governor.cores_exceed_threads = cores > TrainingThreads(options);
-  if (cores < AllowedCpus()) governor.quota_cores = cores;
-  return governor;
-}
-
-// The plan of the attempt before, whose series this one goes on with.
-std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
-  std::optional<Plan> kept;
-  for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
-    const Report& report = it->report;
-    if (report.fingerprint != fingerprint || !report.plan) break;
-    if (!kept) kept = report.plan;
-    // Reports without curvature do not say on how many sequences it is measured.
-    kept->curvature_sequences = report.plan->curvature_sequences;
-    if (kept->curvature_every == 0 || kept->curvature_sequences > 0) break;
-  }
-  return kept;
-}
-
-// Until the first steps have shown what the machine has to spare, and how long a step takes.
-Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options, std::optional<Plan> kept) {
-  Planner planner(PlanRangeOf(suite, options), CostsAtCreate(suite, options), kept);
-  const Governor::Options governor = GovernorOptions(options);
-  if (options.adapt_plan) {
-    planner.Fit(governor.duty_cycle.value_or(governor.cores_exceed_threads ? 1 : 0.1) * 20);
-  }
-  return planner;
-}
-
-// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs.
-absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite) {
-  ModelSession& session = suite.session();
-  OptimizerStaging optimizer;
-  if (suite.curvature() != nullptr) {
-    PTQWATCH_ASSIGN_OR_RETURN(optimizer, OptimizerStaging::Create(session.subject(), session.live(),
-                                                                  suite.curvature()->scope()));
-  }
-  return std::make_shared<Staging>(session.live(), session.stream(), std::move(optimizer));
-}
-
-RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
-  return {.run_id = state.run_id,
-          .attempt = state.attempt,
-          .fingerprint = FingerprintOf(session, options),
-          .run_dir = options.run_dir,
-          .parameters = session.live().parameters(),
-          .covered_parameters = session.plan().covered_parameters,
-          .device = session.replica().device().str()};
-}
-
-ProbeState ReadProbeState(const RunState& state, const RunInfo& run, ProbeSuite& suite) {
-  static const std::vector<int> none;
-  return state.ReadProbeState(
-      run.fingerprint, SpaceOf(suite.session().replica(),
-                               suite.curvature() == nullptr ? none : suite.curvature()->scope()));
-}
-
-Analyzer AnalyzerAfter(const std::vector<AnalyzedReport>& history) {
-  Analyzer analyzer;
-  for (const AnalyzedReport& report : history) analyzer.Add(report.report);
-  return analyzer;
 }
 
 void AnnounceResumption(const RunState& state, Clock& clock, Publisher& publisher) {
@@ -135,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThrea
 struct Monitor::Running {
   Running(const MonitorOptions& options, std::unique_ptr<Subject> subject_in)
       : clock(options.clock),
+        max_overhead(options.max_overhead),
         subject(std::move(subject_in)),
         switches(std::make_shared<internal::TrainerSwitches>(options.schedule.every)) {}
 
@@ -145,6 +68,7 @@ struct Monitor::Running {
   absl::Status StartThread(internal::MonitorThread::Parts parts, const internal::LrTracker& lr);
 
   Clock* const clock;
+  const double max_overhead;
   const std::shared_ptr<Subject> subject;
   const std::shared_ptr<internal::StatusBoard> board = std::make_shared<internal::StatusBoard>();
   const std::shared_ptr<internal::TrainerSwitches> switches;
@@ -166,24 +90,23 @@ absl::Status Monitor::Running::Start(const MonitorOptions& options,
   using namespace internal;
   // First of all: nothing may be written before the past of the run is known.
   PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
-  PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*subject, SessionOptions(options)));
-  std::shared_ptr<ProbeSuite> suite;
-  // What it times there is what the monitor thread will take.
-  PTQWATCH_RETURN_IF_ERROR(OnComputeThread([&]() -> absl::Status {
-    PTQWATCH_ASSIGN_OR_RETURN(suite, ProbeSuite::Create(std::move(session), options, slices.get()));
-    return absl::OkStatus();
-  }));
-  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging, MakeStaging(*suite));
-  const RunInfo run = MakeRunInfo(state, suite->session(), options);
-  suite->session().ReleaseLiveTensors();
-
-  Planner planner = MakePlanner(
-      *suite, options, options.adapt_plan ? KeptPlan(state, run.fingerprint) : std::nullopt);
-  description = DescribeMonitor(*suite, *staging, planner, options);
   context.clock = clock;
   context.pacer = Pacer(1, clock);
   context.seeds = SeedSource(options.seed);
-  pace = std::make_shared<Pace>(GovernorOptions(options), clock, context.pacer, switches, board);
+  context.bytes = std::make_shared<ByteBudget>(options.max_bytes);
+  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<ProbeSuite> suite,
+                            OpenSuite(*subject, options, slices.get(), context));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging,
+                            MakeStaging(*suite, context.bytes));
+  const RunInfo run = MakeRunInfo(state, suite->session(), options);
+  suite->session().ReleaseLiveTensors();
+
+  const Governor::Options governor = GovernorOptions(options);
+  Planner planner =
+      MakePlanner(*suite, options, governor,
+                  options.adapt_plan ? KeptPlan(state, run.fingerprint) : std::nullopt);
+  description = DescribeMonitor(*suite, *staging, planner, options, *context.bytes);
+  pace = std::make_shared<Pace>(governor, clock, context.pacer, switches, board);
 
   PTQWATCH_RETURN_IF_ERROR(StartExporters(state, run, std::move(exporters)));
   MonitorThread::Parts parts{.subject = subject,
@@ -238,7 +161,12 @@ absl::Status Monitor::Running::StartExporters(const internal::RunState& state, R
   }
   publisher = std::make_shared<internal::Publisher>(
       std::move(run), board, clock, std::move(exporters),
-      [slices = slices, switches = switches](MonitorStatus& status) {
+      [slices = slices, switches = switches, bytes = context.bytes,
+       max_overhead = max_overhead](MonitorStatus& status) {
+        status.overhead_budget_ratio = max_overhead;
+        status.memory_bytes = bytes->used();
+        status.memory_peak_bytes = bytes->peak();
+        status.memory_budget_bytes = bytes->limit();
         status.slice = slices->status();
         status.every = switches->every;
         status.paused = switches->paused || switches->idle;
@@ -257,6 +185,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
   }
   PTQWATCH_RETURN_IF_ERROR(Validate(options));
+  options.max_bytes = internal::MaxBytes(options);
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<Monitor>> {
     auto running = std::make_unique<Running>(options, std::move(subject));
     PTQWATCH_RETURN_IF_ERROR(running->Start(options, std::move(exporters)));
@@ -271,6 +200,22 @@ Monitor::~Monitor() { Stop(std::chrono::seconds(2)).IgnoreError(); }
 void Monitor::OnStep(const StepInfo& info) noexcept {
   if (running_ == nullptr || running_->stopped.load(std::memory_order_relaxed)) return;
   running_->trainer->OnStep(info);
+}
+
+Monitor::IdleScope Monitor::Idle() noexcept {
+  if (running_ != nullptr) running_->pace->BeginUnhindered();
+  return IdleScope(this);
+}
+
+Monitor::IdleScope::IdleScope(IdleScope&& other) noexcept
+    : monitor_(std::exchange(other.monitor_, nullptr)) {}
+
+Monitor::IdleScope::~IdleScope() {
+  if (monitor_ == nullptr || monitor_->running_ == nullptr) return;
+  Running& running = *monitor_->running_;
+  running.pace->EndUnhindered();
+  // The monitor thread looks at whether it must rest.
+  if (!running.stopped.load(std::memory_order_relaxed)) running.worker->Wake();
 }
 
 absl::Status Monitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {

@@ -52,6 +52,7 @@ void MonitorThread::Enter() {
 }
 
 void MonitorThread::Run() noexcept {
+  parts_.pace->Refresh();
   const absl::Status before = Guard([&] {
     CarryOutCommands();
     AnnounceSkips();
@@ -71,6 +72,9 @@ void MonitorThread::Run() noexcept {
     Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
   }
   ReleaseSlot();
+  if (const auto slowdown = slowdown_.Update(parts_.board->step_times())) {
+    parts_.pace->Slowed(*slowdown);
+  }
   parts_.pace->EndSnapshot();
   parts_.board->SetBusy(false);
   MutexLock lock(mutex_);
@@ -125,10 +129,13 @@ void MonitorThread::AnnounceRest(const MonitorStatus& status) {
   const bool first = rests_announced_ == 0;
   rests_announced_ = skipped;
   if (!first) return;
+  const Governor& governor = parts_.pace->governor();
   const std::string message = StrFormat(
-      "no core is spare, so the monitor works %.1f %% of the time at most "
+      "%s, so the monitor works %.1f %% of the time at most "
       "(MonitorOptions.max_overhead); snapshots that are due while it rests are skipped",
-      100 * parts_.pace->governor().long_run_share());
+      governor.spare() ? "steps of training take longer while the monitor works"
+                       : "no core is spare",
+      100 * governor.long_run_share());
   Log(Severity::kWarning, message);
   PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0), message);
 }
@@ -136,8 +143,8 @@ void MonitorThread::AnnounceRest(const MonitorStatus& status) {
 ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
   parts_.pace->BeginSnapshot();
   ExecutionContext context = parts_.context;
-  if (parts_.pace->unhindered()) context.threads = parts_.training_threads;
   MutexLock lock(mutex_);
+  if (finishing_) context.threads = parts_.training_threads;
   step_in_work_ = filled.header.info.step;
   context.hurry.Set(finishing_ ? finishing_->Until(*step_in_work_)
                                : std::chrono::nanoseconds::max());
@@ -158,8 +165,9 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
 double MonitorThread::AllowedSeconds() const {
   const Governor& governor = parts_.pace->governor();
   const double interval = SecondsBetweenSnapshots(parts_.publisher->status());
-  const double allowed = governor.spare() ? kShareOfInterval * std::max(interval, 2.0)
-                                          : governor.long_run_share() * std::max(interval, 60.0);
+  const double share = governor.long_run_share();
+  const double allowed = governor.rests() ? share * std::max(interval, 60.0)
+                                          : share * kShareOfInterval * std::max(interval, 2.0);
   return std::min(allowed, kMostSeconds);
 }
 
@@ -179,13 +187,14 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
     work.curvature = found->second;
   }
   const std::optional<std::string> changed = parts_.planner.Measured(work, AllowedSeconds());
+  parts_.board->SetPlanLevel(parts_.planner.Level());
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);
 }
 
 void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout) {
-  parts_.pace->SetUnhindered(true);
+  parts_.pace->BeginUnhindered();
   const std::chrono::nanoseconds now = parts_.context.clock->Monotonic();
   std::optional<int64_t> in_work;
   {
@@ -202,7 +211,7 @@ void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds time
 }
 
 void MonitorThread::EndFinish() {
-  parts_.pace->SetUnhindered(false);
+  parts_.pace->EndUnhindered();
   MutexLock lock(mutex_);
   finishing_.reset();
   parts_.context.hurry.Set(std::chrono::nanoseconds::max());

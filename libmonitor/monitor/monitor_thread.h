@@ -113,6 +113,7 @@ class MonitorThread {
   int64_t skips_announced_ = 0;
   int64_t rests_announced_ = 0;
   bool skip_explained_ = false;
+  SlowdownEstimate slowdown_;
   RateLimitedLog probe_failed_;
   RateLimitedLog state_failed_;
 

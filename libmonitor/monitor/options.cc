@@ -45,6 +45,10 @@ absl::Status Validate(const MonitorOptions& options) {
   if (options.duty_cycle && !(*options.duty_cycle > 0 && *options.duty_cycle <= 1)) {
     return Invalid("duty_cycle", StrCat(*options.duty_cycle), "in (0, 1]");
   }
+  if (options.max_bytes < 0) {
+    return Invalid("max_bytes", StrCat(options.max_bytes),
+                   "0 (a quarter of what is free) or positive");
+  }
   if (options.training_threads < 0) {
     return Invalid("training_threads", StrCat(options.training_threads),
                    "0 (ask LibTorch) or positive");

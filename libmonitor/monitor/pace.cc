@@ -42,6 +42,7 @@ void Pace::Enter() {
 
 void Pace::BeginSnapshot() {
   measuring_ = true;
+  switches_->measuring.store(true, std::memory_order_relaxed);
   governor_.Read(read_());
   Apply();
   pacer_.Begin();
@@ -49,7 +50,13 @@ void Pace::BeginSnapshot() {
 
 void Pace::EndSnapshot() {
   measuring_ = false;
+  switches_->measuring.store(false, std::memory_order_relaxed);
   Apply();
+}
+
+void Pace::Slowed(const Slowdown& slowdown) {
+  board_->AddLostSeconds(slowdown.lost_seconds);
+  if (!unhindered()) governor_.Slowed(slowdown.ratio, slowdown.stderr_ratio);
 }
 
 void Pace::Apply() {
@@ -67,12 +74,10 @@ void Pace::Apply() {
   switches_->rest_until_ns.store(rest_until, std::memory_order_relaxed);
 }
 
-void Pace::SetUnhindered(bool unhindered) {
-  unhindered_.store(unhindered, std::memory_order_relaxed);
-  if (unhindered) {
-    pacer_.SetDutyCycle(1);
-    switches_->rest_until_ns.store(0, std::memory_order_relaxed);
-  }
+void Pace::BeginUnhindered() {
+  unhindered_.fetch_add(1, std::memory_order_relaxed);
+  pacer_.SetDutyCycle(1);
+  switches_->rest_until_ns.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace ptqwatch::internal

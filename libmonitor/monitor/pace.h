@@ -9,6 +9,7 @@
 #include "base/cpu_reading.h"
 #include "monitor/governor.h"
 #include "monitor/status_board.h"
+#include "monitor/step_times.h"
 #include "ptqwatch/execution_context.h"
 #include "trainer/trainer_switches.h"
 
@@ -32,9 +33,15 @@ class Pace {
   void BeginSnapshot();
   void EndSnapshot();
 
-  /// Any thread: full speed while training waits or is over.
-  void SetUnhindered(bool unhindered);
-  bool unhindered() const { return unhindered_.load(std::memory_order_relaxed); }
+  /// Any thread: full speed while training waits or is over. Each Begin is followed by an End;
+  /// after the last one, Refresh on the monitor thread puts its rest into effect again.
+  void BeginUnhindered();
+  void EndUnhindered() { unhindered_.fetch_sub(1, std::memory_order_relaxed); }
+  bool unhindered() const { return unhindered_.load(std::memory_order_relaxed) > 0; }
+  void Refresh() { Apply(); }
+
+  /// After a snapshot, where the steps of training took longer while it was measured than before.
+  void Slowed(const Slowdown& slowdown);
 
   const Governor& governor() const { return governor_; }
 
@@ -49,7 +56,7 @@ class Pace {
   const ReadFunction read_;
   const bool may_idle_;  // the thread can come back from idle priority
   Governor governor_;
-  std::atomic<bool> unhindered_{false};
+  std::atomic<int> unhindered_{0};
   double next_reading_ = 0;
   bool measuring_ = false;
 };

@@ -154,6 +154,11 @@ void Planner::Fit(double seconds) {
                   sequences_chosen_ ? std::optional(plan_.curvature_sequences) : std::nullopt);
 }
 
+double Planner::Level() const {
+  const double all = MeanSeconds(FullPlan(range_), range_, costs_);
+  return all > 0 ? MeanSeconds(plan_, range_, costs_) / all : 1;
+}
+
 Plan Planner::Next(double soon) {
   ++snapshots_;
   Plan next = plan_;

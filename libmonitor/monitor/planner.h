@@ -66,6 +66,8 @@ class Planner {
   void Fit(double seconds);
 
   const Plan& plan() const { return plan_; }
+  /// Seconds of work of the present plan, over those of the full one.
+  double Level() const;
   const PlanRange& range() const { return range_; }
   const SnapshotCosts& costs() const { return costs_; }
 

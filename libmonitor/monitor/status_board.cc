@@ -1,5 +1,7 @@
 #include "monitor/status_board.h"
 
+#include <algorithm>
+
 namespace ptqwatch::internal {
 
 void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double unix_seconds) noexcept {
@@ -38,7 +40,11 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   if (stepped_.load(kRelaxed)) {
     status.step = step_.load(kRelaxed);
     const double elapsed = unix_seconds - first_step_seconds_.load(kRelaxed);
-    if (elapsed > 0) status.overhead_ratio = stall_seconds_.load(kRelaxed) / elapsed;
+    if (elapsed > 0) {
+      const double lost =
+          stall_seconds_.load(kRelaxed) + std::max(0.0, lost_seconds_.load(kRelaxed));
+      status.overhead_ratio = lost / elapsed;
+    }
   }
   status.steps_total = steps_total_.load(kRelaxed);
   if (status.steps_total > 1) {
@@ -63,6 +69,7 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   status.busy = busy_.load(kRelaxed);
   status.health = health_.load(kRelaxed);
   status.duty_cycle = duty_cycle_.load(kRelaxed);
+  status.plan_level_ratio = plan_level_.load(kRelaxed);
   MutexLock lock(drops_mutex_);
   status.dropped_reports = drops_;
   return status;

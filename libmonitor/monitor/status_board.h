@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "monitor/step_times.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/status.h"
 
@@ -34,6 +35,13 @@ class StatusBoard {
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
   void SetBusy(bool busy) noexcept { busy_.store(busy, kRelaxed); }
   void SetHealth(Health health) noexcept { health_.store(health, kRelaxed); }
+  /// Of training, beside the stalls; negative corrects what was added before.
+  void AddLostSeconds(double seconds) noexcept {
+    lost_seconds_.store(lost_seconds_.load(kRelaxed) + seconds, kRelaxed);
+  }
+  /// Written by OnStep's caller.
+  StepTimes& step_times() noexcept { return step_times_; }
+  void SetPlanLevel(double level) noexcept { plan_level_.store(level, kRelaxed); }
   void SetDutyCycle(double duty_cycle) noexcept { duty_cycle_.store(duty_cycle, kRelaxed); }
 
   /// Exporters' threads. Takes a lock that neither trainer nor monitor thread ever waits for long.
@@ -71,6 +79,9 @@ class StatusBoard {
   std::atomic<bool> busy_{false};
   std::atomic<Health> health_{Health::kStarting};
   std::atomic<double> duty_cycle_{1};
+  std::atomic<double> lost_seconds_{0};
+  std::atomic<double> plan_level_{1};
+  StepTimes step_times_;
 
   mutable Mutex drops_mutex_;
   std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(drops_mutex_);

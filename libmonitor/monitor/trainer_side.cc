@@ -1,5 +1,7 @@
 #include "monitor/trainer_side.h"
 
+#include <chrono>
+
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -32,6 +34,9 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
   const TrainerSwitches& switches = *parts_.switches;
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
   parts_.board->OnStep(info, parts_.lr.phase(), parts_.clock->UnixSeconds());
+  const double now = std::chrono::duration<double>(parts_.clock->Monotonic()).count();
+  parts_.board->step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
+                                    last_taken_step_ == last_step());
   last_ = info;
   const bool due = schedule_.Due(info.step, switches.every.load(std::memory_order_relaxed));
   const int64_t requests = switches.requests.load(std::memory_order_relaxed);

@@ -32,7 +32,8 @@ class LossCurvature::Impl {
     PTQWATCH_RETURN_IF_ERROR(Validate(engine_));
     at::NoGradGuard no_grad;
     internal::ModelSessionOptions needed = {
-        .curvature = internal::CurvatureBatchesRequest{.micro_batch = engine_.micro_batch}};
+        .curvature = internal::CurvatureBatchesRequest{.micro_batch = engine_.micro_batch},
+        .bytes = context.bytes};
     if (options_.scope == CurvatureScope::kQuantizedWeights) {
       // The plan only says which weights are quantized: the size of Gram matrices does not matter.
       needed.capture =

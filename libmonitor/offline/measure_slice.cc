@@ -53,7 +53,8 @@ absl::StatusOr<LossSlice> MeasureOrThrow(Subject& subject, const std::vector<Nam
   at::NoGradGuard no_grad;
   PTQWATCH_ASSIGN_OR_RETURN(
       const std::unique_ptr<ModelSession> session,
-      ModelSession::Open(subject, {.curvature = internal::CurvatureBatchesRequest{}}));
+      ModelSession::Open(
+          subject, {.curvature = internal::CurvatureBatchesRequest{}, .bytes = context.bytes}));
   session->ReleaseLiveTensors();
   Replica& replica = session->replica();
   const std::vector<int> scope = internal::FloatingParameters(replica);

@@ -85,7 +85,8 @@ absl::StatusOr<ModelQuantization> QuantizeOrThrow(Subject& subject,
       ModelSession::Open(
           subject, {.calibration = true,
                     .capture = internal::CaptureRequest{options.layers, options.max_gram_bytes},
-                    .require_finite = true}));
+                    .require_finite = true,
+                    .bytes = context.bytes}));
   session->ReleaseLiveTensors();
   const CapturePlan& plan = session->plan();
   internal::LayerSpecs specs;

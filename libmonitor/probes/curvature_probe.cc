@@ -274,14 +274,16 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
   }
 }
 
-ProbeDescription CurvatureProbe::Describe() const {
+ProbeDescription CurvatureProbe::Describe(int64_t available) const {
   if (!disabled().empty()) return {.text = StrCat("curvature: off, ", disabled(), "\n")};
   std::string graphs;
   int64_t bytes = 0;
   if (trial_.graph_bytes) {
     const int64_t here = std::max<int64_t>(1, CountSequences(trial_.target.batches));
     bytes = *trial_.graph_bytes / here * sequences_;
-    if (engine_.mode == HessianMode::kAuto) bytes = std::min(bytes, engine_.max_graph_bytes);
+    if (engine_.mode == HessianMode::kAuto) {
+      bytes = std::min({bytes, engine_.max_graph_bytes, available});
+    }
     graphs = StrFormat(", gradient graphs of %.1f MB a sequence",
                        1e-6 * static_cast<double>(*trial_.graph_bytes) / static_cast<double>(here));
   }

@@ -51,6 +51,8 @@ struct ProbeInput {
   absl::Span<ProbeResult> earlier = {};
   /// The newest slice request that was accepted, or null.
   const AcceptedSlice* slice = nullptr;
+  /// Whether a later probe uses the quantized weights of this snapshot.
+  bool keep_quantized = true;
 
   /// The earlier result of this type, or null.
   template <typename Value>
@@ -64,8 +66,9 @@ struct ProbeInput {
 
 /// What a probe will measure, and what that takes, as far as it is known.
 struct ProbeDescription {
-  std::string text = {};  ///< lines for Monitor::Describe
-  int64_t bytes = 0;      ///< while measuring, beyond replica and batches
+  std::string text = {};   ///< lines for Monitor::Describe
+  int64_t bytes = 0;       ///< while measuring, beyond what the session holds
+  int64_t kept_bytes = 0;  ///< of these, held for the probes after it
 };
 
 /// One kind of measurement. Works on the opened subject that it was made for. One thread at a time.
@@ -80,7 +83,8 @@ class Probe {
   virtual bool Due(const std::optional<Plan>& /*plan*/) const { return true; }
   /// Whether it runs after the report was published, and adds nothing to it.
   virtual bool after_report() const { return false; }
-  virtual ProbeDescription Describe() const = 0;
+  /// `available`: bytes that it may take.
+  virtual ProbeDescription Describe(int64_t available) const = 0;
 
   /// Measures what is loaded. The result is a function of the loaded weights, `input` and the
   /// probe's options, to the bit but for durations. Every failure is an outcome of the result; a

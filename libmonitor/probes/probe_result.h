@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/reservation.h"
 #include "curvature/spectrum.h"
 #include "probes/probe_outcome.h"
 #include "ptqwatch/report.h"
@@ -26,6 +28,7 @@ struct QuantizationResult {
   std::vector<SkippedLayer> skipped_layers = {};
   std::vector<QuantizationReport> quantizers = {};  ///< without what ErrorCurvature has
   QuantizedWeights weights = {};
+  std::shared_ptr<Reservation> held = {};  ///< the memory of the weights
 };
 
 /// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.

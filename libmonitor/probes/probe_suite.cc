@@ -5,6 +5,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
+#include "base/free_memory.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
@@ -25,7 +26,8 @@ ProbeResult MeasureGuarded(Probe& probe, const ProbeInput& input, const Executio
 }  // namespace
 
 ModelSessionOptions SessionOptions(const MonitorOptions& options,
-                                   const CurvatureEngineOptions& engine) {
+                                   const CurvatureEngineOptions& engine,
+                                   std::shared_ptr<ByteBudget> bytes) {
   ModelSessionOptions session;
   session.probe = true;
   session.calibration = true;
@@ -35,6 +37,7 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
     session.curvature = CurvatureBatchesRequest{.micro_batch = engine.micro_batch};
   }
   session.snapshots = true;
+  session.bytes = std::move(bytes);
   return session;
 }
 
@@ -88,6 +91,14 @@ bool ProbeSuite::HasWhatItNeeds(const Probe& probe) const {
   });
 }
 
+bool ProbeSuite::QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const {
+  return std::any_of(probes_.begin(), probes_.end(), [&](const auto& probe) {
+    const std::vector<std::string_view> needs = probe->needs();
+    return probe->disabled().empty() && probe->Due(plan) &&
+           std::find(needs.begin(), needs.end(), QuantizationProbe::kName) != needs.end();
+  });
+}
+
 absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const ProbeState& state,
                                              const ProbeCallbacks& callbacks,
                                              const ExecutionContext& context) {
@@ -110,11 +121,13 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
       next.vectors.insert(state.vectors.begin(), state.vectors.end());
       continue;
     }
+    if (max_bytes_ > 0) FitBudget(max_bytes_, *context.bytes);
     const ProbeInput input{.place = place,
                            .optimizer = optimizer_,
                            .state = state,
                            .callbacks = callbacks,
-                           .earlier = absl::MakeSpan(measured.results)};
+                           .earlier = absl::MakeSpan(measured.results),
+                           .keep_quantized = QuantizedWeightsAreUsed(place.plan)};
     const std::chrono::nanoseconds slept = context.pacer.slept();
     Stopwatch watch(context.clock);
     ProbeResult result = MeasureGuarded(*probe, input, limited);

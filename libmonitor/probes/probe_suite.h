@@ -37,7 +37,8 @@ struct Measured {
 
 /// How a monitor opens its subject.
 ModelSessionOptions SessionOptions(const MonitorOptions& options,
-                                   const CurvatureEngineOptions& engine = {});
+                                   const CurvatureEngineOptions& engine = {},
+                                   std::shared_ptr<ByteBudget> bytes = nullptr);
 
 /// All probes of a monitor, on its opened subject. One thread at a time.
 class ProbeSuite {
@@ -74,11 +75,15 @@ class ProbeSuite {
 
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
-      : session_(std::move(session)), max_snapshot_time_(options.max_snapshot_time) {}
+      : session_(std::move(session)),
+        max_snapshot_time_(options.max_snapshot_time),
+        max_bytes_(options.max_bytes) {}
   bool HasWhatItNeeds(const Probe& probe) const;
+  bool QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const;
 
   const std::unique_ptr<ModelSession> session_;
   const std::chrono::milliseconds max_snapshot_time_;
+  const int64_t max_bytes_;                     // 0: no limit
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;
   const CurvatureProbe* curvature_ = nullptr;

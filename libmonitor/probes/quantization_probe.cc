@@ -1,17 +1,18 @@
 #include "probes/quantization_probe.h"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
+#include <cstddef>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/empty.h"
+#include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "probes/loss_comparison.h"
+#include "probes/quantized_layers.h"
+#include "quantize/working_bytes.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
@@ -46,6 +47,13 @@ ProbeOutcome Summarise(const QuantizationResult& result) {
   return outcome;
 }
 
+void SetStatus(const absl::Status& status, QuantizationReport& report) {
+  report.status = ProbeStatusOf(status);
+  if (status.ok()) return;
+  report.displacement_norm.reset();
+  report.status_detail = StrCat(status);
+}
+
 // The first `count`, or all where that is 0.
 std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
   if (count <= 0 || count >= std::ssize(batches)) return batches;
@@ -64,80 +72,6 @@ std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const Captu
   }
   return quantizers;
 }
-
-/// The layers of each quantizer as they come, which is in the order of the work.
-class QuantizationProbe::Rows {
- public:
-  Rows(const CapturePlan& plan, const std::vector<LayerSpecs>& specs)
-      : plan_(plan), specs_(specs), rows_(specs.size(), std::vector<Row>(plan.layers.size())) {}
-
-  void Add(size_t quantizer, size_t layer, MatrixView weight, const GramStatistics* statistics,
-           const QuantizedWeight& result) {
-    const CoveredLayer& covered = plan_.layers[layer];
-    Row& row = rows_[quantizer][layer];
-    LayerQuantization& report = row.report;
-    report.name = covered.name;
-    report.status = result.status;
-    if (statistics != nullptr) {
-      report.tokens = statistics->tokens;
-      report.skipped_rows = statistics->skipped_rows;
-    }
-    report.dead_columns = result.dead_columns;
-    if (specs_[quantizer][layer].method == QuantizationMethod::kGptq) report.damp = result.damp;
-    if (result.output_energy.value_or(0) > 0) {
-      if (result.loss) report.output_error_ratio = *result.loss / *result.output_energy;
-      if (result.rtn_loss) report.rtn_output_error_ratio = *result.rtn_loss / *result.output_energy;
-    }
-    if (result.status == LayerStatus::kNonFinite) {
-      row.nonfinite = StrCat("layer '", covered.name, "': ", result.status_detail);
-    } else if (!result.dequantized.empty()) {  // else it stays in full precision
-      row.matrix = at::empty({covered.outputs, covered.inputs}, at::kFloat);
-      float* to = row.matrix.mutable_data_ptr<float>();
-      for (size_t i = 0; i < result.dequantized.size(); ++i) {
-        const double step = static_cast<double>(result.dequantized[i]) - weight.data[i];
-        row.displacement += step * step;
-        to[i] = result.dequantized[i];
-      }
-    }
-  }
-
-  // Moves the layers of one quantizer into its report, in the order of the plan, and returns the
-  // weights.
-  absl::StatusOr<std::vector<Replica::Override>> Take(size_t quantizer, int64_t all_parameters,
-                                                      QuantizationReport& report) {
-    std::vector<Replica::Override> weights;
-    double displacement = 0;
-    int64_t parameters = 0;
-    std::string nonfinite;
-    for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
-      const CoveredLayer& covered = plan_.layers[layer];
-      Row& row = rows_[quantizer][layer];
-      report.layers.push_back(std::move(row.report));
-      if (nonfinite.empty()) nonfinite = row.nonfinite;
-      if (!row.matrix.defined()) continue;
-      displacement += row.displacement;
-      parameters += row.matrix.numel();
-      weights.push_back({covered.entry, covered.AsStored(row.matrix)});
-    }
-    rows_[quantizer].clear();
-    if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
-    report.displacement_norm = std::sqrt(displacement);
-    report.coverage_ratio = static_cast<double>(parameters) / static_cast<double>(all_parameters);
-    return weights;
-  }
-
- private:
-  struct Row {
-    LayerQuantization report;
-    std::string nonfinite;  // why there are no codes
-    double displacement = 0;
-    at::Tensor matrix;  // dequantized; undefined where the layer stays as it is
-  };
-
-  const CapturePlan& plan_;
-  const std::vector<LayerSpecs>& specs_;
-  std::vector<std::vector<Row>> rows_;  // [quantizer][layer]
-};
 
 QuantizationProbe::QuantizationProbe(ModelSession& session, const MonitorOptions& options)
     : session_(session), options_(options), specs_(SpecsOfLayers(options, session.plan())) {}
@@ -161,11 +95,39 @@ absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
   return probe;
 }
 
-ModelQuantizer QuantizationProbe::Quantizer(const std::vector<Batch>& calibration) const {
+ModelQuantizer QuantizationProbe::Quantizer(const std::vector<Batch>& calibration,
+                                            int64_t gram_bytes) const {
   return {session_.replica(),
           session_.plan(),
           calibration,
-          {.mode = options_.calibration_mode, .max_gram_bytes = options_.max_gram_bytes}};
+          {.mode = options_.calibration_mode, .max_gram_bytes = gram_bytes}};
+}
+
+QuantizationProbe::Portion QuantizationProbe::PortionFor(int64_t available) const {
+  const CapturePlan& plan = session_.plan();
+  int64_t least_gram = 0;
+  for (int64_t inputs : plan.gram_inputs) least_gram = std::max(least_gram, GramBytes(inputs));
+  int64_t working = 0;
+  for (const LayerSpecs& specs : specs_) {
+    for (size_t layer = 0; layer < specs.size(); ++layer) {
+      working = std::max(working, WorkingBytes(plan.layers[layer].outputs,
+                                               plan.layers[layer].inputs, specs[layer]));
+    }
+  }
+  Portion portion;
+  portion.quantizers = specs_.size();
+  const auto fixed = [&] {
+    return static_cast<int64_t>(portion.quantizers) * WeightBytes() + working;
+  };
+  while (portion.quantizers > 1 && fixed() + least_gram > available) --portion.quantizers;
+  const int64_t for_grams = std::max(least_gram, available - fixed());
+  portion.gram_bytes = std::min(options_.max_gram_bytes, for_grams);
+  int64_t grams = 0;
+  for (const std::vector<int>& pass : plan.Passes(portion.gram_bytes)) {
+    grams = std::max(grams, plan.GramBytesOf(pass));
+  }
+  portion.bytes = fixed() + grams;
+  return portion;
 }
 
 ProbeResult QuantizationProbe::NotMeasured(ProbeStatus status, std::string detail) const {
@@ -193,56 +155,82 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
 
   const auto& plan = input.place.plan;
   LossComparison comparison(session_, options_, plan ? plan->probe_batches : 0);
-  const std::vector<Batch> calibration =
-      FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
   // The first batch tells whether there is anything to compare with.
   const absl::Status status = comparison.Evaluate(1);
   result.status = ProbeStatusOf(status);
   result.detail = StrCat(status);
   measured.cost_seconds["probe_loss"] = watch.Lap();
-
-  Rows rows(session_.plan(), specs_);
-  QuantizationRun run;
-  run.quantizers.assign(specs_.size(), {.status = status});
   if (status.ok()) {
-    run = Quantizer(calibration)
-              .Run(
-                  specs_,
-                  [&](size_t quantizer, size_t layer, MatrixView weight,
-                      const GramStatistics* statistics, const QuantizedWeight& quantized) {
-                    rows.Add(quantizer, layer, weight, statistics, quantized);
-                    input.callbacks.poll();
-                  },
-                  context);
-  }
-  if (run.captures > 0) measured.cost_seconds["capture"] = run.capture_seconds;
-  watch.Lap();
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    input.callbacks.poll();
-    QuantizationReport& report = result.quantizers[i];
-    absl::Status outcome = run.quantizers[i].status;
-    if (outcome.ok()) {
-      auto weights = rows.Take(i, session_.replica().table().parameters(), report);
-      outcome = weights.status();
-      if (weights.ok()) outcome = comparison.Compare(*weights, report, context);
-      if (outcome.ok()) result.weights[i] = *std::move(weights);
+    const Portion portion = PortionFor(context.bytes->remaining());
+    for (size_t first = 0; first < specs_.size(); first += portion.quantizers) {
+      const size_t end = std::min(specs_.size(), first + portion.quantizers);
+      MeasurePortion(first, end, portion, input, comparison, result, measured.cost_seconds,
+                     context);
     }
-    if (!outcome.ok()) {
-      report.displacement_norm.reset();
-      report.status_detail = StrCat(outcome);
-    }
-    report.status = ProbeStatusOf(outcome);
-    measured.cost_seconds[ShortName(ToString(report.method), report.bits)] +=
-        run.quantizers[i].seconds + watch.Lap();
+    comparison.SumUp(result);
+  } else {
+    for (QuantizationReport& report : result.quantizers) SetStatus(status, report);
   }
-  if (status.ok()) comparison.SumUp(result);
   measured.outcome = Summarise(result);
   measured.value = std::move(result);
   return measured;
 }
 
-std::string QuantizationProbe::DescribeCalibration() const {
-  const ModelQuantizer quantizer = Quantizer(session_.calibration());
+void QuantizationProbe::MeasurePortion(size_t first, size_t end, const Portion& portion,
+                                       const ProbeInput& input, LossComparison& comparison,
+                                       QuantizationResult& result,
+                                       std::map<std::string, double>& cost_seconds,
+                                       const ExecutionContext& context) const {
+  Stopwatch watch(context.clock);
+  const std::vector<LayerSpecs> specs(specs_.begin() + static_cast<std::ptrdiff_t>(first),
+                                      specs_.begin() + static_cast<std::ptrdiff_t>(end));
+  QuantizedLayers layers(session_.plan(), specs);
+  QuantizationRun run;
+  run.quantizers.resize(specs.size());
+  auto held = std::make_shared<Reservation>(context.bytes);
+  const absl::Status fits =
+      held->Take(static_cast<int64_t>(specs.size()) * WeightBytes(), "the quantized weights");
+  if (fits.ok()) {
+    const auto& plan = input.place.plan;
+    const std::vector<Batch> calibration =
+        FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
+    run = Quantizer(calibration, portion.gram_bytes)
+              .Run(
+                  specs,
+                  [&](size_t quantizer, size_t layer, MatrixView weight,
+                      const GramStatistics* statistics, QuantizedWeight quantized) {
+                    layers.Add(quantizer, layer, weight, statistics, std::move(quantized));
+                    input.callbacks.poll();
+                  },
+                  context);
+  }
+  if (run.captures > 0) cost_seconds["capture"] += run.capture_seconds;
+  watch.Lap();
+  // Later quantizers need the memory more than the curvature along the errors of these does.
+  const bool keep = input.keep_quantized && portion.quantizers == specs_.size();
+  for (size_t i = first; i < end; ++i) {
+    input.callbacks.poll();
+    QuantizationReport& report = result.quantizers[i];
+    absl::Status outcome = fits.ok() ? run.quantizers[i - first].status : fits;
+    if (outcome.ok()) {
+      auto weights = layers.Take(i - first, session_.replica().table().parameters(), report);
+      outcome = weights.status();
+      if (weights.ok()) outcome = comparison.Compare(*weights, report, context);
+      if (outcome.ok() && keep) result.weights[i] = *std::move(weights);
+    }
+    SetStatus(outcome, report);
+    if (outcome.ok() && input.keep_quantized && !keep) {
+      report.status_detail = StrCat("no curvature along its error: weights of ", specs_.size(),
+                                    " quantizers do not fit within max_bytes");
+    }
+    cost_seconds[ShortName(ToString(report.method), report.bits)] +=
+        run.quantizers[i - first].seconds + watch.Lap();
+  }
+  if (keep) result.held = std::move(held);
+}
+
+std::string QuantizationProbe::DescribeCalibration(int64_t gram_bytes) const {
+  const ModelQuantizer quantizer = Quantizer(session_.calibration(), gram_bytes);
   const std::vector<Batch>& batches = session_.calibration();
   const bool one_shot = options_.calibration_mode == CalibrationMode::kOneShot;
   std::string text = StrFormat("calibration: %s, %d batches\n", ToString(options_.calibration_mode),
@@ -260,7 +248,7 @@ std::string QuantizationProbe::DescribeCalibration() const {
   return text;
 }
 
-ProbeDescription QuantizationProbe::Describe() const {
+ProbeDescription QuantizationProbe::Describe(int64_t available) const {
   const CapturePlan& plan = session_.plan();
   const TensorTable& table = session_.replica().table();
   const double parameters = static_cast<double>(table.parameters());
@@ -281,14 +269,16 @@ ProbeDescription QuantizationProbe::Describe() const {
   for (const QuantizerSpec& spec : options_.quantizers) {
     text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");
   }
-  text += DescribeCalibration();
-  int64_t grams = 0;
-  for (const std::vector<int>& pass : plan.Passes(options_.max_gram_bytes)) {
-    int64_t held = 0;
-    for (int gram : pass) held += GramBytes(plan.gram_inputs[static_cast<size_t>(gram)]);
-    grams = std::max(grams, held);
+  const Portion portion = PortionFor(available);
+  text += DescribeCalibration(portion.gram_bytes);
+  const bool all = portion.quantizers == specs_.size();
+  if (!all) {
+    text += StrCat("  ", portion.quantizers, " of ", specs_.size(),
+                   " quantizers at a time, for lack of memory\n");
   }
-  return {.text = std::move(text), .bytes = grams};
+  return {.text = std::move(text),
+          .bytes = portion.bytes,
+          .kept_bytes = all ? static_cast<int64_t>(specs_.size()) * WeightBytes() : 0};
 }
 
 }  // namespace ptqwatch::internal

@@ -1,6 +1,9 @@
 #ifndef PTQWATCH_PROBES_QUANTIZATION_PROBE_H_
 #define PTQWATCH_PROBES_QUANTIZATION_PROBE_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "capture/model_quantizer.h"
+#include "probes/loss_comparison.h"
 #include "probes/probe.h"
 #include "ptqwatch/options.h"
 #include "session/model_session.h"
@@ -21,7 +25,8 @@ std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const Captu
 
 /// Measures what post-training quantization costs: quantizes the covered layers with every spec and
 /// compares the loss with the full-precision one on the same tokens. One full-precision pass serves
-/// all specs. Holds the quantized weights of all of them, and one Gram pass, at a time.
+/// all specs. Holds the quantized weights of as many of them as memory allows, and one Gram pass,
+/// at a time.
 class QuantizationProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "quantization";
@@ -33,7 +38,7 @@ class QuantizationProbe final : public Probe {
                                                                    const MonitorOptions& options);
 
   std::string_view name() const override { return kName; }
-  ProbeDescription Describe() const override;
+  ProbeDescription Describe(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
 
@@ -46,10 +51,24 @@ class QuantizationProbe final : public Probe {
   int64_t probe_batch_units() const { return probe_batch_units_; }
 
  private:
-  class Rows;
+  // What is quantized at a time. No result depends on it.
+  struct Portion {
+    size_t quantizers = 0;
+    int64_t gram_bytes = 0;  // of one pass, at most
+    int64_t bytes = 0;       // that all of it takes
+  };
   QuantizationProbe(ModelSession& session, const MonitorOptions& options);
-  std::string DescribeCalibration() const;
-  ModelQuantizer Quantizer(const std::vector<Batch>& calibration) const;
+  std::string DescribeCalibration(int64_t gram_bytes) const;
+  ModelQuantizer Quantizer(const std::vector<Batch>& calibration, int64_t gram_bytes) const;
+  // As many quantizers as fit, then as many Gram matrices.
+  Portion PortionFor(int64_t available) const;
+  // Of one quantizer.
+  int64_t WeightBytes() const { return 4 * session_.plan().covered_parameters; }
+  // Quantizes and compares the quantizers from `first` until before `end`.
+  void MeasurePortion(size_t first, size_t end, const Portion& portion, const ProbeInput& input,
+                      LossComparison& comparison, QuantizationResult& result,
+                      std::map<std::string, double>& cost_seconds,
+                      const ExecutionContext& context) const;
 
   ModelSession& session_;
   const MonitorOptions options_;

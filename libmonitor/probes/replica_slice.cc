@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/reservation.h"
 #include "base/status_macros.h"
 #include "curvature/replica_surface.h"
 #include "session/curvature_batches.h"
@@ -30,6 +31,9 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
   const std::vector<int> scope = FloatingParameters(replica);
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
                             ReplicaSurface::Create(&replica, scope, &batches, totals.weight));
+  // Both directions, and what MeasureSlice makes of them.
+  Reservation held(context.bytes);
+  PTQWATCH_RETURN_IF_ERROR(held.Take(4 * surface->space().bytes(), "the plane of a slice"));
   const Vector to_previous = surface->Displacement(std::exchange(previous, {}));
   const Vector to_quantized = surface->Displacement(std::exchange(quantized, {}));
   PTQWATCH_ASSIGN_OR_RETURN(LossSlice slice, MeasureSlice(*surface, to_previous, to_quantized,

@@ -53,7 +53,7 @@ ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext&
   ProbeResult nothing{.outcome = {std::string(kName)}, .value = SliceResult()};
   if (input.slice == nullptr || input.place.ordinal <= input.slice->snapshots_taken ||
       !tracker_->status().under_way()) {
-    previous_.clear();
+    Forget();
     return nothing;
   }
   const SliceRequest& request = input.slice->request;
@@ -69,10 +69,7 @@ ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext&
                 name, input);
   }
   if (previous_.empty() || too_early) {
-    const absl::Status kept = Guard([&] {
-      KeepWeights(input.place.step);
-      return absl::OkStatus();
-    });
+    const absl::Status kept = Guard([&] { return KeepWeights(input.place.step, context); });
     if (!kept.ok()) return Made(kept, name, input);
     tracker_->KeptFirst();
     return nothing;
@@ -86,7 +83,7 @@ ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext&
 
 ProbeResult SliceProbe::Made(const absl::StatusOr<std::string>& path, const std::string& quantizer,
                              const ProbeInput& input) {
-  previous_.clear();
+  Forget();
   if (path.ok()) {
     input.callbacks.announce(Severity::kInfo, StrCat("slice written to ", *path));
     tracker_->Done(*path);
@@ -98,13 +95,23 @@ ProbeResult SliceProbe::Made(const absl::StatusOr<std::string>& path, const std:
   return NotMeasured(ProbeStatusOf(path.status()), StrCat(path.status()));
 }
 
-void SliceProbe::KeepWeights(int64_t step) {
+absl::Status SliceProbe::KeepWeights(int64_t step, const ExecutionContext& context) {
   at::NoGradGuard no_grad;
-  previous_.clear();
+  Forget();
+  held_.emplace(context.bytes);
   for (int entry : FloatingParameters(session_.replica())) {
-    previous_.push_back({entry, session_.replica().loaded(entry).clone()});
+    const at::Tensor& loaded = session_.replica().loaded(entry);
+    PTQWATCH_RETURN_IF_ERROR(
+        held_->Take(static_cast<int64_t>(loaded.nbytes()), "the first weights of a slice"));
+    previous_.push_back({entry, loaded.clone()});
   }
   previous_step_ = step;
+  return absl::OkStatus();
+}
+
+void SliceProbe::Forget() {
+  previous_.clear();
+  held_.reset();
 }
 
 absl::StatusOr<std::string> SliceProbe::Make(const ProbeInput& input,

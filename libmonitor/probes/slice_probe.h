@@ -2,11 +2,13 @@
 #define PTQWATCH_PROBES_SLICE_PROBE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/reservation.h"
 #include "probes/probe.h"
 #include "probes/slice_tracker.h"
 #include "ptqwatch/options.h"
@@ -29,7 +31,10 @@ class SliceProbe final : public Probe {
   std::string_view name() const override { return kName; }
   std::vector<std::string_view> needs() const override { return {"quantization"}; }
   bool after_report() const override { return true; }
-  ProbeDescription Describe() const override { return {}; }
+  bool Due(const std::optional<Plan>& /*plan*/) const override {
+    return tracker_->status().under_way();
+  }
+  ProbeDescription Describe(int64_t /*available*/) const override { return {}; }
   /// The tracker learns how the slice goes. Moves the quantized weights out of the earlier results.
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
@@ -37,7 +42,8 @@ class SliceProbe final : public Probe {
   void Disable(std::string reason) override;
 
  private:
-  void KeepWeights(int64_t step);
+  absl::Status KeepWeights(int64_t step, const ExecutionContext& context);
+  void Forget();
   ProbeResult Made(const absl::StatusOr<std::string>& path, const std::string& quantizer,
                    const ProbeInput& input);
   absl::StatusOr<std::string> Make(const ProbeInput& input, QuantizationResult& quantization,
@@ -47,6 +53,7 @@ class SliceProbe final : public Probe {
   SliceTracker* const tracker_;
   const std::string run_dir_;
   std::vector<Replica::Override> previous_;
+  std::optional<Reservation> held_;  // the memory of previous_
   int64_t previous_step_ = 0;
 };
 

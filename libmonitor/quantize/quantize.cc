@@ -18,6 +18,7 @@
 #include "quantize/nf4.h"
 #include "quantize/rtn.h"
 #include "quantize/statistics_use.h"
+#include "quantize/working_bytes.h"
 
 namespace ptqwatch {
 namespace {
@@ -129,31 +130,6 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
   return found;
 }
 
-// Estimates the peak memory of one call, its result included.
-int64_t WorkingBytes(MatrixView weight, const QuantizerSpec& spec) {
-  const int64_t size = weight.rows * weight.cols;
-  const int64_t square = weight.cols * weight.cols;
-  const int64_t group =
-      spec.group_size < 0 ? weight.cols : std::min<int64_t>(spec.group_size, weight.cols);
-  const int64_t grid = 8 * weight.rows * ((weight.cols + group - 1) / group);
-  const bool clip = spec.clip == ClipSearch::kMse;
-  // Codes, decoded weights, and the panels of a trace.
-  const int64_t common = 5 * size + 12288 * weight.cols;
-  switch (spec.method) {
-    case QuantizationMethod::kRtn:
-      return common + grid + (clip ? 200 * group : 0);
-    case QuantizationMethod::kGptq:
-      return common + grid + (clip ? 200 * group : 0) + 4 * size + 6 * square;
-    case QuantizationMethod::kAwq:
-      return common + grid + (clip ? 5 * size + grid + 4 * group * group + 400 * group : 0);
-    case QuantizationMethod::kLlmInt8:
-      return common + size;
-    case QuantizationMethod::kNf4:
-      break;
-  }
-  return common + size / 16;
-}
-
 absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionContext& context) {
   const QuantizerSpec& spec = layer.spec;
   const int64_t tokens = layer.statistics == nullptr ? 0 : layer.statistics->tokens;
@@ -196,7 +172,8 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
   }
   PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   Reservation reservation(context.bytes);
-  PTQWATCH_RETURN_IF_ERROR(reservation.Take(WorkingBytes(weight, spec), "quantizing a weight"));
+  PTQWATCH_RETURN_IF_ERROR(reservation.Take(internal::WorkingBytes(weight.rows, weight.cols, spec),
+                                            "quantizing a weight"));
   PTQWATCH_ASSIGN_OR_RETURN(std::string bad, FindNonFinite(weight, statistics, spec, context));
   if (!bad.empty()) return internal::WithStatus(LayerStatus::kNonFinite, std::move(bad));
 

@@ -1,5 +1,6 @@
 #include "session/model_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -48,7 +49,7 @@ absl::StatusOr<TensorTable> ReadLiveTensors(const Subject& subject) {
 
 absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
     Subject& subject, const ModelSessionOptions& options) {
-  std::unique_ptr<ModelSession> session(new ModelSession(subject));
+  std::unique_ptr<ModelSession> session(new ModelSession(subject, options.bytes));
   PTQWATCH_RETURN_IF_ERROR(Guard([&] { return session->Build(options); }));
   return session;
 }
@@ -72,15 +73,10 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
       return absl::FailedPreconditionError(StrCat("the live model is not finite: ", status));
     }
   }
+  PTQWATCH_RETURN_IF_ERROR(ReserveBatches(options));
   PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options, device));
-
+  PTQWATCH_RETURN_IF_ERROR(BuildReplica(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
-  std::vector<const Batch*> checked;
-  if (options.probe) checked.push_back(&probe_[0]);
-  if (options.calibration) checked.push_back(&calibration_[0]);
-  if (checked.empty()) checked.push_back(&curvature.at(0));
-  subject_.opened_ = true;
-  PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked));
   if (options.probe) probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
   if (options.capture) {
     const Batch& batch = options.calibration ? calibration_[0] : curvature.at(0);
@@ -90,6 +86,47 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   if (options.curvature) PTQWATCH_RETURN_IF_ERROR(CutCurvatureBatches(*options.curvature));
   if (!options.probe) probe_ = {};
   return absl::OkStatus();
+}
+
+absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
+  // The model's own tensors exist beside the replica's until that is checked; a staged snapshot
+  // takes their place.
+  const int64_t model = live_.bytes();
+  PTQWATCH_RETURN_IF_ERROR(held_.Take(3 * model, "three copies of the model"));
+  const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
+  std::vector<const Batch*> checked;
+  if (options.probe) checked.push_back(&probe_[0]);
+  if (options.calibration) checked.push_back(&calibration_[0]);
+  if (checked.empty()) checked.push_back(&curvature.at(0));
+  subject_.opened_ = true;
+  PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked));
+  bytes_.replica = replica_->bytes();
+  if (options.snapshots) {
+    bytes_.staging = model;
+  } else {
+    held_.Return(model);
+  }
+  int64_t largest_checked = 1;
+  for (const Batch* batch : checked) {
+    largest_checked = std::max(largest_checked, BytesOf({*batch}));
+  }
+  int64_t largest = largest_checked;
+  for (const std::vector<Batch>* batches : {&probe_, &calibration_, &curvature_}) {
+    for (const Batch& batch : *batches) largest = std::max(largest, BytesOf({batch}));
+  }
+  bytes_.forward =
+      static_cast<int64_t>(static_cast<double>(replica_->forward_bytes()) *
+                           static_cast<double>(largest) / static_cast<double>(largest_checked));
+  return held_.Take(bytes_.forward, "evaluating a batch");
+}
+
+absl::Status ModelSession::ReserveBatches(const ModelSessionOptions& options) {
+  if (options.probe || (options.curvature && subject_.curvature().empty())) {
+    bytes_.batches += BytesOf(subject_.probe());
+  }
+  if (options.calibration) bytes_.batches += BytesOf(subject_.calibration());
+  if (options.curvature) bytes_.batches += BytesOf(subject_.curvature());
+  return held_.Take(bytes_.batches, "the batches");
 }
 
 absl::Status ModelSession::CopySubjectBatches(const ModelSessionOptions& options,

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/reservation.h"
 #include "capture/capture_plan.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
@@ -42,6 +44,18 @@ struct ModelSessionOptions {
   bool require_finite = false;
   /// The caller takes snapshots: wait for the trainer's queued updates and provide stream().
   bool snapshots = false;
+  /// Where the session reserves what it holds: the replica, the batches, a forward pass, and with
+  /// `snapshots` as much as the model for a staged one. Null: no limit.
+  std::shared_ptr<ByteBudget> bytes = {};
+};
+
+/// What an opened subject holds, in bytes.
+struct SessionBytes {
+  int64_t replica = 0;
+  int64_t staging = 0;
+  int64_t batches = 0;
+  int64_t forward = 0;  ///< evaluating the largest batch
+  int64_t sum() const { return replica + staging + batches + forward; }
 };
 
 /// An opened subject: the live tensors, the batches on their device, the replica with the live
@@ -57,7 +71,7 @@ class ModelSession {
   ///
   /// Errors: InvalidArgument for missing batches; FailedPrecondition for a subject that was opened
   /// before, a model on several devices, and whatever the subject or its losses closure does wrong;
-  /// ResourceExhausted if memory runs out.
+  /// ResourceExhausted if memory runs out or `bytes` does not allow what is needed.
   static absl::StatusOr<std::unique_ptr<ModelSession>> Open(Subject& subject,
                                                             const ModelSessionOptions& options);
 
@@ -67,6 +81,7 @@ class ModelSession {
   absl::Status Reload();
 
   Subject& subject() { return subject_; }
+  const SessionBytes& bytes() const { return bytes_; }
   /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
   const TensorTable& live() const { return live_; }
   /// Drops the session's references to the live tensors.
@@ -83,12 +98,17 @@ class ModelSession {
   const std::vector<Batch>& curvature() const { return curvature_; }
 
  private:
-  explicit ModelSession(Subject& subject) : subject_(subject) {}
+  ModelSession(Subject& subject, std::shared_ptr<ByteBudget> bytes)
+      : subject_(subject), held_(std::move(bytes)) {}
   absl::Status Build(const ModelSessionOptions& options);
   absl::Status CopySubjectBatches(const ModelSessionOptions& options, at::Device device);
   absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
+  absl::Status BuildReplica(const ModelSessionOptions& options);
+  absl::Status ReserveBatches(const ModelSessionOptions& options);
 
   Subject& subject_;
+  Reservation held_;
+  SessionBytes bytes_;
   TensorTable live_;
   std::shared_ptr<DeviceStream> stream_;
   std::vector<Batch> probe_;

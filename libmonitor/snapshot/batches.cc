@@ -23,4 +23,14 @@ absl::StatusOr<std::vector<Batch>> CopyBatches(const std::vector<Batch>& batches
                });
 }
 
+int64_t BytesOf(const std::vector<Batch>& batches) {
+  int64_t bytes = 0;
+  for (const Batch& batch : batches) {
+    for (const at::Tensor& tensor : batch) {
+      if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+    }
+  }
+  return bytes;
+}
+
 }  // namespace ptqwatch::internal

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_SNAPSHOT_BATCHES_H_
 #define PTQWATCH_SNAPSHOT_BATCHES_H_
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace ptqwatch::internal {
 /// LibTorch cannot copy one; ResourceExhausted if memory runs out.
 absl::StatusOr<std::vector<Batch>> CopyBatches(const std::vector<Batch>& batches, at::Device device,
                                                std::string_view what);
+
+/// Of all their tensors.
+int64_t BytesOf(const std::vector<Batch>& batches);
 
 }  // namespace ptqwatch::internal
 

@@ -43,9 +43,11 @@ absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
 
 absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject,
                                                           const TensorTable& live,
-                                                          const std::vector<int>& entries) {
+                                                          const std::vector<int>& entries,
+                                                          std::shared_ptr<ByteBudget> bytes) {
   at::NoGradGuard no_grad;
   OptimizerStaging staging;
+  staging.held_ = std::make_unique<Reservation>(std::move(bytes));
   PTQWATCH_ASSIGN_OR_RETURN(const std::optional<OptimizerView> view, Ask(subject));
   for (const TensorEntry& entry : live.entries) {
     staging.parameters_.push_back(
@@ -66,12 +68,23 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
     // Undefined before the first update; LibTorch then makes it in the parameter's dtype.
     const at::Tensor& like =
         listed.second_moment.defined() ? listed.second_moment : live.entries[entry].tensor;
+    // Staged, and once more while a snapshot is measured.
+    const absl::Status fits =
+        staging.held_->Take(2 * static_cast<int64_t>(like.nbytes()), "the optimizer's moments");
+    if (!fits.ok()) return staging.LeaveOut(fits);
     parameter.buffer = at::zeros(parameter.sizes, like.options().requires_grad(false));
     elements += parameter.buffer.numel();
     staging.bytes_ += static_cast<int64_t>(parameter.buffer.nbytes());
   }
   staging.description_ += StrCat(", second moments of ", elements, " parameters");
   return staging;
+}
+
+OptimizerStaging OptimizerStaging::LeaveOut(const absl::Status& why) const {
+  OptimizerStaging nothing;
+  nothing.description_ = StrCat(description_, ", left out: ", why);
+  nothing.left_out_ = StrCat(why);
+  return nothing;
 }
 
 absl::Status OptimizerStaging::Check(const OptimizerView& view) const {
@@ -140,6 +153,7 @@ void OptimizerStaging::Fill(const Subject& subject, DeviceStream& stream,
                             OptimizerState& state) noexcept {
   state.view.reset();
   state.problem.clear();
+  state.problem = left_out_;
   if (parameters_.empty()) return;
   const absl::Status status = Guard([&]() -> absl::Status {
     PTQWATCH_ASSIGN_OR_RETURN(std::optional<OptimizerView> view, Ask(subject));

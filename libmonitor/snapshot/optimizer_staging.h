@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/reservation.h"
+#include "ptqwatch/execution_context.h"
 #include "ptqwatch/subject.h"
 #include "snapshot/device_stream.h"
 #include "snapshot/snapshot.h"
@@ -26,8 +29,11 @@ class OptimizerStaging {
   /// moments of `entries` of `live`. InvalidArgument for a parameter that `live` does not have, a
   /// moment of another shape or device, or a momentum, beta or epsilon out of range;
   /// FailedPrecondition with the message of what the subject throws.
+  /// Where `bytes` does not allow the buffers and a copy of them, nothing is copied; description()
+  /// says so, and OptimizerState::problem. Null: no limit.
   static absl::StatusOr<OptimizerStaging> Create(const Subject& subject, const TensorTable& live,
-                                                 const std::vector<int>& entries);
+                                                 const std::vector<int>& entries,
+                                                 std::shared_ptr<ByteBudget> bytes = nullptr);
 
   /// Copies the optimizer's present state into `state`. Allocates no tensor.
   void Fill(const Subject& subject, DeviceStream& stream, OptimizerState& state) noexcept;
@@ -46,12 +52,15 @@ class OptimizerStaging {
     at::Tensor buffer;
   };
   absl::Status Check(const OptimizerView& view) const;
+  OptimizerStaging LeaveOut(const absl::Status& why) const;
   absl::Status CopyState(OptimizerView view, DeviceStream& stream, OptimizerState& state) const;
 
   std::vector<Parameter> parameters_;              // one for each entry
   std::map<std::string, int, std::less<>> entry_;  // by listed name
+  std::unique_ptr<Reservation> held_;
   int64_t bytes_ = 0;
   std::string description_;
+  std::string left_out_;  // why nothing is copied
 };
 
 }  // namespace ptqwatch::internal

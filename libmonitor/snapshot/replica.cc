@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/generator_guard.h"
+#include "snapshot/memory_meter.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -120,8 +121,10 @@ absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
   GeneratorGuard generators;
   std::vector<LossValues> losses;
   for (const Batch* batch : check) {
+    const MemoryMeter meter;
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues once, Losses(*batch));
     const LossValues first = Detached(once);
+    forward_bytes_ = std::max(forward_bytes_, meter.peak());
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues twice, Losses(*batch));
     if (generators.Moved()) {
       return absl::FailedPreconditionError(
@@ -150,15 +153,14 @@ absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check
           "use the live model?)");
     }
   }
-  std::vector<Override> changed;
-  for (size_t i = 0; i < table_.entries.size(); ++i) {
-    const TensorEntry& entry = table_.entries[i];
-    if (entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type())) {
-      changed.push_back({static_cast<int>(i), entry.tensor * 1.5 + 0.01});
-    }
-  }
   for (size_t i = 0; i < check.size(); ++i) {
-    const absl::StatusOr<Lease> lease = Use(changed);
+    PTQWATCH_ASSIGN_OR_RETURN(Lease lease, Use({}));
+    for (size_t k = 0; k < table_.entries.size(); ++k) {
+      const TensorEntry& entry = table_.entries[k];
+      if (entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type())) {
+        lease.Write({static_cast<int>(k), entry.tensor * 1.5 + 0.01});
+      }
+    }
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues other, Losses(*check[i]));
     if (SameBits(before[i].values, other.values)) {
       return absl::FailedPreconditionError(

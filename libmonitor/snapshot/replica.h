@@ -84,6 +84,8 @@ class Replica {
   /// retained graph) is out of date.
   uint64_t generation() const { return generation_; }
   int64_t bytes() const { return 2 * table_.bytes(); }
+  /// The most memory that evaluating one of the checked batches took.
+  int64_t forward_bytes() const { return forward_bytes_; }
   at::Device device() const { return table_.entries[0].tensor.device(); }
 
  private:
@@ -99,6 +101,7 @@ class Replica {
   std::vector<at::Tensor> loaded_;                       // one per entry
   std::vector<std::vector<at::Tensor>> leaves_;          // per entry
   std::vector<std::pair<at::Tensor, at::Tensor>> flat_;  // {working, loaded} per dtype
+  int64_t forward_bytes_ = 0;
   uint64_t generation_ = 0;
   bool leased_ = false;
   bool damaged_ = false;

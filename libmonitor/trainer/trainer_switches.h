@@ -10,10 +10,11 @@ namespace ptqwatch::internal {
 struct TrainerSwitches {
   explicit TrainerSwitches(int64_t every_in) : every(every_in) {}
 
-  std::atomic<int64_t> every;        ///< steps between snapshots; positive
-  std::atomic<bool> paused{false};   ///< by a command
-  std::atomic<bool> idle{false};     ///< nothing is left to measure: copies would be wasted
-  std::atomic<int64_t> requests{0};  ///< snapshots requested so far
+  std::atomic<int64_t> every;          ///< steps between snapshots; positive
+  std::atomic<bool> paused{false};     ///< by a command
+  std::atomic<bool> idle{false};       ///< nothing is left to measure: copies would be wasted
+  std::atomic<int64_t> requests{0};    ///< snapshots requested so far
+  std::atomic<bool> measuring{false};  ///< a snapshot is in work
   /// Due snapshots before this time are skipped; on the clock, monotonic.
   std::atomic<int64_t> rest_until_ns{0};
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,7 +42,7 @@ inline Report MeasureReport(internal::ProbeSuite& suite, internal::ProbeState* s
 /// What the probes say they will measure.
 inline std::string DescribeProbes(const internal::ProbeSuite& suite) {
   std::string text;
-  for (const auto& probe : suite.probes()) text += probe->Describe().text;
+  for (const auto& probe : suite.probes()) text += probe->Describe(INT64_MAX).text;
   return text;
 }
 

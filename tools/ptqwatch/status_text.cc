@@ -157,9 +157,19 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
   std::string cost = StrCat(NumberText(status.stall_seconds_total(), 3), " s of training time");
   if (status.has_overhead_ratio()) {
     cost += StrCat(", overhead ", NumberText(100 * status.overhead_ratio(), 2), "%");
+    if (status.overhead_budget_ratio() > 0) {
+      cost += StrCat(" of ", NumberText(100 * status.overhead_budget_ratio(), 2), "%");
+    }
   }
   cost += StrFormat(", duty cycle %.0f%%", 100 * status.duty_cycle());
   text += FieldLine("cost", cost);
+  if (status.memory_budget_bytes() > 0) {
+    text +=
+        FieldLine("memory", StrFormat("%.0f MB, %.0f MB at most, of %.0f MB",
+                                      1e-6 * static_cast<double>(status.memory_bytes()),
+                                      1e-6 * static_cast<double>(status.memory_peak_bytes()),
+                                      1e-6 * static_cast<double>(status.memory_budget_bytes())));
+  }
   if (status.has_slice()) text += FieldLine("slice", SliceText(status.slice()));
   text += FieldLine("watchers", StrCat(status.subscribers()));
   return text;

@@ -113,12 +113,19 @@ class ByteBudget {
   /// ResourceExhausted, naming `what`, when the limit would be passed.
   absl::Status Reserve(int64_t bytes, std::string_view what);
   void Release(int64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  /// For later reservations; what is held already is kept.
+  void SetLimit(int64_t limit) { limit_.store(limit, std::memory_order_relaxed); }
+  int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
-  int64_t limit() const { return limit_; }
+  /// What Reserve would still give; at least 0.
+  int64_t remaining() const { return used() < limit() ? limit() - used() : 0; }
+  /// The most that was ever in use.
+  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
 
  private:
-  int64_t limit_;
+  std::atomic<int64_t> limit_;
   std::atomic<int64_t> used_{0};
+  std::atomic<int64_t> peak_{0};
 };
 
 /// The last argument of every engine call: cancellation, pace, seeds, memory and time. The default

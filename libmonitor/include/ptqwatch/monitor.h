@@ -46,6 +46,23 @@ class Monitor {
   /// monitor that is stopped or disabled.
   void OnStep(const StepInfo& info) noexcept;
 
+  /// While one lives, the trainer says that it does not train: it evaluates, writes a checkpoint or
+  /// waits for data. The monitor then works at full speed, and that work counts as none of its
+  /// share. Must not outlive the monitor.
+  class IdleScope {
+   public:
+    IdleScope(IdleScope&& other) noexcept;
+    IdleScope& operator=(IdleScope&&) = delete;
+    ~IdleScope();
+
+   private:
+    friend class Monitor;
+    explicit IdleScope(Monitor* monitor) : monitor_(monitor) {}
+    Monitor* monitor_;  // null: moved from
+  };
+  /// Any thread; several may be alive.
+  [[nodiscard]] IdleScope Idle() noexcept;
+
   /// Call on the trainer's thread when training is over. Takes a snapshot of the last step, unless
   /// that step has one, and waits until everything pending is measured and published. The monitor
   /// works at full speed meanwhile. A snapshot before the last one may take a quarter of `timeout`;

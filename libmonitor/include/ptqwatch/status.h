@@ -99,8 +99,15 @@ struct MonitorStatus {
   /// others is not measured.
   std::array<int64_t, kStallBucketSeconds.size() + 1> stall_buckets{};
   double stall_seconds_total = 0;
-  /// Training time lost to snapshots since the first step, over the time since then.
+  /// Training time lost to the monitor since the first step, over the time since then: by copying
+  /// snapshots, and by steps that take longer while it works.
   std::optional<double> overhead_ratio;
+  double overhead_budget_ratio = 0;  ///< MonitorOptions::max_overhead
+  /// Work of a snapshot with the present plan, over that with everything the subject provides.
+  double plan_level_ratio = 1;
+  int64_t memory_bytes = 0;         ///< that the monitor holds
+  int64_t memory_peak_bytes = 0;    ///< the most that it held
+  int64_t memory_budget_bytes = 0;  ///< that it may hold now
   double duty_cycle = 1;      ///< share of the time that the monitor may work, in the long run
   double seconds_a_step = 0;  ///< in the mean since the first step; 0 before the second
   int64_t every = 0;          ///< steps between snapshots

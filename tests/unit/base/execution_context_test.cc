@@ -120,5 +120,25 @@ TEST(ByteBudget, RefusesWhatDoesNotFitAndSaysWhat) {
   EXPECT_TRUE(budget.Reserve(100, "eigenvectors").ok());
 }
 
+TEST(ByteBudget, KeepsWhatIsHeldUnderALowerLimit) {
+  ByteBudget budget(100);
+  ASSERT_TRUE(budget.Reserve(80, "a replica").ok());
+  EXPECT_EQ(budget.remaining(), 20);
+  budget.SetLimit(50);
+  EXPECT_EQ(budget.used(), 80);
+  EXPECT_EQ(budget.remaining(), 0);
+  EXPECT_FALSE(budget.Reserve(1, "anything").ok());
+  budget.Release(60);
+  EXPECT_TRUE(budget.Reserve(30, "Gram matrices").ok());
+  EXPECT_EQ(budget.peak(), 80);
+}
+
+TEST(ByteBudget, RefusesMoreThanThereAreNumbersFor) {
+  ByteBudget budget;
+  ASSERT_TRUE(budget.Reserve(10, "something").ok());
+  EXPECT_FALSE(budget.Reserve(INT64_MAX, "everything").ok());
+  EXPECT_EQ(budget.used(), 10);
+}
+
 }  // namespace
 }  // namespace ptqwatch

@@ -124,6 +124,42 @@ TEST(Governor, SavesUpNoMoreThanHalfAMinuteOfWork) {
   EXPECT_NEAR(governor.RestSeconds(kDay), 100, 1e-6);  // 4 s are 4 % of 100 s
 }
 
+TEST(Governor, RestsOnASpareCoreWhereStepsTakeLongerMeanwhile) {
+  Machine machine;
+  Governor governor({.max_overhead = 0.02}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  ASSERT_TRUE(governor.spare());
+  for (int i = 0; i < 20; ++i) governor.Slowed(0.1, 0.01);
+  EXPECT_NEAR(governor.long_run_share(), 0.2, 1e-3);  // 10 % longer, a fifth of the time
+  EXPECT_EQ(governor.share(), 1);
+  governor.Worked(10, 0);
+  EXPECT_NEAR(governor.RestSeconds(0), 50, 0.1);
+  for (int i = 0; i < 20; ++i) governor.Slowed(0.01, 0.001);
+  EXPECT_EQ(governor.long_run_share(), 1);
+  EXPECT_EQ(governor.RestSeconds(0), 0);
+}
+
+TEST(Governor, DoesNotRestForASlowdownThatMayBeChance) {
+  Machine machine;
+  Governor governor({}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  for (int i = 0; i < 20; ++i) governor.Slowed(0.1, 0.08);
+  EXPECT_FALSE(governor.rests());
+}
+
+TEST(Governor, AsksForNoLongRestWhenTheSpareCoreIsLost) {
+  Machine machine;
+  Governor governor({.max_overhead = 0.02}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  governor.Worked(1000, 1000);  // free of charge
+  governor.Read(machine.After(1000, 2));
+  ASSERT_FALSE(governor.spare());
+  EXPECT_EQ(governor.RestSeconds(1000), 0);
+}
+
 TEST(Governor, IsFreeWhileTrainingWaits) {
   Governor governor({}, 0);
   governor.SetUnhindered(true);

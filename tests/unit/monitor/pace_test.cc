@@ -80,7 +80,7 @@ TEST_F(PaceTest, IsUnhinderedWhileTrainingWaits) {
   pace_.Enter();
   clock_.Advance(milliseconds(200));
   pace_.BeginSnapshot();
-  pace_.SetUnhindered(true);
+  pace_.BeginUnhindered();
   EXPECT_EQ(rest_until(), 0);
   Work(seconds(10));
   EXPECT_EQ(clock_.slept().count(), 0);

@@ -124,6 +124,9 @@ TEST_F(MetricCatalogTest, HasTheStartSet) {
                            "probe_failures_total",
                            "probe_duration_seconds",
                            "overhead_ratio",
+                           "overhead_budget_ratio",
+                           "plan_level_ratio",
+                           "memory_bytes",
                            "duty_cycle_ratio",
                            "dropped_reports_total",
                            "events_total",
@@ -182,13 +185,15 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
   for (const MetricInfo& metric : MetricCatalog()) {
     if (!metric.collect({run_, status_, nullptr}).empty()) shown.insert(metric.name);
   }
-  EXPECT_THAT(
-      shown,
-      ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters", "ptqwatch_duty_cycle_ratio",
-                  "ptqwatch_events_total", "ptqwatch_health", "ptqwatch_lr_phase",
-                  "ptqwatch_model_parameters", "ptqwatch_probe_failures_total",
-                  "ptqwatch_reports_total", "ptqwatch_run_info", "ptqwatch_snapshots_total",
-                  "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
+  EXPECT_THAT(shown,
+              ElementsAre("ptqwatch_build_info", "ptqwatch_covered_parameters",
+                          "ptqwatch_duty_cycle_ratio", "ptqwatch_events_total", "ptqwatch_health",
+                          "ptqwatch_lr_phase", "ptqwatch_memory_budget_bytes",
+                          "ptqwatch_memory_bytes", "ptqwatch_memory_peak_bytes",
+                          "ptqwatch_model_parameters", "ptqwatch_overhead_budget_ratio",
+                          "ptqwatch_plan_level_ratio", "ptqwatch_probe_failures_total",
+                          "ptqwatch_reports_total", "ptqwatch_run_info", "ptqwatch_snapshots_total",
+                          "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
               ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
                           "skipped_paused,=0", "skipped_resting,=0"));

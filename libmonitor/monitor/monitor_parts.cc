@@ -1,0 +1,119 @@
+#include "monitor/monitor_parts.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "base/free_memory.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/usable_cores.h"
+#include "curvature/replica_surface.h"
+#include "monitor/compute_thread.h"
+#include "monitor/fingerprint.h"
+#include "monitor/measured_costs.h"
+#include "snapshot/optimizer_staging.h"
+
+namespace ptqwatch::internal {
+
+int64_t MaxBytes(const MonitorOptions& options) {
+  if (options.max_bytes > 0) return options.max_bytes;
+  return FreeMemoryBytes() / 4;
+}
+
+absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
+                                                      const MonitorOptions& options,
+                                                      SliceTracker* slices,
+                                                      const ExecutionContext& context) {
+  std::shared_ptr<ProbeSuite> suite;
+  const auto open = [&]() -> absl::Status {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        auto session, ModelSession::Open(subject, SessionOptions(options, {}, context.bytes)));
+    // What it times there is what the monitor thread will take.
+    return OnComputeThread([&]() -> absl::Status {
+      PTQWATCH_ASSIGN_OR_RETURN(suite, ProbeSuite::Create(std::move(session), options, slices));
+      return absl::OkStatus();
+    });
+  };
+  const absl::Status status = open();
+  if (absl::IsResourceExhausted(status)) {
+    return absl::ResourceExhaustedError(
+        StrCat("MonitorOptions.max_bytes = ", options.max_bytes, ": ", status));
+  }
+  PTQWATCH_RETURN_IF_ERROR(status);
+  return suite;
+}
+
+int TrainingThreads(const MonitorOptions& options) {
+  return options.training_threads > 0 ? options.training_threads : at::get_num_threads();
+}
+
+Governor::Options GovernorOptions(const MonitorOptions& options) {
+  const int cores = UsableCores();
+  Governor::Options governor;
+  governor.max_overhead = options.max_overhead;
+  governor.duty_cycle = options.duty_cycle;
+  governor.cores_exceed_threads = cores > TrainingThreads(options);
+  if (cores < AllowedCpus()) governor.quota_cores = cores;
+  return governor;
+}
+
+std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
+  std::optional<Plan> kept;
+  for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
+    const Report& report = it->report;
+    if (report.fingerprint != fingerprint || !report.plan) break;
+    if (!kept) kept = report.plan;
+    // Reports without curvature do not say on how many sequences it is measured.
+    kept->curvature_sequences = report.plan->curvature_sequences;
+    if (kept->curvature_every == 0 || kept->curvature_sequences > 0) break;
+  }
+  return kept;
+}
+
+Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
+                    const Governor::Options& governor, std::optional<Plan> kept) {
+  Planner planner(PlanRangeOf(suite, options), CostsAtCreate(suite, options), kept);
+  if (options.adapt_plan) {
+    planner.Fit(governor.duty_cycle.value_or(governor.cores_exceed_threads ? 1 : 0.1) * 20);
+  }
+  return planner;
+}
+
+absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite,
+                                                     const std::shared_ptr<ByteBudget>& bytes) {
+  ModelSession& session = suite.session();
+  OptimizerStaging optimizer;
+  if (suite.curvature() != nullptr) {
+    PTQWATCH_ASSIGN_OR_RETURN(optimizer,
+                              OptimizerStaging::Create(session.subject(), session.live(),
+                                                       suite.curvature()->scope(), bytes));
+  }
+  return std::make_shared<Staging>(session.live(), session.stream(), std::move(optimizer));
+}
+
+RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
+  return {.run_id = state.run_id,
+          .attempt = state.attempt,
+          .fingerprint = FingerprintOf(session, options),
+          .run_dir = options.run_dir,
+          .parameters = session.live().parameters(),
+          .covered_parameters = session.plan().covered_parameters,
+          .device = session.replica().device().str()};
+}
+
+ProbeState ReadProbeState(const RunState& state, const RunInfo& run, ProbeSuite& suite) {
+  static const std::vector<int> none;
+  return state.ReadProbeState(
+      run.fingerprint, SpaceOf(suite.session().replica(),
+                               suite.curvature() == nullptr ? none : suite.curvature()->scope()));
+}
+
+Analyzer AnalyzerAfter(const std::vector<AnalyzedReport>& history) {
+  Analyzer analyzer;
+  for (const AnalyzedReport& report : history) analyzer.Add(report.report);
+  return analyzer;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,61 @@
+#ifndef PTQWATCH_MONITOR_MONITOR_PARTS_H_
+#define PTQWATCH_MONITOR_MONITOR_PARTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "analysis/analyzer.h"
+#include "monitor/governor.h"
+#include "monitor/planner.h"
+#include "monitor/run_state.h"
+#include "probes/probe_state.h"
+#include "probes/probe_suite.h"
+#include "probes/slice_tracker.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/status.h"
+#include "ptqwatch/subject.h"
+#include "trainer/staging.h"
+
+namespace ptqwatch::internal {
+
+/// What a monitor is made of, from its options and what they lead to. All for Create alone.
+
+int TrainingThreads(const MonitorOptions& options);
+
+/// MonitorOptions::max_bytes, or its default.
+int64_t MaxBytes(const MonitorOptions& options);
+
+Governor::Options GovernorOptions(const MonitorOptions& options);
+
+/// Opens the subject and sets the probes up within the context's bytes. `options` have max_bytes.
+absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
+                                                      const MonitorOptions& options,
+                                                      SliceTracker* slices,
+                                                      const ExecutionContext& context);
+
+/// The plan of the attempt before, whose series this one goes on with.
+std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint);
+
+/// Until the first steps have shown what the machine has to spare, and how long a step takes.
+Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
+                    const Governor::Options& governor, std::optional<Plan> kept);
+
+/// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs, where
+/// `bytes` allows that.
+absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite,
+                                                     const std::shared_ptr<ByteBudget>& bytes);
+
+RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options);
+
+ProbeState ReadProbeState(const RunState& state, const RunInfo& run, ProbeSuite& suite);
+
+Analyzer AnalyzerAfter(const std::vector<AnalyzedReport>& history);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_MONITOR_PARTS_H_

@@ -1,0 +1,51 @@
+#ifndef PTQWATCH_PROBES_QUANTIZED_LAYERS_H_
+#define PTQWATCH_PROBES_QUANTIZED_LAYERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "capture/capture_plan.h"
+#include "capture/model_quantizer.h"
+#include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// Collects the quantized layers of several quantizers as they come, which is in the order of the
+/// work. Holds one float copy of the quantized weights for each quantizer.
+class QuantizedLayers {
+ public:
+  /// `specs` has one element a quantizer. Both must outlive this.
+  QuantizedLayers(const CapturePlan& plan, const std::vector<LayerSpecs>& specs)
+      : plan_(plan), specs_(specs), rows_(specs.size(), std::vector<Row>(plan.layers.size())) {}
+
+  /// Arguments as of OnQuantizedLayer.
+  void Add(size_t quantizer, size_t layer, MatrixView weight, const GramStatistics* statistics,
+           QuantizedWeight result);
+
+  /// Moves the layers of one quantizer into its report, in the order of the plan, and returns the
+  /// weights. `all_parameters` are those of the model. DataLoss where a layer was not finite.
+  absl::StatusOr<std::vector<Replica::Override>> Take(size_t quantizer, int64_t all_parameters,
+                                                      QuantizationReport& report);
+
+ private:
+  struct Row {
+    LayerQuantization report;
+    std::string nonfinite;  // why there are no codes
+    double displacement = 0;
+    at::Tensor matrix;  // dequantized; undefined where the layer stays as it is
+  };
+
+  const CapturePlan& plan_;
+  const std::vector<LayerSpecs>& specs_;
+  std::vector<std::vector<Row>> rows_;  // [quantizer][layer]
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_QUANTIZED_LAYERS_H_

@@ -1,0 +1,184 @@
+// What a monitor holds, and what it does when that is refused. A program of its own, because it
+// replaces malloc.
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "support/allocations.h"
+#include "unit/monitor/monitor_fixture.h"
+
+namespace ptqwatch {
+namespace {
+
+using std::chrono::seconds;
+using testing::CountsAllocations;
+using ::testing::HasSubstr;
+
+constexpr double kMegabyte = 1e6;
+
+struct MonitorMemory : ::testing::Test {
+  void SetUp() override {
+    if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
+    SetLogSink(Severity::kError, nullptr);
+  }
+  void TearDown() override { testing::FailAllocation(0); }
+
+  static MonitorOptions Options(int64_t max_bytes) {
+    MonitorOptions options;
+    options.schedule.every = 1;
+    options.duty_cycle = 1.0;
+    options.max_bytes = max_bytes;
+    options.adapt_plan = false;
+    options.max_failures_in_a_row = 1 << 30;
+    options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
+                          {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8},
+                          {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 8}};
+    return options;
+  }
+
+  // Creates a monitor and measures `snapshots`; returns how Create ended.
+  absl::Status Run(testing::TinyTrainer& trainer, const MonitorOptions& options,
+                   int64_t snapshots) {
+    std::vector<std::unique_ptr<Exporter>> exporters;
+    recording = std::make_shared<testing::Recording>();
+    exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+    auto created = Monitor::Create(trainer.MakeSubject(), options, std::move(exporters));
+    if (!created.ok()) return created.status();
+    monitor = *std::move(created);
+    description = monitor->Describe();
+    for (int64_t step = 1; step <= snapshots; ++step) Measure(trainer, step);
+    latest = monitor->latest();
+    monitor.reset();
+    return absl::OkStatus();
+  }
+  void Measure(testing::TinyTrainer& trainer, int64_t step) {
+    trainer.Step();
+    monitor->OnStep({.step = step, .learning_rate = 1e-2});
+    EXPECT_TRUE(monitor->Finish(seconds(60)).ok());
+  }
+  // "memory: 123.4 MB at most".
+  double Described() const {
+    const size_t at = description.find("memory: ");
+    return at == std::string::npos ? 0 : std::atof(description.c_str() + at + 8) * kMegabyte;
+  }
+
+  std::shared_ptr<testing::Recording> recording;
+  std::unique_ptr<Monitor> monitor;
+  std::shared_ptr<const AnalyzedReport> latest;
+  std::string description;
+};
+
+class DescribedMemory : public MonitorMemory, public ::testing::WithParamInterface<bool> {
+ protected:
+  static MonitorOptions Options(int64_t max_bytes) {
+    MonitorOptions options = MonitorMemory::Options(max_bytes);
+    options.curvature.enabled = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Curvature, DescribedMemory, ::testing::Bool());
+
+TEST_P(DescribedMemory, IsWhatIsMeasured) {
+  testing::TinyTrainer trainer(1, 512);
+  trainer.Step();
+  const int64_t held =
+      testing::PeakDuring([&] { ASSERT_TRUE(Run(trainer, Options(int64_t{4} << 30), 2).ok()); });
+  const double measured = static_cast<double>(held);
+  RecordProperty("measured_bytes", std::to_string(held));
+  EXPECT_NEAR(Described() / measured, 1, 0.15) << "measured " << measured / kMegabyte << " MB\n"
+                                               << description;
+}
+
+// Numbers that are there do not depend on how much memory there was.
+void ExpectSameValues(const Report& report, const Report& full) {
+  ASSERT_EQ(report.quantization.size(), full.quantization.size());
+  for (size_t i = 0; i < full.quantization.size(); ++i) {
+    if (report.quantization[i].status != ProbeStatus::kOk) continue;
+    EXPECT_EQ(report.quantization[i].error_ratio, full.quantization[i].error_ratio);
+  }
+}
+
+bool Complete(const Report& report) {
+  if (report.curvature && report.curvature->status != ProbeStatus::kOk) return false;
+  return std::all_of(report.quantization.begin(), report.quantization.end(),
+                     [](const QuantizationReport& quantizer) {
+                       return quantizer.status == ProbeStatus::kOk &&
+                              quantizer.status_detail.empty();
+                     });
+}
+
+TEST_P(DescribedMemory, NeverExceedsMaxBytes) {
+  testing::TinyTrainer first(1, 384);
+  first.Step();
+  const int64_t all =
+      testing::PeakDuring([&] { ASSERT_TRUE(Run(first, Options(int64_t{4} << 30), 1).ok()); });
+  const Report full = latest->report;
+  int64_t measured = 0;
+  int64_t incomplete = 0;
+  int64_t refused = 0;
+  for (double share = 1.3; share > 0.05; share -= 0.1) {
+    SCOPED_TRACE(share);
+    const auto max_bytes = static_cast<int64_t>(share * static_cast<double>(all));
+    testing::TinyTrainer trainer(1, 384);
+    trainer.Step();
+    absl::Status status;
+    const int64_t held = testing::PeakDuring([&] { status = Run(trainer, Options(max_bytes), 1); });
+    EXPECT_LE(held, max_bytes) << description;
+    if (!status.ok()) {
+      ++refused;
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("MonitorOptions.max_bytes = " + std::to_string(max_bytes)));
+      continue;
+    }
+    ASSERT_NE(latest, nullptr);
+    ExpectSameValues(latest->report, full);
+    ++(Complete(latest->report) ? measured : incomplete);
+  }
+  EXPECT_GE(measured, 1);
+  EXPECT_GE(incomplete, 1);
+  EXPECT_GE(refused, 1);
+}
+
+// A monitor whose allocations fail one after the other, in every part of a snapshot.
+TEST_F(MonitorMemory, AFailingAllocatorChangesNothingOfTheTraining) {
+  constexpr int64_t kFaults = 150;
+  testing::TinyTrainer watched;
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  auto created =
+      Monitor::Create(watched.MakeSubject(), Options(int64_t{4} << 30), std::move(exporters));
+  ASSERT_TRUE(created.ok()) << created.status();
+  monitor = *std::move(created);
+  Measure(watched, 1);
+  testing::FailAllocation(0);
+  Measure(watched, 2);
+  const int64_t allocations = testing::AllocationsOfOthers();
+  ASSERT_GT(allocations, kFaults);
+  int64_t incomplete = 0;
+  for (int64_t i = 0; i < kFaults; ++i) {
+    const int64_t nth = 1 + i * (allocations - 1) / (kFaults - 1);
+    SCOPED_TRACE(nth);
+    testing::FailAllocation(nth);
+    Measure(watched, 3 + i);
+    const auto report = monitor->latest();
+    const bool here = report != nullptr && report->report.step == 3 + i;
+    incomplete += !here || report->report.probe_status != ProbeStatus::kOk;
+  }
+  testing::FailAllocation(0);
+  Measure(watched, 3 + kFaults);
+  EXPECT_EQ(monitor->latest()->report.step, 3 + kFaults);
+  EXPECT_EQ(monitor->latest()->report.quantization[0].status, ProbeStatus::kOk);
+  testing::TinyTrainer alone;  // seeds the default generator again
+  for (int64_t step = 1; step <= 3 + kFaults; ++step) alone.Step();
+  EXPECT_TRUE(watched.Bytes() == alone.Bytes());
+  RecordProperty("incomplete", std::to_string(incomplete));
+}
+
+}  // namespace
+}  // namespace ptqwatch

@@ -1,0 +1,50 @@
+#include "snapshot/memory_meter.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/empty.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+at::Tensor Megabytes(int64_t count) { return at::empty({count << 20}, at::kByte); }
+
+TEST(MemoryMeter, CountsTensorsAndRemembersThePeak) {
+  const MemoryMeter meter;
+  const at::Tensor kept = Megabytes(1);
+  { const at::Tensor passing = Megabytes(3); }
+  EXPECT_EQ(meter.bytes(), 1 << 20);
+  EXPECT_EQ(meter.peak(), 4 << 20);
+}
+
+TEST(MemoryMeter, SeesWhatIsFreed) {
+  at::Tensor older = Megabytes(2);
+  const MemoryMeter meter;
+  older.reset();
+  EXPECT_EQ(meter.bytes(), -(2 << 20));
+  EXPECT_EQ(meter.peak(), 0);
+}
+
+TEST(MemoryMeter, LeavesOtherThreadsAlone) {
+  const MemoryMeter meter;
+  std::thread([] { Megabytes(1); }).join();
+  EXPECT_EQ(meter.peak(), 0);
+}
+
+TEST(MemoryMeter, TheInnermostOneCounts) {
+  const MemoryMeter outer;
+  {
+    const MemoryMeter inner;
+    Megabytes(1);
+    EXPECT_EQ(inner.peak(), 1 << 20);
+  }
+  EXPECT_EQ(outer.peak(), 0);
+  Megabytes(2);
+  EXPECT_EQ(outer.peak(), 2 << 20);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
