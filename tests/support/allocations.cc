@@ -19,12 +19,13 @@ std::atomic<int64_t> held{0};
 std::atomic<int64_t> peak{0};
 std::atomic<int64_t> seen{0};
 std::atomic<int64_t> failing{0};
+std::atomic<size_t> smallest{0};
 std::atomic<long> spared{0};  // thread; 0: all threads are
 
 #if PTQWATCH_COUNTS_ALLOCATIONS
-bool Fails() {
+bool Fails(size_t bytes) {
   const long thread = spared.load(std::memory_order_relaxed);
-  if (thread == 0 || syscall(SYS_gettid) == thread) return false;
+  if (thread == 0 || bytes < smallest.load(std::memory_order_relaxed) || syscall(SYS_gettid) == thread) return false;
   return ++seen == failing.load(std::memory_order_relaxed);
 }
 
@@ -58,17 +59,17 @@ void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 void __libc_free(void*);
 
-void* malloc(size_t size) { return Fails() ? OutOfMemory() : Counted(__libc_malloc(size)); }
+void* malloc(size_t size) { return Fails(size) ? OutOfMemory() : Counted(__libc_malloc(size)); }
 void* calloc(size_t count, size_t size) {
-  return Fails() ? OutOfMemory() : Counted(__libc_calloc(count, size));
+  return Fails(count * size) ? OutOfMemory() : Counted(__libc_calloc(count, size));
 }
 void* realloc(void* memory, size_t size) {
-  if (Fails()) return OutOfMemory();
+  if (Fails(size)) return OutOfMemory();
   Forget(memory);
   return Counted(__libc_realloc(memory, size));
 }
 void* memalign(size_t alignment, size_t size) {
-  return Fails() ? OutOfMemory() : Counted(__libc_memalign(alignment, size));
+  return Fails(size) ? OutOfMemory() : Counted(__libc_memalign(alignment, size));
 }
 void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 int posix_memalign(void** memory, size_t alignment, size_t size) {
@@ -90,8 +91,9 @@ int64_t HeldBytes() { return held.load(); }
 int64_t PeakBytes() { return peak.load(); }
 void ResetPeak() { peak.store(held.load()); }
 
-void FailAllocation(int64_t nth) {
+void FailAllocation(int64_t nth, size_t min_bytes) {
   seen = 0;
+  smallest = min_bytes;
   failing = nth;
   spared = syscall(SYS_gettid);
 }

@@ -26,9 +26,9 @@ int64_t PeakDuring(const Work& work) {
   return PeakBytes() - before;
 }
 
-/// From now on allocations by threads other than the calling one are counted, and the `nth` fails
-/// (from 1; 0: none).
-void FailAllocation(int64_t nth);
+/// From now on allocations of at least `min_bytes` by threads other than the calling one are
+/// counted, and the `nth` fails (from 1; 0: none).
+void FailAllocation(int64_t nth, size_t min_bytes);
 /// Of those threads, since FailAllocation.
 int64_t AllocationsOfOthers();
 
