@@ -21,6 +21,27 @@ bool AnyCodesUseStatistics(const LayerSpecs& specs) {
 
 }  // namespace
 
+/// A layer's weight as a matrix, and its quantizer.
+struct ModelQuantizer::PreparedLayer {
+  size_t index;
+  at::Tensor weight;
+  MatrixView view;
+  const GramStatistics* statistics;
+  LayerQuantizer quantizer;
+};
+
+ModelQuantizer::PreparedLayer ModelQuantizer::Prepare(size_t layer,
+                                                      const GramStatistics* statistics) const {
+  const CoveredLayer& covered = plan_.layers[layer];
+  at::Tensor weight = covered.AsMatrix(replica_.loaded(covered.entry));
+  const MatrixView view{weight.const_data_ptr<float>(), covered.outputs, covered.inputs};
+  return {.index = layer,
+          .weight = std::move(weight),
+          .view = view,
+          .statistics = statistics,
+          .quantizer = LayerQuantizer(view, statistics)};
+}
+
 int64_t ModelQuantizer::OwnPasses(const LayerSpecs& specs) const {
   const bool own = options_.mode == CalibrationMode::kSequential && AnyCodesUseStatistics(specs);
   return own ? static_cast<int64_t>(plan_.stages.size()) : 0;
@@ -75,17 +96,25 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
     }
     for (size_t quantizer : which) {
       absl::Status& status = run.quantizers[quantizer].status;
-      const LayerSpecs& specs = quantizers[quantizer];
-      if (status.ok() && AnyCodesUseStatistics(specs)) status = captured;
-      for (size_t layer = 0; layer < plan_.layers.size() && status.ok(); ++layer) {
-        const int gram = plan_.layers[layer].gram;
-        if (gram < pass.front() || gram > pass.back()) continue;
-        const GramStatistics* of_layer =
-            statistics.empty() ? nullptr : &statistics[static_cast<size_t>(gram - pass.front())];
-        status =
-            QuantizeLayer(quantizer, layer, specs[layer], of_layer, nullptr, on_layer, context);
+      if (status.ok() && AnyCodesUseStatistics(quantizers[quantizer])) status = captured;
+    }
+    for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
+      const int gram = plan_.layers[layer].gram;
+      if (gram < pass.front() || gram > pass.back()) continue;
+      if (std::none_of(which.begin(), which.end(),
+                       [&](size_t i) { return run.quantizers[i].status.ok(); })) {
+        break;
       }
-      run.quantizers[quantizer].seconds += watch.Lap();
+      PreparedLayer prepared = Prepare(
+          layer,
+          statistics.empty() ? nullptr : &statistics[static_cast<size_t>(gram - pass.front())]);
+      for (size_t quantizer : which) {
+        QuantizationRun::Quantizer& outcome = run.quantizers[quantizer];
+        if (!outcome.status.ok()) continue;
+        outcome.status = QuantizeLayer(quantizer, prepared, quantizers[quantizer][layer], nullptr,
+                                       on_layer, context);
+        outcome.seconds += watch.Lap();
+      }
     }
   }
 }
@@ -101,31 +130,29 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
                               CaptureGrams(replica_, plan_, {gram}, calibration_, context));
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
       if (plan_.layers[layer].gram != gram) continue;
-      PTQWATCH_RETURN_IF_ERROR(QuantizeLayer(quantizer, layer, specs[layer], &statistics.front(),
-                                             &lease, on_layer, context));
+      PreparedLayer prepared = Prepare(layer, &statistics.front());
+      PTQWATCH_RETURN_IF_ERROR(
+          QuantizeLayer(quantizer, prepared, specs[layer], &lease, on_layer, context));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ModelQuantizer::QuantizeLayer(size_t quantizer, size_t layer,
-                                           const QuantizerSpec& spec,
-                                           const GramStatistics* statistics, Replica::Lease* lease,
+absl::Status ModelQuantizer::QuantizeLayer(size_t quantizer, PreparedLayer& layer,
+                                           const QuantizerSpec& spec, Replica::Lease* lease,
                                            OnQuantizedLayer on_layer,
                                            const ExecutionContext& context) const {
   PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-  const CoveredLayer& covered = plan_.layers[layer];
-  const at::Tensor weight = covered.AsMatrix(replica_.loaded(covered.entry));
-  const MatrixView view{weight.const_data_ptr<float>(), covered.outputs, covered.inputs};
-  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, Quantize(view, statistics, spec, context));
+  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, layer.quantizer.Quantize(spec, context));
   // A layer without codes stays in full precision.
   if (lease != nullptr && !result.dequantized.empty()) {
+    const CoveredLayer& covered = plan_.layers[layer.index];
     at::Tensor matrix = at::empty({covered.outputs, covered.inputs}, at::kFloat);
     std::copy(result.dequantized.begin(), result.dequantized.end(),
               matrix.mutable_data_ptr<float>());
     lease->Write({covered.entry, covered.AsStored(matrix)});
   }
-  on_layer(quantizer, layer, view, statistics, std::move(result));
+  on_layer(quantizer, layer.index, layer.view, layer.statistics, std::move(result));
   return absl::OkStatus();
 }
 

@@ -17,8 +17,9 @@ namespace ptqwatch::internal {
 /// One spec a layer of the plan.
 using LayerSpecs = std::vector<QuantizerSpec>;
 
-/// Receives layer `layer` of the plan under one quantizer, in the order of the work. `weight` and
-/// `statistics` are valid during the call; `statistics` is null where there are none.
+/// Receives layer `layer` of the plan under one quantizer, in the order of the work: quantizers
+/// that share statistics take each layer in turn. `weight` and `statistics` are valid during the
+/// call; `statistics` is null where there are none.
 using OnQuantizedLayer =
     absl::FunctionRef<void(size_t quantizer, size_t layer, MatrixView weight,
                            const GramStatistics* statistics, QuantizedWeight result)>;
@@ -27,7 +28,7 @@ using OnQuantizedLayer =
 struct QuantizationRun {
   struct Quantizer {
     absl::Status status;  ///< ok: it has all its layers
-    double seconds = 0;
+    double seconds = 0;   ///< what several have in common counts for the first of them
   };
   std::vector<Quantizer> quantizers;
   /// Captures that served several quantizers, and their time, which is in no quantizer's.
@@ -38,6 +39,7 @@ struct QuantizationRun {
 /// Quantizes all layers of a plan, calibrated on activations of the replica's loaded weights.
 ///   one_shot    every layer sees full-precision inputs. The Grams are captured in as few passes
 ///               over the calibration data as `max_gram_bytes` allows, each for all quantizers.
+///               All quantizers of a layer follow each other and share what they can.
 ///   sequential  each quantizer that needs statistics goes through the plan's stages; a stage
 ///               captures one Gram with the layers of earlier stages quantized, and then quantizes
 ///               its layers. The other quantizers, as in one_shot.
@@ -71,10 +73,12 @@ class ModelQuantizer {
                  const ExecutionContext& context) const;
   absl::Status RunSequential(size_t quantizer, const LayerSpecs& specs, OnQuantizedLayer on_layer,
                              const ExecutionContext& context) const;
+  struct PreparedLayer;
+  PreparedLayer Prepare(size_t layer, const GramStatistics* statistics) const;
   // `lease`, where there is one, gets the quantized weight.
-  absl::Status QuantizeLayer(size_t quantizer, size_t layer, const QuantizerSpec& spec,
-                             const GramStatistics* statistics, Replica::Lease* lease,
-                             OnQuantizedLayer on_layer, const ExecutionContext& context) const;
+  absl::Status QuantizeLayer(size_t quantizer, PreparedLayer& layer, const QuantizerSpec& spec,
+                             Replica::Lease* lease, OnQuantizedLayer on_layer,
+                             const ExecutionContext& context) const;
 
   Replica& replica_;
   const CapturePlan& plan_;

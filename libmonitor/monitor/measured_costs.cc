@@ -13,9 +13,9 @@ constexpr int64_t kMinUnits = 8;
 // Operations of quantizing a [rows, columns] weight.
 double Operations(const QuantizerSpec& spec, double rows, double columns) {
   const double square = columns * columns;
-  // H is factorised and inverted; then every column updates those after it. The layer's errors are
-  // two products with H.
-  if (spec.method == QuantizationMethod::kGptq) return square * (columns + 5 * rows);
+  // H is factorised and inverted; then every column updates those after it. The energy of the
+  // output and RTN's loss are those that RTN gave.
+  if (spec.method == QuantizationMethod::kGptq) return square * (columns + 2 * rows);
   // A scale search over some 20 grids, each compared through H.
   if (spec.method == QuantizationMethod::kAwq) return 40 * rows * square;
   return 2 * rows * square + 10 * rows * columns;

@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "quantize/fit_grid.h"
 #include "quantize/kernels/cholesky.h"
+#include "quantize/kernels/feedback_matrix.h"
 #include "quantize/kernels/gptq_loop.h"
 #include "quantize/rtn.h"
 
@@ -66,52 +68,72 @@ struct GptqRun {
   double damp_value = 0;
 };
 
-// Factorises H and runs the loop. After each failure the damping is multiplied by ten, up to 1.
-// NotFound if no damping helped.
-absl::StatusOr<GptqRun> RunWithDampRetry(MatrixView weight, const Grid& grid, const Hessian& h,
+// Factorises H with `damp_value` added to its diagonal.
+absl::StatusOr<FeedbackMatrix> FactorizeDamped(const Hessian& h,
+                                               const std::vector<double>& diagonal,
+                                               double damp_value, QuantizationOrder order,
+                                               const ExecutionContext& context) {
+  Reservation bytes(context.bytes);
+  PTQWATCH_RETURN_IF_ERROR(bytes.Take(4 * h.size * h.size, "factorising a layer's inputs"));
+  std::vector<double> damped(diagonal);
+  for (double& value : damped) value = (value == 0 ? 1 : value) + damp_value;
+  std::vector<int64_t> columns = ProcessingOrder(diagonal, order);
+  PTQWATCH_ASSIGN_OR_RETURN(const UpperFactor factor, FactorizeUpper({.values = h.sum,
+                                                                      .size = h.size,
+                                                                      .order = columns.data(),
+                                                                      .scale = h.scale,
+                                                                      .diagonal = damped.data()},
+                                                                     context));
+  return FeedbackMatrix::Pack(factor, std::move(columns), context);
+}
+
+// Factorises H and runs the loop, which fills in result's codes and order. After each failure the
+// damping is multiplied by ten, up to 1. NotFound if no damping helped.
+absl::StatusOr<GptqRun> RunWithDampRetry(const Layer& layer, MatrixView live, const Grid& grid,
                                          const std::vector<double>& diagonal,
-                                         const std::vector<int64_t>& order, double first_damp,
-                                         uint8_t* codes, const ExecutionContext& context) {
+                                         QuantizedWeight* result, const ExecutionContext& context) {
   // The first retry uses at least this: ten times a tiny damping is still tiny.
   constexpr double kMinRetryDamp = 1e-4;
+  const QuantizerSpec& spec = layer.spec;
   const double mean = MeanOfLive(diagonal);
-  for (double damp = first_damp;; damp = std::clamp(10 * damp, kMinRetryDamp, 1.0)) {
+  for (double damp = spec.damp;; damp = std::clamp(10 * damp, kMinRetryDamp, 1.0)) {
     const double damp_value = damp * mean;
-    std::vector<double> damped(diagonal);
-    for (double& value : damped) value = (value == 0 ? 1 : value) + damp_value;
-    const absl::StatusOr<UpperFactor> factor = FactorizeUpper({.values = h.sum,
-                                                               .size = h.size,
-                                                               .order = order.data(),
-                                                               .scale = h.scale,
-                                                               .diagonal = damped.data()},
-                                                              context);
-    if (factor.ok()) {
+    const auto factorize = [&] {
+      return FactorizeDamped(*layer.h, diagonal, damp_value, spec.order, context);
+    };
+    const absl::StatusOr<const FeedbackMatrix*> feedback =
+        layer.shared->Feedback(spec.order, damp, layer.h->size, factorize, context);
+    if (feedback.ok()) {
       PTQWATCH_ASSIGN_OR_RETURN(const GptqErrors errors,
-                                RunGptq(weight, grid, order, *factor, codes, context));
+                                RunGptq(live, grid, **feedback, result->codes.data(), context));
       if (std::isfinite(errors.damped_loss) && std::isfinite(errors.squared_norm)) {
+        result->order = (*feedback)->order();
         return GptqRun{.errors = errors, .damp = damp, .damp_value = damp_value};
       }
-    } else if (!absl::IsFailedPrecondition(factor.status())) {
-      return factor.status();
+    } else if (!absl::IsFailedPrecondition(feedback.status())) {
+      return feedback.status();
     }
     if (damp >= 1) {
       return absl::NotFoundError(
-          StrCat("H could not be factorised with damp ", first_damp, " nor any up to ", damp));
+          StrCat("H could not be factorised with damp ", spec.damp, " nor any up to ", damp));
     }
   }
 }
 
-absl::Status AddRtnLoss(MatrixView weight, const Hessian& h, const Grid& grid,
+absl::Status AddRtnLoss(const Layer& layer, MatrixView live, const Grid& grid,
                         QuantizedWeight* result, const ExecutionContext& context) {
-  PTQWATCH_ASSIGN_OR_RETURN(result->rtn_loss, ErrorTrace(
-                                                  weight.rows, weight.cols, h,
-                                                  [&](int64_t r, float* out) {
-                                                    const float* w = weight.data + r * weight.cols;
-                                                    RoundRow(grid, r, w, nullptr, out);
-                                                    for (int64_t c = 0; c < weight.cols; ++c)
-                                                      out[c] = w[c] - out[c];
-                                                  },
-                                                  context));
+  const auto compute = [&] {
+    return ErrorTrace(
+        live.rows, live.cols, *layer.h,
+        [&](int64_t r, float* out) {
+          const float* w = live.data + r * live.cols;
+          RoundRow(grid, r, w, nullptr, out);
+          for (int64_t c = 0; c < live.cols; ++c) out[c] = w[c] - out[c];
+        },
+        context);
+  };
+  PTQWATCH_ASSIGN_OR_RETURN(
+      result->rtn_loss, layer.shared->RtnLoss(layer.spec, live.data != layer.weight.data, compute));
   return absl::OkStatus();
 }
 
@@ -153,9 +175,8 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
 
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
-  result.order = ProcessingOrder(diagonal, spec.order);
-  const absl::StatusOr<GptqRun> run = RunWithDampRetry(live, grid, h, diagonal, result.order,
-                                                       spec.damp, result.codes.data(), context);
+  const absl::StatusOr<GptqRun> run =
+      RunWithDampRetry(layer, live, grid, diagonal, &result, context);
   if (absl::IsNotFound(run.status())) {
     return RoundToNearest(layer, LayerStatus::kRtnFallback, StrCat(run.status()), context);
   }
@@ -176,7 +197,7 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
       context));
   PTQWATCH_RETURN_IF_ERROR(AddLosses(layer, *run, &result, context));
   if (spec.baselines) {
-    PTQWATCH_RETURN_IF_ERROR(AddRtnLoss(live, h, grid, &result, context));
+    PTQWATCH_RETURN_IF_ERROR(AddRtnLoss(layer, live, grid, &result, context));
     PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   }
   result.scale = std::move(grid.scale);

@@ -57,20 +57,21 @@ absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
 absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
                              const ExecutionContext& context) {
   if (!layer.h) return absl::OkStatus();
-  PTQWATCH_ASSIGN_OR_RETURN(
-      result->output_energy,
-      ErrorTrace(
-          layer.weight.rows, layer.weight.cols, *layer.h,
-          [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); },
-          context));
+  const auto compute = [&] {
+    return ErrorTrace(
+        layer.weight.rows, layer.weight.cols, *layer.h,
+        [&](int64_t r, float* out) { std::copy_n(layer.Row(r), layer.weight.cols, out); }, context);
+  };
+  PTQWATCH_ASSIGN_OR_RETURN(result->output_energy, layer.shared->OutputEnergy(compute));
   return absl::OkStatus();
 }
 
-absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
-                          const ExecutionContext& context) {
-  if (!layer.h) return absl::OkStatus();
-  const int64_t d = layer.h->size;
-  const double* sum = layer.h->sum;
+namespace {
+
+absl::StatusOr<SharedResults::Columns> CountInputs(const Hessian& h,
+                                                   const ExecutionContext& context) {
+  const int64_t d = h.size;
+  const double* sum = h.sum;
   std::vector<std::pair<double, int64_t>> live;
   for (int64_t c = 0; c < d; ++c) {
     if (sum[c * d + c] != 0) live.emplace_back(sum[c * d + c], c);
@@ -96,8 +97,20 @@ absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     }
   }
-  result->dead_columns = d - static_cast<int64_t>(live.size());
-  result->duplicate_columns = duplicates;
+  return SharedResults::Columns{.dead = d - static_cast<int64_t>(live.size()),
+                                .duplicate = duplicates};
+}
+
+}  // namespace
+
+absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
+                          const ExecutionContext& context) {
+  if (!layer.h) return absl::OkStatus();
+  PTQWATCH_ASSIGN_OR_RETURN(const SharedResults::Columns columns, layer.shared->ColumnCounts([&] {
+    return CountInputs(*layer.h, context);
+  }));
+  result->dead_columns = columns.dead;
+  result->duplicate_columns = columns.duplicate;
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
+#include "quantize/shared_results.h"
 
 namespace ptqwatch::internal {
 
@@ -30,6 +31,7 @@ struct Layer {
   const GramStatistics* statistics = nullptr;  ///< may be null
   std::optional<Hessian> h;                    ///< absent without tokens
   QuantizerSpec spec;
+  SharedResults* shared = nullptr;  ///< of this weight and these statistics; never null
 
   int64_t size() const { return weight.rows * weight.cols; }
   const float* Row(int64_t r) const { return weight.data + r * weight.cols; }
@@ -53,7 +55,7 @@ absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
                                                 const std::vector<float>& decoded,
                                                 const ExecutionContext& context);
 
-/// Sets result->output_energy to tr(W H W^T); absent without H.
+/// Sets result->output_energy to tr(W H W^T), computed once a layer; absent without H.
 absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
                              const ExecutionContext& context);
 

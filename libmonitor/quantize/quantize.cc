@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "quantize/llm_int8.h"
 #include "quantize/nf4.h"
 #include "quantize/rtn.h"
+#include "quantize/shared_results.h"
 #include "quantize/statistics_use.h"
 #include "quantize/working_bytes.h"
 
@@ -92,9 +94,8 @@ std::string NonFiniteMagnitude(std::string_view name, const std::vector<T>& valu
   return StrCat(name, "[", bad - values.begin(), "] of the inputs is ", *bad);
 }
 
-// Names the first number that is not finite; empty when all are.
+// Names the first number of weight or H that is not finite; empty when all are.
 absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistics* statistics,
-                                          const QuantizerSpec& spec,
                                           const ExecutionContext& context) {
   std::string found;
   PTQWATCH_RETURN_IF_ERROR(internal::ForEachRow(
@@ -121,13 +122,15 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
         }
       },
       context));
-  if (found.empty() && NeedsAbsSum(spec)) {
-    found = NonFiniteMagnitude("abs_sum", statistics->abs_sum);
-  }
-  if (found.empty() && NeedsAbsMax(spec)) {
-    found = NonFiniteMagnitude("abs_max", statistics->abs_max);
-  }
   return found;
+}
+
+// The same for what this method needs beside them.
+std::string FindNonFiniteMagnitude(const GramStatistics* statistics, const QuantizerSpec& spec) {
+  if (statistics == nullptr) return "";
+  if (NeedsAbsSum(spec)) return NonFiniteMagnitude("abs_sum", statistics->abs_sum);
+  if (NeedsAbsMax(spec)) return NonFiniteMagnitude("abs_max", statistics->abs_max);
+  return "";
 }
 
 absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionContext& context) {
@@ -159,8 +162,22 @@ absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionCon
   return internal::Nf4(layer, context);
 }
 
+// A reservation that fails is tried again without what was kept for later calls.
+absl::Status ReserveWorkingBytes(MatrixView weight, const QuantizerSpec& spec,
+                                 internal::SharedResults& shared, Reservation& reservation) {
+  int64_t bytes = internal::WorkingBytes(weight.rows, weight.cols, spec);
+  // The factor is reserved where it is made, and may be there already.
+  if (spec.method == QuantizationMethod::kGptq) bytes -= 6 * weight.cols * weight.cols;
+  absl::Status status = reservation.Take(bytes, "quantizing a weight");
+  if (absl::IsResourceExhausted(status) && shared.DropFeedback()) {
+    status = reservation.Take(bytes, "quantizing a weight");
+  }
+  return status;
+}
+
 absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramStatistics* statistics,
                                                 const QuantizerSpec& spec,
+                                                internal::SharedResults& shared,
                                                 const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(Validate(spec));
   PTQWATCH_RETURN_IF_ERROR(internal::CheckThreads(context));
@@ -172,12 +189,18 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
   }
   PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   Reservation reservation(context.bytes);
-  PTQWATCH_RETURN_IF_ERROR(reservation.Take(internal::WorkingBytes(weight.rows, weight.cols, spec),
-                                            "quantizing a weight"));
-  PTQWATCH_ASSIGN_OR_RETURN(std::string bad, FindNonFinite(weight, statistics, spec, context));
+  PTQWATCH_RETURN_IF_ERROR(ReserveWorkingBytes(weight, spec, shared, reservation));
+  PTQWATCH_ASSIGN_OR_RETURN(std::string bad, shared.NonFinite([&] {
+    return FindNonFinite(weight, statistics, context);
+  }));
+  if (bad.empty()) bad = FindNonFiniteMagnitude(statistics, spec);
   if (!bad.empty()) return internal::WithStatus(LayerStatus::kNonFinite, std::move(bad));
 
-  Layer layer{.weight = weight, .statistics = statistics, .h = std::nullopt, .spec = spec};
+  Layer layer{.weight = weight,
+              .statistics = statistics,
+              .h = std::nullopt,
+              .spec = spec,
+              .shared = &shared};
   if (statistics != nullptr && statistics->tokens > 0) {
     layer.h = {.sum = statistics->sum.data(),
                .scale = 2.0 / static_cast<double>(statistics->tokens),
@@ -196,11 +219,28 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
 
 }  // namespace
 
+struct LayerQuantizer::Shared {
+  internal::SharedResults results;
+};
+
+LayerQuantizer::LayerQuantizer(MatrixView weight, const GramStatistics* statistics) noexcept
+    : weight_(weight), statistics_(statistics) {}
+LayerQuantizer::LayerQuantizer(LayerQuantizer&&) noexcept = default;
+LayerQuantizer& LayerQuantizer::operator=(LayerQuantizer&&) noexcept = default;
+LayerQuantizer::~LayerQuantizer() = default;
+
+absl::StatusOr<QuantizedWeight> LayerQuantizer::Quantize(const QuantizerSpec& spec,
+                                                         const ExecutionContext& context) {
+  return internal::Guard("quantizing a weight", absl::StatusCode::kInternal, [&] {
+    if (shared_ == nullptr) shared_ = std::make_unique<Shared>();
+    return QuantizeOrThrow(weight_, statistics_, spec, shared_->results, context);
+  });
+}
+
 absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics* statistics,
                                          const QuantizerSpec& spec,
                                          const ExecutionContext& context) {
-  return internal::Guard("quantizing a weight", absl::StatusCode::kInternal,
-                         [&] { return QuantizeOrThrow(weight, statistics, spec, context); });
+  return LayerQuantizer(weight, statistics).Quantize(spec, context);
 }
 
 }  // namespace ptqwatch

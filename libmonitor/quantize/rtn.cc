@@ -26,7 +26,9 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
                  result.dequantized.data() + begin);
       },
       context));
-  PTQWATCH_ASSIGN_OR_RETURN(result.loss, LayerLoss(layer, result.dequantized, context));
+  const auto compute = [&] { return LayerLoss(layer, result.dequantized, context); };
+  PTQWATCH_ASSIGN_OR_RETURN(result.loss,
+                            layer.shared->RtnLoss(layer.spec, /*live_only=*/false, compute));
   result.rtn_loss = result.loss;
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   result.scale = std::move(grid.scale);

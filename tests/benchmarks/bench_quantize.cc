@@ -1,8 +1,10 @@
 // Speed of GPTQ on one layer, phase by phase, beside what LibTorch's BLAS does on one thread. All
-// numbers of a size come from one run with interleaved repeats; the minimum of each is kept. FLOP
-// are counted as reference implementations count them: n d^2 for the Gram (one triangle), d^3 / 3
-// for the factor, m d^2 for the loop. "Quantize" is everything after the Gram, "with baselines" the
-// same with rtn_loss and output_energy, which the published form does not compute: m d^2 each.
+// numbers of a size come from one run with interleaved repeats: times are minima, ratios medians of
+// the repeats. FLOP are counted as reference implementations count them: n d^2 for the Gram (one
+// triangle), d^3 / 3 for the factor, m d^2 for the loop. "Quantize" is everything after the Gram,
+// "with baselines" the same with rtn_loss and output_energy, which the published form does not
+// compute: m d^2 each. "A snapshot" is what a monitor's default quantizers take for this layer one
+// after the other, sharing what they can. The floor is one dpotrf and m d^2 at the rate of SGEMM.
 
 #include <algorithm>
 #include <cstdint>
@@ -32,6 +34,7 @@ namespace {
 
 constexpr int64_t kTokens = 4096;
 constexpr int64_t kGemmSize = 2048;
+constexpr double kGemmFlop = 2.0 * kGemmSize * kGemmSize * kGemmSize;
 
 struct Size {
   int64_t rows, cols;
@@ -81,23 +84,47 @@ double Now(bool wall) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-class Minimum {
+// The seconds of some work, one number a repeat.
+class Times {
  public:
   void Time(bool wall, const std::function<void()>& work) {
     const double begin = Now(wall);
     work();
-    seconds_ = std::min(seconds_, Now(wall) - begin);
+    seconds_.push_back(Now(wall) - begin);
   }
-  double seconds() const { return seconds_; }
+  double seconds() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
+  double at(size_t repeat) const { return seconds_[repeat]; }
+  size_t repeats() const { return seconds_.size(); }
 
  private:
-  double seconds_ = std::numeric_limits<double>::infinity();
+  std::vector<double> seconds_;
 };
+
+struct Spread {
+  double median, least, most;
+};
+
+// Of ratio(repeat) over all repeats.
+Spread SpreadOf(size_t repeats, const std::function<double(size_t)>& ratio) {
+  std::vector<double> values;
+  for (size_t i = 0; i < repeats; ++i) values.push_back(ratio(i));
+  std::sort(values.begin(), values.end());
+  return {.median = values[repeats / 2], .least = values.front(), .most = values.back()};
+}
 
 struct Row {
   Size size;
-  Minimum gram, factor, loop, quantize, baselines;
-  Minimum gemm, dpotrf, published;
+  Times gram, factor, loop, quantize, baselines;
+  Times gemm, dpotrf, published;
+  Times sgemm, dgemm;           // kGemmSize cubed
+  std::vector<Times> snapshot;  // [quantizer]
+
+  double updates() const {
+    return static_cast<double>(size.rows * size.cols) * static_cast<double>(size.cols);
+  }
+  double Floor(size_t repeat) const {
+    return dpotrf.at(repeat) + updates() * sgemm.at(repeat) / kGemmFlop;
+  }
 };
 
 // One layer and everything the timed calls need.
@@ -151,13 +178,19 @@ class Layer {
   }
 
   void Loop(const internal::UpperFactor& factor) {
-    OrFail(internal::RunGptq(view(), grid_, order_, factor, codes_.data(), context_), "loop");
+    const internal::FeedbackMatrix feedback =
+        OrFail(internal::FeedbackMatrix::Pack(factor, order_, context_), "feedback");
+    OrFail(internal::RunGptq(view(), grid_, feedback, codes_.data(), context_), "loop");
   }
 
   void Quantize(bool baselines) {
-    const QuantizerSpec spec{.baselines = baselines};
-    const QuantizedWeight result =
-        OrFail(ptqwatch::Quantize(view(), &statistics_, spec, context_), "Quantize");
+    LayerQuantizer alone = Sharing();
+    Quantize(alone, {.baselines = baselines});
+  }
+
+  LayerQuantizer Sharing() const { return LayerQuantizer(view(), &statistics_); }
+  void Quantize(LayerQuantizer& quantizer, const QuantizerSpec& spec) {
+    const QuantizedWeight result = OrFail(quantizer.Quantize(spec, context_), "Quantize");
     if (result.status != LayerStatus::kOk) Fail("Quantize", absl::UnknownError("layer status"));
   }
 
@@ -186,44 +219,36 @@ class Layer {
   std::vector<uint8_t> codes_;
 };
 
-// The best rates seen in the run.
-struct Rates {
-  double sgemm = 0;
-  double dgemm = 0;
-  Minimum gemm, double_gemm;
-
-  void Measure() {
-#ifdef PTQWATCH_BENCH_WITH_TORCH
-    constexpr double kFlop = 2.0 * kGemmSize * kGemmSize * kGemmSize;
-    gemm.Time(false, [] { Sgemm(kGemmSize); });
-    double_gemm.Time(false, [] { Dgemm(kGemmSize); });
-    sgemm = kFlop / gemm.seconds();
-    dgemm = kFlop / double_gemm.seconds();
-#endif
-  }
-};
-
-Row Measure(Size size, const Arguments& arguments, Rates* rates) {
+Row Measure(Size size, const Arguments& arguments) {
   Row row;
   row.size = size;
   const bool wall = arguments.threads > 1;
   Layer layer(size, arguments.threads);
   const internal::UpperFactor factor = layer.Factor();
+  const std::vector<QuantizerSpec> specs = DefaultQuantizers();
+  row.snapshot.resize(specs.size());
 #ifdef PTQWATCH_BENCH_WITH_TORCH
   QuantizePeers peers(layer.inputs(), layer.weight(), layer.Hessian(), kTokens, size.rows,
                       size.cols);
 #endif
   for (int i = 0; i < arguments.repeats; ++i) {
-    rates->Measure();
+#ifdef PTQWATCH_BENCH_WITH_TORCH
+    row.sgemm.Time(false, [] { Sgemm(kGemmSize); });
+    row.dgemm.Time(false, [] { Dgemm(kGemmSize); });
+    peers.RestoreFactorInput();
+    row.dpotrf.Time(false, [&] { peers.Dpotrf(); });
+    row.gemm.Time(false, [&] { peers.GramGemm(); });
+#endif
     row.gram.Time(wall, [&] { layer.Gram(); });
     row.factor.Time(wall, [&] { layer.Factor(); });
     row.loop.Time(wall, [&] { layer.Loop(factor); });
     row.quantize.Time(wall, [&] { layer.Quantize(false); });
     row.baselines.Time(wall, [&] { layer.Quantize(true); });
+    LayerQuantizer sharing = layer.Sharing();
+    for (size_t q = 0; q < specs.size(); ++q) {
+      row.snapshot[q].Time(wall, [&] { layer.Quantize(sharing, specs[q]); });
+    }
 #ifdef PTQWATCH_BENCH_WITH_TORCH
-    peers.RestoreFactorInput();
-    row.dpotrf.Time(false, [&] { peers.Dpotrf(); });
-    row.gemm.Time(false, [&] { peers.GramGemm(); });
     row.published.Time(false, [&] { peers.PublishedGptq(); });
 #endif
   }
@@ -236,41 +261,94 @@ std::string Ms(double seconds) {
   return text;
 }
 
-void Print(const std::vector<Row>& rows, const Rates& rates) {
-  const bool peers = rates.sgemm > 0;
-  if (peers) {
-    std::printf("SGEMM %.1f GFLOP/s, DGEMM %.1f GFLOP/s (%lld^3)\n\n", 1e-9 * rates.sgemm,
-                1e-9 * rates.dgemm, static_cast<long long>(kGemmSize));
-  }
+std::string Ratio(const Spread& spread) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.2f (%.2f-%.2f)", spread.median, spread.least, spread.most);
+  return text;
+}
+
+void PrintSize(Size size) {
+  std::printf("%lldx%lld |", static_cast<long long>(size.rows), static_cast<long long>(size.cols));
+}
+
+void PrintTimes(const std::vector<Row>& rows, bool peers) {
   std::printf("milliseconds | Gram | factor | loop | Quantize | with baselines |");
-  if (peers) {
-    std::printf(
-        " X^T X by GEMM | dpotrf | published | GEMM / Gram | factor / dpotrf | loop / SGEMM rate |"
-        " Quantize / (dpotrf + updates) | with baselines | published / Quantize | with baselines "
-        "|");
+  for (const QuantizerSpec& spec : DefaultQuantizers()) {
+    std::printf(" %s%d |", std::string(ToString(spec.method)).c_str(), spec.bits);
   }
+  if (peers) std::printf(" X^T X by GEMM | dpotrf | published |");
   std::printf("\n");
   for (const Row& row : rows) {
-    const double d = static_cast<double>(row.size.cols);
-    const double updates = static_cast<double>(row.size.rows) * d * d;
-    const double quantize = row.quantize.seconds();
-    const double baselines = row.baselines.seconds();
-    std::printf("%lldx%lld | %s | %s | %s | %s | %s |", static_cast<long long>(row.size.rows),
-                static_cast<long long>(row.size.cols), Ms(row.gram.seconds()).c_str(),
-                Ms(row.factor.seconds()).c_str(), Ms(row.loop.seconds()).c_str(),
-                Ms(quantize).c_str(), Ms(baselines).c_str());
-    if (peers) {
-      std::printf(" %s | %s | %s | %.2f | %.2f | %.0f %% | %.2f | %.2f | %.2f | %.2f |",
-                  Ms(row.gemm.seconds()).c_str(), Ms(row.dpotrf.seconds()).c_str(),
-                  Ms(row.published.seconds()).c_str(), row.gemm.seconds() / row.gram.seconds(),
-                  row.factor.seconds() / row.dpotrf.seconds(),
-                  100 * updates / row.loop.seconds() / rates.sgemm,
-                  quantize / (row.dpotrf.seconds() + updates / rates.sgemm),
-                  baselines / (row.dpotrf.seconds() + updates / rates.sgemm),
-                  row.published.seconds() / quantize, row.published.seconds() / baselines);
-    }
+    PrintSize(row.size);
+    std::vector<const Times*> times = {&row.gram, &row.factor, &row.loop, &row.quantize,
+                                       &row.baselines};
+    for (const Times& quantizer : row.snapshot) times.push_back(&quantizer);
+    if (peers) times.insert(times.end(), {&row.gemm, &row.dpotrf, &row.published});
+    for (const Times* of : times) std::printf(" %s |", Ms(of->seconds()).c_str());
     std::printf("\n");
   }
+}
+
+void PrintRatios(const std::vector<Row>& rows) {
+  std::printf(
+      "\nratios | GEMM / Gram | factor / dpotrf | SGEMM rate / loop | Quantize / floor | with "
+      "baselines | published / Quantize |\n");
+  const auto over = [](const Times& a, const Times& b) {
+    return Ratio(SpreadOf(a.repeats(), [&](size_t i) { return a.at(i) / b.at(i); }));
+  };
+  const auto floors = [](const Row& row, const Times& time) {
+    return Ratio(SpreadOf(time.repeats(), [&](size_t i) { return time.at(i) / row.Floor(i); }));
+  };
+  for (const Row& row : rows) {
+    PrintSize(row.size);
+    const Spread loop = SpreadOf(row.loop.repeats(), [&](size_t i) {
+      return row.updates() * row.sgemm.at(i) / kGemmFlop / row.loop.at(i);
+    });
+    std::printf(" %s | %s | %s | %s | %s | %s |\n", over(row.gemm, row.gram).c_str(),
+                over(row.factor, row.dpotrf).c_str(), Ratio(loop).c_str(),
+                floors(row, row.quantize).c_str(), floors(row, row.baselines).c_str(),
+                over(row.published, row.quantize).c_str());
+  }
+  std::printf("\na snapshot, each quantizer / floor |");
+  const std::vector<QuantizerSpec> specs = DefaultQuantizers();
+  for (const QuantizerSpec& spec : specs) {
+    std::printf(" %s%d |", std::string(ToString(spec.method)).c_str(), spec.bits);
+  }
+  std::printf(" mean of GPTQ | all together |\n");
+  for (const Row& row : rows) {
+    PrintSize(row.size);
+    for (const Times& time : row.snapshot) std::printf(" %s |", floors(row, time).c_str());
+    const auto sum = [&](size_t repeat, bool gptq_alone) {
+      double seconds = 0;
+      int count = 0;
+      for (size_t q = 0; q < specs.size(); ++q) {
+        if (gptq_alone && specs[q].method != QuantizationMethod::kGptq) continue;
+        seconds += row.snapshot[q].at(repeat);
+        ++count;
+      }
+      return seconds / row.Floor(repeat) / (gptq_alone ? count : 1);
+    };
+    const size_t repeats = row.gram.repeats();
+    std::printf(" %s | %s |\n",
+                Ratio(SpreadOf(repeats, [&](size_t i) { return sum(i, true); })).c_str(),
+                Ratio(SpreadOf(repeats, [&](size_t i) { return sum(i, false); })).c_str());
+  }
+}
+
+void Print(const std::vector<Row>& rows) {
+#ifdef PTQWATCH_BENCH_WITH_TORCH
+  const auto rate = [&](Times Row::*times) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Row& row : rows) least = std::min(least, (row.*times).seconds());
+    return 1e-9 * kGemmFlop / least;
+  };
+  std::printf("SGEMM %.1f GFLOP/s, DGEMM %.1f GFLOP/s (%lld^3)\n\n", rate(&Row::sgemm),
+              rate(&Row::dgemm), static_cast<long long>(kGemmSize));
+  PrintTimes(rows, true);
+  PrintRatios(rows);
+#else
+  PrintTimes(rows, false);
+#endif
 }
 
 // Positive numbers only; exits with the usage otherwise.
@@ -301,13 +379,12 @@ int Main(int argc, char** argv) {
   if (!arguments.quick) sizes.push_back({4096, 4096});
   std::printf(
       "4 bits, group 128, symmetric, static act-order, %lld tokens, %d thread(s) for "
-      "ptqwatch, 1 for LibTorch, minima of %d interleaved repeats of %s time\n",
+      "ptqwatch, 1 for LibTorch, %d interleaved repeats of %s time\n",
       static_cast<long long>(kTokens), arguments.threads, arguments.repeats,
       arguments.threads > 1 ? "wall" : "CPU");
-  Rates rates;
   std::vector<Row> rows;
-  for (Size size : sizes) rows.push_back(Measure(size, arguments, &rates));
-  Print(rows, rates);
+  for (Size size : sizes) rows.push_back(Measure(size, arguments));
+  Print(rows);
   return 0;
 }
 

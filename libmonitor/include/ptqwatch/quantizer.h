@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -103,7 +104,8 @@ struct QuantizerSpec {
   /// column of the weight in full precision. 0: no column is kept, and no statistics are needed.
   double outlier_threshold = 6.0;
   /// GPTQ only: also measure rtn_loss and output_energy. On a wide layer each takes as long as the
-  /// quantizing itself. The codes do not depend on it.
+  /// quantizing itself, unless another call of the same LayerQuantizer has measured it. The codes
+  /// do not depend on it.
   bool baselines = true;
 
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;
@@ -235,6 +237,32 @@ struct QuantizedWeight {
 absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics* statistics,
                                          const QuantizerSpec& spec,
                                          const ExecutionContext& context = {});
+
+/// Quantizes one weight in several ways. What they have in common is computed once, when it is
+/// first needed: output_energy, the loss of round-to-nearest on each grid, GPTQ's factor for the
+/// latest order and damp, the counts of columns, and the check for numbers that are not finite.
+/// Each result has the bits that Quantize gives, whatever was asked for before.
+///
+/// Not thread-safe. Between calls it keeps the factor, about 2 d^2 bytes; they stay reserved in the
+/// context of the call that made it, and are given up where another call needs the room.
+class LayerQuantizer {
+ public:
+  /// The arguments of Quantize. What they point to must outlive this object and not change.
+  LayerQuantizer(MatrixView weight, const GramStatistics* statistics) noexcept;
+  LayerQuantizer(LayerQuantizer&&) noexcept;
+  LayerQuantizer& operator=(LayerQuantizer&&) noexcept;
+  ~LayerQuantizer();
+
+  /// As the function Quantize.
+  absl::StatusOr<QuantizedWeight> Quantize(const QuantizerSpec& spec,
+                                           const ExecutionContext& context = {});
+
+ private:
+  struct Shared;
+  MatrixView weight_;
+  const GramStatistics* statistics_;
+  std::unique_ptr<Shared> shared_;  // null until the first call
+};
 
 }  // namespace ptqwatch
 

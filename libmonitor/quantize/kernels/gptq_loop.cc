@@ -20,77 +20,10 @@ namespace ptqwatch::internal {
 namespace {
 
 // Columns quantized together, and earlier columns applied at a time.
-constexpr int64_t kBlock = 128;
+constexpr int64_t kBlock = FeedbackMatrix::kBlock;
 // Most tiles (panel-wide sets of rows) that go through all columns together: their current block
 // fits the second-level cache.
 constexpr int64_t kMaxGroupTiles = 16;
-
-// N packed for the micro kernel. For each block of columns it holds square pieces from the top down
-// to the diagonal. A piece is [quad][row][4], where a quad is four columns. It stays in the
-// second-level cache while all rows of a group use it.
-class PackedRatios {
- public:
-  explicit PackedRatios(int64_t size)
-      : size_(size),
-        quads_((size + 3) / 4),
-        values_(MakeAligned<float>(Begin((4 * quads_ + kBlock - 1) / kBlock))),
-        diagonal_(4 * quads_) {}
-
-  absl::Status Fill(ThreadTeam& team, const UpperFactor& factor) {
-    constexpr int64_t kTogether = 16;
-    return team.ForEach((quads_ + kTogether - 1) / kTogether,
-                        [&](int, int64_t i, const ExecutionContext& context) {
-                          std::vector<double> column(static_cast<size_t>(size_));
-                          const int64_t end = std::min(quads_, (i + 1) * kTogether);
-                          for (int64_t q = i * kTogether; q < end; ++q) {
-                            FillQuad(factor, q, column.data());
-                          }
-                          return context.Checkpoint();
-                        });
-  }
-
-  int64_t quads() const { return quads_; }
-  // Rows from `row` on of a quad; `row` begins a block or lies in the diagonal one. The next quad
-  // follows kQuad numbers later.
-  static constexpr int64_t kQuad = 4 * kBlock;
-  const float* At(int64_t row, int64_t quad) const { return Place(row, quad); }
-  double diagonal(int64_t k) const { return diagonal_[static_cast<size_t>(k)]; }
-
- private:
-  static constexpr int64_t kPiece = kBlock * kBlock;
-  static int64_t Begin(int64_t block) { return kPiece * block * (block + 1) / 2; }
-  float* Place(int64_t row, int64_t quad) const {
-    return values_.get() + Begin(4 * quad / kBlock) + row / kBlock * kPiece +
-           4 * quad % kBlock * kBlock + row % kBlock * 4;
-  }
-
-  void FillQuad(const UpperFactor& factor, int64_t q, double* column) {
-    for (int64_t c = 0; c < 4; ++c) {
-      const int64_t k = 4 * q + c;
-      const int64_t above = k < size_ ? k : 0;
-      double inverse = 0;
-      if (k < size_) {
-        factor.CopyColumn(k, k + 1, column);
-        diagonal_[static_cast<size_t>(k)] = column[k];
-        inverse = 1 / column[k];
-      }
-      for (int64_t j0 = 0; j0 < 4 * q + 4; j0 += kBlock) {
-        float* out = Place(j0, q) + c;
-        const int64_t end = std::min(j0 + kBlock, 4 * q + 4);
-        const int64_t filled = std::clamp(above, j0, end);
-        for (int64_t j = j0; j < filled; ++j, out += 4) {
-          *out = static_cast<float>(column[j] * inverse);
-        }
-        for (int64_t j = filled; j < end; ++j, out += 4) *out = 0;
-      }
-    }
-  }
-
-  int64_t size_;
-  int64_t quads_;
-  AlignedBuffer<float> values_;
-  std::vector<double> diagonal_;
-};
 
 // Some rows of the problem, transposed, in tiles of `width` rows. Padding rows are zero and stay
 // so.
@@ -256,7 +189,7 @@ HWY_NOINLINE double SumOfSquares(const float* HWY_RESTRICT values, int64_t count
 // One run of the loop. Threads share groups of rows, which are independent of each other.
 class Loop {
  public:
-  Loop(MatrixView weight, const Grid& grid, const std::vector<int64_t>& order, uint8_t* codes,
+  Loop(MatrixView weight, const Grid& grid, const FeedbackMatrix& feedback, uint8_t* codes,
        const ExecutionContext& context)
       : weight_(weight),
         grid_(grid),
@@ -264,9 +197,9 @@ class Loop {
         team_(static_cast<double>(weight.rows) * static_cast<double>(weight.cols) *
                   static_cast<double>(weight.cols),
               context),
-        ratios_(weight.cols),
-        cols_(4 * ratios_.quads()),
-        map_(MapColumns(grid, order, cols_)),
+        feedback_(feedback),
+        cols_(4 * feedback.quads()),
+        map_(MapColumns(grid, feedback.order(), cols_)),
         tiles_((weight.rows + width_ - 1) / width_),
         errors_(static_cast<size_t>(tiles_)) {
     // A multiple of the number of threads, so that they end together.
@@ -278,8 +211,7 @@ class Loop {
     }
   }
 
-  absl::StatusOr<GptqErrors> Run(const UpperFactor& factor) {
-    PTQWATCH_RETURN_IF_ERROR(ratios_.Fill(team_, factor));
+  absl::StatusOr<GptqErrors> Run() {
     PTQWATCH_RETURN_IF_ERROR(
         team_.ForEach((tiles_ + group_tiles_ - 1) / group_tiles_,
                       [&](int thread, int64_t i, const ExecutionContext& context) {
@@ -333,7 +265,7 @@ class Loop {
           const int64_t next = j0 + kBlock;
           ahead = {.at = group->Delta(0, next), .count = std::min(kBlock, cols_ - next) * width_};
         }
-        MulAddTiles(d, kBlock, count / 4, ratios_.At(j0, k0 / 4), PackedRatios::kQuad,
+        MulAddTiles(d, kBlock, count / 4, feedback_.At(j0, k0 / 4), FeedbackMatrix::kQuad,
                     group->Delta(t, j0), group->Current(t, 0), ahead);
       }
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
@@ -345,11 +277,11 @@ class Loop {
   void QuantizeBlock(int64_t k0, int64_t count, int64_t t, RowGroup* group, GptqErrors* errors) {
     const Tag<float> d;
     double diagonal[kBlock];
-    for (int64_t k = 0; k < count; ++k) diagonal[k] = ratios_.diagonal(k0 + k);
+    for (int64_t k = 0; k < count; ++k) diagonal[k] = feedback_.diagonal(k0 + k);
     for (int64_t q = 0; q < count / 4; ++q) {
       const int64_t k = k0 + 4 * q;
-      MulAddTile(d, 4 * q, ratios_.At(k0, k / 4), group->Delta(t, k0), group->Current(t, 4 * q));
-      QuantizeQuad(map_, ratios_.At(k, k / 4), grid_.max_code(), t, k, 4 * q, group);
+      MulAddTile(d, 4 * q, feedback_.At(k0, k / 4), group->Delta(t, k0), group->Current(t, 4 * q));
+      QuantizeQuad(map_, feedback_.At(k, k / 4), grid_.max_code(), t, k, 4 * q, group);
     }
     errors->damped_loss += SumOfSquares(group->Current(t, 0), count, width_, diagonal);
     errors->squared_norm += SumOfSquares(group->Delta(t, k0), count, width_, nullptr);
@@ -360,7 +292,7 @@ class Loop {
   uint8_t* codes_;
   const int64_t width_ = PanelWidth(Tag<float>());
   ThreadTeam team_;
-  PackedRatios ratios_;
+  const FeedbackMatrix& feedback_;
   int64_t cols_;
   ColumnMap map_;
   int64_t tiles_;
@@ -370,10 +302,9 @@ class Loop {
 };
 
 absl::StatusOr<GptqErrors> RunGptqOnTarget(MatrixView weight, const Grid& grid,
-                                           const std::vector<int64_t>& order,
-                                           const UpperFactor& factor, uint8_t* codes,
+                                           const FeedbackMatrix& feedback, uint8_t* codes,
                                            const ExecutionContext& context) {
-  return Loop(weight, grid, order, codes, context).Run(factor);
+  return Loop(weight, grid, feedback, codes, context).Run();
 }
 
 }  // namespace
@@ -387,9 +318,9 @@ HWY_EXPORT(RunGptqOnTarget);
 }  // namespace
 
 absl::StatusOr<GptqErrors> RunGptq(MatrixView weight, const Grid& grid,
-                                   const std::vector<int64_t>& order, const UpperFactor& factor,
-                                   uint8_t* codes, const ExecutionContext& context) {
-  return HWY_DYNAMIC_DISPATCH(RunGptqOnTarget)(weight, grid, order, factor, codes, context);
+                                   const FeedbackMatrix& feedback, uint8_t* codes,
+                                   const ExecutionContext& context) {
+  return HWY_DYNAMIC_DISPATCH(RunGptqOnTarget)(weight, grid, feedback, codes, context);
 }
 
 }  // namespace ptqwatch::internal

@@ -2,12 +2,11 @@
 #define PTQWATCH_QUANTIZE_KERNELS_GPTQ_LOOP_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
-#include "quantize/kernels/cholesky.h"
+#include "quantize/kernels/feedback_matrix.h"
 #include "quantize/kernels/grid.h"
 
 namespace ptqwatch::internal {
@@ -19,17 +18,16 @@ struct GptqErrors {
 };
 
 /// The GPTQ loop in its LDLQ form (arXiv 2307.13304, section 3). With A = R R^T and
-/// N[j, k] = R[j, k] / R[k, k], for columns k in the order given:
+/// N[j, k] = R[j, k] / R[k, k], for columns k in the order of `feedback`:
 ///   w'_k = w_k + sum_{j < k} (w_j - q_j) N[j, k],   q_k = the grid point nearest to w'_k.
 /// Float32; sums run in the order of j, in pieces of 128.
 ///
-/// `order[k]` is the column handled k-th; `factor` is in that order. `codes` is [rows, cols] in
-/// original column order. The same bits for any number of threads. Cost: rows * cols^2 FLOP;
-/// memory: 2 cols^2 + about 2000 cols bytes. Errors: Cancelled and DeadlineExceeded, within a few
-/// milliseconds.
+/// `codes` is [rows, cols] in original column order. The same bits for any number of threads. Cost:
+/// rows * cols^2 FLOP; memory: about 2000 cols bytes. Errors: Cancelled and DeadlineExceeded,
+/// within a few milliseconds.
 absl::StatusOr<GptqErrors> RunGptq(MatrixView weight, const Grid& grid,
-                                   const std::vector<int64_t>& order, const UpperFactor& factor,
-                                   uint8_t* codes, const ExecutionContext& context);
+                                   const FeedbackMatrix& feedback, uint8_t* codes,
+                                   const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -100,6 +100,9 @@ void ExpectSame(const Recorder& a, const Recorder& b) {
     EXPECT_EQ(layer.weight.scale, other.weight.scale);
     EXPECT_EQ(layer.weight.dequantized, other.weight.dequantized);
     EXPECT_EQ(layer.weight.loss, other.weight.loss);
+    EXPECT_EQ(layer.weight.rtn_loss, other.weight.rtn_loss);
+    EXPECT_EQ(layer.weight.output_energy, other.weight.output_energy);
+    EXPECT_EQ(layer.weight.dead_columns, other.weight.dead_columns);
   }
 }
 
@@ -167,6 +170,22 @@ TEST(ModelQuantizer, GivesTheSameBitsWithinAnyMemory) {
     EXPECT_EQ(one.captures, 4);
     ExpectSame(all, one);
   }
+}
+
+TEST(ModelQuantizer, TakesTheQuantizersOfALayerInTurnAndGivesTheBitsOfEachAlone) {
+  Fixture fixture = MakeNet();
+  const CapturePlan plan = fixture.Plan();
+  const std::vector<QuantizerSpec> specs = {Rtn(), Rtn(4), Gptq(), Gptq(4)};
+  const Recorder together = QuantizeAll(fixture, plan, specs, CalibrationMode::kOneShot);
+  std::vector<size_t> turns;
+  for (size_t layer = 0; layer < 5; ++layer) turns.insert(turns.end(), specs.size(), layer);
+  EXPECT_EQ(together.order, turns);
+  Recorder apart;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Recorder one = QuantizeAll(fixture, plan, {specs[i]}, CalibrationMode::kOneShot);
+    for (auto& [key, layer] : one.layers) apart.layers[{i, key.second}] = std::move(layer);
+  }
+  ExpectSame(together, apart);
 }
 
 TEST(ModelQuantizer, RestoresTheReplica) {

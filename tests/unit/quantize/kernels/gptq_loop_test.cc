@@ -76,8 +76,11 @@ absl::Status RunAll(const Layer& layer, const ExecutionContext& context, Everyth
     internal::FitRow(layer.weight.values.data() + r * kCols, r, &grid);
   }
   out->codes.resize(static_cast<size_t>(kRows * kCols));
+  absl::StatusOr<internal::FeedbackMatrix> feedback =
+      internal::FeedbackMatrix::Pack(*factor, order, context);
+  if (!feedback.ok()) return feedback.status();
   absl::StatusOr<internal::GptqErrors> errors =
-      internal::RunGptq(layer.weight.view(), grid, order, *factor, out->codes.data(), context);
+      internal::RunGptq(layer.weight.view(), grid, *feedback, out->codes.data(), context);
   if (!errors.ok()) return errors.status();
   out->errors = *errors;
   return absl::OkStatus();
