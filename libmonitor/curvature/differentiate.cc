@@ -36,7 +36,8 @@ absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient) {
 }
 
 absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
-                           const ExecutionContext& context) {
+                           const ExecutionContext& context,
+                           const std::function<void(const Vector&)>& after_batch) {
   const std::vector<at::Tensor> leaves = LeafTensors(surface);
   loss = 0;
   gradient.elements.zero_();
@@ -54,6 +55,7 @@ absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
     };
     PTQWATCH_RETURN_IF_ERROR(Guard("the loss cannot be differentiated",
                                    absl::StatusCode::kFailedPrecondition, differentiate));
+    if (after_batch) after_batch(gradient);
   }
   return CheckGradient(surface.space(), gradient);
 }

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_CURVATURE_DIFFERENTIATE_H_
 #define PTQWATCH_CURVATURE_DIFFERENTIATE_H_
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,8 +27,10 @@ absl::StatusOr<double> FiniteLoss(const at::Tensor& loss);
 absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient);
 
 /// Mean loss and gradient where the parameters are now. Checks the context once a batch.
+/// `after_batch`, where it is set, is called with the gradient so far.
 absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
-                           const ExecutionContext& context);
+                           const ExecutionContext& context,
+                           const std::function<void(const Vector&)>& after_batch = {});
 
 }  // namespace ptqwatch::internal
 

@@ -6,7 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
+#include "ATen/ops/linalg_cholesky_ex.h"
+#include "ATen/ops/linalg_eigh.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/preconditioned_operator.h"
@@ -134,11 +138,64 @@ absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerVie
   return result;
 }
 
+// The top eigenvector of S Q M Q' S, with Q and M of `known`: S Q c, where M G c = mu c with the
+// Gram matrix G = Q' S^2 Q. With G = L L', the vectors y = L' c are eigenvectors of L' M L, and
+// c = M L y / mu. Undefined where nothing is known or mu is not positive.
+Vector KnownTop(const VectorSpace& space, const KrylovSpace& known, const Vector& scale) {
+  at::NoGradGuard no_grad;
+  const auto size = static_cast<int64_t>(known.basis.size());
+  if (size == 0) return {};
+  at::Tensor gram = at::empty({size, size}, at::kDouble);
+  at::Tensor matrix = at::empty({size, size}, at::kDouble);
+  Vector scaled = space.Zero();
+  for (int64_t i = 0; i < size; ++i) {
+    scaled.elements.copy_(known.basis[static_cast<size_t>(i)].elements);
+    space.Multiply(scale, scaled);
+    space.Multiply(scale, scaled);
+    for (int64_t j = 0; j < size; ++j) {
+      const auto at = static_cast<size_t>(i * size + j);
+      matrix.mutable_data_ptr<double>()[at] = known.matrix[at];
+      if (j > i) continue;
+      const double dot = space.Dot(known.basis[static_cast<size_t>(j)], scaled);
+      gram.mutable_data_ptr<double>()[i * size + j] = dot;
+      gram.mutable_data_ptr<double>()[j * size + i] = dot;
+    }
+  }
+  const auto [factor, failed] = at::linalg_cholesky_ex(gram);
+  if (failed.item<int>() != 0) return {};
+  const auto [values, vectors] = at::linalg_eigh(factor.t().matmul(matrix).matmul(factor));
+  if (!(values[size - 1].item<double>() > 0)) return {};
+  const at::Tensor weights = matrix.matmul(factor).mv(vectors.select(1, size - 1)).contiguous();
+  scaled.elements.zero_();
+  for (int64_t i = 0; i < size; ++i) {
+    space.Axpy(weights.const_data_ptr<double>()[i], known.basis[static_cast<size_t>(i)], scaled);
+  }
+  space.Multiply(scale, scaled);
+  return scaled;
+}
+
+// `start` with `known` added to what it knows beside the tracked eigenvector.
+WarmStart Join(const VectorSpace& space, const WarmStart& start, Vector known) {
+  const double norm = known.defined() ? space.Norm(known) : 0;
+  if (!(norm > 0 && std::isfinite(norm))) return start;
+  space.Scale(1 / norm, known);
+  const Vector& other = start.secondary;
+  if (other.defined() && other.elements.numel() == space.dimension() && space.IsFinite(other)) {
+    // The sign that makes them add up.
+    const double sign = space.Dot(other, known) < 0 ? -1 : 1;
+    space.Axpy(sign, other, known);
+  }
+  return {start.vector, std::move(known)};
+}
+
 }  // namespace
 
-absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(
-    SymmetricOperator& hessian, const OptimizerView& optimizer, const HessianEigenpair& top,
-    const WarmStart& start, const EigenpairOptions& options, const ExecutionContext& context) {
+absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessian,
+                                                       const OptimizerView& optimizer,
+                                                       const HessianEigenpair& top,
+                                                       KrylovSpace known, const WarmStart& start,
+                                                       const EigenpairOptions& options,
+                                                       const ExecutionContext& context) {
   if (!optimizer.unavailable.empty()) {
     return absl::FailedPreconditionError(optimizer.unavailable);
   }
@@ -151,10 +208,13 @@ absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(
     edge.residual_ratio = residual == 0 ? 0 : residual / std::abs(curvature);
     return edge;
   }
+  const VectorSpace& space = hessian.space();
+  const WarmStart joined = Join(space, start, KnownTop(space, known, scaling.scale));
+  known = {};  // room for the search
   PreconditionedOperator preconditioned(&hessian, std::move(scaling.scale),
                                         std::move(scaling.shift));
   PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch search,
-                            ExtremeEigenpair(preconditioned, start, options, {}, context));
+                            ExtremeEigenpair(preconditioned, joined, options, {}, context));
   edge.ratio = search.pair.value;
   edge.residual_ratio = search.pair.residual_ratio;
   edge.products = search.pair.products;

@@ -34,22 +34,27 @@ struct EdgeOfStability {
 /// decay (arXiv 2207.14484). docs/curvature.md has the derivation.
 ///
 /// `top` is the top eigenpair of `hessian`: with one rate and decay for all, no further product is
-/// needed. Otherwise ExtremeEigenpair searches M from `start`, which an earlier call left.
+/// needed. Otherwise ExtremeEigenpair searches M from `start`, which an earlier call left, and from
+/// the top eigenvector of S A S, where A = Q M Q' of `known` is what the search for `top` found out
+/// about the Hessian. That one costs no product, and replaces a random start.
 /// Parameters with a rate of 0, or that the optimizer does not list, stand still. Where the
 /// Hessian's space leaves trained parameters out, the ratio is a lower bound (M is then a principal
 /// submatrix). A weight whose second moment is tiny relative to its curvature on this batch, having
 /// had no gradient in training, dominates M, as it would dominate the next step. The error of
 /// finite-difference products is a share of ||Hv||, which S amplifies.
 ///
-/// Memory: ExtremeEigenpair's and 3 vectors. Errors: as SymmetricOperator::Apply, and
-/// FailedPrecondition, naming parameter and value, where
+/// Memory: ExtremeEigenpair's and 4 vectors; `known` is freed before the search. Errors: as
+/// SymmetricOperator::Apply, and FailedPrecondition, naming parameter and value, where
 ///   - a rate or decay is negative or not finite, or no parameter has a rate above 0,
 ///   - a second moment is missing, negative or not finite,
 ///   - AdamW's decay alone is past the edge (eta wd >= 2),
 ///   - a parameter is updated twice a step.
-absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(
-    SymmetricOperator& hessian, const OptimizerView& optimizer, const HessianEigenpair& top,
-    const WarmStart& start, const EigenpairOptions& options, const ExecutionContext& context);
+absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessian,
+                                                       const OptimizerView& optimizer,
+                                                       const HessianEigenpair& top,
+                                                       KrylovSpace known, const WarmStart& start,
+                                                       const EigenpairOptions& options,
+                                                       const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

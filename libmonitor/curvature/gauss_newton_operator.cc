@@ -37,6 +37,7 @@ class GaussNewtonOperator final : public HessianOperator {
       PTQWATCH_RETURN_IF_ERROR(Guard("the Gauss-Newton product",
                                      absl::StatusCode::kFailedPrecondition,
                                      [&] { return AddProduct(both, v, gv); }));
+      AddBatch(v, gv);
     }
     return absl::OkStatus();
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,6 +34,15 @@ class HessianOperator : public SymmetricOperator {
 
   /// hv = H v. Errors as Create; FailedPrecondition when the parameters were written to since.
   absl::Status Apply(const Vector& v, Vector& hv, const ExecutionContext& context) override;
+  /// A finite difference is taken on one side: one gradient instead of two, and a relative error of
+  /// some 2e-3 in float32.
+  absl::Status ApplyRoughly(const Vector& v, Vector& hv, const ExecutionContext& context) override;
+
+  /// Of the batches.
+  std::vector<double> shares() const override;
+  /// Costs an inner product a batch beside Apply.
+  absl::Status ApplyByShare(const Vector& v, Vector& hv, std::vector<double>& along,
+                            const ExecutionContext& context) override;
 
   /// How much a product depends on the step of a finite difference:
   /// ||Hv(step) - Hv(step / 2)|| / ||Hv(step / 2)||. Costs one product. 0 for exact operators.
@@ -47,11 +57,19 @@ class HessianOperator : public SymmetricOperator {
  protected:
   explicit HessianOperator(LossSurface* surface) : surface_(surface) {}
   virtual absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) = 0;
+  /// Called by Product after every batch with v and the sum so far.
+  void AddBatch(const Vector& v, const Vector& sum) {
+    if (along_ != nullptr) along_->push_back(space().Dot(v, sum));
+  }
+  virtual absl::Status RoughProduct(const Vector& v, Vector& hv, const ExecutionContext& context) {
+    return Product(v, hv, context);
+  }
 
   LossSurface* surface_;
   double loss_ = 0;
   Vector gradient_;
   int64_t products_ = 0;
+  std::vector<double>* along_ = nullptr;  // where AddBatch puts v'(H_0 + ... + H_b)v
 };
 
 }  // namespace ptqwatch::internal

@@ -1,8 +1,12 @@
 #include "curvature/hutchinson.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/reservation.h"
@@ -22,6 +26,7 @@ class Mean {
     mean_ += delta / count_;
     squares_ += delta * (x - mean_);
   }
+  int count() const { return count_; }
   double value() const { return mean_; }
   double StandardError() const {
     return count_ < 2 ? 0 : std::sqrt(squares_ / (count_ - 1) / count_);
@@ -140,6 +145,37 @@ class TraceSums {
   std::vector<Mean> by_layer_;
 };
 
+// The standard error of a trace across the batches that H is the sum of.
+class BatchSpread {
+ public:
+  explicit BatchSpread(std::vector<double> shares)
+      : shares_(std::move(shares)), by_batch_(shares_.size()) {}
+
+  // z'H_b z of every batch, of one probe vector.
+  void Add(const std::vector<double>& along) {
+    if (shares_.size() < 2 || along.size() != shares_.size()) return;
+    const double whole = std::accumulate(along.begin(), along.end(), 0.0);
+    // Per unit of data, so that a smaller last batch counts like the others.
+    for (size_t b = 0; b < along.size(); ++b) by_batch_[b].Add(along[b] / shares_[b] - whole);
+  }
+
+  // With weights s_b that sum up to 1 and batches whose variance is sigma^2 / s_b, the variance of
+  // the weighted mean is sigma^2, and sum_b s_b (t_b - t)^2 is on average (n - 1) sigma^2.
+  std::optional<double> StandardError() const {
+    if (shares_.size() < 2 || by_batch_[0].count() < 2) return std::nullopt;
+    double squares = 0;
+    for (size_t b = 0; b < shares_.size(); ++b) {
+      const double error = by_batch_[b].StandardError();
+      squares += shares_[b] * (by_batch_[b].value() * by_batch_[b].value() - error * error);
+    }
+    return std::sqrt(std::max(0.0, squares / static_cast<double>(shares_.size() - 1)));
+  }
+
+ private:
+  const std::vector<double> shares_;
+  std::vector<Mean> by_batch_;  // less the whole
+};
+
 }  // namespace
 
 double StudentQuantile(int degrees_of_freedom) {
@@ -168,11 +204,14 @@ absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,
   Vector hz = space.Zero();
   // Where the estimate decides when to stop, its interval is widened (see the header).
   const bool adaptive = options.max_probes > options.min_probes;
+  BatchSpread batches(hessian.shares());
+  std::vector<double> along;
   HessianTrace trace;
   bool zero = true;
   while (trace.probes < options.max_probes) {
     space.FillRademacher(context.seeds.Seed("hutchinson", static_cast<uint64_t>(trace.probes)), z);
-    PTQWATCH_RETURN_IF_ERROR(hessian.Apply(z, hz, context));
+    PTQWATCH_RETURN_IF_ERROR(hessian.ApplyByShare(z, hz, along, context));
+    batches.Add(along);
     ++trace.probes;
     zero = zero && space.Norm(hz) == 0;
     if (zero && trace.probes >= kMaxZeroProducts) return ZeroOperatorError();
@@ -186,6 +225,7 @@ absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,
     if (trace.probes >= options.min_probes && trace.converged) break;
   }
   trace.products = trace.probes;
+  trace.trace_batch_stderr = batches.StandardError();
   sums.Fill(trace);
   trace.seconds = std::chrono::duration<double>(context.clock->Monotonic() - begin).count();
   return trace;

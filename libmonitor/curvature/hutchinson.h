@@ -33,6 +33,11 @@ struct HutchinsonOptions {
 /// freedom. Where the estimate itself decided when to stop it is also multiplied by 1 + 1 / probes,
 /// because stopping at a small standard error favours those that are too small.
 ///
+/// Where H is a sum over batches, their own traces come from the same products.
+/// `trace_batch_stderr` is the standard error of their mean, with the variance that the probe
+/// vectors alone explain subtracted (the variance components of a two-way layout, batches by
+/// probes).
+///
 /// Memory: 2 vectors. Errors: as SymmetricOperator::Apply; ResourceExhausted from the context's
 /// budget; FailedPrecondition where every product is zero.
 absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,

@@ -25,8 +25,10 @@ constexpr double kHiddenExcess = 0.1;
 // Measured on spectra with a bulk and 20 outliers, of 2000 to 10^6 parameters: with a start that is
 // half random, six products always found an eigenvalue that had grown to 1.2 or more times the old
 // top; five sometimes missed the 1.2, four also the 1.5.
-constexpr int kMinWarmProducts = 6;
+constexpr int kMinBiasedProducts = 6;
 constexpr int kMinCoarseWarmProducts = 4;
+// A search for a residual of at least this does not notice the error of rough products.
+constexpr double kRoughResidual = 0.02;
 // An eigenvalue closer to zero than this share of the spectrum counts as zero for its residual.
 constexpr double kZeroEigenvalue = 1e-3;
 // Degree of the polynomial that filters the secondary start vector.
@@ -34,8 +36,11 @@ constexpr int kFilterDegree = 4;
 // Less than this of the secondary vector beside the eigenvector is rounding.
 constexpr double kMinSecondary = 1e-3;
 
-int MinWarmProducts(const EigenpairOptions& options) {
-  return IsCoarse(options) ? kMinCoarseWarmProducts : kMinWarmProducts;
+// A cold start that is not only random (the gradient) has no earlier search to rely on, even where
+// the search is coarse.
+int MinProducts(const StartVector& start, const EigenpairOptions& options) {
+  if (!start.biased) return 0;
+  return start.warm && IsCoarse(options) ? kMinCoarseWarmProducts : kMinBiasedProducts;
 }
 
 // The projection Q'HQ on the basis, and its eigenvectors.
@@ -128,7 +133,7 @@ class LanczosSearch {
     if (!first.vector.defined()) return NothingLeftError();
     basis_.push_back(std::move(first.vector));
     start_weights_ = {1};
-    const int min_products = first.biased ? MinWarmProducts(options_) : 0;
+    const int min_products = MinProducts(first, options_);
     while (true) {
       PTQWATCH_RETURN_IF_ERROR(Extend());
       if (Whole() || pair_.products >= options_.max_products) break;
@@ -157,7 +162,9 @@ class LanczosSearch {
   // One product, one more column of the projection, and the Ritz pairs that follow from it.
   absl::Status Extend() {
     next_ = space_.Zero();
-    PTQWATCH_RETURN_IF_ERROR(hessian_.Apply(basis_.back(), next_, context_));
+    PTQWATCH_RETURN_IF_ERROR(options_.residual_ratio >= kRoughResidual
+                                 ? hessian_.ApplyRoughly(basis_.back(), next_, context_)
+                                 : hessian_.Apply(basis_.back(), next_, context_));
     ++pair_.products;
     const double size = space_.Norm(next_);
     largest_product_ = std::max(largest_product_, size);

@@ -31,6 +31,8 @@ class LossSurface {
   virtual const VectorSpace& space() const = 0;
   virtual const std::vector<Leaf>& leaves() const = 0;
   virtual size_t batches() const = 0;
+  /// The share of the data that is in batch `index`; they sum up to 1.
+  virtual double Share(size_t /*index*/) const { return 1.0 / static_cast<double>(batches()); }
 
   /// The contribution of batch `index` to the mean loss: a float64 scalar, with a graph to leaves()
   /// when `with_graph`. FailedPrecondition with the message of whatever the model throws, or when

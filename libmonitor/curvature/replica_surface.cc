@@ -46,6 +46,16 @@ ReplicaSurface::ReplicaSurface(Replica* replica, Replica::Lease lease,
   }
 }
 
+double ReplicaSurface::Share(size_t index) const {
+  const auto rows = [](const Batch& batch) {
+    const bool known = !batch.empty() && batch[0].defined() && batch[0].dim() > 0;
+    return known ? static_cast<double>(batch[0].size(0)) : 1.0;
+  };
+  double all = 0;
+  for (const Batch& batch : *batches_) all += rows(batch);
+  return all > 0 ? rows((*batches_)[index]) / all : LossSurface::Share(index);
+}
+
 absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
   PTQWATCH_ASSIGN_OR_RETURN(LossAndLogits both, Evaluate(index, with_graph));
   return std::move(both.loss);
@@ -87,9 +97,7 @@ absl::Status ReplicaSurface::MoveTo(const Vector* direction, double scale) {
     return absl::OkStatus();
   }
   for (size_t part = 0; part < scope_.size(); ++part) {
-    const at::Tensor& loaded = replica_->loaded(scope_[part]);
-    const at::Tensor step = space_.View(*direction, part);
-    lease_.Write({scope_[part], loaded.to(step.scalar_type()).add(step, scale)});
+    lease_.Move(scope_[part], space_.View(*direction, part), scale);
   }
   return absl::OkStatus();
 }

@@ -34,6 +34,8 @@ class ReplicaSurface final : public LossSurface {
   const VectorSpace& space() const override { return space_; }
   const std::vector<Leaf>& leaves() const override { return leaves_; }
   size_t batches() const override { return batches_->size(); }
+  /// Of the rows of the batches' first tensors.
+  double Share(size_t index) const override;
   absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) override;
   absl::StatusOr<LossAndLogits> LossWithLogits(size_t index) override;
   absl::Status MoveTo(const Vector* direction, double scale) override;

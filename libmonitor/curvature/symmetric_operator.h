@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_CURVATURE_SYMMETRIC_OPERATOR_H_
 #define PTQWATCH_CURVATURE_SYMMETRIC_OPERATOR_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "curvature/vector_space.h"
 #include "ptqwatch/execution_context.h"
@@ -16,6 +18,18 @@ class SymmetricOperator {
   /// av = A v. Errors: DataLoss when the product is not finite, Cancelled or DeadlineExceeded from
   /// the context, and those of the operator itself.
   virtual absl::Status Apply(const Vector& v, Vector& av, const ExecutionContext& context) = 0;
+  /// The same, off by up to 1 % of ||A v|| where that makes it cheaper.
+  virtual absl::Status ApplyRoughly(const Vector& v, Vector& av, const ExecutionContext& context) {
+    return Apply(v, av, context);
+  }
+  /// Of the terms that A is the sum of, each one's share of the data (they sum up to 1); empty
+  /// where it is no such sum.
+  virtual std::vector<double> shares() const { return {}; }
+  /// Apply, and v'A_b v of each of those terms.
+  virtual absl::Status ApplyByShare(const Vector& v, Vector& av, std::vector<double>& /*along*/,
+                                    const ExecutionContext& context) {
+    return Apply(v, av, context);
+  }
 };
 
 /// After this many zero products with random vectors an operator counts as zero. Measurements then

@@ -103,6 +103,11 @@ std::vector<double> VectorSpace::DotByPart(const Vector& x, const Vector& y) con
   return sums;
 }
 
+double VectorSpace::Distance(const Vector& x, const Vector& y) const {
+  at::NoGradGuard no_grad;
+  return Norm({x.elements.sub(y.elements)});
+}
+
 double VectorSpace::Norm(const Vector& x) const { return std::sqrt(Dot(x, x)); }
 
 bool VectorSpace::IsFinite(const Vector& x) const { return std::isfinite(Dot(x, x)); }

@@ -47,6 +47,8 @@ class VectorSpace {
   double Dot(const Vector& x, const Vector& y) const;
   std::vector<double> DotByPart(const Vector& x, const Vector& y) const;
   double Norm(const Vector& x) const;
+  /// ||x - y||
+  double Distance(const Vector& x, const Vector& y) const;
   bool IsFinite(const Vector& x) const;
 
   /// y += a x

@@ -6,6 +6,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "base/guard.h"
+#include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -19,6 +20,9 @@ namespace {
 
 // Gradients that take as long as a measurement does: some 35 products of 2.4 to 3.4 gradients each.
 constexpr double kGradientsAMeasurement = 100;
+// Beside those of searches and trace: the gradient, start vectors that it was added to, a product,
+// an error and the two gradients of a difference.
+constexpr int64_t kHeldVectors = 6;
 // Create times one that is expected to take no more seconds than this.
 constexpr double kLongestGradient = 2;
 
@@ -42,6 +46,7 @@ void Fill(const HessianTrace& trace, const VectorSpace& space,
   curvature.trace_stderr = trace.trace_stderr;
   curvature.trace_interval = trace.trace_interval;
   curvature.trace_probes = trace.probes;
+  curvature.trace_batch_stderr = trace.trace_batch_stderr;
   curvature.weighted_trace = trace.weighted_trace;
   curvature.weighted_trace_stderr = trace.weighted_trace_stderr;
   for (size_t i = 0; i < space.parts().size(); ++i) {
@@ -84,6 +89,10 @@ class CurvatureProbe::Attempt {
     const QuantizedWeights& quantized = quantization == nullptr ? none : quantization->weights;
     Stopwatch watch(context_.clock);
     PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup_.MakeSurface(probe_.session_.replica()));
+    Reservation reservation(context_.bytes);
+    PTQWATCH_RETURN_IF_ERROR(
+        reservation.Take(kHeldVectors * surface->space().bytes(), "gradient and products"));
+    PTQWATCH_RETURN_IF_ERROR(reservation.Take(setup_.GraphBytesHeld(), "the gradient's graphs"));
     ErrorMeasurement errors(*surface, quantized);
     {
       PTQWATCH_ASSIGN_OR_RETURN(const auto hessian,
@@ -135,12 +144,10 @@ class CurvatureProbe::Attempt {
                                             HutchinsonOptionsFrom(options, engine), context_));
     Fill(trace, space, mean_squares, report);
     cost_seconds["curvature_trace"] = watch.Lap();
-    search.krylov = {};  // room for the next search
-
     PTQWATCH_ASSIGN_OR_RETURN(
         EdgeOfStabilityResult edge,
         MeasureEdgeOfStabilityStage(hessian, input_.optimizer, search.spectrum.top[0],
-                                    input_.state.vectors,
+                                    std::move(search.krylov), input_.state.vectors,
                                     EigenpairOptionsFrom(options, engine, space), context_));
     if (edge.optimizer) cost_seconds["curvature_edge_of_stability"] = watch.Lap();
     report.optimizer = edge.optimizer;

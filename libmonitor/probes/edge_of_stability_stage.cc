@@ -1,6 +1,8 @@
 #include "probes/edge_of_stability_stage.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/strings.h"
 #include "curvature/edge_of_stability.h"
@@ -14,14 +16,17 @@ constexpr char kVector[] = "preconditioned.0";
 
 absl::StatusOr<EdgeOfStabilityResult> MeasureEdgeOfStabilityStage(
     SymmetricOperator& hessian, const OptimizerState& optimizer, const HessianEigenpair& top,
-    const VectorMap& vectors, const EigenpairOptions& options, const ExecutionContext& context) {
+    KrylovSpace known, const VectorMap& vectors, const EigenpairOptions& options,
+    const ExecutionContext& context) {
   EdgeOfStabilityResult result;
   result.detail = optimizer.problem;
   if (!optimizer.view) return result;
   result.optimizer = optimizer.view->kind;
   const WarmStart start = WarmStartFrom(vectors, kVector);
-  const absl::StatusOr<EdgeOfStability> edge =
-      MeasureEdgeOfStability(hessian, *optimizer.view, top, start, options, context);
+  EigenpairOptions search = options;
+  search.residual_ratio = std::max(kEdgeResidual, search.residual_ratio);
+  const absl::StatusOr<EdgeOfStability> edge = MeasureEdgeOfStability(
+      hessian, *optimizer.view, top, std::move(known), start, search, context);
   if (absl::IsCancelled(edge.status()) || absl::IsDeadlineExceeded(edge.status())) {
     return edge.status();
   }

@@ -318,6 +318,11 @@ std::vector<MetricInfo> MakeCatalog() {
        "Half the width of the 95 % confidence interval of ptqwatch_hessian_trace (Student's t).",
        {},
        OfCurvature<&C::trace_interval>},
+      {"ptqwatch_hessian_trace_batch_stderr",
+       kGauge,
+       "Standard error of ptqwatch_hessian_trace from the choice of curvature batches.",
+       {},
+       OfCurvature<&C::trace_batch_stderr>},
       {"ptqwatch_weighted_hessian_trace",
        kGauge,
        "Sum over parameters of mean(w^2) times the trace of their Hessian block: follows "

@@ -108,6 +108,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("trace_stderr", record.trace_stderr);
   visit("trace_interval", record.trace_interval);
   visit("trace_probes", record.trace_probes);
+  visit("trace_batch_stderr", record.trace_batch_stderr);
   visit("weighted_trace", record.weighted_trace);
   visit("weighted_trace_stderr", record.weighted_trace_stderr);
   visit("step_check_ratio", record.step_check_ratio);

@@ -1,6 +1,7 @@
 #include "session/curvature_setup.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,14 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kDefaultVectorBytes = int64_t{1} << 30;
+// A product by a graph that is not kept holds the gradient's graph and as much again for the
+// derivative of it.
+constexpr int64_t kGraphsAtATime = 2;
+
+int64_t RoomForGraphs(const ExecutionContext& context) {
+  if (context.bytes == nullptr) return std::numeric_limits<int64_t>::max();
+  return (context.bytes->limit() - context.bytes->used()) / 2;
+}
 
 bool IsFloatParameter(const TensorEntry& entry) {
   return entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type());
@@ -113,16 +122,35 @@ absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup&
   CurvatureSetup other = setup;
   other.target.batches = std::move(batches);
   PTQWATCH_ASSIGN_OR_RETURN(other.totals, TotalsOf(replica, other.target.batches, context));
-  if (setup.graph_bytes) {
-    const double tokens = static_cast<double>(std::max<int64_t>(1, setup.totals.tokens));
-    other.graph_bytes = static_cast<int64_t>(static_cast<double>(*setup.graph_bytes) *
-                                             static_cast<double>(other.totals.tokens) / tokens);
-    if (engine.mode == HessianMode::kAuto) {
-      other.mode = *other.graph_bytes <= engine.max_graph_bytes ? HessianMode::kRetainedGraph
-                                                                : HessianMode::kRecomputedGraph;
-    }
-  }
+  if (!setup.graph_bytes) return other;
+  const double tokens = static_cast<double>(std::max<int64_t>(1, setup.totals.tokens));
+  other.graph_bytes = static_cast<int64_t>(static_cast<double>(*setup.graph_bytes) *
+                                           static_cast<double>(other.totals.tokens) / tokens);
+  if (engine.mode != HessianMode::kAuto) return other;
+  const int64_t room = RoomForGraphs(context);
+  other.mode = *other.graph_bytes <= std::min(engine.max_graph_bytes, room)
+                   ? HessianMode::kRetainedGraph
+                   : HessianMode::kRecomputedGraph;
+  if (other.GraphBytesHeld() <= room) return other;
+  const int64_t sequences = std::max<int64_t>(1, CountSequences(other.target.batches));
+  const auto fit = static_cast<int64_t>(static_cast<double>(room) * static_cast<double>(sequences) /
+                                        static_cast<double>(kGraphsAtATime * *other.graph_bytes));
+  absl::StatusOr<std::vector<Batch>> pieces =
+      MicroBatches(replica, other.target.batches, std::max<int64_t>(1, fit));
+  if (pieces.ok()) other.target.batches = *std::move(pieces);
+  if (!pieces.ok() || fit < 1) other.mode = HessianMode::kFiniteDifference;
   return other;
+}
+
+int64_t CurvatureSetup::GraphBytesHeld() const {
+  if (!graph_bytes || mode == HessianMode::kFiniteDifference) return 0;
+  if (mode == HessianMode::kRetainedGraph) return *graph_bytes;
+  double largest = 0;
+  for (const Batch& batch : target.batches) {
+    largest = std::max(largest, static_cast<double>(CountSequences({batch})));
+  }
+  const auto all = static_cast<double>(std::max<int64_t>(1, CountSequences(target.batches)));
+  return static_cast<int64_t>(static_cast<double>(kGraphsAtATime * *graph_bytes) * largest / all);
 }
 
 std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {

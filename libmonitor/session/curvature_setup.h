@@ -39,6 +39,9 @@ struct CurvatureSetup {
   HessianMode mode = HessianMode::kAuto;  ///< the one chosen
   std::optional<int64_t> graph_bytes;     ///< of all batches, estimated
 
+  /// The most bytes that the mode's graphs take at a time, estimated; 0 where that is not known.
+  int64_t GraphBytesHeld() const;
+
   /// The mean of the squared weights of each parameter in the scope, in the loaded snapshot.
   std::vector<double> MeanSquares(const Replica& replica) const;
 
@@ -56,7 +59,13 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
                                                 const ExecutionContext& context);
 
 /// The same loss surface on other batches, of which there may be more: what `setup` found out on
-/// its own is taken over. Evaluates the batches once.
+/// its own is taken over. Evaluates the batches once, twice where they are cut.
+///
+/// The bytes of their graphs are predicted. With kAuto, and where `setup` found graphs to work,
+/// they are retained if they fit into `engine.max_graph_bytes` and into half of what remains of the
+/// context's ByteBudget; the other half is for vectors. Batches whose graph alone does not fit
+/// there are cut (MicroBatches). Where that cannot be done, or one sequence is too much, finite
+/// differences are taken, which need no graph of the gradient.
 absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup& setup,
                                          std::vector<Batch> batches,
                                          const CurvatureEngineOptions& engine,

@@ -8,6 +8,7 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/add.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/zeros.h"
 #include "base/guard.h"
@@ -71,12 +72,22 @@ Replica::Lease::~Lease() {
 
 void Replica::Lease::Write(const Override& override) {
   at::NoGradGuard no_grad;
-  const at::Tensor& tensor = replica_->table_.entries[static_cast<size_t>(override.entry)].tensor;
-  ++replica_->generation_;
+  const at::Tensor& tensor = Overridden(override.entry);
   tensor.copy_(override.value.reshape(tensor.sizes()));
-  if (std::find(entries_.begin(), entries_.end(), override.entry) == entries_.end()) {
-    entries_.push_back(override.entry);
+}
+
+void Replica::Lease::Move(int entry, const at::Tensor& direction, double scale) {
+  at::NoGradGuard no_grad;
+  at::Tensor tensor = Overridden(entry);
+  at::add_out(tensor, replica_->loaded(entry), direction, scale);
+}
+
+const at::Tensor& Replica::Lease::Overridden(int entry) {
+  ++replica_->generation_;
+  if (std::find(entries_.begin(), entries_.end(), entry) == entries_.end()) {
+    entries_.push_back(entry);
   }
+  return replica_->table_.entries[static_cast<size_t>(entry)].tensor;
 }
 
 void Replica::Lease::Restore() {

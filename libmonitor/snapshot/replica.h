@@ -38,11 +38,15 @@ class Replica {
 
     /// Overrides one more entry, or the same one again.
     void Write(const Override& override);
+    /// The same with the snapshot's value + scale * `direction`, a tensor of the entry's shape.
+    void Move(int entry, const at::Tensor& direction, double scale);
     /// Puts the snapshot's weights back without ending the lease.
     void Restore();
 
    private:
     friend class Replica;
+    // The tensor of an entry that is about to be written.
+    const at::Tensor& Overridden(int entry);
     Lease(Replica* replica, std::vector<int> entries)
         : replica_(replica), entries_(std::move(entries)) {}
     Replica* replica_;

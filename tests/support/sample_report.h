@@ -70,6 +70,7 @@ inline CurvatureReport SampleCurvature() {
   curvature.trace_stderr = 12.5;
   curvature.trace_interval = 26.25;
   curvature.trace_probes = 16;
+  curvature.trace_batch_stderr = 20.5;
   curvature.weighted_trace = 10.2;
   curvature.weighted_trace_stderr = 0.4;
   curvature.step_check_ratio = 1e-4;

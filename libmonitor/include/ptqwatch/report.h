@@ -240,6 +240,10 @@ struct CurvatureReport {
   /// degrees of freedom.
   std::optional<double> trace_interval;
   int64_t trace_probes = 0;  ///< probe vectors behind the trace
+  /// How far the trace would move with other curvature batches of the same size (standard error),
+  /// from how the batches differ; 0 where that is no more than the probe vectors explain. Absent
+  /// where there is one batch only.
+  std::optional<double> trace_batch_stderr;
   /// Sum over parameters l of mean(w^2)_l tr(H_l). Unlike the trace it does not change when weights
   /// are rescaled, and it follows quantization error from run to run.
   std::optional<double> weighted_trace;

@@ -13,6 +13,7 @@
 #include "ATen/ops/eye.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linalg_eigh.h"
+#include "ATen/ops/linspace.h"
 #include "ATen/ops/zeros_like.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/preconditioned_operator.h"
@@ -58,8 +59,10 @@ struct Quadratic {
     EXPECT_TRUE(pair.ok()) << pair.status();
     top = std::move(pair->pair);
   }
-  absl::StatusOr<EdgeOfStability> Measure(const OptimizerView& optimizer, WarmStart start = {}) {
-    return MeasureEdgeOfStability(*hessian, optimizer, top, start, options, context);
+  absl::StatusOr<EdgeOfStability> Measure(const OptimizerView& optimizer, WarmStart start = {},
+                                          KrylovSpace known = {}) {
+    return MeasureEdgeOfStability(*hessian, optimizer, top, std::move(known), start, options,
+                                  context);
   }
   ExecutionContext context;
   at::Tensor h;
@@ -223,6 +226,33 @@ TEST(EdgeOfStability, CorrectsTheBiasOfYoungMoments) {
         late.parameters[i].second_moment / (1 - std::pow(young.beta2, 7));
   }
   EXPECT_NEAR(quadratic.Measure(young)->ratio, quadratic.Measure(late)->ratio, 1e-8);
+}
+
+TEST(EdgeOfStability, StartsFromWhatTheSearchForTheTopHasFound) {
+  // A bulk and 20 outliers, and second moments that differ by a factor of 100.
+  constexpr int64_t kMany = 20'000;
+  at::Tensor values = Waves(kMany, 0) * 0.02;
+  values.narrow(0, 0, 20).copy_(at::linspace(0.1, 1, 20, at::kDouble));
+  at::Tensor x = at::full({kMany}, 0.5, at::kDouble);
+  TensorSurface surface({{"x", x}}, [&](size_t) { return 0.5 * (x * x * values).sum(); });
+  ExecutionContext context;
+  auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
+  ASSERT_TRUE(hessian.ok()) << hessian.status();
+  auto search = ExtremeEigenpair(**hessian, {}, {}, {}, context);
+  ASSERT_TRUE(search.ok()) << search.status();
+  OptimizerView view;
+  view.kind = OptimizerKind::kAdamW;
+  view.parameters = {{"x", 0.02, 0, 1000, Waves(kMany, 3).square() + 0.01}};
+  EigenpairOptions options;
+  options.residual_ratio = 0.05;
+  const auto alone =
+      MeasureEdgeOfStability(**hessian, view, search->pair, {}, {}, options, context);
+  const auto joined = MeasureEdgeOfStability(**hessian, view, search->pair,
+                                             std::move(search->krylov), {}, options, context);
+  ASSERT_TRUE(alone.ok() && joined.ok());
+  EXPECT_LT(joined->products, alone->products);
+  EXPECT_NEAR(joined->ratio, alone->ratio, 0.02 * alone->ratio);
+  EXPECT_LE(joined->residual_ratio, 0.05);
 }
 
 TEST(EdgeOfStability, IsALowerBoundWhereTrainedParametersAreLeftOut) {

@@ -121,6 +121,56 @@ TEST(HessianOperator, DifferencesInFloat32AreGoodToAThousandthAndSaySo) {
   EXPECT_LT(*check, 1e-3);
 }
 
+TEST(HessianOperator, RoughDifferencesCostAGradientAndAreGoodToAHundredth) {
+  at::Tensor w = at::linspace(0.1, 1, 50);
+  int gradients = 0;
+  TensorSurface surface({{"w", w}}, [&](size_t) {
+    ++gradients;
+    return (w.tanh() * w).sum().to(at::kDouble);
+  });
+  ExecutionContext context;
+  const auto exact = Make(&surface, kRetained, context);
+  const auto rough = Make(&surface, kDifference, context);
+  Vector v = surface.space().Zero();
+  v.elements.copy_(at::linspace(-1, 2, 50));
+  Vector expected = surface.space().Zero();
+  Vector hv = surface.space().Zero();
+  ASSERT_TRUE(exact->ApplyRoughly(v, expected, context).ok());
+  ASSERT_TRUE(rough->ApplyRoughly(v, hv, context).ok());  // finds its step
+  EXPECT_LT(Gap(hv.elements, expected.elements), 1e-2);
+  gradients = 0;
+  ASSERT_TRUE(rough->ApplyRoughly(v, hv, context).ok());
+  EXPECT_EQ(gradients, 1);
+  ASSERT_TRUE(rough->Apply(v, hv, context).ok());
+  EXPECT_EQ(gradients, 3);
+  EXPECT_LT(Gap(hv.elements, expected.elements), 1e-3);
+  EXPECT_EQ(rough->products(), 3);
+  EXPECT_TRUE(w.detach().equal(at::linspace(0.1, 1, 50)));
+}
+
+TEST(HessianOperator, ProductsAreSplitByBatch) {
+  Smooth smooth;
+  const Vector v = smooth.Direction();
+  const at::Tensor terms = v.elements * smooth.Times(v);
+  for (HessianMode mode : {kRetained, kRecomputed, kDifference}) {
+    const auto hessian = Make(&smooth.surface, mode, smooth.context);
+    Vector whole = smooth.surface.space().Zero();
+    Vector hv = smooth.surface.space().Zero();
+    std::vector<double> along = {7};
+    ASSERT_TRUE(hessian->Apply(v, whole, smooth.context).ok());
+    ASSERT_TRUE(hessian->ApplyByShare(v, hv, along, smooth.context).ok());
+    EXPECT_TRUE(hv.elements.equal(whole.elements));
+    ASSERT_EQ(along.size(), 2u);
+    for (int64_t b = 0; b < 2; ++b) {
+      // The first batch has the first three elements of a and b.
+      const double expected =
+          (terms.narrow(0, 3 * b, 3).sum() + terms.narrow(0, 6 + 3 * b, 3).sum()).item<double>();
+      EXPECT_NEAR(along[static_cast<size_t>(b)], expected, 1e-4 * std::abs(expected));
+    }
+    EXPECT_EQ(hessian->shares(), std::vector<double>({0.5, 0.5}));
+  }
+}
+
 TEST(HessianOperator, DifferencesLeaveTheWeightsAsTheyWere) {
   Smooth smooth(at::kFloat);
   const at::Tensor before = smooth.a.detach().clone();

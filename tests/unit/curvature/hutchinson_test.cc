@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <optional>
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/arange.h"
@@ -112,6 +113,49 @@ TEST(Hutchinson, LayersAreParametersOfOneModule) {
   EXPECT_NEAR(estimate->layers[0].trace,
               estimate->parameters[0].trace + estimate->parameters[1].trace, 1e-12);
   EXPECT_EQ(estimate->layers[1].name, "a.up");
+}
+
+// loss = sum over batches b of share_b factor_b x'x / 2: every probe vector gives the exact traces.
+std::optional<double> BatchStderr(const std::vector<double>& factors) {
+  at::Tensor x = at::full({10}, 0.3, at::kDouble);
+  TensorSurface surface(
+      {{"x", x}},
+      [&](size_t b) { return x.dot(x) * (factors[b] / 2 / static_cast<double>(factors.size())); },
+      factors.size());
+  ExecutionContext context;
+  auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
+  EXPECT_TRUE(hessian.ok()) << hessian.status();
+  const auto trace = EstimateTrace(**hessian, {1.0}, {}, {}, context);
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  return trace->trace_batch_stderr;
+}
+
+TEST(Hutchinson, TheErrorOfTheDataIsThatOfAMeanOverBatches) {
+  EXPECT_FALSE(BatchStderr({3}));
+  EXPECT_NEAR(*BatchStderr({3, 3, 3}), 0, 1e-6);
+  // Traces of 10, 20, 30 and 60: mean 30, variance 1400 / 3, of the mean a quarter of that.
+  EXPECT_NEAR(*BatchStderr({1, 2, 3, 6}), std::sqrt(1400.0 / 12), 1e-6);
+}
+
+TEST(Hutchinson, ProbeVectorsDoNotCountAsDifferencesOfTheData) {
+  // Four batches whose Hessians have the same trace and are not diagonal: all that differs between
+  // them is due to the probe vectors.
+  std::vector<at::Tensor> matrices;
+  for (int b = 0; b < 4; ++b) {
+    const at::Tensor matrix = testing::MatrixWith(at::linspace(0, 1, 30, at::kDouble));
+    matrices.push_back(matrix.roll({b * 5, b * 5}, {0, 1}));
+  }
+  at::Tensor x = at::full({30}, 0.3, at::kDouble);
+  TensorSurface surface(
+      {{"x", x}}, [&](size_t b) { return x.dot(at::mv(matrices[b], x)) / 8; }, 4);
+  ExecutionContext context;
+  auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context);
+  ASSERT_TRUE(hessian.ok()) << hessian.status();
+  const auto trace = EstimateTrace(
+      **hessian, {1.0}, {}, {.relative_stderr = 0, .min_probes = 200, .max_probes = 200}, context);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  // Uncorrected, it would be about the spread of a batch's own estimate.
+  EXPECT_LT(*trace->trace_batch_stderr, 2 * trace->trace_stderr);
 }
 
 TEST(Hutchinson, AZeroHessianIsAStatus) {

@@ -221,6 +221,54 @@ TEST(Lanczos, AMisleadingSecondaryVectorDoesNotHideTheTopFromAColdStart) {
   }
 }
 
+TEST(Lanczos, AGradientAloneDoesNotEndACoarseSearchEarly) {
+  // Nearly an eigenvector, of the second eigenvalue; the top is 5 % larger.
+  Quadratic quadratic(WithAnother(2000, 0.05, 1.05));
+  Vector gradient = quadratic.hessian->space().Zero();
+  gradient.elements[30] = 1;
+  EigenpairOptions coarse;
+  coarse.residual_ratio = 0.05;
+  const HessianEigenpair found = quadratic.Find(coarse, {{}, gradient});
+  EXPECT_EQ(found.start, EigenvalueStart::kCold);
+  EXPECT_GE(found.products, 6);
+  EXPECT_GE(quadratic.Find(coarse, {gradient, {}}).products, 4);
+}
+
+// Counts the products of either kind with a quadratic's Hessian.
+class Counting final : public SymmetricOperator {
+ public:
+  explicit Counting(SymmetricOperator* hessian) : hessian_(hessian) {}
+  const VectorSpace& space() const override { return hessian_->space(); }
+  absl::Status Apply(const Vector& v, Vector& av, const ExecutionContext& context) override {
+    ++exact;
+    return hessian_->Apply(v, av, context);
+  }
+  absl::Status ApplyRoughly(const Vector& v, Vector& av, const ExecutionContext& context) override {
+    ++rough;
+    return hessian_->Apply(v, av, context);
+  }
+  int exact = 0;
+  int rough = 0;
+
+ private:
+  SymmetricOperator* hessian_;
+};
+
+TEST(Lanczos, RoughProductsServeWhereTheResidualDoesNotSeeTheirError) {
+  Quadratic quadratic(Spectrum(300, -1, 2));
+  Counting counting(quadratic.hessian.get());
+  EigenpairOptions options;
+  options.residual_ratio = 0.02;
+  ASSERT_TRUE(ExtremeEigenpair(counting, {}, options, {}, quadratic.context).ok());
+  EXPECT_EQ(counting.exact, 0);
+  EXPECT_GT(counting.rough, 0);
+  counting.rough = 0;
+  options.residual_ratio = 0.01;
+  ASSERT_TRUE(ExtremeEigenpair(counting, {}, options, {}, quadratic.context).ok());
+  EXPECT_GT(counting.exact, 0);
+  EXPECT_EQ(counting.rough, 0);
+}
+
 TEST(Lanczos, KrylovSpaceIsTheHessianThere) {
   Quadratic quadratic(Spectrum(60, -1, 2));
   EigenpairOptions options;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ATen/ops/cat.h"
+#include "session/curvature_setup.h"
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
@@ -70,6 +71,52 @@ TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
   EXPECT_NEAR(*b.loss_nats, *a.loss_nats, 1e-6);
   EXPECT_NEAR(*b.top_eigenvalue, *a.top_eigenvalue, 1e-4 * *a.top_eigenvalue);
   EXPECT_NEAR(*b.trace, *a.trace, 1e-4 * std::abs(*a.trace));
+}
+
+TEST(OnBatches, CutsBatchesSoThatTheirGraphsFitTheBudget) {
+  Net net;
+  const auto subject = net.MakeSubject();
+  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
+  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  CurvatureTarget one;
+  one.scope = {0, 2, 3};
+  one.batches = FirstSequences(**replica, net.batches, 1);
+  ExecutionContext context;
+  const CurvatureEngineOptions engine;
+  const auto trial = PrepareCurvature(**replica, one, engine, context);
+  ASSERT_TRUE(trial.ok()) << trial.status();
+  const int64_t each = trial->graph_bytes.value();
+  const auto within = [&](int64_t bytes, const std::vector<Batch>& batches) {
+    context.bytes = std::make_shared<ByteBudget>(bytes);
+    auto setup = OnBatches(**replica, *trial, batches, engine, context);
+    EXPECT_TRUE(setup.ok()) << setup.status();
+    return *std::move(setup);
+  };
+  // Half of the budget is for graphs.
+  CurvatureSetup setup = within(2 * 300 * each, net.batches);
+  EXPECT_EQ(setup.mode, HessianMode::kRetainedGraph);
+  EXPECT_EQ(setup.target.batches.size(), 3u);
+  EXPECT_EQ(setup.GraphBytesHeld(), 300 * each);
+  // A product by a graph that is not kept takes two of a batch.
+  setup = within(2 * 299 * each, net.batches);
+  EXPECT_EQ(setup.mode, HessianMode::kRecomputedGraph);
+  EXPECT_EQ(setup.target.batches.size(), 3u);
+  EXPECT_EQ(setup.GraphBytesHeld(), 200 * each);
+  setup = within(2 * 2 * 40 * each, net.batches);
+  EXPECT_EQ(setup.mode, HessianMode::kRecomputedGraph);
+  EXPECT_EQ(setup.target.batches[0][0].size(0), 40);
+  EXPECT_EQ(setup.target.batches.size(), 9u);
+  EXPECT_EQ(setup.GraphBytesHeld(), 80 * each);
+  EXPECT_EQ(setup.totals.tokens, 300);
+  setup = within(2 * each, net.batches);
+  EXPECT_EQ(setup.mode, HessianMode::kFiniteDifference);
+  EXPECT_EQ(setup.GraphBytesHeld(), 0);
+  // What was reserved before counts.
+  context.bytes = std::make_shared<ByteBudget>(2 * 300 * each);
+  ASSERT_TRUE(context.bytes->Reserve(1000, "something").ok());
+  EXPECT_EQ(OnBatches(**replica, *trial, net.batches, engine, context)->mode,
+            HessianMode::kRecomputedGraph);
 }
 
 TEST(MicroBatches, SayWhyABatchCannotBeCut) {

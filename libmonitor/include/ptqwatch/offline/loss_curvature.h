@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,10 @@ struct HessianTrace {
   double trace = 0;
   double trace_stderr = 0;
   double trace_interval = 0;  ///< half the width of the 95 % interval (Student's t)
+  /// Standard error of the trace as an estimate for all data, from how the curvature batches
+  /// differ. 0 where they differ by no more than the probe vectors explain; nothing where there is
+  /// only one.
+  std::optional<double> trace_batch_stderr;
   /// sum_l mean(w^2)_l tr(H_l) over the parameters l.
   double weighted_trace = 0;
   double weighted_trace_stderr = 0;
