@@ -37,6 +37,11 @@ bool Disabled() {
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
+// 0: the schedule is not by steps.
+int64_t StepsApart(const ScheduleOptions& schedule) {
+  return schedule.every_seconds > 0 || schedule.log_spaced_per_decade > 0 ? 0 : schedule.every;
+}
+
 int TrainingThreads(const MonitorOptions& options) {
   return options.training_threads > 0 ? options.training_threads : at::get_num_threads();
 }
@@ -136,7 +141,8 @@ struct Monitor::Running {
   Running(const MonitorOptions& options, std::unique_ptr<Subject> subject_in)
       : clock(options.clock),
         subject(std::move(subject_in)),
-        switches(std::make_shared<internal::TrainerSwitches>(options.schedule.every)) {}
+        schedule(options.schedule),
+        switches(std::make_shared<internal::TrainerSwitches>(internal::StepsApart(schedule))) {}
 
   absl::Status Start(const MonitorOptions& options,
                      std::vector<std::unique_ptr<Exporter>> exporters);
@@ -146,6 +152,7 @@ struct Monitor::Running {
 
   Clock* const clock;
   const std::shared_ptr<Subject> subject;
+  const ScheduleOptions schedule;
   const std::shared_ptr<internal::StatusBoard> board = std::make_shared<internal::StatusBoard>();
   const std::shared_ptr<internal::TrainerSwitches> switches;
   const std::shared_ptr<internal::SliceTracker> slices = std::make_shared<internal::SliceTracker>();
@@ -198,6 +205,7 @@ absl::Status Monitor::Running::Start(const MonitorOptions& options,
                              .context = context,
                              .max_failures_in_a_row = options.max_failures_in_a_row,
                              .adapt_plan = options.adapt_plan,
+                             .schedule = schedule,
                              .training_threads = TrainingThreads(options),
                              .sequence = state.sequence,
                              .phase = state.lr.phase(),
@@ -224,6 +232,7 @@ absl::Status Monitor::Running::StartThread(internal::MonitorThread::Parts parts,
                                                                            .staging = staging,
                                                                            .board = board,
                                                                            .switches = switches,
+                                                                           .schedule = schedule,
                                                                            .lr = lr,
                                                                            .wake = wake});
   control->Open(wake);

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
 #include "probes/probe_state_file.h"
+#include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -32,15 +33,15 @@ constexpr std::chrono::milliseconds kLongestWait{50};
 // Of the time between two snapshots, where a core is spare.
 constexpr double kShareOfInterval = 0.9;
 
-// 0 while it is not known.
-double SecondsBetweenSnapshots(const MonitorStatus& status) {
-  return status.seconds_a_step * static_cast<double>(status.every);
-}
-
-// An interval in steps in which `seconds` fit.
-int64_t EveryThatFits(const MonitorStatus& status, double seconds) {
-  if (status.seconds_a_step <= 0) return status.every;
-  return std::max(status.every, static_cast<int64_t>(std::ceil(seconds / status.seconds_a_step)));
+// The setting with which all snapshots of so many seconds would be measured, or nothing.
+std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatus& status,
+                             double seconds) {
+  if (status.every > 0 && status.seconds_a_step > 0) {
+    const auto every = static_cast<int64_t>(std::ceil(seconds / status.seconds_a_step));
+    return every > status.every ? StrCat("every = ", every) : "";
+  }
+  if (schedule.every_seconds <= 0 || seconds <= schedule.every_seconds) return "";
+  return StrFormat("every_seconds = %.0f", std::ceil(seconds));
 }
 
 }  // namespace
@@ -65,6 +66,7 @@ void MonitorThread::Run() noexcept {
   ++measuring_;
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
+    OfferAdditional();
     return absl::OkStatus();
   });
   if (!status.ok()) {
@@ -109,9 +111,9 @@ void MonitorThread::AnnounceSkips() {
     message += StrFormat(
         ": an earlier one was still being measured, which takes about %.2g s, and one is due every "
         "%.2g s",
-        work, SecondsBetweenSnapshots(status));
-    if (const int64_t every = EveryThatFits(status, work); every > status.every) {
-      message += StrCat("; MonitorOptions.schedule.every = ", every, " would leave time for all");
+        work, IntervalSeconds(status));
+    if (const std::string fits = ScheduleThatFits(parts_.schedule, status, work); !fits.empty()) {
+      message += StrCat("; MonitorOptions.schedule.", fits, " would leave time for all");
     }
     Log(Severity::kWarning, message);
   }
@@ -146,6 +148,7 @@ ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
 
 Plan MonitorThread::NextPlan(const Snapshot& filled) {
   Planner& planner = parts_.planner;
+  if (filled.header.additional) return AdditionalPlan();
   if (!parts_.adapt_plan) return FullPlan(planner.range());
   Plan plan = planner.Next(kSoonSeconds * parts_.pace->governor().share());
   if (filled.header.trigger == SnapshotTrigger::kFinish && plan.curvature_sequences == 0 &&
@@ -155,9 +158,29 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
   return plan;
 }
 
+double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
+  return SecondsBetween(parts_.schedule, status.every, status.step.value_or(0),
+                        status.seconds_a_step);
+}
+
+Plan MonitorThread::AdditionalPlan() const {
+  if (!parts_.adapt_plan) return FullPlan(parts_.planner.range());
+  const double interval = IntervalSeconds(parts_.publisher->status());
+  return parts_.planner.Additional(kShareOfInterval * parts_.pace->governor().long_run_share() *
+                                   interval / static_cast<double>(parts_.schedule.decay_density));
+}
+
+void MonitorThread::OfferAdditional() {
+  const Plan plan = AdditionalPlan();
+  const Planner& planner = parts_.planner;
+  const double work = QuantizationSeconds(plan, planner.range(), planner.costs()) +
+                      CurvatureSeconds(plan, planner.costs());
+  parts_.switches->additional_seconds = work / parts_.pace->governor().long_run_share();
+}
+
 double MonitorThread::AllowedSeconds() const {
   const Governor& governor = parts_.pace->governor();
-  const double interval = SecondsBetweenSnapshots(parts_.publisher->status());
+  const double interval = IntervalSeconds(parts_.publisher->status());
   const double allowed = governor.spare() ? kShareOfInterval * std::max(interval, 2.0)
                                           : governor.long_run_share() * std::max(interval, 60.0);
   return std::min(allowed, kMostSeconds);

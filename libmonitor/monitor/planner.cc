@@ -178,6 +178,14 @@ Plan Planner::Next(double soon) {
   return next;
 }
 
+Plan Planner::Additional(double seconds) const {
+  Plan plan = plan_;
+  if (QuantizationSeconds(plan, range_, costs_) + CurvatureSeconds(plan, costs_) > seconds) {
+    plan.curvature_sequences = 0;
+  }
+  return plan;
+}
+
 void Planner::Learn(const SnapshotWork& work) {
   const double predicted = QuantizationSeconds(work.plan, range_, costs_);
   if (predicted > 0 && work.quantization > 0) {

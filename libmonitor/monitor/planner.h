@@ -73,6 +73,10 @@ class Planner {
   /// measured with the smallest plan, unless the whole takes at most `soon` seconds.
   Plan Next(double soon);
 
+  /// The plan of an additional snapshot while the learning rate decays: with curvature only where
+  /// all of it takes at most `seconds`. It does not count towards `curvature_every`.
+  Plan Additional(double seconds) const;
+
   /// Takes what the last snapshot took, and what one may take in the mean. Returns what changed,
   /// and why, where the plan had to.
   std::optional<std::string> Measured(const SnapshotWork& work, double seconds);
