@@ -26,11 +26,9 @@ Overloaded(Functions...) -> Overloaded<Functions...>;
 
 // A first report, and a curvature measurement that Finish adds, should take no longer than this.
 constexpr double kSoonSeconds = 15;
-// However long the time between two snapshots, a report should not be old when it comes.
-constexpr double kMostSeconds = 60;
 // A cancelled wait ends after this time.
 constexpr std::chrono::milliseconds kLongestWait{50};
-// Of the time between two snapshots, where a core is spare.
+// Of the time between additional snapshots, for all that could be measured.
 constexpr double kShareOfInterval = 0.9;
 
 // The setting with which all snapshots of so many seconds would be measured, or nothing.
@@ -178,14 +176,6 @@ void MonitorThread::OfferAdditional() {
   parts_.switches->additional_seconds = work / parts_.pace->governor().long_run_share();
 }
 
-double MonitorThread::AllowedSeconds() const {
-  const Governor& governor = parts_.pace->governor();
-  const double interval = IntervalSeconds(parts_.publisher->status());
-  const double allowed = governor.spare() ? kShareOfInterval * std::max(interval, 2.0)
-                                          : governor.long_run_share() * std::max(interval, 60.0);
-  return std::min(allowed, kMostSeconds);
-}
-
 void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
   if (!parts_.adapt_plan || parts_.pace->unhindered()) return;
   // What failed or was cut short says nothing about what it takes.
@@ -201,7 +191,10 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
       found != measured.work_seconds.end()) {
     work.curvature = found->second;
   }
-  const std::optional<std::string> changed = parts_.planner.Measured(work, AllowedSeconds());
+  const Governor& governor = parts_.pace->governor();
+  const double interval = IntervalSeconds(parts_.publisher->status());
+  const std::optional<std::string> changed = parts_.planner.Measured(
+      work, AllowedSeconds(governor.spare(), governor.long_run_share(), interval));
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);

@@ -94,7 +94,6 @@ class MonitorThread {
   Plan NextPlan(const Snapshot& filled);
   /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
   double IntervalSeconds(const MonitorStatus& status) const;
-  double AllowedSeconds() const;
   Plan AdditionalPlan() const;
   /// Lets OnStep know how much time an additional snapshot needs.
   void OfferAdditional();

@@ -22,6 +22,12 @@ constexpr double kTooExpensive = 1.5;
 constexpr int kTooExpensiveInARow = 2;
 constexpr double kTooCheap = 0.25;
 constexpr int kTooCheapInARow = 8;
+// Of the time between two snapshots, where a core is spare.
+constexpr double kShareOfInterval = 0.9;
+constexpr double kShortestInterval = 2;
+// What is rarer than this may take no less, and what is dearer would be old when it comes.
+constexpr double kShortestIntervalWithRests = 60;
+constexpr double kMostSeconds = 60;
 
 int64_t HalfOf(int64_t value) { return (value + 1) / 2; }
 
@@ -120,6 +126,13 @@ Plan FitPlan(const PlanRange& range, const SnapshotCosts& costs, double seconds,
       static_cast<int64_t>(std::ceil(std::min(1e6, CurvatureSeconds(plan, costs) / rest))), 1,
       kMostCurvatureEvery);
   return plan;
+}
+
+double AllowedSeconds(bool spare_core, double long_run_share, double interval) {
+  const double allowed = spare_core
+                             ? kShareOfInterval * std::max(interval, kShortestInterval)
+                             : long_run_share * std::max(interval, kShortestIntervalWithRests);
+  return std::min(allowed, kMostSeconds);
 }
 
 std::string DescribePlan(const Plan& plan, const PlanRange& range) {

@@ -51,6 +51,10 @@ double MeanSeconds(const Plan& plan, const PlanRange& range, const SnapshotCosts
 Plan FitPlan(const PlanRange& range, const SnapshotCosts& costs, double seconds,
              std::optional<int64_t> sequences = {});
 
+/// Seconds of work that a snapshot may take in the mean, where one is due every `interval` seconds
+/// (0: not known yet). Without a spare core, `long_run_share` of the time is for work.
+double AllowedSeconds(bool spare_core, double long_run_share, double interval);
+
 /// "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 sequences at every 3rd
 /// snapshot"
 std::string DescribePlan(const Plan& plan, const PlanRange& range);

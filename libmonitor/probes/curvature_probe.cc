@@ -11,14 +11,13 @@
 #include "base/strings.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
+#include "curvature/measurement_cost.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Gradients that take as long as a measurement does: some 35 products of 2.4 to 3.4 gradients each.
-constexpr double kGradientsAMeasurement = 100;
 // Create times one that is expected to take no more seconds than this.
 constexpr double kLongestGradient = 2;
 
