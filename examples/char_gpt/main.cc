@@ -95,12 +95,12 @@ TrainingResult Train(CharModel& model, torch::optim::AdamW& optimizer, const Tex
                      const CharGptFlags& flags, Monitor* monitor, const StopSignal& stop) {
   const SequenceShape shape{model.inputs(), flags.length};
   const Schedule& schedule = flags.schedule;
-  const int64_t every = flags.trainer.EveryOr(schedule.steps);
   const std::vector<at::Tensor> parameters = model.parameters();
   std::mt19937_64 generator(flags.trainer.seed);
   const at::Tensor x = at::empty({flags.batch, shape.inputs}, at::kLong);
   const at::Tensor y = at::empty({flags.batch, shape.length}, at::kLong);
   Clock::duration waited{};
+  int64_t due = 0;
 
   const auto start = Clock::now();
   int64_t step = 0;
@@ -121,7 +121,8 @@ TrainingResult Train(CharModel& model, torch::optim::AdamW& optimizer, const Tex
                      .learning_rate = learning_rate,
                      .tokens = step * flags.batch * flags.length,
                      .loss = loss.item<double>()});
-    if (flags.trainer.wait && step % every == 0) {
+    if (flags.trainer.wait && DueSnapshots(*monitor) > due) {
+      due = DueSnapshots(*monitor);
       const auto wait_start = Clock::now();
       stop.Finish(*monitor);
       waited += Clock::now() - wait_start;

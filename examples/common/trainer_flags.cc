@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <sstream>
+#include <string_view>
 
 #include "ptqwatch/quantizer.h"
 
@@ -28,6 +30,29 @@ CLI::Validator QuantizationMethodName() {
         return method.ok() ? std::string() : std::string(method.status().message());
       },
       "METHOD");
+}
+
+constexpr int64_t kMostPerDecade = 1000;
+
+// "200", "30s" or "10/decade".
+std::optional<ScheduleOptions> ParseEvery(std::string text) {
+  constexpr std::string_view kPerDecade = "/decade";
+  ScheduleOptions schedule;
+  if (text.ends_with(kPerDecade)) {
+    text.resize(text.size() - kPerDecade.size());
+    int64_t& times = schedule.log_spaced_per_decade;
+    if (!CLI::detail::lexical_cast(text, times) || times < 1 || times > kMostPerDecade) return {};
+    return schedule;
+  }
+  if (text.ends_with('s')) {
+    text.pop_back();
+    double& seconds = schedule.every_seconds;
+    if (!CLI::detail::lexical_cast(text, seconds) || !(seconds > 0 && seconds <= 1e8)) return {};
+    return schedule;
+  }
+  int64_t& steps = schedule.every;
+  if (!CLI::detail::lexical_cast(text, steps) || steps < 1) return {};
+  return schedule;
 }
 
 }  // namespace
@@ -61,8 +86,22 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
   AddSwitch(app, "--monitor", &flags->monitor, "Watch the run (on) or only train (off)");
   AddSwitch(app, "--wait", &flags->wait,
             "Wait for each snapshot to be measured (on), so that every run has the same ones");
-  app.add_option("--every", flags->every, "Steps between snapshots [a twentieth of the run]")
-      ->check(positive);
+  app.add_option_function<std::string>(
+         "--every", [flags](const std::string& text) { flags->every = ParseEvery(text); },
+         "When snapshots are taken: every so many steps (200), so much time (30s), or evenly on a "
+         "logarithmic scale of steps (10/decade) [a twentieth of the run]")
+      ->type_name("STEPS|SECONDSs|N/decade")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return ParseEvery(text) ? std::string()
+                                    : "'" + text + "' is no schedule such as 200, 30s or 10/decade";
+          },
+          ""));
+  app.add_option("--decay-density", flags->decay_density,
+                 "Times as many snapshots while the learning rate decays, where there is time "
+                 "(with --wait on: 1)")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--bits", flags->bits, "Bit-widths to try (llm_int8 is always 8, nf4 always 4)")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -99,9 +138,17 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->capture_default_str();
 }
 
+int64_t DueSnapshots(const Monitor& monitor) {
+  const auto snapshots = monitor.status().snapshots;
+  return std::accumulate(snapshots.begin(), snapshots.end(), int64_t{0});
+}
+
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   MonitorOptions options;
-  options.schedule.every = flags.EveryOr(steps);
+  options.schedule =
+      flags.every.value_or(ScheduleOptions{.every = std::max<int64_t>(1, steps / 20)});
+  // Which additional snapshots there is time for depends on the machine.
+  options.schedule.decay_density = flags.wait ? 1 : flags.decay_density;
   options.quantizers.clear();
   for (const std::string& name : flags.methods) {
     const QuantizationMethod method = ParseQuantizationMethod(name).value();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "ptqwatch/monitor.h"
 #include "ptqwatch/options.h"
 
 namespace ptqwatch::examples {
@@ -14,8 +15,9 @@ namespace ptqwatch::examples {
 /// The flags of every example trainer.
 struct TrainerFlags {
   bool monitor = true;
-  bool wait = false;             ///< training waits for each snapshot, so that none is skipped
-  std::optional<int64_t> every;  ///< steps between snapshots; default: a twentieth of the run
+  bool wait = false;  ///< training waits for each snapshot, so that none is skipped
+  std::optional<ScheduleOptions> every;  ///< when snapshots are due; default: 20 times in the run
+  int64_t decay_density = ScheduleOptions().decay_density;
   std::vector<int> bits = {3, 4};
   std::vector<std::string> methods = {"rtn", "gptq"};
   int group_size = 64;  ///< -1: one group per row
@@ -27,14 +29,15 @@ struct TrainerFlags {
   std::string text;  ///< empty: the King James Bible
   uint64_t seed = 0;
   int threads = 1;
-
-  int64_t EveryOr(int64_t steps) const { return every.value_or(steps < 20 ? 1 : steps / 20); }
 };
 
 void AddTrainerFlags(CLI::App& app, TrainerFlags* flags);
 
 /// The monitor options for a run of `steps` steps. REQUIRES: the flags were parsed.
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps);
+
+/// How many snapshots were due so far. With --wait training waits at each.
+int64_t DueSnapshots(const Monitor& monitor);
 
 /// Accepts numbers from `min` to `max`. Unlike CLI::Range it refuses NaN.
 CLI::Validator RealFrom(double min, double max);

@@ -107,13 +107,14 @@ int Run(const FunctionalFlags& flags) {
   }
 
   int64_t steps = 0;
-  const int64_t every = flags.trainer.EveryOr(flags.recipe.steps);
+  int64_t due = 0;
   Clock::duration waited{};
   const auto start = Clock::now();
   Train(net, optimizer, text.training, flags.recipe, [&](const StepInfo& info) {
     steps = info.step;
     if (monitor) monitor->OnStep(info);
-    if (monitor && flags.trainer.wait && info.step % every == 0) {
+    if (monitor && flags.trainer.wait && DueSnapshots(*monitor) > due) {
+      due = DueSnapshots(*monitor);
       const auto wait_start = Clock::now();
       stop.Finish(*monitor);
       waited += Clock::now() - wait_start;

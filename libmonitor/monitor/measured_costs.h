@@ -11,7 +11,7 @@ namespace ptqwatch::internal {
 PlanRange PlanRangeOf(ProbeSuite& suite, const MonitorOptions& options);
 
 /// What its probes will cost, as far as Create can know: evaluations are timed, arithmetic is
-/// counted (quantize/quantize.h has the operations of each method).
+/// counted (monitor/cost_model).
 SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal

@@ -31,6 +31,11 @@ bool Disabled() {
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
+// 0: the schedule is not by steps.
+int64_t StepsApart(const ScheduleOptions& schedule) {
+  return schedule.every_seconds > 0 || schedule.log_spaced_per_decade > 0 ? 0 : schedule.every;
+}
+
 void AnnounceResumption(const RunState& state, Clock& clock, Publisher& publisher) {
   if (state.attempt <= 1) return;
   const std::string message =
@@ -59,7 +64,8 @@ struct Monitor::Running {
       : clock(options.clock),
         max_overhead(options.max_overhead),
         subject(std::move(subject_in)),
-        switches(std::make_shared<internal::TrainerSwitches>(options.schedule.every)) {}
+        schedule(options.schedule),
+        switches(std::make_shared<internal::TrainerSwitches>(internal::StepsApart(schedule))) {}
 
   absl::Status Start(const MonitorOptions& options,
                      std::vector<std::unique_ptr<Exporter>> exporters);
@@ -70,6 +76,7 @@ struct Monitor::Running {
   Clock* const clock;
   const double max_overhead;
   const std::shared_ptr<Subject> subject;
+  const ScheduleOptions schedule;
   const std::shared_ptr<internal::StatusBoard> board = std::make_shared<internal::StatusBoard>();
   const std::shared_ptr<internal::TrainerSwitches> switches;
   const std::shared_ptr<internal::SliceTracker> slices = std::make_shared<internal::SliceTracker>();
@@ -121,6 +128,7 @@ absl::Status Monitor::Running::Start(const MonitorOptions& options,
                              .context = context,
                              .max_failures_in_a_row = options.max_failures_in_a_row,
                              .adapt_plan = options.adapt_plan,
+                             .schedule = schedule,
                              .training_threads = TrainingThreads(options),
                              .sequence = state.sequence,
                              .phase = state.lr.phase(),
@@ -147,6 +155,7 @@ absl::Status Monitor::Running::StartThread(internal::MonitorThread::Parts parts,
                                                                            .staging = staging,
                                                                            .board = board,
                                                                            .switches = switches,
+                                                                           .schedule = schedule,
                                                                            .lr = lr,
                                                                            .wake = wake});
   control->Open(wake);

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
 #include "probes/probe_state_file.h"
+#include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -25,22 +26,20 @@ Overloaded(Functions...) -> Overloaded<Functions...>;
 
 // A first report, and a curvature measurement that Finish adds, should take no longer than this.
 constexpr double kSoonSeconds = 15;
-// However long the time between two snapshots, a report should not be old when it comes.
-constexpr double kMostSeconds = 60;
 // A cancelled wait ends after this time.
 constexpr std::chrono::milliseconds kLongestWait{50};
-// Of the time between two snapshots, where a core is spare.
+// Of the time between additional snapshots, for all that could be measured.
 constexpr double kShareOfInterval = 0.9;
 
-// 0 while it is not known.
-double SecondsBetweenSnapshots(const MonitorStatus& status) {
-  return status.seconds_a_step * static_cast<double>(status.every);
-}
-
-// An interval in steps in which `seconds` fit.
-int64_t EveryThatFits(const MonitorStatus& status, double seconds) {
-  if (status.seconds_a_step <= 0) return status.every;
-  return std::max(status.every, static_cast<int64_t>(std::ceil(seconds / status.seconds_a_step)));
+// The setting with which all snapshots of so many seconds would be measured, or nothing.
+std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatus& status,
+                             double seconds) {
+  if (status.every > 0 && status.seconds_a_step > 0) {
+    const auto every = static_cast<int64_t>(std::ceil(seconds / status.seconds_a_step));
+    return every > status.every ? StrCat("every = ", every) : "";
+  }
+  if (schedule.every_seconds <= 0 || seconds <= schedule.every_seconds) return "";
+  return StrFormat("every_seconds = %.0f", std::ceil(seconds));
 }
 
 }  // namespace
@@ -66,6 +65,7 @@ void MonitorThread::Run() noexcept {
   ++measuring_;
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
+    OfferAdditional();
     return absl::OkStatus();
   });
   if (!status.ok()) {
@@ -113,9 +113,9 @@ void MonitorThread::AnnounceSkips() {
     message += StrFormat(
         ": an earlier one was still being measured, which takes about %.2g s, and one is due every "
         "%.2g s",
-        work, SecondsBetweenSnapshots(status));
-    if (const int64_t every = EveryThatFits(status, work); every > status.every) {
-      message += StrCat("; MonitorOptions.schedule.every = ", every, " would leave time for all");
+        work, IntervalSeconds(status));
+    if (const std::string fits = ScheduleThatFits(parts_.schedule, status, work); !fits.empty()) {
+      message += StrCat("; MonitorOptions.schedule.", fits, " would leave time for all");
     }
     Log(Severity::kWarning, message);
   }
@@ -153,6 +153,7 @@ ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
 
 Plan MonitorThread::NextPlan(const Snapshot& filled) {
   Planner& planner = parts_.planner;
+  if (filled.header.additional) return AdditionalPlan();
   if (!parts_.adapt_plan) return FullPlan(planner.range());
   Plan plan = planner.Next(kSoonSeconds * parts_.pace->governor().share());
   if (filled.header.trigger == SnapshotTrigger::kFinish && plan.curvature_sequences == 0 &&
@@ -162,13 +163,24 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
   return plan;
 }
 
-double MonitorThread::AllowedSeconds() const {
-  const Governor& governor = parts_.pace->governor();
-  const double interval = SecondsBetweenSnapshots(parts_.publisher->status());
-  const double share = governor.long_run_share();
-  const double allowed = governor.rests() ? share * std::max(interval, 60.0)
-                                          : share * kShareOfInterval * std::max(interval, 2.0);
-  return std::min(allowed, kMostSeconds);
+double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
+  return SecondsBetween(parts_.schedule, status.every, status.step.value_or(0),
+                        status.seconds_a_step);
+}
+
+Plan MonitorThread::AdditionalPlan() const {
+  if (!parts_.adapt_plan) return FullPlan(parts_.planner.range());
+  const double interval = IntervalSeconds(parts_.publisher->status());
+  return parts_.planner.Additional(kShareOfInterval * parts_.pace->governor().long_run_share() *
+                                   interval / static_cast<double>(parts_.schedule.decay_density));
+}
+
+void MonitorThread::OfferAdditional() {
+  const Plan plan = AdditionalPlan();
+  const Planner& planner = parts_.planner;
+  const double work = QuantizationSeconds(plan, planner.range(), planner.costs()) +
+                      CurvatureSeconds(plan, planner.costs());
+  parts_.switches->additional_seconds = work / parts_.pace->governor().long_run_share();
 }
 
 void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
@@ -186,7 +198,10 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
       found != measured.work_seconds.end()) {
     work.curvature = found->second;
   }
-  const std::optional<std::string> changed = parts_.planner.Measured(work, AllowedSeconds());
+  const Governor& governor = parts_.pace->governor();
+  const double interval = IntervalSeconds(parts_.publisher->status());
+  const std::optional<std::string> changed = parts_.planner.Measured(
+      work, AllowedSeconds(governor.rests(), governor.long_run_share(), interval));
   parts_.board->SetPlanLevel(parts_.planner.Level());
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));

@@ -20,6 +20,7 @@
 #include "probes/probe_suite.h"
 #include "probes/slice_tracker.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
 #include "trainer/staging.h"
 #include "trainer/trainer_switches.h"
@@ -44,6 +45,7 @@ class MonitorThread {
     ExecutionContext context;
     int max_failures_in_a_row = 1;
     bool adapt_plan = true;
+    ScheduleOptions schedule;
     int training_threads = 1;  ///< that Finish may use
     // What the run begins with.
     int64_t sequence = 0;
@@ -90,7 +92,11 @@ class MonitorThread {
   void AnnounceRest(const MonitorStatus& status);
   ExecutionContext BeginMeasuring(const Snapshot& filled);
   Plan NextPlan(const Snapshot& filled);
-  double AllowedSeconds() const;
+  /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
+  double IntervalSeconds(const MonitorStatus& status) const;
+  Plan AdditionalPlan() const;
+  /// Lets OnStep know how much time an additional snapshot needs.
+  void OfferAdditional();
   void AdaptPlan(const Plan& plan, const Measured& measured, int64_t step);
   void MeasureSnapshot(const Snapshot& filled);
   absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place,

@@ -1,24 +1,51 @@
 #include "ptqwatch/options.h"
 
 #include <cmath>
+#include <cstdint>
 
 #include "base/strings.h"
 
 namespace ptqwatch {
 namespace {
 
+constexpr int64_t kMostPerDecade = 1000;
+constexpr int64_t kMostDense = 1000;
+
 absl::Status Invalid(std::string_view field, const std::string& value, std::string_view expected) {
   return absl::InvalidArgumentError(
       internal::StrCat("MonitorOptions.", field, " = ", value, ": must be ", expected));
+}
+
+absl::Status ValidateSchedule(const ScheduleOptions& schedule) {
+  using internal::StrCat;
+  if (schedule.every <= 0) {
+    return Invalid("schedule.every", StrCat(schedule.every), "positive");
+  }
+  if (!(schedule.every_seconds >= 0 && std::isfinite(schedule.every_seconds))) {
+    return Invalid("schedule.every_seconds", StrCat(schedule.every_seconds),
+                   "zero (a schedule by steps) or positive");
+  }
+  if (schedule.log_spaced_per_decade < 0 || schedule.log_spaced_per_decade > kMostPerDecade) {
+    return Invalid("schedule.log_spaced_per_decade", StrCat(schedule.log_spaced_per_decade),
+                   StrCat("zero (evenly spaced) or from 1 to ", kMostPerDecade));
+  }
+  if (schedule.every_seconds > 0 && schedule.log_spaced_per_decade > 0) {
+    return Invalid("schedule.every_seconds", StrCat(schedule.every_seconds),
+                   StrCat("zero with schedule.log_spaced_per_decade = ",
+                          schedule.log_spaced_per_decade, ": choose one of them"));
+  }
+  if (schedule.decay_density < 1 || schedule.decay_density > kMostDense) {
+    return Invalid("schedule.decay_density", StrCat(schedule.decay_density),
+                   StrCat("from 1 (not denser) to ", kMostDense));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status Validate(const MonitorOptions& options) {
   using internal::StrCat;
-  if (options.schedule.every <= 0) {
-    return Invalid("schedule.every", StrCat(options.schedule.every), "positive");
-  }
+  if (absl::Status status = ValidateSchedule(options.schedule); !status.ok()) return status;
   if (!(options.relative_stderr > 0 && std::isfinite(options.relative_stderr))) {
     return Invalid("relative_stderr", StrCat(options.relative_stderr), "positive");
   }

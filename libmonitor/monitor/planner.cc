@@ -22,6 +22,12 @@ constexpr double kTooExpensive = 1.5;
 constexpr int kTooExpensiveInARow = 2;
 constexpr double kTooCheap = 0.25;
 constexpr int kTooCheapInARow = 8;
+// Of the time between two snapshots, where a core is spare.
+constexpr double kShareOfInterval = 0.9;
+constexpr double kShortestInterval = 2;
+// What is rarer than this may take no less, and what is dearer would be old when it comes.
+constexpr double kShortestIntervalWithRests = 60;
+constexpr double kMostSeconds = 60;
 
 int64_t HalfOf(int64_t value) { return (value + 1) / 2; }
 
@@ -122,6 +128,12 @@ Plan FitPlan(const PlanRange& range, const SnapshotCosts& costs, double seconds,
   return plan;
 }
 
+double AllowedSeconds(bool rests, double long_run_share, double interval) {
+  const double seconds = rests ? std::max(interval, kShortestIntervalWithRests)
+                               : kShareOfInterval * std::max(interval, kShortestInterval);
+  return std::min(long_run_share * seconds, kMostSeconds);
+}
+
 std::string DescribePlan(const Plan& plan, const PlanRange& range) {
   std::string text =
       StrCat("probe ", plan.probe_batches, " of ", range.probe_batches, " batches, calibration ",
@@ -181,6 +193,14 @@ Plan Planner::Next(double soon) {
   // The first snapshot shows what the machine can do, so its choice may still be changed.
   sequences_chosen_ = sequences_chosen_ || snapshots_ > 1;
   return next;
+}
+
+Plan Planner::Additional(double seconds) const {
+  Plan plan = plan_;
+  if (QuantizationSeconds(plan, range_, costs_) + CurvatureSeconds(plan, costs_) > seconds) {
+    plan.curvature_sequences = 0;
+  }
+  return plan;
 }
 
 void Planner::Learn(const SnapshotWork& work) {

@@ -51,6 +51,10 @@ double MeanSeconds(const Plan& plan, const PlanRange& range, const SnapshotCosts
 Plan FitPlan(const PlanRange& range, const SnapshotCosts& costs, double seconds,
              std::optional<int64_t> sequences = {});
 
+/// Seconds of work that a snapshot may take in the mean, where one is due every `interval` seconds
+/// (0: not known yet), and `long_run_share` of the time is for work. `rests`: as of the governor.
+double AllowedSeconds(bool rests, double long_run_share, double interval);
+
 /// "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 sequences at every 3rd
 /// snapshot"
 std::string DescribePlan(const Plan& plan, const PlanRange& range);
@@ -74,6 +78,10 @@ class Planner {
   /// The plan of the next snapshot: without curvature where that is not due. The first one is
   /// measured with the smallest plan, unless the whole takes at most `soon` seconds.
   Plan Next(double soon);
+
+  /// The plan of an additional snapshot while the learning rate decays: with curvature only where
+  /// all of it takes at most `seconds`. It does not count towards `curvature_every`.
+  Plan Additional(double seconds) const;
 
   /// Takes what the last snapshot took, and what one may take in the mean. Returns what changed,
   /// and why, where the plan had to.

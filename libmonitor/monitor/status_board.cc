@@ -35,6 +35,13 @@ void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) 
   ++drops_[{std::string(exporter), std::string(reason)}];
 }
 
+double StatusBoard::seconds_a_step() const noexcept {
+  const int64_t steps = steps_total_.load(kRelaxed);
+  if (steps < 2) return 0;
+  return (last_step_seconds_.load(kRelaxed) - first_step_seconds_.load(kRelaxed)) /
+         static_cast<double>(steps - 1);
+}
+
 MonitorStatus StatusBoard::Read(double unix_seconds) const {
   MonitorStatus status;
   if (stepped_.load(kRelaxed)) {
@@ -47,11 +54,7 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
     }
   }
   status.steps_total = steps_total_.load(kRelaxed);
-  if (status.steps_total > 1) {
-    status.seconds_a_step =
-        (last_step_seconds_.load(kRelaxed) - first_step_seconds_.load(kRelaxed)) /
-        static_cast<double>(status.steps_total - 1);
-  }
+  status.seconds_a_step = seconds_a_step();
   status.last_step_unix_seconds = last_step_seconds_.load(kRelaxed);
   status.learning_rate = learning_rate_.load(kRelaxed);
   if (const int64_t tokens = tokens_.load(kRelaxed); tokens != kNoTokens) status.tokens = tokens;

@@ -51,6 +51,9 @@ class StatusBoard {
   int64_t snapshots_taken() const noexcept {
     return snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].load(kRelaxed);
   }
+  bool busy() const noexcept { return busy_.load(kRelaxed); }
+  /// In the mean since the first step; 0 before the second.
+  double seconds_a_step() const noexcept;
   /// All counters and gauges. Slice and switches are left for the caller to fill in.
   MonitorStatus Read(double unix_seconds) const;
 

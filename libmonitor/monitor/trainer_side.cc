@@ -6,10 +6,11 @@
 
 namespace ptqwatch::internal {
 
-FillOutcome TrainerSide::Take(SnapshotTrigger trigger) noexcept {
+FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept {
   const SnapshotHeader header{.info = *last_,
                               .lr = parts_.lr.state(),
                               .trigger = trigger,
+                              .additional = additional,
                               .unix_seconds = parts_.clock->UnixSeconds()};
   FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock);
   if (outcome.result == SnapshotResult::kTaken) {
@@ -30,6 +31,17 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger) noexcept {
   return outcome;
 }
 
+bool TrainerSide::HasTimeForMore() const noexcept {
+  const TrainerSwitches& switches = *parts_.switches;
+  return parts_.staging->free() && !parts_.board->busy() &&
+         !switches.paused.load(std::memory_order_relaxed) &&
+         !switches.idle.load(std::memory_order_relaxed) &&
+         switches.rest_until_ns.load(std::memory_order_relaxed) <=
+             parts_.clock->Monotonic().count() &&
+         switches.additional_seconds.load(std::memory_order_relaxed) <=
+             schedule_.SecondsToNext(parts_.board->seconds_a_step());
+}
+
 void TrainerSide::OnStep(const StepInfo& info) noexcept {
   const TrainerSwitches& switches = *parts_.switches;
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
@@ -38,10 +50,20 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
   parts_.board->step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
                                     last_taken_step_ == last_step());
   last_ = info;
-  const bool due = schedule_.Due(info.step, switches.every.load(std::memory_order_relaxed));
+  const double now = parts_.schedule.every_seconds > 0
+                         ? std::chrono::duration<double>(parts_.clock->Monotonic()).count()
+                         : 0;
+  const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),
+                                  parts_.lr.phase() == LrPhase::kDecay, now);
+  const bool due = kind == Due::kYes;
   const int64_t requests = switches.requests.load(std::memory_order_relaxed);
   const bool requested = requests > requests_served_;
-  if (!due && !requested) return;
+  if (!due && !requested) {
+    if (kind == Due::kAdditional && HasTimeForMore()) {
+      Take(SnapshotTrigger::kInterval, /*additional=*/true);
+    }
+    return;
+  }
   const bool paused = switches.paused.load(std::memory_order_relaxed) ||
                       switches.idle.load(std::memory_order_relaxed);
   if (paused && !requested) {
@@ -56,7 +78,8 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
   }
   if (!due && !parts_.staging->free()) return;  // the request waits; nothing was missed
   const FillOutcome outcome =
-      Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval);
+      Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval,
+           /*additional=*/false);
   // Only a busy slot is worth another try at the next step.
   if (requested && outcome.result != SnapshotResult::kSkippedBusy) requests_served_ = requests;
 }

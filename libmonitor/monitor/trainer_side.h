@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "monitor/status_board.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/subject.h"
 #include "trainer/lr_tracker.h"
@@ -29,15 +31,16 @@ class TrainerSide {
     std::shared_ptr<Staging> staging;
     std::shared_ptr<StatusBoard> board;
     std::shared_ptr<const TrainerSwitches> switches;
+    ScheduleOptions schedule;
     LrTracker lr;                ///< as the previous attempt left it
     std::function<void()> wake;  ///< wakes the monitor thread; must not throw
   };
-  explicit TrainerSide(Parts parts) : parts_(std::move(parts)) {}
+  explicit TrainerSide(Parts parts) : parts_(std::move(parts)), schedule_(parts_.schedule) {}
 
   void OnStep(const StepInfo& info) noexcept;
 
   /// Takes a snapshot of the last step. REQUIRES: last_step().
-  FillOutcome TakeLast() noexcept { return Take(SnapshotTrigger::kFinish); }
+  FillOutcome TakeLast() noexcept { return Take(SnapshotTrigger::kFinish, /*additional=*/false); }
   std::optional<int64_t> last_step() const {
     return last_ ? std::optional(last_->step) : std::nullopt;
   }
@@ -45,7 +48,9 @@ class TrainerSide {
   int64_t taken() const { return taken_; }  ///< snapshots so far
 
  private:
-  FillOutcome Take(SnapshotTrigger trigger) noexcept;
+  FillOutcome Take(SnapshotTrigger trigger, bool additional) noexcept;
+  // Whether an additional snapshot would hold up nothing that is due anyway.
+  bool HasTimeForMore() const noexcept;
 
   Parts parts_;
   Schedule schedule_;

@@ -12,14 +12,13 @@
 #include "base/strings.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
+#include "curvature/measurement_cost.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Gradients that take as long as a measurement does: some 35 products of 2.4 to 3.4 gradients each.
-constexpr double kGradientsAMeasurement = 100;
 // Beside those of searches and trace: the gradient, start vectors that it was added to, a product,
 // an error and the two gradients of a difference.
 constexpr int64_t kHeldVectors = 6;

@@ -18,6 +18,7 @@ struct SnapshotHeader {
   StepInfo info = {};
   LrState lr = {};
   SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
+  bool additional = false;  ///< due only because the learning rate decays
   double unix_seconds = 0;
 };
 

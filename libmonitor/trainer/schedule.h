@@ -3,30 +3,53 @@
 
 #include <cstdint>
 
+#include "ptqwatch/options.h"
+
 namespace ptqwatch::internal {
 
-/// Decides at which steps a snapshot is due: at the multiples of `every`, and at the first step
-/// after a multiple that was skipped. One caller at a time.
+enum class Due {
+  kNo,
+  kYes,
+  kAdditional,  ///< only because the learning rate decays
+};
+
+/// Decides at which steps a snapshot is due. O(1) a step, no allocation. One caller at a time.
 class Schedule {
  public:
-  /// REQUIRES: every > 0. A step that goes backwards restarts the count from there.
-  bool Due(int64_t step, int64_t every) noexcept {
-    const int64_t period = step / every;
-    const bool due =
-        started_ && every == every_ && step > last_ ? period > period_ : step % every == 0;
-    started_ = true;
-    every_ = every;
-    last_ = step;
-    period_ = period;
-    return due;
-  }
+  /// REQUIRES: valid options.
+  explicit Schedule(const ScheduleOptions& options) : options_(options) {}
+
+  /// `every` is the number of steps between snapshots that a command has set, or 0: as the options
+  /// say. `now` is monotonic time in seconds, which only a schedule by time looks at. A step that
+  /// goes backwards restarts the count from there; a changed `every` makes nothing due at once.
+  Due Step(int64_t step, int64_t every, bool decaying, double now) noexcept;
+
+  /// Seconds from the newest step to the next one at which a snapshot is due in any phase.
+  double SecondsToNext(double seconds_a_step) const noexcept;
 
  private:
+  enum class Kind { kSteps, kLogSpaced, kSeconds };
+  /// How many snapshots were due so far, decay or not.
+  struct Counts {
+    int64_t due = -1;
+    int64_t dense = -1;
+  };
+  Kind KindFor(int64_t every) const noexcept;
+  Counts At(int64_t step, double now) const noexcept;
+
+  const ScheduleOptions options_;
   bool started_ = false;
   int64_t every_ = 0;
-  int64_t last_ = 0;
-  int64_t period_ = 0;
+  double start_ = 0;  // in seconds
+  int64_t step_ = 0;
+  double now_ = 0;
+  Counts counts_;
 };
+
+/// Seconds from one due snapshot to the next at this step, while the learning rate does not decay.
+/// `every` as above. 0 while the time of a step is not known, if it depends on that.
+double SecondsBetween(const ScheduleOptions& options, int64_t every, int64_t step,
+                      double seconds_a_step);
 
 }  // namespace ptqwatch::internal
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 namespace ptqwatch::internal {
 
@@ -10,13 +11,16 @@ namespace ptqwatch::internal {
 struct TrainerSwitches {
   explicit TrainerSwitches(int64_t every_in) : every(every_in) {}
 
-  std::atomic<int64_t> every;          ///< steps between snapshots; positive
+  /// Steps between snapshots, or 0: as the schedule's options say.
+  std::atomic<int64_t> every;
   std::atomic<bool> paused{false};     ///< by a command
   std::atomic<bool> idle{false};       ///< nothing is left to measure: copies would be wasted
   std::atomic<int64_t> requests{0};    ///< snapshots requested so far
   std::atomic<bool> measuring{false};  ///< a snapshot is in work
   /// Due snapshots before this time are skipped; on the clock, monotonic.
   std::atomic<int64_t> rest_until_ns{0};
+  /// What an additional snapshot takes until the next one may come.
+  std::atomic<double> additional_seconds{std::numeric_limits<double>::infinity()};
 };
 
 }  // namespace ptqwatch::internal

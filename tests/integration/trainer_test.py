@@ -85,6 +85,14 @@ class Live(unittest.TestCase):
             self.assertEqual(reports[-1]["calibration_mode"], "sequential")
             self.assertEqual([entry["status"] for entry in reports[-1]["quantization"]], ["ok", "ok"])
 
+    def test_log_spaced_snapshots(self):
+        with tempfile.TemporaryDirectory() as run_dir, \
+                Trainer(CHAR_GPT, "--steps", "40", "--every", "2/decade", "--wait", "on", "--methods", "rtn", "--bits", "4",
+                        "--run-dir", run_dir, *PORT_0) as trainer:
+            code, _, err = trainer.finish()
+            self.assertEqual(code, 0, err)
+            self.assertEqual([report["step"] for report in journal(run_dir)[0]], [1, 4, 10, 32, 40])
+
     def test_slice_of_the_next_two_snapshots(self):
         with tempfile.TemporaryDirectory() as run_dir, \
                 Trainer(CHAR_GPT, "--steps", "100000", "--wait", "on", "--run-dir", run_dir, *PORT_0) as trainer:
@@ -156,6 +164,9 @@ class BadInput(unittest.TestCase):
         self.refused("--evry", "5", says=["--evry"])
         self.refused("--every", "0", says=["--every", "0"], short=False)
         self.refused("--every", "-7", says=["--every", "-7"], short=False)
+        for schedule in ("0s", "nans", "5/decades", "0/decade", "s", "10 20"):
+            self.refused("--every", schedule, says=["--every", f"'{schedule}'"], short=False)
+        self.refused("--decay-density", "0", says=["--decay-density", "0"])
         self.refused("--bits", "5", says=["--bits", "5"])
         self.refused("--methods", "magic", says=["--methods", "magic"])
         self.refused("--calibration", "both", says=["--calibration", "both"])

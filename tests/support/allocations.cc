@@ -25,7 +25,9 @@ std::atomic<long> spared{0};  // thread; 0: all threads are
 #if PTQWATCH_COUNTS_ALLOCATIONS
 bool Fails(size_t bytes) {
   const long thread = spared.load(std::memory_order_relaxed);
-  if (thread == 0 || bytes < smallest.load(std::memory_order_relaxed) || syscall(SYS_gettid) == thread) return false;
+  if (thread == 0 || bytes < smallest.load(std::memory_order_relaxed) ||
+      syscall(SYS_gettid) == thread)
+    return false;
   return ++seen == failing.load(std::memory_order_relaxed);
 }
 

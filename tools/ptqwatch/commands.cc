@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/strings.h"
 #include "printable.h"
@@ -13,6 +14,7 @@
 #include "report_text.h"
 #include "requested_report.h"
 #include "requested_slice.h"
+#include "shapes_file.h"
 #include "status_text.h"
 #include "watch_view.h"
 
@@ -196,6 +198,17 @@ int RunEvery(const EveryFlags& flags, Terminal* terminal) {
   return Finish(terminal);
 }
 
+int RunPlan(const PlanFlags& flags, Terminal* terminal) {
+  const absl::StatusOr<std::vector<TensorShape>> shapes = ReadShapes(flags.shapes);
+  if (!shapes.ok()) return Fail(shapes.status(), terminal);
+  const absl::StatusOr<MachineRates> rates = MeasureMachineRates(flags.options.quantizers);
+  if (!rates.ok()) return Fail(rates.status(), terminal);
+  const absl::StatusOr<ShapePlan> plan = PlanFromShapes(*shapes, flags.options, *rates);
+  if (!plan.ok()) return Fail(plan.status(), terminal);
+  terminal->Block(plan->Describe());
+  return Finish(terminal);
+}
+
 int RunCommand(const Command& command, Clock* clock, Terminal* terminal) {
   struct Runner {
     Clock* clock;
@@ -207,6 +220,7 @@ int RunCommand(const Command& command, Clock* clock, Terminal* terminal) {
     int operator()(const PauseFlags& flags) const { return RunPause(flags, terminal); }
     int operator()(const ResumeFlags& flags) const { return RunResume(flags, terminal); }
     int operator()(const EveryFlags& flags) const { return RunEvery(flags, terminal); }
+    int operator()(const PlanFlags& flags) const { return RunPlan(flags, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

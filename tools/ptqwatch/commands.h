@@ -24,6 +24,7 @@ int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOp
 int RunPause(const PauseFlags& flags, Terminal* terminal);
 int RunResume(const ResumeFlags& flags, Terminal* terminal);
 int RunEvery(const EveryFlags& flags, Terminal* terminal);
+int RunPlan(const PlanFlags& flags, Terminal* terminal);
 int RunCommand(const Command& command, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
@@ -23,7 +24,8 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch snapshot trainer-7:9465 --wait   measure now and print the result
   ptqwatch slice :9465 --method gptq --bits 3 --wait   the loss surface around the run, as a file
   ptqwatch pause :9465                      no snapshots until ptqwatch resume :9465
-  ptqwatch every :9465 500                  a snapshot every 500 steps from now on)";
+  ptqwatch every :9465 500                  a snapshot every 500 steps from now on
+  ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kWatchNotes[] = R"(Examples:
   ptqwatch watch :9465 --count 1
@@ -37,6 +39,14 @@ Ctrl-C ends.)";
 constexpr char kSliceNotes[] =
     R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
 is written to the trainer's run directory; examples/plot_slice draws it.)";
+
+constexpr char kPlanNotes[] = R"(Examples:
+  ptqwatch plan --shapes model.safetensors --length 2048 --step-seconds 1.5 --every 500
+  ptqwatch plan --shapes shapes.json --no-spare-core
+
+FILE is JSON, {"blocks.0.up.weight": [4096, 1024], ...} or as in the header of a safetensors file,
+or a safetensors file. The speed of this machine is measured on one core, which takes some seconds;
+the rest is counted. Every matrix but an embedding is taken to be multiplied with every token.)";
 
 // CLI11 reads larger numbers as the largest of the type.
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
@@ -148,6 +158,41 @@ void AddEvery(CLI::App* app, EveryFlags* flags) {
       ->check(AtLeast(1));
 }
 
+// The defaults of the flags are those of the options.
+void AddPlan(CLI::App* app, PlanFlags* flags) {
+  ShapePlanOptions& options = flags->options;
+  const auto integer = [app](const char* name, int64_t& value, int64_t least, const char* help) {
+    app->add_option(name, value, help)
+        ->type_name("N")
+        ->check(AtLeast(least))
+        ->capture_default_str();
+  };
+  const auto globs = [app](const char* name, std::vector<std::string>& value, const char* help) {
+    app->add_option(name, value, help)->type_name("GLOB")->delimiter(',')->capture_default_str();
+  };
+  app->add_option("--shapes", flags->shapes, "Names and shapes of the model's tensors")
+      ->type_name("FILE")
+      ->required();
+  integer("--length", options.sequence_tokens, 1, "Tokens a sequence");
+  integer("--batch", options.batch_sequences, 1, "Sequences of a probe or calibration batch");
+  integer("--probe-batches", options.probe_batches, 1, "On which losses are compared");
+  integer("--calibration-batches", options.calibration_batches, 1, "For the Gram matrices");
+  integer("--curvature-sequences", options.curvature_sequences, 0, "0: no curvature");
+  integer("--every", options.every, 1, "Steps between snapshots");
+  app->add_option("--step-seconds", options.step_seconds, "Of a training step")
+      ->type_name("SECONDS")
+      ->check(Seconds())
+      ->capture_default_str();
+  app->add_flag("!--no-spare-core", options.spare_core, "Training uses every core");
+  integer("--max-gram-bytes", options.max_gram_bytes, 1, "Of Gram matrices at a time");
+  integer("--heads", options.attention_heads, 0,
+          "Attention heads of a block; 0: one for each 64 of its width");
+  globs("--embedding", options.embeddings, "Matrices that are looked up, not multiplied");
+  globs("--head", options.heads, "Output heads; without one, the largest embedding is tied to it");
+  globs("--exclude", options.exclude, "Matrices that are not quantized");
+  app->footer(kPlanNotes);
+}
+
 std::string OneLine(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return Printable(text);
@@ -168,6 +213,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   PauseFlags pause_flags;
   ResumeFlags resume_flags;
   EveryFlags every_flags;
+  PlanFlags plan_flags;
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row per report, as they come");
   CLI::App* const status = app.add_subcommand("status", "Show the state of a run, once");
@@ -177,6 +223,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* const pause = app.add_subcommand("pause", "Take no more snapshots");
   CLI::App* const resume = app.add_subcommand("resume", "Take snapshots again after pause");
   CLI::App* const every = app.add_subcommand("every", "Change the steps between snapshots");
+  CLI::App* const plan =
+      app.add_subcommand("plan", "Say what a monitor of a model would cost, from shapes alone");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
@@ -184,6 +232,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddAddress(pause, &pause_flags.address);
   AddAddress(resume, &resume_flags.address);
   AddEvery(every, &every_flags);
+  AddPlan(plan, &plan_flags);
 
   try {
     app.parse(argc, argv);
@@ -201,6 +250,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (pause->parsed()) return pause_flags;
   if (resume->parsed()) return resume_flags;
   if (every->parsed()) return every_flags;
+  if (plan->parsed()) return plan_flags;
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
+#include "ptqwatch/offline/plan_from_shapes.h"
 
 namespace ptqwatch::internal {
 
@@ -57,13 +58,18 @@ struct EveryFlags {
   int64_t steps = 0;
 };
 
+struct PlanFlags {
+  std::string shapes;  ///< a file
+  ShapePlanOptions options;
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
 };
 
 using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
-                             ResumeFlags, EveryFlags, PrintText>;
+                             ResumeFlags, EveryFlags, PlanFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

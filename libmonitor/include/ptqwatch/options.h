@@ -51,9 +51,25 @@ struct CurvatureOptions {
 /// InvalidArgument naming the field and its value.
 absl::Status Validate(const CurvatureOptions& options);
 
-/// Steps between snapshots.
+/// When a snapshot is due: every so many steps, or in one of two other ways. A trainer may skip
+/// steps: what was due in between is due once, at the first step after it.
+///
+/// With `every` and `log_spaced_per_decade`, due steps depend on the steps and learning rates
+/// alone, so a resumed run meets the same ones.
 struct ScheduleOptions {
-  int64_t every = 1000;  ///< a snapshot is due at steps divisible by this
+  /// Due at steps divisible by this.
+  int64_t every = 1000;
+  /// If positive, instead: due after this many seconds, twice as many, and so on, from the first
+  /// step on. By the clock, so that another run meets other steps.
+  double every_seconds = 0;
+  /// If positive, instead: so many times from a step to ten times that step, evenly on a
+  /// logarithmic scale. With 4 at steps 1, 2, 4, 6, 10, 18, 32, 57, 100, ...
+  int64_t log_spaced_per_decade = 0;
+  /// While the learning rate decays (LrPhase::kDecay), this many times as many snapshots are due.
+  /// The additional ones only use time that is left: they are taken where the monitor is idle and
+  /// expects to be done before the next one of the plain schedule is due. Otherwise nothing is
+  /// missed, and none is counted as skipped. 1: none.
+  int64_t decay_density = 4;
 };
 
 struct MonitorOptions {

@@ -110,7 +110,7 @@ struct MonitorStatus {
   int64_t memory_budget_bytes = 0;  ///< that it may hold now
   double duty_cycle = 1;      ///< share of the time that the monitor may work, in the long run
   double seconds_a_step = 0;  ///< in the mean since the first step; 0 before the second
-  int64_t every = 0;          ///< steps between snapshots
+  int64_t every = 0;          ///< steps between snapshots; 0: the schedule is not by steps
   bool paused = false;        ///< by a command, or because every probe is switched off
   std::array<int64_t, kEventKinds> events{};  ///< by Event::Kind
   /// {exporter name, reason} -> reports and events that this exporter did not deliver.

@@ -20,6 +20,26 @@ void ExpectRefused(const MonitorOptions& options, const std::string& field,
 
 TEST(MonitorOptions, DefaultsAreValid) { EXPECT_TRUE(Validate(MonitorOptions{}).ok()); }
 
+TEST(MonitorOptions, RefusesSchedulesThatMakeNoSense) {
+  const auto refuse = [](const ScheduleOptions& schedule, const std::string& field,
+                         const std::string& value) {
+    MonitorOptions options;
+    options.schedule = schedule;
+    ExpectRefused(options, "MonitorOptions.schedule." + field, value);
+  };
+  refuse({.every_seconds = -1}, "every_seconds", "-1");
+  refuse({.every_seconds = std::nan("")}, "every_seconds", "nan");
+  refuse({.log_spaced_per_decade = -2}, "log_spaced_per_decade", "-2");
+  refuse({.log_spaced_per_decade = 1001}, "log_spaced_per_decade", "1001");
+  refuse({.every_seconds = 5, .log_spaced_per_decade = 7}, "every_seconds",
+         "schedule.log_spaced_per_decade = 7: choose one");
+  refuse({.decay_density = 0}, "decay_density", "0");
+  refuse({.decay_density = 1001}, "decay_density", "1001");
+  MonitorOptions options;
+  options.schedule = {.every_seconds = 0.5, .decay_density = 1};
+  EXPECT_TRUE(Validate(options).ok());
+}
+
 TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   for (int64_t every : {0, -5}) {
     MonitorOptions options;

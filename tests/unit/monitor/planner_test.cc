@@ -96,6 +96,19 @@ TEST(Planner, MeasuresCurvatureAtEveryKthSnapshot) {
   EXPECT_EQ(due, "x..x..x");
 }
 
+TEST(Planner, AddsSnapshotsWithoutCurvatureWhereThatTakesLong) {
+  Planner planner(kRange, kCosts, Plan{4, 2, 8, 3});
+  EXPECT_EQ(planner.Next(1).curvature_sequences, 8);
+  const Plan plan = planner.plan();
+  const double all = QuantizationSeconds(plan, kRange, kCosts) + CurvatureSeconds(plan, kCosts);
+  EXPECT_EQ(planner.Additional(1.01 * all), plan);
+  EXPECT_EQ(planner.Additional(0.99 * all), (Plan{4, 2, 0, 3}));
+  // They leave the turn of the others as it is.
+  std::string due;
+  for (int i = 0; i < 3; ++i) due += planner.Next(1).curvature_sequences > 0 ? 'x' : '.';
+  EXPECT_EQ(due, "..x");
+}
+
 TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
   Planner planner(kRange, kCosts, std::nullopt);
   planner.Fit(20);
