@@ -222,7 +222,7 @@ TEST(Lanczos, AMisleadingSecondaryVectorDoesNotHideTheTopFromAColdStart) {
 }
 
 TEST(Lanczos, AGradientAloneDoesNotEndACoarseSearchEarly) {
-  // Nearly an eigenvector, of the second eigenvalue; the top is 5 % larger.
+  // An eigenvector of the second eigenvalue; the top is 5 % larger.
   Quadratic quadratic(WithAnother(2000, 0.05, 1.05));
   Vector gradient = quadratic.hessian->space().Zero();
   gradient.elements[30] = 1;
@@ -230,8 +230,7 @@ TEST(Lanczos, AGradientAloneDoesNotEndACoarseSearchEarly) {
   coarse.residual_ratio = 0.05;
   const HessianEigenpair found = quadratic.Find(coarse, {{}, gradient});
   EXPECT_EQ(found.start, EigenvalueStart::kCold);
-  EXPECT_GE(found.products, 6);
-  EXPECT_GE(quadratic.Find(coarse, {gradient, {}}).products, 4);
+  EXPECT_GT(found.products, quadratic.Find(coarse, {gradient, {}}).products);
 }
 
 // Counts the products of either kind with a quadratic's Hessian.

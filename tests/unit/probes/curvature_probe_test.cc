@@ -82,7 +82,9 @@ TEST(CurvatureProbe, BothModesAgree) {
   EXPECT_EQ(b.curvature->mode, HessianMode::kFiniteDifference);
   EXPECT_LT(*b.curvature->step_check_ratio, 1e-3);
   EXPECT_FALSE(a.curvature->step_check_ratio);
-  EXPECT_NEAR(*b.curvature->trace, *a.curvature->trace, 1e-3 * std::abs(*a.curvature->trace));
+  // What the search for the eigenvalue found reduces the trace's variance; there the error is
+  // larger.
+  EXPECT_NEAR(*b.curvature->trace, *a.curvature->trace, 5e-3 * std::abs(*a.curvature->trace));
   EXPECT_NEAR(*b.curvature->top_eigenvalue, *a.curvature->top_eigenvalue,
               1e-3 * *a.curvature->top_eigenvalue);
   EXPECT_NEAR(*b.quantization[0].predicted_delta_nats, *a.quantization[0].predicted_delta_nats,
