@@ -32,7 +32,8 @@ absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
         auto session, ModelSession::Open(subject, SessionOptions(options, {}, context.bytes)));
     // What it times there is what the monitor thread will take.
     return OnComputeThread([&]() -> absl::Status {
-      PTQWATCH_ASSIGN_OR_RETURN(suite, ProbeSuite::Create(std::move(session), options, slices));
+      PTQWATCH_ASSIGN_OR_RETURN(
+          suite, ProbeSuite::Create(std::move(session), options, slices, {}, context));
       return absl::OkStatus();
     });
   };

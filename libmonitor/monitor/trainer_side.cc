@@ -50,9 +50,6 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
   parts_.board->step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
                                     last_taken_step_ == last_step());
   last_ = info;
-  const double now = parts_.schedule.every_seconds > 0
-                         ? std::chrono::duration<double>(parts_.clock->Monotonic()).count()
-                         : 0;
   const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),
                                   parts_.lr.phase() == LrPhase::kDecay, now);
   const bool due = kind == Due::kYes;

@@ -15,6 +15,7 @@
 #include "curvature/measurement_cost.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
+#include "snapshot/memory_meter.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -22,6 +23,11 @@ namespace {
 // Beside those of searches and trace: the gradient, start vectors that it was added to, a product,
 // an error and the two gradients of a difference.
 constexpr int64_t kHeldVectors = 6;
+// Of a search that ends at the usual precision.
+constexpr int64_t kSearchVectors = 10;
+// Where the searches of two snapshots in a row begin.
+constexpr int64_t kKeptVectors = 6;
+constexpr int64_t kTrialVectors = 8;
 // Create times one that is expected to take no more seconds than this.
 constexpr double kLongestGradient = 2;
 
@@ -71,6 +77,23 @@ absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContex
       StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
                 "finite difference is halved: the loss is too rough for it",
                 *check));
+}
+
+// Makes room by what only the loss along the quantizers' errors needs. False where nothing was
+// there.
+bool DropQuantizedWeights(const ProbeInput& input) {
+  auto* quantization = input.Earlier<QuantizationResult>();
+  if (quantization == nullptr || quantization->held == nullptr) return false;
+  for (std::vector<Replica::Override>& weights : quantization->weights) weights.clear();
+  quantization->held.reset();
+  for (QuantizationReport& report : quantization->quantizers) {
+    if (report.status == ProbeStatus::kOk) {
+      report.status_detail =
+          "no curvature along its error: its weights do not fit beside the "
+          "search for eigenvalues within max_bytes";
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -136,6 +159,9 @@ class CurvatureProbe::Attempt {
     vectors = std::move(search.next);
     Fill(search.spectrum, report);
     cost_seconds["curvature_eigenvalue"] = watch.Lap();
+    Reservation krylov(context_.bytes);
+    PTQWATCH_RETURN_IF_ERROR(
+        krylov.Take(std::ssize(search.krylov.basis) * space.bytes(), "the vectors of the search"));
 
     const std::vector<double> mean_squares = setup_.MeanSquares(probe_.session_.replica());
     PTQWATCH_ASSIGN_OR_RETURN(const HessianTrace trace,
@@ -164,51 +190,84 @@ class CurvatureProbe::Attempt {
 };
 
 absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
-    ModelSession& session, const MonitorOptions& options, const CurvatureEngineOptions& engine) {
+    ModelSession& session, const MonitorOptions& options, const CurvatureEngineOptions& engine,
+    ExecutionContext context) {
   PTQWATCH_ASSIGN_OR_RETURN(CurvatureTarget target,
                             MakeCurvatureTarget(session, options.curvature));
   std::unique_ptr<CurvatureProbe> probe(
       new CurvatureProbe(session, std::move(target), options.curvature, engine));
-  ExecutionContext context;
   context.seeds = SeedSource(options.seed);
-  const bool asked = engine.mode != HessianMode::kAuto;
   probe->sequences_ = CountSequences(session.curvature());
-  CurvatureTarget one = probe->target_;
-  const absl::Status setup = Guard([&]() -> absl::Status {
-    one.batches = FirstSequences(session.replica(), one.batches, 1);
-    PTQWATCH_ASSIGN_OR_RETURN(probe->trial_,
-                              PrepareCurvature(session.replica(), one, engine, context));
-    return probe->TimeGradients(context);
-  });
-  if (!setup.ok() && asked) {
+  const absl::Status tried = Guard([&] { return probe->Try(context); });
+  if (tried.ok()) return probe;
+  if (engine.mode != HessianMode::kAuto) {
     return absl::FailedPreconditionError(
-        StrCat("curvature.mode = ", ToString(engine.mode), ": ", setup));
+        StrCat("curvature.mode = ", ToString(engine.mode), ": ", tried));
   }
-  if (!setup.ok()) probe->Disable(StrCat(setup));
+  probe->held_.reset();
+  probe->Disable(StrCat(tried));
   return probe;
+}
+
+absl::Status CurvatureProbe::Try(const ExecutionContext& context) {
+  held_ = std::make_unique<Reservation>(context.bytes);
+  PTQWATCH_RETURN_IF_ERROR(
+      held_->Take(kKeptVectors * VectorBytes(), "the vectors kept between snapshots"));
+  Reservation trial(context.bytes);
+  PTQWATCH_RETURN_IF_ERROR(
+      trial.Take(kTrialVectors * VectorBytes(), "trying products with the Hessian"));
+  CurvatureTarget one = target_;
+  one.batches = FirstSequences(session_.replica(), one.batches, 1);
+  PTQWATCH_ASSIGN_OR_RETURN(trial_,
+                            PrepareCurvature(session_.replica(), std::move(one), engine_, context));
+  return TimeGradients(context);
+}
+
+int64_t CurvatureProbe::VectorBytes() const {
+  return SpaceOf(session_.replica(), target_.scope).bytes();
+}
+
+int64_t CurvatureProbe::GraphBytes(int64_t sequences) const {
+  if (!trial_.graph_bytes) return 0;
+  const int64_t tried = std::max<int64_t>(1, CountSequences(trial_.target.batches));
+  return trial_.graph_fixed_bytes +
+         (*trial_.graph_bytes - trial_.graph_fixed_bytes) / tried * sequences;
 }
 
 absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {
   at::NoGradGuard no_grad;
+  int64_t graph_bytes = 0;
   const auto time = [&](const std::vector<Batch>& batches) -> absl::StatusOr<double> {
     PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
                               ReplicaSurface::Create(&session_.replica(), target_.scope, &batches,
                                                      static_cast<double>(batches.size())));
+    const MemoryMeter meter;
     Stopwatch watch(Clock::Real());
-    PTQWATCH_RETURN_IF_ERROR(HessianOperator::Create(surface.get(), trial_.mode, context).status());
+    const auto hessian = HessianOperator::Create(surface.get(), trial_.mode, context);
+    PTQWATCH_RETURN_IF_ERROR(hessian.status());
+    graph_bytes = meter.bytes() - surface->space().bytes();
     return watch.Lap();
   };
   const std::vector<Batch>& few = trial_.target.batches;
   const auto few_sequences = static_cast<double>(CountSequences(few));
   PTQWATCH_ASSIGN_OR_RETURN(const double few_seconds, time(few));
   sequence_seconds_ = few_seconds / few_sequences;
-  // Where one sequence is little work, most of its time is not due to it.
+  // Where one sequence is little work, most of its time and memory is not due to it.
   const std::vector<Batch> first = {session_.curvature().front()};
   const auto sequences = static_cast<double>(CountSequences(first));
-  if (sequences > few_sequences && sequence_seconds_ * sequences < kLongestGradient) {
+  if (sequences > few_sequences && sequence_seconds_ * sequences < kLongestGradient &&
+      GraphBytes(CountSequences(first)) <= context.bytes->remaining()) {
+    const int64_t few_bytes = graph_bytes;
     PTQWATCH_ASSIGN_OR_RETURN(const double seconds, time(first));
     sequence_seconds_ = std::max(0.0, (seconds - few_seconds) / (sequences - few_sequences));
     fixed_seconds_ = std::max(0.0, few_seconds - sequence_seconds_ * few_sequences);
+    if (trial_.mode == HessianMode::kRetainedGraph && trial_.graph_bytes) {
+      const double each =
+          static_cast<double>(graph_bytes - few_bytes) / (sequences - few_sequences);
+      trial_.graph_bytes = few_bytes;
+      trial_.graph_fixed_bytes =
+          std::clamp<int64_t>(few_bytes - static_cast<int64_t>(each * few_sequences), 0, few_bytes);
+    }
   }
   sequence_seconds_ *= kGradientsAMeasurement;
   fixed_seconds_ *= kGradientsAMeasurement;
@@ -239,11 +298,6 @@ ProbeResult CurvatureProbe::NotMeasured(ProbeStatus status, std::string detail) 
 }
 
 ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionContext& context) {
-  // Short of memory for vectors, no other way of making products would help.
-  const VectorSpace space = SpaceOf(session_.replica(), target_.scope);
-  const bool vectors_fit =
-      CheckSpectrumMemory(space, SpectrumOptionsFrom(options_, engine_, space), context).ok();
-  std::map<std::string, double> cost_seconds;
   const int64_t sequences = input.place.plan ? input.place.plan->curvature_sequences : sequences_;
   const absl::Status set_up = Guard([&] { return SetUp(sequences, context); });
   if (!set_up.ok()) {
@@ -251,6 +305,18 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
     failed.vectors = input.state.vectors;
     return failed;
   }
+  const HessianMode planned = setup_.mode;
+  ProbeResult result = MeasureInModes(input, context);
+  // Memory that is short now may be there at the next snapshot.
+  setup_.mode = planned;
+  return result;
+}
+
+ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
+                                           const ExecutionContext& context) {
+  const VectorSpace space = SpaceOf(session_.replica(), target_.scope);
+  const HessianMode planned = setup_.mode;
+  std::map<std::string, double> cost_seconds;
   while (true) {
     Attempt attempt(*this, input, context);
     attempt.report.scope = options_.scope;
@@ -266,11 +332,19 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
           .vectors = std::move(attempt.vectors),
           .value = CurvatureResult{std::move(attempt.report), std::move(attempt.error_curvature)}};
     }
-    const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);
-    if (absl::IsResourceExhausted(status) && vectors_fit && engine_.mode == HessianMode::kAuto &&
-        smaller) {
-      setup_.mode = *smaller;
-      continue;
+    if (absl::IsResourceExhausted(status)) {
+      // Short of memory for vectors, no other way of making products would help.
+      const bool vectors_fit =
+          CheckSpectrumMemory(space, SpectrumOptionsFrom(options_, engine_, space), context).ok();
+      const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);
+      if (vectors_fit && engine_.mode == HessianMode::kAuto && smaller) {
+        setup_.mode = *smaller;
+        continue;
+      }
+      if (DropQuantizedWeights(input)) {
+        setup_.mode = planned;
+        continue;
+      }
     }
     ProbeResult failed = NotMeasured(ProbeStatusOf(status), StrCat(status));
     std::get<CurvatureResult>(failed.value).report.mode = setup_.mode;
@@ -283,20 +357,21 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
 ProbeDescription CurvatureProbe::Describe(int64_t available) const {
   if (!disabled().empty()) return {.text = StrCat("curvature: off, ", disabled(), "\n")};
   std::string graphs;
-  int64_t bytes = 0;
+  int64_t bytes = (kHeldVectors + kSearchVectors + kKeptVectors) * VectorBytes();
   if (trial_.graph_bytes) {
-    const int64_t here = std::max<int64_t>(1, CountSequences(trial_.target.batches));
-    bytes = *trial_.graph_bytes / here * sequences_;
-    if (engine_.mode == HessianMode::kAuto) {
-      bytes = std::min({bytes, engine_.max_graph_bytes, available});
+    if (trial_.mode == HessianMode::kRetainedGraph) {
+      const int64_t room = engine_.mode == HessianMode::kAuto
+                               ? std::min(engine_.max_graph_bytes, available)
+                               : available;
+      bytes += std::min(GraphBytes(sequences_), room);
     }
-    graphs = StrFormat(", gradient graphs of %.1f MB a sequence",
-                       1e-6 * static_cast<double>(*trial_.graph_bytes) / static_cast<double>(here));
+    graphs = StrFormat(", gradient graphs of %.1f MB",
+                       1e-6 * static_cast<double>(GraphBytes(sequences_)));
   }
   return {.text = StrFormat("curvature: %s, %d parameters (%s), %d sequences%s\n",
                             ToString(trial_.mode), target_.parameters, ToString(options_.scope),
                             sequences_, graphs),
-          .bytes = trial_.mode == HessianMode::kRetainedGraph ? bytes : 0};
+          .bytes = bytes};
 }
 
 }  // namespace ptqwatch::internal

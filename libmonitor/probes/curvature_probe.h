@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/reservation.h"
 #include "probes/probe.h"
 #include "ptqwatch/options.h"
 #include "session/curvature_setup.h"
@@ -19,19 +20,19 @@ namespace ptqwatch::internal {
 
 /// Measures the Hessian of the loss, always on the same batches: the ends of its spectrum, the
 /// distance to the edge of stability, its trace, and the loss along every quantizer's error. With
-/// mode kAuto, where memory runs out it measures again in the next smaller mode,
-/// and stays with that.
+/// mode kAuto, where memory runs out it measures this snapshot again in the next smaller mode, and
+/// at last without the quantized weights.
 class CurvatureProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "curvature";
 
   /// Tries on one sequence how products with the Hessian can be made. The session must have
   /// curvature batches and a plan, and outlive the probe. Where no way works, or the batches cannot
-  /// be used: with mode kAuto the probe is made disabled, with a mode that was asked for that is
-  /// FailedPrecondition.
+  /// be used, or the context's bytes do not allow it: with mode kAuto the probe is made disabled,
+  /// with a mode that was asked for that is FailedPrecondition.
   static absl::StatusOr<std::unique_ptr<CurvatureProbe>> Create(
       ModelSession& session, const MonitorOptions& options,
-      const CurvatureEngineOptions& engine = {});
+      const CurvatureEngineOptions& engine = {}, ExecutionContext context = {});
 
   std::string_view name() const override { return kName; }
   std::vector<std::string_view> needs() const override { return {"quantization"}; }
@@ -53,7 +54,13 @@ class CurvatureProbe final : public Probe {
 
  private:
   class Attempt;
+  absl::Status Try(const ExecutionContext& context);
   absl::Status TimeGradients(const ExecutionContext& context);
+  // The bytes of a vector.
+  int64_t VectorBytes() const;
+  // Bytes of the graph of so many sequences.
+  int64_t GraphBytes(int64_t sequences) const;
+  ProbeResult MeasureInModes(const ProbeInput& input, const ExecutionContext& context);
   // Makes setup_ one for the first `sequences` sequences.
   absl::Status SetUp(int64_t sequences, const ExecutionContext& context);
   CurvatureProbe(ModelSession& session, CurvatureTarget target, const CurvatureOptions& options,
@@ -64,6 +71,7 @@ class CurvatureProbe final : public Probe {
   const CurvatureOptions options_;
   const CurvatureEngineOptions engine_;
   const CurvatureTarget target_;
+  std::unique_ptr<Reservation> held_;  // the vectors that one snapshot leaves to the next
   int64_t sequences_ = 0;
   double fixed_seconds_ = 0;
   double sequence_seconds_ = 0;

@@ -43,7 +43,7 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 
 absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
     std::unique_ptr<ModelSession> session, const MonitorOptions& options, SliceTracker* slices,
-    const CurvatureEngineOptions& engine) {
+    const CurvatureEngineOptions& engine, const ExecutionContext& context) {
   std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
   // The list of probes: each sees the results of those before it.
   PTQWATCH_ASSIGN_OR_RETURN(auto quantization,
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
   suite->probes_.push_back(std::move(quantization));
   if (options.curvature.enabled) {
     PTQWATCH_ASSIGN_OR_RETURN(auto curvature,
-                              CurvatureProbe::Create(*suite->session_, options, engine));
+                              CurvatureProbe::Create(*suite->session_, options, engine, context));
     suite->curvature_ = curvature.get();
     suite->probes_.push_back(std::move(curvature));
   }

@@ -44,10 +44,12 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 class ProbeSuite {
  public:
   /// `session` was opened with the SessionOptions of the same options. `slices`, where not null,
-  /// follows requested slices and must outlive the suite. Errors as those of the probes' Create.
+  /// follows requested slices and must outlive the suite. Of the context, bytes count. Errors as
+  /// those of the probes' Create.
   static absl::StatusOr<std::unique_ptr<ProbeSuite>> Create(
       std::unique_ptr<ModelSession> session, const MonitorOptions& options,
-      SliceTracker* slices = nullptr, const CurvatureEngineOptions& engine = {});
+      SliceTracker* slices = nullptr, const CurvatureEngineOptions& engine = {},
+      const ExecutionContext& context = {});
 
   /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
   void Load(const Snapshot& snapshot);

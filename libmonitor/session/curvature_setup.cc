@@ -124,8 +124,10 @@ absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup&
   PTQWATCH_ASSIGN_OR_RETURN(other.totals, TotalsOf(replica, other.target.batches, context));
   if (!setup.graph_bytes) return other;
   const double tokens = static_cast<double>(std::max<int64_t>(1, setup.totals.tokens));
-  other.graph_bytes = static_cast<int64_t>(static_cast<double>(*setup.graph_bytes) *
-                                           static_cast<double>(other.totals.tokens) / tokens);
+  other.graph_bytes =
+      setup.graph_fixed_bytes +
+      static_cast<int64_t>(static_cast<double>(*setup.graph_bytes - setup.graph_fixed_bytes) *
+                           static_cast<double>(other.totals.tokens) / tokens);
   if (engine.mode != HessianMode::kAuto) return other;
   const int64_t room = RoomForGraphs(context);
   other.mode = *other.graph_bytes <= std::min(engine.max_graph_bytes, room)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import select
 import subprocess
 import time
@@ -32,10 +33,15 @@ class Trainer:
     SHORT = ["--width", "16", "--layers", "1", "--probe-sequences", "64", "--calibration-sequences", "32",
              "--warmup", "10", "--every", "40", "--group-size", "8"]
 
-    def __init__(self, binary, *flags, short=True, env=None):
+    def __init__(self, binary, *flags, short=True, env=None, address_space=None):
+        """`address_space`: bytes, as `ulimit -v`."""
         command = [binary, *(self.SHORT if short else []), *flags]
+        def limit():
+            if address_space is not None:
+                resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-                                        env={**os.environ, **(env or {})})
+                                        env={**os.environ, **(env or {})}, preexec_fn=limit)
         self.lines = []
         self.rest = b""
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """char_gpt from the outside: usage: trainer_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from trainer import Trainer, journal
@@ -148,6 +150,41 @@ class Interrupted(unittest.TestCase):
                     code, _, err = second.finish()
                     self.assertEqual(code, 2)
                     self.assertIn(run_dir, err)
+
+
+class LimitedMemory(unittest.TestCase):
+    FLAGS = ["--steps", "90", "--width", "128", "--grpc", "off", "--http", "127.0.0.1:0"]
+
+    def peak(self):
+        """Weights and the largest address space of the training alone."""
+        with Trainer(CHAR_GPT, *self.FLAGS, "--monitor", "off") as trainer:
+            peak = 0
+            while trainer.process.poll() is None:
+                with contextlib.suppress(OSError), open(f"/proc/{trainer.process.pid}/status") as status:
+                    peak = max([peak] + [1024 * int(line.split()[1]) for line in status if line.startswith("VmPeak:")])
+                time.sleep(0.02)
+            return weights(trainer.finish()[1]), peak
+
+    def test_training_goes_on_to_the_same_bits(self):
+        expected, peak = self.peak()
+        left_out = measured = 0
+        for megabytes in (150, 200, 300, 600, 3000):
+            with self.subTest(megabytes=megabytes), tempfile.TemporaryDirectory() as run_dir, \
+                    Trainer(CHAR_GPT, *self.FLAGS, "--run-dir", run_dir,
+                            address_space=peak + megabytes * 2**20) as trainer:
+                code, out, err = trainer.finish()
+                if code != 0:  # refused at the start, with the reason
+                    self.assertGreater(code, 0, err)
+                    self.assertRegex(err, "max_bytes|memory|thread")
+                    self.assertNotIn("weights sha256", out)
+                    left_out += 1
+                    continue
+                self.assertEqual(weights(out), expected)
+                statuses = [entry["status"] for report in journal(run_dir)[0] for entry in report["quantization"]]
+                measured += all(status == "ok" for status in statuses)
+                left_out += any(status != "ok" for status in statuses)
+        self.assertGreater(measured, 0)
+        self.assertGreater(left_out, 0)
 
 
 class BadInput(unittest.TestCase):
