@@ -82,8 +82,7 @@ TEST(CurvatureProbe, BothModesAgree) {
   EXPECT_EQ(b.curvature->mode, HessianMode::kFiniteDifference);
   EXPECT_LT(*b.curvature->step_check_ratio, 1e-3);
   EXPECT_FALSE(a.curvature->step_check_ratio);
-  // What the search for the eigenvalue found reduces the trace's variance; there the error is
-  // larger.
+  // The trace leaves to the search what it found, here by one-sided differences: less exact.
   EXPECT_NEAR(*b.curvature->trace, *a.curvature->trace, 5e-3 * std::abs(*a.curvature->trace));
   EXPECT_NEAR(*b.curvature->top_eigenvalue, *a.curvature->top_eigenvalue,
               1e-3 * *a.curvature->top_eigenvalue);
