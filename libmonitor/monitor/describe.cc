@@ -61,6 +61,7 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
   add("optimizer, twice", 2 * optimizer.bytes());
   add("batches", bytes.batches);
   add("a forward pass", bytes.forward);
+  add("small things", bytes.small);
   for (const Held& probe : probes) {
     add(probe.name, probe.bytes);
     most = std::max(most, kept + probe.bytes);

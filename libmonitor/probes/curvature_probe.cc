@@ -230,8 +230,12 @@ int64_t CurvatureProbe::VectorBytes() const {
 int64_t CurvatureProbe::GraphBytes(int64_t sequences) const {
   if (!trial_.graph_bytes) return 0;
   const int64_t tried = std::max<int64_t>(1, CountSequences(trial_.target.batches));
-  return trial_.graph_fixed_bytes +
-         (*trial_.graph_bytes - trial_.graph_fixed_bytes) / tried * sequences;
+  const int64_t a_batch = std::max<int64_t>(1, CountSequences({session_.curvature().front()}));
+  const int64_t batches = (sequences + a_batch - 1) / a_batch;
+  const int64_t fixed = trial_.graph_fixed_bytes;
+  const int64_t a_sequence = (*trial_.graph_bytes - fixed) / tried;
+  // And that of a product on one of the batches.
+  return fixed * (batches + 1) + a_sequence * (sequences + std::min(sequences, a_batch));
 }
 
 absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {

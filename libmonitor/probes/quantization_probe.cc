@@ -108,10 +108,16 @@ QuantizationProbe::Portion QuantizationProbe::PortionFor(int64_t available) cons
   int64_t least_gram = 0;
   for (int64_t inputs : plan.gram_inputs) least_gram = std::max(least_gram, GramBytes(inputs));
   int64_t working = 0;
+  int64_t peak = 0;  // of the work on a layer
   for (const LayerSpecs& specs : specs_) {
     for (size_t layer = 0; layer < specs.size(); ++layer) {
-      working = std::max(working, WorkingBytes(plan.layers[layer].outputs,
-                                               plan.layers[layer].inputs, specs[layer]));
+      const CoveredLayer& covered = plan.layers[layer];
+      // The result becomes one of the copies that are counted with the quantizers.
+      const int64_t reserved = WorkingBytes(covered.outputs, covered.inputs, specs[layer]) -
+                               4 * covered.outputs * covered.inputs;
+      working = std::max(working, reserved);
+      const int64_t panels = TracePanelBytes(covered.outputs, covered.inputs);
+      peak = std::max({peak, panels, reserved - panels});
     }
   }
   Portion portion;
@@ -126,7 +132,7 @@ QuantizationProbe::Portion QuantizationProbe::PortionFor(int64_t available) cons
   for (const std::vector<int>& pass : plan.Passes(portion.gram_bytes)) {
     grams = std::max(grams, plan.GramBytesOf(pass));
   }
-  portion.bytes = fixed() + grams;
+  portion.bytes = fixed() - working + peak + grams;
   return portion;
 }
 

@@ -125,7 +125,7 @@ absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup&
   if (!setup.graph_bytes) return other;
   const double tokens = static_cast<double>(std::max<int64_t>(1, setup.totals.tokens));
   other.graph_bytes =
-      setup.graph_fixed_bytes +
+      setup.graph_fixed_bytes * std::ssize(other.target.batches) +
       static_cast<int64_t>(static_cast<double>(*setup.graph_bytes - setup.graph_fixed_bytes) *
                            static_cast<double>(other.totals.tokens) / tokens);
   if (engine.mode != HessianMode::kAuto) return other;
@@ -146,13 +146,17 @@ absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup&
 
 int64_t CurvatureSetup::GraphBytesHeld() const {
   if (!graph_bytes || mode == HessianMode::kFiniteDifference) return 0;
-  if (mode == HessianMode::kRetainedGraph) return *graph_bytes;
-  double largest = 0;
-  for (const Batch& batch : target.batches) {
-    largest = std::max(largest, static_cast<double>(CountSequences({batch})));
-  }
-  const auto all = static_cast<double>(std::max<int64_t>(1, CountSequences(target.batches)));
-  return static_cast<int64_t>(static_cast<double>(kGraphsAtATime * *graph_bytes) * largest / all);
+  int64_t largest = 0;
+  for (const Batch& batch : target.batches) largest = std::max(largest, CountSequences({batch}));
+  const int64_t all = std::max<int64_t>(1, CountSequences(target.batches));
+  const int64_t growing =
+      std::max<int64_t>(0, *graph_bytes - graph_fixed_bytes * std::ssize(target.batches));
+  const auto of_largest = graph_fixed_bytes + static_cast<int64_t>(static_cast<double>(growing) *
+                                                                   static_cast<double>(largest) /
+                                                                   static_cast<double>(all));
+  // The derivative of a batch's graph is there beside it.
+  return mode == HessianMode::kRetainedGraph ? *graph_bytes + of_largest
+                                             : kGraphsAtATime * of_largest;
 }
 
 std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {

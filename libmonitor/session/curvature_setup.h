@@ -38,7 +38,7 @@ struct CurvatureSetup {
   BatchTotals totals;
   HessianMode mode = HessianMode::kAuto;  ///< the one chosen
   std::optional<int64_t> graph_bytes;     ///< of all batches, estimated
-  int64_t graph_fixed_bytes = 0;          ///< of these, what does not grow with the batches
+  int64_t graph_fixed_bytes = 0;          ///< of each batch, what does not grow with its sequences
 
   /// The most bytes that the mode's graphs take at a time, estimated; 0 where that is not known.
   int64_t GraphBytesHeld() const;

@@ -18,6 +18,8 @@ namespace {
 
 // Of a probe batch whose loss is one mean.
 constexpr int64_t kPiecesOfMeanBatch = 8;
+// All that is not reserved one by one.
+constexpr int64_t kSmallThings = 1 << 20;
 
 absl::Status CheckBatches(const Subject& subject, const ModelSessionOptions& options) {
   if (options.probe && subject.probe().empty()) {
@@ -92,6 +94,7 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   // The model's own tensors exist beside the replica's until that is checked; a staged snapshot
   // takes their place.
   const int64_t model = live_.bytes();
+  PTQWATCH_RETURN_IF_ERROR(held_.Take(kSmallThings, "names, tables and queues"));
   PTQWATCH_RETURN_IF_ERROR(held_.Take(3 * model, "three copies of the model"));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   std::vector<const Batch*> checked;
@@ -101,6 +104,7 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   subject_.opened_ = true;
   PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked));
   bytes_.replica = replica_->bytes();
+  bytes_.small = kSmallThings;
   if (options.snapshots) {
     bytes_.staging = model;
   } else {

@@ -55,7 +55,8 @@ struct SessionBytes {
   int64_t staging = 0;
   int64_t batches = 0;
   int64_t forward = 0;  ///< evaluating the largest batch
-  int64_t sum() const { return replica + staging + batches + forward; }
+  int64_t small = 0;    ///< what is not counted one by one
+  int64_t sum() const { return replica + staging + batches + forward + small; }
 };
 
 /// An opened subject: the live tensors, the batches on their device, the replica with the live

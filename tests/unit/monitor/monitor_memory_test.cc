@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 constexpr double kMegabyte = 1e6;
 // LibTorch allocates small things in destructors, which ends a process where that fails.
 constexpr size_t kLarge = 1024;
+constexpr int64_t kForwardPass = 1 << 20;
 
 struct MonitorMemory : ::testing::Test {
   void SetUp() override {
@@ -38,6 +39,7 @@ struct MonitorMemory : ::testing::Test {
     options.adapt_plan = false;
     options.max_failures_in_a_row = 1 << 30;
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
+                          {.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8},
                           {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8},
                           {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 8}};
     return options;
@@ -87,7 +89,7 @@ class DescribedMemory : public MonitorMemory, public ::testing::WithParamInterfa
 INSTANTIATE_TEST_SUITE_P(Curvature, DescribedMemory, ::testing::Bool());
 
 TEST_P(DescribedMemory, IsWhatIsMeasured) {
-  testing::TinyTrainer trainer(1, 512);
+  testing::TinyTrainer trainer(1, GetParam() ? 512 : 768);
   trainer.Step();
   const int64_t held =
       testing::PeakDuring([&] { ASSERT_TRUE(Run(trainer, Options(int64_t{4} << 30), 2).ok()); });
@@ -124,14 +126,15 @@ TEST_P(DescribedMemory, NeverExceedsMaxBytes) {
   int64_t measured = 0;
   int64_t incomplete = 0;
   int64_t refused = 0;
-  for (double share = 1.3; share > 0.05; share -= 0.1) {
+  for (double share : {1.3, 0.8, 0.5, 0.3, 0.1, 0.03}) {
     SCOPED_TRACE(share);
     const auto max_bytes = static_cast<int64_t>(share * static_cast<double>(all));
     testing::TinyTrainer trainer(1, 384);
     trainer.Step();
     absl::Status status;
     const int64_t held = testing::PeakDuring([&] { status = Run(trainer, Options(max_bytes), 1); });
-    EXPECT_LE(held, max_bytes) << description;
+    // What a forward pass takes is only known once there was one.
+    EXPECT_LE(held, max_bytes + (status.ok() ? 0 : kForwardPass)) << description;
     if (!status.ok()) {
       ++refused;
       EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;

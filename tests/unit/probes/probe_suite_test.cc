@@ -90,11 +90,12 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto& probes = (*suite)->probes();
   ASSERT_EQ(probes.size(), 2u);
-  const ProbeDescription quantization = probes[0]->Describe();
+  const ProbeDescription quantization = probes[0]->Describe(INT64_MAX);
   EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
   EXPECT_GT((*suite)->quantization().probe_batch_seconds(), 0);
-  EXPECT_EQ(quantization.bytes, 8 * (16 * 16 + 24 * 24));
-  const ProbeDescription curvature = probes[1]->Describe();
+  EXPECT_EQ(quantization.kept_bytes, 2 * 4 * (*suite)->session().plan().covered_parameters);
+  EXPECT_GT(quantization.bytes, quantization.kept_bytes + 8 * (16 * 16 + 24 * 24));
+  const ProbeDescription curvature = probes[1]->Describe(INT64_MAX);
   EXPECT_THAT(curvature.text, HasSubstr("curvature: retained_graph"));
   EXPECT_GT(curvature.bytes, 0);
 }
