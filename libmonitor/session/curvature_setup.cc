@@ -130,9 +130,10 @@ absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup&
                            static_cast<double>(other.totals.tokens) / tokens);
   if (engine.mode != HessianMode::kAuto) return other;
   const int64_t room = RoomForGraphs(context);
-  other.mode = *other.graph_bytes <= std::min(engine.max_graph_bytes, room)
-                   ? HessianMode::kRetainedGraph
-                   : HessianMode::kRecomputedGraph;
+  other.mode = HessianMode::kRetainedGraph;
+  if (*other.graph_bytes > engine.max_graph_bytes || other.GraphBytesHeld() > room) {
+    other.mode = HessianMode::kRecomputedGraph;
+  }
   if (other.GraphBytesHeld() <= room) return other;
   const int64_t sequences = std::max<int64_t>(1, CountSequences(other.target.batches));
   const auto fit = static_cast<int64_t>(static_cast<double>(room) * static_cast<double>(sequences) /

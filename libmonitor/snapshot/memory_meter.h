@@ -8,18 +8,18 @@
 
 namespace ptqwatch::internal {
 
-/// Counts the memory that LibTorch's allocators hand out and take back on this thread while it
-/// lives: tensors, and the work space that operators get from there. What a math library allocates
-/// itself is not seen. Meters nest; the innermost one counts. One thread.
+/// Counts the memory that LibTorch's allocators hand out on this thread while it lives: tensors,
+/// and the work space that operators get from there. What a math library allocates itself is not
+/// seen. Meters nest; the innermost one counts. One thread.
 class MemoryMeter {
  public:
   MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Bytes held now that were not held at the beginning; negative where older ones were freed.
+  /// Bytes held now of those that were handed out.
   int64_t bytes() const;
-  /// The most that was; at least 0.
+  /// The most that was.
   int64_t peak() const;
 
  private:

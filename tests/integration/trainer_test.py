@@ -168,7 +168,7 @@ class LimitedMemory(unittest.TestCase):
     def test_training_goes_on_to_the_same_bits(self):
         expected, peak = self.peak()
         left_out = measured = 0
-        for megabytes in (150, 200, 300, 600, 3000):
+        for megabytes in (10, 40, 80, 150, 600):
             with self.subTest(megabytes=megabytes), tempfile.TemporaryDirectory() as run_dir, \
                     Trainer(CHAR_GPT, *self.FLAGS, "--run-dir", run_dir,
                             address_space=peak + megabytes * 2**20) as trainer:

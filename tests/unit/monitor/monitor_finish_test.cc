@@ -23,6 +23,19 @@ TEST_F(MonitorTest, FinishMeasuresTheLastStepOnce) {
   EXPECT_FALSE(recording->stopped);
 }
 
+TEST_F(MonitorTest, AnIdleScopeEndsTheRestThatTheMonitorWouldTake) {
+  MonitorOptions options = Every(1);
+  options.clock = &clock;
+  options.duty_cycle = 1e-9;  // a snapshot would take years
+  Create(options);
+  {
+    const Monitor::IdleScope idle = monitor->Idle();
+    Step(1);
+    while (recording->Reports().empty()) std::this_thread::yield();
+  }
+  EXPECT_EQ(clock.slept().count(), 0);
+}
+
 TEST_F(MonitorTest, FinishFailsBeforeAStepAndAfterStop) {
   Create(Every(10));
   EXPECT_EQ(monitor->Finish(seconds(1)).code(), absl::StatusCode::kFailedPrecondition);

@@ -53,6 +53,9 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.max_probe_tokens = 0;
   ExpectRefused(options, "max_probe_tokens", "0");
   options = {};
+  options.max_bytes = -1;
+  ExpectRefused(options, "max_bytes", "-1");
+  options.max_bytes = 0;
   options.duty_cycle = 1.5;
   ExpectRefused(options, "duty_cycle", "1.5");
   options = {};

@@ -65,7 +65,9 @@ TEST(PlanFromShapes, CountsSecondsAndBytesOfEveryPart) {
   EXPECT_EQ(Part(*plan, "staging").bytes, 4 * kAll);
   EXPECT_EQ(Part(*plan, "replica").bytes, 8 * kAll);
   EXPECT_EQ(Part(*plan, "quantized weights").bytes, 4 * 4 * kBlock);
-  EXPECT_EQ(Part(*plan, "factors and codes").bytes, 9 * 4096 * 1024 + 12 * 4096 * 4096);
+  // Codes, weights, panels of a trace and grid of the [1024, 4096] layer, and its factor.
+  EXPECT_EQ(Part(*plan, "factors and codes").bytes,
+            (9 + 12) * 4096 * 1024 + 8 * 1024 * 32 + 6 * 4096 * 4096);
   const double gradient = 3.8 * forward / 2;
   EXPECT_NEAR(Part(*plan, "curvature: products").seconds, 100 * 4 * gradient, 1e-6);
   EXPECT_GT(Part(*plan, "curvature: graphs").bytes, 4 * 32 * 4 * 1024);

@@ -49,6 +49,29 @@ class ModelSessionTest : public ::testing::Test {
 
 const CaptureRequest kEverything = {.max_gram_bytes = std::numeric_limits<int64_t>::max()};
 
+TEST_F(ModelSessionTest, ReservesWhatItHoldsAndGivesItBack) {
+  auto bytes = std::make_shared<ByteBudget>();
+  {
+    const auto session = Open({.probe = true, .snapshots = true, .bytes = bytes});
+    ASSERT_TRUE(session.ok()) << session.status();
+    const SessionBytes& held = (*session)->bytes();
+    EXPECT_EQ(held.replica, 2 * 4 * (24 + 18 + 1));
+    EXPECT_EQ(held.staging, 4 * (24 + 18 + 1));
+    EXPECT_EQ(held.batches, 4 * 4 * (70 + 10));
+    EXPECT_GE(held.forward, 4 * 70 * 6);  // the hidden layer
+    EXPECT_EQ(bytes->used(), held.sum());
+  }
+  EXPECT_EQ(bytes->used(), 0);
+}
+
+TEST_F(ModelSessionTest, IsRefusedWhereItDoesNotFit) {
+  auto bytes = std::make_shared<ByteBudget>((1 << 20) + 100);
+  const absl::Status status = Refusal({.probe = true, .bytes = bytes});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("batches"));
+  EXPECT_EQ(bytes->used(), 0);
+}
+
 TEST_F(ModelSessionTest, GivesWhatWasAskedForAndNothingElse) {
   const auto offline = Open({.calibration = true, .capture = kEverything});
   ASSERT_TRUE(offline.ok()) << offline.status();

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
 #include <stdexcept>
 
 #include "ATen/ops/arange.h"
@@ -55,6 +56,24 @@ struct OptimizerStagingTest : ::testing::Test {
   TensorTable table;
   CpuStream stream;
 };
+
+TEST_F(OptimizerStagingTest, CopiesNothingWhereTheBudgetDoesNotAllowItAndSaysWhy) {
+  constexpr int64_t kBoth = 2 * 4 * (4 * 5 + 2 * 3);  // staged and while measuring
+  auto bytes = std::make_shared<ByteBudget>(kBoth - 1);
+  auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, bytes);
+  ASSERT_TRUE(left_out.ok()) << left_out.status();
+  EXPECT_EQ(left_out->bytes(), 0);
+  EXPECT_EQ(bytes->used(), 0);
+  EXPECT_THAT(left_out->description(), HasSubstr("adamw, left out"));
+  const OptimizerState state = Fill(*left_out);
+  EXPECT_FALSE(state.view);
+  EXPECT_THAT(state.problem, HasSubstr("budget"));
+  bytes->SetLimit(kBoth);
+  auto fits = OptimizerStaging::Create(*subject, table, {0, 1}, bytes);
+  ASSERT_TRUE(fits.ok()) << fits.status();
+  EXPECT_EQ(bytes->used(), kBoth);
+  EXPECT_TRUE(Fill(*fits).view);
+}
 
 TEST_F(OptimizerStagingTest, KeepsTheMomentsOfTheStepWhileTrainingGoesOn) {
   auto staging = Create();
