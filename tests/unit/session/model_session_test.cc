@@ -65,10 +65,10 @@ TEST_F(ModelSessionTest, ReservesWhatItHoldsAndGivesItBack) {
 }
 
 TEST_F(ModelSessionTest, IsRefusedWhereItDoesNotFit) {
-  auto bytes = std::make_shared<ByteBudget>((1 << 20) + 100);
+  auto bytes = std::make_shared<ByteBudget>((1 << 20) + 1280 + 100);
   const absl::Status status = Refusal({.probe = true, .bytes = bytes});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("batches"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("copies of the model"));
   EXPECT_EQ(bytes->used(), 0);
 }
 
