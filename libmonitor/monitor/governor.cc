@@ -17,7 +17,8 @@ constexpr double kLittleWaiting = 0.1;
 constexpr double kMuchWaiting = 0.3;
 constexpr double kShareWithoutSpareCore = 0.25;
 constexpr double kMostSavedSeconds = 30;
-constexpr double kSureErrors = 2;
+constexpr double kSureErrors = 4;
+constexpr double kSlowdownRate = 0.25;
 
 }  // namespace
 
@@ -67,9 +68,10 @@ double Governor::ShareWithoutSpareCore() const { return std::min(1.0, 2 * option
 
 void Governor::Slowed(double ratio, double stderr_ratio) {
   if (!spare()) return;
-  // The mean of what was seen now and before, so that one reading does not decide.
-  const double sure = ratio > kSureErrors * stderr_ratio ? ratio : 0;
-  slowdown_ = (slowdown_ + sure) / 2;
+  // Neighbouring steps are alike, so the error is larger than it seems. The mean of what was seen
+  // now and before, so that one reading does not decide.
+  const double sure = std::max(0.0, ratio - kSureErrors * stderr_ratio);
+  slowdown_ += kSlowdownRate * (sure - slowdown_);
 }
 
 double Governor::LongRunShare() const {

@@ -40,8 +40,8 @@ class Governor {
   /// Charges wall-clock time that the thread worked, or waited to work, until `now`. At most half a
   /// minute of work can have been saved up before.
   void Worked(double seconds, double now);
-  /// Takes how much longer steps took while it worked. Counts where it is more than twice its
-  /// standard error.
+  /// Takes how much longer steps took while it worked. What is within four standard errors does not
+  /// count.
   void Slowed(double ratio, double stderr_ratio);
   /// From now on at full speed, and free of charge: training is over, or waits.
   void SetUnhindered(bool unhindered) { unhindered_ = unhindered; }
