@@ -184,13 +184,16 @@ std::vector<PlanPart> PartsOf(const ModelShapes& model, const internal::DataShap
           {"curvature: graphs", 0, bytes.graphs}};
 }
 
+internal::Governor GovernorOf(const ShapePlanOptions& options) {
+  internal::Governor governor(
+      {.max_overhead = options.max_overhead, .cores_exceed_threads = options.spare_core}, 0);
+  governor.Read(std::nullopt);
+  return governor;
+}
+
 // How often a report comes, after which time, and what it costs.
-void AddPace(const ShapePlanOptions& options, int64_t staged_bytes, const MachineRates& rates,
-             ShapePlan& plan) {
-  const internal::Governor::Options governor{.max_overhead = options.max_overhead,
-                                             .cores_exceed_threads = options.spare_core};
-  internal::Governor pace(governor, 0);
-  pace.Read(std::nullopt);
+void AddPace(const ShapePlanOptions& options, const internal::Governor& pace, int64_t staged_bytes,
+             const MachineRates& rates, ShapePlan& plan) {
   const double interval = options.step_seconds * static_cast<double>(options.every);
   const double apart = std::max(interval, plan.snapshot_seconds / pace.long_run_share());
   const auto snapshots = static_cast<int64_t>(std::ceil(apart / interval - 1e-9));
@@ -219,9 +222,8 @@ absl::StatusOr<ShapePlan> PlanFromShapes(absl::Span<const TensorShape> tensors,
   const internal::SnapshotCosts costs =
       internal::CostsFromShapes(model, data, options.quantizers, options.max_gram_bytes, rates);
   const double interval = options.step_seconds * static_cast<double>(options.every);
-  const double allowed = internal::AllowedSeconds(
-      !options.spare_core, options.spare_core ? 1 : std::min(1.0, 2 * options.max_overhead),
-      interval);
+  const internal::Governor pace = GovernorOf(options);
+  const double allowed = internal::AllowedSeconds(pace.rests(), pace.long_run_share(), interval);
   const Plan chosen =
       options.adapt_plan ? internal::FitPlan(range, costs, allowed) : internal::FullPlan(range);
 
@@ -237,7 +239,7 @@ absl::StatusOr<ShapePlan> PlanFromShapes(absl::Span<const TensorShape> tensors,
   plan.peak_bytes =
       internal::BytesFromShapes(model, data, chosen, options.quantizers, options.max_gram_bytes)
           .peak();
-  AddPace(options, model.tensor_bytes, rates, plan);
+  AddPace(options, pace, model.tensor_bytes, rates, plan);
   return plan;
 }
 

@@ -219,19 +219,25 @@ TEST(CurvatureProbe, GraphsThatDoNotFitAreRecomputedWithTheSameResult) {
   EXPECT_EQ(a, b);
 }
 
+// So many evaluations with gradients as the result says run out of memory from now on. LibTorch's
+// CPU allocator throws a plain c10::Error.
+std::shared_ptr<int> RunOutOfMemory(Net& net) {
+  auto failures = std::make_shared<int>(0);
+  net.losses = [losses = net.losses, failures](const TensorMap& p, const Batch& b) {
+    if (*failures > 0 && at::GradMode::is_enabled()) {
+      --*failures;
+      at::ones({int64_t{1} << 50});
+    }
+    return losses(p, b);
+  };
+  return failures;
+}
+
 TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
-  // LibTorch's CPU allocator throws a plain c10::Error.
   for (const bool asked : {false, true}) {
     Net net;
     if (asked) net.engine.mode = HessianMode::kRetainedGraph;
-    auto failures = std::make_shared<int>(0);
-    net.losses = [losses = net.losses, failures](const TensorMap& p, const Batch& b) {
-      if (*failures > 0 && at::GradMode::is_enabled()) {
-        --*failures;
-        at::ones({int64_t{1} << 50});
-      }
-      return losses(p, b);
-    };
+    const std::shared_ptr<int> failures = RunOutOfMemory(net);
     auto measurement = net.Measure();
     ASSERT_TRUE(measurement.ok()) << measurement.status();
     *failures = 2;  // asked: with the quantized weights and without them
@@ -251,14 +257,7 @@ TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
 TEST(CurvatureProbe, DropsTheQuantizedWeightsWhereNothingElseMakesRoom) {
   Net net;
   net.engine.mode = HessianMode::kRetainedGraph;
-  auto failures = std::make_shared<int>(0);
-  net.losses = [losses = net.losses, failures](const TensorMap& p, const Batch& b) {
-    if (*failures > 0 && at::GradMode::is_enabled()) {
-      --*failures;
-      at::ones({int64_t{1} << 50});
-    }
-    return losses(p, b);
-  };
+  const std::shared_ptr<int> failures = RunOutOfMemory(net);
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
   *failures = 1;
