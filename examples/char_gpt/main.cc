@@ -14,14 +14,12 @@
 #include "ATen/Parallel.h"
 #include "char_gpt_flags.h"
 #include "char_model.h"
+#include "exporters.h"
 #include "optimizer.h"
 #include "program.h"
-#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/module_subject.h"
 #include "ptqwatch/monitor.h"
-#include "ptqwatch/prometheus_exporter.h"
 #include "ptqwatch/torch_optimizer.h"
-#include "report_printer.h"
 #include "sequences.h"
 #include "stop_signal.h"
 #include "text.h"
@@ -62,26 +60,16 @@ std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model,
               .optimizer = [&optimizer, model] { return ViewOf(optimizer, *model); }});
 }
 
-/// Reports are served to Prometheus and gRPC clients and printed; with --run-dir they are also kept
-/// in a journal.
+/// With --run-dir, reports are also kept in a journal.
 std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
-  std::vector<std::unique_ptr<Exporter>> exporters;
-  auto prometheus =
-      OrUsageError(PrometheusExporter::Create({.address = flags.trainer.http}), "--http: ");
-  std::string addresses = "metrics http://" + prometheus->address() + "/metrics\n";
-  exporters.push_back(std::move(prometheus));
-  if (flags.trainer.grpc != "off") {
-    auto grpc = OrUsageError(GrpcExporter::Create({.address = flags.trainer.grpc}), "--grpc: ");
-    addresses += "grpc " + grpc->address() + "\n";
-    exporters.push_back(std::move(grpc));
-  }
-  exporters.push_back(std::make_unique<ReportPrinter>());
-
+  Exporters exporters = MakeExporters(flags.trainer);
   const MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
-  auto monitor = OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters)));
+  auto monitor =
+      OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters.list)));
   // The first line of the description says how much is covered; the rest lists the layers.
   const std::string plan = monitor->Describe();
-  std::printf("%s%s\n", addresses.c_str(), plan.substr(0, plan.find_first_of(":\n")).c_str());
+  std::printf("%s%s\n", exporters.addresses.c_str(),
+              plan.substr(0, plan.find_first_of(":\n")).c_str());
   return monitor;
 }
 

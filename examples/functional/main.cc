@@ -13,14 +13,12 @@
 #include <vector>
 
 #include "adamw.h"
+#include "exporters.h"
 #include "functional_flags.h"
 #include "net.h"
 #include "net_subject.h"
 #include "program.h"
-#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/monitor.h"
-#include "ptqwatch/prometheus_exporter.h"
-#include "report_printer.h"
 #include "stop_signal.h"
 #include "text.h"
 #include "train.h"
@@ -65,25 +63,14 @@ std::string HashOf(const Net& net) {
   return Sha256(arrays);
 }
 
-/// Reports are served to Prometheus and gRPC clients and printed; with --run-dir they are also kept
-/// in a journal.
+/// With --run-dir, reports are also kept in a journal.
 std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject,
                                       const FunctionalFlags& flags) {
-  std::vector<std::unique_ptr<Exporter>> exporters;
-  auto prometheus =
-      OrUsageError(PrometheusExporter::Create({.address = flags.trainer.http}), "--http: ");
-  std::string addresses = "metrics http://" + prometheus->address() + "/metrics\n";
-  exporters.push_back(std::move(prometheus));
-  if (flags.trainer.grpc != "off") {
-    auto grpc = OrUsageError(GrpcExporter::Create({.address = flags.trainer.grpc}), "--grpc: ");
-    addresses += "grpc " + grpc->address() + "\n";
-    exporters.push_back(std::move(grpc));
-  }
-  exporters.push_back(std::make_unique<ReportPrinter>());
-
+  Exporters exporters = MakeExporters(flags.trainer);
   const MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.recipe.steps);
-  auto monitor = OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters)));
-  std::printf("%s%s", addresses.c_str(), monitor->Describe().c_str());
+  auto monitor =
+      OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters.list)));
+  std::printf("%s%s", exporters.addresses.c_str(), monitor->Describe().c_str());
   return monitor;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/guard.h"
+#include "base/inert_exporter.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/report_queue.h"
@@ -215,16 +216,20 @@ class GrpcExporterImpl final : public GrpcExporter {
 
 absl::StatusOr<std::unique_ptr<GrpcExporter>> GrpcExporter::Create(GrpcOptions options) {
   PTQWATCH_RETURN_IF_ERROR(Check(options));
-  return internal::Guard(StrCat("grpc address '", options.address, "'"),
-                         absl::StatusCode::kInternal,
-                         [&]() -> absl::StatusOr<std::unique_ptr<GrpcExporter>> {
-                           // The first object of gRPC starts threads; signals sent to the process
-                           // are for the trainer's.
-                           internal::BlockSignals block;
-                           auto exporter = std::make_unique<GrpcExporterImpl>(options);
-                           PTQWATCH_RETURN_IF_ERROR(exporter->Bind(options));
-                           return exporter;
-                         });
+  absl::StatusOr<std::unique_ptr<GrpcExporter>> exporter =
+      internal::Guard(StrCat("grpc address '", options.address, "'"), absl::StatusCode::kInternal,
+                      [&]() -> absl::StatusOr<std::unique_ptr<GrpcExporter>> {
+                        // The first object of gRPC starts threads; signals sent to the process are
+                        // for the trainer's.
+                        internal::BlockSignals block;
+                        auto bound = std::make_unique<GrpcExporterImpl>(options);
+                        PTQWATCH_RETURN_IF_ERROR(bound->Bind(options));
+                        return bound;
+                      });
+  if (exporter.ok() || !internal::BecomesInert(options.on_failure, exporter.status())) {
+    return exporter;
+  }
+  return std::make_unique<internal::InertExporter<GrpcExporter>>("grpc", exporter.status());
 }
 
 }  // namespace ptqwatch

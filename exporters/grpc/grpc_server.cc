@@ -26,30 +26,30 @@ constexpr int kMinStreams = 128;
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinPingIntervalMs = 30'000;
-
-// The numeric address that gRPC shall bind. Binding is tried here first, and undone, because gRPC
-// would only print on stderr why it fails.
-absl::StatusOr<std::string> BindableTarget(const ListenOptions& options) {
-  PTQWATCH_ASSIGN_OR_RETURN(const HostPort asked,
-                            ParseListenAddress(options.kind, options.address));
-  PTQWATCH_ASSIGN_OR_RETURN(const BoundSocket bound, BindListenAddress(options));
-  return StrCat(bound.numeric_host(), ":", asked.port);
-}
+// Beside those that the subscribers may have.
+constexpr size_t kOtherConnections = 64;
+constexpr int kHandshakeTimeoutMs = 5'000;
+constexpr int kMaxIdleMs = 600'000;  // without a call
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const ListenOptions& options, int max_streams, const std::vector<grpc::Service*>& services) {
-  PTQWATCH_ASSIGN_OR_RETURN(const std::string target, BindableTarget(options));
+  PTQWATCH_ASSIGN_OR_RETURN(BoundSocket socket, BindListenAddress(options));
+  const std::string host = options.address.substr(0, options.address.rfind(':'));
+  std::string bound = StrCat(host, ":", socket.port());
 
   grpc::ResourceQuota quota("ptqwatch");
   quota.SetMaxThreads(kMaxThreads).Resize(kMaxMemoryBytes);
-  int port = 0;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(target, grpc::InsecureServerCredentials(), &port)
-      .SetResourceQuota(quota)
+  std::unique_ptr<ConnectionDoor::Acceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          grpc::InsecureServerCredentials());
+  builder.SetResourceQuota(quota)
       .SetMaxReceiveMessageSize(kMaxRequestBytes)
-      .AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0)
+      .AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs)
+      .AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs)
       .AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, std::max(max_streams, kMinStreams))
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs)
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs)
@@ -59,21 +59,25 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
                           kMinPingIntervalMs);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::UnavailableError(
-        StrCat("grpc address '", options.address, "': gRPC cannot listen on ", target));
-  }
-  const std::string host = options.address.substr(0, options.address.rfind(':'));
-  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(server), StrCat(host, ":", port)));
+  const std::string what = StrCat("grpc address '", options.address, "'");
+  if (server == nullptr) return absl::UnavailableError(StrCat(what, ": gRPC cannot start"));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      std::unique_ptr<ConnectionDoor> door,
+      ConnectionDoor::Open(std::move(socket), what, std::move(acceptor),
+                           static_cast<size_t>(max_streams) + kOtherConnections));
+  return std::unique_ptr<GrpcServer>(
+      new GrpcServer(std::move(server), std::move(door), std::move(bound)));
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::string address)
-    : server_(std::move(server)), address_(std::move(address)) {}
+GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<ConnectionDoor> door,
+                       std::string address)
+    : server_(std::move(server)), door_(std::move(door)), address_(std::move(address)) {}
 
 GrpcServer::~GrpcServer() { Shutdown(std::chrono::milliseconds(0)); }
 
 void GrpcServer::Shutdown(std::chrono::milliseconds grace) {
   if (server_ == nullptr) return;
+  door_->Close();
   server_->Shutdown(std::chrono::system_clock::now() + grace);
   server_.reset();
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
+#include "connection_door.h"
 
 namespace grpc {
 class Server;
@@ -16,11 +17,13 @@ class Service;
 
 namespace ptqwatch::internal {
 
-/// A gRPC server with limits on memory, threads and streams, for use inside a trainer's process.
+/// A gRPC server with limits on connections, memory, threads and streams, for use inside a
+/// trainer's process.
 class GrpcServer {
  public:
   /// Binds and serves at once; errors as BindListenAddress. One connection may have
-  /// `max_streams` calls open, or 128 if that is more. The services must outlive the server.
+  /// `max_streams` calls open, or 128 if that is more; there are at most 64 more connections than
+  /// `max_streams`. The services must outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       const ListenOptions& options, int max_streams, const std::vector<grpc::Service*>& services);
   ~GrpcServer();
@@ -34,8 +37,10 @@ class GrpcServer {
   void Shutdown(std::chrono::milliseconds grace);
 
  private:
-  GrpcServer(std::unique_ptr<grpc::Server> server, std::string address);
+  GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<ConnectionDoor> door,
+             std::string address);
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionDoor> door_;
   const std::string address_;
 };
 

@@ -48,6 +48,8 @@ v1::Health ToProto(Health health) {
       return v1::HEALTH_DEGRADED;
     case Health::kStopped:
       return v1::HEALTH_STOPPED;
+    case Health::kInert:
+      return v1::HEALTH_INERT;
   }
   return v1::HEALTH_UNSPECIFIED;
 }
@@ -86,6 +88,7 @@ void Fill(const SliceStatus& slice, v1::SliceStatus* response) {
 
 void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   response->set_health(ToProto(status.health));
+  response->set_health_reason(ValidUtf8(status.health_reason));
   response->set_busy(status.busy);
   if (status.step) response->set_step(*status.step);
   response->set_steps_total(status.steps_total);

@@ -16,6 +16,9 @@ using std::chrono::steady_clock;
 constexpr auto kRequestTimeout = std::chrono::seconds(5);
 constexpr auto kResponseTimeout = std::chrono::seconds(10);  // Prometheus gives up a scrape then
 constexpr size_t kMaxRequestBytes = size_t{64} << 10;
+// httplib matches header values and the request line against regular expressions, and the matcher
+// of the standard library recurses: about 330 bytes of stack a character.
+constexpr size_t kMaxLineBytes = size_t{1} << 10;
 
 }  // namespace
 
@@ -36,6 +39,13 @@ ssize_t HttpConnection::read(char* out, size_t size) {
     begin_ = 0;
     end_ = static_cast<size_t>(got);
     total_ += end_;
+    for (size_t i = 0; i < end_; ++i) {
+      line_ = buffer_[i] == '\n' ? 0 : line_ + 1;
+      if (line_ <= kMaxLineBytes) continue;
+      end_ = 0;
+      total_ = kMaxRequestBytes;
+      return -1;
+    }
   }
   const size_t count = std::min(size, end_ - begin_);
   std::memcpy(out, buffer_ + begin_, count);

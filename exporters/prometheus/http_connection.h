@@ -10,9 +10,10 @@
 
 namespace ptqwatch::internal {
 
-/// A connection as httplib reads and writes it: one request within 5 s and 64 KiB, one response
-/// within 10 s. httplib's own stream has no limit on a whole request (a byte every few seconds
-/// keeps it open), raises SIGPIPE, and refuses descriptors above 1023. One thread at a time.
+/// A connection as httplib reads and writes it: one request within 5 s and 64 KiB, no line of it
+/// longer than 1 KiB, one response within 10 s. httplib's own stream has no limit on a whole
+/// request (a byte every few seconds keeps it open), raises SIGPIPE, and refuses descriptors above
+/// 1023. One thread at a time.
 class HttpConnection final : public httplib::Stream {
  public:
   /// The socket stays the caller's.
@@ -38,6 +39,7 @@ class HttpConnection final : public httplib::Stream {
   size_t begin_ = 0;
   size_t end_ = 0;
   size_t total_ = 0;
+  size_t line_ = 0;  // bytes of it so far
 };
 
 }  // namespace ptqwatch::internal

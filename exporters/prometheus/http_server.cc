@@ -1,7 +1,5 @@
 #include "http_server.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,16 +9,15 @@
 #include <exception>
 #include <set>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/listener.h"
 #include "base/mutex.h"
 #include "base/net_address.h"
-#include "base/signals.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/thread.h"
 #include "http_connection.h"
 #include "httplib.h"
 
@@ -29,8 +26,6 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr size_t kMaxWaiting = 16;  // for a worker; further connections are closed at once
-constexpr int kBacklog = 64;        // not accepted yet
-constexpr auto kRetryInterval = std::chrono::milliseconds(100);
 
 // httplib's constructor ignores SIGPIPE in the whole process. That is the trainer's decision, so
 // the disposition is restored; our own writes never raise the signal.
@@ -50,13 +45,9 @@ class Engine final : public httplib::Server {
 
 class HttpServer::Impl {
  public:
-  Impl(BoundSocket listener, std::string address, std::map<std::string, Handler> routes)
-      : address_(std::move(address)),
-        routes_(std::move(routes)),
-        listener_(listener.Release()),
-        engine_(Engine::Make()) {
-    // Routed here instead of by httplib's patterns, so that no regular expression sees what a
-    // client sends.
+  Impl(std::string address, std::map<std::string, Handler> routes)
+      : address_(std::move(address)), routes_(std::move(routes)), engine_(Engine::Make()) {
+    // Routed here instead of by httplib's patterns.
     engine_->set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {
           Route(request, response);
@@ -67,66 +58,45 @@ class HttpServer::Impl {
 
   const std::string& address() const { return address_; }
 
-  absl::Status StartThreads() {
-    // Signals sent to the process are for the trainer's threads to handle.
-    BlockSignals block;
-    try {
-      threads_.emplace_back([this] { Accept(); });
-      for (int i = 0; i < kWorkers; ++i) threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error& error) {
-      Stop();
-      return absl::ResourceExhaustedError(
-          StrCat("http address '", address_, "': cannot start a thread: ", error.what()));
+  absl::Status StartThreads(BoundSocket socket) {
+    for (int i = 0; i < kWorkers; ++i) {
+      PTQWATCH_ASSIGN_OR_RETURN(Thread thread, StartThread("ptqw-http", [this] { Work(); }));
+      threads_.push_back(std::move(thread));
     }
+    PTQWATCH_ASSIGN_OR_RETURN(
+        listener_,
+        Listener::Start(std::move(socket), "ptqw-http", StrCat("http address '", address_, "'"),
+                        [this](int connection) { Take(connection); }));
     return absl::OkStatus();
   }
 
   void Stop() {
+    if (listener_ != nullptr) listener_->Stop();
     {
       MutexLock lock(mutex_);
       stopping_ = true;
-      if (listener_ >= 0) shutdown(listener_, SHUT_RDWR);  // ends accept(), which close() would not
       for (int socket : active_) shutdown(socket, SHUT_RDWR);
       changed_.SignalAll();
     }
-    for (std::thread& thread : threads_) thread.join();
+    for (Thread& thread : threads_) thread.Join();
     threads_.clear();
     MutexLock lock(mutex_);
     for (int socket : waiting_) close(socket);
     waiting_.clear();
-    if (listener_ >= 0) close(std::exchange(listener_, -1));
   }
 
  private:
-  void Accept() {
-    pthread_setname_np(pthread_self(), "ptqw-http");
-    while (true) {
-      const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      const int error = errno;
-      MutexLock lock(mutex_);
-      if (stopping_) {
-        if (socket >= 0) close(socket);
-        return;
-      }
-      if (socket >= 0) {
-        if (waiting_.size() < kMaxWaiting) {
-          waiting_.push_back(socket);
-          changed_.SignalAll();
-        } else {
-          close(socket);
-        }
-      } else if (error != EINTR && error != ECONNABORTED) {
-        // Most likely out of descriptors: the connection stays in the backlog, and trying again at
-        // once would only burn a core.
-        const auto retry = std::chrono::steady_clock::now() + kRetryInterval;
-        while (!stopping_ && changed_.WaitUntil(mutex_, retry)) {
-        }
-      }
+  void Take(int socket) {
+    MutexLock lock(mutex_);
+    if (stopping_ || waiting_.size() >= kMaxWaiting) {
+      close(socket);
+      return;
     }
+    waiting_.push_back(socket);
+    changed_.SignalAll();
   }
 
   void Work() {
-    pthread_setname_np(pthread_self(), "ptqw-http");
     MutexLock lock(mutex_);
     while (true) {
       while (!stopping_ && waiting_.empty()) changed_.Wait(mutex_);
@@ -151,7 +121,7 @@ class HttpServer::Impl {
       // request may ask for thousands.
       engine_->process_request(connection, /*close_connection=*/true, closed,
                                [](httplib::Request& request) { request.ranges.clear(); });
-    } catch (const std::exception&) {
+    } catch (...) {
       // For example out of memory. The client sees its connection close, the trainer sees nothing.
     }
   }
@@ -173,7 +143,6 @@ class HttpServer::Impl {
 
   const std::string address_;
   const std::map<std::string, Handler> routes_;
-  int listener_;
   const std::unique_ptr<Engine> engine_;
 
   Mutex mutex_;
@@ -181,7 +150,8 @@ class HttpServer::Impl {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<int> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<int> active_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
+  std::unique_ptr<Listener> listener_;
 };
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -193,15 +163,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const ListenOptions& options, std::map<std::string, Handler> routes) {
   // Not httplib's own binding: that sets SO_REUSEPORT, with which a second server on a busy port
   // gets half of the connections instead of an error, and it does not say why it failed.
-  PTQWATCH_ASSIGN_OR_RETURN(BoundSocket listener, BindListenAddress(options));
-  if (listen(listener.descriptor(), kBacklog) != 0) {
-    return absl::UnavailableError(StrCat("http address '", options.address, "': cannot listen: ",
-                                         std::generic_category().message(errno)));
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(BoundSocket socket, BindListenAddress(options));
   const std::string host = options.address.substr(0, options.address.rfind(':'));
-  std::string bound = StrCat(host, ":", listener.port());
-  auto impl = std::make_unique<Impl>(std::move(listener), std::move(bound), std::move(routes));
-  PTQWATCH_RETURN_IF_ERROR(impl->StartThreads());
+  std::string bound = StrCat(host, ":", socket.port());
+  auto impl = std::make_unique<Impl>(std::move(bound), std::move(routes));
+  PTQWATCH_RETURN_IF_ERROR(impl->StartThreads(std::move(socket)));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

@@ -10,11 +10,13 @@
 
 #include "absl/status/status.h"
 #include "base/guard.h"
+#include "base/inert_exporter.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "http_server.h"
 #include "metric_families.h"
+#include "nlohmann/json.hpp"
 
 namespace ptqwatch {
 namespace {
@@ -22,7 +24,6 @@ namespace {
 using internal::HttpResponse;
 using internal::HttpServer;
 using internal::StrCat;
-using internal::StrFormat;
 
 constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -46,20 +47,32 @@ HttpResponse Metrics(const std::optional<View>& view, int max_layers) {
       .body = internal::RenderMetrics({view->run, view->status, view->report.get()}, max_layers)};
 }
 
-HttpResponse Healthz(const std::optional<View>& view) {
-  if (!view) return NotStarted();
-  const Health health = view->status.health;
-  std::string body = StrCat("{\"health\":\"", ToString(health), "\"");
-  if (view->status.step) body += StrCat(",\"step\":", *view->status.step);
-  if (view->report != nullptr) {
-    const double age = UnixSeconds() - view->report->report.snapshot_time_unix_seconds;
-    if (std::isfinite(age)) {
-      body += StrFormat(",\"report_age_seconds\":%.3f", std::max(age, 0.0));
-    }
+HttpResponse HealthPage(const std::optional<View>& view, int status) {
+  nlohmann::ordered_json body;
+  body["health"] = ToString(view ? view->status.health : Health::kStarting);
+  if (view) {
+    if (!view->status.health_reason.empty()) body["reason"] = view->status.health_reason;
+    if (view->status.step) body["step"] = *view->status.step;
   }
-  body += "}\n";
-  const bool well = health == Health::kOk || health == Health::kStarting;
-  return {.status = well ? 200 : 503, .content_type = "application/json", .body = std::move(body)};
+  if (view && view->report != nullptr) {
+    const double age = UnixSeconds() - view->report->report.snapshot_time_unix_seconds;
+    if (std::isfinite(age)) body["report_age_seconds"] = std::round(1e3 * std::max(age, 0.0)) / 1e3;
+  }
+  return {
+      .status = status,
+      .content_type = "application/json",
+      .body = body.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) +
+              "\n"};
+}
+
+// The process is alive, or it would not answer. Whoever restarts it for a measurement that failed
+// ends a training run.
+HttpResponse Healthz(const std::optional<View>& view) { return HealthPage(view, 200); }
+
+HttpResponse Readyz(const std::optional<View>& view) {
+  const bool ready =
+      view && (view->status.health == Health::kOk || view->status.health == Health::kStarting);
+  return HealthPage(view, ready ? 200 : 503);
 }
 
 class PrometheusExporterImpl final : public PrometheusExporter {
@@ -76,7 +89,8 @@ class PrometheusExporterImpl final : public PrometheusExporter {
              .allow_remote_option = "PrometheusOptions::allow_remote"},
             {{"/metrics",
               [this, max_layers = options.max_layers] { return Metrics(Look(), max_layers); }},
-             {"/healthz", [this] { return Healthz(Look()); }}}));
+             {"/healthz", [this] { return Healthz(Look()); }},
+             {"/readyz", [this] { return Readyz(Look()); }}}));
     return absl::OkStatus();
   }
 
@@ -119,13 +133,18 @@ absl::StatusOr<std::unique_ptr<PrometheusExporter>> PrometheusExporter::Create(
     return absl::InvalidArgumentError(
         StrCat("PrometheusOptions::max_layers must not be negative, is ", options.max_layers));
   }
-  return internal::Guard(StrCat("http address '", options.address, "'"),
-                         absl::StatusCode::kInternal,
-                         [&]() -> absl::StatusOr<std::unique_ptr<PrometheusExporter>> {
-                           auto exporter = std::make_unique<PrometheusExporterImpl>();
-                           PTQWATCH_RETURN_IF_ERROR(exporter->Bind(options));
-                           return exporter;
-                         });
+  absl::StatusOr<std::unique_ptr<PrometheusExporter>> exporter =
+      internal::Guard(StrCat("http address '", options.address, "'"), absl::StatusCode::kInternal,
+                      [&]() -> absl::StatusOr<std::unique_ptr<PrometheusExporter>> {
+                        auto bound = std::make_unique<PrometheusExporterImpl>();
+                        PTQWATCH_RETURN_IF_ERROR(bound->Bind(options));
+                        return bound;
+                      });
+  if (exporter.ok() || !internal::BecomesInert(options.on_failure, exporter.status())) {
+    return exporter;
+  }
+  return std::make_unique<internal::InertExporter<PrometheusExporter>>("prometheus",
+                                                                       exporter.status());
 }
 
 }  // namespace ptqwatch

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/usable_cores.h"
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -18,9 +20,7 @@ double Seconds(clockid_t clock) {
 
 // Sums the idle time of the allowed CPUs: "cpu3 user nice system idle iowait ...", in ticks.
 std::optional<double> IdleSeconds(const std::string& path) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return std::nullopt;
+  const cpu_set_t allowed = UsableCpus();
   std::ifstream file(path);
   std::string line;
   double ticks = 0;

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/process_end.h"
 #include "base/strings.h"
 
 namespace ptqwatch {
@@ -104,6 +105,7 @@ absl::Status ByteBudget::Reserve(int64_t bytes, std::string_view what) {
 }
 
 absl::Status ExecutionContext::Checkpoint() const {
+  internal::StayIfProcessEnds();
   if (!cancel.cancelled()) pacer.Pause(cancel);
   if (cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
   const std::chrono::nanoseconds until = std::min(deadline, hurry.get());

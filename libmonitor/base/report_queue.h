@@ -8,17 +8,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 
 namespace ptqwatch::internal {
-
-/// Starts a thread with all signals blocked. `name` has at most 15 characters. ResourceExhausted
-/// where the system gives no thread.
-absl::StatusOr<std::thread> StartThread(std::string name, std::function<void()> run);
 
 enum class QueueOverflow {
   kDropOldest,  ///< but never the item that is being handled
@@ -91,7 +87,7 @@ class ReportQueue {
     int64_t dropped ABSL_GUARDED_BY(mutex) = 0;
   };
 
-  ReportQueue(std::shared_ptr<Shared> shared, std::thread thread)
+  ReportQueue(std::shared_ptr<Shared> shared, Thread thread)
       : shared_(std::move(shared)), thread_(std::move(thread)) {}
 
   static void Run(Shared& shared);
@@ -100,13 +96,13 @@ class ReportQueue {
   static void DropBack(Shared& shared, size_t keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared.mutex);
 
   const std::shared_ptr<Shared> shared_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 template <typename Item>
 absl::StatusOr<std::unique_ptr<ReportQueue<Item>>> ReportQueue<Item>::Start(Options options) {
   auto shared = std::make_shared<Shared>(std::move(options));
-  absl::StatusOr<std::thread> thread =
+  absl::StatusOr<Thread> thread =
       StartThread(shared->options.thread_name, [shared] { Run(*shared); });
   if (!thread.ok()) return thread.status();
   return std::unique_ptr<ReportQueue>(new ReportQueue(std::move(shared), *std::move(thread)));
@@ -146,10 +142,10 @@ bool ReportQueue<Item>::Stop(std::chrono::milliseconds deadline) {
     DropBack(shared, shared.handling && !leave ? 1 : 0);
   }
   if (leave) {
-    thread_.detach();
+    thread_.Detach();
     return false;
   }
-  thread_.join();
+  thread_.Join();
   MutexLock lock(shared.mutex);
   DropBack(shared, 0);
   return true;

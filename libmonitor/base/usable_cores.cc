@@ -6,8 +6,16 @@
 #include <fstream>
 #include <limits>
 #include <thread>
+#include <vector>
 
 #include "base/cgroup.h"
+
+// OpenMP's, where the process has it.
+extern "C" {
+int omp_get_num_places() __attribute__((weak));
+int omp_get_place_num_procs(int place) __attribute__((weak));
+void omp_get_place_proc_ids(int place, int* ids) __attribute__((weak));
+}
 
 namespace ptqwatch::internal {
 namespace {
@@ -48,11 +56,26 @@ double CgroupQuota(const std::string& root) {
 
 }  // namespace
 
-int AllowedCpus() {
+cpu_set_t UsableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+    for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu) {
+      CPU_SET(cpu, &set);
+    }
+  }
+  if (omp_get_num_places == nullptr) return set;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<size_t>(std::max(0, omp_get_place_num_procs(place))));
+    omp_get_place_proc_ids(place, ids.data());
+    for (const int id : ids) CPU_SET(static_cast<size_t>(id), &set);
+  }
+  return set;
+}
+
+int AllowedCpus() {
+  const cpu_set_t set = UsableCpus();
+  return std::max(1, CPU_COUNT(&set));
 }
 
 int UsableCores(const std::string& root) {

@@ -1,16 +1,21 @@
 #ifndef PTQWATCH_BASE_USABLE_CORES_H_
 #define PTQWATCH_BASE_USABLE_CORES_H_
 
+#include <sched.h>
+
 #include <string>
 
 namespace ptqwatch::internal {
 
-/// CPUs in the affinity mask of the calling thread.
+/// CPUs on which a thread of this process may run: those of the calling thread and, where OpenMP
+/// binds threads (OMP_PROC_BIND, GOMP_CPU_AFFINITY), those of all its places.
+cpu_set_t UsableCpus();
+
+/// The number of UsableCpus.
 int AllowedCpus();
 
-/// Cores that this process may use: AllowedCpus or, if it is less, the
-/// cgroup quota (v2 or v1), rounded down, but at least 1. Tests replace `root`, the folder of /sys
-/// and /proc.
+/// Cores that this process may use: AllowedCpus or, if it is less, the cgroup quota (v2 or v1),
+/// rounded down, but at least 1. Tests replace `root`, the folder of /sys and /proc.
 int UsableCores(const std::string& root = "");
 
 }  // namespace ptqwatch::internal

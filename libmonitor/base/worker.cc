@@ -1,21 +1,23 @@
 #include "base/worker.h"
 
-#include <pthread.h>
 #include <semaphore.h>
 
 #include <atomic>
 #include <cerrno>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
 #include "base/mutex.h"
-#include "base/signals.h"
-#include "base/strings.h"
-#include "base/thread_priority.h"
+#include "base/process_end.h"
+#include "base/status_macros.h"
+#include "base/thread.h"
 
 namespace ptqwatch::internal {
+namespace {
+
+constexpr std::chrono::seconds kTimeAtEnd{1};
+
+}  // namespace
 
 struct Worker::State {
   explicit State(Hooks h) : hooks(std::move(h)) { sem_init(&wake, 0, 0); }
@@ -26,7 +28,7 @@ struct Worker::State {
   // call; no lock.
   sem_t wake;
   std::atomic<bool> stopping{false};
-  std::thread thread;
+  Thread thread;
   Mutex mutex;
   CondVar ended_changed;
   bool ended ABSL_GUARDED_BY(mutex) = false;
@@ -34,21 +36,15 @@ struct Worker::State {
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(Hooks hooks) {
   auto state = std::make_shared<State>(std::move(hooks));
-  BlockSignals blocked;
-  try {
-    state->thread = std::thread(&Worker::Run, state);
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        internal::StrCat("cannot start the monitor thread: ", error.what()));
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(state->thread,
+                            StartThread(
+                                state->hooks.name, [state] { Run(state); }, ClosureStackBytes()));
   return std::unique_ptr<Worker>(new Worker(std::move(state)));
 }
 
 Worker::~Worker() { Stop(std::chrono::seconds(2)); }
 
 void Worker::Run(std::shared_ptr<State> state) {
-  pthread_setname_np(pthread_self(), state->hooks.name.substr(0, 15).c_str());
-  SetThreadPriority(ThreadPriority::kBatch);
   try {
     if (state->hooks.thread_init) state->hooks.thread_init();
   } catch (...) {
@@ -86,11 +82,19 @@ bool Worker::Stop(std::chrono::milliseconds deadline) {
     ended = state_->ended;
   }
   if (ended) {
-    state_->thread.join();
-  } else {
-    state_->thread.detach();
+    state_->thread.Join();
+    return true;
   }
-  return ended;
+  state_->thread.Detach();
+  // Whatever it calls is about to be destroyed when the process ends: it gets a little more time,
+  // and stays at its next checkpoint after that. Left behind, too.
+  (void)new AtProcessEnd([state = state_] {
+    const auto last = std::chrono::steady_clock::now() + kTimeAtEnd;
+    MutexLock lock(state->mutex);
+    while (!state->ended && state->ended_changed.WaitUntil(state->mutex, last)) {
+    }
+  });
+  return false;
 }
 
 }  // namespace ptqwatch::internal

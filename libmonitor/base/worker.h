@@ -10,8 +10,8 @@
 
 namespace ptqwatch::internal {
 
-/// The monitor's one thread: all signals blocked, named, at ThreadPriority::kBatch. It sleeps until
-/// Wake and then calls `job`; wakes that come while it works are not lost.
+/// The monitor's one thread (see StartThread), with a stack for the trainer's closures. It sleeps
+/// until Wake and then calls `job`; wakes that come while it works are not lost.
 class Worker {
  public:
   struct Hooks {

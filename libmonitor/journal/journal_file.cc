@@ -29,7 +29,7 @@ absl::Status JournalFile::Error(int error, std::string_view what) const {
 
 absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string& path,
                                                                WriteFunction write) {
-  const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) {
     return absl::ErrnoToStatus(errno, StrCat("cannot open journal '", path, "'"));
   }

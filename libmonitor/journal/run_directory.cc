@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -82,17 +80,11 @@ class JournalReader {
 
 }  // namespace
 
-absl::StatusOr<RunHistory> OpenRunDirectory(const std::string& run_dir) {
-  if (run_dir.empty()) return absl::InvalidArgumentError("run_dir is empty");
-  std::error_code error;
-  std::filesystem::create_directories(run_dir, error);
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), StrCat("cannot create run_dir '", run_dir, "'"));
-  }
-
+absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir) {
   RunHistory history;
   const std::string path = StrCat(run_dir, "/", kJournalFileName);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
+  // A FIFO would block; a link may have been planted.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (file < 0) {
     if (errno == ENOENT) return history;
     return absl::ErrnoToStatus(errno, StrCat("cannot open journal '", path, "'"));

@@ -21,9 +21,9 @@ struct RunHistory {
   int64_t unreadable_lines = 0;         ///< cut off or damaged, and skipped
 };
 
-/// Creates `run_dir` if it is missing and reads the reports of its journal, if it has one; events
-/// are skipped. A failure has the status of errno and names the path. Damaged lines are no failure.
-absl::StatusOr<RunHistory> OpenRunDirectory(const std::string& run_dir);
+/// Reads the reports of a run directory's journal, if it has one; events are skipped. A failure has
+/// the status of errno and names the path. Damaged lines are no failure.
+absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal
 

@@ -2,12 +2,10 @@
 
 #include <omp.h>
 
-#include <thread>
-
 #include "ATen/Parallel.h"
 #include "base/guard.h"
-#include "base/report_queue.h"
 #include "base/status_macros.h"
+#include "base/thread.h"
 #include "c10/core/AutogradState.h"
 
 // LibTorch's BLAS. Weak: a LibTorch without MKL does not have it.
@@ -27,12 +25,14 @@ void InitComputeThread() {
 
 absl::Status OnComputeThread(absl::FunctionRef<absl::Status()> work) {
   absl::Status status;
-  absl::StatusOr<std::thread> thread = StartThread("ptqwatch-create", [&] {
-    InitComputeThread();
-    status = Guard(work);
-  });
-  PTQWATCH_RETURN_IF_ERROR(thread.status());
-  thread->join();
+  PTQWATCH_ASSIGN_OR_RETURN(Thread thread, StartThread(
+                                               "ptqwatch-create",
+                                               [&] {
+                                                 InitComputeThread();
+                                                 status = Guard(work);
+                                               },
+                                               ClosureStackBytes()));
+  thread.Join();
   return status;
 }
 

@@ -44,10 +44,23 @@ std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatu
 
 }  // namespace
 
-void MonitorThread::Enter() {
-  InitComputeThread();
-  parts_.pace->Enter();
-  parts_.suite->session().stream()->EnterMonitorThread();
+void MonitorThread::Enter() noexcept {
+  set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
+    InitComputeThread();
+    parts_.pace->Enter();
+    parts_.suite->session().stream()->EnterMonitorThread();
+    return absl::OkStatus();
+  });
+  if (set_up_.ok()) return;
+  // Measuring on the trainer's own stream would be unordered with its work.
+  parts_.switches->idle = true;
+  (void)Guard([&] {
+    const std::string message(Message(set_up_));
+    parts_.board->SetHealth(Health::kDegraded, message);
+    Log(Severity::kError, message);
+    PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, 0, message);
+    return absl::OkStatus();
+  });
 }
 
 void MonitorThread::Run() noexcept {
@@ -60,7 +73,7 @@ void MonitorThread::Run() noexcept {
   if (!before.ok()) Log(Severity::kError, "commands or skipped snapshots were lost");
   const Snapshot* filled = parts_.staging->BeginLoading();
   if (filled == nullptr) return;
-  parts_.board->SetBusy(true);
+  parts_.board->SetBusy(true, MonotonicSeconds());
   loading_ = true;
   ++measuring_;
   const absl::Status status = Guard([&] {
@@ -76,11 +89,15 @@ void MonitorThread::Run() noexcept {
     parts_.pace->Slowed(*slowdown);
   }
   parts_.pace->EndSnapshot();
-  parts_.board->SetBusy(false);
+  parts_.board->SetBusy(false, MonotonicSeconds());
   MutexLock lock(mutex_);
   step_in_work_.reset();
   ++done_;
   changed_.SignalAll();
+}
+
+double MonitorThread::MonotonicSeconds() const {
+  return std::chrono::duration<double>(parts_.context.clock->Monotonic()).count();
 }
 
 void MonitorThread::CarryOutCommands() {
@@ -283,6 +300,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
 absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
                                                        const SnapshotPlace& place,
                                                        const ExecutionContext& context) {
+  PTQWATCH_RETURN_IF_ERROR(set_up_);
   DeviceStream& stream = *parts_.suite->session().stream();
   stream.WaitForCopy();
   parts_.suite->Load(filled);
@@ -311,7 +329,8 @@ void MonitorThread::NoteOutcomes(const Report& report, const Measured& measured)
     parts_.switches->idle = true;
     return;
   }
-  parts_.board->SetHealth(decision.failure ? Health::kDegraded : Health::kOk);
+  parts_.board->SetHealth(decision.failure ? Health::kDegraded : Health::kOk,
+                          decision.failure.value_or(""));
   if (decision.failure) {
     parts_.board->OnProbeFailure();
     probe_failed_(Severity::kWarning, StrCat("step ", report.step, ": ", *decision.failure));

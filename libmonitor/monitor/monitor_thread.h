@@ -57,8 +57,9 @@ class MonitorThread {
   explicit MonitorThread(Parts parts)
       : parts_(std::move(parts)), failures_(parts_.max_failures_in_a_row) {}
 
-  /// The thread itself, first and once: sets it up for measuring.
-  void Enter();
+  /// The thread itself, first and once: sets it up for measuring. Where that fails, nothing is
+  /// measured and no snapshot is taken.
+  void Enter() noexcept;
   /// The thread itself, at every wake: carries out commands, announces skipped snapshots, and
   /// measures the filled snapshot if there is one.
   void Run() noexcept;
@@ -87,6 +88,7 @@ class MonitorThread {
     }
   };
 
+  double MonotonicSeconds() const;
   void CarryOutCommands();
   void AnnounceSkips();
   void AnnounceRest(const MonitorStatus& status);
@@ -112,6 +114,7 @@ class MonitorThread {
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   Parts parts_;
+  absl::Status set_up_;
   FailurePolicy failures_;
   std::optional<AcceptedSlice> slice_;  // the newest that was accepted
   int64_t measuring_ = 0;               // ordinal of the snapshot in work

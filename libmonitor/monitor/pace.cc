@@ -32,6 +32,7 @@ void Pace::Enter() {
   pacer_.OnWork([this](double seconds) {
     const double now = Now();
     governor_.Worked(seconds, now);
+    board_->Alive(now);
     if (now < next_reading_) return;
     next_reading_ = now + kReadingSeconds;
     governor_.Read(read_());

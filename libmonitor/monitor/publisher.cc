@@ -1,8 +1,10 @@
 #include "monitor/publisher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
 #include "base/strings.h"
 
@@ -18,20 +20,32 @@ Publisher::Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clo
   for (std::unique_ptr<Exporter>& exporter : exporters) outlets_.push_back({std::move(exporter)});
 }
 
-absl::Status Publisher::Start(Control* control) {
+absl::Status Publisher::Start(Control* control, size_t required) {
   TimedMutexLock lock(exporters_mutex_);
+  std::vector<Outlet> started;
+  std::vector<std::string> failures;
   for (size_t i = 0; i < outlets_.size(); ++i) {
     Exporter& exporter = *outlets_[i].exporter;
     const absl::Status status = Guard([&] { return exporter.Start(this, control); });
-    if (status.ok()) continue;
-    while (i-- > 0) outlets_[i].exporter->Stop(std::chrono::seconds(1));
-    return status;
+    if (status.ok()) {
+      started.push_back(std::move(outlets_[i]));
+    } else if (i < required) {
+      for (Outlet& outlet : started) outlet.exporter->Stop(std::chrono::seconds(1));
+      return status;
+    } else {
+      failures.push_back(StrCat("exporter ", exporter.name(), " is left out: ", Message(status)));
+      Log(Severity::kError, failures.back());
+    }
   }
+  outlets_ = std::move(started);
   open_ = true;
+  AnnounceFailures(failures, 0);
   return absl::OkStatus();
 }
 
 std::vector<std::string> Publisher::ForEach(absl::FunctionRef<void(Exporter&)> call, bool drops) {
+  publishing_ = std::this_thread::get_id();
+  const absl::Cleanup done = [this] { publishing_ = std::thread::id(); };
   std::vector<std::string> failures;
   for (Outlet& outlet : outlets_) {
     const absl::Status status = Guard([&] {
@@ -84,6 +98,10 @@ void Publisher::PublishEvent(const Event& event) {
 void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy,
                      const std::optional<Event>& last) {
   const auto end = std::chrono::steady_clock::now() + deadline;
+  if (publishing_ == std::this_thread::get_id()) {
+    Log(Severity::kError, "Stop from inside an exporter; the exporters are left as they are");
+    return;
+  }
   // An exporter that breaks its contract and blocks in OnReport must not block this, too.
   if (!exporters_mutex_.TryLockUntil(end)) {
     Log(Severity::kError,
@@ -109,7 +127,8 @@ void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy,
 }
 
 MonitorStatus Publisher::status() const {
-  MonitorStatus status = board_->Read(clock_->UnixSeconds());
+  MonitorStatus status = board_->Read(std::chrono::duration<double>(clock_->Monotonic()).count(),
+                                      clock_->UnixSeconds());
   if (complete_) complete_(status);
   return status;
 }

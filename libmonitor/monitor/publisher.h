@@ -1,12 +1,16 @@
 #ifndef PTQWATCH_MONITOR_PUBLISHER_H_
 #define PTQWATCH_MONITOR_PUBLISHER_H_
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -28,14 +32,17 @@ class Publisher final : public StatusSource {
             std::vector<std::unique_ptr<Exporter>> exporters,
             std::function<void(MonitorStatus&)> complete = nullptr);
 
-  /// Starts the exporters in order; stops those already started when one fails.
-  absl::Status Start(Control* control);
+  /// Starts the exporters in order. Where one of the first `required` fails, stops those already
+  /// started and gives its error; any other one that fails is left out, which the log and an event
+  /// kExporterFailed say.
+  absl::Status Start(Control* control, size_t required = SIZE_MAX);
   /// Neither has an effect after Stop. An exporter that throws is reported to the others by an
   /// event kExporterFailed, once until it works again.
   void Publish(std::shared_ptr<const AnalyzedReport> report);
   void PublishEvent(const Event& event);
   /// Publishes `last`, if given, and stops the exporters within the deadline; idempotent. No
-  /// exporter is called afterwards. `destroy` also destroys them, on this thread: for when the
+  /// exporter is called afterwards. Called from inside an exporter's OnReport or OnEvent, it does
+  /// nothing but log that. `destroy` also destroys them, on this thread: for when the
   /// monitor thread is left behind and would do so at its own time.
   void Stop(std::chrono::milliseconds deadline, bool destroy = false,
             const std::optional<Event>& last = std::nullopt);
@@ -65,6 +72,7 @@ class Publisher final : public StatusSource {
 
   TimedMutex exporters_mutex_;
   std::vector<Outlet> outlets_ ABSL_GUARDED_BY(exporters_mutex_);
+  std::atomic<std::thread::id> publishing_;  // the thread that is calling exporters
   bool open_ ABSL_GUARDED_BY(exporters_mutex_) = false;
 
   mutable Mutex latest_mutex_;

@@ -60,7 +60,8 @@ absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options) {
   RunState state;
   state.run_id = options.run_id;
   if (!options.run_dir.empty()) {
-    PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, OpenRunDirectory(options.run_dir));
+    PTQWATCH_ASSIGN_OR_RETURN(state.lock, RunLock::Take(options.run_dir));
+    PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, ReadRunDirectory(options.run_dir));
     if (state.run_id.empty()) state.run_id = history.run_id;
     state.attempt = history.attempts + 1;
     state.sequence = history.last_sequence;

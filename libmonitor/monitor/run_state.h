@@ -2,12 +2,14 @@
 #define PTQWATCH_MONITOR_RUN_STATE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "curvature/vector_space.h"
+#include "journal/run_lock.h"
 #include "probes/probe_state.h"
 #include "probes/probe_state_file.h"
 #include "ptqwatch/options.h"
@@ -18,6 +20,7 @@ namespace ptqwatch::internal {
 
 /// What this attempt of a run starts from.
 struct RunState {
+  std::shared_ptr<RunLock> lock = nullptr;  ///< of the run directory, where there is one
   std::string run_id = {};
   int attempt = 1;
   int64_t sequence = 0;                                 ///< of the newest report; 0: there is none
@@ -30,9 +33,9 @@ struct RunState {
   ProbeState ReadProbeState(const std::string& fingerprint, const VectorSpace& space) const;
 };
 
-/// Reads what earlier attempts left in MonitorOptions::run_dir, which is created if it is missing.
-/// Call it before anything writes there. Without a run directory the run is a new one. Errors name
-/// the path.
+/// Locks MonitorOptions::run_dir, which is created if it is missing, and reads what earlier
+/// attempts left there. Call it before anything writes there. Without a run directory the run is a
+/// new one. Errors name the path.
 absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal

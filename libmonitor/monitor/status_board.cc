@@ -1,18 +1,31 @@
 #include "monitor/status_board.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
+namespace {
 
-void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double unix_seconds) noexcept {
+// A closure that has not returned for so long, and for so many times the longest that it took,
+// hangs. At a small duty cycle the thread rests for minutes between two batches.
+constexpr double kLongSilenceSeconds = 600;
+constexpr double kSilenceFactor = 10;
+constexpr int64_t kNotCopiedInARow = 3;
+
+}  // namespace
+
+void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double now) noexcept {
   if (!stepped_.load(kRelaxed)) {
-    first_step_seconds_.store(unix_seconds, kRelaxed);
+    first_step_seconds_.store(now, kRelaxed);
     stepped_.store(true, kRelaxed);
   }
   step_.store(info.step, kRelaxed);
   // One writer, so no read-modify-write is needed.
   steps_total_.store(steps_total_.load(kRelaxed) + 1, kRelaxed);
-  last_step_seconds_.store(unix_seconds, kRelaxed);
+  last_step_seconds_.store(now, kRelaxed);
   learning_rate_.store(info.learning_rate, kRelaxed);
   tokens_.store(info.tokens.value_or(kNoTokens), kRelaxed);
   has_loss_.store(info.loss.has_value(), kRelaxed);
@@ -27,11 +40,50 @@ void StatusBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexce
     ++bucket;
   }
   stall_buckets_[bucket].fetch_add(1, kRelaxed);
+  if (result == SnapshotResult::kSkippedMismatch || result == SnapshotResult::kFailed) {
+    not_copied_in_a_row_.fetch_add(1, kRelaxed);
+  } else if (result == SnapshotResult::kTaken) {
+    not_copied_in_a_row_.store(0, kRelaxed);
+  }
   stall_seconds_.store(stall_seconds_.load(kRelaxed) + stall_seconds, kRelaxed);
 }
 
+void StatusBoard::SetBusy(bool busy, double now) noexcept {
+  alive_seconds_.store(now, kRelaxed);
+  busy_.store(busy, kRelaxed);
+}
+
+void StatusBoard::Alive(double now) noexcept {
+  const double silence = now - alive_seconds_.load(kRelaxed);
+  if (busy() && silence > longest_silence_.load(kRelaxed))
+    longest_silence_.store(silence, kRelaxed);
+  alive_seconds_.store(now, kRelaxed);
+}
+
+void StatusBoard::SetHealth(Health health, std::string reason) {
+  MutexLock lock(mutex_);
+  health_ = health;
+  health_reason_ = std::move(reason);
+}
+
+void StatusBoard::NoteAges(double now, MonitorStatus& status) const {
+  if (status.health != Health::kOk) return;
+  const double silence = now - alive_seconds_.load(kRelaxed);
+  const int64_t not_copied = not_copied_in_a_row_.load(kRelaxed);
+  if (status.busy &&
+      silence > std::max(kLongSilenceSeconds, kSilenceFactor * longest_silence_.load(kRelaxed))) {
+    status.health = Health::kDegraded;
+    status.health_reason =
+        StrFormat("nothing was measured for %.0f s: the losses closure does not return", silence);
+  } else if (not_copied >= kNotCopiedInARow) {
+    status.health = Health::kDegraded;
+    status.health_reason =
+        StrCat(not_copied, " due snapshots in a row could not be copied; the log says why");
+  }
+}
+
 void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) {
-  MutexLock lock(drops_mutex_);
+  MutexLock lock(mutex_);
   ++drops_[{std::string(exporter), std::string(reason)}];
 }
 
@@ -42,11 +94,12 @@ double StatusBoard::seconds_a_step() const noexcept {
          static_cast<double>(steps - 1);
 }
 
-MonitorStatus StatusBoard::Read(double unix_seconds) const {
+MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   MonitorStatus status;
   if (stepped_.load(kRelaxed)) {
     status.step = step_.load(kRelaxed);
-    const double elapsed = unix_seconds - first_step_seconds_.load(kRelaxed);
+    status.last_step_unix_seconds = unix_seconds - (now - last_step_seconds_.load(kRelaxed));
+    const double elapsed = now - first_step_seconds_.load(kRelaxed);
     if (elapsed > 0) {
       const double lost =
           stall_seconds_.load(kRelaxed) + std::max(0.0, lost_seconds_.load(kRelaxed));
@@ -55,7 +108,6 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   }
   status.steps_total = steps_total_.load(kRelaxed);
   status.seconds_a_step = seconds_a_step();
-  status.last_step_unix_seconds = last_step_seconds_.load(kRelaxed);
   status.learning_rate = learning_rate_.load(kRelaxed);
   if (const int64_t tokens = tokens_.load(kRelaxed); tokens != kNoTokens) status.tokens = tokens;
   if (has_loss_.load(kRelaxed)) status.training_loss_nats = loss_.load(kRelaxed);
@@ -70,11 +122,15 @@ MonitorStatus StatusBoard::Read(double unix_seconds) const {
   status.probe_failures_total = probe_failures_total_.load(kRelaxed);
   status.state_write_failures_total = state_write_failures_total_.load(kRelaxed);
   status.busy = busy_.load(kRelaxed);
-  status.health = health_.load(kRelaxed);
   status.duty_cycle = duty_cycle_.load(kRelaxed);
   status.plan_level_ratio = plan_level_.load(kRelaxed);
-  MutexLock lock(drops_mutex_);
-  status.dropped_reports = drops_;
+  {
+    MutexLock lock(mutex_);
+    status.dropped_reports = drops_;
+    status.health = health_;
+    status.health_reason = health_reason_;
+  }
+  NoteAges(now, status);
   return status;
 }
 

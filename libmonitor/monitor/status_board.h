@@ -21,8 +21,14 @@ namespace ptqwatch::internal {
 class StatusBoard {
  public:
   /// Trainer's thread. Atomics only.
-  void OnStep(const StepInfo& info, LrPhase phase, double unix_seconds) noexcept;
+  /// `now`: seconds of the monotonic clock.
+  void OnStep(const StepInfo& info, LrPhase phase, double now) noexcept;
   void OnSnapshot(SnapshotResult result, double stall_seconds) noexcept;
+
+  /// Any thread.
+  void OnConcurrentStep() noexcept {
+    snapshots_[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)].fetch_add(1, kRelaxed);
+  }
 
   /// The thread that publishes.
   void OnEvent(Event::Kind kind) noexcept {
@@ -33,8 +39,10 @@ class StatusBoard {
   void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
-  void SetBusy(bool busy) noexcept { busy_.store(busy, kRelaxed); }
-  void SetHealth(Health health) noexcept { health_.store(health, kRelaxed); }
+  /// Around each snapshot; in between Alive is called at least once a batch.
+  void SetBusy(bool busy, double now) noexcept;
+  void Alive(double now) noexcept;
+  void SetHealth(Health health, std::string reason = {});
   /// Of training, beside the stalls; negative corrects what was added before.
   void AddLostSeconds(double seconds) noexcept {
     lost_seconds_.store(lost_seconds_.load(kRelaxed) + seconds, kRelaxed);
@@ -54,12 +62,15 @@ class StatusBoard {
   bool busy() const noexcept { return busy_.load(kRelaxed); }
   /// In the mean since the first step; 0 before the second.
   double seconds_a_step() const noexcept;
-  /// All counters and gauges. Slice and switches are left for the caller to fill in.
-  MonitorStatus Read(double unix_seconds) const;
+  /// All counters and gauges, at `now` of the monotonic clock, which is `unix_seconds` of the
+  /// other. Slice and switches are left for the caller to fill in.
+  MonitorStatus Read(double now, double unix_seconds) const;
 
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
   static constexpr int64_t kNoTokens = INT64_MIN;
+  // What is well by its last report may be stuck since.
+  void NoteAges(double now, MonitorStatus& status) const;
 
   std::atomic<bool> stepped_{false};
   std::atomic<int64_t> step_{0};
@@ -74,20 +85,24 @@ class StatusBoard {
   std::array<std::atomic<int64_t>, kSnapshotResults> snapshots_{};
   std::array<std::atomic<int64_t>, kStallBucketSeconds.size() + 1> stall_buckets_{};
   std::atomic<double> stall_seconds_{0};
+  std::atomic<int64_t> not_copied_in_a_row_{0};
 
   std::atomic<int64_t> reports_total_{0};
   std::array<std::atomic<int64_t>, kEventKinds> events_{};
   std::atomic<int64_t> probe_failures_total_{0};
   std::atomic<int64_t> state_write_failures_total_{0};
   std::atomic<bool> busy_{false};
-  std::atomic<Health> health_{Health::kStarting};
+  std::atomic<double> alive_seconds_{0};
+  std::atomic<double> longest_silence_{0};  // between two signs of life within a snapshot
   std::atomic<double> duty_cycle_{1};
   std::atomic<double> lost_seconds_{0};
   std::atomic<double> plan_level_{1};
   StepTimes step_times_;
 
-  mutable Mutex drops_mutex_;
-  std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(drops_mutex_);
+  mutable Mutex mutex_;
+  std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(mutex_);
+  Health health_ ABSL_GUARDED_BY(mutex_) = Health::kStarting;
+  std::string health_reason_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

@@ -43,10 +43,31 @@ bool TrainerSide::HasTimeForMore() const noexcept {
 }
 
 void TrainerSide::OnStep(const StepInfo& info) noexcept {
+  if (entered_.test_and_set(std::memory_order_acquire)) {
+    parts_.board->OnConcurrentStep();
+    return;
+  }
+  Step(info);
+  entered_.clear(std::memory_order_release);
+}
+
+FillOutcome TrainerSide::TakeLast() noexcept {
+  if (entered_.test_and_set(std::memory_order_acquire)) {
+    parts_.board->OnConcurrentStep();
+    return {.result = SnapshotResult::kSkippedConcurrent,
+            .problem = "another thread is inside OnStep"};
+  }
+  FillOutcome outcome = Take(SnapshotTrigger::kFinish, /*additional=*/false);
+  entered_.clear(std::memory_order_release);
+  return outcome;
+}
+
+void TrainerSide::Step(const StepInfo& info) noexcept {
   const TrainerSwitches& switches = *parts_.switches;
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
-  parts_.board->OnStep(info, parts_.lr.phase(), parts_.clock->UnixSeconds());
+  // Reading a clock takes longer than all the rest of a step at which nothing is due.
   const double now = std::chrono::duration<double>(parts_.clock->Monotonic()).count();
+  parts_.board->OnStep(info, parts_.lr.phase(), now);
   parts_.board->step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
                                     last_taken_step_ == last_step());
   last_ = info;
@@ -61,10 +82,10 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
     }
     return;
   }
-  const bool paused = switches.paused.load(std::memory_order_relaxed) ||
-                      switches.idle.load(std::memory_order_relaxed);
-  if (paused && !requested) {
+  const bool idle = switches.idle.load(std::memory_order_relaxed);
+  if (idle || (switches.paused.load(std::memory_order_relaxed) && !requested)) {
     parts_.board->OnSnapshot(SnapshotResult::kSkippedPaused, 0);
+    requests_served_ = requests;
     return;
   }
   if (!requested &&

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_MONITOR_TRAINER_SIDE_H_
 #define PTQWATCH_MONITOR_TRAINER_SIDE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,8 +22,8 @@
 namespace ptqwatch::internal {
 
 /// What runs inside OnStep and Finish: follows the learning rate, decides whether a snapshot is due
-/// and fills the staging slot. One caller at a time. It takes no lock, and allocates nothing where
-/// no snapshot is due.
+/// and fills the staging slot. It takes no lock, and allocates nothing where no snapshot is due. A
+/// step that comes while another thread is inside OnStep is left out, and counted.
 class TrainerSide {
  public:
   struct Parts {
@@ -40,7 +41,7 @@ class TrainerSide {
   void OnStep(const StepInfo& info) noexcept;
 
   /// Takes a snapshot of the last step. REQUIRES: last_step().
-  FillOutcome TakeLast() noexcept { return Take(SnapshotTrigger::kFinish, /*additional=*/false); }
+  FillOutcome TakeLast() noexcept;
   std::optional<int64_t> last_step() const {
     return last_ ? std::optional(last_->step) : std::nullopt;
   }
@@ -48,11 +49,13 @@ class TrainerSide {
   int64_t taken() const { return taken_; }  ///< snapshots so far
 
  private:
+  void Step(const StepInfo& info) noexcept;
   FillOutcome Take(SnapshotTrigger trigger, bool additional) noexcept;
   // Whether an additional snapshot would hold up nothing that is due anyway.
   bool HasTimeForMore() const noexcept;
 
   Parts parts_;
+  std::atomic_flag entered_;
   Schedule schedule_;
   std::optional<StepInfo> last_;
   std::optional<int64_t> last_taken_step_;

@@ -1,5 +1,7 @@
 #include "probes/probe_state_file.h"
 
+#include <sys/statvfs.h>
+
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -40,10 +42,21 @@ TensorSource SourceOf(const std::string& name, const Vector& vector) {
 
 absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string& run_id,
                                    const std::string& fingerprint, const ProbeState& state) {
-  return Guard([&] {
+  return Guard([&]() -> absl::Status {
     std::vector<TensorSource> sources;
+    size_t bytes = 0;
     for (const auto& [name, vector] : state.vectors) {
-      if (vector.defined()) sources.push_back(SourceOf(name, vector));
+      if (!vector.defined()) continue;
+      sources.push_back(SourceOf(name, vector));
+      bytes += vector.elements.nbytes();
+    }
+    // The new file stands beside the old one for an instant, and the trainer's own checkpoint may
+    // be next: twice as much again is left to it.
+    struct statvfs disk {};
+    if (statvfs(run_dir.c_str(), &disk) == 0 && disk.f_bavail * disk.f_frsize / 3 < bytes) {
+      return absl::ResourceExhaustedError(
+          StrCat("'", PathIn(run_dir), "' is not written: ", bytes >> 20, " MiB are needed, and ",
+                 (disk.f_bavail * disk.f_frsize) >> 20, " MiB of the disk are free"));
     }
     return WriteSafetensors(PathIn(run_dir), sources,
                             {{"format", kFormat},

@@ -35,15 +35,17 @@ constexpr std::string_view kHessianModes[] = {"auto", "retained_graph", "finite_
 constexpr std::string_view kEigenvalueMethods[] = {"lanczos", "power_iteration"};
 constexpr std::string_view kEigenvalueStarts[] = {"cold", "warm", "restarted"};
 constexpr std::string_view kOptimizerKinds[] = {"sgd", "adam", "adamw"};
-constexpr std::string_view kSnapshotResultNames[] = {"taken",  "skipped_busy",   "skipped_mismatch",
-                                                     "failed", "skipped_paused", "skipped_resting"};
-constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stopped"};
+constexpr std::string_view kSnapshotResultNames[] = {
+    "taken",          "skipped_busy",    "skipped_mismatch",  "failed",
+    "skipped_paused", "skipped_resting", "skipped_concurrent"};
+constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stopped", "inert"};
 constexpr std::string_view kEventKindNames[] = {
     "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-    "resumed",          "stopped",      "slice",          "plan_changed"};
+    "resumed",          "stopped",      "slice",          "plan_changed", "inert"};
 constexpr std::string_view kSliceStates[] = {
     "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);
+static_assert(std::size(kHealthNames) == kHealths);
 static_assert(std::size(kEventKindNames) == kEventKinds);
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 

@@ -409,7 +409,7 @@ std::vector<MetricInfo> MakeCatalog() {
        kGauge,
        "1 for the current health of the monitor, 0 for the others.",
        {"state"},
-       [](Input in) { return OneHot(in.status.health, Health::kStopped); }},
+       [](Input in) { return OneHot(in.status.health, Health::kInert); }},
       {"ptqwatch_snapshots_total",
        kCounter,
        "Snapshots that were due, by result.",

@@ -36,10 +36,6 @@ absl::Status Check(const std::vector<NamedTensor>& live) {
           StrCat(entry, " is a parameter of type ", at::toString(tensor.scalar_type()),
                  "; a parameter must be floating-point, anything else a buffer"));
     }
-    if (tensor.numel() > 0 && tensor.const_data_ptr() == nullptr) {
-      return absl::InvalidArgumentError(StrCat(entry, " of shape ", internal::ShapeText(tensor),
-                                               " has no memory: its address is null"));
-    }
   }
   return absl::OkStatus();
 }

@@ -98,6 +98,10 @@ absl::Status OptimizerStaging::Check(const OptimizerView& view) const {
     const at::Tensor& moment = listed.second_moment;
     const Parameter& parameter = parameters_[static_cast<size_t>(found->second)];
     if (!moment.defined()) continue;
+    if (!HasMemory(moment)) {
+      return absl::FailedPreconditionError(StrCat("the optimizer's second moment of '", listed.name,
+                                                  "' has no memory, or less than it needs"));
+    }
     if (moment.sizes() != parameter.sizes) {
       return absl::InvalidArgumentError(StrCat("the optimizer's second moment of '", listed.name,
                                                "' is ", ShapeText(moment),

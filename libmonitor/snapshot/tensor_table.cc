@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ATen/EmptyTensor.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 
@@ -37,6 +38,16 @@ absl::Status CheckOverlaps(const std::vector<TensorEntry>& entries) {
 
 }  // namespace
 
+bool HasMemory(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  if (!tensor.has_storage()) return false;
+  const c10::Storage& storage = tensor.storage();
+  const size_t needed =
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                       static_cast<size_t>(tensor.storage_offset()));
+  return storage.data() != nullptr && storage.nbytes() >= needed;
+}
+
 std::string ShapeText(const at::Tensor& tensor) {
   std::string text = "[";
   for (int64_t i = 0; i < tensor.dim(); ++i) {
@@ -69,6 +80,11 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
     if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
       return absl::FailedPreconditionError(
           StrCat("tensor '", named.name, "' is not a dense, strided tensor"));
+    }
+    if (!HasMemory(tensor)) {
+      return absl::FailedPreconditionError(StrCat("tensor '", named.name, "' of shape ",
+                                                  ShapeText(tensor),
+                                                  " has no memory, or less than it needs"));
     }
     int entry = -1;
     if (auto found = by_impl.find(tensor.unsafeGetTensorImpl()); found != by_impl.end()) {

@@ -32,6 +32,10 @@ struct TensorTable {
 /// "[2, 3]".
 std::string ShapeText(const at::Tensor& tensor);
 
+/// Whether the memory of all its elements is there. A trainer may free or shrink the storage under
+/// a tensor, which keeps its sizes (sharded and offloaded parameters).
+bool HasMemory(const at::Tensor& tensor);
+
 /// Groups tensors that share their memory, recognised by TensorImpl or address. FailedPrecondition
 /// for tensors that overlap in part or are not dense, and for a model without parameters.
 absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors);

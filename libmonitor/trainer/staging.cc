@@ -52,6 +52,8 @@ absl::Status Staging::Match(const std::vector<NamedTensor>& tensors) {
       return mismatch(named.name,
                       "changed its shape, dtype or device since the monitor was created");
     }
+    if (!HasMemory(named.tensor))
+      return mismatch(named.name, "has no memory, or less than it needs");
     at::Tensor& source = sources_[static_cast<size_t>(index_[i])];
     if (source.defined() && source.numel() > 0 &&
         source.const_data_ptr() != named.tensor.const_data_ptr()) {

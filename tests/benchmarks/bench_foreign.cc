@@ -235,6 +235,7 @@ int Run(const Flags& flags) {
   const double peak_before = PeakMegabytes();
 
   MonitorOptions options;
+  options.on_failure = OnFailure::kError;
   options.schedule.every = flags.every;
   options.run_dir = flags.run_dir;
   const auto create = SteadyClock::now();

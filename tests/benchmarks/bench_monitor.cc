@@ -53,6 +53,7 @@ std::unique_ptr<Monitor> Make(int64_t width, int64_t layers, int64_t every) {
     return x.sum(-1);
   };
   MonitorOptions options;
+  options.on_failure = ptqwatch::OnFailure::kError;
   options.schedule.every = every;
   options.quantizers = {{.method = ptqwatch::QuantizationMethod::kRtn}};
   // Snapshots are measured while the clock stands; a cheap measurement keeps the benchmark short.

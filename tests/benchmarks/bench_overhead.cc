@@ -180,6 +180,7 @@ int Run(const Flags& flags) {
   Trainer trainer(resolved, *text);
   HeldClock clock;
   MonitorOptions options;
+  options.on_failure = OnFailure::kError;
   options.schedule.every = 1;
   options.training_threads = flags.threads;
   options.duty_cycle = flags.duty_cycle;

@@ -94,6 +94,7 @@ class Trainer {
   /// One snapshot, with everything.
   absl::StatusOr<Cost> Measure(bool curvature) {
     MonitorOptions options;
+    options.on_failure = OnFailure::kError;
     options.adapt_plan = false;
     options.relative_stderr = 1e-12;
     options.absolute_stderr_ratio = 0;

@@ -85,9 +85,11 @@ class RealServer(unittest.TestCase):
             server = Prometheus(target, folder)
             try:
                 trainer.wait_for(r"^weights sha256")
-                last = journal(os.path.join(folder, "run"))[0][-1]
-                # The page of a finished run stays as it is, so the newest scrape must agree with the journal.
+                # The page of a finished run stays as it is, so the newest scrape must agree with the journal, which is
+                # written meanwhile.
                 server.wait("ptqwatch_snapshot_step == 200")
+                last = journal(os.path.join(folder, "run"))[0][-1]
+                self.assertEqual(last["step"], 200)
                 self.assertEqual([value for _, value in server.query("up")], [1])
                 errors = {(labels["method"], int(labels["bits"])): value
                           for labels, value in server.query("ptqwatch_quantization_error_ratio")}

@@ -39,6 +39,11 @@ class RawClient {
     EXPECT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
+  /// False where the other side has ended the connection.
+  bool TrySend(const std::string& bytes) {
+    return send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
   /// Everything until the other side closes or resets the connection.
   std::string ReadAll() {
     std::string all;

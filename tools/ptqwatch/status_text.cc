@@ -55,6 +55,8 @@ std::string_view HealthText(v1::Health health) {
       return ToString(Health::kDegraded);
     case v1::HEALTH_STOPPED:
       return ToString(Health::kStopped);
+    case v1::HEALTH_INERT:
+      return ToString(Health::kInert);
     default:
       return "unknown";
   }
@@ -114,8 +116,10 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
   text += FieldLine(
       "run", StrCat(Printable(status.run_id()), ", attempt ", status.attempt(), ", ptqwatch ",
                     Printable(status.version()), " on ", Printable(status.device())));
-  text += FieldLine("health", StrCat(HealthText(status.health()),
-                                     status.busy() ? ", a snapshot is being measured" : ""));
+  std::string health(HealthText(status.health()));
+  if (!status.health_reason().empty()) health += StrCat(": ", Printable(status.health_reason()));
+  if (status.busy()) health += ", a snapshot is being measured";
+  text += FieldLine("health", health);
   if (status.has_step()) {
     text += FieldLine("step", StrCat(status.step(), ", ",
                                      AgoText(now_unix_seconds - status.last_step_unix_seconds())));

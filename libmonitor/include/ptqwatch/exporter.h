@@ -13,6 +13,14 @@
 
 namespace ptqwatch {
 
+/// What a failure to set the monitor up means for the trainer.
+enum class OnFailure {
+  /// Nothing: the monitor, or the exporter that cannot listen, does nothing but say why.
+  kInert,
+  /// Create returns the error.
+  kError,
+};
+
 /// Carries reports and events out of the process.
 ///
 /// OnReport and OnEvent are called by one thread at a time, never after Stop: by the monitor
@@ -24,8 +32,8 @@ class Exporter {
   virtual ~Exporter() = default;
   /// Short name for metrics and messages: "prometheus", "grpc".
   virtual std::string_view name() const = 0;
-  /// Called once, inside Monitor::Create. `source` and `control` outlive the exporter's Stop. A
-  /// failure makes Create fail.
+  /// Called once, inside Monitor::Create. `source` and `control` outlive the exporter's Stop. After
+  /// a failure the exporter is left out; with MonitorOptions::on_failure = kError, Create fails.
   virtual absl::Status Start(StatusSource* source, Control* control) = 0;
   virtual void OnReport(std::shared_ptr<const AnalyzedReport> report) = 0;
   virtual void OnEvent(const Event&) {}

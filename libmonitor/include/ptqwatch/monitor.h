@@ -15,11 +15,19 @@
 namespace ptqwatch {
 
 class Subject;
+namespace internal {
+class InertMonitor;
+class RunningMonitor;
+}  // namespace internal
 
 /// Watches one model. The training run is not changed by one bit: the live model is only read,
 /// inside OnStep and Finish, and no process-global state is touched. After Create nothing throws or
 /// aborts. What goes wrong becomes a status in a report, an Event, a counter and a message to the
 /// log sink.
+///
+/// Where the process ends while a monitor lives, by exit() or by returning from main, it is stopped
+/// (2 s) before the process's static objects are destroyed. In a child of fork() it does nothing,
+/// and all that it holds is left as it is.
 class Monitor {
  public:
   /// Reads the run directory, builds the replica, checks the losses closure, plans which layers are
@@ -30,20 +38,26 @@ class Monitor {
   ///
   /// Every mistake is found here: InvalidArgument names the option and its value,
   /// FailedPrecondition says what about the model or the closure does not fit, ResourceExhausted
-  /// that memory ran out. With PTQWATCH_DISABLE=1 in the environment the monitor is inert and
-  /// `subject` is not looked at.
+  /// that memory ran out. With MonitorOptions::on_failure = kInert, the default, that is no reason
+  /// for training not to start: Create then returns an inert monitor, whose creation_status is the
+  /// error, and leaves out exporters that cannot be started. With PTQWATCH_DISABLE=1 in the
+  /// environment the monitor does nothing, either, and `subject` is not looked at.
   static absl::StatusOr<std::unique_ptr<Monitor>> Create(
       std::unique_ptr<Subject> subject, MonitorOptions options = {},
       std::vector<std::unique_ptr<Exporter>> exporters = {});
+
+  /// Ok where the monitor measures, or is disabled; otherwise why it is inert. Thread-safe.
+  absl::Status creation_status() const;
 
   /// Stop(2 s).
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  /// Call after each optimizer step, from any thread, one caller at a time. O(1), no allocation and
-  /// no lock where no snapshot is due; a copy of the weights where one is. Does nothing on a
-  /// monitor that is stopped or disabled.
+  /// Call after each optimizer step, from any thread, one caller at a time: a call while another
+  /// thread is inside OnStep is left out and counted. O(1), no allocation and no lock where no
+  /// snapshot is due; a copy of the weights where one is. Does nothing on a monitor that is
+  /// stopped, inert or disabled.
   void OnStep(const StepInfo& info) noexcept;
 
   /// While one lives, the trainer says that it does not train: it evaluates, writes a checkpoint or
@@ -71,7 +85,7 @@ class Monitor {
   ///
   /// DeadlineExceeded if the losses closure or a slice under way does not end within `timeout`, and
   /// Cancelled soon after `cancel` was; in both cases the work goes on. FailedPrecondition before
-  /// the first OnStep and after Stop.
+  /// the first OnStep and after Stop; the creation_status of an inert monitor.
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel = {});
 
   /// Cancels what is being measured, and stops the monitor thread and the exporters. Idempotent.
@@ -87,15 +101,21 @@ class Monitor {
   MonitorStatus status() const;
   /// The newest report, or null. Thread-safe.
   std::shared_ptr<const AnalyzedReport> latest() const;
-  /// Commands to this monitor. Thread-safe; lives as long as the monitor. A disabled monitor
-  /// ignores them.
+  /// Commands to this monitor. Thread-safe; lives as long as the monitor. One that is disabled or
+  /// inert ignores them.
   Control& control();
 
  private:
-  struct Running;
-  explicit Monitor(std::unique_ptr<Running> running);
-  absl::Status MeasureLastStep(std::chrono::milliseconds timeout, const CancelToken& cancel);
-  std::unique_ptr<Running> running_;  // null: disabled
+  struct State;
+  explicit Monitor(std::unique_ptr<State> state);
+  static absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Start(
+      std::unique_ptr<Subject> subject, MonitorOptions options,
+      std::vector<std::unique_ptr<Exporter>>& exporters);
+  // Null where it is disabled, inert, or in a child of the process that created it.
+  internal::RunningMonitor* running() const noexcept;
+  internal::InertMonitor* inert() const noexcept;
+
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace ptqwatch

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/exporter.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
 
@@ -73,6 +74,10 @@ struct ScheduleOptions {
 };
 
 struct MonitorOptions {
+  /// By default training starts whatever is wrong with the monitor. The log, Monitor::status(), the
+  /// exporters that can be started and, where it can be written, the journal say what it is.
+  OnFailure on_failure = OnFailure::kInert;
+
   ScheduleOptions schedule = {};
 
   /// What is tried on every snapshot; at least one.
@@ -118,14 +123,14 @@ struct MonitorOptions {
   bool adapt_plan = true;
   /// Works this share of wall-clock time, in (0, 1], whatever the machine has to spare.
   std::optional<double> duty_cycle = {};
-  /// Memory in bytes that the monitor may hold, from Create on: replica, staged snapshot, batches,
-  /// forward passes, and all that measuring takes. What does not fit is left out, in this order,
-  /// and the report says so: slices; gradient graphs that are kept (others take longer); Gram
-  /// matrices and quantized weights of several layers and quantizers at a time (fewer take longer);
-  /// the curvature along quantization errors; curvature; a quantizer whose weights do not fit.
-  /// Create fails where not even the replica fits. 0: a quarter of what the machine, the cgroup and
-  /// the process limits leave free at Create. While measuring never more than half of what is free
-  /// then.
+  /// Memory in bytes that the monitor may hold, from Create on: replica, staged snapshot, optimizer
+  /// moments, batches, forward passes, and all that measuring takes. What does not fit is left out,
+  /// in this order, and the report says so: slices; gradient graphs that are kept (others take
+  /// longer); Gram matrices and quantized weights of several layers and quantizers at a time (fewer
+  /// take longer); the curvature along quantization errors; curvature; a quantizer whose weights do
+  /// not fit. Create fails where not even the replica fits. 0: a quarter of what the machine, the
+  /// cgroup and the process limits leave free at Create. While measuring never more than half of
+  /// what is free then.
   int64_t max_bytes = 0;
   /// Threads the trainer computes with, and that Finish may use. 0: at::get_num_threads() at
   /// Create.

@@ -60,19 +60,27 @@ struct RunInfo {
 /// What became of a due snapshot.
 enum class SnapshotResult : int {
   kTaken = 0,
-  kSkippedBusy = 1,      ///< the staging slot still held the one before
-  kSkippedMismatch = 2,  ///< tensors differ from those seen at Create
-  kFailed = 3,           ///< copying threw
-  kSkippedPaused = 4,    ///< a command had paused the monitor
-  kSkippedResting = 5,   ///< the monitor had used up its share of the machine for now
+  kSkippedBusy = 1,        ///< the staging slot still held the one before
+  kSkippedMismatch = 2,    ///< tensors differ from those seen at Create
+  kFailed = 3,             ///< copying threw
+  kSkippedPaused = 4,      ///< a command had paused the monitor
+  kSkippedResting = 5,     ///< the monitor had used up its share of the machine for now
+  kSkippedConcurrent = 6,  ///< another thread was inside OnStep; the step was left out
 };
-inline constexpr int kSnapshotResults = 6;
+inline constexpr int kSnapshotResults = 7;
 /// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused",
-/// "skipped_resting".
+/// "skipped_resting", "skipped_concurrent".
 std::string_view ToString(SnapshotResult result);
 
-enum class Health : int { kStarting = 0, kOk = 1, kDegraded = 2, kStopped = 3 };
-/// "starting", "ok", "degraded", "stopped".
+enum class Health : int {
+  kStarting = 0,
+  kOk = 1,
+  kDegraded = 2,  ///< some of what should be measured is not; MonitorStatus::health_reason
+  kStopped = 3,
+  kInert = 4,  ///< Create failed; nothing is measured (MonitorOptions::on_failure)
+};
+inline constexpr int kHealths = 5;
+/// "starting", "ok", "degraded", "stopped", "inert".
 std::string_view ToString(Health health);
 
 /// Upper bounds in seconds of the stall histogram; the last bucket is open.
@@ -84,13 +92,14 @@ inline constexpr std::array<double, 12> kStallBucketSeconds = {1e-6, 1e-5, 1e-4,
 struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
   int64_t steps_total = 0;
-  double last_step_unix_seconds = 0;  ///< coarse clock, a few milliseconds
+  double last_step_unix_seconds = 0;
   double learning_rate = 0;
   std::optional<int64_t> tokens;
   std::optional<double> training_loss_nats;
   LrPhase lr_phase = LrPhase::kUnknown;
   Health health = Health::kStarting;
-  bool busy = false;  ///< a snapshot is being measured
+  std::string health_reason = {};  ///< of kDegraded and kInert
+  bool busy = false;               ///< a snapshot is being measured
   std::array<int64_t, kSnapshotResults> snapshots{};
   int64_t reports_total = 0;
   int64_t probe_failures_total = 0;

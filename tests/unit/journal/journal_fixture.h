@@ -72,7 +72,7 @@ class JournalWriterTest : public ::testing::Test {
   std::string path() const { return dir_.File(kJournalFileName); }
 
   RunHistory History() {
-    absl::StatusOr<RunHistory> history = OpenRunDirectory(dir_.path());
+    absl::StatusOr<RunHistory> history = ReadRunDirectory(dir_.path());
     EXPECT_TRUE(history.ok()) << history.status();
     return history.ok() ? *std::move(history) : RunHistory{};
   }

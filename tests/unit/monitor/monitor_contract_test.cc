@@ -31,6 +31,7 @@ using testing::TinyTrainer;
 
 MonitorOptions Options(int64_t every) {
   MonitorOptions options;
+  options.on_failure = OnFailure::kError;
   options.schedule.every = every;
   options.duty_cycle = 1.0;
   options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},

@@ -18,7 +18,13 @@ using testing::Fault;
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
 
-absl::Status CreateStatus(Fault fault, MonitorOptions options = {}) {
+MonitorOptions Strict() {
+  MonitorOptions options;
+  options.on_failure = OnFailure::kError;
+  return options;
+}
+
+absl::Status CreateStatus(Fault fault, MonitorOptions options = Strict()) {
   TinyTrainer trainer;
   const std::string before = trainer.Bytes();
   auto monitor = Monitor::Create(trainer.MakeSubject(fault), options);
@@ -51,7 +57,7 @@ TEST(MonitorCreate, SaysWhatIsWrongWithTheLosses) {
 }
 
 TEST(MonitorCreate, NamesTheOptionAndItsValue) {
-  MonitorOptions options;
+  MonitorOptions options = Strict();
   options.schedule.every = -3;
   const absl::Status status = CreateStatus(Fault::kNone, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -59,18 +65,18 @@ TEST(MonitorCreate, NamesTheOptionAndItsValue) {
 }
 
 TEST(MonitorCreate, RefusesNulls) {
-  EXPECT_EQ(Monitor::Create(nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Monitor::Create(nullptr, Strict()).status().code(), absl::StatusCode::kInvalidArgument);
   TinyTrainer trainer;
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(nullptr);
-  EXPECT_EQ(Monitor::Create(trainer.MakeSubject(), {}, std::move(exporters)).status().code(),
+  EXPECT_EQ(Monitor::Create(trainer.MakeSubject(), Strict(), std::move(exporters)).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(MonitorCreate, RefusesARunDirectoryThatIsAFile) {
   char name[] = "/tmp/ptqwatch_file_XXXXXX";
   close(mkstemp(name));
-  MonitorOptions options;
+  MonitorOptions options = Strict();
   options.run_dir = name;
   const absl::Status status = CreateStatus(Fault::kNone, options);
   EXPECT_FALSE(status.ok());
@@ -94,7 +100,7 @@ TEST(MonitorCreate, IsInertWhenDisabled) {
 
 TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
   TinyTrainer trainer;
-  auto monitor = Monitor::Create(trainer.MakeSubject());
+  auto monitor = Monitor::Create(trainer.MakeSubject(), Strict());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   const std::string text = (*monitor)->Describe();
   EXPECT_THAT(text, HasSubstr("blocks.1.weight"));
@@ -105,7 +111,7 @@ TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
 
 TEST(MonitorCreate, DescribesWhatCalibrationCosts) {
   TinyTrainer trainer;
-  MonitorOptions options;
+  MonitorOptions options = Strict();
   options.max_gram_bytes = 2 * 8 * 16 * 16;  // two of the three layers, which have 16 inputs
   const auto describe = [&] {
     auto monitor = Monitor::Create(trainer.MakeSubject(), options);
@@ -131,7 +137,7 @@ TEST(MonitorCreate, DescribesWhatCalibrationCosts) {
 TEST(MonitorCreate, ResumesARunDirectory) {
   char name[] = "/tmp/ptqwatch_run_XXXXXX";
   const std::string run_dir = mkdtemp(name);
-  MonitorOptions options;
+  MonitorOptions options = Strict();
   options.schedule.every = 5;
   options.duty_cycle = 1.0;  // no rests
   options.run_dir = run_dir;

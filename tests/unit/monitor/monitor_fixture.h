@@ -74,6 +74,7 @@ struct MonitorTest : ::testing::Test {
   }
   static MonitorOptions Every(int64_t steps) {
     MonitorOptions options;
+    options.on_failure = OnFailure::kError;
     options.schedule.every = steps;
     options.duty_cycle = 1.0;
     return options;

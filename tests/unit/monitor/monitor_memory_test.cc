@@ -33,6 +33,7 @@ struct MonitorMemory : ::testing::Test {
 
   static MonitorOptions Options(int64_t max_bytes) {
     MonitorOptions options;
+    options.on_failure = OnFailure::kError;
     options.schedule.every = 1;
     options.duty_cycle = 1.0;
     options.max_bytes = max_bytes;

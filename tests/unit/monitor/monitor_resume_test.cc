@@ -29,6 +29,7 @@ struct MonitorResumeTest : ::testing::Test {
   ~MonitorResumeTest() override { SetLogSink(Severity::kWarning, nullptr); }
 
   std::unique_ptr<Monitor> Make(const std::string& run_dir, MonitorOptions options = {}) {
+    options.on_failure = OnFailure::kError;
     options.schedule.every = 1'000'000;
     options.duty_cycle = 1.0;
     options.curvature.trace_relative_stderr = 100;  // 8 probe vectors
@@ -92,7 +93,7 @@ TEST_F(MonitorResumeTest, KeepsAndReadsTheJournalOfItsDirectory) {
   EXPECT_EQ(second.sequence, 2);
   EXPECT_EQ(second.probe_state_sequence, 1);
   EXPECT_THAT(Log(), IsEmpty());
-  const auto history = internal::OpenRunDirectory(directory.path());
+  const auto history = internal::ReadRunDirectory(directory.path());
   ASSERT_TRUE(history.ok()) << history.status();
   ASSERT_EQ(history->reports.size(), 2u);
   EXPECT_EQ(history->reports[0].report, first);

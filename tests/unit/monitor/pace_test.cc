@@ -49,7 +49,7 @@ TEST_F(PaceTest, TakesNoSnapshotWhileOneIsMeasuredAndUntilItIsPaidFor) {
   pace_.EndSnapshot();
   // 1 s is 4 % of 25 s.
   EXPECT_NEAR(1e-9 * static_cast<double>(rest_until() - begin.count()), 25, 0.3);
-  EXPECT_DOUBLE_EQ(board_->Read(0).duty_cycle, 0.04);
+  EXPECT_DOUBLE_EQ(board_->Read(0, 0).duty_cycle, 0.04);
 }
 
 TEST_F(PaceTest, WorksOnWithoutRestWhereACoreIsSpare) {
@@ -62,7 +62,7 @@ TEST_F(PaceTest, WorksOnWithoutRestWhereACoreIsSpare) {
   pace_.EndSnapshot();
   EXPECT_EQ(rest_until(), 0);
   EXPECT_EQ(clock_.slept().count(), 0);
-  EXPECT_EQ(board_->Read(0).duty_cycle, 1);
+  EXPECT_EQ(board_->Read(0, 0).duty_cycle, 1);
 }
 
 TEST_F(PaceTest, NoticesWhileItWorksThatTheCoreIsGone) {

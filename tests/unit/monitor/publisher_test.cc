@@ -48,6 +48,48 @@ TEST_F(PublisherTest, KeepsTheNewestReportAndStopsOnce) {
   EXPECT_TRUE(recording->stopped);
 }
 
+TEST_F(PublisherTest, LeavesOutAnExporterThatIsNotRequired) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  exporters.push_back(std::make_unique<BadExporter>(true));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  ASSERT_TRUE(publisher.Start(nullptr, /*required=*/1).ok());
+  publisher.Publish(std::make_shared<const AnalyzedReport>());
+  EXPECT_EQ(recording->Reports().size(), 1u);
+  ASSERT_EQ(recording->Events().size(), 1u);
+  EXPECT_EQ(recording->Events()[0].kind, Event::Kind::kExporterFailed);
+  EXPECT_EQ(recording->Events()[0].message, "exporter bad is left out: port 1 is taken");
+  EXPECT_TRUE(publisher.status().dropped_reports.empty());
+}
+
+TEST_F(PublisherTest, IsNotStoppedFromInsideAnExporter) {
+  class Stops final : public Exporter {
+   public:
+    std::string_view name() const override { return "stops"; }
+    absl::Status Start(StatusSource* source, Control*) override {
+      publisher_ = static_cast<Publisher*>(source);
+      return absl::OkStatus();
+    }
+    void OnReport(std::shared_ptr<const AnalyzedReport>) override {
+      publisher_->Stop(std::chrono::hours(1));
+    }
+    void Stop(std::chrono::milliseconds) override {}
+
+   private:
+    Publisher* publisher_ = nullptr;
+  };
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<Stops>());
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  Publisher publisher({}, board, &clock, std::move(exporters));
+  ASSERT_TRUE(publisher.Start(nullptr).ok());
+  publisher.Publish(std::make_shared<const AnalyzedReport>());
+  publisher.Publish(std::make_shared<const AnalyzedReport>());
+  EXPECT_EQ(recording->Reports().size(), 2u);
+  publisher.Stop(std::chrono::seconds(1));
+  EXPECT_TRUE(recording->stopped);
+}
+
 TEST_F(PublisherTest, GoesOnWhenAnExporterThrows) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<BadExporter>(false));

@@ -7,7 +7,7 @@ namespace {
 
 TEST(StatusBoard, SaysNothingBeforeTheFirstStep) {
   StatusBoard board;
-  const MonitorStatus status = board.Read(100);
+  const MonitorStatus status = board.Read(100, 0);
   EXPECT_FALSE(status.step);
   EXPECT_FALSE(status.overhead_ratio);
   EXPECT_FALSE(status.tokens);
@@ -19,11 +19,12 @@ TEST(StatusBoard, ReadsBackWhatWasWritten) {
   StatusBoard board;
   board.OnStep({.step = 7, .learning_rate = 0.5, .tokens = 100, .loss = 2.5}, LrPhase::kWarmup, 10);
   board.OnStep({.step = 8, .learning_rate = 0.25}, LrPhase::kStable, 20);
-  const MonitorStatus status = board.Read(20);
+  const MonitorStatus status = board.Read(25, 1700000000);
   EXPECT_EQ(status.step, 8);
   EXPECT_EQ(status.steps_total, 2);
   EXPECT_EQ(status.learning_rate, 0.25);
-  EXPECT_EQ(status.last_step_unix_seconds, 20);
+  EXPECT_EQ(status.last_step_unix_seconds, 1700000000 - 5);
+  EXPECT_EQ(status.seconds_a_step, 10);
   EXPECT_EQ(status.lr_phase, LrPhase::kStable);
   EXPECT_FALSE(status.tokens);
   EXPECT_FALSE(status.training_loss_nats);
@@ -36,7 +37,7 @@ TEST(StatusBoard, PutsStallsIntoTheirBuckets) {
   board.OnSnapshot(SnapshotResult::kTaken, 1e-6);
   board.OnSnapshot(SnapshotResult::kSkippedBusy, 0.02);
   board.OnSnapshot(SnapshotResult::kFailed, 99);
-  const MonitorStatus status = board.Read(200);
+  const MonitorStatus status = board.Read(200, 0);
   EXPECT_EQ(status.stall_buckets[0], 2);
   EXPECT_EQ(status.stall_buckets[7], 1);
   EXPECT_EQ(status.stall_buckets[kStallBucketSeconds.size()], 1);
@@ -45,12 +46,44 @@ TEST(StatusBoard, PutsStallsIntoTheirBuckets) {
   EXPECT_NEAR(*status.overhead_ratio, 99.02 / 100, 1e-4);
 }
 
+TEST(StatusBoard, SaysWhenTheClosureHangs) {
+  StatusBoard board;
+  board.SetHealth(Health::kOk);
+  board.SetBusy(true, 1000);
+  board.Alive(1100);
+  EXPECT_EQ(board.Read(2000, 0).health, Health::kOk) << "ten times as long as before";
+  const MonitorStatus hung = board.Read(2200, 0);
+  EXPECT_EQ(hung.health, Health::kDegraded);
+  EXPECT_EQ(hung.health_reason,
+            "nothing was measured for 1100 s: the losses closure does not return");
+  board.SetBusy(false, 2200);
+  EXPECT_EQ(board.Read(1e6, 0).health, Health::kOk) << "nothing to do";
+}
+
+TEST(StatusBoard, SaysWhenNothingCanBeCopied) {
+  StatusBoard board;
+  board.SetHealth(Health::kOk);
+  board.OnSnapshot(SnapshotResult::kSkippedMismatch, 0);
+  board.OnSnapshot(SnapshotResult::kFailed, 0);
+  EXPECT_EQ(board.Read(0, 0).health, Health::kOk);
+  board.OnSnapshot(SnapshotResult::kSkippedMismatch, 0);
+  EXPECT_EQ(board.Read(0, 0).health, Health::kDegraded);
+  board.OnSnapshot(SnapshotResult::kTaken, 0);
+  EXPECT_EQ(board.Read(0, 0).health, Health::kOk);
+}
+
+TEST(StatusBoard, KeepsTheReasonThatWasGiven) {
+  StatusBoard board;
+  board.SetHealth(Health::kDegraded, "no gradients today");
+  EXPECT_EQ(board.Read(0, 0).health_reason, "no gradients today");
+}
+
 TEST(StatusBoard, CountsEventsByKind) {
   StatusBoard board;
   board.OnEvent(Event::Kind::kSlice);
   board.OnEvent(Event::Kind::kSlice);
   board.OnEvent(Event::Kind::kResumed);
-  const MonitorStatus status = board.Read(20);
+  const MonitorStatus status = board.Read(20, 0);
   EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kSlice)], 2);
   EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kResumed)], 1);
   EXPECT_EQ(status.events[static_cast<size_t>(Event::Kind::kStopped)], 0);
@@ -61,7 +94,7 @@ TEST(StatusBoard, CountsDropsByExporterAndReason) {
   board.CountDrop("journal", "queue_full");
   board.CountDrop("journal", "queue_full");
   board.CountDrop("grpc", "slow");
-  const MonitorStatus status = board.Read(0);
+  const MonitorStatus status = board.Read(0, 0);
   EXPECT_EQ(status.dropped_reports.at({"journal", "queue_full"}), 2);
   EXPECT_EQ(status.dropped_reports.at({"grpc", "slow"}), 1);
 }

@@ -24,7 +24,7 @@ TEST(OpenedSubject, IsRefusedByTheMonitorAndByEveryOfflineFunction) {
   const std::map<std::string, std::function<absl::Status(std::unique_ptr<Subject>)>> doors = {
       {"Monitor::Create",
        [](std::unique_ptr<Subject> subject) {
-         return Monitor::Create(std::move(subject), {}, {}).status();
+         return (*Monitor::Create(std::move(subject)))->creation_status();
        }},
       {"QuantizeModel",
        [](std::unique_ptr<Subject> subject) { return QuantizeModel(*subject).status(); }},

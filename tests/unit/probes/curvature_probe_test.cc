@@ -308,6 +308,7 @@ TEST(CurvatureProbe, NonFiniteWeightsAreAStatus) {
 
 TEST(CurvatureProbe, IsSwitchedOffAloneWhenItKeepsFailing) {
   Net net;
+  net.options.on_failure = OnFailure::kError;
   net.options.schedule.every = 1;
   net.options.max_failures_in_a_row = 2;
   net.options.duty_cycle = 1;  // no rests

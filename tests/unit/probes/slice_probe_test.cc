@@ -38,6 +38,7 @@ class SliceTest : public ::testing::Test {
 
   MonitorOptions Options() {
     MonitorOptions options;
+    options.on_failure = OnFailure::kError;
     options.schedule.every = 1;
     options.duty_cycle = 1.0;
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8},

@@ -171,10 +171,10 @@ TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
   EXPECT_THAT(Collect("ptqwatch_verdict"), ElementsAre("unknown,=0", "collecting,=0", "healthy,=0",
                                                        "degrading,=0", "degraded,=1"));
   EXPECT_THAT(Collect("ptqwatch_health"),
-              ElementsAre("starting,=0", "ok,=1", "degraded,=0", "stopped,=0"));
+              ElementsAre("starting,=0", "ok,=1", "degraded,=0", "stopped,=0", "inert,=0"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
               ElementsAre("taken,=20", "skipped_busy,=3", "skipped_mismatch,=0", "failed,=1",
-                          "skipped_paused,=0", "skipped_resting,=0"));
+                          "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
   EXPECT_THAT(Collect("ptqwatch_events_total"),
               ::testing::IsSupersetOf({"phase_change,=3", "slice,=0"}));
 }
@@ -196,7 +196,7 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
                           "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
               ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
-                          "skipped_paused,=0", "skipped_resting,=0"));
+                          "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
 }
 
 TEST_F(MetricCatalogTest, ShowsHowFarASliceIs) {

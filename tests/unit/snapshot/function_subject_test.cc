@@ -93,6 +93,7 @@ FunctionSubjectOptions Options(RawModel& model) {
 
 MonitorOptions QuantizerOptions() {
   MonitorOptions options;
+  options.on_failure = OnFailure::kError;
   options.schedule.every = 1;
   options.duty_cycle = 1.0;
   options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
@@ -296,7 +297,7 @@ TEST(FunctionSubject, RefusesTensorsThatAreNone) {
   EXPECT_THAT(message([](Options& options) {
                 options.live[1].tensor = at::from_blob(nullptr, {kWidth, kWidth}, at::kFloat);
               }),
-              HasSubstr("live[1] ('hidden') of shape [8, 8] has no memory"));
+              HasSubstr("'hidden' of shape [8, 8] has no memory"));
 }
 
 TEST(FunctionSubject, RefusesNamesThatAreEmptyOrTheSame) {

@@ -51,6 +51,22 @@ TEST_F(StagingTest, KeepsTheWeightsOfTheStepWhileTrainingGoesOn) {
   EXPECT_TRUE(at::equal(snapshot->tensors[1], transposed));
 }
 
+// As sharded and offloaded training leaves parameters between steps.
+TEST_F(StagingTest, TakesNoSnapshotOfTensorsWithoutMemory) {
+  c10::StorageImpl& storage = *live[0].tensor.storage().unsafeGetStorageImpl();
+  const size_t bytes = storage.nbytes();
+  at::DataPtr data = storage.set_data_ptr(at::DataPtr(nullptr, at::kCPU));
+  EXPECT_EQ(Fill(1), SnapshotResult::kSkippedMismatch) << "no pointer";
+  storage.set_nbytes(0);
+  EXPECT_EQ(Fill(2), SnapshotResult::kSkippedMismatch) << "no bytes";
+  EXPECT_THAT(outcome.problem, HasSubstr("'w' has no memory"));
+  storage.set_data_ptr(std::move(data));
+  storage.set_nbytes(bytes - 1);
+  EXPECT_EQ(Fill(3), SnapshotResult::kSkippedMismatch) << "a byte too few";
+  storage.set_nbytes(bytes);
+  EXPECT_EQ(Fill(4), SnapshotResult::kTaken);
+}
+
 TEST_F(StagingTest, TimesTheCopyOnce) {
   class Slow final : public Subject {
    public:

@@ -27,6 +27,9 @@ struct GrpcOptions {
   /// kept.
   int history_reports = 1024;
   int64_t history_bytes = int64_t{64} << 20;
+  /// With kInert, an exporter whose address is in use or cannot be served is created all the same:
+  /// address() is empty, and Monitor::Create leaves it out and says why.
+  OnFailure on_failure = OnFailure::kInert;
 };
 
 /// Serves ptqwatch.v1.MonitorService (see proto/ptqwatch/v1), grpc.health.v1 ("" and
@@ -46,10 +49,10 @@ class GrpcExporter : public Exporter {
  public:
   /// Binds at once; calls get UNAVAILABLE until Start. InvalidArgument for an option out of range,
   /// an address that cannot be parsed, and one that is not a loopback address unless allow_remote.
-  /// Unavailable, with the address and the reason, for one that does not resolve or cannot be
-  /// bound.
+  /// With on_failure = kError also Unavailable, with the address and the reason, for one that does
+  /// not resolve or cannot be bound.
   static absl::StatusOr<std::unique_ptr<GrpcExporter>> Create(GrpcOptions options);
-  /// The address that is served, with the port that was taken.
+  /// The address that is served, with the port that was taken; empty where none is.
   virtual const std::string& address() const = 0;
 };
 

@@ -75,6 +75,7 @@ struct Reflection {
 class GrpcServerTest : public testing::GrpcExporterTest {
  protected:
   static absl::Status Refusal(GrpcOptions options) {
+    options.on_failure = OnFailure::kError;
     return GrpcExporter::Create(std::move(options)).status();
   }
 };
@@ -204,7 +205,7 @@ TEST_F(GrpcServerTest, NamesTheOptionThatIsWrong) {
 
 TEST_F(GrpcServerTest, ServesOtherLoopbackAddresses) {
   for (const char* address : {"localhost:0", "127.0.0.2:0", "[::1]:0"}) {
-    auto exporter = GrpcExporter::Create({.address = address});
+    auto exporter = GrpcExporter::Create({.address = address, .on_failure = OnFailure::kError});
     if (std::string(address) == "[::1]:0" && !exporter.ok()) continue;  // no IPv6 here
     ASSERT_TRUE(exporter.ok()) << exporter.status();
     const std::string bound = (*exporter)->address();
@@ -227,6 +228,72 @@ TEST_F(GrpcServerTest, ServesEveryNetworkWhereAllowed) {
   ASSERT_TRUE((*exporter)->Start(&source_, &control_).ok());
   const int port = testing::PortOf((*exporter)->address());
   EXPECT_EQ(GrpcClient("127.0.0.1:" + std::to_string(port)).Status().run_id(), "run-1");
+}
+
+// Each idle connection costs a descriptor of the trainer's process (CVE-2023-4785).
+TEST_F(GrpcServerTest, LimitsItsConnectionsAndRecovers) {
+  constexpr int kSubscribers = 4;
+  constexpr int kConnections = kSubscribers + 64;
+  Create({.max_subscribers = kSubscribers});
+  ASSERT_TRUE(exporter_->Start(&source_, &control_).ok());
+  {
+    std::vector<std::unique_ptr<testing::RawClient>> idle;
+    int open = 0;
+    for (int i = 0; i < kConnections + 20; ++i) {
+      idle.push_back(std::make_unique<testing::RawClient>(address()));
+      open += idle.back()->Peek() ? 1 : 0;  // gRPC's first frame, or the end
+    }
+    EXPECT_EQ(open, kConnections);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    GrpcClient client(address());
+    grpc::ClientContext context;
+    v1::GetStatusResponse status;
+    return client.stub->GetStatus(&context, {}, &status).ok();
+  }));
+}
+
+std::string Frame(char type, char flags, char stream, const std::string& payload) {
+  const size_t size = payload.size();
+  return std::string{static_cast<char>(size >> 16),
+                     static_cast<char>(size >> 8),
+                     static_cast<char>(size),
+                     type,
+                     flags,
+                     0,
+                     0,
+                     0,
+                     stream} +
+         payload;
+}
+
+// Headers that never end are kept in memory without limit by gRPC before 1.53 (CVE-2023-33953).
+TEST_F(GrpcServerTest, EndsAConnectionThatSendsHeadersWithoutEnd) {
+  constexpr char kSettings = 4, kHeaders = 1, kContinuation = 9;
+  constexpr size_t kMostBytes = size_t{512} << 20;
+  CreateAndStart();
+  testing::RawClient client(address());
+  client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "") +
+              Frame(kHeaders, 0, 1, ""));
+  // A literal header that is never indexed: "a: xxx...".
+  const std::string header = std::string(
+                                 "\x00\x01"
+                                 "a\x7f\xd9\x35",
+                                 6) +
+                             std::string(7000, 'x');
+  const std::string frame = Frame(kContinuation, 0, 1, header);
+  size_t sent = 0;
+  while (sent < kMostBytes && client.TrySend(frame)) sent += frame.size();
+  EXPECT_LT(sent, kMostBytes);
+  EXPECT_EQ(GrpcClient(address()).Status().run_id(), "run-1");
+}
+
+TEST_F(GrpcServerTest, IsInertOnABusyPortByDefault) {
+  CreateAndStart();
+  auto second = GrpcExporter::Create({.address = address()});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->address(), "");
+  EXPECT_EQ((*second)->Start(&source_, &control_).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(GrpcServerTest, FailsOnABusyPortAndPrintsNothing) {

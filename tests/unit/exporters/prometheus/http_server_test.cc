@@ -95,7 +95,7 @@ TEST(HttpServer, SurvivesWhatIsNotHttp) {
 TEST(HttpServer, IgnoresRanges) {
   auto server = StartServer();
   std::string request = "GET /page HTTP/1.1\r\nRange: bytes=0-0";
-  while (request.size() < 8000) request += ",0-0";
+  while (request.size() < 1000) request += ",0-0";
   for (const std::string& ranges :
        {request, std::string("GET /page HTTP/1.1\r\nRange: bytes=1-2")}) {
     RawClient client(server->address());
@@ -105,6 +105,19 @@ TEST(HttpServer, IgnoresRanges) {
     EXPECT_THAT(page, EndsWith("\r\n\r\nxxxxx"));
     EXPECT_LT(page.size(), 500u);
   }
+}
+
+// httplib's regular expressions recurse once a character: 8,100 of them overflow a stack of 2 MiB.
+TEST(HttpServer, CutsOffALongLine) {
+  auto server = StartServer();
+  for (const std::string& line :
+       {"Range: bytes=" + std::string(8100, '0'), "Range: bytes=0-0," + std::string(8100, ' '),
+        "Accept-Encoding: " + std::string(8100, ','), "X: " + std::string(1100, 'a')}) {
+    RawClient client(server->address());
+    client.Send("GET /page HTTP/1.1\r\n" + line + "\r\n\r\n");
+    EXPECT_THAT(client.ReadAll(), Not(HasSubstr("xxxxx"))) << line.substr(0, 20);
+  }
+  EXPECT_THAT(Get(server->address(), "/page"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST(HttpServer, CutsOffARequestWithoutEnd) {

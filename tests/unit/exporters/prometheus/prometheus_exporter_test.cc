@@ -95,7 +95,8 @@ TEST_F(PrometheusExporterTest, CompressesForThoseWhoAsk) {
 
 TEST_F(PrometheusExporterTest, AnswersUnavailableBeforeStart) {
   Create();
-  for (const char* path : {"/metrics", "/healthz"}) {
+  EXPECT_EQ(Get("/healthz")->status, 200);
+  for (const char* path : {"/metrics", "/readyz"}) {
     const httplib::Result page = Get(path);
     ASSERT_TRUE(page);
     EXPECT_EQ(page->status, 503) << path;
@@ -106,8 +107,8 @@ TEST_F(PrometheusExporterTest, AnswersUnavailableBeforeStart) {
 
 TEST_F(PrometheusExporterTest, SaysHowTheMonitorIs) {
   CreateAndStart();
-  EXPECT_EQ(Get("/healthz")->body, "{\"health\":\"ok\",\"step\":16010}\n");
-  EXPECT_EQ(Get("/healthz")->status, 200);
+  EXPECT_EQ(Get("/readyz")->body, "{\"health\":\"ok\",\"step\":16010}\n");
+  EXPECT_EQ(Get("/readyz")->status, 200);
   EXPECT_EQ(Get("/healthz")->get_header_value("Content-Type"), "application/json");
 
   Publish(Shared(SampleReport()));
@@ -117,16 +118,21 @@ TEST_F(PrometheusExporterTest, SaysHowTheMonitorIs) {
   AnalyzedReport later = SampleReport();
   later.report.snapshot_time_unix_seconds = 1e12;  // a clock that was set back
   Publish(Shared(later));
-  EXPECT_THAT(Get("/healthz")->body, HasSubstr("\"report_age_seconds\":0.000}"));
+  EXPECT_THAT(Get("/healthz")->body, HasSubstr("\"report_age_seconds\":0.0}"));
 
   const auto status_with = [&](Health health) {
     source_.Set([&](MonitorStatus& status) { status.health = health; });
-    return Get("/healthz")->status;
+    EXPECT_EQ(Get("/healthz")->status, 200);
+    return Get("/readyz")->status;
   };
   EXPECT_EQ(status_with(Health::kStarting), 200);
   EXPECT_EQ(status_with(Health::kDegraded), 503);
   EXPECT_THAT(Get("/healthz")->body, StartsWith("{\"health\":\"degraded\""));
   EXPECT_EQ(status_with(Health::kStopped), 503);
+  source_.Set([&](MonitorStatus& status) { status.health_reason = "a \"closure\" \xff"; });
+  EXPECT_EQ(status_with(Health::kInert), 503);
+  EXPECT_THAT(Get("/healthz")->body,
+              StartsWith("{\"health\":\"inert\",\"reason\":\"a \\\"closure\\\" \xEF\xBF\xBD\""));
   EXPECT_EQ(Get("/metrics")->status, 200);
 }
 
@@ -178,10 +184,25 @@ TEST_F(PrometheusExporterTest, ServesOtherMachinesOnlyWhereAllowed) {
 
 TEST_F(PrometheusExporterTest, FailsOnABusyPort) {
   Create();
-  const auto second = PrometheusExporter::Create({.address = exporter_->address()});
+  const auto second = PrometheusExporter::Create(
+      {.address = exporter_->address(), .on_failure = OnFailure::kError});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(exporter_->address()));
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("Address already in use"));
+}
+
+TEST_F(PrometheusExporterTest, IsInertOnABusyPortByDefault) {
+  Create();
+  const auto second = PrometheusExporter::Create({.address = exporter_->address()});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->address(), "");
+  FakeStatusSource source;
+  EXPECT_EQ((*second)->Start(&source, nullptr).code(), absl::StatusCode::kUnavailable);
+  (*second)->OnReport(Shared(SampleReport()));
+  (*second)->Stop(std::chrono::seconds(1));
+  // What can never work is found when the program is first run.
+  EXPECT_EQ(PrometheusExporter::Create({.address = "nowhere"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(PrometheusExporterTest, StopsInTimeWithAClientThatStays) {

@@ -1,0 +1,27 @@
+#ifndef PTQWATCH_BASE_FLOAT_ENVIRONMENT_H_
+#define PTQWATCH_BASE_FLOAT_ENVIRONMENT_H_
+
+#include <cfenv>
+
+namespace ptqwatch::internal {
+
+/// The default floating-point environment for a scope of the calling thread: round to nearest, and
+/// no traps. A trainer that runs with feenableexcept would otherwise be ended by the first 0 / 0 of
+/// a diverged model.
+class DefaultFloatEnvironment {
+ public:
+  DefaultFloatEnvironment() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatEnvironment() { std::fesetenv(&before_); }
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+
+ private:
+  std::fenv_t before_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_FLOAT_ENVIRONMENT_H_

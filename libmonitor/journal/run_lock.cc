@@ -1,0 +1,86 @@
+#include "journal/run_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "base/log.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr char kLockFileName[] = "lock";
+
+// What exists keeps its mode.
+absl::Status MakeDirectory(const std::string& run_dir) {
+  std::error_code error;
+  const std::filesystem::path parent =
+      std::filesystem::absolute(run_dir, error).lexically_normal().parent_path();
+  if (!error) std::filesystem::create_directories(parent, error);
+  const bool made = !error && (mkdir(run_dir.c_str(), S_IRWXU) == 0 || errno == EEXIST);
+  struct stat info {};
+  if (!made || stat(run_dir.c_str(), &info) != 0) {
+    return absl::ErrnoToStatus(error ? error.value() : errno,
+                               StrCat("cannot create run_dir '", run_dir, "'"));
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return absl::ErrnoToStatus(ENOTDIR, StrCat("cannot use run_dir '", run_dir, "'"));
+  }
+  if (info.st_uid != geteuid() && geteuid() != 0) {
+    return absl::FailedPreconditionError(StrCat("run_dir '", run_dir, "' belongs to user ",
+                                                info.st_uid, ", and this is user ", geteuid()));
+  }
+  return absl::OkStatus();
+}
+
+// AtomicFile's, of a process that ended while it wrote.
+void RemoveTemporaries(const std::string& run_dir) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(run_dir, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(".") && name.ends_with(".tmp")) {
+      std::filesystem::remove(entry->path(), ignored);
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Take(const std::string& path_of_run) {
+  // A slash at the end would make its own parent of it.
+  const std::string run_dir = path_of_run.substr(0, path_of_run.find_last_not_of('/') + 1);
+  if (absl::Status made = MakeDirectory(run_dir); !made.ok()) return made;
+  const std::string path = StrCat(run_dir, "/", kLockFileName);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return absl::ErrnoToStatus(errno, StrCat("cannot open '", path, "'"));
+  std::unique_ptr<RunLock> lock(new RunLock(file));
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return absl::FailedPreconditionError(
+          StrCat("run_dir '", run_dir,
+                 "' is being used by another monitor: one run directory serves one run at a time"));
+    }
+    // Some cluster file systems have no locks. A run without a lock is better than none.
+    Log(Severity::kWarning, StrCat(absl::ErrnoToStatus(errno, StrCat("cannot lock '", path, "'")),
+                                   "; nothing keeps a second run out of the directory"));
+  }
+  RemoveTemporaries(run_dir);
+  return lock;
+}
+
+RunLock::~RunLock() {
+  // A forked child may still hold the file open, and with it the lock.
+  flock(file_, LOCK_UN);
+  close(file_);
+}
+
+}  // namespace ptqwatch::internal

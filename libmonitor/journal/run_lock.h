@@ -1,0 +1,29 @@
+#ifndef PTQWATCH_JOURNAL_RUN_LOCK_H_
+#define PTQWATCH_JOURNAL_RUN_LOCK_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace ptqwatch::internal {
+
+/// A run directory that is this monitor's alone, as long as the object lives.
+class RunLock {
+ public:
+  /// Creates `run_dir`, for its owner only, if it is missing, locks it, and removes files that a
+  /// crash left half written. FailedPrecondition if another monitor has it or it belongs to another
+  /// user; otherwise the status of errno, with the path.
+  static absl::StatusOr<std::unique_ptr<RunLock>> Take(const std::string& run_dir);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  explicit RunLock(int file) : file_(file) {}
+  const int file_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_JOURNAL_RUN_LOCK_H_

@@ -1,0 +1,53 @@
+#include "monitor/inert_monitor.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "journal/journal_writer.h"
+#include "monitor/control_queue.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+RunInfo WhatIsKnown(const MonitorOptions& options) {
+  RunInfo run;
+  run.run_id = options.run_id;
+  run.run_dir = options.run_dir;
+  return run;
+}
+
+std::vector<std::unique_ptr<Exporter>> WithJournal(
+    const MonitorOptions& options, std::vector<std::unique_ptr<Exporter>> exporters) {
+  if (!options.run_dir.empty()) exporters.insert(exporters.begin(), MakeJournalWriter());
+  return exporters;
+}
+
+}  // namespace
+
+InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
+                           std::vector<std::unique_ptr<Exporter>> exporters)
+    : why_(std::move(why)),
+      clock_(options.clock),
+      publisher_(WhatIsKnown(options), board_, clock_, WithJournal(options, std::move(exporters))) {
+  const std::string message = StrCat("nothing is measured: ", Message(why_));
+  board_->SetHealth(Health::kInert, message);
+  Log(Severity::kError, message);
+  publisher_.Start(&NoControl(), /*required=*/0).IgnoreError();
+  publisher_.PublishEvent(
+      {Event::Kind::kInert, Severity::kError, 0, clock_->UnixSeconds(), message});
+}
+
+void InertMonitor::OnStep(const StepInfo& info) noexcept {
+  board_->OnStep(info, LrPhase::kUnknown,
+                 std::chrono::duration<double>(clock_->Monotonic()).count());
+}
+
+Control& NoControl() {
+  static ControlQueue* ignored = new ControlQueue;
+  return *ignored;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,216 @@
+#include "monitor/running_monitor.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "journal/journal_writer.h"
+#include "monitor/describe.h"
+#include "monitor/monitor_parts.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// milliseconds::max() would overflow the clock.
+constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
+// Of the process, which ends while the monitor lives.
+constexpr std::chrono::seconds kTimeAtEnd{2};
+
+// 0: the schedule is not by steps.
+int64_t StepsApart(const ScheduleOptions& schedule) {
+  return schedule.every_seconds > 0 || schedule.log_spaced_per_decade > 0 ? 0 : schedule.every;
+}
+
+void AnnounceResumption(const RunState& state, Clock& clock, Publisher& publisher) {
+  if (state.attempt <= 1) return;
+  const std::string message =
+      StrCat("run ", state.run_id, " resumed, attempt ", state.attempt, ", after ",
+             state.history.size(), " reports",
+             state.unreadable_lines > 0
+                 ? StrCat(" (", state.unreadable_lines, " unreadable lines skipped)")
+                 : "");
+  Log(Severity::kInfo, message);
+  publisher.PublishEvent({Event::Kind::kResumed, Severity::kInfo, 0, clock.UnixSeconds(), message});
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThread> thread) {
+  Worker::Hooks hooks;
+  hooks.thread_init = [thread] { thread->Enter(); };
+  hooks.job = [thread] { thread->Run(); };
+  return Worker::Start(std::move(hooks));
+}
+
+}  // namespace
+
+RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject)
+    : clock_(options.clock),
+      max_overhead_(options.max_overhead),
+      subject_(std::move(subject)),
+      schedule_(options.schedule),
+      switches_(std::make_shared<TrainerSwitches>(StepsApart(schedule_))) {}
+
+absl::Status RunningMonitor::Start(const MonitorOptions& options,
+                                   std::vector<std::unique_ptr<Exporter>>& exporters) {
+  // First of all: nothing may be written before the past of the run is known.
+  PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
+  lock_ = state.lock;
+  context_.clock = clock_;
+  context_.pacer = Pacer(1, clock_);
+  context_.seeds = SeedSource(options.seed);
+  context_.bytes = std::make_shared<ByteBudget>(options.max_bytes);
+  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<ProbeSuite> suite,
+                            OpenSuite(*subject_, options, slices_.get(), context_));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging,
+                            MakeStaging(*suite, context_.bytes));
+  const RunInfo run = MakeRunInfo(state, suite->session(), options);
+  suite->session().ReleaseLiveTensors();
+
+  const Governor::Options governor = GovernorOptions(options);
+  Planner planner =
+      MakePlanner(*suite, options, governor,
+                  options.adapt_plan ? KeptPlan(state, run.fingerprint) : std::nullopt);
+  description_ = DescribeMonitor(*suite, *staging, planner, options, *context_.bytes);
+  pace_ = std::make_shared<Pace>(governor, clock_, context_.pacer, switches_, board_);
+
+  PTQWATCH_RETURN_IF_ERROR(StartExporters(options, state, run, exporters));
+  MonitorThread::Parts parts{.subject = subject_,
+                             .board = board_,
+                             .switches = switches_,
+                             .slices = slices_,
+                             .control = control_,
+                             .staging = staging,
+                             .suite = suite,
+                             .publisher = publisher_,
+                             .pace = pace_,
+                             .context = context_,
+                             .max_failures_in_a_row = options.max_failures_in_a_row,
+                             .adapt_plan = options.adapt_plan,
+                             .schedule = schedule_,
+                             .training_threads = TrainingThreads(options),
+                             .sequence = state.sequence,
+                             .phase = state.lr.phase(),
+                             .probe_state = ReadProbeState(state, run, *suite),
+                             .analyzer = AnalyzerAfter(state.history),
+                             .planner = std::move(planner)};
+  PTQWATCH_RETURN_IF_ERROR(StartThread(std::move(parts), state.lr));
+  at_end_.emplace([this] { Stop(kTimeAtEnd).IgnoreError(); });
+  return absl::OkStatus();
+}
+
+absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTracker& lr) {
+  const std::shared_ptr<Staging> staging = parts.staging;
+  thread_ = std::make_shared<MonitorThread>(std::move(parts));
+  absl::StatusOr<std::unique_ptr<Worker>> started = StartWorker(thread_);
+  if (!started.ok()) {
+    publisher_->Stop(std::chrono::seconds(1));
+    return started.status();
+  }
+  worker_ = *std::move(started);
+  const auto wake = [this] { worker_->Wake(); };
+  trainer_ = std::make_unique<TrainerSide>(TrainerSide::Parts{.clock = clock_,
+                                                              .subject = subject_,
+                                                              .staging = staging,
+                                                              .board = board_,
+                                                              .switches = switches_,
+                                                              .schedule = schedule_,
+                                                              .lr = lr,
+                                                              .wake = wake});
+  control_->Open(wake);
+  board_->SetHealth(Health::kOk);
+  return absl::OkStatus();
+}
+
+absl::Status RunningMonitor::StartExporters(const MonitorOptions& options, const RunState& state,
+                                            RunInfo run,
+                                            std::vector<std::unique_ptr<Exporter>>& exporters) {
+  if (!run.run_dir.empty()) exporters.insert(exporters.begin(), MakeJournalWriter());
+  publisher_ =
+      std::make_shared<Publisher>(std::move(run), board_, clock_, std::move(exporters),
+                                  [slices = slices_, switches = switches_, bytes = context_.bytes,
+                                   max_overhead = max_overhead_](MonitorStatus& status) {
+                                    status.overhead_budget_ratio = max_overhead;
+                                    status.memory_bytes = bytes->used();
+                                    status.memory_peak_bytes = bytes->peak();
+                                    status.memory_budget_bytes = bytes->limit();
+                                    status.slice = slices->status();
+                                    status.every = switches->every;
+                                    status.paused = switches->paused || switches->idle;
+                                  });
+  const size_t required = options.on_failure == OnFailure::kError ? SIZE_MAX : 0;
+  PTQWATCH_RETURN_IF_ERROR(publisher_->Start(control_.get(), required));
+  AnnounceResumption(state, *clock_, *publisher_);
+  return absl::OkStatus();
+}
+
+void RunningMonitor::EndIdle() noexcept {
+  pace_->EndUnhindered();
+  // The monitor thread looks at whether it must rest.
+  if (!stopped()) worker_->Wake();
+}
+
+absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
+  if (stopped()) return absl::FailedPreconditionError("Finish after Stop");
+  if (!trainer_->last_step()) {
+    return absl::FailedPreconditionError("Finish before the first OnStep");
+  }
+  timeout = std::min(timeout, kMaxTimeout);
+  thread_->BeginFinish(*trainer_->last_step(), timeout);
+  const absl::Status status = MeasureLastStep(timeout, cancel);
+  thread_->EndFinish();
+  return status;
+}
+
+absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
+                                             const CancelToken& cancel) {
+  TrainerSide& trainer = *trainer_;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto too_late = [&]() -> absl::Status {
+    if (cancel.cancelled()) {
+      return absl::CancelledError("Finish was cancelled; the monitor goes on working");
+    }
+    return absl::DeadlineExceededError(
+        StrCat(slices_->status().under_way() ? "the slice through step " : "the snapshot of step ",
+               *trainer.last_step(), " was not measured within ",
+               std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
+  };
+  if (!trainer.last_step_taken()) {
+    if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();
+    const FillOutcome outcome = trainer.TakeLast();
+    if (outcome.result != SnapshotResult::kTaken) {
+      return absl::FailedPreconditionError(StrCat(
+          "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
+    }
+  }
+  if (!thread_->WaitUntilDone(trainer.taken(), deadline, cancel)) return too_late();
+  return absl::OkStatus();
+}
+
+absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
+  if (stopped_.exchange(true)) return absl::OkStatus();
+  deadline = std::min(deadline, kMaxTimeout);
+  const auto end = std::chrono::steady_clock::now() + deadline;
+  context_.cancel.Cancel();
+  control_->Close();
+  slices_->Close("the monitor was stopped");
+  // A share of the deadline is kept for the exporters.
+  const bool ended = worker_->Stop(deadline * 4 / 5);
+  board_->SetHealth(Health::kStopped);
+  const int64_t step = trainer_->last_step().value_or(0);
+  const Event stopped{Event::Kind::kStopped, Severity::kInfo, step, clock_->UnixSeconds(),
+                      StrCat("the monitor was stopped after step ", step)};
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  publisher_->Stop(std::max(left, std::chrono::milliseconds(100)), /*destroy=*/!ended, stopped);
+  if (ended) {
+    lock_.reset();
+    return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError(
+      "the losses closure did not return in time; the monitor thread is left behind and ends when "
+      "it does");
+}
+
+}  // namespace ptqwatch::internal

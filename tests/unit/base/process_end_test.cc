@@ -1,0 +1,60 @@
+#include "base/process_end.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace ptqwatch::internal {
+namespace {
+
+// The exit status of a child that runs `body` and then calls exit(3); 100 where it was killed.
+template <typename Body>
+int ExitOfChild(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    std::exit(3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 100;
+}
+
+TEST(ProcessMark, KnowsAChild) {
+  const ProcessMark mark;
+  EXPECT_TRUE(mark.here());
+  EXPECT_EQ(ExitOfChild([&] { _exit(mark.here() ? 1 : 0); }), 0);
+  EXPECT_EQ(ExitOfChild([] { _exit(ProcessMark().here() ? 0 : 1); }), 0) << "made in the child";
+  EXPECT_TRUE(mark.here());
+}
+
+TEST(AtProcessEnd, IsCalledByExitBeforeTheProcessEnds) {
+  EXPECT_EQ(ExitOfChild([] { new AtProcessEnd([] { _exit(ProcessEnds() ? 8 : 7); }); }), 7);
+}
+
+TEST(AtProcessEnd, IsNotCalledOnceDestroyed) {
+  EXPECT_EQ(ExitOfChild([] { AtProcessEnd gone([] { _exit(7); }); }), 3);
+}
+
+TEST(AtProcessEnd, IsNotCalledInAChildOfTheProcessThatMadeIt) {
+  const AtProcessEnd parents([] { _exit(7); });
+  EXPECT_EQ(ExitOfChild([] {}), 3);
+}
+
+TEST(AtProcessEnd, MayAddAnotherWhileItIsCalled) {
+  EXPECT_EQ(ExitOfChild([] { new AtProcessEnd([] { new AtProcessEnd([] { _exit(7); }); }); }), 7);
+}
+
+TEST(AtProcessEnd, SurvivesWhatThrows) {
+  EXPECT_EQ(ExitOfChild([] {
+              new AtProcessEnd([] { throw 5; });
+              new AtProcessEnd([] { throw std::runtime_error("boom"); });
+            }),
+            3);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,70 @@
+#include "journal/run_lock.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "support/temp_dir.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+TEST(RunLock, CreatesMissingDirectoriesTheLastForItsOwnerOnly) {
+  const TempDir folder;
+  const std::string path = folder.path() + "/a/b";
+  ASSERT_TRUE(RunLock::Take(path).ok());
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  ASSERT_TRUE(RunLock::Take(path + "/").ok()) << "once more, and with a slash";
+}
+
+TEST(RunLock, IsHeldByOneAtATime) {
+  const TempDir folder;
+  auto first = RunLock::Take(folder.path());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = RunLock::Take(folder.path());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("'" + folder.path() + "'"));
+  first->reset();
+  EXPECT_TRUE(RunLock::Take(folder.path()).ok());
+}
+
+TEST(RunLock, RemovesWhatACrashLeftHalfWritten) {
+  const TempDir folder;
+  for (const char* name : {".state.safetensors.12-0.tmp", "journal.jsonl", ".mine", "notes.tmp"}) {
+    std::ofstream(folder.path() + "/" + name) << "x";
+  }
+  ASSERT_TRUE(RunLock::Take(folder.path()).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/.state.safetensors.12-0.tmp"));
+  for (const char* name : {"journal.jsonl", ".mine", "notes.tmp"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder.path() + "/" + name)) << name;
+  }
+}
+
+TEST(RunLock, NamesThePathThatCannotBeUsed) {
+  const TempDir folder;
+  std::ofstream(folder.path() + "/file") << "x";
+  for (const std::string& path :
+       {folder.path() + "/file", folder.path() + "/file/below", std::string("/proc/no/such")}) {
+    const auto lock = RunLock::Take(path);
+    EXPECT_THAT(std::string(lock.status().message()), HasSubstr("run_dir '" + path + "'"));
+  }
+}
+
+TEST(RunLock, FollowsNoLink) {
+  const TempDir folder;
+  const TempDir other;
+  std::filesystem::create_symlink(other.path() + "/target", folder.path() + "/lock");
+  EXPECT_FALSE(RunLock::Take(folder.path()).ok());
+  EXPECT_FALSE(std::filesystem::exists(other.path() + "/target"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
