@@ -20,7 +20,10 @@ namespace ptqwatch::internal {
 namespace {
 
 // Far above any report: a longer line is damage and must not take the trainer's memory.
-constexpr size_t kMaxLineBytes = size_t{64} << 20;
+constexpr size_t kMaxLineBytes = size_t{16} << 20;
+// So are larger numbers: the next attempt counts on from these.
+constexpr int kMaxAttempt = 1'000'000;
+constexpr int64_t kMaxSequence = int64_t{1} << 53;
 
 // Cuts a stream of bytes into lines and collects their reports.
 class JournalReader {
@@ -56,7 +59,7 @@ class JournalReader {
     if (!blank && !IsEventJson(line_)) {
       absl::StatusOr<AnalyzedReport> report =
           too_long_ ? absl::InvalidArgumentError("too long") : FromJson(line_);
-      if (report.ok()) {
+      if (report.ok() && InRange(report->report)) {
         Keep(*std::move(report));
       } else {
         ++history_.unreadable_lines;
@@ -64,6 +67,11 @@ class JournalReader {
     }
     line_.clear();
     too_long_ = false;
+  }
+
+  static bool InRange(const Report& report) {
+    return report.attempt >= 0 && report.attempt <= kMaxAttempt && report.sequence >= 0 &&
+           report.sequence <= kMaxSequence;
   }
 
   void Keep(AnalyzedReport report) {

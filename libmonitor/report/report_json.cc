@@ -159,6 +159,35 @@ class Reader {
   absl::Status& status_;
 };
 
+// Far more than a report has. A parsed bracket takes a hundred times its byte.
+constexpr int kDeepest = 32;
+
+bool NestsTooDeep(std::string_view json) {
+  int depth = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDeepest) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<nlohmann::json> Parse(std::string_view what, std::string_view text) {
+  if (NestsTooDeep(text)) return absl::InvalidArgumentError(StrCat(what, ": nested too deep"));
+  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) return absl::InvalidArgumentError(StrCat(what, ": malformed"));
+  return parsed;
+}
+
 }  // namespace
 
 std::string ToJson(const AnalyzedReport& report) {
@@ -177,9 +206,7 @@ bool IsEventJson(std::string_view line) { return line.starts_with("{\"event\":")
 absl::StatusOr<Event> EventFromJson(std::string_view line) {
   return internal::Guard(
       "event JSON", absl::StatusCode::kInvalidArgument, [&]() -> absl::StatusOr<Event> {
-        const nlohmann::json parsed =
-            nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-        if (parsed.is_discarded()) return absl::InvalidArgumentError("event JSON: malformed");
+        PTQWATCH_ASSIGN_OR_RETURN(const nlohmann::json parsed, Parse("event JSON", line));
         const nlohmann::json& fields = parsed.at("event");
         Event event;
         absl::Status status;
@@ -194,9 +221,7 @@ absl::StatusOr<Event> EventFromJson(std::string_view line) {
 absl::StatusOr<AnalyzedReport> FromJson(std::string_view json) {
   return internal::Guard(
       "report JSON", absl::StatusCode::kInvalidArgument, [&]() -> absl::StatusOr<AnalyzedReport> {
-        const nlohmann::json parsed =
-            nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-        if (parsed.is_discarded()) return absl::InvalidArgumentError("report JSON: malformed");
+        PTQWATCH_ASSIGN_OR_RETURN(const nlohmann::json parsed, Parse("report JSON", json));
         if (parsed.contains("event")) {
           return absl::InvalidArgumentError("report JSON: an event, not a report");
         }

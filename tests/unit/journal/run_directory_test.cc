@@ -1,5 +1,6 @@
 #include "journal/run_directory.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -112,10 +113,27 @@ TEST_F(RunDirectoryTest, ReadsLinesLongerThanItsBuffer) {
 }
 
 TEST_F(RunDirectoryTest, SkipsALineBeyondTheCap) {
-  const std::string huge(size_t{65} << 20, 'x');
+  const std::string huge(size_t{17} << 20, 'x');
   const RunHistory history = Read(Line(1) + "\n" + huge + "\n" + Line(2) + "\n");
   EXPECT_EQ(Sequences(history), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(history.unreadable_lines, 1);
+}
+
+// The next attempt would count on from them, past the largest integer.
+TEST_F(RunDirectoryTest, SkipsNumbersThatCannotBe) {
+  const int64_t largest = std::numeric_limits<int64_t>::max();
+  const RunHistory history =
+      Read(Line(1) + "\n" + Line(largest) + "\n" + Line(-5) + "\n" +
+           Line(2, std::numeric_limits<int>::max()) + "\n" + Line(3, -1) + "\n");
+  EXPECT_EQ(Sequences(history), (std::vector<int64_t>{1}));
+  EXPECT_EQ(history.unreadable_lines, 4);
+  EXPECT_EQ(history.attempts, 1);
+}
+
+// A parsed bracket takes a hundred times its byte.
+TEST_F(RunDirectoryTest, SkipsALineOfBrackets) {
+  const RunHistory history = Read(std::string(size_t{8} << 20, '[') + "\n" + Line(2) + "\n");
+  EXPECT_EQ(Sequences(history), (std::vector<int64_t>{2}));
 }
 
 TEST_F(RunDirectoryTest, FollowsNoLinkToAJournal) {
