@@ -19,6 +19,7 @@
 namespace ptqwatch::internal {
 namespace {
 
+constexpr size_t kSmallestClosureStackBytes = size_t{8} << 20;
 constexpr size_t kLargestStackBytes = size_t{64} << 20;
 
 struct Start {
@@ -84,7 +85,8 @@ size_t ClosureStackBytes() {
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
     return kLargestStackBytes;
   }
-  return std::clamp(static_cast<size_t>(limit.rlim_cur), kStackBytes, kLargestStackBytes);
+  return std::clamp(static_cast<size_t>(limit.rlim_cur), kSmallestClosureStackBytes,
+                    kLargestStackBytes);
 }
 
 absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,

@@ -34,8 +34,9 @@ class Thread {
 };
 
 /// Enough for a thread that runs no code of the trainer's. glibc's own default follows
-/// RLIMIT_STACK, and is 2 MiB where that is unlimited.
-inline constexpr size_t kStackBytes = size_t{8} << 20;
+/// RLIMIT_STACK: next to nothing under a small one, and address space that the trainer may need
+/// under a large one.
+inline constexpr size_t kStackBytes = size_t{1} << 20;
 
 /// For a thread that runs the trainer's closures: RLIMIT_STACK, like the main thread's stack, but
 /// from 8 to 64 MiB. Only what is used takes memory.

@@ -56,9 +56,11 @@ void Worker::Run(std::shared_ptr<State> state) {
     if (state->stopping.load(std::memory_order_acquire)) break;
     state->hooks.job();
   }
+  if (state->hooks.thread_end) state->hooks.thread_end();
   // What the job owns goes here, not when the last holder of the state happens to let go.
   state->hooks.job = nullptr;
   state->hooks.thread_init = nullptr;
+  state->hooks.thread_end = nullptr;
   MutexLock lock(state->mutex);
   state->ended = true;
   state->ended_changed.SignalAll();

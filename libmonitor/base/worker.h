@@ -20,6 +20,8 @@ class Worker {
     /// One call a wake. Must not throw. Owns (by shared_ptr) whatever it touches: the thread may
     /// outlive this object.
     std::function<void()> job;
+    /// Last thing on the thread, after Stop. The same holds for it. May be empty.
+    std::function<void()> thread_end;
   };
   static absl::StatusOr<std::unique_ptr<Worker>> Start(Hooks hooks);
   ~Worker();

@@ -1,6 +1,7 @@
 #include "monitor/governor.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ptqwatch::internal {
 namespace {
@@ -17,8 +18,13 @@ constexpr double kLittleWaiting = 0.1;
 constexpr double kMuchWaiting = 0.3;
 constexpr double kShareWithoutSpareCore = 0.25;
 constexpr double kMostSavedSeconds = 30;
-constexpr double kSureErrors = 4;
-constexpr double kSlowdownRate = 0.25;
+// Of slower steps. Neighbouring steps are alike, so a reading is less sure than it seems, and one
+// moves the mean by no more than `kLargestSurprise` before the next confirms it.
+constexpr double kLeastError = 0.005;
+constexpr double kLargestSurprise = 0.05;
+constexpr double kForgetting = 0.9;  // from one reading to the next
+constexpr double kSureErrors = 3;
+constexpr double kStillSureErrors = 1.5;
 
 }  // namespace
 
@@ -68,10 +74,14 @@ double Governor::ShareWithoutSpareCore() const { return std::min(1.0, 2 * option
 
 void Governor::Slowed(double ratio, double stderr_ratio) {
   if (!spare()) return;
-  // Neighbouring steps are alike, so the error is larger than it seems. The mean of what was seen
-  // now and before, so that one reading does not decide.
-  const double sure = std::max(0.0, ratio - kSureErrors * stderr_ratio);
-  slowdown_ += kSlowdownRate * (sure - slowdown_);
+  const double before = evidence_ > 0 ? weighted_ / evidence_ : 0;
+  const double seen = std::clamp(ratio, before - kLargestSurprise, before + kLargestSurprise);
+  const double weight = 1 / (stderr_ratio * stderr_ratio + kLeastError * kLeastError);
+  evidence_ = kForgetting * evidence_ + weight;
+  weighted_ = kForgetting * weighted_ + weight * seen;
+  const double mean = weighted_ / evidence_;
+  const double errors = slowdown_ > 0 ? kStillSureErrors : kSureErrors;
+  slowdown_ = mean > errors / std::sqrt(evidence_) ? mean : 0;
 }
 
 double Governor::LongRunShare() const {

@@ -40,8 +40,8 @@ class Governor {
   /// Charges wall-clock time that the thread worked, or waited to work, until `now`. At most half a
   /// minute of work can have been saved up before.
   void Worked(double seconds, double now);
-  /// Takes how much longer steps took while it worked. What is within four standard errors does not
-  /// count.
+  /// Takes how much longer steps took while it worked, with the standard error. The mean of about
+  /// the last ten, weighted by their errors, counts while it is more than three of its own.
   void Slowed(double ratio, double stderr_ratio);
   /// From now on at full speed, and free of charge: training is over, or waits.
   void SetUnhindered(bool unhindered) { unhindered_ = unhindered; }
@@ -68,6 +68,8 @@ class Governor {
   bool known_ = false;
   bool spare_ = false;
   bool unhindered_ = false;
+  double evidence_ = 0;  // sum of the weights of what Slowed was given, older ones forgotten
+  double weighted_ = 0;  // ... and of its ratios
   double slowdown_ = 0;  // of steps while it works on a spare core; 0: none was seen
   double saved_ = 0;     // seconds of work that were not used; negative: to be paid for by rest
   double last_charge_;

@@ -29,7 +29,11 @@ constexpr double kSoonSeconds = 15;
 // A cancelled wait ends after this time.
 constexpr std::chrono::milliseconds kLongestWait{50};
 // Of the time between additional snapshots, for all that could be measured.
-constexpr double kShareOfInterval = 0.9;
+constexpr double kShareForAdditional = 0.9;
+// Nothing else is measured meanwhile.
+constexpr std::chrono::minutes kLongestSlice{30};
+// Between two writes of the probes' state, which may be gigabytes.
+constexpr double kStateSeconds = 60;
 
 // The setting with which all snapshots of so many seconds would be measured, or nothing.
 std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatus& status,
@@ -98,6 +102,13 @@ void MonitorThread::Run() noexcept {
 
 double MonitorThread::MonotonicSeconds() const {
   return std::chrono::duration<double>(parts_.context.clock->Monotonic()).count();
+}
+
+void MonitorThread::Leave() noexcept {
+  (void)Guard([&] {
+    KeepProbeState(/*now=*/true);
+    return absl::OkStatus();
+  });
 }
 
 void MonitorThread::CarryOutCommands() {
@@ -188,7 +199,7 @@ double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
 Plan MonitorThread::AdditionalPlan() const {
   if (!parts_.adapt_plan) return FullPlan(parts_.planner.range());
   const double interval = IntervalSeconds(parts_.publisher->status());
-  return parts_.planner.Additional(kShareOfInterval * parts_.pace->governor().long_run_share() *
+  return parts_.planner.Additional(kShareForAdditional * parts_.pace->governor().long_run_share() *
                                    interval / static_cast<double>(parts_.schedule.decay_density));
 }
 
@@ -282,10 +293,12 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   AdaptPlan(*place.plan, *measured, place.step);
   if (measured->next) {
     parts_.probe_state = *std::exchange(measured->next, std::nullopt);
-    KeepProbeState();
+    state_unwritten_ = true;
+    KeepProbeState(/*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
   }
   CarryOutCommands();
-  ExecutionContext unhurried = context;
+  ExecutionContext unhurried =
+      context.WithDeadline(parts_.context.clock->Monotonic() + kLongestSlice);
   unhurried.hurry = SharedDeadline();
   parts_.suite->MeasureAfterReport(place, *std::move(measured), slice_ ? &*slice_ : nullptr,
                                    {.announce =
@@ -355,9 +368,12 @@ void MonitorThread::NotePhase(const Report& report) {
   parts_.phase = report.lr_phase;
 }
 
-void MonitorThread::KeepProbeState() {
+void MonitorThread::KeepProbeState(bool now) {
   const RunInfo& run = parts_.publisher->run();
-  if (run.run_dir.empty()) return;
+  if (run.run_dir.empty() || !state_unwritten_) return;
+  if (!now && MonotonicSeconds() < next_state_write_) return;
+  next_state_write_ = MonotonicSeconds() + kStateSeconds;
+  state_unwritten_ = false;
   const absl::Status status =
       ProbeStateFile::Write(run.run_dir, run.run_id, run.fingerprint, parts_.probe_state);
   if (status.ok()) return;

@@ -63,6 +63,8 @@ class MonitorThread {
   /// The thread itself, at every wake: carries out commands, announces skipped snapshots, and
   /// measures the filled snapshot if there is one.
   void Run() noexcept;
+  /// The thread itself, last and once: keeps what is not on the disk yet.
+  void Leave() noexcept;
 
   /// The trainer's thread, which waits: from now on the monitor works at full speed. A snapshot
   /// before that of `last_step` ends after a quarter of `timeout`, that one shortly before its end;
@@ -109,13 +111,16 @@ class MonitorThread {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteOutcomes(const Report& report, const Measured& measured);
   void NotePhase(const Report& report);
-  /// For the next attempt of the run, where there is a run directory.
-  void KeepProbeState();
+  /// For the next attempt of the run, where there is a run directory and what is there is not of
+  /// late.
+  void KeepProbeState(bool now);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   Parts parts_;
   absl::Status set_up_;
   FailurePolicy failures_;
+  bool state_unwritten_ = false;
+  double next_state_write_ = 0;
   std::optional<AcceptedSlice> slice_;  // the newest that was accepted
   int64_t measuring_ = 0;               // ordinal of the snapshot in work
   bool loading_ = false;                // the slot is not released yet

@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThrea
   Worker::Hooks hooks;
   hooks.thread_init = [thread] { thread->Enter(); };
   hooks.job = [thread] { thread->Run(); };
+  hooks.thread_end = [thread] { thread->Leave(); };
   return Worker::Start(std::move(hooks));
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <mutex>
+#include <thread>
 
 #include "journal/run_directory.h"
 #include "probes/probe_state_file.h"
@@ -111,6 +112,26 @@ TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNoState) {
   // It has been replaced.
   EXPECT_TRUE(internal::ProbeStateFile::Open(directory.path()).ok());
   EXPECT_EQ(monitor->status().state_write_failures_total, 0);
+}
+
+// It may be gigabytes, and the trainer writes to the same disk.
+TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
+  const TempDir directory;
+  const auto written = [&] { return internal::ProbeStateFile::Open(directory.path())->sequence(); };
+  auto monitor = Make(directory.path());
+  for (int64_t step = 1; step <= 2; ++step) {
+    monitor->control().RequestSnapshot();
+    // The request reaches OnStep by way of the monitor thread.
+    while (monitor->status().reports_total < step) {
+      monitor->OnStep({.step = step, .learning_rate = 1e-2});
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(monitor->Finish(std::chrono::seconds(60)).ok());
+  }
+  EXPECT_EQ(monitor->latest()->report.sequence, 2);
+  EXPECT_EQ(written(), 1);
+  EXPECT_TRUE(monitor->Stop(std::chrono::seconds(60)).ok());
+  EXPECT_EQ(written(), 2);
 }
 
 TEST_F(MonitorResumeTest, StartsColdWhereWhatIsMeasuredHasChanged) {
