@@ -35,17 +35,6 @@ constexpr std::chrono::minutes kLongestSlice{30};
 // Between two writes of the probes' state, which may be gigabytes.
 constexpr double kStateSeconds = 60;
 
-// The setting with which all snapshots of so many seconds would be measured, or nothing.
-std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatus& status,
-                             double seconds) {
-  if (status.every > 0 && status.seconds_a_step > 0) {
-    const auto every = static_cast<int64_t>(std::ceil(seconds / status.seconds_a_step));
-    return every > status.every ? StrCat("every = ", every) : "";
-  }
-  if (schedule.every_seconds <= 0 || seconds <= schedule.every_seconds) return "";
-  return StrFormat("every_seconds = %.0f", std::ceil(seconds));
-}
-
 }  // namespace
 
 void MonitorThread::Enter() noexcept {
@@ -124,48 +113,17 @@ void MonitorThread::CarryOutCommands() {
 
 void MonitorThread::AnnounceSkips() {
   const MonitorStatus status = parts_.publisher->status();
-  int64_t skips = 0;
-  for (SnapshotResult result :
-       {SnapshotResult::kSkippedBusy, SnapshotResult::kSkippedMismatch, SnapshotResult::kFailed}) {
-    skips += status.snapshots[static_cast<size_t>(result)];
-  }
-  AnnounceRest(status);
-  if (skips <= skips_announced_) return;
-  const bool busy = status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)] > 0;
-  std::string message = StrCat(skips - skips_announced_, " due snapshots were not taken");
-  if (busy && !skip_explained_) {
-    skip_explained_ = true;
-    const Planner& planner = parts_.planner;
-    const double work = MeanSeconds(planner.plan(), planner.range(), planner.costs()) /
-                        parts_.pace->governor().share();
-    message += StrFormat(
-        ": an earlier one was still being measured, which takes about %.2g s, and one is due every "
-        "%.2g s",
-        work, IntervalSeconds(status));
-    if (const std::string fits = ScheduleThatFits(parts_.schedule, status, work); !fits.empty()) {
-      message += StrCat("; MonitorOptions.schedule.", fits, " would leave time for all");
-    }
-    Log(Severity::kWarning, message);
-  }
-  PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0), message);
-  skips_announced_ = skips;
-}
-
-void MonitorThread::AnnounceRest(const MonitorStatus& status) {
-  const int64_t skipped = status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedResting)];
-  if (skipped <= rests_announced_) return;
-  const bool first = rests_announced_ == 0;
-  rests_announced_ = skipped;
-  if (!first) return;
+  const Planner& planner = parts_.planner;
   const Governor& governor = parts_.pace->governor();
-  const std::string message = StrFormat(
-      "%s, so the monitor works %.1f %% of the time at most "
-      "(MonitorOptions.max_overhead); snapshots that are due while it rests are skipped",
-      governor.spare() ? "steps of training take longer while the monitor works"
-                       : "no core is spare",
-      100 * governor.long_run_share());
-  Log(Severity::kWarning, message);
-  PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0), message);
+  const double work =
+      MeanSeconds(planner.plan(), planner.range(), planner.costs()) / governor.share();
+  for (const auto& notice :
+       {skips_.Rested(status, governor), skips_.Skipped(status, work, IntervalSeconds(status))}) {
+    if (!notice) continue;
+    if (notice->first) Log(Severity::kWarning, notice->message);
+    PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0),
+                 notice->message);
+  }
 }
 
 ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {

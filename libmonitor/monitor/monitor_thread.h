@@ -15,6 +15,7 @@
 #include "monitor/pace.h"
 #include "monitor/planner.h"
 #include "monitor/publisher.h"
+#include "monitor/skip_notices.h"
 #include "monitor/status_board.h"
 #include "probes/assemble_report.h"
 #include "probes/probe_suite.h"
@@ -55,7 +56,9 @@ class MonitorThread {
     Planner planner;
   };
   explicit MonitorThread(Parts parts)
-      : parts_(std::move(parts)), failures_(parts_.max_failures_in_a_row) {}
+      : parts_(std::move(parts)),
+        failures_(parts_.max_failures_in_a_row),
+        skips_(parts_.schedule) {}
 
   /// The thread itself, first and once: sets it up for measuring. Where that fails, nothing is
   /// measured and no snapshot is taken.
@@ -93,7 +96,6 @@ class MonitorThread {
   double MonotonicSeconds() const;
   void CarryOutCommands();
   void AnnounceSkips();
-  void AnnounceRest(const MonitorStatus& status);
   ExecutionContext BeginMeasuring(const Snapshot& filled);
   Plan NextPlan(const Snapshot& filled);
   /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
@@ -124,9 +126,7 @@ class MonitorThread {
   std::optional<AcceptedSlice> slice_;  // the newest that was accepted
   int64_t measuring_ = 0;               // ordinal of the snapshot in work
   bool loading_ = false;                // the slot is not released yet
-  int64_t skips_announced_ = 0;
-  int64_t rests_announced_ = 0;
-  bool skip_explained_ = false;
+  SkipNotices skips_;
   SlowdownEstimate slowdown_;
   RateLimitedLog probe_failed_;
   RateLimitedLog state_failed_;

@@ -1,0 +1,50 @@
+#include "monitor/skip_notices.h"
+
+#include <gmock/gmock.h>
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct SkipNoticesTest : ::testing::Test {
+  void Add(SnapshotResult result, int64_t count) {
+    status.snapshots[static_cast<size_t>(result)] += count;
+  }
+  MonitorStatus status;
+  SkipNotices notices{{.every = 100}};
+};
+
+TEST_F(SkipNoticesTest, ExplainsTheFirstAndCountsTheOthers) {
+  EXPECT_FALSE(notices.Skipped(status, 30, 10));
+  status.every = 100;
+  status.seconds_a_step = 0.1;
+  Add(SnapshotResult::kSkippedBusy, 2);
+  const auto first = notices.Skipped(status, 30, 10);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->first);
+  EXPECT_THAT(first->message, HasSubstr("2 due snapshots"));
+  EXPECT_THAT(first->message, HasSubstr("schedule.every = 300 would leave time for all"));
+  EXPECT_FALSE(notices.Skipped(status, 30, 10));
+  Add(SnapshotResult::kSkippedBusy, 1);
+  Add(SnapshotResult::kSkippedMismatch, 1);
+  const auto second = notices.Skipped(status, 30, 10);
+  ASSERT_TRUE(second);
+  EXPECT_FALSE(second->first);
+  EXPECT_EQ(second->message, "2 due snapshots were not taken");
+}
+
+TEST_F(SkipNoticesTest, SaysOnceThatTheMonitorRests) {
+  const Governor governor({.max_overhead = 0.02}, 0);
+  EXPECT_FALSE(notices.Rested(status, governor));
+  Add(SnapshotResult::kSkippedResting, 1);
+  const auto first = notices.Rested(status, governor);
+  ASSERT_TRUE(first);
+  EXPECT_THAT(first->message, HasSubstr("no core is spare"));
+  EXPECT_THAT(first->message, HasSubstr("4.0 %"));
+  Add(SnapshotResult::kSkippedResting, 1);
+  EXPECT_FALSE(notices.Rested(status, governor));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
