@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/report_queue.h"
-#include "base/signals.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/thread.h"
 #include "event_proto.h"
 #include "grpc_server.h"
 #include "health_service.h"
@@ -219,12 +219,21 @@ absl::StatusOr<std::unique_ptr<GrpcExporter>> GrpcExporter::Create(GrpcOptions o
   absl::StatusOr<std::unique_ptr<GrpcExporter>> exporter =
       internal::Guard(StrCat("grpc address '", options.address, "'"), absl::StatusCode::kInternal,
                       [&]() -> absl::StatusOr<std::unique_ptr<GrpcExporter>> {
-                        // The first object of gRPC starts threads; signals sent to the process are
-                        // for the trainer's.
-                        internal::BlockSignals block;
-                        auto bound = std::make_unique<GrpcExporterImpl>(options);
-                        PTQWATCH_RETURN_IF_ERROR(bound->Bind(options));
-                        return bound;
+                        // The first object of gRPC starts threads, which take after their creator:
+                        // so that is one of our threads, not the trainer's.
+                        absl::StatusOr<std::unique_ptr<GrpcExporter>> made;
+                        PTQWATCH_ASSIGN_OR_RETURN(
+                            internal::Thread thread, internal::StartThread("ptqw-grpc-serve", [&] {
+                              auto bound = std::make_unique<GrpcExporterImpl>(options);
+                              const absl::Status status = bound->Bind(options);
+                              if (status.ok()) {
+                                made = std::move(bound);
+                              } else {
+                                made = status;
+                              }
+                            }));
+                        thread.Join();
+                        return made;
                       });
   if (exporter.ok() || !internal::BecomesInert(options.on_failure, exporter.status())) {
     return exporter;

@@ -15,6 +15,7 @@
 #include "base/listener.h"
 #include "base/mutex.h"
 #include "base/net_address.h"
+#include "base/process_end.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/thread.h"
@@ -71,6 +72,7 @@ class HttpServer::Impl {
   }
 
   void Stop() {
+    if (!process_.here()) return;  // in a child of fork() there are no threads to end
     if (listener_ != nullptr) listener_->Stop();
     {
       MutexLock lock(mutex_);
@@ -141,6 +143,7 @@ class HttpServer::Impl {
     response.set_content(std::move(answer.body), answer.content_type);
   }
 
+  const ProcessMark process_;
   const std::string address_;
   const std::map<std::string, Handler> routes_;
   const std::unique_ptr<Engine> engine_;

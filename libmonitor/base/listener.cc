@@ -70,6 +70,7 @@ void Listener::Accept() {
 }
 
 void Listener::Stop() {
+  if (!process_.here()) return;
   {
     MutexLock lock(mutex_);
     stopping_ = true;

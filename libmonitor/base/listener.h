@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/net_address.h"
+#include "base/process_end.h"
 #include "base/thread.h"
 
 namespace ptqwatch::internal {
@@ -31,7 +32,8 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  /// Closes the socket; `take` is not called afterwards. Idempotent, but one thread at a time.
+  /// Closes the socket; `take` is not called afterwards. Idempotent, but one thread at a
+  /// time. Nothing in a child of fork(): the socket is its parent's, too.
   void Stop();
 
  private:
@@ -39,6 +41,7 @@ class Listener {
       : socket_(socket.Release()), take_(std::move(take)) {}
   void Accept();
 
+  const ProcessMark process_;
   int socket_;
   const std::function<void(int)> take_;
   Thread thread_;

@@ -19,6 +19,7 @@ std::atomic<bool> process_ends{false};
 
 struct Registry {
   const ProcessMark process;
+  Registry* parents = nullptr;  // of the process that forked this one; kept
   Mutex mutex;
   CondVar called;
   std::vector<std::pair<const void*, const std::function<void()>*>> ends ABSL_GUARDED_BY(mutex);
@@ -33,6 +34,7 @@ Registry& TheRegistry() {
   Registry* registry = current.load(std::memory_order_acquire);
   while (registry == nullptr || !registry->process.here()) {
     auto* made = new Registry;
+    made->parents = registry;
     if (current.compare_exchange_strong(registry, made)) return *made;
     delete made;
   }

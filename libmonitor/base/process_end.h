@@ -21,8 +21,9 @@ class ProcessMark {
 };
 
 /// Calls `end` once when the process ends by exit() or by returning from main, unless it is
-/// destroyed before: earlier than LibTorch's objects are destroyed, on the thread that called
-/// exit(). Not in a child of fork(). The destructor waits for a call under way.
+/// destroyed before: earlier than the static objects that existed when the first of these was made
+/// are destroyed, on the thread that called exit(). Not in a child of fork(). The destructor waits
+/// for a call under way.
 class AtProcessEnd {
  public:
   explicit AtProcessEnd(std::function<void()> end);

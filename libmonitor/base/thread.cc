@@ -29,18 +29,20 @@ struct Start {
 
 void* Run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
-  pthread_setname_np(pthread_self(), start->name.c_str());
   SetThreadPriority(ThreadPriority::kBatch);
   std::fesetenv(FE_DFL_ENV);
-  const cpu_set_t cpus = UsableCpus();
-  sched_setaffinity(0, sizeof(cpus), &cpus);
   const absl::Status status = Guard([&] {
+    const cpu_set_t cpus = UsableCpus();
+    sched_setaffinity(0, sizeof(cpus), &cpus);
     start->run();
     return absl::OkStatus();
   });
-  if (!status.ok()) {
-    Log(Severity::kError, StrCat("the thread ", start->name, " ended: ", Message(status)));
-  }
+  (void)Guard([&] {
+    if (!status.ok()) {
+      Log(Severity::kError, StrCat("the thread ", start->name, " ended: ", Message(status)));
+    }
+    return absl::OkStatus();
+  });
   return nullptr;
 }
 
@@ -102,6 +104,7 @@ absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
     return absl::ResourceExhaustedError(
         StrCat("cannot start the thread ", name, ": ", std::generic_category().message(error)));
   }
+  pthread_setname_np(thread, name.c_str());
   (void)start.release();  // the thread's
   return Thread(thread);
 }

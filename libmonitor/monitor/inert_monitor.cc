@@ -12,6 +12,8 @@
 namespace ptqwatch::internal {
 namespace {
 
+constexpr std::chrono::seconds kTimeAtEnd{2};
+
 RunInfo WhatIsKnown(const MonitorOptions& options) {
   RunInfo run;
   run.run_id = options.run_id;
@@ -38,6 +40,7 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
   publisher_.Start(&NoControl(), /*required=*/0).IgnoreError();
   publisher_.PublishEvent(
       {Event::Kind::kInert, Severity::kError, 0, clock_->UnixSeconds(), message});
+  at_end_.emplace([this] { publisher_.Stop(kTimeAtEnd); });
 }
 
 void InertMonitor::OnStep(const StepInfo& info) noexcept {

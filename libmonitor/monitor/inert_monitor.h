@@ -2,9 +2,11 @@
 #define PTQWATCH_MONITOR_INERT_MONITOR_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/process_end.h"
 #include "monitor/publisher.h"
 #include "monitor/status_board.h"
 #include "ptqwatch/exporter.h"
@@ -29,6 +31,7 @@ class InertMonitor {
   Clock* const clock_;
   const std::shared_ptr<StatusBoard> board_ = std::make_shared<StatusBoard>();
   Publisher publisher_;
+  std::optional<AtProcessEnd> at_end_;  // last: may be stopping the publisher
 };
 
 /// Takes no command: the Control of a monitor that does not measure.

@@ -111,14 +111,18 @@ Monitor::IdleScope::~IdleScope() {
 }
 
 absl::Status Monitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
-  if (auto* monitor = running()) return monitor->Finish(timeout, cancel);
+  if (auto* monitor = running()) {
+    return internal::Guard([&] { return monitor->Finish(timeout, cancel); });
+  }
   return creation_status();
 }
 
 absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
-  if (auto* monitor = running()) return monitor->Stop(deadline);
-  if (auto* nothing = inert()) nothing->publisher().Stop(deadline);
-  return absl::OkStatus();
+  return internal::Guard([&] {
+    if (auto* monitor = running()) return monitor->Stop(deadline);
+    if (auto* nothing = inert()) nothing->publisher().Stop(deadline);
+    return absl::OkStatus();
+  });
 }
 
 std::string Monitor::Describe() const {

@@ -96,6 +96,7 @@ double MonitorThread::MonotonicSeconds() const {
 void MonitorThread::Leave() noexcept {
   (void)Guard([&] {
     KeepProbeState(/*now=*/true);
+    parts_.lock.reset();
     return absl::OkStatus();
   });
 }

@@ -10,6 +10,7 @@
 #include "analysis/analyzer.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "journal/run_lock.h"
 #include "monitor/control_queue.h"
 #include "monitor/failure_policy.h"
 #include "monitor/pace.h"
@@ -47,7 +48,8 @@ class MonitorThread {
     int max_failures_in_a_row = 1;
     bool adapt_plan = true;
     ScheduleOptions schedule;
-    int training_threads = 1;  ///< that Finish may use
+    int training_threads = 1;       ///< that Finish may use
+    std::shared_ptr<RunLock> lock;  // of the run directory, to which the thread writes
     // What the run begins with.
     int64_t sequence = 0;
     LrPhase phase = LrPhase::kUnknown;

@@ -32,6 +32,9 @@ class Publisher final : public StatusSource {
             std::vector<std::unique_ptr<Exporter>> exporters,
             std::function<void(MonitorStatus&)> complete = nullptr);
 
+  /// Stop(1 s).
+  ~Publisher() override { Stop(std::chrono::seconds(1)); }
+
   /// Starts the exporters in order. Where one of the first `required` fails, stops those already
   /// started and gives its error; any other one that fails is left out, which the log and an event
   /// kExporterFailed say.

@@ -57,7 +57,6 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                                    std::vector<std::unique_ptr<Exporter>>& exporters) {
   // First of all: nothing may be written before the past of the run is known.
   PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
-  lock_ = state.lock;
   context_.clock = clock_;
   context_.pacer = Pacer(1, clock_);
   context_.seeds = SeedSource(options.seed);
@@ -91,6 +90,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                              .adapt_plan = options.adapt_plan,
                              .schedule = schedule_,
                              .training_threads = TrainingThreads(options),
+                             .lock = state.lock,
                              .sequence = state.sequence,
                              .phase = state.lr.phase(),
                              .probe_state = ReadProbeState(state, run, *suite),
@@ -103,6 +103,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
 
 absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTracker& lr) {
   const std::shared_ptr<Staging> staging = parts.staging;
+  board_->SetHealth(Health::kOk);  // before the thread may say otherwise
   thread_ = std::make_shared<MonitorThread>(std::move(parts));
   absl::StatusOr<std::unique_ptr<Worker>> started = StartWorker(thread_);
   if (!started.ok()) {
@@ -120,7 +121,6 @@ absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTra
                                                               .lr = lr,
                                                               .wake = wake});
   control_->Open(wake);
-  board_->SetHealth(Health::kOk);
   return absl::OkStatus();
 }
 
@@ -199,19 +199,17 @@ absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
   // A share of the deadline is kept for the exporters.
   const bool ended = worker_->Stop(deadline * 4 / 5);
   board_->SetHealth(Health::kStopped);
-  const int64_t step = trainer_->last_step().value_or(0);
+  const int64_t step = publisher_->status().step.value_or(0);
   const Event stopped{Event::Kind::kStopped, Severity::kInfo, step, clock_->UnixSeconds(),
                       StrCat("the monitor was stopped after step ", step)};
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
   publisher_->Stop(std::max(left, std::chrono::milliseconds(100)), /*destroy=*/!ended, stopped);
-  if (ended) {
-    lock_.reset();
-    return absl::OkStatus();
-  }
+  if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      "the losses closure did not return in time; the monitor thread is left behind and ends when "
-      "it does");
+      "the losses closure did not return in time, or the disk of run_dir; the monitor thread is "
+      "left "
+      "behind and ends when they do");
 }
 
 }  // namespace ptqwatch::internal

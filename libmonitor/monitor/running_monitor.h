@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "base/process_end.h"
 #include "base/worker.h"
-#include "journal/run_lock.h"
 #include "monitor/control_queue.h"
 #include "monitor/monitor_thread.h"
 #include "monitor/pace.h"
@@ -32,6 +31,8 @@ namespace ptqwatch::internal {
 class RunningMonitor {
  public:
   RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject);
+  /// After Stop, or a Start that failed.
+  ~RunningMonitor() { control_->Close(); }
 
   /// Once. Takes the exporters only when all that comes before them is well. `options` have
   /// max_bytes.
@@ -65,7 +66,6 @@ class RunningMonitor {
   const std::shared_ptr<SliceTracker> slices_ = std::make_shared<SliceTracker>();
   const std::shared_ptr<ControlQueue> control_ =
       std::make_shared<ControlQueue>(slices_.get(), board_.get());
-  std::shared_ptr<RunLock> lock_;
   std::shared_ptr<Publisher> publisher_;
   std::shared_ptr<Pace> pace_;
   std::shared_ptr<MonitorThread> thread_;

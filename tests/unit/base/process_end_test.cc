@@ -4,8 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 namespace ptqwatch::internal {
 namespace {
@@ -33,6 +36,23 @@ TEST(ProcessMark, KnowsAChild) {
 
 TEST(AtProcessEnd, IsCalledByExitBeforeTheProcessEnds) {
   EXPECT_EQ(ExitOfChild([] { new AtProcessEnd([] { _exit(ProcessEnds() ? 8 : 7); }); }), 7);
+}
+
+TEST(AtProcessEnd, IsWaitedForByItsDestructor) {
+  EXPECT_EQ(ExitOfChild([] {
+              static std::atomic<bool> called{false};
+              new AtProcessEnd([] { pause(); });  // called after the other one
+              static AtProcessEnd* end = new AtProcessEnd([] {
+                // Another thread destroys it while it is called.
+                std::thread([] {
+                  delete end;
+                  _exit(called ? 7 : 8);
+                }).detach();
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                called = true;
+              });
+            }),
+            7);
 }
 
 TEST(AtProcessEnd, IsNotCalledOnceDestroyed) {

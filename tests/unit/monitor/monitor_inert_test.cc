@@ -116,11 +116,11 @@ TEST_F(MonitorInertTest, MeasuresWithoutAnExporterThatCannotStart) {
   EXPECT_EQ(recording->Reports().size(), 1u);
 }
 
-// Holds the first thread that asks up, once it is armed.
+// Once it is armed, holds up one thread.
 class HoldingClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {
-    if (armed.exchange(false)) {
+    if (std::this_thread::get_id() == held.load() && armed.exchange(false)) {
       inside.set_value();
       leave.get_future().wait();
     }
@@ -131,6 +131,7 @@ class HoldingClock final : public Clock {
     real->SleepFor(duration, cancelled);
   }
   Clock* const real = Clock::Real();
+  std::atomic<std::thread::id> held;
   mutable std::atomic<bool> armed{false};
   mutable std::promise<void> inside;
   mutable std::promise<void> leave;
@@ -143,7 +144,10 @@ TEST_F(MonitorInertTest, LeavesOutAStepWhileAnotherThreadIsInsideOnStep) {
   auto works = Make(Fault::kNone);
   works->OnStep({.step = 1, .learning_rate = 1});
   holding.armed = true;
-  std::thread other([&] { works->OnStep({.step = 2, .learning_rate = 1}); });
+  std::thread other([&] {
+    holding.held = std::this_thread::get_id();
+    works->OnStep({.step = 2, .learning_rate = 1});
+  });
   holding.inside.get_future().wait();
   works->OnStep({.step = 3, .learning_rate = 1});
   EXPECT_EQ(works->Finish(std::chrono::seconds(5)).code(), absl::StatusCode::kFailedPrecondition);

@@ -41,8 +41,8 @@ struct GrpcOptions {
 ///
 /// The trainer's own use of gRPC is not affected: no plugin, health service or log function is set
 /// for the process. An address that cannot be served is found before gRPC would print it on stderr.
-/// gRPC may still print errors of the machine, e.g. when no descriptor is left for a connection, or
-/// when another process takes the port between our check and gRPC's own binding.
+/// gRPC may still print errors of the machine, and a line about a client that resets its connection
+/// while it is accepted.
 ///
 /// Do not fork without exec after Create: gRPC does not survive it.
 class GrpcExporter : public Exporter {

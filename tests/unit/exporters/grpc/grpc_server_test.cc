@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <string>
@@ -344,7 +345,10 @@ TEST_F(GrpcServerTest, PrintsNothingWhateverClientsSend) {
   watch.Cancel();
   EXPECT_TRUE(Eventually([&] { return Subscribers() == 0; }));
   exporter_.reset();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
+  // A client that resets its connection between our look at it and gRPC's.
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(printed, ::testing::AnyOf(IsEmpty(), HasSubstr("Failed getpeername")));
+  EXPECT_LE(std::count(printed.begin(), printed.end(), '\n'), 2);
 }
 
 // Signals that each thread of this process blocks, by its name.
