@@ -29,6 +29,7 @@ struct Start {
 
 void* Run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+  pthread_setname_np(pthread_self(), start->name.c_str());
   SetThreadPriority(ThreadPriority::kBatch);
   std::fesetenv(FE_DFL_ENV);
   const absl::Status status = Guard([&] {
@@ -104,8 +105,8 @@ absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
     return absl::ResourceExhaustedError(
         StrCat("cannot start the thread ", name, ": ", std::generic_category().message(error)));
   }
-  pthread_setname_np(thread, name.c_str());
-  (void)start.release();  // the thread's
+  pthread_setname_np(thread, name.c_str());  // has it when this returns, and when `run` begins
+  (void)start.release();                     // the thread's
   return Thread(thread);
 }
 
