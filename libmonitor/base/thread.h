@@ -36,7 +36,11 @@ class Thread {
 /// Enough for a thread that runs no code of the trainer's. glibc's own default follows
 /// RLIMIT_STACK: next to nothing under a small one, and address space that the trainer may need
 /// under a large one.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr size_t kStackBytes = size_t{16} << 20;  // their frames are several times as large
+#else
 inline constexpr size_t kStackBytes = size_t{1} << 20;
+#endif
 
 /// For a thread that runs the trainer's closures: RLIMIT_STACK, like the main thread's stack, but
 /// from 8 to 64 MiB. Only what is used takes memory.
