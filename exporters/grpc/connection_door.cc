@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<ConnectionDoor>> ConnectionDoor::Open(
 }
 
 void ConnectionDoor::Close() {
+  if (!process_.here()) return;
   if (listener_ != nullptr) listener_->Stop();
   {
     MutexLock lock(mutex_);

@@ -11,6 +11,7 @@
 #include "base/listener.h"
 #include "base/mutex.h"
 #include "base/net_address.h"
+#include "base/process_end.h"
 #include "base/thread.h"
 #include "grpcpp/server_builder.h"
 
@@ -37,7 +38,8 @@ class ConnectionDoor {
   ConnectionDoor(const ConnectionDoor&) = delete;
   ConnectionDoor& operator=(const ConnectionDoor&) = delete;
 
-  /// No connection is handed over afterwards. Before the server is shut down. Idempotent.
+  /// No connection is handed over afterwards. Before the server is shut down. Idempotent. Nothing
+  /// in a child of fork().
   void Close();
 
  private:
@@ -56,6 +58,7 @@ class ConnectionDoor {
   void Watch();
   void LookAtAll(double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const ProcessMark process_;
   const std::unique_ptr<Acceptor> acceptor_;
   const size_t max_connections_;
   Mutex mutex_;
