@@ -52,16 +52,18 @@ void Abort(int socket) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ConnectionDoor>> ConnectionDoor::Open(
-    BoundSocket socket, const std::string& address, std::unique_ptr<Acceptor> acceptor,
-    size_t max_connections) {
+    std::unique_ptr<Acceptor> acceptor, size_t max_connections) {
   std::unique_ptr<ConnectionDoor> door(new ConnectionDoor(std::move(acceptor), max_connections));
   PTQWATCH_ASSIGN_OR_RETURN(door->watcher_,
                             StartThread("ptqw-grpc-door", [door = door.get()] { door->Watch(); }));
-  PTQWATCH_ASSIGN_OR_RETURN(
-      door->listener_,
-      Listener::Start(std::move(socket), "ptqw-grpc-door", address,
-                      [door = door.get()](int descriptor) { door->Take(descriptor); }));
   return door;
+}
+
+absl::Status ConnectionDoor::Listen(BoundSocket socket, const std::string& address) {
+  PTQWATCH_ASSIGN_OR_RETURN(listener_,
+                            Listener::Start(std::move(socket), "ptqw-grpc-door", address,
+                                            [this](int descriptor) { Take(descriptor); }));
+  return absl::OkStatus();
 }
 
 void ConnectionDoor::Close() {
@@ -81,7 +83,8 @@ void ConnectionDoor::Close() {
 void ConnectionDoor::Take(int descriptor) {
   {
     MutexLock lock(mutex_);
-    const bool welcome = connections_.size() < max_connections_ && IsConnected(descriptor);
+    const bool welcome =
+        !closing_ && connections_.size() < max_connections_ && IsConnected(descriptor);
     const int ours = welcome ? fcntl(descriptor, F_DUPFD_CLOEXEC, 0) : -1;
     if (ours < 0) {
       close(descriptor);

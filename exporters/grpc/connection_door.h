@@ -29,15 +29,17 @@ class ConnectionDoor {
   static constexpr int64_t kBurstBytes = int64_t{1} << 20;
   static constexpr int64_t kBytesASecond = int64_t{256} << 10;
 
-  /// Listens on `socket`, at `address` in messages; errors as Listener::Start.
-  static absl::StatusOr<std::unique_ptr<ConnectionDoor>> Open(BoundSocket socket,
-                                                              const std::string& address,
-                                                              std::unique_ptr<Acceptor> acceptor,
+  /// Errors as StartThread.
+  static absl::StatusOr<std::unique_ptr<ConnectionDoor>> Open(std::unique_ptr<Acceptor> acceptor,
                                                               size_t max_connections);
   ~ConnectionDoor() { Close(); }
   ConnectionDoor(const ConnectionDoor&) = delete;
   ConnectionDoor& operator=(const ConnectionDoor&) = delete;
 
+  /// Listens on `socket`, at `address` in messages; errors as Listener::Start. Once.
+  absl::Status Listen(BoundSocket socket, const std::string& address);
+  /// Hands over a connection, or closes it where there are too many.
+  void Take(int descriptor);
   /// No connection is handed over afterwards. Before the server is shut down. Idempotent. Nothing
   /// in a child of fork().
   void Close();
@@ -54,7 +56,6 @@ class ConnectionDoor {
 
   ConnectionDoor(std::unique_ptr<Acceptor> acceptor, size_t max_connections)
       : acceptor_(std::move(acceptor)), max_connections_(max_connections) {}
-  void Take(int descriptor);
   void Watch();
   void LookAtAll(double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,6 +1,7 @@
 #include "grpc_server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "loopback_pair.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -35,9 +37,13 @@ constexpr int kMaxIdleMs = 600'000;  // without a call
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const ListenOptions& options, int max_streams, const std::vector<grpc::Service*>& services) {
-  PTQWATCH_ASSIGN_OR_RETURN(BoundSocket socket, BindListenAddress(options));
-  const std::string host = options.address.substr(0, options.address.rfind(':'));
-  std::string bound = StrCat(host, ":", socket.port());
+  std::optional<BoundSocket> socket;
+  std::string bound;
+  if (!options.address.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(BoundSocket made, BindListenAddress(options));
+    bound = StrCat(options.address.substr(0, options.address.rfind(':')), ":", made.port());
+    socket.emplace(std::move(made));
+  }
 
   grpc::ResourceQuota quota("ptqwatch");
   quota.SetMaxThreads(kMaxThreads).Resize(kMaxMemoryBytes);
@@ -63,8 +69,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   if (server == nullptr) return absl::UnavailableError(StrCat(what, ": gRPC cannot start"));
   PTQWATCH_ASSIGN_OR_RETURN(
       std::unique_ptr<ConnectionDoor> door,
-      ConnectionDoor::Open(std::move(socket), what, std::move(acceptor),
+      ConnectionDoor::Open(std::move(acceptor),
                            static_cast<size_t>(max_streams) + kOtherConnections));
+  if (socket) PTQWATCH_RETURN_IF_ERROR(door->Listen(*std::move(socket), what));
   return std::unique_ptr<GrpcServer>(
       new GrpcServer(std::move(server), std::move(door), std::move(bound)));
 }
@@ -74,6 +81,13 @@ GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<Con
     : server_(std::move(server)), door_(std::move(door)), address_(std::move(address)) {}
 
 GrpcServer::~GrpcServer() { Shutdown(std::chrono::milliseconds(0)); }
+
+absl::StatusOr<int> GrpcServer::Connect() {
+  if (server_ == nullptr) return absl::UnavailableError("the server was shut down");
+  PTQWATCH_ASSIGN_OR_RETURN(const LoopbackPair pair, MakeLoopbackPair());
+  door_->Take(pair.server);
+  return pair.client;
+}
 
 void GrpcServer::Shutdown(std::chrono::milliseconds grace) {
   if (server_ == nullptr) return;

@@ -14,7 +14,8 @@ namespace ptqwatch::internal {
 using wire::HealthCheckRequest;
 using wire::HealthCheckResponse;
 
-HealthService::HealthService(std::set<std::string> services) : services_(std::move(services)) {
+HealthService::HealthService(std::set<std::string> services, std::function<bool()> serving)
+    : services_(std::move(services)), serving_(std::move(serving)) {
   // As the code generated for a service does.
   AddMethod(new grpc::internal::RpcServiceMethod("/grpc.health.v1.Health/Check",
                                                  grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
@@ -29,8 +30,8 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
                                                HealthCheckResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (services_.contains(request->service())) {
-    const bool serving = serving_.load(std::memory_order_relaxed);
-    response->set_status(serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING);
+    response->set_status(serving_() ? HealthCheckResponse::SERVING
+                                    : HealthCheckResponse::NOT_SERVING);
     reactor->Finish(grpc::Status::OK);
   } else {
     reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND,

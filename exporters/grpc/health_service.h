@@ -1,7 +1,7 @@
 #ifndef PTQWATCH_GRPC_HEALTH_SERVICE_H_
 #define PTQWATCH_GRPC_HEALTH_SERVICE_H_
 
-#include <atomic>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -17,11 +17,9 @@ namespace ptqwatch::internal {
 /// A17). Thread-safe.
 class HealthService final : public grpc::Service {
  public:
-  /// `services` are the names it knows, the server as a whole ("") among them. All have one status,
-  /// NOT_SERVING at first.
-  explicit HealthService(std::set<std::string> services);
-
-  void SetServing(bool serving) { serving_.store(serving, std::memory_order_relaxed); }
+  /// `services` are the names it knows, the server as a whole ("") among them. All have the status
+  /// that `serving` says, which is called by any thread.
+  HealthService(std::set<std::string> services, std::function<bool()> serving);
 
  private:
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
@@ -29,7 +27,7 @@ class HealthService final : public grpc::Service {
                                   wire::HealthCheckResponse* response);
 
   const std::set<std::string> services_;
-  std::atomic<bool> serving_{false};
+  const std::function<bool()> serving_;
 };
 
 }  // namespace ptqwatch::internal

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "ptqwatch/exporter.h"
+#include "absl/status/statusor.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
-#include "report_feed.h"
+#include "run_routes.h"
 
 namespace ptqwatch::internal {
 
@@ -13,30 +13,31 @@ namespace ptqwatch::internal {
 /// of the feed as they are.
 using MonitorCalls = v1::MonitorService::WithRawCallbackMethod_WatchReports<
     v1::MonitorService::WithRawCallbackMethod_ListReports<
-        v1::MonitorService::WithCallbackMethod_GetStatus<
-            v1::MonitorService::WithCallbackMethod_RequestSnapshot<
-                v1::MonitorService::WithCallbackMethod_RequestSlice<
-                    v1::MonitorService::WithCallbackMethod_Pause<
-                        v1::MonitorService::WithCallbackMethod_Resume<
-                            v1::MonitorService::WithCallbackMethod_SetInterval<
-                                v1::MonitorService::Service>>>>>>>>;
+        v1::MonitorService::WithCallbackMethod_ListRuns<
+            v1::MonitorService::WithCallbackMethod_GetStatus<
+                v1::MonitorService::WithCallbackMethod_RequestSnapshot<
+                    v1::MonitorService::WithCallbackMethod_RequestSlice<
+                        v1::MonitorService::WithCallbackMethod_Pause<
+                            v1::MonitorService::WithCallbackMethod_Resume<
+                                v1::MonitorService::WithCallbackMethod_SetInterval<
+                                    v1::MonitorService::Service>>>>>>>>>;
 
-/// The calls of ptqwatch.v1.MonitorService: reports from the feed, status from the source, commands
-/// to the control.
+/// The calls of ptqwatch.v1.MonitorService: reports from the feed of the run that a request names,
+/// status from its source, commands to its control.
 class MonitorService final : public MonitorCalls {
  public:
-  /// `feed` must outlive the server.
-  explicit MonitorService(ReportFeed* feed) : feed_(feed) {}
-
-  /// Before the feed opens. Both must outlive the server's calls; a null `control` makes commands
-  /// answer UNAVAILABLE.
-  void Start(StatusSource* source, Control* control);
+  /// `routes` must outlive the server. Without `allow_control` commands are refused.
+  MonitorService(const RunRoutes* routes, bool allow_control)
+      : routes_(routes), allow_control_(allow_control) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchReports(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* ListReports(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
+                                     const v1::ListRunsRequest* request,
+                                     v1::ListRunsResponse* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
@@ -57,12 +58,11 @@ class MonitorService final : public MonitorCalls {
                                         v1::SetIntervalResponse* response) override;
 
  private:
-  grpc::Status CheckRun(const std::string& run_id) const;
-  grpc::Status CheckControl() const;
+  // The run to which a command goes.
+  absl::StatusOr<RunRoutes::Pointer> FindForCommand(const std::string& run_id) const;
 
-  ReportFeed* const feed_;
-  StatusSource* source_ = nullptr;  // read only while the feed serves
-  Control* control_ = nullptr;
+  const RunRoutes* const routes_;
+  const bool allow_control_;
 };
 
 }  // namespace ptqwatch::internal

@@ -50,6 +50,8 @@ grpc::ByteBuffer MakeEventResponse(const grpc::Slice& event) {
   return grpc::ByteBuffer(pieces.data(), pieces.size());
 }
 
+Status Stopped() { return Status(StatusCode::UNAVAILABLE, "the monitor has stopped"); }
+
 class RefusedStream final : public ReportFeed::Writer {
  public:
   explicit RefusedStream(Status status) { Finish(std::move(status)); }
@@ -86,9 +88,7 @@ class ReportFeed::Stream final : public Writer {
 };
 
 ReportFeed::ReportFeed(const Limits& limits)
-    : limits_(limits),
-      history_(limits.history_reports, limits.history_bytes),
-      events_(kMaxEvents) {}
+    : limits_(limits), history_(limits.history), events_(kMaxEvents) {}
 
 ReportFeed::~ReportFeed() = default;
 
@@ -107,7 +107,7 @@ void ReportFeed::Publish(WireReport report) {
   {
     MutexLock lock(mutex_);
     if (report.sequence <= history_.newest()) {
-      source_->CountDrop("grpc", "out_of_order");
+      if (source_ != nullptr) source_->CountDrop("grpc", "out_of_order");
       return;
     }
     const int64_t sequence = report.sequence;
@@ -134,6 +134,16 @@ void ReportFeed::Publish(WireEvent event) {
     for (Stream* stream : streams_) {
       if (stream->with_events) actions.push_back(Next(*stream));
     }
+  }
+  for (const Action& action : actions) Perform(action);
+}
+
+void ReportFeed::SetOver(bool over) {
+  std::vector<Action> actions;
+  {
+    MutexLock lock(mutex_);
+    over_ = over;
+    for (Stream* stream : streams_) actions.push_back(Next(*stream));
   }
   for (const Action& action : actions) Perform(action);
 }
@@ -198,16 +208,17 @@ Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
   std::vector<grpc::Slice> pieces;
   size_t bytes = 0;
   int32_t count = 0;
-  const WireReport* report = history_.After(after_sequence);
-  for (; report != nullptr; report = history_.After(report->sequence)) {
-    const grpc::Slice& slice = report->Bytes(with_layers);
-    bytes += slice.size();
+  int64_t next = history_.After(after_sequence);
+  for (; next != 0; next = history_.After(next)) {
+    const grpc::Slice report = history_.Bytes(next, with_layers);
+    if (report.size() == 0) continue;
+    bytes += report.size();
     if (count > 0 && (count == limit || bytes > kMaxPageBytes)) break;
-    AppendField(v1::ListReportsResponse::kReportsFieldNumber, slice, &pieces);
+    AppendField(v1::ListReportsResponse::kReportsFieldNumber, report, &pieces);
     ++count;
   }
   v1::ListReportsResponse rest;
-  rest.set_more(report != nullptr);
+  rest.set_more(next != 0);
   rest.set_oldest_sequence(history_.oldest());
   pieces.emplace_back(rest.SerializeAsString());
   *response = grpc::ByteBuffer(pieces.data(), pieces.size());
@@ -232,24 +243,32 @@ void ReportFeed::Perform(const Action& action) {
 
 ReportFeed::Action ReportFeed::Next(Stream& stream) {
   if (stream.writing || stream.finished) return {};
-  const WireReport* report = history_.After(stream.position);
+  int64_t next = history_.After(stream.position);
+  grpc::Slice report;
+  // A report whose file cannot be read is missed.
+  while (next != 0 && !stream.end) {
+    report = history_.Bytes(next, stream.with_layers);
+    if (report.size() > 0) break;
+    stream.position = next;
+    next = history_.After(next);
+  }
   const WireEvent* event = stream.with_events ? events_.After(stream.event_position) : nullptr;
-  const bool all_sent = report == nullptr && event == nullptr;
-  if (!stream.end && all_sent && state_ == State::kClosed) stream.end = CheckState();
+  const bool all_sent = next == 0 && event == nullptr;
+  if (!stream.end && all_sent && (over_ || state_ == State::kClosed)) stream.end = Stopped();
   if (stream.end) {
     stream.finished = true;
     return {Action::Kind::kFinish, &stream, *stream.end};
   }
-  if (event != nullptr && (report == nullptr || event->after_sequence < report->sequence)) {
+  if (event != nullptr && (next == 0 || event->after_sequence < next)) {
     stream.message = MakeEventResponse(event->bytes);
     stream.event_position = event->number;
     stream.writing = true;
     return {Action::Kind::kWrite, &stream, Status::OK};
   }
-  if (report == nullptr) return {};
-  const int64_t missed = stream.last ? report->sequence - *stream.last - 1 : 0;
-  stream.message = MakeReportResponse(report->Bytes(stream.with_layers), missed);
-  stream.last = stream.position = report->sequence;
+  if (next == 0) return {};
+  const int64_t missed = stream.last ? next - *stream.last - 1 : 0;
+  stream.message = MakeReportResponse(report, missed);
+  stream.last = stream.position = next;
   stream.pending = history_.CountAfter(stream.position);
   // Shrinks as the stream reads its backlog, down to the limit for everyone.
   stream.allowance = std::min(stream.allowance, stream.pending + limits_.queue_reports);
@@ -284,7 +303,7 @@ Status ReportFeed::CheckState() const {
     case State::kClosed:
       break;
   }
-  return Status(StatusCode::UNAVAILABLE, "the monitor has stopped");
+  return Stopped();
 }
 
 Status ReportFeed::CheckSequence(int64_t after_sequence) const {

@@ -25,9 +25,8 @@ class ReportFeed {
  public:
   struct Limits {
     size_t subscribers = 64;
-    size_t queue_reports = 64;  ///< at most history_reports
-    size_t history_reports = 1024;
-    int64_t history_bytes = int64_t{64} << 20;
+    size_t queue_reports = 64;  ///< at most history.reports
+    ReportHistory::Limits history;
   };
   struct Subscription {
     std::optional<int64_t> after_sequence;
@@ -42,7 +41,8 @@ class ReportFeed {
   ReportFeed(const ReportFeed&) = delete;
   ReportFeed& operator=(const ReportFeed&) = delete;
 
-  /// Serves from here on. `source` counts what subscribers lose; it must outlive Close.
+  /// Serves from here on; what was published before is in the history. `source` counts what
+  /// subscribers lose; it must outlive Close.
   void Open(StatusSource* source);
   /// A report with this sequence will be published or dropped: from here on a client may name it as
   /// one that the run has reached. One thread at a time.
@@ -53,6 +53,9 @@ class ReportFeed {
   /// Gives the event to the subscribers with events, after the reports published so far. REQUIRES:
   /// the next number, from 1.
   void Publish(WireEvent event);
+  /// Whether the run is over, as far as is known: a stream then ends with UNAVAILABLE once it has
+  /// sent what there is.
+  void SetOver(bool over);
   /// Accepts no more calls.
   void Refuse();
   /// Nothing more will be published: each stream ends with UNAVAILABLE once it has sent what is
@@ -105,6 +108,7 @@ class ReportFeed {
   mutable Mutex mutex_;
   CondVar nobody_watches_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNotOpen;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   StatusSource* source_ ABSL_GUARDED_BY(mutex_) = nullptr;
   ReportHistory history_ ABSL_GUARDED_BY(mutex_);
   EventHistory events_ ABSL_GUARDED_BY(mutex_);

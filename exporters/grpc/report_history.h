@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "grpcpp/support/slice.h"
+#include "spill_file.h"
 
 namespace ptqwatch::internal {
 
@@ -14,40 +15,54 @@ struct WireReport {
   int64_t sequence = 0;
   grpc::Slice full;
   grpc::Slice without_layers;
-
-  const grpc::Slice& Bytes(bool with_layers) const { return with_layers ? full : without_layers; }
-  int64_t size() const { return static_cast<int64_t>(full.size() + without_layers.size()); }
 };
 
 /// The newest reports in the order of their sequences, limited in number and bytes. The newest one
-/// is always kept. Not thread-safe.
+/// is always kept. Beyond `memory_bytes` the older ones lie in a temporary file. Not thread-safe.
 class ReportHistory {
  public:
-  /// REQUIRES: max_reports > 0.
-  ReportHistory(size_t max_reports, int64_t max_bytes)
-      : max_reports_(max_reports), max_bytes_(max_bytes) {}
+  struct Limits {
+    size_t reports = 1024;  ///< more than 0
+    int64_t bytes = int64_t{64} << 20;
+    int64_t memory_bytes = int64_t{64} << 20;
+  };
+  explicit ReportHistory(const Limits& limits) : limits_(limits) {}
 
   /// REQUIRES: a sequence above newest().
   void Append(WireReport report);
-  /// The oldest report with a sequence above `sequence`; null where there is none. Valid until the
-  /// next Append.
-  const WireReport* After(int64_t sequence) const;
+  /// The sequence of the oldest report with one above `sequence`; 0 where there is none.
+  int64_t After(int64_t sequence) const;
+  /// The report with this sequence. Empty where its file cannot be read any more. REQUIRES: After
+  /// has named it since the last Append.
+  grpc::Slice Bytes(int64_t sequence, bool with_layers) const;
   /// How many reports have a sequence above `sequence`.
   size_t CountAfter(int64_t sequence) const;
   /// The sequence of the report before the newest `count` ones. REQUIRES: count < size().
   int64_t SequenceBefore(size_t count) const;
 
   size_t size() const { return reports_.size(); }
-  int64_t oldest() const { return reports_.empty() ? 0 : reports_.front().sequence; }
-  int64_t newest() const { return reports_.empty() ? 0 : reports_.back().sequence; }
+  int64_t oldest() const { return reports_.empty() ? 0 : reports_.front().report.sequence; }
+  int64_t newest() const { return reports_.empty() ? 0 : reports_.back().report.sequence; }
 
  private:
-  size_t IndexAfter(int64_t sequence) const;
+  struct Entry {
+    WireReport report;  // without bytes once they are in the file
+    size_t full_size = 0;
+    size_t without_layers_size = 0;
+    int64_t offset = -1;  // in the file
 
-  const size_t max_reports_;
-  const int64_t max_bytes_;
+    int64_t size() const { return static_cast<int64_t>(full_size + without_layers_size); }
+  };
+  size_t IndexAfter(int64_t sequence) const;
+  void DropOldest();
+  void SpillOldest();
+
+  const Limits limits_;
   int64_t bytes_ = 0;
-  std::deque<WireReport> reports_;
+  int64_t memory_bytes_ = 0;
+  size_t spilled_ = 0;  // so many of the oldest lie in the file
+  std::deque<Entry> reports_;
+  SpillFile file_;
 };
 
 }  // namespace ptqwatch::internal

@@ -75,36 +75,33 @@ std::vector<MetricSample> CapLayers(std::vector<MetricSample> samples, size_t la
   return capped;
 }
 
-prometheus::MetricFamily MakeFamily(const MetricInfo& metric, const MetricInput& input,
-                                    int max_layers) {
-  std::vector<MetricSample> samples = metric.collect(input);
+prometheus::ClientMetric& AddMetric(const RunMetrics& run, prometheus::MetricFamily& family) {
+  prometheus::ClientMetric& added = family.metric.emplace_back();
+  if (!run.run.empty()) added.label.push_back({"run", LabelValue(run.run)});
+  return added;
+}
+
+void AddSamples(const MetricInfo& metric, const RunMetrics& run, int max_layers,
+                prometheus::MetricFamily& family) {
+  std::vector<MetricSample> samples = metric.collect(run.input);
   const auto layer = std::find(metric.labels.begin(), metric.labels.end(), "layer");
   if (layer != metric.labels.end()) {
     samples = CapLayers(std::move(samples), static_cast<size_t>(layer - metric.labels.begin()),
                         max_layers);
   }
-
-  prometheus::MetricFamily family;
-  family.name = std::string(metric.name);
-  family.help = std::string(metric.help);
   const bool is_counter = metric.type == MetricType::kCounter;
-  family.type = is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
   for (const MetricSample& sample : samples) {
-    prometheus::ClientMetric& shown = family.metric.emplace_back();
+    prometheus::ClientMetric& shown = AddMetric(run, family);
     for (size_t i = 0; i < metric.labels.size(); ++i) {
       shown.label.push_back({std::string(metric.labels[i]), LabelValue(sample.labels[i])});
     }
     (is_counter ? shown.counter.value : shown.gauge.value) = sample.value;
   }
-  return family;
 }
 
-prometheus::MetricFamily MakeStallHistogram(const MonitorStatus& status) {
-  prometheus::MetricFamily family;
-  family.name = std::string(kStallMetricName);
-  family.help = std::string(kStallMetricHelp);
-  family.type = prometheus::MetricType::Histogram;
-  auto& histogram = family.metric.emplace_back().histogram;
+void AddStalls(const RunMetrics& run, prometheus::MetricFamily& family) {
+  const MonitorStatus& status = run.input.status;
+  auto& histogram = AddMetric(run, family).histogram;
   uint64_t cumulative = 0;
   for (size_t i = 0; i < status.stall_buckets.size(); ++i) {
     cumulative += static_cast<uint64_t>(status.stall_buckets[i]);
@@ -114,23 +111,33 @@ prometheus::MetricFamily MakeStallHistogram(const MonitorStatus& status) {
   }
   histogram.sample_count = cumulative;
   histogram.sample_sum = status.stall_seconds_total;
-  return family;
 }
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> MakeMetricFamilies(const MetricInput& input, int max_layers) {
+std::vector<prometheus::MetricFamily> MakeMetricFamilies(absl::Span<const RunMetrics> runs,
+                                                         int max_layers) {
   std::vector<prometheus::MetricFamily> families;
-  for (const MetricInfo& metric : MetricCatalog()) {
-    prometheus::MetricFamily family = MakeFamily(metric, input, max_layers);
+  const auto add = [&](std::string_view name, std::string_view help, prometheus::MetricType type,
+                       auto add_samples) {
+    prometheus::MetricFamily family{std::string(name), std::string(help), type, {}};
+    for (const RunMetrics& run : runs) add_samples(run, family);
     if (!family.metric.empty()) families.push_back(std::move(family));
+  };
+  for (const MetricInfo& metric : MetricCatalog()) {
+    const bool is_counter = metric.type == MetricType::kCounter;
+    add(metric.name, metric.help,
+        is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
+        [&](const RunMetrics& run, prometheus::MetricFamily& family) {
+          AddSamples(metric, run, max_layers, family);
+        });
   }
-  families.push_back(MakeStallHistogram(input.status));
+  add(kStallMetricName, kStallMetricHelp, prometheus::MetricType::Histogram, AddStalls);
   return families;
 }
 
-std::string RenderMetrics(const MetricInput& input, int max_layers) {
-  return prometheus::TextSerializer().Serialize(MakeMetricFamilies(input, max_layers));
+std::string RenderMetrics(absl::Span<const RunMetrics> runs, int max_layers) {
+  return prometheus::TextSerializer().Serialize(MakeMetricFamilies(runs, max_layers));
 }
 
 }  // namespace ptqwatch::internal

@@ -28,13 +28,13 @@ std::string FolderOf(const std::string& path) {
 }
 
 // Opens a new file beside `target`. Not mkstemp, which would leave it unreadable to others.
-int CreateBeside(const std::filesystem::path& target, std::string* name) {
+int CreateBeside(const std::filesystem::path& target, mode_t mode, std::string* name) {
   static std::atomic<uint32_t> counter{0};
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     *name = StrCat(FolderOf(target.string()), "/.", target.filename().string(), ".", getpid(), "-",
                    counter.fetch_add(1), ".tmp");
-    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file >= 0 || errno != EEXIST) return file;
   }
   return -1;
@@ -53,13 +53,13 @@ absl::Status SyncFolder(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
+absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path, mode_t mode) {
   const std::filesystem::path target(path);
   if (!target.has_filename()) {
     return absl::InvalidArgumentError(StrCat("no file name: ", Quoted(path)));
   }
   std::string name;
-  const int descriptor = CreateBeside(target, &name);
+  const int descriptor = CreateBeside(target, mode, &name);
   if (descriptor < 0) return SystemError(errno, "cannot write", path);
   AtomicFile file;
   file.path_ = path;
@@ -108,12 +108,17 @@ absl::Status AtomicFile::Sync() {
 
 absl::Status AtomicFile::Commit() {
   PTQWATCH_RETURN_IF_ERROR(Sync());
+  PTQWATCH_RETURN_IF_ERROR(CommitUnsynced());
+  return SyncFolder(path_);
+}
+
+absl::Status AtomicFile::CommitUnsynced() {
   if (close(std::exchange(descriptor_, -1)) != 0) return SystemError(errno, "cannot write", path_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return SystemError(errno, "cannot write", path_);
   }
   temporary_.clear();
-  return SyncFolder(path_);
+  return absl::OkStatus();
 }
 
 }  // namespace ptqwatch::internal

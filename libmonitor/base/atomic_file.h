@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_BASE_ATOMIC_FILE_H_
 #define PTQWATCH_BASE_ATOMIC_FILE_H_
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,8 +14,9 @@ namespace ptqwatch::internal {
 /// A file that appears under its name complete or not at all. Not thread-safe.
 class AtomicFile {
  public:
-  /// Creates a temporary file beside `path`. Errors are the system's and name `path`.
-  static absl::StatusOr<AtomicFile> Create(const std::string& path);
+  /// Creates a temporary file beside `path`, with the permissions `mode` less the umask. Errors are
+  /// the system's and name `path`.
+  static absl::StatusOr<AtomicFile> Create(const std::string& path, mode_t mode = 0666);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   /// Removes what was not committed.
@@ -24,6 +27,9 @@ class AtomicFile {
   absl::Status Sync();
   /// Syncs and gives the content its name, replacing a file that had it.
   absl::Status Commit();
+  /// The same without waiting for the disk: for what is written anew all the time. After a crash of
+  /// the machine the file may be empty.
+  absl::Status CommitUnsynced();
 
  private:
   AtomicFile() = default;

@@ -45,6 +45,10 @@ int64_t LeftByGroup(const std::string& folder, bool v2) {
   return std::max<int64_t>(0, *limit - *used + cache);
 }
 
+// Address space that is not memory: glibc reserves 64 MiB for each thread that allocates, which in
+// a monitor with a run directory are two, and threads have stacks.
+constexpr int64_t kForThreads = int64_t{2 * 64 + 16} << 20;
+
 int64_t LeftByLimit(int resource, const std::string& key) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnknown;
@@ -64,7 +68,9 @@ int64_t FreeMemoryBytes(const std::string& root) {
     least = std::min(least, LeftByGroup(folder, v2));
   });
   if (root.empty()) {
-    least = std::min(least, LeftByLimit(RLIMIT_AS, "VmSize:"));
+    const int64_t addresses = LeftByLimit(RLIMIT_AS, "VmSize:");
+    if (addresses != kUnknown)
+      least = std::min(least, std::max<int64_t>(0, addresses - kForThreads));
     least = std::min(least, LeftByLimit(RLIMIT_DATA, "VmData:"));
   }
   return least;

@@ -2,15 +2,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "journal/journal_files.h"
 
 namespace ptqwatch::internal {
 
@@ -92,10 +96,31 @@ absl::Status JournalFile::Append(std::string_view line) {
   absl::Status status = WriteAll(bytes);
   if (status.ok()) {
     good_end_.reset();
+    size_ = info.st_size + static_cast<int64_t>(bytes.size());
   } else if (!good_end_ && ftruncate(file_, info.st_size) != 0) {
     good_end_ = info.st_size;
   }
   return status;
+}
+
+absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::BeginPart(const std::string& run_dir,
+                                                                    int older_parts,
+                                                                    WriteFunction write) {
+  std::vector<std::string> parts = JournalPaths(run_dir);
+  parts.pop_back();  // this one
+  const int64_t newest =
+      parts.empty() ? 0 : OlderPartNumber(parts.back().substr(run_dir.size() + 1));
+  const std::string older = StrCat(run_dir, "/", OlderPartName(newest + 1));
+  if (rename(path_.c_str(), older.c_str()) != 0) return Error(errno, "begin a part of");
+  absl::StatusOr<std::unique_ptr<JournalFile>> next = Open(path_, std::move(write));
+  if (!next.ok()) {
+    rename(older.c_str(), path_.c_str());
+    return next;
+  }
+  for (size_t i = 0; i + static_cast<size_t>(older_parts) <= parts.size(); ++i) {
+    unlink(parts[i].c_str());
+  }
+  return next;
 }
 
 absl::Status JournalFile::Sync() {

@@ -35,7 +35,13 @@ class JournalFile {
   absl::Status Append(std::string_view line);
   /// Waits until what was appended is on the disk.
   absl::Status Sync();
+  /// Makes this file the next older part of the journal in `run_dir`, removes parts beyond
+  /// `older_parts`, and opens a new journal.jsonl. On failure this one stays what it is.
+  absl::StatusOr<std::unique_ptr<JournalFile>> BeginPart(const std::string& run_dir,
+                                                         int older_parts, WriteFunction write);
   const std::string& path() const { return path_; }
+  /// In bytes, after the last Append.
+  int64_t size() const { return size_; }
 
  private:
   JournalFile(int file, std::string path, WriteFunction write);
@@ -43,6 +49,7 @@ class JournalFile {
   absl::Status Error(int error, std::string_view what) const;
 
   const int file_;
+  int64_t size_ = 0;
   const std::string path_;
   const WriteFunction write_;
   // Where the good part ends, while the remains of a failed write could not be cut off.

@@ -10,7 +10,7 @@
 #include "base/report_queue.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "journal/run_directory.h"
+#include "journal/journal_files.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -23,6 +23,12 @@ struct Line {
 
 // The queue's thread alone uses it.
 struct Output {
+  Output(std::string run_dir_in, JournalLimits limits_in, WriteFunction write_in)
+      : run_dir(std::move(run_dir_in)), limits(limits_in), write(std::move(write_in)) {}
+
+  const std::string run_dir;
+  const JournalLimits limits;
+  const WriteFunction write;
   std::unique_ptr<JournalFile> file;
   bool unsynced = false;
   RateLimitedLog failed;
@@ -33,6 +39,7 @@ struct Output {
     });
     if (!status.ok()) failed(Severity::kError, Message(status));
     unsynced |= status.ok();
+    if (status.ok() && file->size() >= limits.part_bytes) BeginPart();
     return status.ok();
   }
 
@@ -41,11 +48,24 @@ struct Output {
     const absl::Status status = file->Sync();
     if (!status.ok()) failed(Severity::kError, Message(status));
   }
+
+  // Where that fails, the part that is there goes on growing.
+  void BeginPart() {
+    Sync();
+    const absl::Status status = Guard([&]() -> absl::Status {
+      PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<JournalFile> next,
+                                file->BeginPart(run_dir, limits.older_parts, write));
+      file = std::move(next);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) failed(Severity::kError, Message(status));
+  }
 };
 
 class JournalWriter final : public Exporter {
  public:
-  explicit JournalWriter(WriteFunction write) : write_(std::move(write)) {}
+  JournalWriter(WriteFunction write, JournalLimits limits)
+      : write_(std::move(write)), limits_(limits) {}
   ~JournalWriter() override { Stop(std::chrono::seconds(2)); }
 
   std::string_view name() const override { return "journal"; }
@@ -58,7 +78,7 @@ class JournalWriter final : public Exporter {
     if (queue_ != nullptr) {
       return absl::FailedPreconditionError("the journal was started before");
     }
-    auto output = std::make_shared<Output>();
+    auto output = std::make_shared<Output>(run_dir, limits_, write_);
     PTQWATCH_ASSIGN_OR_RETURN(output->file,
                               JournalFile::Open(StrCat(run_dir, "/", kJournalFileName), write_));
     PTQWATCH_ASSIGN_OR_RETURN(
@@ -100,14 +120,15 @@ class JournalWriter final : public Exporter {
 
  private:
   const WriteFunction write_;
+  const JournalLimits limits_;
   std::unique_ptr<ReportQueue<Line>> queue_;
   bool stopped_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Exporter> MakeJournalWriter(WriteFunction write) {
-  return std::make_unique<JournalWriter>(std::move(write));
+std::unique_ptr<Exporter> MakeJournalWriter(WriteFunction write, JournalLimits limits) {
+  return std::make_unique<JournalWriter>(std::move(write), limits);
 }
 
 }  // namespace ptqwatch::internal

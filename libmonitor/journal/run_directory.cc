@@ -1,116 +1,77 @@
 #include "journal/run_directory.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
-#include <string>
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "base/strings.h"
-#include "ptqwatch/event.h"
+#include "base/input_file.h"
+#include "base/status_macros.h"
+#include "journal/journal_files.h"
+#include "journal/line_reader.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Far above any report: a longer line is damage and must not take the trainer's memory.
-constexpr size_t kMaxLineBytes = size_t{16} << 20;
-// So are larger numbers: the next attempt counts on from these.
-constexpr int kMaxAttempt = 1'000'000;
-constexpr int64_t kMaxSequence = int64_t{1} << 53;
+// A resumed run needs its newest past, and must not wait for the rest.
+constexpr int64_t kMaxBytes = int64_t{256} << 20;
+constexpr size_t kMaxReports = 20'000;
+constexpr size_t kChunkBytes = size_t{1} << 18;
 
-// Cuts a stream of bytes into lines and collects their reports.
-class JournalReader {
- public:
-  explicit JournalReader(RunHistory& history) : history_(history) {}
-
-  void Add(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const size_t newline = bytes.find('\n');
-      Extend(bytes.substr(0, newline));
-      if (newline == std::string_view::npos) return;
-      EndLine();
-      bytes.remove_prefix(newline + 1);
-    }
+// Most of a report's bytes, which no series needs.
+void DropLayers(Report& report) {
+  for (QuantizationReport& quantization : report.quantization) {
+    quantization.layers = {};
+    quantization.loss_along = {};
   }
+  if (report.curvature) report.curvature->layers = {};
+  report.skipped_layers = {};
+}
 
-  // A whole last line counts even without its newline.
-  void End() { EndLine(); }
-
- private:
-  void Extend(std::string_view piece) {
-    if (too_long_) return;
-    if (line_.size() + piece.size() > kMaxLineBytes) {
-      too_long_ = true;
-      std::string().swap(line_);
-      return;
-    }
-    line_.append(piece);
+void Keep(AnalyzedReport report, RunHistory& history) {
+  history.run_id = report.report.run_id;
+  history.attempts = std::max(history.attempts, report.report.attempt);
+  history.last_sequence = std::max(history.last_sequence, report.report.sequence);
+  DropLayers(report.report);
+  history.reports.push_back(std::move(report));
+  // In large steps: each moves what is kept.
+  if (history.reports.size() >= 2 * kMaxReports) {
+    history.reports.erase(history.reports.begin(), history.reports.end() - kMaxReports);
   }
+}
 
-  void EndLine() {
-    const bool blank = !too_long_ && line_.find_first_not_of(" \t\r") == std::string::npos;
-    if (!blank && !IsEventJson(line_)) {
-      absl::StatusOr<AnalyzedReport> report =
-          too_long_ ? absl::InvalidArgumentError("too long") : FromJson(line_);
-      if (report.ok() && InRange(report->report)) {
-        Keep(*std::move(report));
-      } else {
-        ++history_.unreadable_lines;
-      }
-    }
-    line_.clear();
-    too_long_ = false;
+absl::Status ReadPart(const InputFile& file, LineReader& reader) {
+  for (int64_t offset = 0;;) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file.ReadAt(offset, kChunkBytes));
+    reader.Add(bytes);
+    offset += static_cast<int64_t>(bytes.size());
+    if (bytes.size() < kChunkBytes) return absl::OkStatus();
   }
-
-  static bool InRange(const Report& report) {
-    return report.attempt >= 0 && report.attempt <= kMaxAttempt && report.sequence >= 0 &&
-           report.sequence <= kMaxSequence;
-  }
-
-  void Keep(AnalyzedReport report) {
-    history_.run_id = report.report.run_id;
-    history_.attempts = std::max(history_.attempts, report.report.attempt);
-    history_.last_sequence = std::max(history_.last_sequence, report.report.sequence);
-    history_.reports.push_back(std::move(report));
-  }
-
-  RunHistory& history_;
-  std::string line_;
-  bool too_long_ = false;
-};
+}
 
 }  // namespace
 
 absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir) {
+  std::vector<InputFile> parts;  // newest first
+  int64_t bytes = 0;
+  std::vector<std::string> paths = JournalPaths(run_dir);
+  for (auto path = paths.rbegin(); path != paths.rend() && bytes < kMaxBytes; ++path) {
+    absl::StatusOr<InputFile> part = InputFile::Open(*path);
+    if (absl::IsNotFound(part.status())) continue;
+    PTQWATCH_RETURN_IF_ERROR(part.status());
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, part->Size());
+    bytes += size;
+    parts.push_back(*std::move(part));
+  }
   RunHistory history;
-  const std::string path = StrCat(run_dir, "/", kJournalFileName);
-  // A FIFO would block; a link may have been planted.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (file < 0) {
-    if (errno == ENOENT) return history;
-    return absl::ErrnoToStatus(errno, StrCat("cannot open journal '", path, "'"));
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    LineReader reader({.report = [&](AnalyzedReport report) { Keep(std::move(report), history); },
+                       .event = nullptr,
+                       .unreadable = [&] { ++history.unreadable_lines; }});
+    PTQWATCH_RETURN_IF_ERROR(ReadPart(*part, reader));
+    reader.End();
   }
-  absl::Cleanup close_file = [file] { close(file); };
-
-  JournalReader reader(history);
-  std::string buffer(size_t{1} << 16, '\0');
-  while (true) {
-    const ssize_t got = read(file, buffer.data(), buffer.size());
-    if (got == 0) break;
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, StrCat("cannot read journal '", path, "'"));
-    }
-    reader.Add(std::string_view(buffer.data(), static_cast<size_t>(got)));
-  }
-  reader.End();
   return history;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -12,31 +13,37 @@ void ControlQueue::Open(std::function<void()> wake) {
   if (!commands_.empty()) wake_();
 }
 
-void ControlQueue::Close() {
+void ControlQueue::Close(std::string why) {
   MutexLock lock(mutex_);
-  closed_ = true;
+  if (!closed_) closed_ = std::move(why);
   wake_ = nullptr;
   commands_.clear();
 }
 
-void ControlQueue::Add(Command command) {
+absl::Status ControlQueue::Add(Command command) {
   MutexLock lock(mutex_);
-  if (closed_) return;
+  if (closed_) return absl::FailedPreconditionError(*closed_);
   std::erase_if(commands_, [&](const Command& older) { return older.index() == command.index(); });
   commands_.push_back(std::move(command));
   if (wake_) wake_();
+  return absl::OkStatus();
 }
 
-void ControlQueue::RequestSnapshot() { Add(TakeSnapshot{}); }
-void ControlQueue::Pause() { Add(SetPaused{true}); }
-void ControlQueue::Resume() { Add(SetPaused{false}); }
+absl::Status ControlQueue::RequestSnapshot() {
+  if (nothing_to_do_ != nullptr && *nothing_to_do_) {
+    return absl::FailedPreconditionError("no snapshot: every probe is switched off");
+  }
+  return Add(TakeSnapshot{});
+}
+
+absl::Status ControlQueue::Pause() { return Add(SetPaused{true}); }
+absl::Status ControlQueue::Resume() { return Add(SetPaused{false}); }
 
 absl::Status ControlQueue::SetEvery(int64_t steps) {
   if (steps <= 0) {
     return absl::InvalidArgumentError(StrCat("every = ", steps, ": must be positive"));
   }
-  Add(SetInterval{steps});
-  return absl::OkStatus();
+  return Add(SetInterval{steps});
 }
 
 absl::StatusOr<int64_t> ControlQueue::RequestSlice(const SliceRequest& request) {
@@ -45,7 +52,8 @@ absl::StatusOr<int64_t> ControlQueue::RequestSlice(const SliceRequest& request) 
   }
   const int64_t taken = board_->snapshots_taken();
   absl::StatusOr<int64_t> number = slices_->Accept(request);
-  if (number.ok()) Add(MakeSlice{{*number, request, taken}});
+  if (!number.ok()) return number;
+  PTQWATCH_RETURN_IF_ERROR(Add(MakeSlice{{*number, request, taken}}));
   return number;
 }
 

@@ -1,8 +1,11 @@
 #ifndef PTQWATCH_MONITOR_CONTROL_QUEUE_H_
 #define PTQWATCH_MONITOR_CONTROL_QUEUE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -34,19 +37,21 @@ using Command = std::variant<TakeSnapshot, SetPaused, SetInterval, MakeSlice>;
 class ControlQueue final : public Control {
  public:
   /// `slices` accepts or refuses requests for slices, `board` counts the snapshots taken so far;
-  /// both must outlive the queue. Where they are null, slices are refused.
-  explicit ControlQueue(SliceTracker* slices = nullptr, const StatusBoard* board = nullptr)
-      : slices_(slices), board_(board) {}
+  /// both must outlive the queue. Where they are null, slices are refused. While `nothing_to_do`,
+  /// every probe is switched off.
+  explicit ControlQueue(SliceTracker* slices = nullptr, const StatusBoard* board = nullptr,
+                        const std::atomic<bool>* nothing_to_do = nullptr)
+      : slices_(slices), board_(board), nothing_to_do_(nothing_to_do) {}
 
   /// From now on every command calls `wake`, and so does this call if one is waiting. `wake` must
   /// return at once and not call back.
   void Open(std::function<void()> wake);
-  /// From now on commands are dropped; `wake` is not called any more once this returns.
-  void Close();
+  /// From now on commands are refused with `why`; `wake` is not called any more once this returns.
+  void Close(std::string why = "the monitor has stopped");
 
-  void RequestSnapshot() override;
-  void Pause() override;
-  void Resume() override;
+  absl::Status RequestSnapshot() override;
+  absl::Status Pause() override;
+  absl::Status Resume() override;
   absl::Status SetEvery(int64_t steps) override;
   absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override;
 
@@ -54,12 +59,13 @@ class ControlQueue final : public Control {
   std::vector<Command> Drain();
 
  private:
-  void Add(Command command);
+  absl::Status Add(Command command);
 
   SliceTracker* const slices_;
   const StatusBoard* const board_;
+  const std::atomic<bool>* const nothing_to_do_;
   Mutex mutex_;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // why
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
   std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
 };

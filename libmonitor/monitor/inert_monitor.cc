@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "journal/journal_writer.h"
+#include "journal/run_endpoint.h"
+#include "journal/run_lock.h"
 #include "monitor/control_queue.h"
 
 namespace ptqwatch::internal {
@@ -21,9 +23,14 @@ RunInfo WhatIsKnown(const MonitorOptions& options) {
   return run;
 }
 
-std::vector<std::unique_ptr<Exporter>> WithJournal(
+// With those of the run directory, unless it is another monitor's or cannot be used at all.
+std::vector<std::unique_ptr<Exporter>> AllExporters(
     const MonitorOptions& options, std::vector<std::unique_ptr<Exporter>> exporters) {
-  if (!options.run_dir.empty()) exporters.insert(exporters.begin(), MakeJournalWriter());
+  if (options.run_dir.empty()) return exporters;
+  absl::StatusOr<std::shared_ptr<RunLock>> lock = RunLock::Take(options.run_dir);
+  if (!lock.ok()) return exporters;
+  exporters.insert(exporters.begin(), MakeRunEndpoint(*std::move(lock)));
+  exporters.insert(exporters.begin(), MakeJournalWriter());
   return exporters;
 }
 
@@ -33,7 +40,8 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
                            std::vector<std::unique_ptr<Exporter>> exporters)
     : why_(std::move(why)),
       clock_(options.clock),
-      publisher_(WhatIsKnown(options), board_, clock_, WithJournal(options, std::move(exporters))) {
+      publisher_(WhatIsKnown(options), board_, clock_,
+                 AllExporters(options, std::move(exporters))) {
   const std::string message = StrCat("nothing is measured: ", Message(why_));
   board_->SetHealth(Health::kInert, message);
   Log(Severity::kError, message);
@@ -49,8 +57,12 @@ void InertMonitor::OnStep(const StepInfo& info) noexcept {
 }
 
 Control& NoControl() {
-  static ControlQueue* ignored = new ControlQueue;
-  return *ignored;
+  static ControlQueue* const refusing = [] {
+    auto* queue = new ControlQueue;
+    queue->Close("this monitor is off");
+    return queue;
+  }();
+  return *refusing;
 }
 
 }  // namespace ptqwatch::internal

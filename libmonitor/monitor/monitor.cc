@@ -1,7 +1,10 @@
 #include "ptqwatch/monitor.h"
 
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/float_environment.h"
@@ -19,6 +22,13 @@ namespace {
 bool Disabled() {
   const char* value = std::getenv("PTQWATCH_DISABLE");
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
+// The trainer may change its working directory.
+std::string AbsolutePath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return path.empty() || error ? path : absolute.string();
 }
 
 }  // namespace
@@ -52,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<Monitor>> {
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
+    options.run_dir = AbsolutePath(options.run_dir);
     auto running = Start(std::move(subject), options, exporters);
     if (running.ok()) {
       state->running = *std::move(running);

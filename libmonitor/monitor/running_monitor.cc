@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "journal/journal_writer.h"
+#include "journal/run_endpoint.h"
 #include "monitor/describe.h"
 #include "monitor/monitor_parts.h"
 
@@ -127,7 +128,10 @@ absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTra
 absl::Status RunningMonitor::StartExporters(const MonitorOptions& options, const RunState& state,
                                             RunInfo run,
                                             std::vector<std::unique_ptr<Exporter>>& exporters) {
-  if (!run.run_dir.empty()) exporters.insert(exporters.begin(), MakeJournalWriter());
+  if (!run.run_dir.empty()) {
+    exporters.insert(exporters.begin(), MakeRunEndpoint(state.lock));
+    exporters.insert(exporters.begin(), MakeJournalWriter());
+  }
   publisher_ =
       std::make_shared<Publisher>(std::move(run), board_, clock_, std::move(exporters),
                                   [slices = slices_, switches = switches_, bytes = context_.bytes,
@@ -141,7 +145,7 @@ absl::Status RunningMonitor::StartExporters(const MonitorOptions& options, const
                                     status.paused = switches->paused || switches->idle;
                                   });
   const size_t required = options.on_failure == OnFailure::kError ? SIZE_MAX : 0;
-  PTQWATCH_RETURN_IF_ERROR(publisher_->Start(control_.get(), required));
+  PTQWATCH_RETURN_IF_ERROR(publisher_->Start(&from_outside_, required));
   AnnounceResumption(state, *clock_, *publisher_);
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "base/process_end.h"
 #include "base/worker.h"
 #include "monitor/control_queue.h"
+#include "monitor/limited_control.h"
 #include "monitor/monitor_thread.h"
 #include "monitor/pace.h"
 #include "monitor/publisher.h"
@@ -65,7 +66,8 @@ class RunningMonitor {
   const std::shared_ptr<TrainerSwitches> switches_;
   const std::shared_ptr<SliceTracker> slices_ = std::make_shared<SliceTracker>();
   const std::shared_ptr<ControlQueue> control_ =
-      std::make_shared<ControlQueue>(slices_.get(), board_.get());
+      std::make_shared<ControlQueue>(slices_.get(), board_.get(), &switches_->idle);
+  LimitedControl from_outside_{control_.get(), clock_};
   std::shared_ptr<Publisher> publisher_;
   std::shared_ptr<Pace> pace_;
   std::shared_ptr<MonitorThread> thread_;

@@ -77,6 +77,8 @@ EnumNames NamesOf(EigenvalueStart) { return kEigenvalueStarts; }
 EnumNames NamesOf(OptimizerKind) { return kOptimizerKinds; }
 EnumNames NamesOf(Event::Kind) { return kEventKindNames; }
 EnumNames NamesOf(Severity) { return kSeverities; }
+EnumNames NamesOf(Health) { return kHealthNames; }
+EnumNames NamesOf(SliceState) { return kSliceStates; }
 
 }  // namespace internal
 

@@ -4,10 +4,11 @@
 #include "base/enum_names.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
 
-/// The names of the enums of reports and events, which journals carry.
+/// The names of the enums of reports, events and statuses, which run directories carry.
 EnumNames NamesOf(LrPhase);
 EnumNames NamesOf(VerdictState);
 EnumNames NamesOf(ProbeStatus);
@@ -22,6 +23,8 @@ EnumNames NamesOf(EigenvalueStart);
 EnumNames NamesOf(OptimizerKind);
 EnumNames NamesOf(Event::Kind);
 EnumNames NamesOf(Severity);
+EnumNames NamesOf(Health);
+EnumNames NamesOf(SliceState);
 
 /// Reads the name of a value of a report. A name that a later version added, and the empty one that
 /// stands for "no value", leave `value` at its default: the rest of the report is still worth

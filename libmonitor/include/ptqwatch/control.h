@@ -26,6 +26,10 @@ struct SliceRequest {
 
 /// Commands to a running monitor. All calls are thread-safe and return at once.
 ///
+/// What reaches the monitor from outside, by gRPC or through the run directory, is limited: a few
+/// snapshots at once and one a minute in the long run, a few slices and one in ten minutes, twenty
+/// other commands and one a second. Monitor::control() is not.
+///
 /// A command is carried out by the monitor thread: at once where that is idle; while it measures a
 /// snapshot, after the layer, loss comparison, probe or slice point that it works on. From then on
 /// OnStep acts on it. Of several waiting commands of one kind only the newest is carried out.
@@ -33,11 +37,12 @@ class Control {
  public:
   virtual ~Control() = default;
   /// Takes a snapshot at the next step boundary at which the staging slot is free, even while
-  /// paused.
-  virtual void RequestSnapshot() = 0;
+  /// paused. FailedPrecondition while nothing would be measured: the monitor is off, was stopped,
+  /// or has switched every probe off. ResourceExhausted for one request too many.
+  virtual absl::Status RequestSnapshot() = 0;
   /// Due snapshots are skipped, and counted as such, until Resume. What is being measured goes on.
-  virtual void Pause() = 0;
-  virtual void Resume() = 0;
+  virtual absl::Status Pause() = 0;
+  virtual absl::Status Resume() = 0;
   /// Steps between snapshots. InvalidArgument unless positive.
   virtual absl::Status SetEvery(int64_t steps) = 0;
   /// Has a slice of the loss surface made, through two snapshots to come and the quantized second
@@ -50,7 +55,7 @@ class Control {
   ///
   /// InvalidArgument for a quantizer that the run does not have and for `points` out of range.
   /// FailedPrecondition without run_dir, with curvature switched off, while another slice is under
-  /// way, and on a monitor that is disabled or stopped.
+  /// way, and on a monitor that is disabled or stopped. ResourceExhausted as above.
   virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
 };
 

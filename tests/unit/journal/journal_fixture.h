@@ -35,6 +35,17 @@ inline std::shared_ptr<const AnalyzedReport> ReportNumber(int64_t sequence) {
   return std::make_shared<const AnalyzedReport>(std::move(report));
 }
 
+// As a resumed run reads it.
+inline AnalyzedReport WithoutLayers(AnalyzedReport report) {
+  for (QuantizationReport& entry : report.report.quantization) {
+    entry.layers.clear();
+    entry.loss_along.clear();
+  }
+  if (report.report.curvature) report.report.curvature->layers.clear();
+  report.report.skipped_layers.clear();
+  return report;
+}
+
 // Collects what the library logs for as long as it lives.
 class LogCatcher {
  public:

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -9,8 +11,8 @@ SliceRequest Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; 
 
 TEST(ControlQueue, GivesCommandsInTheOrderTheyCame) {
   ControlQueue queue;
-  queue.Pause();
-  queue.RequestSnapshot();
+  EXPECT_TRUE(queue.Pause().ok());
+  EXPECT_TRUE(queue.RequestSnapshot().ok());
   ASSERT_TRUE(queue.SetEvery(7).ok());
   const std::vector<Command> commands = queue.Drain();
   ASSERT_EQ(commands.size(), 3u);
@@ -24,9 +26,9 @@ TEST(ControlQueue, KeepsTheNewestOfAKind) {
   ControlQueue queue;
   for (int64_t every = 1; every <= 1000; ++every) {
     ASSERT_TRUE(queue.SetEvery(every).ok());
-    queue.Pause();
-    queue.Resume();
-    queue.RequestSnapshot();
+    EXPECT_TRUE(queue.Pause().ok());
+    EXPECT_TRUE(queue.Resume().ok());
+    EXPECT_TRUE(queue.RequestSnapshot().ok());
   }
   const std::vector<Command> commands = queue.Drain();
   ASSERT_EQ(commands.size(), 3u);
@@ -48,23 +50,32 @@ TEST(ControlQueue, RefusesAnIntervalThatIsNotPositive) {
 TEST(ControlQueue, WakesForEveryCommandAndForWhatIsWaiting) {
   ControlQueue queue;
   int wakes = 0;
-  queue.Pause();
+  EXPECT_TRUE(queue.Pause().ok());
   queue.Open([&] { ++wakes; });
   EXPECT_EQ(wakes, 1);
-  queue.Resume();
+  EXPECT_TRUE(queue.Resume().ok());
   EXPECT_EQ(wakes, 2);
   EXPECT_EQ(queue.Drain().size(), 1u);
 }
 
-TEST(ControlQueue, DropsCommandsOnceClosed) {
+TEST(ControlQueue, RefusesCommandsOnceClosed) {
   ControlQueue queue;
   int wakes = 0;
   queue.Open([&] { ++wakes; });
-  queue.Pause();
+  EXPECT_TRUE(queue.Pause().ok());
   queue.Close();
-  queue.RequestSnapshot();
+  EXPECT_EQ(queue.RequestSnapshot().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(wakes, 1);
   EXPECT_TRUE(queue.Drain().empty());
+}
+
+TEST(ControlQueue, TakesNoSnapshotForNothing) {
+  std::atomic<bool> nothing_to_do{true};
+  ControlQueue queue(nullptr, nullptr, &nothing_to_do);
+  EXPECT_EQ(queue.RequestSnapshot().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(queue.Drain().empty());
+  nothing_to_do = false;
+  EXPECT_TRUE(queue.RequestSnapshot().ok());
 }
 
 TEST(ControlQueue, NumbersSlicesAndKnowsTheSnapshotsBeforeThem) {

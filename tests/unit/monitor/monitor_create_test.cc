@@ -90,7 +90,7 @@ TEST(MonitorCreate, IsInertWhenDisabled) {
   unsetenv("PTQWATCH_DISABLE");
   ASSERT_TRUE(monitor.ok());
   (*monitor)->OnStep({.step = 1000, .learning_rate = 1});
-  (*monitor)->control().RequestSnapshot();
+  EXPECT_FALSE((*monitor)->control().RequestSnapshot().ok());
   EXPECT_TRUE((*monitor)->Finish(std::chrono::seconds(1)).ok());
   EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(1)).ok());
   EXPECT_FALSE((*monitor)->status().step);

@@ -120,7 +120,7 @@ TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
   const auto written = [&] { return internal::ProbeStateFile::Open(directory.path())->sequence(); };
   auto monitor = Make(directory.path());
   for (int64_t step = 1; step <= 2; ++step) {
-    monitor->control().RequestSnapshot();
+    ASSERT_TRUE(monitor->control().RequestSnapshot().ok());
     // The request reaches OnStep by way of the monitor thread.
     while (monitor->status().reports_total < step) {
       monitor->OnStep({.step = step, .learning_rate = 1e-2});

@@ -92,7 +92,7 @@ TEST_F(MonitorScheduleTest, PassesOverAdditionalOnesThatWouldHoldUpTheNext) {
 TEST_F(MonitorScheduleTest, PausedItTakesNoAdditionalOnes) {
   Create({.every = 20});
   Steps(1, 40, Stable);
-  monitor->control().Pause();
+  ASSERT_TRUE(monitor->control().Pause().ok());
   while (!monitor->status().paused) std::this_thread::yield();
   Steps(41, 60, Decay);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 2);

@@ -14,8 +14,12 @@ struct GrpcOptions {
   /// "HOST:PORT" or "[IPV6]:PORT". Port 0 takes a free one.
   std::string address = "127.0.0.1:9465";
   /// Serve other machines, too. There is no TLS and no login: whoever reaches the port can read the
-  /// reports, request snapshots and slices, and pause the monitor.
+  /// reports.
   bool allow_remote = false;
+  /// Take commands, too: whoever reaches the port, which on a shared machine is every user of it,
+  /// can request snapshots and slices, change the interval and pause the monitor. Without it,
+  /// commands come by the run directory (`ptqwatch snapshot RUN_DIR`), from its owner alone.
+  bool allow_control = false;
   /// Open WatchReports streams; one more gets RESOURCE_EXHAUSTED.
   int max_subscribers = 64;
   /// How many reports a subscriber may lag behind, beyond the backlog it asked for. Then it loses
@@ -27,6 +31,9 @@ struct GrpcOptions {
   /// kept.
   int history_reports = 1024;
   int64_t history_bytes = int64_t{64} << 20;
+  /// So many bytes of the history are held in memory; older reports lie in a file without a name in
+  /// $TMPDIR, else /tmp. By default none do.
+  int64_t history_memory_bytes = int64_t{64} << 20;
   /// With kInert, an exporter whose address is in use or cannot be served is created all the same:
   /// address() is empty, and Monitor::Create leaves it out and says why.
   OnFailure on_failure = OnFailure::kInert;

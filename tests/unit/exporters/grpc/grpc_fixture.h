@@ -22,9 +22,9 @@ namespace ptqwatch::testing {
 
 class FakeControl final : public Control {
  public:
-  void RequestSnapshot() override { ++requests; }
-  void Pause() override { ++pauses; }
-  void Resume() override { ++resumes; }
+  absl::Status RequestSnapshot() override { return Count(requests); }
+  absl::Status Pause() override { return Count(pauses); }
+  absl::Status Resume() override { return Count(resumes); }
   absl::Status SetEvery(int64_t steps) override {
     if (steps < 1) return absl::InvalidArgumentError("every must be positive");
     every = steps;
@@ -38,6 +38,12 @@ class FakeControl final : public Control {
   std::atomic<int64_t> every{0};
   SliceRequest slice;  ///< the last one
   absl::StatusOr<int64_t> answer = 1;
+
+ private:
+  static absl::Status Count(std::atomic<int>& calls) {
+    ++calls;
+    return absl::OkStatus();
+  }
 };
 
 /// Polls for a state that gRPC reaches without a notification. False after 20 s.
@@ -129,6 +135,7 @@ class GrpcExporterTest : public ::testing::Test {
  protected:
   void Create(GrpcOptions options = {}) {
     options.address = "127.0.0.1:0";
+    options.allow_control = allow_control_;
     auto exporter = GrpcExporter::Create(options);
     ASSERT_TRUE(exporter.ok()) << exporter.status();
     exporter_ = *std::move(exporter);
@@ -160,6 +167,7 @@ class GrpcExporterTest : public ::testing::Test {
   }
   int32_t Subscribers() { return GrpcClient(address()).Status().subscribers(); }
 
+  bool allow_control_ = true;
   FakeStatusSource source_;
   FakeControl control_;
   std::unique_ptr<GrpcExporter> exporter_;

@@ -46,12 +46,13 @@ MonitorStatus FullStatus() {
 class MetricFamiliesTest : public ::testing::Test {
  protected:
   std::string Page(int max_layers = 64) const {
-    return RenderMetrics({run_, status_, &report_}, max_layers);
+    return RenderMetrics({{.run = "", .input = {run_, status_, &report_}}}, max_layers);
   }
   // "layer method bits" -> value of the per-layer metric.
   std::map<std::string, double> Layers(int max_layers) const {
     std::map<std::string, double> layers;
-    for (const auto& family : MakeMetricFamilies({run_, status_, &report_}, max_layers)) {
+    for (const auto& family :
+         MakeMetricFamilies({{.run = "", .input = {run_, status_, &report_}}}, max_layers)) {
       if (family.name != "ptqwatch_layer_quantization_error_ratio") continue;
       for (const auto& metric : family.metric) {
         const std::string key =
@@ -86,7 +87,8 @@ Promtool CheckMetrics(const std::string& page) {
 
 TEST_F(MetricFamiliesTest, GivePageThatPromtoolAccepts) {
   std::set<std::string> names;
-  for (const auto& family : MakeMetricFamilies({run_, status_, &report_}, 64)) {
+  for (const auto& family :
+       MakeMetricFamilies({{.run = "", .input = {run_, status_, &report_}}}, 64)) {
     names.insert(family.name);
   }
   ASSERT_EQ(names.size(), MetricCatalog().size() + 1) << "a metric without a sample is not checked";
@@ -144,7 +146,7 @@ TEST_F(MetricFamiliesTest, ShowStallsInCumulativeBuckets) {
 
 TEST_F(MetricFamiliesTest, LeaveOutWhatHasNoSample) {
   status_ = {};
-  const std::string page = RenderMetrics({run_, status_, nullptr}, 64);
+  const std::string page = RenderMetrics({{.run = "", .input = {run_, status_, nullptr}}}, 64);
   EXPECT_THAT(page, Not(HasSubstr("quantization_error_ratio")));
   EXPECT_THAT(page, Not(HasSubstr("ptqwatch_learning_rate")));
   EXPECT_THAT(page, HasSubstr("ptqwatch_snapshots_total{result=\"taken\"} 0\n"));

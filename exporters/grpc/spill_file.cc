@@ -1,0 +1,77 @@
+#include "spill_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace ptqwatch::internal {
+namespace {
+
+int OpenUnnamed() {
+  const char* folder = getenv("TMPDIR");
+  if (folder == nullptr || *folder == '\0') folder = "/tmp";
+  const int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (file >= 0) return file;
+  // Not every file system has those.
+  std::string name = std::string(folder) + "/ptqwatch-XXXXXX";
+  const int named = mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) unlink(name.c_str());
+  return named;
+}
+
+bool WriteAt(int file, int64_t offset, const grpc::Slice& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = pwrite(file, bytes.begin() + done, bytes.size() - done,
+                                   static_cast<off_t>(offset) + static_cast<off_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    done += static_cast<size_t>(written);
+  }
+  return true;
+}
+
+}  // namespace
+
+SpillFile::~SpillFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+int64_t SpillFile::Append(std::initializer_list<grpc::Slice> pieces) {
+  if (descriptor_ < 0) descriptor_ = OpenUnnamed();
+  if (descriptor_ < 0) return -1;
+  const int64_t begin = end_;
+  int64_t end = end_;
+  for (const grpc::Slice& piece : pieces) {
+    if (!WriteAt(descriptor_, end, piece)) return -1;
+    end += static_cast<int64_t>(piece.size());
+  }
+  end_ = end;
+  return begin;
+}
+
+grpc::Slice SpillFile::Read(int64_t offset, size_t bytes) const {
+  std::string content(bytes, '\0');
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = pread(descriptor_, content.data() + done, bytes - done,
+                              static_cast<off_t>(offset) + static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return grpc::Slice();
+    done += static_cast<size_t>(got);
+  }
+  return grpc::Slice(content);
+}
+
+void SpillFile::Forget(int64_t offset, int64_t bytes) {
+  // A hint: where holes cannot be made, the file stays as large as it is.
+  [[maybe_unused]] const int status =
+      fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                static_cast<off_t>(bytes));
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,35 @@
+#ifndef PTQWATCH_GRPC_SPILL_FILE_H_
+#define PTQWATCH_GRPC_SPILL_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "grpcpp/support/slice.h"
+
+namespace ptqwatch::internal {
+
+/// Bytes that are seldom read, in a file without a name: in $TMPDIR, else /tmp. It is made when it
+/// is first needed and ends with this object. Not thread-safe.
+class SpillFile {
+ public:
+  SpillFile() = default;
+  ~SpillFile();
+  SpillFile(const SpillFile&) = delete;
+  SpillFile& operator=(const SpillFile&) = delete;
+
+  /// Where the pieces, one after the other, begin in the file; -1 where they cannot be written.
+  int64_t Append(std::initializer_list<grpc::Slice> pieces);
+  /// Empty where they cannot be read.
+  grpc::Slice Read(int64_t offset, size_t bytes) const;
+  /// They will not be read any more: gives their blocks back.
+  void Forget(int64_t offset, int64_t bytes);
+
+ private:
+  int descriptor_ = -1;
+  int64_t end_ = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_GRPC_SPILL_FILE_H_

@@ -1,0 +1,43 @@
+#ifndef PTQWATCH_BASE_INPUT_FILE_H_
+#define PTQWATCH_BASE_INPUT_FILE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace ptqwatch::internal {
+
+/// A regular file that somebody else may be writing. One thread at a time.
+class InputFile {
+ public:
+  /// Does not follow a link, which may have been planted, and does not wait for a FIFO's writer.
+  /// FailedPrecondition for what is no regular file, otherwise the status of errno (NotFound where
+  /// there is none); all name the path.
+  static absl::StatusOr<InputFile> Open(const std::string& path);
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+  ~InputFile();
+
+  /// Up to `bytes` from `offset`; fewer only at the end of the file.
+  absl::StatusOr<std::string> ReadAt(int64_t offset, size_t bytes) const;
+  absl::StatusOr<int64_t> Size() const;
+  /// Tells a file from one that got its name afterwards.
+  ino_t inode() const { return inode_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  InputFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+
+  int descriptor_;
+  ino_t inode_ = 0;
+  std::string path_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_INPUT_FILE_H_

@@ -1,0 +1,64 @@
+#ifndef PTQWATCH_BASE_UNIX_SOCKET_H_
+#define PTQWATCH_BASE_UNIX_SOCKET_H_
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ptqwatch::internal {
+
+/// One end of a connection between processes of this machine, closed with this object.
+class UnixConnection {
+ public:
+  explicit UnixConnection(int descriptor) : descriptor_(descriptor) {}
+  UnixConnection(UnixConnection&& other) noexcept;
+  UnixConnection& operator=(UnixConnection&&) = delete;
+  ~UnixConnection();
+
+  /// Connects to the socket `name` in `folder`, whose path may be of any length. The status of
+  /// errno where nobody listens there.
+  static absl::StatusOr<UnixConnection> Open(const std::string& folder, const std::string& name);
+
+  /// Whether the other end is a process of this process's user, or of root.
+  bool IsOfThisUser() const;
+  /// Sends `line` and a newline. DeadlineExceeded where the other end does not read.
+  absl::Status SendLine(std::string_view line, std::chrono::milliseconds timeout) const;
+  /// A line without its newline. DeadlineExceeded, Unavailable where the other end closes before,
+  /// ResourceExhausted for more than `max_bytes`.
+  absl::StatusOr<std::string> ReceiveLine(size_t max_bytes,
+                                          std::chrono::milliseconds timeout) const;
+
+ private:
+  int descriptor_;
+};
+
+/// A Unix socket in a folder, for its owner alone. One thread at a time.
+class UnixListener {
+ public:
+  /// Replaces a socket that an earlier process left. The status of errno, with the path, where the
+  /// file system has no sockets, for example.
+  static absl::StatusOr<UnixListener> Open(const std::string& folder, const std::string& name);
+  UnixListener(UnixListener&& other) noexcept;
+  UnixListener& operator=(UnixListener&&) = delete;
+  /// Closes the socket and removes its file.
+  ~UnixListener();
+
+  /// Readable while somebody waits to be accepted.
+  int descriptor() const { return descriptor_; }
+  /// Unavailable where nobody waits, or there is no descriptor left.
+  absl::StatusOr<UnixConnection> Accept() const;
+
+ private:
+  UnixListener(int descriptor, std::string path)
+      : descriptor_(descriptor), path_(std::move(path)) {}
+  int descriptor_;
+  std::string path_;  // empty before the file exists
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_UNIX_SOCKET_H_

@@ -1,0 +1,125 @@
+#include "journal/followed_status.h"
+
+#include <cmath>
+
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// The status file is replaced every second, later on a machine or a disk that others keep busy.
+constexpr std::chrono::seconds kSilence{15};
+// For a file that was there before and has not changed since; the two machines' clocks may differ.
+constexpr double kOldSeconds = 60;
+
+bool IsOver(Health health) { return health == Health::kStopped || health == Health::kInert; }
+
+}  // namespace
+
+FollowedStatus::FollowedStatus(std::string run_dir, Clock* clock)
+    : run_dir_(std::move(run_dir)), clock_(clock) {
+  runs_.emplace_back().run_dir = run_dir_;
+}
+
+void FollowedStatus::SetRun(const RunInfo& run) {
+  const RunInfo& known = runs_.back();
+  if (known.run_id == run.run_id && known.attempt == run.attempt &&
+      known.fingerprint == run.fingerprint && known.parameters == run.parameters) {
+    return;
+  }
+  runs_.push_back(run);
+  runs_.back().run_dir = run_dir_;
+}
+
+void FollowedStatus::OnStatus(const RunStatus& status) {
+  MutexLock lock(mutex_);
+  if (newest_ && newest_->time_unix_seconds == status.time_unix_seconds) return;
+  seen_changing_ = newest_.has_value();
+  newest_ = status;
+  changed_ = clock_->Monotonic();
+  SetRun(status.run);
+}
+
+void FollowedStatus::OnReport(std::shared_ptr<const AnalyzedReport> report) {
+  MutexLock lock(mutex_);
+  latest_ = std::move(report);
+  ++reports_;
+  last_event_.reset();
+  if (newest_) return;
+  // A journal alone, of a run without a status file.
+  RunInfo run = runs_.back();
+  run.run_id = latest_->report.run_id;
+  run.attempt = latest_->report.attempt;
+  run.fingerprint = latest_->report.fingerprint;
+  SetRun(run);
+}
+
+void FollowedStatus::OnEvent(const Event& event) {
+  MutexLock lock(mutex_);
+  last_event_ = event;
+}
+
+bool FollowedStatus::known() const {
+  MutexLock lock(mutex_);
+  return newest_ || latest_ != nullptr || last_event_;
+}
+
+const RunInfo& FollowedStatus::run() const {
+  MutexLock lock(mutex_);
+  return runs_.back();
+}
+
+MonitorStatus FollowedStatus::FromStatusFile() const {
+  MonitorStatus status = newest_->status;
+  if (IsOver(status.health)) return status;
+  const std::chrono::duration<double> unchanged = clock_->Monotonic() - changed_;
+  const double age = clock_->UnixSeconds() - newest_->time_unix_seconds;
+  const bool silent = unchanged > kSilence || (!seen_changing_ && age > kOldSeconds);
+  if (!silent) return status;
+  status.health = Health::kDegraded;
+  status.busy = false;
+  status.health_reason = StrCat(
+      "no sign of life for ", std::llround(std::max(age, unchanged.count())),
+      " s: the process has ended without stopping its monitor, stands still, or its disk hangs");
+  return status;
+}
+
+MonitorStatus FollowedStatus::FromJournal() const {
+  MonitorStatus status;
+  status.reports_total = reports_;
+  if (latest_ != nullptr) {
+    const Report& report = latest_->report;
+    status.step = report.step;
+    status.last_step_unix_seconds = report.snapshot_time_unix_seconds;
+    status.learning_rate = report.learning_rate;
+    status.tokens = report.tokens;
+    status.training_loss_nats = report.training_loss_nats;
+    status.lr_phase = report.lr_phase;
+    status.health = Health::kOk;
+  }
+  if (last_event_ && last_event_->kind == Event::Kind::kStopped) status.health = Health::kStopped;
+  if (last_event_ && last_event_->kind == Event::Kind::kInert) {
+    status.health = Health::kInert;
+    status.health_reason = last_event_->message;
+  }
+  return status;
+}
+
+MonitorStatus FollowedStatus::status() const {
+  MutexLock lock(mutex_);
+  MonitorStatus status = newest_ ? FromStatusFile() : FromJournal();
+  for (const auto& [place, count] : drops_) status.dropped_reports[place] += count;
+  return status;
+}
+
+std::shared_ptr<const AnalyzedReport> FollowedStatus::latest() const {
+  MutexLock lock(mutex_);
+  return latest_;
+}
+
+void FollowedStatus::CountDrop(std::string_view exporter, std::string_view reason) {
+  MutexLock lock(mutex_);
+  ++drops_[{std::string(exporter), std::string(reason)}];
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,67 @@
+#include "journal/journal_tail.h"
+
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status_macros.h"
+#include "journal/journal_files.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
+// A line of so many bytes is damage, which the reader of lines finds.
+constexpr size_t kLongestChunk = size_t{32} << 20;
+
+}  // namespace
+
+absl::StatusOr<bool> JournalTail::Read() {
+  if (!file_) {
+    PTQWATCH_ASSIGN_OR_RETURN(const bool opened, OpenNext());
+    if (!opened) return false;
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, file_->Size());
+  if (size < offset_) offset_ = 0;  // begun anew
+  // What follows the last newline is being written, or will be cut off again.
+  for (size_t chunk = kChunkBytes; chunk <= kLongestChunk; chunk *= 8) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file_->ReadAt(offset_, chunk));
+    const bool at_end = bytes.size() < chunk;
+    size_t whole = bytes.rfind('\n') + 1;  // npos + 1 is 0
+    if (whole == 0 && !at_end && chunk == kLongestChunk) whole = bytes.size();
+    if (whole > 0) {
+      reader_.Add(std::string_view(bytes).substr(0, whole));
+      offset_ += static_cast<int64_t>(whole);
+      return true;
+    }
+    if (at_end) break;
+  }
+  return OpenNext();
+}
+
+// The part after the one that is open; the first one where none is.
+absl::StatusOr<bool> JournalTail::OpenNext() {
+  bool is_next = !file_;
+  std::vector<InputFile> files;
+  for (const std::string& path : JournalPaths(run_dir_)) {
+    absl::StatusOr<InputFile> file = InputFile::Open(path);
+    if (absl::IsNotFound(file.status())) continue;
+    PTQWATCH_RETURN_IF_ERROR(file.status());
+    if (is_next) {
+      file_ = *std::move(file);
+      offset_ = 0;
+      return true;
+    }
+    is_next = file->inode() == file_->inode();
+    files.push_back(*std::move(file));
+  }
+  if (is_next || files.empty()) return false;
+  // The part that was open is gone, and what is there is another journal, or later parts.
+  file_ = std::move(files.front());
+  offset_ = 0;
+  return true;
+}
+
+}  // namespace ptqwatch::internal

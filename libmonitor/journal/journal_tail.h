@@ -1,0 +1,38 @@
+#ifndef PTQWATCH_JOURNAL_JOURNAL_TAIL_H_
+#define PTQWATCH_JOURNAL_JOURNAL_TAIL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/input_file.h"
+#include "journal/line_reader.h"
+
+namespace ptqwatch::internal {
+
+/// Reads the journal of a run directory from its first line on, and then what is appended to it,
+/// across its parts. One thread at a time.
+class JournalTail {
+ public:
+  JournalTail(std::string run_dir, LineHandlers handlers)
+      : run_dir_(std::move(run_dir)), reader_(std::move(handlers)) {}
+
+  /// Reads whole lines, a megabyte of them or a single longer one. True where there is more to read
+  /// at once; false at the end of the journal, or where there is none yet. A failure has the status
+  /// of errno and names the path; what was read before is not read again.
+  absl::StatusOr<bool> Read();
+
+ private:
+  absl::StatusOr<bool> OpenNext();
+
+  const std::string run_dir_;
+  LineReader reader_;
+  std::optional<InputFile> file_;
+  int64_t offset_ = 0;  // all before it has been read
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_JOURNAL_JOURNAL_TAIL_H_

@@ -1,0 +1,46 @@
+#include "journal/run_control.h"
+
+#include <chrono>
+
+#include "base/strings.h"
+#include "base/unix_socket.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{1};
+
+absl::StatusOr<std::string> Exchange(const std::string& run_dir, const std::string& request) {
+  absl::StatusOr<UnixConnection> connection = UnixConnection::Open(run_dir, kControlSocketName);
+  if (!connection.ok()) return connection.status();
+  if (absl::Status sent = connection->SendLine(request, kTimeout); !sent.ok()) return sent;
+  return connection->ReceiveLine(kMaxControlBytes, kTimeout);
+}
+
+}  // namespace
+
+ControlResponse RunControl::Send(const ControlRequest& request) const {
+  const absl::StatusOr<std::string> line = Exchange(run_dir_, RequestToJson(request));
+  if (line.ok()) return ResponseFromJson(*line);
+  const std::string where = StrCat("run directory '", run_dir_, "': ");
+  if (absl::IsPermissionDenied(line.status())) {
+    return absl::PermissionDeniedError(StrCat(where, line.status()));
+  }
+  return absl::UnavailableError(
+      StrCat(where, "no run takes commands here; it is over, or runs on another machine (",
+             line.status(), ")"));
+}
+
+absl::Status RunControl::RequestSnapshot() {
+  return Send({.kind = ControlRequest::Kind::kSnapshot}).status();
+}
+absl::Status RunControl::Pause() { return Send({.kind = ControlRequest::Kind::kPause}).status(); }
+absl::Status RunControl::Resume() { return Send({.kind = ControlRequest::Kind::kResume}).status(); }
+absl::Status RunControl::SetEvery(int64_t steps) {
+  return Send({.kind = ControlRequest::Kind::kEvery, .every = steps}).status();
+}
+absl::StatusOr<int64_t> RunControl::RequestSlice(const SliceRequest& request) {
+  return Send({.kind = ControlRequest::Kind::kSlice, .slice = request});
+}
+
+}  // namespace ptqwatch::internal

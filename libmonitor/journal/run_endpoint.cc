@@ -1,0 +1,206 @@
+#include "journal/run_endpoint.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/thread.h"
+#include "base/unix_socket.h"
+#include "journal/control_message.h"
+#include "journal/run_control.h"
+#include "journal/status_file.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// For a client's request, and again for its reading of the answer.
+constexpr milliseconds kClientTimeout{500};
+
+double UnixSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// What the thread uses. Both own it, in case the thread is left behind with a disk that hangs.
+class Desk {
+ public:
+  Desk(std::shared_ptr<RunLock> lock, milliseconds interval, StatusSource* source, Control* control)
+      : interval_(interval),
+        run_dir_(source->run().run_dir),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        lock_(std::move(lock)),
+        source_(source),
+        control_(control) {
+    absl::StatusOr<UnixListener> listener = UnixListener::Open(run_dir_, kControlSocketName);
+    if (listener.ok()) {
+      listener_.emplace(*std::move(listener));
+    } else {
+      Log(Severity::kWarning, StrCat("this run takes no commands: ", listener.status()));
+    }
+  }
+  ~Desk() {
+    if (wake_ >= 0) close(wake_);
+  }
+
+  // False where the system has no descriptor left.
+  bool good() const { return wake_ >= 0; }
+
+  void Run() {
+    while (true) {
+      WriteStatus();
+      const auto next = steady_clock::now() + interval_;
+      while (steady_clock::now() < next && !stopping()) Wait(next);
+      if (stopping()) break;
+    }
+    WriteStatus();
+    listener_.reset();
+    lock_.reset();
+    MutexLock lock(mutex_);
+    ended_ = true;
+    changed_.SignalAll();
+  }
+
+  // False where the thread has not ended in time. `source` and `control` are not used afterwards.
+  bool Stop(steady_clock::time_point until) {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+    while (!ended_ && changed_.WaitUntil(mutex_, until)) {
+    }
+    source_ = nullptr;
+    control_ = nullptr;
+    return ended_;
+  }
+
+ private:
+  bool stopping() {
+    MutexLock lock(mutex_);
+    return stopping_;
+  }
+
+  void WriteStatus() {
+    const absl::Status status = Guard([&] {
+      RunStatus now{.run = {}, .status = {}, .process_id = getpid(), .time_unix_seconds = 0};
+      {
+        MutexLock lock(mutex_);
+        if (source_ == nullptr) return absl::OkStatus();
+        now.run = source_->run();
+        now.status = source_->status();
+      }
+      now.time_unix_seconds = UnixSeconds();
+      return WriteStatusFile(run_dir_, now);
+    });
+    if (!status.ok()) failed_(Severity::kWarning, Message(status));
+  }
+
+  // Until `next`, a client or Stop.
+  void Wait(steady_clock::time_point next) {
+    pollfd waits[] = {
+        {.fd = wake_, .events = POLLIN, .revents = 0},
+        {.fd = listener_ ? listener_->descriptor() : -1, .events = POLLIN, .revents = 0}};
+    const auto left = std::chrono::ceil<milliseconds>(next - steady_clock::now());
+    const int ready = poll(waits, 2, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (ready <= 0 || (waits[1].revents & POLLIN) == 0) return;
+    const absl::Status served = Guard([&] { return ServeOne(); });
+    if (absl::IsUnavailable(served)) {
+      // Out of descriptors: the client stays in the backlog, and polling would burn a core.
+      waits[0].revents = 0;
+      poll(waits, 1, static_cast<int>(interval_.count()));
+    }
+  }
+
+  absl::Status ServeOne() {
+    PTQWATCH_ASSIGN_OR_RETURN(const UnixConnection client, listener_->Accept());
+    if (!client.IsOfThisUser()) return absl::OkStatus();
+    const absl::StatusOr<std::string> line = client.ReceiveLine(kMaxControlBytes, kClientTimeout);
+    if (!line.ok()) return absl::OkStatus();
+    client.SendLine(ResponseToJson(Answer(*line)), kClientTimeout).IgnoreError();
+    return absl::OkStatus();
+  }
+
+  ControlResponse Answer(std::string_view line) {
+    PTQWATCH_ASSIGN_OR_RETURN(const ControlRequest request, RequestFromJson(line));
+    MutexLock lock(mutex_);
+    if (control_ == nullptr || stopping_) {
+      return absl::FailedPreconditionError("the monitor has stopped");
+    }
+    return Apply(request, *control_);
+  }
+
+  const milliseconds interval_;
+  const std::string run_dir_;
+  const int wake_;
+  std::shared_ptr<RunLock> lock_;         // the thread's
+  std::optional<UnixListener> listener_;  // the thread's
+  RateLimitedLog failed_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  StatusSource* source_ ABSL_GUARDED_BY(mutex_);
+  Control* control_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class RunEndpoint final : public Exporter {
+ public:
+  RunEndpoint(std::shared_ptr<RunLock> lock, milliseconds interval)
+      : lock_(std::move(lock)), interval_(interval) {}
+  ~RunEndpoint() override { Stop(std::chrono::seconds(2)); }
+
+  std::string_view name() const override { return "run_dir"; }
+
+  absl::Status Start(StatusSource* source, Control* control) override {
+    if (source->run().run_dir.empty()) {
+      return absl::FailedPreconditionError("a status file needs MonitorOptions::run_dir");
+    }
+    if (desk_ != nullptr)
+      return absl::FailedPreconditionError("the status file was started before");
+    auto desk = std::make_shared<Desk>(std::move(lock_), interval_, source, control);
+    if (!desk->good()) return absl::ResourceExhaustedError("no descriptor is left");
+    PTQWATCH_ASSIGN_OR_RETURN(thread_, StartThread("ptqw-run-dir", [desk] { desk->Run(); }));
+    desk_ = std::move(desk);
+    return absl::OkStatus();
+  }
+
+  void OnReport(std::shared_ptr<const AnalyzedReport>) override {}
+
+  void Stop(milliseconds deadline) override {
+    if (desk_ == nullptr || std::exchange(stopped_, true)) return;
+    if (desk_->Stop(steady_clock::now() + deadline)) {
+      thread_.Join();
+    } else {
+      Log(Severity::kError, "the disk of run_dir did not answer in time; a thread is left behind");
+      thread_.Detach();
+    }
+  }
+
+ private:
+  std::shared_ptr<RunLock> lock_;
+  const milliseconds interval_;
+  std::shared_ptr<Desk> desk_;
+  Thread thread_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Exporter> MakeRunEndpoint(std::shared_ptr<RunLock> lock, milliseconds interval) {
+  return std::make_unique<RunEndpoint>(std::move(lock), interval);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,169 @@
+#ifndef PTQWATCH_REPORT_JSON_FIELDS_H_
+#define PTQWATCH_REPORT_JSON_FIELDS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/strings.h"
+#include "nlohmann/json.hpp"
+#include "report/enum_names.h"
+#include "report/report_fields.h"
+
+// Records with VisitFields as JSON and back.
+
+namespace ptqwatch::internal {
+
+/// Keeps the order of the field list: a line goes from the general to the particular.
+using WrittenJson = nlohmann::ordered_json;
+
+/// Writes the members of a record as the members of a JSON object. Numbers that are not finite and
+/// values that are absent have no key.
+struct JsonWriter {
+  WrittenJson object = WrittenJson::object();
+
+  template <typename T>
+  void operator()(const char* key, const T& value) {
+    if (std::optional<WrittenJson> json = Write(value)) object[key] = *std::move(json);
+  }
+
+  // nullopt: the key is left out.
+  template <typename T>
+  static std::optional<WrittenJson> Write(const T& value) {
+    if constexpr (std::is_same_v<T, double>) {
+      if (!std::isfinite(value)) return std::nullopt;
+      return WrittenJson(value);
+    } else if constexpr (std::is_enum_v<T>) {
+      return WrittenJson(std::string(ToString(value)));
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+      return WrittenJson(value);
+    } else {
+      JsonWriter writer;
+      VisitFields(value, writer);
+      return std::move(writer.object);
+    }
+  }
+  template <typename T>
+  static std::optional<WrittenJson> Write(const std::optional<T>& value) {
+    if constexpr (std::is_enum_v<T>) return WrittenJson(std::string(ToString(value)));
+    if (!value) return std::nullopt;
+    return Write(*value);
+  }
+  template <typename T>
+  static std::optional<WrittenJson> Write(const std::vector<T>& values) {
+    WrittenJson array = WrittenJson::array();
+    for (const T& value : values) array.push_back(*Write(value));
+    return array;
+  }
+  static std::optional<WrittenJson> Write(const std::map<std::string, double>& values) {
+    WrittenJson members = WrittenJson::object();
+    for (const auto& [key, value] : values) {
+      if (std::isfinite(value)) members[key] = value;
+    }
+    return members;
+  }
+};
+
+/// Reads the keys that are present; stops at the first value of the wrong type.
+class JsonReader {
+ public:
+  /// `path` names the object in messages.
+  JsonReader(const nlohmann::json& object, std::string path, absl::Status& status)
+      : object_(object), path_(std::move(path)), status_(status) {
+    if (!object.is_object()) Fail(path_, "an object", object);
+  }
+
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    if (!status_.ok()) return;
+    const auto found = object_.find(key);
+    if (found == object_.end()) return;
+    Read(path_.empty() ? std::string(key) : StrCat(path_, ".", key), *found, value);
+  }
+
+ private:
+  void Fail(const std::string& path, std::string_view expected, const nlohmann::json& json) {
+    if (!status_.ok()) return;
+    status_ = absl::InvalidArgumentError(
+        StrCat(path.empty() ? "line" : path, " must be ", expected, ", is ", json.type_name()));
+  }
+
+  template <typename T>
+  void Read(const std::string& path, const nlohmann::json& json, T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (!json.is_string()) return Fail(path, "a string", json);
+      value = json.get<std::string>();
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!json.is_boolean()) return Fail(path, "true or false", json);
+      value = json.get<bool>();
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (!json.is_number()) return Fail(path, "a number", json);
+      value = json.get<double>();
+    } else if constexpr (std::is_integral_v<T>) {
+      const bool too_large = json.is_number_unsigned() &&
+                             json.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+      if (!json.is_number_integer() || too_large) return Fail(path, "an integer", json);
+      const auto wide = json.get<int64_t>();
+      if (wide < std::numeric_limits<T>::min() || wide > std::numeric_limits<T>::max()) {
+        return Fail(path, StrCat("an integer of ", 8 * sizeof(T), " bits"), json);
+      }
+      value = static_cast<T>(wide);
+    } else if constexpr (std::is_enum_v<T>) {
+      if (!json.is_string()) return Fail(path, "a string", json);
+      ReadName(json.get_ref<const std::string&>(), value);
+    } else {
+      VisitFields(value, JsonReader(json, path, status_));
+    }
+  }
+  template <typename T>
+  void Read(const std::string& path, const nlohmann::json& json, std::optional<T>& value) {
+    if (json.is_null()) return value.reset();
+    if constexpr (std::is_enum_v<T>) {
+      if (!json.is_string()) return Fail(path, "a string", json);
+      ReadName(json.get_ref<const std::string&>(), value);
+    } else {
+      Read(path, json, value.emplace());
+    }
+  }
+  template <typename T>
+  void Read(const std::string& path, const nlohmann::json& json, std::vector<T>& values) {
+    if (!json.is_array()) return Fail(path, "an array", json);
+    values.clear();
+    values.reserve(json.size());
+    for (const nlohmann::json& element : json) {
+      const std::string where = StrCat(path, "[", values.size(), "]");
+      Read(where, element, values.emplace_back());
+      if (!status_.ok()) return;
+    }
+  }
+  void Read(const std::string& path, const nlohmann::json& json,
+            std::map<std::string, double>& values) {
+    if (!json.is_object()) return Fail(path, "an object", json);
+    values.clear();
+    for (const auto& [key, element] : json.items()) {
+      Read(StrCat(path, ".", key), element, values[key]);
+      if (!status_.ok()) return;
+    }
+  }
+
+  const nlohmann::json& object_;
+  const std::string path_;
+  absl::Status& status_;
+};
+
+/// What `text` holds; messages begin with `what`. InvalidArgument where it is no JSON or nests
+/// deeper than anything of ours: a parsed bracket takes a hundred times its byte.
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_REPORT_JSON_FIELDS_H_

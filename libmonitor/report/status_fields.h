@@ -1,0 +1,73 @@
+#ifndef PTQWATCH_REPORT_STATUS_FIELDS_H_
+#define PTQWATCH_REPORT_STATUS_FIELDS_H_
+
+#include "ptqwatch/status.h"
+#include "report/report_fields.h"
+
+// The members of MonitorStatus and what goes with it, as report_fields.h has those of reports. Its
+// arrays and its map are not among them: status_json.cc writes those by name.
+
+namespace ptqwatch::internal {
+
+template <Of<RunInfo> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("run_id", record.run_id);
+  visit("attempt", record.attempt);
+  visit("fingerprint", record.fingerprint);
+  visit("run_dir", record.run_dir);
+  visit("parameters", record.parameters);
+  visit("covered_parameters", record.covered_parameters);
+  visit("device", record.device);
+}
+
+template <Of<SliceRequest> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("points", record.points);
+  visit("at_step", record.at_step);
+}
+
+template <Of<SliceStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("state", record.state);
+  visit("number", record.number);
+  visit("request", record.request);
+  visit("points_done", record.points_done);
+  visit("points_all", record.points_all);
+  visit("path", record.path);
+  visit("error", record.error);
+}
+
+template <Of<MonitorStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("step", record.step);
+  visit("steps_total", record.steps_total);
+  visit("last_step_unix_seconds", record.last_step_unix_seconds);
+  visit("learning_rate", record.learning_rate);
+  visit("tokens", record.tokens);
+  visit("training_loss_nats", record.training_loss_nats);
+  visit("lr_phase", record.lr_phase);
+  visit("health", record.health);
+  visit("health_reason", record.health_reason);
+  visit("busy", record.busy);
+  visit("reports_total", record.reports_total);
+  visit("probe_failures_total", record.probe_failures_total);
+  visit("state_write_failures_total", record.state_write_failures_total);
+  visit("stall_seconds_total", record.stall_seconds_total);
+  visit("overhead_ratio", record.overhead_ratio);
+  visit("overhead_budget_ratio", record.overhead_budget_ratio);
+  visit("plan_level_ratio", record.plan_level_ratio);
+  visit("memory_bytes", record.memory_bytes);
+  visit("memory_peak_bytes", record.memory_peak_bytes);
+  visit("memory_budget_bytes", record.memory_budget_bytes);
+  visit("duty_cycle", record.duty_cycle);
+  visit("seconds_a_step", record.seconds_a_step);
+  visit("every", record.every);
+  visit("paused", record.paused);
+  visit("slice", record.slice);
+}
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_REPORT_STATUS_FIELDS_H_

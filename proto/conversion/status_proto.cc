@@ -1,0 +1,94 @@
+#include "status_proto.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/utf8.h"
+#include "ptqwatch/version.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+v1::Health ToProto(Health health) {
+  switch (health) {
+    case Health::kStarting:
+      return v1::HEALTH_STARTING;
+    case Health::kOk:
+      return v1::HEALTH_OK;
+    case Health::kDegraded:
+      return v1::HEALTH_DEGRADED;
+    case Health::kStopped:
+      return v1::HEALTH_STOPPED;
+    case Health::kInert:
+      return v1::HEALTH_INERT;
+  }
+  return v1::HEALTH_UNSPECIFIED;
+}
+
+void Fill(const RunInfo& run, v1::GetStatusResponse* response) {
+  response->set_run_id(ValidUtf8(run.run_id));
+  response->set_attempt(run.attempt);
+  response->set_fingerprint(ValidUtf8(run.fingerprint));
+  response->set_version(PTQWATCH_VERSION_STRING);
+  response->set_device(ValidUtf8(run.device));
+  response->set_parameters(run.parameters);
+  response->set_covered_parameters(run.covered_parameters);
+}
+
+void Fill(const SliceStatus& slice, v1::SliceStatus* response) {
+  response->set_state(static_cast<v1::SliceState>(slice.state));
+  response->set_number(static_cast<int32_t>(slice.number));
+  if (slice.state != SliceState::kNone) {
+    response->set_method(std::string(ToString(slice.request.method)));
+  }
+  response->set_bits(slice.request.bits);
+  response->set_points(slice.request.points);
+  response->set_points_done(static_cast<int32_t>(slice.points_done));
+  response->set_points_all(static_cast<int32_t>(slice.points_all));
+  response->set_path(ValidUtf8(slice.path));
+  response->set_error(ValidUtf8(slice.error));
+}
+
+void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
+  response->set_health(ToProto(status.health));
+  response->set_health_reason(ValidUtf8(status.health_reason));
+  response->set_busy(status.busy);
+  if (status.step) response->set_step(*status.step);
+  response->set_steps_total(status.steps_total);
+  response->set_last_step_unix_seconds(status.last_step_unix_seconds);
+  if (std::isfinite(status.learning_rate)) response->set_learning_rate(status.learning_rate);
+  if (status.tokens) response->set_tokens(*status.tokens);
+  if (status.training_loss_nats && std::isfinite(*status.training_loss_nats)) {
+    response->set_training_loss_nats(*status.training_loss_nats);
+  }
+  response->set_lr_phase(static_cast<v1::LrPhase>(status.lr_phase));
+  for (int i = 0; i < kSnapshotResults; ++i) {
+    const std::string name(ToString(static_cast<SnapshotResult>(i)));
+    (*response->mutable_snapshots())[name] = status.snapshots[static_cast<size_t>(i)];
+  }
+  response->set_reports_total(status.reports_total);
+  response->set_probe_failures_total(status.probe_failures_total);
+  if (status.overhead_ratio) response->set_overhead_ratio(*status.overhead_ratio);
+  response->set_stall_seconds_total(status.stall_seconds_total);
+  response->set_duty_cycle(status.duty_cycle);
+  response->set_overhead_budget_ratio(status.overhead_budget_ratio);
+  response->set_plan_level_ratio(status.plan_level_ratio);
+  response->set_memory_bytes(status.memory_bytes);
+  response->set_memory_peak_bytes(status.memory_peak_bytes);
+  response->set_memory_budget_bytes(status.memory_budget_bytes);
+  int64_t dropped = 0;
+  for (const auto& [exporter_and_reason, count] : status.dropped_reports) dropped += count;
+  response->set_dropped_reports(dropped);
+  response->set_paused(status.paused);
+  response->set_every_steps(status.every);
+  if (status.slice.state != SliceState::kNone) Fill(status.slice, response->mutable_slice());
+}
+
+}  // namespace
+
+void ToProto(const RunInfo& run, const MonitorStatus& status, v1::GetStatusResponse* response) {
+  Fill(run, response);
+  Fill(status, response);
+}
+
+}  // namespace ptqwatch::internal

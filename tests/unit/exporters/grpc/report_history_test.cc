@@ -1,0 +1,97 @@
+#include "report_history.h"
+
+#include <stdlib.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/temp_dir.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using testing::TempDir;
+
+std::string Text(const grpc::Slice& slice) {
+  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+}
+
+// Of 100 and 50 bytes.
+std::string Full(int64_t sequence) {
+  return std::to_string(sequence) + std::string(100 - std::to_string(sequence).size(), 'f');
+}
+std::string Short(int64_t sequence) { return Full(sequence).substr(0, 50); }
+
+void Append(ReportHistory& history, int64_t first, int64_t last) {
+  for (int64_t sequence = first; sequence <= last; ++sequence) {
+    history.Append({.sequence = sequence,
+                    .full = grpc::Slice(Full(sequence)),
+                    .without_layers = grpc::Slice(Short(sequence))});
+  }
+}
+
+void ExpectReports(const ReportHistory& history, int64_t first, int64_t last) {
+  EXPECT_EQ(history.oldest(), first);
+  EXPECT_EQ(history.newest(), last);
+  EXPECT_EQ(history.size(), static_cast<size_t>(last - first + 1));
+  int64_t expected = first;
+  for (int64_t next = history.After(0); next != 0; next = history.After(next), ++expected) {
+    EXPECT_EQ(next, expected);
+    EXPECT_EQ(Text(history.Bytes(next, /*with_layers=*/true)), Full(next));
+    EXPECT_EQ(Text(history.Bytes(next, /*with_layers=*/false)), Short(next));
+  }
+  EXPECT_EQ(expected, last + 1);
+}
+
+TEST(ReportHistory, KeepsANumberOfReports) {
+  ReportHistory history({.reports = 5});
+  EXPECT_EQ(history.After(0), 0);
+  Append(history, 1, 12);
+  ExpectReports(history, 8, 12);
+  EXPECT_EQ(history.CountAfter(10), 2u);
+  EXPECT_EQ(history.SequenceBefore(2), 10);
+  EXPECT_EQ(history.After(12), 0);
+}
+
+TEST(ReportHistory, KeepsANumberOfBytes) {
+  ReportHistory history({.reports = 100, .bytes = 450});
+  Append(history, 1, 12);
+  ExpectReports(history, 10, 12);
+}
+
+TEST(ReportHistory, PutsOlderReportsIntoAFile) {
+  ReportHistory history({.reports = 1000, .bytes = 1'000'000, .memory_bytes = 450});
+  Append(history, 1, 500);
+  ExpectReports(history, 1, 500);
+}
+
+TEST(ReportHistory, ForgetsTheOldestOfTheFile) {
+  ReportHistory history({.reports = 20, .bytes = 1'000'000, .memory_bytes = 450});
+  Append(history, 1, 500);
+  ExpectReports(history, 481, 500);
+}
+
+TEST(ReportHistory, KeepsTheNewestInMemoryHoweverLargeItIs) {
+  ReportHistory history({.reports = 10, .bytes = 1'000'000, .memory_bytes = 1});
+  Append(history, 1, 3);
+  ExpectReports(history, 1, 3);
+}
+
+TEST(ReportHistory, LosesWhatItCannotWrite) {
+  const char* before = getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("TMPDIR", "/proc/no/such/folder", 1);
+  ReportHistory history({.reports = 10, .bytes = 1'000'000, .memory_bytes = 200});
+  Append(history, 1, 3);
+  EXPECT_EQ(history.Bytes(1, true).size(), 0u);
+  EXPECT_EQ(Text(history.Bytes(3, true)), Full(3));
+  if (before == nullptr) {
+    unsetenv("TMPDIR");
+  } else {
+    setenv("TMPDIR", kept.c_str(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,212 @@
+#include "journal/run_endpoint.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "base/unix_socket.h"
+#include "gmock/gmock.h"
+#include "journal/run_control.h"
+#include "journal/status_file.h"
+#include "journal_fixture.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Remembers what it was told.
+class NotingControl final : public Control {
+ public:
+  absl::Status RequestSnapshot() override { return Note("snapshot"); }
+  absl::Status Pause() override { return Note("pause"); }
+  absl::Status Resume() override { return Note("resume"); }
+  absl::Status SetEvery(int64_t steps) override {
+    if (steps <= 0) return absl::InvalidArgumentError("every = 0: must be positive");
+    return Note("every " + std::to_string(steps));
+  }
+  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override {
+    Note(std::string(ToString(request.method)) + std::to_string(request.bits) + " " +
+         std::to_string(request.points) + " " + std::to_string(request.at_step.value_or(-1)))
+        .IgnoreError();
+    return 7;
+  }
+  std::vector<std::string> notes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return notes_;
+  }
+
+ private:
+  absl::Status Note(std::string text) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    notes_.push_back(std::move(text));
+    return absl::OkStatus();
+  }
+  std::mutex mutex_;
+  std::vector<std::string> notes_;
+};
+
+class RunEndpointTest : public ::testing::Test {
+ protected:
+  void Start(milliseconds interval = milliseconds(1000)) {
+    auto lock = RunLock::Take(dir_.path());
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    endpoint_ = MakeRunEndpoint(*std::move(lock), interval);
+    ASSERT_TRUE(endpoint_->Start(&source_, &control_).ok());
+  }
+  // The first one may still be to come.
+  RunStatus WaitForStatus(int64_t step) {
+    const auto until = std::chrono::steady_clock::now() + seconds(20);
+    while (std::chrono::steady_clock::now() < until) {
+      const absl::StatusOr<RunStatus> status = ReadStatusFile(dir_.path());
+      if (status.ok() && status->status.step == step) return *status;
+      EXPECT_TRUE(status.ok() || absl::IsNotFound(status.status())) << status.status();
+      std::this_thread::yield();
+    }
+    ADD_FAILURE() << "no status of step " << step;
+    return {};
+  }
+  mode_t ModeOf(const char* name) {
+    struct stat info {};
+    EXPECT_EQ(lstat(dir_.File(name).c_str(), &info), 0) << name;
+    return info.st_mode & 0777;
+  }
+
+  TempDir dir_;
+  FakeStatusSource source_{dir_.path()};
+  NotingControl control_;
+  std::unique_ptr<Exporter> endpoint_;
+};
+
+TEST_F(RunEndpointTest, KeepsTheStatusFileFresh) {
+  Start(milliseconds(1));
+  const RunStatus first = WaitForStatus(16010);
+  EXPECT_EQ(first.run.run_id, "run-1");
+  EXPECT_EQ(first.process_id, getpid());
+  EXPECT_GT(first.time_unix_seconds, 1.6e9);
+  source_.Set([](MonitorStatus& status) { status.step = 16011; });
+  EXPECT_GE(WaitForStatus(16011).time_unix_seconds, first.time_unix_seconds);
+  EXPECT_EQ(ModeOf(kStatusFileName), 0600u);
+}
+
+TEST_F(RunEndpointTest, WritesTheLastStatusAtStop) {
+  Start(std::chrono::hours(1));
+  WaitForStatus(16010);
+  source_.Set([](MonitorStatus& status) {
+    status.step = 20000;
+    status.health = Health::kStopped;
+  });
+  endpoint_->Stop(seconds(20));
+  EXPECT_EQ(WaitForStatus(20000).status.health, Health::kStopped);
+  EXPECT_FALSE(std::filesystem::exists(dir_.File(kControlSocketName)));
+  EXPECT_TRUE(RunLock::Take(dir_.path()).ok());  // not held any more
+}
+
+TEST_F(RunEndpointTest, TakesCommandsFromTheOwner) {
+  Start();
+  EXPECT_EQ(ModeOf(kControlSocketName), 0600u);
+  RunControl run(dir_.path());
+  EXPECT_TRUE(run.RequestSnapshot().ok());
+  EXPECT_TRUE(run.Pause().ok());
+  EXPECT_TRUE(run.Resume().ok());
+  EXPECT_TRUE(run.SetEvery(12).ok());
+  EXPECT_EQ(run.SetEvery(0), absl::InvalidArgumentError("every = 0: must be positive"));
+  EXPECT_EQ(run.RequestSlice({QuantizationMethod::kNf4, 4, 9, 500}).value(), 7);
+  EXPECT_THAT(control_.notes(),
+              ElementsAre("snapshot", "pause", "resume", "every 12", "nf44 9 500"));
+}
+
+TEST_F(RunEndpointTest, HasNoLimitOnThePath) {
+  const std::string deep = dir_.File(std::string(120, 'd'));
+  std::filesystem::create_directory(deep);
+  FakeStatusSource source(deep);
+  auto endpoint = MakeRunEndpoint(*RunLock::Take(deep));
+  ASSERT_TRUE(endpoint->Start(&source, &control_).ok());
+  EXPECT_TRUE(RunControl(deep).Pause().ok());
+}
+
+TEST_F(RunEndpointTest, SaysWhenNoRunAnswers) {
+  const absl::Status none = RunControl(dir_.path()).Pause();
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(none.message()), HasSubstr(dir_.path()));
+  Start();
+  endpoint_->Stop(seconds(20));
+  EXPECT_EQ(RunControl(dir_.path()).Pause().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RunEndpointTest, ReplacesTheSocketOfACrashedProcess) {
+  {
+    auto crashed = UnixListener::Open(dir_.path(), kControlSocketName);
+    ASSERT_TRUE(crashed.ok());
+    std::filesystem::rename(dir_.File(kControlSocketName), dir_.File("kept"));
+  }
+  std::filesystem::rename(dir_.File("kept"), dir_.File(kControlSocketName));
+  Start();
+  EXPECT_TRUE(RunControl(dir_.path()).Resume().ok());
+}
+
+TEST_F(RunEndpointTest, LeavesAFileThatIsNoSocketAlone) {
+  LogCatcher log;
+  WriteFile(dir_.File(kControlSocketName), "mine");
+  Start();
+  EXPECT_THAT(log.WaitForFirst(), HasSubstr(kControlSocketName));
+  EXPECT_EQ(ReadFile(dir_.File(kControlSocketName)), "mine");
+  WaitForStatus(16010);
+}
+
+TEST_F(RunEndpointTest, OutlivesClientsThatSayNonsenseOrNothing) {
+  Start();
+  for (const std::string line : {"", "{}", "[[[[", "{\"command\": \"format\"}",
+                                 "{\"command\": \"every\", \"every\": \"x\"}"}) {
+    auto client = UnixConnection::Open(dir_.path(), kControlSocketName);
+    ASSERT_TRUE(client.ok());
+    ASSERT_TRUE(client->SendLine(line, seconds(20)).ok());
+    const absl::StatusOr<std::string> answer = client->ReceiveLine(kMaxControlBytes, seconds(20));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(ResponseFromJson(*answer).status().code(), absl::StatusCode::kInvalidArgument)
+        << line;
+  }
+  auto long_winded = UnixConnection::Open(dir_.path(), kControlSocketName);
+  ASSERT_TRUE(long_winded.ok());
+  EXPECT_TRUE(long_winded->SendLine(std::string(5000, 'x'), seconds(20)).ok());
+  EXPECT_FALSE(long_winded->ReceiveLine(kMaxControlBytes, seconds(20)).ok());
+  auto silent = UnixConnection::Open(dir_.path(), kControlSocketName);
+  ASSERT_TRUE(silent.ok());
+  EXPECT_TRUE(RunControl(dir_.path()).Pause().ok());  // after half a second
+  EXPECT_THAT(control_.notes(), ElementsAre("pause"));
+}
+
+TEST_F(RunEndpointTest, StopIsNotKeptByASilentClient) {
+  Start();
+  auto silent = UnixConnection::Open(dir_.path(), kControlSocketName);
+  ASSERT_TRUE(silent.ok());
+  endpoint_->Stop(seconds(20));
+  EXPECT_TRUE(RunLock::Take(dir_.path()).ok());
+}
+
+TEST(ControlMessage, SurvivesItsJson) {
+  ControlRequest slice{.kind = ControlRequest::Kind::kSlice,
+                       .slice = {QuantizationMethod::kAwq, 4, 11, std::nullopt}};
+  const absl::StatusOr<ControlRequest> read = RequestFromJson(RequestToJson(slice));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->kind, ControlRequest::Kind::kSlice);
+  EXPECT_EQ(read->slice.method, QuantizationMethod::kAwq);
+  EXPECT_EQ(read->slice.points, 11);
+  EXPECT_EQ(read->slice.at_step, std::nullopt);
+  EXPECT_EQ(ResponseFromJson(ResponseToJson(42)).value(), 42);
+  const absl::Status refused = absl::ResourceExhaustedError(std::string(10'000, 'y'));
+  const std::string line = ResponseToJson(refused);
+  EXPECT_LT(line.size(), kMaxControlBytes);
+  EXPECT_EQ(ResponseFromJson(line).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ResponseFromJson("?").status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(ResponseFromJson("{\"code\": 99}").status().code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,81 @@
+#include "monitor/limited_control.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "monitor/control_queue.h"
+#include "support/fake_clock.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class LimitedControlTest : public ::testing::Test {
+ protected:
+  // How many of a hundred requests are taken.
+  template <typename Request>
+  static int Taken(Request request) {
+    int taken = 0;
+    for (int i = 0; i < 100; ++i) taken += request().ok() ? 1 : 0;
+    return taken;
+  }
+
+  testing::FakeClock clock_;
+  StatusBoard board_;
+  SliceTracker slices_;
+  ControlQueue queue_{&slices_, &board_};
+  LimitedControl control_{&queue_, &clock_};
+};
+
+TEST_F(LimitedControlTest, TakesAFewSnapshotsAndThenOneAMinute) {
+  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 5);
+  const absl::Status refused = control_.RequestSnapshot();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("60 s"));
+  clock_.Advance(seconds(59));
+  EXPECT_FALSE(control_.RequestSnapshot().ok());
+  clock_.Advance(seconds(1));
+  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 1);
+  clock_.Advance(minutes(1000));
+  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 5);
+}
+
+TEST_F(LimitedControlTest, LimitsTheOtherCommandsTogether) {
+  int calls = 0;
+  EXPECT_EQ(Taken([&] { return ++calls % 2 == 0 ? control_.Pause() : control_.Resume(); }), 20);
+  EXPECT_FALSE(control_.SetEvery(5).ok());
+  clock_.Advance(seconds(3));
+  EXPECT_EQ(Taken([&] { return control_.SetEvery(5); }), 3);
+}
+
+TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
+  slices_.Open({{QuantizationMethod::kGptq, 3}});
+  const auto request = [&](int bits) {
+    return control_.RequestSlice({.method = QuantizationMethod::kGptq, .bits = bits});
+  };
+  EXPECT_EQ(Taken([&] { return request(7); }), 0);
+  EXPECT_EQ(request(7).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Taken([&] { return control_.SetEvery(0); }), 0);
+  // One slice at a time.
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(request(3).ok()) << i;
+    EXPECT_FALSE(request(3).ok()) << i;
+    slices_.Fail("done with");
+  }
+  EXPECT_EQ(request(3).status().code(), absl::StatusCode::kResourceExhausted);
+  clock_.Advance(minutes(10));
+  EXPECT_TRUE(request(3).ok());
+}
+
+TEST_F(LimitedControlTest, AClockThatGoesBackGivesNothing) {
+  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 5);
+  clock_.Advance(-seconds(1000));
+  EXPECT_FALSE(control_.RequestSnapshot().ok());
+  clock_.Advance(seconds(60));
+  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 1);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,120 @@
+#include "report/status_json.h"
+
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace ptqwatch::internal {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+RunStatus Sample() {
+  RunStatus sample;
+  sample.run = {.run_id = "run-1",
+                .attempt = 3,
+                .fingerprint = "f00d",
+                .run_dir = "/runs/1",
+                .parameters = 100,
+                .covered_parameters = 77,
+                .device = "cpu"};
+  sample.process_id = 4711;
+  sample.time_unix_seconds = 1.7e9;
+  MonitorStatus& status = sample.status;
+  status.step = 12;
+  status.steps_total = 13;
+  status.last_step_unix_seconds = 1.6e9;
+  status.learning_rate = 1e-3;
+  status.tokens = 400;
+  status.training_loss_nats = 2.5;
+  status.lr_phase = LrPhase::kDecay;
+  status.health = Health::kDegraded;
+  status.health_reason = "why \xff";
+  status.busy = true;
+  status.snapshots[0] = 5;
+  status.snapshots[kSnapshotResults - 1] = 6;
+  status.reports_total = 7;
+  status.probe_failures_total = 8;
+  status.state_write_failures_total = 9;
+  status.stall_buckets[0] = 10;
+  status.stall_buckets.back() = 11;
+  status.stall_seconds_total = 0.25;
+  status.overhead_ratio = 0.01;
+  status.overhead_budget_ratio = 0.02;
+  status.plan_level_ratio = 0.5;
+  status.memory_bytes = 14;
+  status.memory_peak_bytes = 15;
+  status.memory_budget_bytes = 16;
+  status.duty_cycle = 0.04;
+  status.seconds_a_step = 0.1;
+  status.every = 17;
+  status.paused = true;
+  status.events[kEventKinds - 1] = 18;
+  status.dropped_reports[{"grpc", "slow"}] = 19;
+  status.slice = {.state = SliceState::kFailed,
+                  .number = 20,
+                  .request = {QuantizationMethod::kGptq, 3, 9, 21},
+                  .points_done = 22,
+                  .points_all = 23,
+                  .path = "slice.json",
+                  .error = "why"};
+  return sample;
+}
+
+// As JSON, which shows what differs.
+json Parsed(const RunStatus& status) { return json::parse(StatusToJson(status)); }
+
+TEST(StatusJson, ReadsBackWhatItWrote) {
+  const RunStatus sample = Sample();
+  const absl::StatusOr<RunStatus> read = StatusFromJson(StatusToJson(sample));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(Parsed(*read), Parsed(sample));
+  EXPECT_EQ(read->status.snapshots, sample.status.snapshots);
+  EXPECT_EQ(read->status.events, sample.status.events);
+  EXPECT_EQ(read->status.stall_buckets, sample.status.stall_buckets);
+  EXPECT_EQ(read->status.dropped_reports, sample.status.dropped_reports);
+  EXPECT_EQ(read->status.slice.request.at_step, 21);
+  EXPECT_EQ(read->status.health_reason, "why \xEF\xBF\xBD");
+}
+
+TEST(StatusJson, LeavesOutWhatIsNotKnown) {
+  RunStatus status;
+  status.status.learning_rate = std::numeric_limits<double>::quiet_NaN();
+  const absl::StatusOr<RunStatus> read = StatusFromJson(StatusToJson(status));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->status.step, std::nullopt);
+  EXPECT_EQ(read->status.overhead_ratio, std::nullopt);
+  EXPECT_EQ(read->status.learning_rate, 0);
+}
+
+TEST(StatusJson, TakesWhatAnotherVersionWrote) {
+  json line = Parsed(Sample());
+  line["status"]["snapshots"]["invented"] = 4;
+  line["status"]["health"] = "splendid";
+  line["status"]["later"] = {1, 2};
+  line["status"]["stall_buckets"].push_back(99);
+  line["status"].erase("events");
+  const absl::StatusOr<RunStatus> read = StatusFromJson(line.dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->status.health, Health::kStarting);
+  EXPECT_EQ(read->status.snapshots[0], 5);
+  EXPECT_EQ(read->status.stall_buckets.back(), 11);
+}
+
+TEST(StatusJson, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", "{", "[]", "7", "{\"status\": 3}", "{\"run\": {\"attempt\": \"x\"}}",
+        "{\"status\": {\"snapshots\": [1]}}", "{\"status\": {\"dropped_reports\": {}}}"}) {
+    const absl::StatusOr<RunStatus> read = StatusFromJson(text);
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(read.status().message()), HasSubstr("status JSON")) << text;
+  }
+  EXPECT_FALSE(StatusFromJson(std::string(100'000, '[')).ok());
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
