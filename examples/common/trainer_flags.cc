@@ -121,11 +121,13 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->check(CLI::IsMember({"one_shot", "sequential"}))
       ->capture_default_str();
   app.add_option("--http", flags->http,
-                 "Where /metrics is served, HOST:PORT; port 0 takes a free one")
+                 "Where /metrics is served, HOST:PORT (port 0 takes a free one), or off")
       ->capture_default_str();
   app.add_option("--grpc", flags->grpc,
                  "Where gRPC is served, HOST:PORT (port 0 takes a free one), or off")
       ->capture_default_str();
+  app.add_flag("--allow-control", flags->allow_control,
+               "Take commands over gRPC, from every user of this machine");
   app.add_option("--run-dir", flags->run_dir, "Directory of the journal [none is kept]");
   app.add_option("--linger", flags->linger_seconds, "Seconds to go on serving after the last step")
       ->check(RealFrom(0, 1e6))

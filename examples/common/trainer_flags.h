@@ -22,8 +22,9 @@ struct TrainerFlags {
   std::vector<std::string> methods = {"rtn", "gptq"};
   int group_size = 64;  ///< -1: one group per row
   std::string calibration = "one_shot";
-  std::string http = "127.0.0.1:9464";
+  std::string http = "127.0.0.1:9464";  ///< "off": not served
   std::string grpc = "127.0.0.1:9465";  ///< "off": not served
+  bool allow_control = false;           ///< commands over gRPC
   std::string run_dir;                  ///< empty: no journal
   double linger_seconds = 0;
   std::string text;  ///< empty: the King James Bible

@@ -2,7 +2,6 @@
 
 #include "ptqwatch/module_subject.h"
 #include "ptqwatch/monitor.h"
-#include "ptqwatch/prometheus_exporter.h"
 #include "torch/torch.h"
 
 using torch::nn::Linear, torch::nn::ReLU, torch::nn::Sequential;
@@ -19,14 +18,10 @@ int main() {
     return at::cross_entropy_loss(net->forward(batch[0]), batch[1], {}, at::Reduction::None);
   };
 
-  auto prometheus = *ptqwatch::PrometheusExporter::Create({.address = "127.0.0.1:0"});
-  std::cout << "metrics http://" << prometheus->address() << "/metrics\n";
-  std::vector<std::unique_ptr<ptqwatch::Exporter>> exporters;
-  exporters.push_back(std::move(prometheus));
   auto subject = ptqwatch::MakeModuleSubject(
       model, {.replica = make_net, .losses = losses, .probe = {draw(4096)}});
-  auto monitor = *ptqwatch::Monitor::Create(std::move(subject), {.schedule = {.every = 200}},
-                                            std::move(exporters));
+  auto monitor = *ptqwatch::Monitor::Create(
+      std::move(subject), {.schedule = {.every = 200}, .run_dir = "runs/minimal"});
 
   torch::optim::AdamW optimizer(model->parameters(), 1e-2);
   for (int64_t step = 1; step <= 2000; ++step) {

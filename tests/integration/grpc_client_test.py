@@ -44,7 +44,7 @@ class Server:
 class Reflected(unittest.TestCase):
     def test_follows_a_run_to_its_end(self):
         with Trainer(CHAR_GPT, "--steps", "800", "--wait", "on", "--linger", "2", "--http", "127.0.0.1:0",
-                     "--grpc", "127.0.0.1:0") as trainer:
+                     "--grpc", "127.0.0.1:0", "--allow-control") as trainer:
             address = trainer.wait_for(r"^grpc (\S+:\d+)$")[1]
             with grpc.insecure_channel(address) as channel:
                 self.follow(Server(channel))

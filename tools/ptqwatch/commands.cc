@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/utf8.h"
+#include "end_signals.h"
 #include "printable.h"
 #include "report_proto.h"
 #include "report_text.h"
 #include "requested_report.h"
 #include "requested_slice.h"
+#include "run_server.h"
 #include "shapes_file.h"
 #include "status_text.h"
 #include "watch_view.h"
@@ -45,12 +53,12 @@ int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotRespons
   options.exit_when_done = true;
   RequestedReport listener(requested, clock->Monotonic() + FromSeconds(flags.timeout_seconds),
                            clock, terminal);
-  const absl::Status followed = Follower(flags.address, options, clock, &listener).Run();
+  const absl::Status followed = Follower(flags.target, options, clock, &listener).Run();
   if (!followed.ok()) return Fail(followed, terminal);
   if (terminal->closed()) return Finish(terminal);
   if (!listener.report().has_value()) {
     if (listener.failed()) {
-      return Fail(absl::AbortedError(StrCat("the snapshot at ", flags.address.ToString(),
+      return Fail(absl::AbortedError(StrCat("the snapshot at ", flags.target.ToString(),
                                             " failed; the trainer's log says why")),
                   terminal);
     }
@@ -60,9 +68,9 @@ int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotRespons
                                    AgoText(clock->UnixSeconds() - status.last_step_unix_seconds()))
                           : "no step yet";
     return Fail(
-        absl::DeadlineExceededError(StrCat(
-            "no report of the requested snapshot from ", flags.address.ToString(), " within ",
-            AgeText(flags.timeout_seconds), " or before the run ended (", last_step, ")")),
+        absl::DeadlineExceededError(
+            StrCat("no report of the requested snapshot from ", flags.target.ToString(), " within ",
+                   AgeText(flags.timeout_seconds), " or before the run ended (", last_step, ")")),
         terminal);
   }
   if (flags.json) {
@@ -82,7 +90,7 @@ int WaitForSlice(const SliceFlags& flags, int32_t number, Clock* clock, Terminal
   options.exit_when_done = true;
   RequestedSlice listener(number, clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
                           terminal);
-  const absl::Status followed = Follower(flags.address, options, clock, &listener).Run();
+  const absl::Status followed = Follower(flags.target, options, clock, &listener).Run();
   terminal->Status("");
   if (!followed.ok()) return Fail(followed, terminal);
   if (terminal->closed()) return Finish(terminal);
@@ -92,14 +100,67 @@ int WaitForSlice(const SliceFlags& flags, int32_t number, Clock* clock, Terminal
     return Finish(terminal);
   }
   if (slice.state() == v1::SLICE_STATE_FAILED) {
-    return Fail(absl::AbortedError(StrCat(flags.address.ToString(), ": slice ", SliceText(slice))),
+    return Fail(absl::AbortedError(StrCat(flags.target.ToString(), ": slice ", SliceText(slice))),
                 terminal);
   }
   return Fail(absl::DeadlineExceededError(StrCat(
-                  "no slice from ", flags.address.ToString(), " within ",
+                  "no slice from ", flags.target.ToString(), " within ",
                   AgeText(flags.timeout_seconds), " or before the run ended (", SliceText(slice),
                   "); if it is finished later, its file will be in the run directory")),
               terminal);
+}
+
+// Of a server with several runs.
+int ShowAllRuns(const StatusFlags& flags, Connection* connection, Clock* clock,
+                Terminal* terminal) {
+  v1::ListRunsResponse all;
+  if (const grpc::Status answer = connection->ListRuns(&all); !answer.ok()) {
+    return Fail(ExplainFailure(answer, flags.target), terminal);
+  }
+  for (const v1::GetStatusResponse& status : all.runs()) {
+    if (flags.json) {
+      const absl::StatusOr<std::string> json = StatusJson(status);
+      if (!json.ok()) return Fail(json.status(), terminal);
+      terminal->Line(*json);
+    } else {
+      const double age = clock->UnixSeconds() - status.last_step_unix_seconds();
+      const bool has_age = status.last_step_unix_seconds() > 0;
+      terminal->Line(StrCat(Printable(status.run()), ": ",
+                            StatusLine(status, std::nullopt, std::nullopt),
+                            has_age ? StrCat(" | last step ", AgoText(age)) : ""));
+    }
+  }
+  return Finish(terminal);
+}
+
+// Gives a command to the run itself, where the target is its directory, else to its server.
+absl::Status Send(const Target& target, const std::function<absl::Status(Control&)>& to_run,
+                  const std::function<grpc::Status(Connection&)>& to_server) {
+  if (!target.run_dir.empty()) return to_run(*ControlOfRun(target.run_dir));
+  Connection connection(target);
+  const grpc::Status answer = to_server(connection);
+  return answer.ok() ? absl::OkStatus() : ExplainFailure(answer, target);
+}
+
+// How long the past of a run is read at most before a command gives up.
+constexpr std::chrono::seconds kMaxReading{60};
+constexpr std::chrono::seconds kMaxWaitForRun{2};
+
+// A run directory is served by this process to itself, for as long as the command runs. Null where
+// the target is an address.
+absl::StatusOr<std::unique_ptr<RunServer>> ServeToItself(Target& target) {
+  if (target.run_dir.empty()) return nullptr;
+  RunServerOptions options;
+  options.run_dirs = {target.run_dir};
+  options.allow_control = true;
+  PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<RunServer> server, RunServer::Start(options));
+  const bool known = HoldsRun(target.run_dir);
+  if (!server->WaitUntilFollowing(known ? kMaxReading : kMaxWaitForRun)) {
+    return absl::NotFoundError(
+        StrCat("no run in ", Quoted(target.run_dir), ": there is no journal and no status file"));
+  }
+  target.connect = [serving = server.get()] { return serving->Connect(); };
+  return server;
 }
 
 }  // namespace
@@ -112,16 +173,19 @@ int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOp
   pace.exit_when_done = flags.exit_when_done;
   if (flags.timeout_seconds.has_value()) pace.give_up_after = FromSeconds(*flags.timeout_seconds);
   WatchView view(&flags, clock, terminal);
-  const absl::Status followed = Follower(flags.address, pace, clock, &view).Run();
+  const absl::Status followed = Follower(flags.target, pace, clock, &view).Run();
   terminal->Status("");
   return followed.ok() ? Finish(terminal) : Fail(followed, terminal);
 }
 
 int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
-  Connection connection(flags.address);
+  Connection connection(flags.target);
   v1::GetStatusResponse status;
   if (const grpc::Status answer = connection.GetStatus(&status); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.address), terminal);
+    if (answer.error_code() == grpc::StatusCode::INVALID_ARGUMENT && flags.target.run.empty()) {
+      return ShowAllRuns(flags, &connection, clock, terminal);
+    }
+    return Fail(ExplainFailure(answer, flags.target), terminal);
   }
   if (flags.json) {
     const absl::StatusOr<std::string> json = StatusJson(status);
@@ -138,7 +202,7 @@ int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
   request.set_without_layers(true);
   v1::ListReportsResponse newest;
   if (const grpc::Status answer = connection.ListReports(request, &newest); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.address), terminal);
+    return Fail(ExplainFailure(answer, flags.target), terminal);
   }
   if (newest.reports_size() > 0) {
     terminal->Block(StrCat("\n", ReportBlock(FromProto(newest.reports(newest.reports_size() - 1)),
@@ -148,10 +212,10 @@ int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
 }
 
 int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.address);
+  Connection connection(flags.target);
   v1::RequestSnapshotResponse requested;
   if (const grpc::Status answer = connection.RequestSnapshot(&requested); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.address), terminal);
+    return Fail(ExplainFailure(answer, flags.target), terminal);
   }
   if (flags.wait) {
     return WaitForSnapshot(flags, requested, clock, terminal, pace);
@@ -162,38 +226,42 @@ int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, Fo
 }
 
 int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.address);
+  Connection connection(flags.target);
   v1::RequestSliceRequest request;
   request.set_method(flags.method);
   request.set_bits(flags.bits);
   request.set_points(flags.points);
   v1::RequestSliceResponse requested;
   if (const grpc::Status answer = connection.RequestSlice(request, &requested); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.address), terminal);
+    return Fail(ExplainFailure(answer, flags.target), terminal);
   }
   if (flags.wait) return WaitForSlice(flags, requested.number(), clock, terminal, pace);
-  terminal->Line(StrCat("slice requested; `ptqwatch status ", flags.address.ToString(),
+  terminal->Line(StrCat("slice requested; `ptqwatch status ", flags.target.ToString(),
                         "` shows its progress"));
   return Finish(terminal);
 }
 
 int RunPause(const PauseFlags& flags, Terminal* terminal) {
-  const grpc::Status answer = Connection(flags.address).Pause();
-  if (!answer.ok()) return Fail(ExplainFailure(answer, flags.address), terminal);
+  const absl::Status sent =
+      Send(flags.target, &Control::Pause, [](Connection& server) { return server.Pause(); });
+  if (!sent.ok()) return Fail(sent, terminal);
   terminal->Line("paused: no snapshots until `ptqwatch resume`");
   return Finish(terminal);
 }
 
 int RunResume(const ResumeFlags& flags, Terminal* terminal) {
-  const grpc::Status answer = Connection(flags.address).Resume();
-  if (!answer.ok()) return Fail(ExplainFailure(answer, flags.address), terminal);
+  const absl::Status sent =
+      Send(flags.target, &Control::Resume, [](Connection& server) { return server.Resume(); });
+  if (!sent.ok()) return Fail(sent, terminal);
   terminal->Line("resumed");
   return Finish(terminal);
 }
 
 int RunEvery(const EveryFlags& flags, Terminal* terminal) {
-  const grpc::Status answer = Connection(flags.address).SetInterval(flags.steps);
-  if (!answer.ok()) return Fail(ExplainFailure(answer, flags.address), terminal);
+  const absl::Status sent = Send(
+      flags.target, [&](Control& run) { return run.SetEvery(flags.steps); },
+      [&](Connection& server) { return server.SetInterval(flags.steps); });
+  if (!sent.ok()) return Fail(sent, terminal);
   terminal->Line(StrCat("a snapshot every ", flags.steps, flags.steps == 1 ? " step" : " steps"));
   return Finish(terminal);
 }
@@ -209,7 +277,36 @@ int RunPlan(const PlanFlags& flags, Terminal* terminal) {
   return Finish(terminal);
 }
 
-int RunCommand(const Command& command, Clock* clock, Terminal* terminal) {
+int RunServe(const ServeFlags& flags, Terminal* terminal) {
+  const EndSignals signals;  // before the threads, which take after this one
+  if (flags.options.http.empty() && flags.options.grpc.empty()) {
+    return Fail(absl::InvalidArgumentError("--http off --grpc off: nothing is left to serve"),
+                terminal);
+  }
+  const absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
+  if (!server.ok()) return Fail(server.status(), terminal);
+  if (!flags.options.http.empty()) {
+    terminal->Line(StrCat("metrics http://", (*server)->http_address(), "/metrics"));
+  }
+  if (!flags.options.grpc.empty()) terminal->Line(StrCat("grpc ", (*server)->grpc_address()));
+  signals.Wait();
+  return Finish(terminal);
+}
+
+int RunCommand(Command command, Clock* clock, Terminal* terminal) {
+  std::unique_ptr<RunServer> server;
+  const absl::Status served = std::visit(
+      [&](auto& flags) -> absl::Status {
+        using Flags = std::decay_t<decltype(flags)>;
+        // The other commands go to the run without reading its past.
+        if constexpr (std::is_same_v<Flags, WatchFlags> || std::is_same_v<Flags, StatusFlags> ||
+                      std::is_same_v<Flags, SnapshotFlags> || std::is_same_v<Flags, SliceFlags>) {
+          PTQWATCH_ASSIGN_OR_RETURN(server, ServeToItself(flags.target));
+        }
+        return absl::OkStatus();
+      },
+      command);
+  if (!served.ok()) return Fail(served, terminal);
   struct Runner {
     Clock* clock;
     Terminal* terminal;
@@ -221,6 +318,7 @@ int RunCommand(const Command& command, Clock* clock, Terminal* terminal) {
     int operator()(const ResumeFlags& flags) const { return RunResume(flags, terminal); }
     int operator()(const EveryFlags& flags) const { return RunEvery(flags, terminal); }
     int operator()(const PlanFlags& flags) const { return RunPlan(flags, terminal); }
+    int operator()(const ServeFlags& flags) const { return RunServe(flags, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

@@ -25,7 +25,9 @@ int RunPause(const PauseFlags& flags, Terminal* terminal);
 int RunResume(const ResumeFlags& flags, Terminal* terminal);
 int RunEvery(const EveryFlags& flags, Terminal* terminal);
 int RunPlan(const PlanFlags& flags, Terminal* terminal);
-int RunCommand(const Command& command, Clock* clock, Terminal* terminal);
+/// Returns when the process is told to end.
+int RunServe(const ServeFlags& flags, Terminal* terminal);
+int RunCommand(Command command, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal
 

@@ -6,12 +6,21 @@
 
 #include "absl/strings/match.h"
 #include "base/strings.h"
+#include "grpcpp/create_channel_posix.h"
 #include "printable.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const HostPort& address) {
+// To the server that this process runs for a run directory.
+std::shared_ptr<grpc::Channel> MakeLocalChannel(const Target& target,
+                                                const grpc::ChannelArguments& arguments) {
+  const absl::StatusOr<int> descriptor = target.connect();
+  // A channel without a connection answers UNAVAILABLE.
+  return grpc::CreateCustomInsecureChannelFromFd("run-dir", descriptor.value_or(-1), arguments);
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const Target& target) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // A trainer is reached directly; http_proxy is for connections that leave the cluster.
@@ -23,8 +32,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const HostPort& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  if (target.connect) return MakeLocalChannel(target, arguments);
   // With the scheme: gRPC would take a host named "unix" for one.
-  return grpc::CreateCustomChannel(StrCat("dns:///", address.ToString()),
+  return grpc::CreateCustomChannel(StrCat("dns:///", target.address.ToString()),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -40,8 +50,8 @@ std::string Reason(const std::string& message) {
   return Printable(message);
 }
 
-std::string Explanation(const grpc::Status& status, const HostPort& server) {
-  const std::string address = server.ToString();
+std::string Explanation(const grpc::Status& status, const Target& server) {
+  const std::string address = Printable(server.ToString());
   const std::string message = Printable(status.error_message());
   constexpr std::string_view kWhere =
       "a trainer prints its address as \"grpc HOST:PORT\" (its /metrics has another port)";
@@ -52,6 +62,7 @@ std::string Explanation(const grpc::Status& status, const HostPort& server) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       if (MonitorHasStopped(status)) return StrCat("the run at ", address, " is over: ", message);
+      if (!server.run_dir.empty()) return message;
       return StrCat("cannot reach ", address, " (", Reason(status.error_message()),
                     "): is the trainer running? ", kWhere);
     case grpc::StatusCode::DEADLINE_EXCEEDED:
@@ -61,13 +72,14 @@ std::string Explanation(const grpc::Status& status, const HostPort& server) {
       return StrCat("the server at ", address, " is not a ptqwatch server of this version (",
                     message, "); ", kWhere);
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return StrCat(address, " accepts no more watchers: ", message);
+      return StrCat(address, " accepts no more: ", message);
     case grpc::StatusCode::NOT_FOUND:
       return StrCat(address, " follows another run: ", message);
     case grpc::StatusCode::OUT_OF_RANGE:
       return StrCat("the run at ", address, " has not reached that report: ", message);
     case grpc::StatusCode::INVALID_ARGUMENT:
     case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::PERMISSION_DENIED:
       return StrCat(address, " refuses: ", message);
     default:
       return StrCat(address, " answers with error ", static_cast<int>(status.error_code()), ": ",
@@ -77,8 +89,10 @@ std::string Explanation(const grpc::Status& status, const HostPort& server) {
 
 }  // namespace
 
-Connection::Connection(const HostPort& address, std::chrono::milliseconds call_timeout)
-    : call_timeout_(call_timeout), stub_(v1::MonitorService::NewStub(MakeChannel(address))) {}
+Connection::Connection(const Target& target, std::chrono::milliseconds call_timeout)
+    : call_timeout_(call_timeout),
+      run_(target.run),
+      stub_(v1::MonitorService::NewStub(MakeChannel(target))) {}
 
 template <typename Request, typename Response>
 grpc::Status Connection::Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -89,44 +103,63 @@ grpc::Status Connection::Call(grpc::Status (Stub::*method)(grpc::ClientContext*,
   return (stub_.get()->*method)(&context, request, response);
 }
 
-grpc::Status Connection::GetStatus(v1::GetStatusResponse* response) {
-  return Call(&Stub::GetStatus, v1::GetStatusRequest(), response);
+grpc::Status Connection::ListRuns(v1::ListRunsResponse* response) {
+  return Call(&Stub::ListRuns, v1::ListRunsRequest(), response);
 }
 
-grpc::Status Connection::ListReports(const v1::ListReportsRequest& request,
+v1::GetStatusRequest Connection::StatusRequest() const {
+  v1::GetStatusRequest request;
+  request.set_run_id(run_);
+  return request;
+}
+
+grpc::Status Connection::GetStatus(v1::GetStatusResponse* response) {
+  return Call(&Stub::GetStatus, StatusRequest(), response);
+}
+
+grpc::Status Connection::ListReports(v1::ListReportsRequest request,
                                      v1::ListReportsResponse* response) {
+  request.set_run_id(run_);
   return Call(&Stub::ListReports, request, response);
 }
 
 grpc::Status Connection::RequestSnapshot(v1::RequestSnapshotResponse* response) {
-  return Call(&Stub::RequestSnapshot, v1::RequestSnapshotRequest(), response);
+  v1::RequestSnapshotRequest request;
+  request.set_run_id(run_);
+  return Call(&Stub::RequestSnapshot, request, response);
 }
 
-grpc::Status Connection::RequestSlice(const v1::RequestSliceRequest& request,
+grpc::Status Connection::RequestSlice(v1::RequestSliceRequest request,
                                       v1::RequestSliceResponse* response) {
+  request.set_run_id(run_);
   return Call(&Stub::RequestSlice, request, response);
 }
 
 grpc::Status Connection::Pause() {
+  v1::PauseRequest request;
+  request.set_run_id(run_);
   v1::PauseResponse response;
-  return Call(&Stub::Pause, v1::PauseRequest(), &response);
+  return Call(&Stub::Pause, request, &response);
 }
 
 grpc::Status Connection::Resume() {
+  v1::ResumeRequest request;
+  request.set_run_id(run_);
   v1::ResumeResponse response;
-  return Call(&Stub::Resume, v1::ResumeRequest(), &response);
+  return Call(&Stub::Resume, request, &response);
 }
 
 grpc::Status Connection::SetInterval(int64_t steps) {
   v1::SetIntervalRequest request;
   request.set_every_steps(steps);
+  request.set_run_id(run_);
   v1::SetIntervalResponse response;
   return Call(&Stub::SetInterval, request, &response);
 }
 
-absl::Status ExplainFailure(const grpc::Status& status, const HostPort& address) {
+absl::Status ExplainFailure(const grpc::Status& status, const Target& target) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      Explanation(status, address));
+                      Explanation(status, target));
 }
 
 bool MonitorHasStopped(const grpc::Status& status) {

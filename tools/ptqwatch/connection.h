@@ -3,11 +3,12 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
-#include "base/net_address.h"
 #include "grpcpp/grpcpp.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
+#include "target.h"
 
 namespace ptqwatch::internal {
 
@@ -16,22 +17,23 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 /// How long a call other than WatchReports may take.
 inline constexpr std::chrono::milliseconds kCallTimeout{4000};
 
-/// One attempt to talk to a server, without TLS and without a proxy. A connection that failed stays
-/// failed: make another one to try again. Not thread-safe.
+/// One attempt to talk to the server of a target, without TLS and without a proxy. A connection
+/// that failed stays failed: make another one to try again. Not thread-safe.
 class Connection {
  public:
-  explicit Connection(const HostPort& address,
-                      std::chrono::milliseconds call_timeout = kCallTimeout);
+  explicit Connection(const Target& target, std::chrono::milliseconds call_timeout = kCallTimeout);
 
+  grpc::Status ListRuns(v1::ListRunsResponse* response);
   grpc::Status GetStatus(v1::GetStatusResponse* response);
-  grpc::Status ListReports(const v1::ListReportsRequest& request,
-                           v1::ListReportsResponse* response);
+  /// `request` without a run_id.
+  grpc::Status ListReports(v1::ListReportsRequest request, v1::ListReportsResponse* response);
   grpc::Status RequestSnapshot(v1::RequestSnapshotResponse* response);
-  grpc::Status RequestSlice(const v1::RequestSliceRequest& request,
-                            v1::RequestSliceResponse* response);
+  /// `request` without a run_id.
+  grpc::Status RequestSlice(v1::RequestSliceRequest request, v1::RequestSliceResponse* response);
   grpc::Status Pause();
   grpc::Status Resume();
   grpc::Status SetInterval(int64_t steps);
+  v1::GetStatusRequest StatusRequest() const;
   v1::MonitorService::Stub& stub() { return *stub_; }
   std::chrono::system_clock::time_point CallDeadline() const {
     return std::chrono::system_clock::now() + call_timeout_;
@@ -44,11 +46,12 @@ class Connection {
                     const Request& request, Response* response);
 
   std::chrono::milliseconds call_timeout_;
+  std::string run_;
   std::unique_ptr<v1::MonitorService::Stub> stub_;
 };
 
-/// Why a call failed, as one printable line that names the address; the code is that of the call.
-absl::Status ExplainFailure(const grpc::Status& status, const HostPort& address);
+/// Why a call failed, as one printable line that names the target; the code is that of the call.
+absl::Status ExplainFailure(const grpc::Status& status, const Target& target);
 
 /// The server ended a stream because its monitor was stopped; the connection was not lost.
 bool MonitorHasStopped(const grpc::Status& status);

@@ -17,14 +17,16 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
-  ptqwatch watch :9465                      the run on this machine, as a table
+  ptqwatch serve runs/*                     serves the runs of these directories, over gRPC and to Prometheus
+  ptqwatch watch runs/7                     the run of this directory, as a table
+  ptqwatch watch :9465                      the run that a process of this machine serves
   ptqwatch watch trainer-7 --since now      only what is measured from now on (port 9465)
   ptqwatch watch [::1]:9465 --json | jq .   every report as a line of JSON
   ptqwatch status trainer-7:9465            counters, health and the newest report
-  ptqwatch snapshot trainer-7:9465 --wait   measure now and print the result
-  ptqwatch slice :9465 --method gptq --bits 3 --wait   the loss surface around the run, as a file
-  ptqwatch pause :9465                      no snapshots until ptqwatch resume :9465
-  ptqwatch every :9465 500                  a snapshot every 500 steps from now on
+  ptqwatch snapshot runs/7 --wait           measure now and print the result
+  ptqwatch slice runs/7 --method gptq --bits 3 --wait   the loss surface around the run, as a file
+  ptqwatch pause runs/7                     no snapshots until ptqwatch resume runs/7
+  ptqwatch every runs/7 500                 a snapshot every 500 steps from now on
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kWatchNotes[] = R"(Examples:
@@ -51,24 +53,37 @@ the rest is counted. Every matrix but an embedding is taken to be multiplied wit
 // CLI11 reads larger numbers as the largest of the type.
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
 
-constexpr char kAddressHelp[] =
-    "As printed by the trainer: \"grpc HOST:PORT\"; also :PORT, [IPV6]:PORT, or HOST for port 9465";
+constexpr char kServeNotes[] = R"(Examples:
+  ptqwatch serve runs/7
+  ptqwatch serve /data/runs/* --http 127.0.0.1:9464 --grpc off
+  ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote
 
-void AddAddress(CLI::App* app, HostPort* address) {
+A directory need not exist yet. Runs are named by the last part of their path: the label run on
+/metrics, --run of the other commands. Commands over the network are refused without
+--allow-control; on this machine, those who own a run directory can give them by its path.
+Ctrl-C ends.)";
+
+constexpr char kTargetHelp[] =
+    "A run directory (with a slash, or existing); or a server as printed by it, \"grpc "
+    "HOST:PORT\": "
+    "also :PORT, [IPV6]:PORT, or HOST for port 9465";
+
+void AddTarget(CLI::App* app, Target* target) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option_function<std::string>(
-         "ADDRESS",
-         [address](const std::string& text) {
-           *address = *ParseServerAddress(text, kDefaultGrpcPort);
+         "RUN",
+         [target](const std::string& text) {
+           Target parsed = *ParseTarget(text);
+           parsed.run = target->run;
+           *target = std::move(parsed);
          },
-         kAddressHelp)
+         kTargetHelp)
       ->type_name("")
       ->required()
       ->check(CLI::Validator(
-          [](std::string& text) {
-            return std::string(Message(ParseServerAddress(text, kDefaultGrpcPort).status()));
-          },
-          ""));
+          [](std::string& text) { return std::string(Message(ParseTarget(text).status())); }, ""));
+  app->add_option("--run", target->run, "Which of the runs of a server that has several")
+      ->type_name("NAME");
 }
 
 // Without the description that CLI11 would put into the help.
@@ -89,7 +104,7 @@ CLI::Validator Seconds() {
 CLI::Validator AtLeast(int64_t min) { return Quiet(CLI::Range(min, kMaxInteger)); }
 
 void AddWatch(CLI::App* app, WatchFlags* flags) {
-  AddAddress(app, &flags->address);
+  AddTarget(app, &flags->target);
   app->add_flag("--json", flags->json, "Reports and events as lines of JSON, as in a journal");
   app->add_option_function<std::string>(
          "--since",
@@ -115,12 +130,12 @@ void AddWatch(CLI::App* app, WatchFlags* flags) {
 }
 
 void AddStatus(CLI::App* app, StatusFlags* flags) {
-  AddAddress(app, &flags->address);
+  AddTarget(app, &flags->target);
   app->add_flag("--json", flags->json, "The GetStatusResponse as JSON");
 }
 
 void AddSnapshot(CLI::App* app, SnapshotFlags* flags) {
-  AddAddress(app, &flags->address);
+  AddTarget(app, &flags->target);
   app->add_flag("--wait", flags->wait, "Wait for the report of the snapshot and print it");
   app->add_flag("--json", flags->json, "With --wait: as a line of JSON");
   app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
@@ -130,7 +145,7 @@ void AddSnapshot(CLI::App* app, SnapshotFlags* flags) {
 }
 
 void AddSlice(CLI::App* app, SliceFlags* flags) {
-  AddAddress(app, &flags->address);
+  AddTarget(app, &flags->target);
   app->add_option("--method", flags->method, "A quantizer of the run, as its reports name it")
       ->type_name("NAME")
       ->required();
@@ -151,7 +166,7 @@ void AddSlice(CLI::App* app, SliceFlags* flags) {
 }
 
 void AddEvery(CLI::App* app, EveryFlags* flags) {
-  AddAddress(app, &flags->address);
+  AddTarget(app, &flags->target);
   app->add_option("STEPS", flags->steps, "Steps between snapshots")
       ->type_name("")
       ->required()
@@ -193,9 +208,43 @@ void AddPlan(CLI::App* app, PlanFlags* flags) {
   app->footer(kPlanNotes);
 }
 
+void AddServe(CLI::App* app, ServeFlags* flags) {
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  RunServerOptions& options = flags->options;
+  options.http = PrometheusOptions().address;
+  options.grpc = GrpcOptions().address;
+  app->add_option("RUN_DIR", options.run_dirs, "Run directories")
+      ->type_name("")
+      ->required()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app->add_option("--http", options.http, "Where /metrics is served; off: it is not")
+      ->type_name("HOST:PORT|off")
+      ->capture_default_str();
+  app->add_option("--grpc", options.grpc, "Where gRPC is served; off: it is not")
+      ->type_name("HOST:PORT|off")
+      ->capture_default_str();
+  app->add_flag("--allow-remote", options.allow_remote,
+                "Listen on other than loopback addresses, without TLS and login");
+  app->add_flag("--allow-control", options.allow_control,
+                "Take commands over gRPC: from everybody who reaches the port");
+  app->add_option("--max-layers", options.max_layers,
+                  "Layers with series of their own on /metrics; the others are folded into one")
+      ->type_name("N")
+      ->check(Quiet(CLI::Range(0, std::numeric_limits<int>::max())))
+      ->capture_default_str();
+  app->footer(kServeNotes);
+}
+
 std::string OneLine(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return Printable(text);
+}
+
+ServeFlags ServedAddresses(ServeFlags flags) {
+  for (std::string* address : {&flags.options.http, &flags.options.grpc}) {
+    if (*address == "off") address->clear();
+  }
+  return flags;
 }
 
 }  // namespace
@@ -214,6 +263,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   ResumeFlags resume_flags;
   EveryFlags every_flags;
   PlanFlags plan_flags;
+  ServeFlags serve_flags;
+  CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row per report, as they come");
   CLI::App* const status = app.add_subcommand("status", "Show the state of a run, once");
@@ -229,10 +280,11 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
   AddSlice(slice, &slice_flags);
-  AddAddress(pause, &pause_flags.address);
-  AddAddress(resume, &resume_flags.address);
+  AddTarget(pause, &pause_flags.target);
+  AddTarget(resume, &resume_flags.target);
   AddEvery(every, &every_flags);
   AddPlan(plan, &plan_flags);
+  AddServe(serve, &serve_flags);
 
   try {
     app.parse(argc, argv);
@@ -251,6 +303,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (resume->parsed()) return resume_flags;
   if (every->parsed()) return every_flags;
   if (plan->parsed()) return plan_flags;
+  if (serve->parsed()) return ServedAddresses(serve_flags);
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

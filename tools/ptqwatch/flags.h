@@ -7,16 +7,14 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "base/net_address.h"
 #include "ptqwatch/offline/plan_from_shapes.h"
+#include "run_server.h"
+#include "target.h"
 
 namespace ptqwatch::internal {
 
-/// Where a trainer serves gRPC by default; see GrpcOptions.
-inline constexpr int kDefaultGrpcPort = 9465;
-
 struct WatchFlags {
-  HostPort address;
+  Target target;
   bool json = false;
   std::optional<int64_t> since = 0;  ///< unset: now
   std::optional<int64_t> count = std::nullopt;
@@ -25,19 +23,19 @@ struct WatchFlags {
 };
 
 struct StatusFlags {
-  HostPort address;
+  Target target;
   bool json = false;
 };
 
 struct SnapshotFlags {
-  HostPort address;
+  Target target;
   bool wait = false;
   bool json = false;
   double timeout_seconds = 600;
 };
 
 struct SliceFlags {
-  HostPort address;
+  Target target;
   std::string method;
   int bits = 0;
   int points = 21;
@@ -46,15 +44,15 @@ struct SliceFlags {
 };
 
 struct PauseFlags {
-  HostPort address;
+  Target target;
 };
 
 struct ResumeFlags {
-  HostPort address;
+  Target target;
 };
 
 struct EveryFlags {
-  HostPort address;
+  Target target;
   int64_t steps = 0;
 };
 
@@ -63,13 +61,17 @@ struct PlanFlags {
   ShapePlanOptions options;
 };
 
+struct ServeFlags {
+  RunServerOptions options;
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
 };
 
 using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
-                             ResumeFlags, EveryFlags, PlanFlags, PrintText>;
+                             ResumeFlags, EveryFlags, PlanFlags, ServeFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

@@ -25,8 +25,8 @@ bool IsWorthAnotherTry(const grpc::Status& status) {
 
 }  // namespace
 
-Follower::Follower(HostPort address, FollowOptions options, Clock* clock, FollowListener* listener)
-    : address_(std::move(address)),
+Follower::Follower(Target target, FollowOptions options, Clock* clock, FollowListener* listener)
+    : target_(std::move(target)),
       options_(options),
       clock_(clock),
       listener_(listener),
@@ -48,7 +48,7 @@ absl::Status Follower::Run() {
     if (options_.exit_when_done && MonitorHasStopped(ended)) return absl::OkStatus();
     if (absl::Status verdict = Judge(ended); !verdict.ok()) return verdict;
     const nanoseconds left = Patience() - (clock_->Monotonic() - last_contact_);
-    if (left <= nanoseconds::zero()) return ExplainFailure(ended, address_);
+    if (left <= nanoseconds::zero()) return ExplainFailure(ended, target_);
     if (!Sleep(std::min(backoff_, left))) return absl::OkStatus();
     backoff_ = std::min<nanoseconds>(2 * backoff_, options_.longest_backoff);
   }
@@ -62,7 +62,7 @@ nanoseconds Follower::Patience() const {
 
 grpc::Status Follower::Session() {
   connected_ = false;
-  Connection connection(address_);
+  Connection connection(target_);
   v1::GetStatusResponse status;
   if (const grpc::Status answer = connection.GetStatus(&status); !answer.ok()) return answer;
   Greet(status);
@@ -77,14 +77,15 @@ void Follower::Greet(const v1::GetStatusResponse& status) {
   const bool restarted = !run_id_.empty() && !renamed && status.attempt() == attempt_ &&
                          status.steps_total() < steps_total_;
   if (renamed) {
-    listener_->OnNotice(StrCat("another run is at ", address_.ToString(), " now: ",
+    listener_->OnNotice(StrCat("another run is at ", target_.ToString(), " now: ",
                                Quoted(status.run_id()), " in place of ", Quoted(run_id_)));
   } else if (restarted) {
     listener_->OnNotice(
-        StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(), " was started again"));
+        StrCat("the run ", Quoted(run_id_), " at ", target_.ToString(), " was started again"));
   }
-  // A new process numbers its events from 1.
-  if (renamed || restarted || (attempt_ != 0 && status.attempt() != attempt_)) {
+  // A new process numbers its events from 1; one that follows the run's journal goes on.
+  const bool resumed = attempt_ != 0 && status.attempt() != attempt_ && status.run().empty();
+  if (renamed || restarted || resumed) {
     after_event_ = 0;
   }
   if (renamed || restarted) {
@@ -108,7 +109,7 @@ grpc::Status Follower::Stream(Connection* connection) {
   v1::WatchReportsRequest request;
   if (after_.has_value()) request.set_after_sequence(*after_);
   request.set_without_layers(options_.without_layers);
-  request.set_run_id(run_id_);
+  request.set_run_id(target_.run.empty() ? run_id_ : target_.run);
   request.set_with_events(options_.with_events);
   if (after_event_.has_value()) request.set_after_event(*after_event_);
   ReportStream stream(connection, request);
@@ -162,17 +163,17 @@ bool Follower::Accept(const v1::WatchReportsResponse& response) {
 
 absl::Status Follower::Judge(const grpc::Status& ended) {
   // It would be too large again.
-  if (MessageWasTooLarge(ended)) return ExplainFailure(ended, address_);
+  if (MessageWasTooLarge(ended)) return ExplainFailure(ended, target_);
   if (ended.error_code() == grpc::StatusCode::OUT_OF_RANGE) {
-    if (!resuming_) return ExplainFailure(ended, address_);
-    listener_->OnNotice(StrCat("the run ", Quoted(run_id_), " at ", address_.ToString(),
+    if (!resuming_) return ExplainFailure(ended, target_);
+    listener_->OnNotice(StrCat("the run ", Quoted(run_id_), " at ", target_.ToString(),
                                " starts again before report ", after_.value_or(0)));
     after_ = after_event_ = 0;
     resuming_ = false;
     backoff_ = options_.first_backoff;
   }
   if (!streamed_ && !ended.ok() && !IsWorthAnotherTry(ended)) {
-    return ExplainFailure(ended, address_);
+    return ExplainFailure(ended, target_);
   }
   if (reached_ && !lost_) {
     lost_ = true;

@@ -8,11 +8,11 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "base/net_address.h"
 #include "connection.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
 #include "report_stream.h"
+#include "target.h"
 
 namespace ptqwatch::internal {
 
@@ -50,13 +50,13 @@ class FollowListener {
   virtual bool OnTick(bool connected) = 0;
 };
 
-/// Follows the run at an address. It streams the reports, reconnects when the connection is lost,
+/// Follows the run of a target. It streams the reports, reconnects when the connection is lost,
 /// and continues after the last report seen, or with the first report of another run. Not
 /// thread-safe.
 class Follower {
  public:
   /// `clock`, which times the waits, and `listener` must outlive it.
-  Follower(HostPort address, FollowOptions options, Clock* clock, FollowListener* listener);
+  Follower(Target target, FollowOptions options, Clock* clock, FollowListener* listener);
 
   /// OK if the listener ended it or the monitor was stopped (exit_when_done); else an error whose
   /// message is one line for the user.
@@ -76,7 +76,7 @@ class Follower {
   bool Sleep(std::chrono::nanoseconds duration);
   std::chrono::nanoseconds Patience() const;
 
-  const HostPort address_;
+  const Target target_;
   const FollowOptions options_;
   Clock* const clock_;
   FollowListener* const listener_;

@@ -1,10 +1,12 @@
-// The ptqwatch command: follows and controls a training run over gRPC.
+// The ptqwatch command: follows, serves and controls training runs.
 
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include <utility>
 
 #include "base/strings.h"
 #include "commands.h"
@@ -64,10 +66,10 @@ int main(int argc, char** argv) {
   setlocale(LC_CTYPE, "");
   Terminal terminal = Terminal::Standard();
   clean_terminal = terminal.terminal();
-  const auto command = ParseCommandLine(argc, argv);
+  auto command = ParseCommandLine(argc, argv);
   if (!command.ok()) {
     terminal.Notice(Message(command.status()));
     return kExitUsage;
   }
-  return RunCommand(*command, ptqwatch::Clock::Real(), &terminal);
+  return RunCommand(*std::move(command), ptqwatch::Clock::Real(), &terminal);
 }

@@ -49,8 +49,8 @@ void ReportStream::AskStatus() {
   if (status_reader_ != nullptr) return;
   status_context_ = std::make_unique<grpc::ClientContext>();
   status_context_->set_deadline(connection_->CallDeadline());
-  status_reader_ =
-      connection_->stub().AsyncGetStatus(status_context_.get(), v1::GetStatusRequest(), &queue_);
+  status_reader_ = connection_->stub().AsyncGetStatus(status_context_.get(),
+                                                      connection_->StatusRequest(), &queue_);
   status_response_.Clear();
   status_reader_->Finish(&status_response_, &status_code_, Pointer(kStatusAnswered));
 }

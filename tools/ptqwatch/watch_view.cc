@@ -84,9 +84,9 @@ bool WatchView::OnTick(bool connected) {
 
 std::string WatchView::StatusNow(bool connected) const {
   const std::chrono::duration<double> silence = clock_->Monotonic() - status_time_;
-  if (!status_.has_value()) return StrCat("connecting to ", flags_->address.ToString());
+  if (!status_.has_value()) return StrCat("connecting to ", flags_->target.ToString());
   if (!connected) {
-    return StrCat("no connection to ", flags_->address.ToString(), " | last answer ",
+    return StrCat("no connection to ", flags_->target.ToString(), " | last answer ",
                   AgeText(silence.count()), " ago");
   }
   std::optional<double> age;

@@ -38,7 +38,7 @@ std::vector<std::string> Lines(const std::string& text) {
 
 class CommandsTest : public ::testing::Test {
  protected:
-  WatchFlags Watch(int64_t count) { return {.address = server_.address(), .count = count}; }
+  WatchFlags Watch(int64_t count) { return {.target = server_.address(), .count = count}; }
 
   FakeServer server_;
   FakeClock clock_;
@@ -106,7 +106,7 @@ TEST_F(CommandsTest, WatchEndsQuietlyWhenNobodyReads) {
     CapturedTerminal errors;
     Terminal terminal(ends[1], STDERR_FILENO, false, {});
     close(ends[0]);
-    WatchFlags flags{.address = server_.address()};  // no report ever comes
+    WatchFlags flags{.target = server_.address()};  // no report ever comes
     EXPECT_EQ(RunWatch(flags, &clock_, &terminal, {.tick = milliseconds(5)}), 0);
   }
   close(ends[1]);
@@ -114,7 +114,7 @@ TEST_F(CommandsTest, WatchEndsQuietlyWhenNobodyReads) {
 
 TEST_F(CommandsTest, WatchFailsWithALineWhereNothingAnswers) {
   const testing::RawServer web(testing::kHttpAnswer);
-  EXPECT_EQ(RunWatch({.address = web.address()}, &clock_, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunWatch({.target = web.address()}, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(Lines(captured_.error()), ElementsAre(HasSubstr("/metrics has another port")));
   EXPECT_THAT(captured_.out(), IsEmpty());
 }
@@ -122,7 +122,7 @@ TEST_F(CommandsTest, WatchFailsWithALineWhereNothingAnswers) {
 TEST_F(CommandsTest, WatchEndsWithTheRunWhenAsked) {
   server_.PublishNumbers(1, 1);
   server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
-  WatchFlags flags{.address = server_.address(), .exit_when_done = true};
+  WatchFlags flags{.target = server_.address(), .exit_when_done = true};
   EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), 0);
   EXPECT_EQ(Lines(captured_.out()).size(), 2u);
 }
@@ -133,7 +133,7 @@ TEST_F(CommandsTest, WatchReportsAFullDisk) {
   const int error = memfd_create("error", 0);
   {
     Terminal terminal(full, error, false, {});
-    EXPECT_EQ(RunWatch({.address = server_.address()}, &clock_, &terminal), kExitFailed);
+    EXPECT_EQ(RunWatch({.target = server_.address()}, &clock_, &terminal), kExitFailed);
   }
   char message[200] = {};
   EXPECT_GT(pread(error, message, sizeof(message) - 1, 0), 0);
@@ -145,7 +145,7 @@ TEST_F(CommandsTest, WatchReportsAFullDisk) {
 TEST_F(CommandsTest, StatusShowsTheRunAndItsNewestReport) {
   server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(2010); });
   server_.PublishNumbers(1, 2);
-  EXPECT_EQ(RunStatus({.address = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunStatus({.target = server_.address()}, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(),
               AllOf(StartsWith("run        run-1"), HasSubstr("\nhealth     ok\n"),
                     HasSubstr("\nreport     2 of step 2000"), HasSubstr("\ngptq3 "),
@@ -153,7 +153,7 @@ TEST_F(CommandsTest, StatusShowsTheRunAndItsNewestReport) {
 }
 
 TEST_F(CommandsTest, StatusOfARunWithoutReportsIsJustTheStatus) {
-  EXPECT_EQ(RunStatus({.address = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunStatus({.target = server_.address()}, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(), ::testing::Not(HasSubstr("\nreport ")));
 }
 
@@ -162,7 +162,7 @@ TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
     status.set_step(7);
     (*status.mutable_snapshots())["taken"] = 3;
   });
-  EXPECT_EQ(RunStatus({.address = server_.address(), .json = true}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunStatus({.target = server_.address(), .json = true}, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(),
               AllOf(StartsWith("{"), HasSubstr("\"run_id\":\"run-1\""), HasSubstr("\"step\":7,"),
                     HasSubstr("\"steps_total\":0"), HasSubstr("\"snapshots\":{\"taken\":3}"),
@@ -173,14 +173,14 @@ TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
 
 TEST_F(CommandsTest, StatusFailsWithTheServersWord) {
   server_.FailCalls(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "unknown service"));
-  EXPECT_EQ(RunStatus({.address = server_.address()}, &clock_, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunStatus({.target = server_.address()}, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(Lines(captured_.error()),
               ElementsAre(AllOf(HasSubstr(server_.target()), HasSubstr("not a ptqwatch server"))));
 }
 
 TEST_F(CommandsTest, SnapshotIsRequested) {
   server_.PublishNumbers(1, 4);
-  EXPECT_EQ(RunSnapshot({.address = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunSnapshot({.target = server_.address()}, &clock_, captured_.get()), 0);
   EXPECT_EQ(server_.snapshots_requested(), 1);
   EXPECT_THAT(captured_.out(), HasSubstr("after sequence 4"));
 }
@@ -191,7 +191,7 @@ TEST_F(CommandsTest, SnapshotWaitsForItsOwnReport) {
   requested.report.trigger = SnapshotTrigger::kRequest;
   server_.PublishNumbers(1, 4);
   server_.AnswerSnapshotsWith({periodic, requested});
-  const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
+  const SnapshotFlags flags{.target = server_.address(), .wait = true, .json = true};
   EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
   EXPECT_EQ(captured_.out(), ToJson(requested) + "\n");
 }
@@ -202,7 +202,7 @@ TEST_F(CommandsTest, SnapshotIsNotContentWithAnEarlierRequest) {
   server_.PublishNumbers(1, 4);
   server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(5001); });
   server_.AnswerSnapshotsWith({earlier, requested});
-  const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
+  const SnapshotFlags flags{.target = server_.address(), .wait = true, .json = true};
   EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
   EXPECT_EQ(captured_.out(), ToJson(requested) + "\n");
 }
@@ -211,7 +211,7 @@ TEST_F(CommandsTest, SnapshotTakesTheLastOfARunForTheRequestedOne) {
   AnalyzedReport last = ReportNumber(5);
   last.report.trigger = SnapshotTrigger::kFinish;
   server_.AnswerSnapshotsWith({last});
-  const SnapshotFlags flags{.address = server_.address(), .wait = true, .json = true};
+  const SnapshotFlags flags{.target = server_.address(), .wait = true, .json = true};
   EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), 0);
   EXPECT_EQ(captured_.out(), ToJson(last) + "\n");
 }
@@ -235,7 +235,7 @@ TEST_F(CommandsTest, SnapshotSaysThatTheRunMakesNoStepsAndThatItFailed) {
     FakeServer* const server_;
     mutable int64_t looks_ = 0;
   } clock(&server_);
-  const SnapshotFlags flags{.address = server_.address(), .wait = true, .timeout_seconds = 1e6};
+  const SnapshotFlags flags{.target = server_.address(), .wait = true, .timeout_seconds = 1e6};
   EXPECT_EQ(RunSnapshot(flags, &clock, captured_.get(), {.tick = milliseconds(1)}), kExitFailed);
   EXPECT_THAT(
       Lines(captured_.error()),
@@ -258,7 +258,7 @@ TEST_F(CommandsTest, WatchOnATerminalEscapesControlCharactersInJson) {
 
 TEST_F(CommandsTest, SnapshotGivesUpWaiting) {
   server_.PublishNumbers(1, 4);
-  const SnapshotFlags flags{.address = server_.address(), .wait = true, .timeout_seconds = 0};
+  const SnapshotFlags flags{.target = server_.address(), .wait = true, .timeout_seconds = 0};
   EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get(), {.tick = milliseconds(5)}), kExitFailed);
   EXPECT_THAT(captured_.error(), HasSubstr("no report of the requested snapshot"));
 }
@@ -279,7 +279,7 @@ v1::SliceStatus Slice(v1::SliceState state, int32_t points_done = 0) {
 constexpr FollowOptions kQuick = {.tick = milliseconds(1)};
 
 TEST_F(CommandsTest, SliceIsRequested) {
-  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .points = 9};
+  const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .points = 9};
   EXPECT_EQ(RunSlice(flags, &clock_, captured_.get()), 0);
   EXPECT_EQ(server_.slice_request().method(), "gptq");
   EXPECT_EQ(server_.slice_request().bits(), 3);
@@ -292,7 +292,7 @@ TEST_F(CommandsTest, SliceWaitsAndSaysHowFarItIs) {
       4, {Slice(v1::SLICE_STATE_WAITING_FOR_FIRST), Slice(v1::SLICE_STATE_WAITING_FOR_SECOND),
           Slice(v1::SLICE_STATE_MEASURING, 1), Slice(v1::SLICE_STATE_MEASURING, 99),
           Slice(v1::SLICE_STATE_DONE, 444)});
-  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .wait = true};
   // The status is asked for once a tick, and the clock has to get there.
   Clock* const real = Clock::Real();
   EXPECT_EQ(RunSlice(flags, real, captured_.get(), kQuick), 0);
@@ -307,7 +307,7 @@ TEST_F(CommandsTest, SliceWaitsAndSaysHowFarItIs) {
 TEST_F(CommandsTest, SliceFailsWithTheReason) {
   server_.AnswerSlicesWith(
       4, {Slice(v1::SLICE_STATE_WAITING_FOR_FIRST), Slice(v1::SLICE_STATE_FAILED)});
-  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .wait = true};
   EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), kExitFailed);
   EXPECT_THAT(captured_.error(), HasSubstr("slice gptq3: failed: disk full"));
 }
@@ -315,13 +315,13 @@ TEST_F(CommandsTest, SliceFailsWithTheReason) {
 TEST_F(CommandsTest, SliceFailsWithTheServersRefusal) {
   server_.FailCalls(
       grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "method = 'awq': this run has rtn 4"));
-  const SliceFlags flags{.address = server_.address(), .method = "awq", .bits = 3, .wait = true};
+  const SliceFlags flags{.target = server_.address(), .method = "awq", .bits = 3, .wait = true};
   EXPECT_EQ(RunSlice(flags, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(captured_.error(), HasSubstr(server_.target() + " refuses: method = 'awq'"));
 }
 
 TEST_F(CommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
-  const SliceFlags flags{.address = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .wait = true};
   server_.AnswerSlicesWith(5, {Slice(v1::SLICE_STATE_DONE)});  // number 4
   EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), kExitFailed);
   EXPECT_THAT(captured_.error(), HasSubstr("no slice from " + server_.target()));
@@ -334,9 +334,9 @@ TEST_F(CommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
 }
 
 TEST_F(CommandsTest, CommandsControlTheRun) {
-  EXPECT_EQ(RunPause({.address = server_.address()}, captured_.get()), 0);
-  EXPECT_EQ(RunResume({.address = server_.address()}, captured_.get()), 0);
-  EXPECT_EQ(RunEvery({.address = server_.address(), .steps = 500}, captured_.get()), 0);
+  EXPECT_EQ(RunPause({.target = server_.address()}, captured_.get()), 0);
+  EXPECT_EQ(RunResume({.target = server_.address()}, captured_.get()), 0);
+  EXPECT_EQ(RunEvery({.target = server_.address(), .steps = 500}, captured_.get()), 0);
   EXPECT_THAT(server_.commands(), ElementsAre("pause", "resume", "every 500"));
   EXPECT_THAT(Lines(captured_.out()),
               ElementsAre(HasSubstr("ptqwatch resume"), "resumed", "a snapshot every 500 steps"));
@@ -344,9 +344,9 @@ TEST_F(CommandsTest, CommandsControlTheRun) {
 
 TEST_F(CommandsTest, CommandsFailWithTheServersRefusal) {
   server_.FailCalls(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
-  EXPECT_EQ(RunPause({.address = server_.address()}, captured_.get()), kExitFailed);
-  EXPECT_EQ(RunResume({.address = server_.address()}, captured_.get()), kExitFailed);
-  EXPECT_EQ(RunEvery({.address = server_.address(), .steps = 1}, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunPause({.target = server_.address()}, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunResume({.target = server_.address()}, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunEvery({.target = server_.address(), .steps = 1}, captured_.get()), kExitFailed);
   EXPECT_EQ(Lines(captured_.error()).size(), 3u);
   EXPECT_THAT(captured_.error(), HasSubstr(server_.target() + " is over"));
 }
@@ -383,7 +383,7 @@ TEST_F(CommandsTest, WatchPrintsEventsAsJournalLines) {
 
 TEST_F(CommandsTest, SnapshotOfARunThatEndsFails) {
   server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
-  const SnapshotFlags flags{.address = server_.address(), .wait = true};
+  const SnapshotFlags flags{.target = server_.address(), .wait = true};
   EXPECT_EQ(RunSnapshot(flags, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(captured_.error(), HasSubstr("the run ended"));
 }

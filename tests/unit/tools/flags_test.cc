@@ -32,7 +32,7 @@ TEST(Flags, ReadsWatch) {
                               "--timeout", "2.5", "--exit-when-done"});
   ASSERT_TRUE(command.ok()) << command.status();
   const auto& flags = std::get<WatchFlags>(*command);
-  EXPECT_EQ(flags.address.ToString(), "h:1");
+  EXPECT_EQ(flags.target.address.ToString(), "h:1");
   EXPECT_TRUE(flags.json);
   EXPECT_EQ(flags.since, 12);
   EXPECT_EQ(flags.count, 3);
@@ -67,7 +67,7 @@ TEST(Flags, TakesTheLastOfSeveral) {
 TEST(Flags, ReadsStatusAndSnapshot) {
   const auto status = Parse({"status", "--json", "h"});
   ASSERT_TRUE(status.ok()) << status.status();
-  EXPECT_EQ(std::get<StatusFlags>(*status).address.port, kDefaultGrpcPort);
+  EXPECT_EQ(std::get<StatusFlags>(*status).target.address.port, kDefaultGrpcPort);
   EXPECT_TRUE(std::get<StatusFlags>(*status).json);
   const auto snapshot = Parse({"snapshot", "h", "--wait", "--timeout", "1"});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
@@ -80,7 +80,7 @@ TEST(Flags, ReadsSlice) {
                             "--wait", "--timeout", "60"});
   ASSERT_TRUE(slice.ok()) << slice.status();
   const auto& flags = std::get<SliceFlags>(*slice);
-  EXPECT_EQ(flags.address.ToString(), "h:1");
+  EXPECT_EQ(flags.target.address.ToString(), "h:1");
   EXPECT_EQ(flags.method, "gptq");
   EXPECT_EQ(flags.bits, 3);
   EXPECT_EQ(flags.points, 9);
@@ -93,16 +93,16 @@ TEST(Flags, ReadsSlice) {
 TEST(Flags, ReadsCommandsThatControl) {
   const auto pause = Parse({"pause", "h:1"});
   ASSERT_TRUE(pause.ok()) << pause.status();
-  EXPECT_EQ(std::get<PauseFlags>(*pause).address.ToString(), "h:1");
+  EXPECT_EQ(std::get<PauseFlags>(*pause).target.address.ToString(), "h:1");
   const auto resume = Parse({"resume", "h"});
   ASSERT_TRUE(resume.ok()) << resume.status();
-  EXPECT_EQ(std::get<ResumeFlags>(*resume).address.ToString(), "h:9465");
+  EXPECT_EQ(std::get<ResumeFlags>(*resume).target.address.ToString(), "h:9465");
   const auto every = Parse({"every", "h:1", "500"});
   ASSERT_TRUE(every.ok()) << every.status();
   EXPECT_EQ(std::get<EveryFlags>(*every).steps, 500);
   EXPECT_THAT(Mistake({"every", "h:1"}), HasSubstr("STEPS"));
   EXPECT_THAT(Mistake({"every", "h:1", "0"}), AllOf(HasSubstr("STEPS"), HasSubstr("0")));
-  EXPECT_THAT(Mistake({"pause"}), HasSubstr("ADDRESS"));
+  EXPECT_THAT(Mistake({"pause"}), HasSubstr("RUN"));
 }
 
 TEST(Flags, NamesTheMistakeOfASlice) {
@@ -150,10 +150,10 @@ TEST(Flags, NamesTheMistake) {
   EXPECT_THAT(Mistake({}), AllOf(HasSubstr("no command"), HasSubstr("ptqwatch --help")));
   EXPECT_THAT(Mistake({"wtach", ":1"}), HasSubstr("wtach"));
   EXPECT_THAT(Mistake({"--bogus"}), HasSubstr("--bogus"));
-  EXPECT_THAT(Mistake({"watch"}), HasSubstr("ADDRESS"));
+  EXPECT_THAT(Mistake({"watch"}), HasSubstr("RUN"));
   EXPECT_THAT(Mistake({"watch", ":1", "--bogus"}), HasSubstr("--bogus"));
   EXPECT_THAT(Mistake({"watch", ":1", ":2"}), HasSubstr(":2"));
-  EXPECT_THAT(Mistake({"watch", ":0"}), AllOf(HasSubstr("ADDRESS"), HasSubstr("':0'")));
+  EXPECT_THAT(Mistake({"watch", ":0"}), AllOf(HasSubstr("RUN"), HasSubstr("':0'")));
   EXPECT_THAT(Mistake({"status", "h:65536"}), HasSubstr("'h:65536'"));
   EXPECT_THAT(Mistake({"watch", ":1", "--count", "0"}),
               AllOf(HasSubstr("--count"), HasSubstr("0")));
@@ -166,6 +166,34 @@ TEST(Flags, NamesTheMistake) {
               AllOf(HasSubstr("--timeout"), HasSubstr("nan")));
   EXPECT_THAT(Mistake({"snapshot", ":1", "--timeout", "-1"}), HasSubstr("--timeout"));
   EXPECT_THAT(Mistake({"status", ":1", "--since", "1"}), HasSubstr("--since"));
+}
+
+TEST(Flags, TakesARunDirectoryOrAServer) {
+  const auto target = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "ptqwatch");
+    return std::get<StatusFlags>(
+               *ParseCommandLine(static_cast<int>(arguments.size()), arguments.data()))
+        .target;
+  };
+  EXPECT_EQ(target({"status", "runs/7"}).run_dir, "runs/7");
+  EXPECT_EQ(target({"status", "."}).run_dir, ".");
+  EXPECT_EQ(target({"status", "trainer-7"}).run_dir, "");
+  EXPECT_EQ(target({"status", "trainer-7"}).ToString(), "trainer-7:9465");
+  for (const auto& arguments :
+       {std::vector<const char*>{"status", "--run", "a", ":1"}, {"status", ":1", "--run", "a"}}) {
+    EXPECT_EQ(target(arguments).run, "a");
+    EXPECT_EQ(target(arguments).address.port, 1);
+  }
+}
+
+TEST(Flags, ServesOnLoopbackUnlessTold) {
+  const char* arguments[] = {"ptqwatch", "serve", "a", "b", "--grpc", "off", "--allow-control"};
+  const RunServerOptions options = std::get<ServeFlags>(*ParseCommandLine(7, arguments)).options;
+  EXPECT_THAT(options.run_dirs, ::testing::ElementsAre("a", "b"));
+  EXPECT_EQ(options.http, "127.0.0.1:9464");
+  EXPECT_EQ(options.grpc, "");
+  EXPECT_FALSE(options.allow_remote);
+  EXPECT_TRUE(options.allow_control);
 }
 
 }  // namespace

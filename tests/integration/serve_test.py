@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Runs served by another process, from their run directories: usage: serve_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from trainer import Trainer, journal
+
+CHAR_GPT, PTQWATCH = None, None
+NO_SERVERS = ["--http", "off", "--grpc", "off"]
+
+
+class Server(Trainer):
+    """`ptqwatch serve`, read as a trainer is."""
+
+    def __init__(self, *run_dirs, flags=()):
+        super().__init__(PTQWATCH, "serve", *run_dirs, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *flags, short=False)
+        self.address = self.wait_for(r"^grpc (\S+)$")[1]
+
+    def get(self, path):
+        url = self.wait_for(r"^metrics (http://\S+)/metrics$")[1] + path
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.read().decode()
+
+    def until(self, path, condition, timeout=60):
+        deadline = time.monotonic() + timeout
+        while True:
+            answer = self.get(path)
+            if condition(*answer):
+                return answer
+            if time.monotonic() > deadline:
+                raise AssertionError(answer)
+            time.sleep(0.05)
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.finish(timeout=20)
+
+
+def ptqwatch(*arguments, timeout=120):
+    done = subprocess.run([PTQWATCH, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def reports_of(text):
+    return [line for line in map(json.loads, text.splitlines()) if "event" not in line]
+
+
+class Serve(unittest.TestCase):
+    def test_follows_a_run_through_death_and_resumption(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = os.path.join(folder, "one")
+            with Server(run_dir) as server:
+                self.assertEqual(server.get("/metrics")[0], 503)  # there is no run yet
+                with Trainer(CHAR_GPT, "--steps", "100000", "--run-dir", run_dir, *NO_SERVERS) as trainer:
+                    server.until("/metrics", lambda code, page: code == 200 and 'ptqwatch_snapshot_step{run="one"}' in page)
+                    code, out, err = ptqwatch("snapshot", run_dir, "--wait")
+                    self.assertEqual(code, 0, err)
+                    self.assertIn("report", out)
+                    self.assertEqual(ptqwatch("every", run_dir, "70")[0], 0)
+                    code, _, err = ptqwatch("pause", server.address)
+                    self.assertEqual(code, 1)
+                    self.assertIn("allow_control", err)
+                    trainer.process.kill()
+                    trainer.process.wait()
+                self.assertEqual(ptqwatch("pause", run_dir)[0], 1)
+                server.until("/readyz", lambda code, page: code == 503 and "no sign of life" in page)
+                self.assertEqual(server.get("/healthz")[0], 200)
+
+                watch = subprocess.Popen([PTQWATCH, "watch", server.address, "--json", "--exit-when-done"],
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                with Trainer(CHAR_GPT, "--steps", "200", "--wait", "on", "--run-dir", run_dir, *NO_SERVERS) as resumed:
+                    code, _, err = resumed.finish()
+                    self.assertEqual(code, 0, err)
+                out, err = watch.communicate(timeout=60)
+                self.assertEqual(watch.returncode, 0, err)
+                written, events, bad = journal(run_dir)
+                self.assertEqual(bad, 0)
+                self.assertEqual([r["sequence"] for r in reports_of(out)], [r["sequence"] for r in written])
+                self.assertEqual({r["attempt"] for r in written}, {1, 2})
+                self.assertIn("stopped", [event["kind"] for event in events])
+                server.until("/healthz", lambda _, page: json.loads(page)["runs"][0]["health"] == "stopped")
+                code, _, err = server.end()
+                self.assertEqual((code, err), (0, ""))
+
+            # Whoever comes later finds the same: the directory itself, and a server that starts now.
+            code, out, err = ptqwatch("watch", run_dir, "--json", "--exit-when-done")
+            self.assertEqual((code, reports_of(out)), (0, written), err)
+            with Server(run_dir) as server:
+                code, out, err = ptqwatch("watch", server.address, "--json", "--exit-when-done")
+                self.assertEqual((code, reports_of(out)), (0, written), err)
+
+    def test_serves_many_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run_dirs = [os.path.join(folder, name) for name in ("a", "b")]
+            for run_dir in run_dirs:
+                with Trainer(CHAR_GPT, "--steps", "80", "--wait", "on", "--run-dir", run_dir, *NO_SERVERS) as trainer:
+                    code, _, err = trainer.finish()
+                    self.assertEqual(code, 0, err)
+            with Server(*run_dirs) as server:
+                _, page = server.until("/metrics", lambda code, page: 'run="a"' in page and 'run="b"' in page)
+                self.assertIn('ptqwatch_snapshot_step{run="b"} 80', page)
+                code, out, _ = ptqwatch("status", server.address)
+                self.assertEqual(code, 0)
+                self.assertEqual([line.split(":")[0] for line in out.splitlines()], ["a", "b"])
+                code, out, err = ptqwatch("watch", server.address, "--run", "b", "--json", "--exit-when-done")
+                self.assertEqual((code, reports_of(out)), (0, journal(run_dirs[1])[0]), err)
+                code, _, err = ptqwatch("watch", server.address, "--exit-when-done")
+                self.assertEqual(code, 1)
+                self.assertIn("'a', 'b'", err)
+
+    def test_mistakes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for arguments, says, expected in (
+                    (["serve"], "RUN_DIR", 2),
+                    (["serve", folder, "--htpp", "x"], "--htpp", 2),
+                    (["serve", folder, "--http", "nonsense"], "nonsense", 1),
+                    (["serve", folder, "--http", "0.0.0.0:0"], "--allow-remote", 1),
+                    (["serve", folder, "--http", "off", "--grpc", "off"], "nothing", 1),
+                    (["watch", os.path.join(folder, "none")], os.path.join(folder, "none"), 1),
+                    (["pause", os.path.join(folder, "none")], os.path.join(folder, "none"), 1)):
+                code, out, err = ptqwatch(*arguments)
+                self.assertEqual((code, out), (expected, ""), arguments)
+                self.assertIn(says, err)
+                self.assertEqual(len(err.splitlines()), 1, err)
+            with Server(folder) as server:
+                code, _, err = ptqwatch("serve", folder, "--http", "off", "--grpc", server.address)
+                self.assertEqual(code, 1)
+                self.assertIn(server.address, err)
+
+
+if __name__ == "__main__":
+    CHAR_GPT, PTQWATCH = sys.argv[1:3]
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -1,0 +1,28 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_END_SIGNALS_H_
+#define PTQWATCH_TOOLS_PTQWATCH_END_SIGNALS_H_
+
+#include <signal.h>
+
+namespace ptqwatch::internal {
+
+/// Holds back SIGINT and SIGTERM, unless they are ignored, for this thread and those that it
+/// starts, so that a server can end in order.
+class EndSignals {
+ public:
+  EndSignals();
+  /// Restores the mask.
+  ~EndSignals();
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+  /// Returns when one of them has come.
+  void Wait() const;
+
+ private:
+  sigset_t waited_for_{};
+  sigset_t before_{};
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_END_SIGNALS_H_

@@ -1,0 +1,139 @@
+#include "run_server.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPollInterval{250};
+// For the streams of one run to read what is left.
+constexpr milliseconds kStopRun{50};
+// Of one run, and in all.
+constexpr int kMaxSubscribers = 1024;
+// What is in memory of all runs; the rest of their reports lies in files without a name.
+constexpr int64_t kMemoryBytes = int64_t{32} << 20;
+constexpr int64_t kHistoryBytes = int64_t{1} << 40;
+constexpr int kHistoryReports = 10'000'000;
+
+std::string LastPart(const std::string& run_dir) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(run_dir, error).lexically_normal();
+  const std::string last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return last.empty() ? run_dir : last;
+}
+
+std::vector<std::string> NamesOf(const std::vector<std::string>& run_dirs) {
+  std::vector<std::string> last;
+  for (const std::string& run_dir : run_dirs) last.push_back(LastPart(run_dir));
+  std::vector<std::string> names;
+  for (size_t i = 0; i < run_dirs.size(); ++i) {
+    const bool unique = std::count(last.begin(), last.end(), last[i]) == 1;
+    names.push_back(unique ? last[i] : run_dirs[i]);
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Start(const RunServerOptions& options) {
+  absl::StatusOr<std::unique_ptr<RunServer>> server = Make(options);
+  if (server.ok()) return server;
+  // The options of the library have other names than the command's.
+  return absl::Status(
+      server.status().code(),
+      absl::StrReplaceAll(server.status().message(),
+                          {{"PrometheusOptions::allow_remote, which is false", "--allow-remote"},
+                           {"GrpcOptions::allow_remote, which is false", "--allow-remote"}}));
+}
+
+absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOptions& options) {
+  std::unique_ptr<RunServer> server(new RunServer);
+  if (!options.http.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(server->http_,
+                              PrometheusHub::Create({.address = options.http,
+                                                     .allow_remote = options.allow_remote,
+                                                     .max_layers = options.max_layers}));
+  }
+  const auto runs = static_cast<int64_t>(std::max<size_t>(options.run_dirs.size(), 1));
+  PTQWATCH_ASSIGN_OR_RETURN(server->grpc_,
+                            GrpcHub::Create({.address = options.grpc,
+                                             .allow_remote = options.allow_remote,
+                                             .allow_control = options.allow_control,
+                                             .max_subscribers = kMaxSubscribers,
+                                             .history_reports = kHistoryReports,
+                                             .history_bytes = kHistoryBytes,
+                                             .history_memory_bytes = kMemoryBytes / runs}));
+  const std::vector<std::string> names = NamesOf(options.run_dirs);
+  for (size_t i = 0; i < names.size(); ++i) {
+    PTQWATCH_RETURN_IF_ERROR(server->Follow(options.run_dirs[i], names[i]));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(server->thread_,
+                            StartThread("ptqw-follow", [made = server.get()] { made->PollAll(); }));
+  return server;
+}
+
+absl::Status RunServer::Follow(const std::string& run_dir, const std::string& name) {
+  const auto make = [this, name]() -> absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> {
+    std::vector<std::unique_ptr<Exporter>> exporters(1);
+    PTQWATCH_ASSIGN_OR_RETURN(exporters[0], grpc_->AddRun(name));
+    if (http_ == nullptr) return exporters;
+    PTQWATCH_ASSIGN_OR_RETURN(exporters.emplace_back(), http_->AddRun(name));
+    return exporters;
+  };
+  followers_.push_back(RunFollower::Create(run_dir, make));
+  return absl::OkStatus();
+}
+
+void RunServer::PollAll() {
+  while (!stopping()) {
+    bool more = false;
+    size_t following = 0;
+    for (const auto& follower : followers_) {
+      if (stopping()) break;
+      more |= follower->Poll();
+      following += follower->following() ? 1 : 0;
+    }
+    const auto next = std::chrono::steady_clock::now() + (more ? milliseconds(0) : kPollInterval);
+    MutexLock lock(mutex_);
+    following_ = following;
+    changed_.SignalAll();
+    while (!stopping_ && changed_.WaitUntil(mutex_, next)) {
+    }
+  }
+  for (const auto& follower : followers_) follower->Stop(kStopRun);
+}
+
+bool RunServer::stopping() const {
+  MutexLock lock(mutex_);
+  return stopping_;
+}
+
+bool RunServer::WaitUntilFollowing(milliseconds timeout) const {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  MutexLock lock(mutex_);
+  while (following_ < followers_.size() && changed_.WaitUntil(mutex_, until)) {
+  }
+  return following_ == followers_.size();
+}
+
+void RunServer::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.Join();
+  if (http_ != nullptr) http_->Stop();
+  if (grpc_ != nullptr) grpc_->Stop(std::chrono::seconds(1));
+}
+
+}  // namespace ptqwatch::internal

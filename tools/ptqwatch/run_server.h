@@ -1,0 +1,68 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_RUN_SERVER_H_
+#define PTQWATCH_TOOLS_PTQWATCH_RUN_SERVER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "ptqwatch/grpc_hub.h"
+#include "ptqwatch/offline/follow_run.h"
+#include "ptqwatch/prometheus_hub.h"
+
+namespace ptqwatch::internal {
+
+struct RunServerOptions {
+  std::vector<std::string> run_dirs;
+  std::string http;  ///< HOST:PORT; empty: not served
+  std::string grpc;  ///< HOST:PORT; empty: only Connect
+  bool allow_remote = false;
+  bool allow_control = false;
+  int max_layers = 64;
+};
+
+/// Follows run directories and serves what it finds there, each run by a name: the last part of its
+/// path, or all of the path where two would have the same.
+class RunServer {
+ public:
+  /// Binds and begins to follow. InvalidArgument for a wrong option, Unavailable for an address
+  /// that cannot be served; both name it.
+  static absl::StatusOr<std::unique_ptr<RunServer>> Start(const RunServerOptions& options);
+  ~RunServer() { Stop(); }
+  RunServer(const RunServer&) = delete;
+  RunServer& operator=(const RunServer&) = delete;
+
+  /// Empty where that is not served.
+  std::string http_address() const { return http_ == nullptr ? "" : http_->address(); }
+  std::string grpc_address() const { return grpc_->address(); }
+  /// See GrpcHub::Connect.
+  absl::StatusOr<int> Connect() { return grpc_->Connect(); }
+  /// Waits until the past of every run has been read. False where some directory has no run yet.
+  bool WaitUntilFollowing(std::chrono::milliseconds timeout) const;
+  /// Ends streams, connections and threads. Idempotent.
+  void Stop();
+
+ private:
+  RunServer() = default;
+  static absl::StatusOr<std::unique_ptr<RunServer>> Make(const RunServerOptions& options);
+  absl::Status Follow(const std::string& run_dir, const std::string& name);
+  void PollAll();
+  bool stopping() const;
+
+  std::unique_ptr<PrometheusHub> http_;
+  std::unique_ptr<GrpcHub> grpc_;
+  std::vector<std::unique_ptr<RunFollower>> followers_;  // the thread's, once it runs
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  size_t following_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Thread thread_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_RUN_SERVER_H_

@@ -1,0 +1,39 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_TARGET_H_
+#define PTQWATCH_TOOLS_PTQWATCH_TARGET_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/net_address.h"
+
+namespace ptqwatch::internal {
+
+/// Where a trainer serves gRPC by default; see GrpcOptions.
+inline constexpr int kDefaultGrpcPort = 9465;
+
+/// The run that a command is about: at the address of a server, or in a run directory.
+struct Target {
+  Target() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): an address is the usual case.
+  Target(HostPort server) : address(std::move(server)) {}
+
+  HostPort address;     ///< unless run_dir is set
+  std::string run_dir;  ///< not empty: this process serves it to itself
+  std::string run;      ///< as the server names it; empty: its only one
+  /// Makes the descriptor of a connection to the server of run_dir.
+  std::function<absl::StatusOr<int>()> connect;
+
+  /// The address or directory, for messages.
+  std::string ToString() const { return run_dir.empty() ? address.ToString() : run_dir; }
+};
+
+/// Reads what a person gives: an address as ParseServerAddress takes it, or the path of a directory
+/// that exists or has a slash in it. InvalidArgument, one printable line.
+absl::StatusOr<Target> ParseTarget(const std::string& text);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_TARGET_H_
