@@ -1,14 +1,11 @@
 #include "http_server.h"
 
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <deque>
-#include <exception>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,8 +16,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/thread.h"
-#include "http_connection.h"
-#include "httplib.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -28,33 +23,12 @@ namespace {
 constexpr int kWorkers = 4;
 constexpr size_t kMaxWaiting = 16;  // for a worker; further connections are closed at once
 
-// httplib's constructor ignores SIGPIPE in the whole process. That is the trainer's decision, so
-// the disposition is restored; our own writes never raise the signal.
-class Engine final : public httplib::Server {
- public:
-  static std::unique_ptr<Engine> Make() {
-    struct sigaction before {};
-    sigaction(SIGPIPE, nullptr, &before);
-    auto engine = std::make_unique<Engine>();
-    sigaction(SIGPIPE, &before, nullptr);
-    return engine;
-  }
-  using httplib::Server::process_request;
-};
-
 }  // namespace
 
 class HttpServer::Impl {
  public:
   Impl(std::string address, std::map<std::string, Handler> routes)
-      : address_(std::move(address)), routes_(std::move(routes)), engine_(Engine::Make()) {
-    // Routed here instead of by httplib's patterns.
-    engine_->set_pre_routing_handler(
-        [this](const httplib::Request& request, httplib::Response& response) {
-          Route(request, response);
-          return httplib::Server::HandlerResponse::Handled;
-        });
-  }
+      : address_(std::move(address)), responder_(std::move(routes)) {}
   ~Impl() { Stop(); }
 
   const std::string& address() const { return address_; }
@@ -107,46 +81,16 @@ class HttpServer::Impl {
       waiting_.pop_front();
       active_.insert(socket);
       lock.Unlock();
-      Serve(socket);
+      responder_.Serve(socket);
       lock.Lock();
       active_.erase(socket);
       close(socket);
     }
   }
 
-  void Serve(int socket) {
-    try {
-      HttpConnection connection(socket);
-      bool closed = false;
-      // One request per connection: an idle connection would hold one of the few workers between
-      // scrapes. Ranges are ignored: httplib would copy the page once for each of them, and a
-      // request may ask for thousands.
-      engine_->process_request(connection, /*close_connection=*/true, closed,
-                               [](httplib::Request& request) { request.ranges.clear(); });
-    } catch (...) {
-      // For example out of memory. The client sees its connection close, the trainer sees nothing.
-    }
-  }
-
-  void Route(const httplib::Request& request, httplib::Response& response) {
-    const auto route = routes_.find(request.path);
-    HttpResponse answer;
-    if (route == routes_.end()) {
-      answer = {.status = 404, .body = "not found\n"};
-    } else if (request.method != "GET" && request.method != "HEAD") {
-      response.set_header("Allow", "GET, HEAD");
-      answer = {.status = 405, .body = "method not allowed\n"};
-    } else {
-      answer = route->second();
-    }
-    response.status = answer.status;
-    response.set_content(std::move(answer.body), answer.content_type);
-  }
-
   const ProcessMark process_;
   const std::string address_;
-  const std::map<std::string, Handler> routes_;
-  const std::unique_ptr<Engine> engine_;
+  HttpResponder responder_;
 
   Mutex mutex_;
   CondVar changed_;

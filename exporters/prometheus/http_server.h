@@ -1,21 +1,15 @@
 #ifndef PTQWATCH_PROMETHEUS_HTTP_SERVER_H_
 #define PTQWATCH_PROMETHEUS_HTTP_SERVER_H_
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
+#include "http_responder.h"
 
 namespace ptqwatch::internal {
-
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
-  std::string body;
-};
 
 /// A small HTTP server for use inside a trainer's process: five threads, at most 20 connections at
 /// a time, one request per connection, a request within 5 s and 64 KiB. Signal dispositions stay as
@@ -27,8 +21,7 @@ struct HttpResponse {
 /// port.". It also leaves SIGPIPE ignored in the whole process.
 class HttpServer {
  public:
-  /// Answers GET and HEAD on one path. Called from several threads at once; must not block.
-  using Handler = std::function<HttpResponse()>;
+  using Handler = HttpResponder::Handler;
 
   /// Binds and serves at once. Errors are those of BindListenAddress, and ResourceExhausted where a
   /// thread cannot be started.
