@@ -2,6 +2,7 @@
 // random numbers.
 //
 //   NAME_replay [RUNS]              the seeds and RUNS mutations
+//   NAME_replay --corpus DIR        the seeds, the files of DIR (where there is one) and mutations
 //   NAME_replay --write-seeds DIR   the seeds as files, for libFuzzer to begin with
 //   NAME_replay FILE...             these inputs
 
@@ -13,6 +14,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/fuzz_target.h"
@@ -76,26 +78,47 @@ int WriteSeeds(const std::string& folder) {
   return 0;
 }
 
+std::string Contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// In the order of their names.
+std::vector<std::string> Files(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  if (std::filesystem::is_directory(folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      paths.push_back(entry.path());
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::string> files;
+  for (const auto& path : paths) files.push_back(Contents(path));
+  return files;
+}
+
+int RunMutations(std::vector<std::string> inputs, int runs) {
+  for (const std::string& input : inputs) Run(input);
+  Random random(1);
+  for (int i = 0; i < runs; ++i) Run(Mutate(inputs[random() % inputs.size()], inputs, random));
+  std::printf("%zu inputs and %d mutations\n", inputs.size(), runs);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr int kRuns = 1000;
+  std::vector<std::string> seeds = ptqwatch::fuzz::Seeds();
+  if (argc == 1) return RunMutations(std::move(seeds), kRuns);
   if (argc == 3 && std::string(argv[1]) == "--write-seeds") return WriteSeeds(argv[2]);
-  int runs = 1000;
-  if (argc > 1) {
-    char* end = nullptr;
-    runs = static_cast<int>(std::strtol(argv[1], &end, 10));
-    if (*end != '\0') {
-      for (int i = 1; i < argc; ++i) {
-        std::ifstream file(argv[i], std::ios::binary);
-        Run({std::istreambuf_iterator<char>(file), {}});
-      }
-      return 0;
-    }
+  if (argc == 3 && std::string(argv[1]) == "--corpus") {
+    for (std::string& file : Files(argv[2])) seeds.push_back(std::move(file));
+    return RunMutations(std::move(seeds), kRuns);
   }
-  const std::vector<std::string> seeds = ptqwatch::fuzz::Seeds();
-  for (const std::string& seed : seeds) Run(seed);
-  Random random(1);
-  for (int i = 0; i < runs; ++i) Run(Mutate(seeds[random() % seeds.size()], seeds, random));
-  std::printf("%zu seeds and %d mutations\n", seeds.size(), runs);
+  char* end = nullptr;
+  const int runs = static_cast<int>(std::strtol(argv[1], &end, 10));
+  if (*end == '\0') return RunMutations(std::move(seeds), runs);
+  for (int i = 1; i < argc; ++i) Run(Contents(argv[i]));
   return 0;
 }

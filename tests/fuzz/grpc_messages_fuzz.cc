@@ -1,0 +1,180 @@
+// Whatever bytes a client of the gRPC service sends, they are no message or are answered; and
+// whatever report or event comes over the wire, what is read of it and written again says the same.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "event_proto.h"
+#include "fuzz/fuzz_target.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/stubs/logging.h"
+#include "ptqwatch/control.h"
+#include "ptqwatch/event.h"
+#include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
+#include "report_feed.h"
+#include "report_proto.h"
+#include "support/fake_status_source.h"
+#include "support/sample_report.h"
+
+namespace ptqwatch::fuzz {
+namespace {
+
+// Maps in the order of their keys.
+std::string Bytes(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  Require(message.SerializeToCodedStream(&coded), "a message can be written");
+  coded.Trim();
+  return bytes;
+}
+
+template <typename Message>
+bool Parse(std::string_view bytes, Message* message) {
+  return message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
+void ReadReport(std::string_view bytes) {
+  v1::Report message;
+  if (!Parse(bytes, &message)) return;
+  const AnalyzedReport report = internal::FromProto(message);
+  v1::Report written;
+  internal::ToProto(report, &written, /*with_layers=*/true);
+  v1::Report received;
+  Require(Parse(Bytes(written), &received), "a report written is read");
+  const AnalyzedReport again = internal::FromProto(received);
+  v1::Report rewritten;
+  internal::ToProto(again, &rewritten, /*with_layers=*/true);
+  Require(Bytes(rewritten) == Bytes(written), "a report written says the same");
+  Require(ToJson(again) == ToJson(report), "its line of a journal says the same");
+  internal::ToProto(report, &written, /*with_layers=*/false);
+  Require(written.ByteSizeLong() <= rewritten.ByteSizeLong(), "without layers there is less");
+}
+
+void ReadEvent(std::string_view bytes) {
+  v1::Event message;
+  if (!Parse(bytes, &message)) return;
+  const Event event = internal::FromProto(message);
+  v1::Event written;
+  internal::ToProto(event, &written);
+  Require(EventToJson(internal::FromProto(written)) == EventToJson(event),
+          "an event written says the same");
+}
+
+constexpr int64_t kReports = 5;
+
+// A feed with sequences 11, 12, ... 15.
+const internal::ReportFeed& Feed() {
+  static auto* const feed = [] {
+    static testing::FakeStatusSource source;
+    auto made = std::make_unique<internal::ReportFeed>(internal::ReportFeed::Limits{});
+    made->Open(&source);
+    for (int64_t i = 1; i <= kReports; ++i) {
+      AnalyzedReport report = testing::SampleReport();
+      report.report.sequence = 10 + i;
+      v1::Report message;
+      internal::ToProto(report, &message, /*with_layers=*/true);
+      internal::WireReport wire;
+      wire.sequence = report.report.sequence;
+      wire.full = grpc::Slice(Bytes(message));
+      internal::ToProto(report, &message, /*with_layers=*/false);
+      wire.without_layers = grpc::Slice(Bytes(message));
+      made->Announce(wire.sequence);
+      made->Publish(std::move(wire));
+    }
+    return made.release();
+  }();
+  return *feed;
+}
+
+void List(std::string_view bytes) {
+  v1::ListReportsRequest request;
+  if (!Parse(bytes, &request)) return;
+  grpc::ByteBuffer buffer;
+  const grpc::Status status =
+      Feed().List(request.after_sequence(), request.limit(), !request.without_layers(), &buffer);
+  if (!status.ok()) {
+    Require(!status.error_message().empty(), "a refusal has a message");
+    return;
+  }
+  grpc::Slice slice;
+  Require(buffer.DumpToSingleSlice(&slice).ok(), "a response has bytes");
+  v1::ListReportsResponse response;
+  Require(response.ParseFromArray(slice.begin(), static_cast<int>(slice.size())),
+          "a response is a message");
+  Require(request.limit() == 0 || response.reports_size() <= request.limit(), "a limit holds");
+  for (const v1::Report& report : response.reports()) {
+    Require(report.sequence() > request.after_sequence(), "only later reports");
+  }
+}
+
+// The other requests have no more in them than their fields.
+void ReadRequests(std::string_view bytes) {
+  v1::RequestSliceRequest slice;
+  if (Parse(bytes, &slice) && !ParseQuantizationMethod(slice.method()).ok()) {
+    Require(!ParseQuantizationMethod(slice.method()).status().message().empty(),
+            "a refusal has a message");
+  }
+  v1::WatchReportsRequest watch;
+  if (Parse(bytes, &watch)) Require(Parse(Bytes(watch), &watch), "a request written is read");
+  v1::SetIntervalRequest interval;
+  if (Parse(bytes, &interval)) {
+    Require(Parse(Bytes(interval), &interval), "a request written is read");
+  }
+}
+
+template <typename Message>
+std::string Seed(char kind, const Message& message) {
+  return kind + message.SerializeAsString();
+}
+
+}  // namespace
+
+std::vector<std::string> Seeds() {
+  v1::Report report;
+  internal::ToProto(testing::SampleReport(), &report, /*with_layers=*/true);
+  v1::Event event;
+  internal::ToProto(Event{.kind = Event::Kind::kPlanChanged, .message = "a plan"}, &event);
+  v1::ListReportsRequest list;
+  list.set_after_sequence(12);
+  list.set_limit(2);
+  v1::RequestSliceRequest slice;
+  slice.set_method("gptq");
+  slice.set_bits(4);
+  v1::WatchReportsRequest watch;
+  watch.set_after_sequence(3);
+  watch.set_run_id("run");
+  return {Seed(0, report), Seed(1, event), Seed(2, list), Seed(3, slice), Seed(3, watch)};
+}
+
+}  // namespace ptqwatch::fuzz
+
+// The first byte says what the others are.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ptqwatch::fuzz;  // NOLINT
+  // protobuf writes a line about each string that is not UTF-8.
+  [[maybe_unused]] static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
+  if (size == 0) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 4) {
+    case 0:
+      ReadReport(bytes);
+      break;
+    case 1:
+      ReadEvent(bytes);
+      break;
+    case 2:
+      List(bytes);
+      break;
+    default:
+      ReadRequests(bytes);
+  }
+  return 0;
+}
