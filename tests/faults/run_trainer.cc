@@ -1,0 +1,184 @@
+// A trainer with a run directory, for tests that end it or take its disk away.
+//
+//   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--reports N] [--size N] [--http on]
+//               [--checkpoints DIR] [--checkpoint-mb N] [--paced on]
+//
+// Trains for at least --steps, and until there are --reports. Every 100 steps it writes a
+// checkpoint beside the old one and renames it. Prints, one a line: `metrics URL`, `started`,
+// `report SEQUENCE` for each, `checkpoints N failed N`, `weights HASH`.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ATen/Context.h"
+#include "ATen/ops/matmul.h"
+#include "ATen/ops/randn.h"
+#include "ATen/ops/randn_like.h"
+#include "ATen/ops/square.h"
+#include "ATen/ops/tanh.h"
+#include "ptqwatch/function_subject.h"
+#include "ptqwatch/monitor.h"
+#include "ptqwatch/prometheus_exporter.h"
+
+namespace ptqwatch {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int64_t kCheckpointSteps = 100;
+
+std::atomic<bool> terminated{false};
+
+class Flags {
+ public:
+  Flags(int argc, char** argv) {
+    for (int i = 1; i + 1 < argc; i += 2) values_[argv[i]] = argv[i + 1];
+  }
+  std::string Text(const std::string& name, const std::string& usual = "") const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? usual : found->second;
+  }
+  int64_t Number(const std::string& name, int64_t usual) const {
+    return std::stoll(Text(name, std::to_string(usual)));
+  }
+  bool On(const std::string& name, const std::string& usual = "off") const {
+    return Text(name, usual) == "on";
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+class Printer final : public Exporter {
+ public:
+  explicit Printer(std::shared_ptr<std::atomic<int64_t>> count) : count_(std::move(count)) {}
+  std::string_view name() const override { return "printer"; }
+  absl::Status Start(StatusSource*, Control*) override { return absl::OkStatus(); }
+  void OnReport(std::shared_ptr<const AnalyzedReport> report) override {
+    std::printf("report %ld\n", static_cast<long>(report->report.sequence));
+    ++*count_;
+  }
+  void Stop(std::chrono::milliseconds) override {}
+
+ private:
+  const std::shared_ptr<std::atomic<int64_t>> count_;
+};
+
+struct Weights {
+  explicit Weights(int64_t size) : w(at::randn({size, size})), v(at::randn({size, 8})) {}
+  at::Tensor w;
+  at::Tensor v;
+
+  void Step() {
+    w.mul_(0.999).add_(at::randn_like(w), 1e-3);
+    v.mul_(0.999).add_(at::randn_like(v), 1e-3);
+  }
+  std::string Hash() const {
+    uint64_t hash = 1469598103934665603u;
+    for (const at::Tensor& tensor : {w, v}) {
+      const auto* bytes = static_cast<const uint8_t*>(tensor.const_data_ptr());
+      for (size_t i = 0; i < tensor.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+    }
+    return std::to_string(hash);
+  }
+};
+
+std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
+                               std::shared_ptr<std::atomic<int64_t>> reports) {
+  FunctionSubjectOptions subject;
+  subject.live = {{"w", weights.w}, {"v", weights.v}};
+  subject.losses = [](const TensorMap& t, const Batch& batch) -> LossValues {
+    return at::matmul(at::tanh(at::matmul(batch[0], t.at("w"))), t.at("v")).square().sum(1);
+  };
+  subject.probe = {{at::randn({32, weights.w.size(0)})}};
+  MonitorOptions options;
+  options.schedule.every = 1;
+  options.duty_cycle = 1;
+  options.adapt_plan = false;
+  options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
+  options.run_dir = flags.Text("--run-dir");
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<Printer>(std::move(reports)));
+  if (flags.On("--http")) {
+    auto prometheus = *PrometheusExporter::Create({.address = "127.0.0.1:0"});
+    std::printf("metrics http://%s/metrics\n", prometheus->address().c_str());
+    exporters.push_back(std::move(prometheus));
+  }
+  return *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
+}
+
+bool WriteAll(int file, const std::vector<char>& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t wrote = write(file, bytes.data() + done, bytes.size() - done);
+    if (wrote <= 0) return false;
+    done += static_cast<size_t>(wrote);
+  }
+  return fsync(file) == 0;
+}
+
+bool WriteCheckpoint(const std::string& folder, int64_t megabytes) {
+  const std::string path = folder + "/checkpoint";
+  const std::string beside = path + ".new";
+  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (file < 0) return false;
+  const bool written = WriteAll(file, std::vector<char>(static_cast<size_t>(megabytes) << 20));
+  close(file);
+  if (written && rename(beside.c_str(), path.c_str()) == 0) return true;
+  unlink(beside.c_str());
+  return false;
+}
+
+int Run(const Flags& flags) {
+  at::manual_seed(1);
+  Weights weights(flags.Number("--size", 48));
+  const auto reports = std::make_shared<std::atomic<int64_t>>(0);
+  std::unique_ptr<Monitor> monitor;
+  if (flags.On("--monitor", "on")) monitor = Watch(weights, flags, reports);
+  std::puts("started");
+  at::manual_seed(2);
+  const int64_t steps = flags.Number("--steps", 1000);
+  const int64_t wanted = monitor ? flags.Number("--reports", 0) : 0;
+  const bool paced = flags.On("--paced");
+  const std::string checkpoints = flags.Text("--checkpoints");
+  int64_t written = 0;
+  int64_t failed = 0;
+  std::string hash;
+  for (int64_t step = 1; (step <= steps || *reports < wanted) && !terminated; ++step) {
+    weights.Step();
+    if (monitor) monitor->OnStep({.step = step, .learning_rate = 0.1});
+    if (paced) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!checkpoints.empty() && step % kCheckpointSteps == 0) {
+      ++(WriteCheckpoint(checkpoints, flags.Number("--checkpoint-mb", 1)) ? written : failed);
+    }
+    if (step == steps) hash = weights.Hash();  // what is compared with a run without a monitor
+  }
+  if (monitor && !terminated) monitor->Finish(seconds(10)).IgnoreError();
+  if (monitor) monitor->Stop(seconds(3)).IgnoreError();
+  std::printf("checkpoints %ld failed %ld\n", static_cast<long>(written),
+              static_cast<long>(failed));
+  std::printf("weights %s\n", hash.c_str());
+  return terminated ? 143 : 0;
+}
+
+}  // namespace
+}  // namespace ptqwatch
+
+int main(int argc, char** argv) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  struct sigaction on_term {};
+  on_term.sa_handler = [](int) { ptqwatch::terminated = true; };
+  sigaction(SIGTERM, &on_term, nullptr);
+  return ptqwatch::Run(ptqwatch::Flags(argc, argv));
+}
