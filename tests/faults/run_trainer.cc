@@ -1,9 +1,9 @@
 // A trainer with a run directory, for tests that end it or take its disk away.
 //
 //   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--reports N] [--size N] [--http on]
-//               [--checkpoints DIR] [--checkpoint-mb N] [--paced on]
+//               [--checkpoints DIR] [--checkpoint-mb N] [--checkpoint-steps N] [--paced on]
 //
-// Trains for at least --steps, and until there are --reports. Every 100 steps it writes a
+// Trains for at least --steps, and until there are --reports. Every --checkpoint-steps it writes a
 // checkpoint beside the old one and renames it. Prints, one a line: `metrics URL`, `started`,
 // `report SEQUENCE` for each, `checkpoints N failed N`, `weights HASH`.
 
@@ -35,8 +35,6 @@ namespace ptqwatch {
 namespace {
 
 using std::chrono::seconds;
-
-constexpr int64_t kCheckpointSteps = 100;
 
 std::atomic<bool> terminated{false};
 
@@ -152,6 +150,7 @@ int Run(const Flags& flags) {
   const int64_t wanted = monitor ? flags.Number("--reports", 0) : 0;
   const bool paced = flags.On("--paced");
   const std::string checkpoints = flags.Text("--checkpoints");
+  const int64_t checkpoint_steps = flags.Number("--checkpoint-steps", 100);
   int64_t written = 0;
   int64_t failed = 0;
   std::string hash;
@@ -159,7 +158,7 @@ int Run(const Flags& flags) {
     weights.Step();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 0.1});
     if (paced) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (!checkpoints.empty() && step % kCheckpointSteps == 0) {
+    if (!checkpoints.empty() && step % checkpoint_steps == 0) {
       ++(WriteCheckpoint(checkpoints, flags.Number("--checkpoint-mb", 1)) ? written : failed);
     }
     if (step == steps) hash = weights.Hash();  // what is compared with a run without a monitor
