@@ -60,7 +60,7 @@ void Check(std::string_view request, const std::string& answer) {
   const size_t headers = answer.find("\r\n\r\n");
   Require(headers != std::string::npos, "the headers of an answer end", answer);
   const bool page = answer.find("xxxxxxxxxx") != std::string::npos;
-  Require(!page || request.starts_with("GET "), "the page is for those who ask for it");
+  Require(!page || request.find("GET") != request.npos, "the page is for those who ask for it");
   Require(!page || answer.find("HTTP/1.1 200 ") != std::string::npos, "the page is a success");
 }
 
