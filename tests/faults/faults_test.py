@@ -48,6 +48,15 @@ class Faults(unittest.TestCase):
         # glibc gives threads 2 MiB where the limit is "unlimited", as batch systems set it.
         self.unharmed("deep_closure", stack=resource.RLIM_INFINITY)
 
+    def test_closure_needs_more_stack_than_the_trainer_has(self):
+        self.unharmed("deep_closure_later", stack=512 << 10)
+
+    def test_closure_hangs(self):
+        self.unharmed("closure_hangs", times=2)
+
+    def test_closure_changes_thread_counts(self):
+        self.unharmed("closure_sets_threads")
+
     def test_attach_and_stop_a_hundred_times(self):
         self.unharmed("attach_and_stop")
 

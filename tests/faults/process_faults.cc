@@ -1,0 +1,151 @@
+// What the process of a trainer, or its model, does.
+
+#include <fenv.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+
+#include "ATen/ops/clamp.h"
+#include "ATen/ops/mm.h"
+#include "ATen/ops/ones.h"
+#include "watched_run.h"
+
+namespace ptqwatch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+void ComputeForSeconds() {
+  at::Tensor x = at::ones({300, 300});
+  for (int i = 0; i < 4000; ++i) x = at::mm(x, x).clamp(-1, 1);
+}
+
+// So that the process ends somewhere else in the closure each time.
+void Wait() { std::this_thread::sleep_for(milliseconds(50 + getpid() % 97)); }
+
+int ExitWhileMeasuring() {
+  static Run run;
+  run.Watch();
+  *run.closure = ComputeForSeconds;
+  run.Step(1);
+  Wait();
+  std::exit(0);
+}
+
+int StopMissesItsDeadline() {
+  Run run;
+  run.Watch();
+  *run.closure = ComputeForSeconds;
+  run.Step(1);
+  Wait();
+  return run.monitor->Stop(milliseconds(50)).ok() ? 41 : 0;  // and the process ends
+}
+
+int FreedStorage() {
+  Run run;
+  run.Watch();
+  c10::StorageImpl& storage = *run.w.storage().unsafeGetStorageImpl();
+  at::DataPtr data = storage.set_data_ptr(at::DataPtr(nullptr, at::kCPU));
+  const size_t bytes = storage.nbytes();
+  storage.set_nbytes(0);
+  for (int64_t step = 1; step <= 4; ++step) run.Step(step);
+  const MonitorStatus without = run.monitor->status();
+  if (without.snapshots[static_cast<size_t>(SnapshotResult::kSkippedMismatch)] != 4) return 41;
+  if (without.health != Health::kDegraded) return 42;
+  storage.set_data_ptr(std::move(data));
+  storage.set_nbytes(bytes);
+  run.Step(5);
+  if (!run.monitor->Finish(seconds(30)).ok()) return 43;
+  return run.monitor->status().health == Health::kOk ? 0 : 44;
+}
+
+int Fork() {
+  Run run;
+  Monitor& monitor = run.Watch();
+  run.Step(1);
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      monitor.OnStep({.step = 2, .learning_rate = 1});
+      monitor.control().RequestSnapshot().IgnoreError();
+      if (monitor.status().step || monitor.latest() != nullptr) std::exit(1);
+      if (!monitor.Finish(seconds(1)).ok() || !monitor.Stop(seconds(1)).ok()) std::exit(2);
+      if (i == 0) std::exit(0);
+      return 0;  // destroys the monitor
+    }
+    int status = -1;
+    const auto end = std::chrono::steady_clock::now() + seconds(20);
+    while (waitpid(child, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > end) {
+        kill(child, SIGKILL);
+        return 41;
+      }
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return 42;
+    if (!run.Serves()) return 43;
+  }
+  run.Step(3);
+  if (!monitor.Finish(seconds(30)).ok()) return 44;
+  return monitor.latest()->report.step == 3 ? 0 : 45;
+}
+
+int FloatingPointTraps() {
+  feenableexcept(FE_INVALID | FE_DIVBYZERO);
+  Run run;
+  run.Watch();
+  if (fegetexcept() != (FE_INVALID | FE_DIVBYZERO)) return 41;
+  run.w.mutable_data_ptr<float>()[0] = std::nanf("");
+  run.Step(1);
+  if (!run.monitor->Finish(seconds(30)).ok()) return 42;
+  const auto newest = run.monitor->latest();
+  return newest->report.quantization[0].status == ProbeStatus::kNonFinite ? 0 : 43;
+}
+
+int AttachAndStop() {
+  Run run;
+  for (int64_t i = 0; i < 100; ++i) {
+    run.Watch();
+    run.Step(i);
+    if (i % 3 == 0 && !run.monitor->Finish(seconds(30)).ok()) return 41;
+    if (i % 2 == 0 && !run.monitor->Stop(seconds(5)).ok()) return 42;
+    run.monitor.reset();
+  }
+  return 0;
+}
+
+int TwoMonitors() {
+  Run first;
+  Run second;
+  first.Watch();
+  second.Watch();
+  for (int64_t step = 1; step <= 20; ++step) {
+    first.Step(step);
+    second.Step(step);
+  }
+  const bool ok =
+      first.monitor->Finish(seconds(30)).ok() && second.monitor->Finish(seconds(30)).ok();
+  return ok && first.monitor->latest()->report.step == 20 &&
+                 second.monitor->latest()->report.step == 20
+             ? 0
+             : 41;
+}
+
+}  // namespace
+
+Faults ProcessFaults() {
+  return {
+      {"exit", ExitWhileMeasuring},    {"late_stop", StopMissesItsDeadline},
+      {"freed_storage", FreedStorage}, {"fork", Fork},
+      {"traps", FloatingPointTraps},   {"attach_and_stop", AttachAndStop},
+      {"two_monitors", TwoMonitors},
+  };
+}
+
+}  // namespace ptqwatch
