@@ -1,11 +1,13 @@
-// A trainer with a run directory, for tests that end it or take its disk away.
+// A trainer with a run directory, for tests that end it, take its disk away or flood its servers.
 //
-//   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--reports N] [--size N] [--http on]
-//               [--checkpoints DIR] [--checkpoint-mb N] [--checkpoint-steps N] [--paced on]
+//   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--reports N] [--size N]
+//               [--serve on] [--checkpoints DIR] [--checkpoint-mb N] [--checkpoint-steps N]
+//               [--linger on]
 //
-// Trains for at least --steps, and until there are --reports. Every --checkpoint-steps it writes a
-// checkpoint beside the old one and renames it. Prints, one a line: `metrics URL`, `started`,
-// `report SEQUENCE` for each, `checkpoints N failed N`, `weights HASH`.
+// Trains for at least --steps, and until there are --reports; with --linger until SIGTERM. Every
+// --checkpoint-steps it writes a checkpoint beside the old one and renames it. Prints, one a line:
+// `metrics URL`, `grpc ADDRESS`, `started`, `report SEQUENCE` for each, `weights HASH` as of
+// --steps, `checkpoints N failed N`.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -28,6 +30,7 @@
 #include "ATen/ops/square.h"
 #include "ATen/ops/tanh.h"
 #include "ptqwatch/function_subject.h"
+#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/prometheus_exporter.h"
 
@@ -108,10 +111,13 @@ std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
   options.run_dir = flags.Text("--run-dir");
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<Printer>(std::move(reports)));
-  if (flags.On("--http")) {
+  if (flags.On("--serve")) {
     auto prometheus = *PrometheusExporter::Create({.address = "127.0.0.1:0"});
+    auto grpc = *GrpcExporter::Create({.address = "127.0.0.1:0"});
     std::printf("metrics http://%s/metrics\n", prometheus->address().c_str());
+    std::printf("grpc %s\n", grpc->address().c_str());
     exporters.push_back(std::move(prometheus));
+    exporters.push_back(std::move(grpc));
   }
   return *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
 }
@@ -148,26 +154,26 @@ int Run(const Flags& flags) {
   at::manual_seed(2);
   const int64_t steps = flags.Number("--steps", 1000);
   const int64_t wanted = monitor ? flags.Number("--reports", 0) : 0;
-  const bool paced = flags.On("--paced");
+  const bool linger = flags.On("--linger");
   const std::string checkpoints = flags.Text("--checkpoints");
   const int64_t checkpoint_steps = flags.Number("--checkpoint-steps", 100);
   int64_t written = 0;
   int64_t failed = 0;
-  std::string hash;
-  for (int64_t step = 1; (step <= steps || *reports < wanted) && !terminated; ++step) {
+  for (int64_t step = 1; (step <= steps || *reports < wanted || linger) && !terminated; ++step) {
     weights.Step();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 0.1});
-    if (paced) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Leaves clients and monitor some of a small machine.
+    if (linger) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!checkpoints.empty() && step % checkpoint_steps == 0) {
       ++(WriteCheckpoint(checkpoints, flags.Number("--checkpoint-mb", 1)) ? written : failed);
     }
-    if (step == steps) hash = weights.Hash();  // what is compared with a run without a monitor
+    // What is compared with a run without a monitor.
+    if (step == steps) std::printf("weights %s\n", weights.Hash().c_str());
   }
   if (monitor && !terminated) monitor->Finish(seconds(10)).IgnoreError();
   if (monitor) monitor->Stop(seconds(3)).IgnoreError();
   std::printf("checkpoints %ld failed %ld\n", static_cast<long>(written),
               static_cast<long>(failed));
-  std::printf("weights %s\n", hash.c_str());
   return terminated ? 143 : 0;
 }
 
