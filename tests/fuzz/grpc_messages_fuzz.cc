@@ -53,8 +53,15 @@ void ReadReport(std::string_view bytes) {
   v1::Report rewritten;
   internal::ToProto(again, &rewritten, /*with_layers=*/true);
   Require(Bytes(rewritten) == Bytes(written), "a report written says the same");
-  const absl::StatusOr<AnalyzedReport> journalled = FromJson(ToJson(again));
+  absl::StatusOr<AnalyzedReport> journalled = FromJson(ToJson(again));
   Require(journalled.ok(), "its line of a journal is read");
+  // A line without a learning rate reads as 0, a message without one as not a number.
+  if (!written.has_learning_rate()) journalled->report.learning_rate = again.report.learning_rate;
+  for (int i = 0; i < written.lr_change_points_size(); ++i) {
+    if (written.lr_change_points(i).has_learning_rate()) continue;
+    const auto point = static_cast<size_t>(i);
+    journalled->report.lr_change_points[point] = again.report.lr_change_points[point];
+  }
   v1::Report from_journal;
   internal::ToProto(*journalled, &from_journal, /*with_layers=*/true);
   Require(Bytes(from_journal) == Bytes(written), "its line of a journal says the same");
