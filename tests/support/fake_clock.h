@@ -13,17 +13,22 @@ class FakeClock final : public Clock {
   std::chrono::nanoseconds Monotonic() const override {
     return std::chrono::nanoseconds(now_.load());
   }
-  double UnixSeconds() const override { return 1.7e9 + static_cast<double>(now_.load()) * 1e-9; }
+  double UnixSeconds() const override {
+    return unix_.load() + static_cast<double>(now_.load()) * 1e-9;
+  }
   void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>&) override {
     now_ += duration.count();
     slept_ += duration.count();
   }
   void Advance(std::chrono::nanoseconds duration) { now_ += duration.count(); }
+  /// Somebody sets the time of day.
+  void SetUnixSeconds(double seconds) { unix_ = seconds; }
   std::chrono::nanoseconds slept() const { return std::chrono::nanoseconds(slept_.load()); }
 
  private:
   std::atomic<int64_t> now_{1};
   std::atomic<int64_t> slept_{0};
+  std::atomic<double> unix_{1.7e9};
 };
 
 }  // namespace ptqwatch::testing

@@ -192,5 +192,27 @@ TEST_F(MonitorMemory, AFailingAllocatorChangesNothingOfTheTraining) {
   RecordProperty("incomplete", std::to_string(incomplete));
 }
 
+// The slot of the snapshot must become free again, or all later ones are skipped.
+TEST_F(MonitorMemory, ARefusedReportCostsNoLaterSnapshot) {
+  testing::TinyTrainer trainer;
+  auto created = Monitor::Create(trainer.MakeSubject(), Options(int64_t{4} << 30), {});
+  ASSERT_TRUE(created.ok()) << created.status();
+  monitor = *std::move(created);
+  const auto taken = [&] {
+    return monitor->status().snapshots[static_cast<size_t>(SnapshotResult::kTaken)];
+  };
+  testing::FailAllocation(1, sizeof(AnalyzedReport));
+  trainer.Step();
+  monitor->OnStep({.step = 1, .learning_rate = 1e-2});
+  (void)monitor->Finish(seconds(60));
+  ASSERT_GE(testing::AllocationsOfOthers(), 1);
+  testing::FailAllocation(0, kLarge);
+  for (int64_t step = 2; step <= 4; ++step) {
+    Measure(trainer, step);
+    EXPECT_EQ(taken(), step);
+    EXPECT_EQ(monitor->latest()->report.step, step);
+  }
+}
+
 }  // namespace
 }  // namespace ptqwatch

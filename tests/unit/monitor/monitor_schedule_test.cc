@@ -99,6 +99,36 @@ TEST_F(MonitorScheduleTest, PausedItTakesNoAdditionalOnes) {
   EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);
 }
 
+// By the time of day nothing is due, and nobody waits for it.
+TEST_F(MonitorScheduleTest, GoesOnWhateverTheTimeOfDayBecomes) {
+  Create({.every_seconds = 10});
+  Steps(1, 15, Stable);
+  clock.SetUnixSeconds(1e9);  // twenty years back
+  Steps(16, 25, Stable);
+  clock.SetUnixSeconds(4e9);
+  Steps(26, 35, Stable);
+  EXPECT_THAT(ReportedSteps(), ElementsAre(11, 21, 31));
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 3);
+  EXPECT_EQ(monitor->status().health, Health::kOk);
+  std::vector<double> times;
+  for (const auto& report : recording->Reports()) {
+    times.push_back(report->report.snapshot_time_unix_seconds);
+  }
+  EXPECT_LT(times[1], times[0]);
+  EXPECT_GT(times[2], times[0]);
+}
+
+// A process that was stopped, or a machine that was asleep.
+TEST_F(MonitorScheduleTest, TakesOneSnapshotAfterTimeWithoutSteps) {
+  Create({.every_seconds = 10});
+  Steps(1, 15, Stable);
+  clock.Advance(std::chrono::hours(48));
+  Steps(16, 35, Stable);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), std::ssize(ReportedSteps()));
+  EXPECT_THAT(ReportedSteps(), ElementsAre(11, 16, ::testing::_, ::testing::_));
+  EXPECT_EQ(monitor->status().health, Health::kOk);
+}
+
 TEST_F(MonitorScheduleTest, TakesSnapshotsByTheClock) {
   Create({.every_seconds = 15});
   EXPECT_EQ(monitor->status().every, 0);
