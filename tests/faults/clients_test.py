@@ -180,7 +180,7 @@ class Clients(unittest.TestCase):
     def test_slow_clients(self):
         with contextlib.ExitStack() as slow:
             for port, begin in ((self.http_port, b"GET /metrics HTTP/1.1\r\nX: "), (self.grpc_port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")):
-                for _ in range(20):
+                for _ in range(8):
                     connection = slow.enter_context(self.connect(port))
                     with contextlib.suppress(OSError):
                         connection.sendall(begin)

@@ -122,10 +122,10 @@ class NearlyFull(unittest.TestCase):
             self.assertEqual(int(failed), 0, output)
         self.assertIn("report ", watched)
 
-    def test_a_model_as_large_as_its_checkpoints(self):
-        self.check("--size", "640", "--checkpoint-mb", "2", "--reports", "1")
+    def test_a_state_that_would_not_leave_room_for_a_checkpoint(self):
+        self.check("--size", "640", "--checkpoint-mb", "3", "--reports", "2")
 
-    def test_a_small_model_and_large_checkpoints(self):
+    def test_a_small_state_and_large_checkpoints(self):
         self.check("--size", "192", "--checkpoint-mb", "3", "--reports", "3")
 
 
