@@ -5,6 +5,8 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
+#include "ptqwatch/wire/requests.pb.h"
 #include "status_proto.h"
 
 namespace ptqwatch::internal {
@@ -13,21 +15,15 @@ namespace {
 using grpc::Status;
 using grpc::StatusCode;
 
-template <typename Message>
-Status Parse(const grpc::ByteBuffer& buffer, Message* message) {
+template <typename Request>
+absl::StatusOr<Request> Parse(const grpc::ByteBuffer& buffer) {
+  Request request;
   grpc::Slice bytes;
   if (buffer.DumpToSingleSlice(&bytes).ok() &&
-      message->ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()))) {
-    return Status::OK;
+      request.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()))) {
+    return request;
   }
-  return Status(StatusCode::INVALID_ARGUMENT,
-                StrCat("the request is not a ", message->GetTypeName()));
-}
-
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Status status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(std::move(status));
-  return reactor;
+  return absl::InvalidArgumentError(StrCat("the request is not a ", Request::descriptor()->name()));
 }
 
 // The codes of absl are those of gRPC.
@@ -36,7 +32,29 @@ Status ToGrpc(const absl::Status& status) {
   return Status(static_cast<StatusCode>(status.code()), ValidUtf8(Message(status)));
 }
 
-absl::StatusOr<int64_t> RequestSliceOf(const v1::RequestSliceRequest& request, Control& control) {
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Status status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(std::move(status));
+  return reactor;
+}
+
+// Answers with the response that `fill(request, &response)` makes, if its status is OK.
+template <typename Request, typename Response, typename Fill>
+grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer& request, grpc::ByteBuffer* response,
+                                 Fill fill) {
+  const absl::StatusOr<Request> parsed = Parse<Request>(request);
+  if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
+  Response message;
+  const absl::Status status = fill(*parsed, &message);
+  if (status.ok()) {
+    const grpc::Slice bytes(message.SerializeAsString());
+    *response = grpc::ByteBuffer(&bytes, 1);
+  }
+  return Answer(context, ToGrpc(status));
+}
+
+absl::StatusOr<int64_t> RequestSliceOf(const wire::RequestSliceRequest& request, Control& control) {
   SliceRequest slice;
   PTQWATCH_ASSIGN_OR_RETURN(slice.method, ParseQuantizationMethod(request.method()));
   slice.bits = request.bits();
@@ -53,91 +71,114 @@ void Fill(const RunRoute& route, v1::GetStatusResponse* response) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* MonitorService::ListRuns(grpc::CallbackServerContext* context,
-                                                   const v1::ListRunsRequest*,
-                                                   v1::ListRunsResponse* response) {
-  for (const RunRoutes::Pointer& route : routes_->All()) Fill(*route, response->add_runs());
-  return Answer(context, Status::OK);
-}
-
 grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
     grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  v1::WatchReportsRequest parsed;
-  if (Status status = Parse(*request, &parsed); !status.ok()) {
-    return ReportFeed::Refused(std::move(status));
-  }
-  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed.run_id());
+  const auto parsed = Parse<wire::WatchReportsRequest>(*request);
+  if (!parsed.ok()) return ReportFeed::Refused(ToGrpc(parsed.status()));
+  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
   if (!route.ok()) return ReportFeed::Refused(ToGrpc(route.status()));
   ReportFeed::Subscription subscription;
-  subscription.with_layers = !parsed.without_layers();
-  if (parsed.has_after_sequence()) subscription.after_sequence = parsed.after_sequence();
-  subscription.with_events = parsed.with_events();
-  if (parsed.has_after_event()) subscription.after_event = parsed.after_event();
+  subscription.with_layers = !parsed->without_layers();
+  if (parsed->has_after_sequence()) subscription.after_sequence = parsed->after_sequence();
+  subscription.with_events = parsed->with_events();
+  if (parsed->has_after_event()) subscription.after_event = parsed->after_event();
   return (*route)->feed.Subscribe(subscription);
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListReports(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* response) {
-  v1::ListReportsRequest parsed;
-  if (Status status = Parse(*request, &parsed); !status.ok()) {
-    return Answer(context, std::move(status));
-  }
-  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed.run_id());
+  const auto parsed = Parse<wire::ListReportsRequest>(*request);
+  if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
+  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
   if (!route.ok()) return Answer(context, ToGrpc(route.status()));
-  return Answer(context, (*route)->feed.List(parsed.after_sequence(), parsed.limit(),
-                                             !parsed.without_layers(), response));
+  return Answer(context, (*route)->feed.List(parsed->after_sequence(), parsed->limit(),
+                                             !parsed->without_layers(), response));
+}
+
+grpc::ServerUnaryReactor* MonitorService::ListRuns(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return Handle<wire::ListRunsRequest, v1::ListRunsResponse>(
+      context, *request, response,
+      [this](const wire::ListRunsRequest&, v1::ListRunsResponse* answer) -> absl::Status {
+        for (const RunRoutes::Pointer& route : routes_->All()) Fill(*route, answer->add_runs());
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext* context,
-                                                    const v1::GetStatusRequest* request,
-                                                    v1::GetStatusResponse* response) {
-  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(request->run_id());
-  if (route.ok()) Fill(**route, response);
-  return Answer(context, ToGrpc(route.status()));
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Handle<wire::GetStatusRequest, v1::GetStatusResponse>(
+      context, *request, response,
+      [this](const wire::GetStatusRequest& parsed, v1::GetStatusResponse* answer) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, routes_->Find(parsed.run_id()));
+        Fill(*route, answer);
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* MonitorService::RequestSnapshot(grpc::CallbackServerContext* context,
-                                                          const v1::RequestSnapshotRequest* request,
-                                                          v1::RequestSnapshotResponse* response) {
-  const absl::StatusOr<RunRoutes::Pointer> route = FindForCommand(request->run_id());
-  if (!route.ok()) return Answer(context, ToGrpc(route.status()));
-  response->set_last_sequence((*route)->feed.newest());
-  // Read before the request: the snapshot may be of this step, but not of an earlier one.
-  if (const auto step = (*route)->source->status().step) response->set_step(*step);
-  return Answer(context, ToGrpc((*route)->control->RequestSnapshot()));
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* response) {
+  return Handle<wire::RequestSnapshotRequest, v1::RequestSnapshotResponse>(
+      context, *request, response,
+      [this](const wire::RequestSnapshotRequest& parsed,
+             v1::RequestSnapshotResponse* answer) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        answer->set_last_sequence(route->feed.newest());
+        // Read before the request: the snapshot may be of this step, but not of an earlier one.
+        if (const auto step = route->source->status().step) answer->set_step(*step);
+        return route->control->RequestSnapshot();
+      });
 }
 
 grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerContext* context,
-                                                       const v1::RequestSliceRequest* request,
-                                                       v1::RequestSliceResponse* response) {
-  const absl::StatusOr<RunRoutes::Pointer> route = FindForCommand(request->run_id());
-  if (!route.ok()) return Answer(context, ToGrpc(route.status()));
-  const absl::StatusOr<int64_t> number = RequestSliceOf(*request, *(*route)->control);
-  if (number.ok()) response->set_number(static_cast<int32_t>(*number));
-  return Answer(context, ToGrpc(number.status()));
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return Handle<wire::RequestSliceRequest, v1::RequestSliceResponse>(
+      context, *request, response,
+      [this](const wire::RequestSliceRequest& parsed,
+             v1::RequestSliceResponse* answer) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, RequestSliceOf(parsed, *route->control));
+        answer->set_number(static_cast<int32_t>(number));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* MonitorService::Pause(grpc::CallbackServerContext* context,
-                                                const v1::PauseRequest* request,
-                                                v1::PauseResponse*) {
-  const absl::StatusOr<RunRoutes::Pointer> route = FindForCommand(request->run_id());
-  return Answer(context, ToGrpc(route.ok() ? (*route)->control->Pause() : route.status()));
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return Handle<wire::PauseRequest, v1::PauseResponse>(
+      context, *request, response,
+      [this](const wire::PauseRequest& parsed, v1::PauseResponse*) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        return route->control->Pause();
+      });
 }
 
 grpc::ServerUnaryReactor* MonitorService::Resume(grpc::CallbackServerContext* context,
-                                                 const v1::ResumeRequest* request,
-                                                 v1::ResumeResponse*) {
-  const absl::StatusOr<RunRoutes::Pointer> route = FindForCommand(request->run_id());
-  return Answer(context, ToGrpc(route.ok() ? (*route)->control->Resume() : route.status()));
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return Handle<wire::ResumeRequest, v1::ResumeResponse>(
+      context, *request, response,
+      [this](const wire::ResumeRequest& parsed, v1::ResumeResponse*) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        return route->control->Resume();
+      });
 }
 
 grpc::ServerUnaryReactor* MonitorService::SetInterval(grpc::CallbackServerContext* context,
-                                                      const v1::SetIntervalRequest* request,
-                                                      v1::SetIntervalResponse*) {
-  const absl::StatusOr<RunRoutes::Pointer> route = FindForCommand(request->run_id());
-  return Answer(context, ToGrpc(route.ok() ? (*route)->control->SetEvery(request->every_steps())
-                                           : route.status()));
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* response) {
+  return Handle<wire::SetIntervalRequest, v1::SetIntervalResponse>(
+      context, *request, response,
+      [this](const wire::SetIntervalRequest& parsed, v1::SetIntervalResponse*) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        return route->control->SetEvery(parsed.every_steps());
+      });
 }
 
 absl::StatusOr<RunRoutes::Pointer> MonitorService::FindForCommand(const std::string& run_id) const {

@@ -9,17 +9,17 @@
 
 namespace ptqwatch::internal {
 
-/// All calls of the service take callbacks; the two that carry reports are raw: they send the bytes
-/// of the feed as they are.
+/// All calls of the service take callbacks and are raw: requests are read as ptqwatch.wire has
+/// them, and reports are sent as the bytes of the feed.
 using MonitorCalls = v1::MonitorService::WithRawCallbackMethod_WatchReports<
     v1::MonitorService::WithRawCallbackMethod_ListReports<
-        v1::MonitorService::WithCallbackMethod_ListRuns<
-            v1::MonitorService::WithCallbackMethod_GetStatus<
-                v1::MonitorService::WithCallbackMethod_RequestSnapshot<
-                    v1::MonitorService::WithCallbackMethod_RequestSlice<
-                        v1::MonitorService::WithCallbackMethod_Pause<
-                            v1::MonitorService::WithCallbackMethod_Resume<
-                                v1::MonitorService::WithCallbackMethod_SetInterval<
+        v1::MonitorService::WithRawCallbackMethod_ListRuns<
+            v1::MonitorService::WithRawCallbackMethod_GetStatus<
+                v1::MonitorService::WithRawCallbackMethod_RequestSnapshot<
+                    v1::MonitorService::WithRawCallbackMethod_RequestSlice<
+                        v1::MonitorService::WithRawCallbackMethod_Pause<
+                            v1::MonitorService::WithRawCallbackMethod_Resume<
+                                v1::MonitorService::WithRawCallbackMethod_SetInterval<
                                     v1::MonitorService::Service>>>>>>>>>;
 
 /// The calls of ptqwatch.v1.MonitorService: reports from the feed of the run that a request names,
@@ -36,26 +36,26 @@ class MonitorService final : public MonitorCalls {
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
-                                     const v1::ListRunsRequest* request,
-                                     v1::ListRunsResponse* response) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const v1::GetStatusRequest* request,
-                                      v1::GetStatusResponse* response) override;
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* RequestSnapshot(grpc::CallbackServerContext* context,
-                                            const v1::RequestSnapshotRequest* request,
-                                            v1::RequestSnapshotResponse* response) override;
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* RequestSlice(grpc::CallbackServerContext* context,
-                                         const v1::RequestSliceRequest* request,
-                                         v1::RequestSliceResponse* response) override;
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
-                                  const v1::PauseRequest* request,
-                                  v1::PauseResponse* response) override;
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
-                                   const v1::ResumeRequest* request,
-                                   v1::ResumeResponse* response) override;
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* SetInterval(grpc::CallbackServerContext* context,
-                                        const v1::SetIntervalRequest* request,
-                                        v1::SetIntervalResponse* response) override;
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
 
  private:
   // The run to which a command goes.

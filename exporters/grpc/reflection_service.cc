@@ -17,6 +17,7 @@ namespace ptqwatch::internal {
 namespace {
 
 using google::protobuf::DescriptorPool;
+using google::protobuf::FieldDescriptorProto;
 using google::protobuf::FileDescriptor;
 using google::protobuf::FileDescriptorProto;
 using wire::ReflectionRequest;
@@ -61,6 +62,9 @@ FileDescriptorProto HealthFile() {
   file.set_package(package);
   for (auto& message : *file.mutable_message_type()) {
     for (auto& field : *message.mutable_field()) {
+      if (field.type() == FieldDescriptorProto::TYPE_BYTES) {
+        field.set_type(FieldDescriptorProto::TYPE_STRING);
+      }
       if (!field.type_name().starts_with(ours)) continue;
       field.set_type_name("." + package + "." + field.type_name().substr(ours.size()));
     }
