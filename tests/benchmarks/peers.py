@@ -1,6 +1,7 @@
 """Published packages that our numbers are compared with: installed once into ./setup's cache, without what they do not need."""
 
 import glob
+import hashlib
 import os
 import shutil
 import subprocess
@@ -9,23 +10,26 @@ import time
 import warnings
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
+REQUIREMENTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "requirements")
 
 
-def install(name, packages):
-    """Has exactly `packages` in the cache's folder `name` and gives its path."""
+def install(name):
+    """Has exactly the packages of requirements/`name`.txt in the cache's folder `name` and gives its path."""
     folder = os.path.join(CACHE, name)
+    packages = os.path.join(REQUIREMENTS, f"{name}.txt")
     contents = os.path.join(folder, "contents")
-    wanted = f"{' '.join(packages)} for {sys.implementation.cache_tag}"
+    with open(packages, "rb") as file:
+        wanted = f"{hashlib.sha256(file.read()).hexdigest()} for {sys.implementation.cache_tag}"
     if os.path.exists(contents):
         with open(contents) as file:
             if file.read() == wanted:
                 return folder
-    print(f"installing {', '.join(packages)} into {folder}", flush=True)
+    print(f"installing {packages} into {folder}", flush=True)
     partial = f"{folder}.partial"
     for old in (partial, folder):
         shutil.rmtree(old, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore",
-                    "--no-compile", "--no-deps", "--only-binary", ":all:", "--target", partial, *packages], check=True)
+                    "--no-compile", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", partial, "-r", packages], check=True)
     with open(os.path.join(partial, "contents"), "w") as file:
         file.write(wanted)
     os.rename(partial, folder)

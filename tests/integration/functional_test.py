@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from trainer import Trainer, journal
+from trainer import Trainer, journal, prometheus_program
 
 FUNCTIONAL = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
@@ -61,7 +61,7 @@ class Live(FunctionalTest):
         self.assertEqual(code, 143, err)
         self.assertRegex(out, r"(?m)^validation loss \d+\.\d+$")
         self.assertEqual(len(re.findall(r"(?m)^snapshot step \d+ ", out)), 5)
-        check = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True)
+        check = subprocess.run([prometheus_program("promtool"), "check", "metrics"], input=page, text=True, capture_output=True)
         self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
         self.assertRegex(page, r'(?m)^ptqwatch_quantization_error_ratio\{method="gptq",bits="3"\} ')
         reports, _, _ = journal(run_dir)

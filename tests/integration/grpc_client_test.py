@@ -6,10 +6,9 @@ import os
 import sys
 import unittest
 
-from trainer import Trainer
+from trainer import CACHE, Trainer
 
-CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-sys.path.insert(0, os.path.join(CACHE, "ptqwatch", "python-grpc"))
+sys.path.insert(0, os.path.join(CACHE, "python-grpc"))
 try:
     import grpc
     from google.protobuf import descriptor_pool, message_factory

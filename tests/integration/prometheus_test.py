@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from trainer import Trainer, journal
+from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT = None
 
@@ -37,7 +37,7 @@ class Prometheus:
             self.address = f"127.0.0.1:{free_port()}"
             self.log = open(os.path.join(folder, "log"), "wb+")
             self.process = subprocess.Popen(
-                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
+                [prometheus_program("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
                  f"--web.listen-address={self.address}"], stdout=self.log, stderr=subprocess.STDOUT)
             if self.ready():
                 return

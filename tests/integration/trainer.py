@@ -10,6 +10,15 @@ import time
 import urllib.request
 
 
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
+
+
+def prometheus_program(name):
+    """The program of Prometheus that ./setup keeps, or else the one on the PATH."""
+    kept = os.path.join(CACHE, "servers", name)
+    return kept if os.path.exists(kept) else name
+
+
 def journal(run_dir):
     """The reports and the events of a run directory's journal, and how many of its lines cannot be read."""
     reports, events, bad = [], [], 0

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from trainer import Trainer, journal
+from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT = PTQWATCH = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
@@ -54,7 +54,7 @@ class Live(unittest.TestCase):
             trainer.process.send_signal(signal.SIGTERM)
             code, out, err = trainer.finish()
         self.assertEqual(code, 143, err)
-        check = subprocess.run(["promtool", "check", "metrics"], input=page, text=True, capture_output=True)
+        check = subprocess.run([prometheus_program("promtool"), "check", "metrics"], input=page, text=True, capture_output=True)
         self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
         values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
         self.assertEqual(float(values["ptqwatch_step"]), 200)
