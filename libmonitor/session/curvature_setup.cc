@@ -98,20 +98,21 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
                                                 const ExecutionContext& context) {
   CurvatureSetup setup;
   setup.target = std::move(target);
-  GeneratorGuard generators;
+  const GeneratorGuard generators;
   PTQWATCH_ASSIGN_OR_RETURN(setup.totals, TotalsOf(replica, setup.target.batches, context));
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup.MakeSurface(replica));
-  PTQWATCH_ASSIGN_OR_RETURN(
-      const HessianChoice choice,
-      ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context));
-  setup.mode = choice.mode;
-  setup.graph_bytes = choice.graph_bytes;
-  // The guard puts the generators back here; at a snapshot nothing would.
-  if (generators.Moved()) {
+  const absl::StatusOr<HessianChoice> choice =
+      ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context);
+  // The guard keeps the draws of a backward pass away from the training run; at a snapshot nothing
+  // would.
+  if (generators.drew() || generators.Seeded()) {
     return absl::FailedPreconditionError(
-        "losses draws random numbers from a default generator when gradients are on; that would "
-        "change the training run");
+        "losses draws random numbers from a default generator, or seeds it, when gradients are on; "
+        "that would change the training run");
   }
+  PTQWATCH_RETURN_IF_ERROR(choice.status());
+  setup.mode = choice->mode;
+  setup.graph_bytes = choice->graph_bytes;
   return setup;
 }
 

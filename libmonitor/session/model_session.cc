@@ -12,6 +12,7 @@
 #include "snapshot/batches.h"
 #include "snapshot/finite.h"
 #include "snapshot/generator_guard.h"
+#include "snapshot/own_draws.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -58,7 +59,8 @@ absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
 
 absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   at::NoGradGuard no_grad;
-  GeneratorGuard generators;
+  PTQWATCH_RETURN_IF_ERROR(OwnDraws::Available());
+  const GeneratorGuard generators;
   if (subject_.opened_) {
     return absl::FailedPreconditionError(
         "the subject was opened before; a subject serves one monitor or one offline call, so make "

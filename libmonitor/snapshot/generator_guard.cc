@@ -1,54 +1,100 @@
 #include "snapshot/generator_guard.h"
 
-#include <cstring>
+#include <cstdint>
 #include <mutex>
 
 #include "ATen/CPUGeneratorImpl.h"
 #include "ATen/Context.h"
+#include "ATen/core/Tensor.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-at::Tensor State(at::Generator generator) {
+// Of 624 numbers each, about a microsecond: 6e8 numbers, more than threads draw during a Create.
+constexpr int kMostTwists = 1 << 20;
+
+at::Generator Copy(at::Generator generator) {
   std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
+  return generator.clone();
+}
+
+bool Same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
+  return a.next_ == b.next_ && a.left_ == b.left_ && a.state_ == b.state_;
+}
+
+// Whether drawing from `from` leads to `to`.
+bool Follows(at::mt19937 from, const at::mt19937& to) {
+  at::mt19937_data_pod data = from.data();
+  if (data.state_ == to.data().state_) return data.next_ <= to.data().next_;
+  for (int i = 0; i < kMostTwists; ++i) {
+    data.left_ = 1;  // the next number makes all the others anew
+    from.set_data(data);
+    from();
+    data = from.data();
+    if (data.state_ == to.data().state_) return true;
+  }
+  return false;
+}
+
+// Whether something else than draws has happened between the two states of a generator.
+bool IsSeeded(const at::Generator& before, const at::Generator& after) {
+  if (before.current_seed() != after.current_seed()) return true;
+  if (!before.device().is_cpu()) return after.get_offset() < before.get_offset();
+  const at::mt19937 from = before.get<at::CPUGeneratorImpl>()->engine();
+  const at::mt19937 to = after.get<at::CPUGeneratorImpl>()->engine();
+  if (Same(from.data(), to.data())) return false;
+  return Same(to.data(), at::mt19937(after.current_seed()).data()) || !Follows(from, to);
 }
 
 }  // namespace
 
 GeneratorGuard::GeneratorGuard() {
-  saved_.emplace_back(at::detail::getDefaultCPUGenerator(), at::Tensor());
+  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
   // Requesting a CUDA generator would initialise CUDA in a process that does not use it.
   if (at::hasCUDA()) {
     const auto devices = at::detail::getCUDAHooks().deviceCount();
     for (int device = 0; device < devices; ++device) {
-      if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) {
-        continue;
-      }
-      saved_.emplace_back(at::globalContext().defaultGenerator(
-                              at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device))),
-                          at::Tensor());
+      const auto index = static_cast<c10::DeviceIndex>(device);
+      if (!at::detail::getCUDAHooks().hasPrimaryContext(index)) continue;
+      generators.push_back(at::globalContext().defaultGenerator(at::Device(at::kCUDA, index)));
     }
   }
-  for (auto& [generator, state] : saved_) state = State(generator);
+  for (at::Generator& generator : generators) {
+    const at::Generator now = Copy(generator);
+    watched_.push_back({generator, now, now, now.clone()});
+  }
 }
 
 GeneratorGuard::~GeneratorGuard() {
-  for (auto& [generator, state] : saved_) {
+  for (const Watched& watched : watched_) {
+    // To find out may take a second, for which no other thread is to wait.
+    if (!IsSeeded(watched.before, Copy(watched.generator))) continue;
+    at::Generator generator = watched.generator;
     std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(state);
+    generator.set_state(watched.before.get_state());
   }
 }
 
-bool GeneratorGuard::Moved() const {
-  for (const auto& [generator, state] : saved_) {
-    const at::Tensor now = State(generator);
-    if (now.nbytes() != state.nbytes() ||
-        std::memcmp(now.const_data_ptr(), state.const_data_ptr(), state.nbytes()) != 0) {
-      return true;
-    }
+bool GeneratorGuard::Seeded() const {
+  for (const Watched& watched : watched_) {
+    if (IsSeeded(watched.before, Copy(watched.generator))) return true;
   }
   return false;
+}
+
+at::Generator GeneratorGuard::On(at::Device device) {
+  for (Watched& watched : watched_) {
+    if (watched.generator.device() != device) continue;
+    const at::Generator now = Copy(watched.generator);
+    if (IsSeeded(watched.seen, now)) {
+      watched.own = now.clone();
+    } else if (watched.before == watched.seen) {
+      watched.before = now;
+    }
+    watched.seen = now;
+    return watched.own;
+  }
+  return OwnDraws::On(device);
 }
 
 }  // namespace ptqwatch::internal

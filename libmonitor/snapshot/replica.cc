@@ -16,6 +16,7 @@
 #include "base/strings.h"
 #include "snapshot/generator_guard.h"
 #include "snapshot/memory_meter.h"
+#include "snapshot/own_draws.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -129,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
 // Returns the losses of each batch.
 absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
     const std::vector<const Batch*>& check) {
-  GeneratorGuard generators;
+  const GeneratorGuard generators;
   std::vector<LossValues> losses;
   for (const Batch* batch : check) {
     const MemoryMeter meter;
@@ -137,10 +138,9 @@ absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
     const LossValues first = Detached(once);
     forward_bytes_ = std::max(forward_bytes_, meter.peak());
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues twice, Losses(*batch));
-    if (generators.Moved()) {
+    if (generators.Seeded()) {
       return absl::FailedPreconditionError(
-          "losses draws random numbers from a default generator; that would change the training "
-          "run (is dropout on, or a batch drawn inside?)");
+          "losses seeds a default random generator; that would change the training run");
     }
     if (!SameBits(first.values, twice.values) || !SameBits(first.weights, twice.weights)) {
       return absl::FailedPreconditionError(
@@ -154,7 +154,6 @@ absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
 // `before` has the losses from before the weights were moved.
 absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check,
                                           const std::vector<LossValues>& before) {
-  GeneratorGuard generators;
   for (size_t i = 0; i < check.size(); ++i) {
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues after, Losses(*check[i]));
     if (!SameBits(before[i].values, after.values)) {
@@ -273,7 +272,13 @@ absl::StatusOr<LossValues> Replica::LossesWithGraph(const Batch& batch) {
 absl::StatusOr<LossValues> Replica::Evaluate(const Batch& batch) {
   return Guard("losses threw", absl::StatusCode::kFailedPrecondition,
                [&]() -> absl::StatusOr<LossValues> {
+                 const OwnDraws draws;
                  LossValues losses = subject_->ReplicaLosses(batch);
+                 if (draws.drew()) {
+                   return absl::FailedPreconditionError(
+                       "losses draws random numbers from a default generator; that would change "
+                       "the training run (is dropout on, or a batch drawn inside?)");
+                 }
                  if (!losses.values.defined()) {
                    return absl::FailedPreconditionError("losses returned an undefined tensor");
                  }

@@ -57,6 +57,9 @@ class Faults(unittest.TestCase):
     def test_closure_changes_thread_counts(self):
         self.unharmed("closure_sets_threads")
 
+    def test_another_thread_draws_random_numbers_meanwhile(self):
+        self.unharmed("draws_meanwhile", times=3)
+
     def test_attach_and_stop_a_hundred_times(self):
         self.unharmed("attach_and_stop")
 

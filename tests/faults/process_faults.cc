@@ -5,14 +5,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "ATen/ops/clamp.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/ones.h"
+#include "ATen/ops/rand.h"
 #include "watched_run.h"
 
 namespace ptqwatch {
@@ -137,6 +141,26 @@ int TwoMonitors() {
              : 41;
 }
 
+// A data loader draws while monitors are created: no number of it may come twice.
+int AnotherThreadDraws() {
+  std::atomic<bool> ended = false;
+  std::vector<at::Tensor> drawn;
+  std::thread loader([&] {
+    while (!ended) {
+      drawn.push_back(at::rand({1}, at::kDouble));
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  });
+  Run run;
+  // An inert monitor ends the process.
+  for (int i = 0; i < 3; ++i) run.Watch();
+  ended = true;
+  loader.join();
+  std::set<double> distinct;
+  for (const at::Tensor& number : drawn) distinct.insert(number.item<double>());
+  return drawn.size() > 3 && distinct.size() == drawn.size() ? 0 : 41;
+}
+
 }  // namespace
 
 Faults ProcessFaults() {
@@ -144,7 +168,7 @@ Faults ProcessFaults() {
       {"exit", ExitWhileMeasuring},    {"late_stop", StopMissesItsDeadline},
       {"freed_storage", FreedStorage}, {"fork", Fork},
       {"traps", FloatingPointTraps},   {"attach_and_stop", AttachAndStop},
-      {"two_monitors", TwoMonitors},
+      {"two_monitors", TwoMonitors},   {"draws_meanwhile", AnotherThreadDraws},
   };
 }
 

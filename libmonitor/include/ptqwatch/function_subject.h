@@ -29,9 +29,10 @@ struct FunctionSubjectOptions {
   /// operations from the replica's tensors. These are passed under their names in `live`, in the
   /// same map every time.
   ///
-  /// The function must not write to the tensors, must not draw random numbers, and must own what it
-  /// captures. It runs on the monitor thread while training goes on, with and without gradients,
-  /// and still runs after a Stop that missed its deadline.
+  /// The function must not write to the tensors, must not draw random numbers, but for a
+  /// generator of its own, and must own what it captures. It runs on the monitor thread while
+  /// training goes on, with and without gradients, and still runs after a Stop that missed its
+  /// deadline.
   ///
   /// A weight is quantized if it is used, as a whole, as a factor of a product with activations:
   /// at::linear, matmul, mm, mv, addmm, bmm, baddbmm and functions built on them (einsum,

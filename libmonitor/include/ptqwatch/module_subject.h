@@ -17,11 +17,11 @@ namespace ptqwatch {
 template <typename Model>
 struct ModuleSubjectOptions {
   /// Required. Builds a second model of the same architecture, whose weights are overwritten.
-  /// Called once, inside Monitor::Create or the offline call; the default random generators are
-  /// saved before and restored after it.
+  /// Called once, inside Monitor::Create or the offline call; what it draws from
+  /// the default random generators comes from copies of them, and if it seeds one, that is undone.
   std::function<Model()> replica = nullptr;
   /// Required. Per-token, per-sequence or mean losses of a batch, in nats. Must not draw random
-  /// numbers and must own what it captures.
+  /// numbers, but for a generator of its own, and must own what it captures.
   std::function<LossValues(Model&, const Batch&)> losses = nullptr;
   /// Required. Held-out data on which losses are compared.
   std::vector<Batch> probe = {};

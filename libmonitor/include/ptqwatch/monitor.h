@@ -36,6 +36,9 @@ class Monitor {
   /// Cost: a few forward passes, and some gradients where curvature is on; memory for twice the
   /// model and one staging copy.
   ///
+  /// Random numbers of the training run stay what they would have been, also those that other
+  /// threads draw meanwhile (docs/operations.md says what is not seen).
+  ///
   /// Every mistake is found here: InvalidArgument names the option and its value,
   /// FailedPrecondition says what about the model or the closure does not fit, ResourceExhausted
   /// that memory ran out. With MonitorOptions::on_failure = kInert, the default, that is no reason

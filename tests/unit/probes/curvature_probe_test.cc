@@ -161,7 +161,7 @@ TEST(CurvatureProbe, RandomDrawsWithGradientsOnSwitchItOff) {
               HasSubstr("curvature: off, losses draws random numbers"));
   GeneratorGuard generators;
   const Report report = Net::Run(**measurement);
-  EXPECT_FALSE(generators.Moved());
+  EXPECT_FALSE(generators.drew());
   EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
   EXPECT_THAT(report.curvature->status_detail, HasSubstr("when gradients are on"));
   EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
