@@ -10,7 +10,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
-#include "probes/probe_state_file.h"
 #include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
@@ -32,10 +31,20 @@ constexpr std::chrono::milliseconds kLongestWait{50};
 constexpr double kShareForAdditional = 0.9;
 // Nothing else is measured meanwhile.
 constexpr std::chrono::minutes kLongestSlice{30};
-// Between two writes of the probes' state, which may be gigabytes.
-constexpr double kStateSeconds = 60;
 
 }  // namespace
+
+MonitorThread::MonitorThread(Parts parts)
+    : parts_(std::move(parts)),
+      failures_(parts_.max_failures_in_a_row),
+      skips_(parts_.schedule),
+      states_({.run_dir = parts_.publisher->run().run_dir,
+               .run_id = parts_.publisher->run().run_id,
+               .fingerprint = parts_.publisher->run().fingerprint,
+               .lock = std::move(parts_.lock),
+               .bytes = parts_.context.bytes,
+               .board = parts_.board,
+               .clock = parts_.context.clock}) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
@@ -95,8 +104,7 @@ double MonitorThread::MonotonicSeconds() const {
 
 void MonitorThread::Leave() noexcept {
   (void)Guard([&] {
-    KeepProbeState(/*now=*/true);
-    parts_.lock.reset();
+    states_.End();
     return absl::OkStatus();
   });
 }
@@ -252,8 +260,8 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   AdaptPlan(*place.plan, *measured, place.step);
   if (measured->next) {
     parts_.probe_state = *std::exchange(measured->next, std::nullopt);
-    state_unwritten_ = true;
-    KeepProbeState(/*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
+    states_.Offer(parts_.probe_state,
+                  /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
   }
   CarryOutCommands();
   ExecutionContext unhurried =
@@ -325,19 +333,6 @@ void MonitorThread::NotePhase(const Report& report) {
       Event::Kind::kPhaseChange, Severity::kInfo, report.step,
       StrCat("learning-rate phase ", ToString(parts_.phase), " -> ", ToString(report.lr_phase)));
   parts_.phase = report.lr_phase;
-}
-
-void MonitorThread::KeepProbeState(bool now) {
-  const RunInfo& run = parts_.publisher->run();
-  if (run.run_dir.empty() || !state_unwritten_) return;
-  if (!now && MonotonicSeconds() < next_state_write_) return;
-  next_state_write_ = MonotonicSeconds() + kStateSeconds;
-  state_unwritten_ = false;
-  const absl::Status status =
-      ProbeStateFile::Write(run.run_dir, run.run_id, run.fingerprint, parts_.probe_state);
-  if (status.ok()) return;
-  parts_.board->OnStateWriteFailure();
-  state_failed_(Severity::kWarning, StrCat("the state of the probes was not kept: ", status));
 }
 
 void MonitorThread::PublishEvent(Event::Kind kind, Severity severity, int64_t step,

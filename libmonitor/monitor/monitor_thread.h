@@ -17,6 +17,7 @@
 #include "monitor/planner.h"
 #include "monitor/publisher.h"
 #include "monitor/skip_notices.h"
+#include "monitor/state_keeper.h"
 #include "monitor/status_board.h"
 #include "probes/assemble_report.h"
 #include "probes/probe_suite.h"
@@ -49,7 +50,7 @@ class MonitorThread {
     bool adapt_plan = true;
     ScheduleOptions schedule;
     int training_threads = 1;       ///< that Finish may use
-    std::shared_ptr<RunLock> lock;  // of the run directory, to which the thread writes
+    std::shared_ptr<RunLock> lock;  ///< of the run directory, to which states are written
     // What the run begins with.
     int64_t sequence = 0;
     LrPhase phase = LrPhase::kUnknown;
@@ -57,10 +58,7 @@ class MonitorThread {
     Analyzer analyzer;
     Planner planner;
   };
-  explicit MonitorThread(Parts parts)
-      : parts_(std::move(parts)),
-        failures_(parts_.max_failures_in_a_row),
-        skips_(parts_.schedule) {}
+  explicit MonitorThread(Parts parts);
 
   /// The thread itself, first and once: sets it up for measuring. Where that fails, nothing is
   /// measured and no snapshot is taken.
@@ -115,23 +113,18 @@ class MonitorThread {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteOutcomes(const Report& report, const Measured& measured);
   void NotePhase(const Report& report);
-  /// For the next attempt of the run, where there is a run directory and what is there is not of
-  /// late.
-  void KeepProbeState(bool now);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   Parts parts_;
   absl::Status set_up_;
   FailurePolicy failures_;
-  bool state_unwritten_ = false;
-  double next_state_write_ = 0;
   std::optional<AcceptedSlice> slice_;  // the newest that was accepted
   int64_t measuring_ = 0;               // ordinal of the snapshot in work
   bool loading_ = false;                // the slot is not released yet
   SkipNotices skips_;
   SlowdownEstimate slowdown_;
   RateLimitedLog probe_failed_;
-  RateLimitedLog state_failed_;
+  StateKeeper states_;
 
   Mutex mutex_;
   CondVar changed_;

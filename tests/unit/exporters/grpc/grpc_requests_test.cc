@@ -19,7 +19,8 @@ using ::testing::IsEmpty;
 // The server reads requests as ptqwatch.wire has them: with bytes in place of strings.
 TEST(WireRequests, AreThoseOfTheServiceOnTheWire) {
   const FileDescriptor* ours = wire::GetStatusRequest::descriptor()->file();
-  const auto* service = v1::GetStatusRequest::descriptor()->file()->FindServiceByName("MonitorService");
+  const auto* service =
+      v1::GetStatusRequest::descriptor()->file()->FindServiceByName("MonitorService");
   ASSERT_NE(service, nullptr);
   ASSERT_EQ(ours->message_type_count(), service->method_count());
   for (int i = 0; i < service->method_count(); ++i) {
