@@ -69,6 +69,8 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
                                              .allow_remote = options.allow_remote,
                                              .allow_control = options.allow_control,
                                              .max_subscribers = kMaxSubscribers,
+                                             // However slow, a client gets them all.
+                                             .queue_reports = kHistoryReports,
                                              .history_reports = kHistoryReports,
                                              .history_bytes = kHistoryBytes,
                                              .history_memory_bytes = kMemoryBytes / runs}));
