@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/free_memory.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -26,7 +27,8 @@ RunInfo WhatIsKnown(const MonitorOptions& options) {
 // With those of the run directory, unless it is another monitor's or cannot be used at all.
 std::vector<std::unique_ptr<Exporter>> AllExporters(
     const MonitorOptions& options, std::vector<std::unique_ptr<Exporter>> exporters) {
-  if (options.run_dir.empty()) return exporters;
+  // Where memory is what the monitor lacks, the trainer needs what the threads would take.
+  if (options.run_dir.empty() || FreeMemoryBytes() == 0) return exporters;
   absl::StatusOr<std::shared_ptr<RunLock>> lock = RunLock::Take(options.run_dir);
   if (!lock.ok()) return exporters;
   exporters.insert(exporters.begin(), MakeRunEndpoint(*std::move(lock)));

@@ -20,8 +20,8 @@ absl::Status TokenBucket::Check(std::string_view what, std::chrono::nanoseconds 
 }
 
 template <typename Call>
-auto LimitedControl::Limit(TokenBucket& bucket, std::string_view what, Call call)
-    -> decltype(call()) {
+std::invoke_result_t<Call> LimitedControl::Limit(TokenBucket& bucket, std::string_view what,
+                                                 Call call) {
   PTQWATCH_RETURN_IF_ERROR(bucket.Check(what, clock_->Monotonic()));
   auto done = call();
   if (done.ok()) bucket.Take();

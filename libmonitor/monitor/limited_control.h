@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string_view>
+#include <type_traits>
 
 #include "base/mutex.h"
 #include "ptqwatch/control.h"
@@ -43,7 +44,7 @@ class LimitedControl final : public Control {
 
  private:
   template <typename Call>
-  auto Limit(TokenBucket& bucket, std::string_view what, Call call) -> decltype(call())
+  std::invoke_result_t<Call> Limit(TokenBucket& bucket, std::string_view what, Call call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Control* const control_;

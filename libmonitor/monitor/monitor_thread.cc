@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -282,6 +283,14 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
                                                        const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(set_up_);
   DeviceStream& stream = *parts_.suite->session().stream();
+  // Also after an exception: what the device still does reads memory that is about to be given
+  // back.
+  const absl::Cleanup drain = [&stream] {
+    (void)Guard([&] {
+      stream.Drain();
+      return absl::OkStatus();
+    });
+  };
   stream.WaitForCopy();
   parts_.suite->Load(filled);
   stream.Drain();

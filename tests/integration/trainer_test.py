@@ -98,8 +98,8 @@ class Live(unittest.TestCase):
     def test_slice_of_the_next_two_snapshots(self):
         with tempfile.TemporaryDirectory() as run_dir, \
                 Trainer(CHAR_GPT, "--steps", "100000", "--wait", "on", "--run-dir", run_dir, *PORT_0) as trainer:
-            address = trainer.wait_for(r"^grpc (\S+)$")[1]
-            done = subprocess.run([PTQWATCH, "slice", address, "--method", "gptq", "--bits", "3", "--points", "5", "--wait"],
+            trainer.wait_for("parameters are quantized")
+            done = subprocess.run([PTQWATCH, "slice", run_dir, "--method", "gptq", "--bits", "3", "--points", "5", "--wait"],
                                   text=True, capture_output=True, timeout=240)
             self.assertEqual(done.returncode, 0, done.stderr)
             path = re.search(r"^slice (\S+)$", done.stdout, re.MULTILINE)[1]
@@ -171,7 +171,7 @@ class LimitedMemory(unittest.TestCase):
     def test_training_goes_on_to_the_same_bits(self):
         expected, peak = self.peak()
         inert = left_out = measured = 0
-        # Less than 10 is what the stacks of eight threads take: for the HTTP server, the journal and the status file.
+        # The stacks of the monitor's eight threads take 8 of them.
         for megabytes in (20, 40, 80, 150, 600):
             with self.subTest(megabytes=megabytes), tempfile.TemporaryDirectory() as run_dir, \
                     Trainer(CHAR_GPT, *self.FLAGS, "--run-dir", run_dir,
