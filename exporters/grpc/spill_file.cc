@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <string>
@@ -21,6 +22,13 @@ int OpenUnnamed() {
   const int named = mkostemp(name.data(), O_CLOEXEC);
   if (named >= 0) unlink(name.c_str());
   return named;
+}
+
+// The file system may be the trainer's, too.
+bool HasRoom(int file) {
+  constexpr uint64_t kReserveBytes = uint64_t{1} << 30;
+  struct statvfs disk {};
+  return fstatvfs(file, &disk) != 0 || uint64_t{disk.f_bavail} * disk.f_frsize > kReserveBytes;
 }
 
 bool WriteAt(int file, int64_t offset, const grpc::Slice& bytes) {
@@ -43,7 +51,7 @@ SpillFile::~SpillFile() {
 
 int64_t SpillFile::Append(std::initializer_list<grpc::Slice> pieces) {
   if (descriptor_ < 0) descriptor_ = OpenUnnamed();
-  if (descriptor_ < 0) return -1;
+  if (descriptor_ < 0 || !HasRoom(descriptor_)) return -1;
   const int64_t begin = end_;
   int64_t end = end_;
   for (const grpc::Slice& piece : pieces) {

@@ -63,6 +63,11 @@ absl::StatusOr<std::string> InputFile::ReadAt(int64_t offset, size_t bytes) cons
   return content;
 }
 
+bool InputFile::HasName() const {
+  struct stat info {};
+  return fstat(descriptor_, &info) == 0 && info.st_nlink > 0;
+}
+
 absl::StatusOr<int64_t> InputFile::Size() const {
   struct stat info {};
   if (fstat(descriptor_, &info) != 0) return Error("examine", path_);

@@ -26,6 +26,8 @@ class InputFile {
   /// Up to `bytes` from `offset`; fewer only at the end of the file.
   absl::StatusOr<std::string> ReadAt(int64_t offset, size_t bytes) const;
   absl::StatusOr<int64_t> Size() const;
+  /// Whether the file still has a name, this or another.
+  bool HasName() const;
   /// Tells a file from one that got its name afterwards.
   ino_t inode() const { return inode_; }
   const std::string& path() const { return path_; }

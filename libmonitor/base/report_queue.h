@@ -97,6 +97,7 @@ class ReportQueue {
 
   const std::shared_ptr<Shared> shared_;
   Thread thread_;
+  bool left_behind_ = false;  // Stop's own
 };
 
 template <typename Item>
@@ -128,7 +129,7 @@ void ReportQueue<Item>::Push(Item item) {
 
 template <typename Item>
 bool ReportQueue<Item>::Stop(std::chrono::milliseconds deadline) {
-  if (!thread_.joinable()) return true;
+  if (!thread_.joinable()) return !left_behind_;
   const auto until = std::chrono::steady_clock::now() + deadline;
   Shared& shared = *shared_;
   bool leave = false;
@@ -143,6 +144,7 @@ bool ReportQueue<Item>::Stop(std::chrono::milliseconds deadline) {
   }
   if (leave) {
     thread_.Detach();
+    left_behind_ = true;
     return false;
   }
   thread_.Join();

@@ -83,6 +83,11 @@ absl::StatusOr<UnixConnection> UnixConnection::Open(const std::string& folder,
   return connection;
 }
 
+bool UnixConnection::IsOpen() const {
+  pollfd look{.fd = descriptor_, .events = 0, .revents = 0};
+  return poll(&look, 1, 0) >= 0 && (look.revents & (POLLHUP | POLLERR)) == 0;
+}
+
 bool UnixConnection::IsOfThisUser() const {
   ucred peer{};
   socklen_t size = sizeof(peer);

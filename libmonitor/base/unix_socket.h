@@ -23,6 +23,8 @@ class UnixConnection {
   /// errno where nobody listens there.
   static absl::StatusOr<UnixConnection> Open(const std::string& folder, const std::string& name);
 
+  /// Whether the other end is still open.
+  bool IsOpen() const;
   /// Whether the other end is a process of this process's user, or of root.
   bool IsOfThisUser() const;
   /// Sends `line` and a newline. DeadlineExceeded where the other end does not read.

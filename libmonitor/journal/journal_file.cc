@@ -106,12 +106,18 @@ absl::Status JournalFile::Append(std::string_view line) {
 absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::BeginPart(const std::string& run_dir,
                                                                     int older_parts,
                                                                     WriteFunction write) {
-  std::vector<std::string> parts = JournalPaths(run_dir);
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<std::string> parts, JournalPaths(run_dir));
   parts.pop_back();  // this one
   const int64_t newest =
       parts.empty() ? 0 : OlderPartNumber(parts.back().substr(run_dir.size() + 1));
   const std::string older = StrCat(run_dir, "/", OlderPartName(newest + 1));
-  if (rename(path_.c_str(), older.c_str()) != 0) return Error(errno, "begin a part of");
+  // Not rename, which would replace a part that has this name.
+  if (link(path_.c_str(), older.c_str()) != 0) return Error(errno, "begin a part of");
+  if (unlink(path_.c_str()) != 0) {
+    const absl::Status failed = Error(errno, "begin a part of");
+    unlink(older.c_str());
+    return failed;
+  }
   absl::StatusOr<std::unique_ptr<JournalFile>> next = Open(path_, std::move(write));
   if (!next.ok()) {
     rename(older.c_str(), path_.c_str());

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "base/strings.h"
 
@@ -31,13 +32,16 @@ std::string OlderPartName(int64_t number) {
   return StrFormat("%s%06d%s", kPrefix, number, kSuffix);
 }
 
-std::vector<std::string> JournalPaths(const std::string& run_dir) {
+absl::StatusOr<std::vector<std::string>> JournalPaths(const std::string& run_dir) {
   std::vector<int64_t> numbers;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(run_dir, error), end; !error && entry != end;
        entry.increment(error)) {
     const int64_t number = OlderPartNumber(entry->path().filename().string());
     if (number > 0) numbers.push_back(number);
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return absl::ErrnoToStatus(error.value(), StrCat("cannot list '", run_dir, "'"));
   }
   std::sort(numbers.begin(), numbers.end());
   std::vector<std::string> paths;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace ptqwatch::internal {
 
 inline constexpr char kJournalFileName[] = "journal.jsonl";
@@ -15,8 +17,8 @@ int64_t OlderPartNumber(const std::string& name);
 std::string OlderPartName(int64_t number);
 
 /// The paths of a run directory's journal, oldest part first and journal.jsonl, whether or not it
-/// exists, last.
-std::vector<std::string> JournalPaths(const std::string& run_dir);
+/// exists, last. The status of errno where the directory exists and cannot be listed.
+absl::StatusOr<std::vector<std::string>> JournalPaths(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;
 // A line of so many bytes is damage, which the reader of lines finds.
-constexpr size_t kLongestChunk = size_t{32} << 20;
+constexpr size_t kLongestChunk = size_t{64} << 20;
 
 }  // namespace
 
@@ -41,15 +41,27 @@ absl::StatusOr<bool> JournalTail::Read() {
   return OpenNext();
 }
 
+// What was appended to a part between the last look at it and the beginning of the next one.
+absl::Status JournalTail::ReadRest() {
+  if (!file_) return absl::OkStatus();
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file_->ReadAt(offset_, kLongestChunk));
+  const size_t whole = bytes.rfind('\n') + 1;
+  reader_.Add(std::string_view(bytes).substr(0, whole));
+  offset_ += static_cast<int64_t>(whole);
+  return absl::OkStatus();
+}
+
 // The part after the one that is open; the first one where none is.
 absl::StatusOr<bool> JournalTail::OpenNext() {
   bool is_next = !file_;
   std::vector<InputFile> files;
-  for (const std::string& path : JournalPaths(run_dir_)) {
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, JournalPaths(run_dir_));
+  for (const std::string& path : paths) {
     absl::StatusOr<InputFile> file = InputFile::Open(path);
     if (absl::IsNotFound(file.status())) continue;
     PTQWATCH_RETURN_IF_ERROR(file.status());
     if (is_next) {
+      PTQWATCH_RETURN_IF_ERROR(ReadRest());
       file_ = *std::move(file);
       offset_ = 0;
       return true;
@@ -57,7 +69,8 @@ absl::StatusOr<bool> JournalTail::OpenNext() {
     is_next = file->inode() == file_->inode();
     files.push_back(*std::move(file));
   }
-  if (is_next || files.empty()) return false;
+  // With a name, it was renamed while they were listed.
+  if (is_next || files.empty() || file_->HasName()) return false;
   // The part that was open is gone, and what is there is another journal, or later parts.
   file_ = std::move(files.front());
   offset_ = 0;

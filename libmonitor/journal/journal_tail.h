@@ -26,6 +26,7 @@ class JournalTail {
 
  private:
   absl::StatusOr<bool> OpenNext();
+  absl::Status ReadRest();
 
   const std::string run_dir_;
   LineReader reader_;

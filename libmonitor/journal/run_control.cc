@@ -26,6 +26,9 @@ ControlResponse RunControl::Send(const ControlRequest& request) const {
   if (absl::IsPermissionDenied(line.status())) {
     return absl::PermissionDeniedError(StrCat(where, line.status()));
   }
+  if (absl::IsDeadlineExceeded(line.status())) {
+    return absl::UnavailableError(StrCat(where, "the run did not answer in time"));
+  }
   return absl::UnavailableError(
       StrCat(where, "no run takes commands here; it is over, or runs on another machine (",
              line.status(), ")"));

@@ -55,7 +55,7 @@ absl::Status ReadPart(const InputFile& file, LineReader& reader) {
 absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir) {
   std::vector<InputFile> parts;  // newest first
   int64_t bytes = 0;
-  std::vector<std::string> paths = JournalPaths(run_dir);
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, JournalPaths(run_dir));
   for (auto path = paths.rbegin(); path != paths.rend() && bytes < kMaxBytes; ++path) {
     absl::StatusOr<InputFile> part = InputFile::Open(*path);
     if (absl::IsNotFound(part.status())) continue;

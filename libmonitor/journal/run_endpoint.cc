@@ -127,7 +127,8 @@ class Desk {
     PTQWATCH_ASSIGN_OR_RETURN(const UnixConnection client, listener_->Accept());
     if (!client.IsOfThisUser()) return absl::OkStatus();
     const absl::StatusOr<std::string> line = client.ReceiveLine(kMaxControlBytes, kClientTimeout);
-    if (!line.ok()) return absl::OkStatus();
+    // A client that has given up was told that nothing came of it.
+    if (!line.ok() || !client.IsOpen()) return absl::OkStatus();
     client.SendLine(ResponseToJson(Answer(*line)), kClientTimeout).IgnoreError();
     return absl::OkStatus();
   }
@@ -184,7 +185,8 @@ class RunEndpoint final : public Exporter {
     if (desk_->Stop(steady_clock::now() + deadline)) {
       thread_.Join();
     } else {
-      Log(Severity::kError, "the disk of run_dir did not answer in time; a thread is left behind");
+      Log(Severity::kError,
+          "the thread of run_dir did not end in time, for a client or the disk; it is left behind");
       thread_.Detach();
     }
   }

@@ -139,10 +139,12 @@ std::unique_ptr<RunFollower> RunFollower::Create(std::string run_dir, MakeExport
 }
 
 bool HoldsRun(const std::string& run_dir) {
-  std::vector<std::string> paths = internal::JournalPaths(run_dir);
-  paths.push_back(internal::StrCat(run_dir, "/", internal::kStatusFileName));
-  return std::any_of(paths.begin(), paths.end(),
-                     [](const std::string& path) { return internal::InputFile::Open(path).ok(); });
+  const auto is_there = [](const std::string& path) {
+    return internal::InputFile::Open(path).ok();
+  };
+  if (is_there(internal::StrCat(run_dir, "/", internal::kStatusFileName))) return true;
+  const auto paths = internal::JournalPaths(run_dir);
+  return paths.ok() && std::any_of(paths->begin(), paths->end(), is_there);
 }
 
 std::unique_ptr<Control> ControlOfRun(std::string run_dir) {

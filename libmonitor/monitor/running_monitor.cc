@@ -132,20 +132,21 @@ absl::Status RunningMonitor::StartExporters(const MonitorOptions& options, const
     exporters.insert(exporters.begin(), MakeRunEndpoint(state.lock));
     exporters.insert(exporters.begin(), MakeJournalWriter());
   }
-  publisher_ =
-      std::make_shared<Publisher>(std::move(run), board_, clock_, std::move(exporters),
-                                  [slices = slices_, switches = switches_, bytes = context_.bytes,
-                                   max_overhead = max_overhead_](MonitorStatus& status) {
-                                    status.overhead_budget_ratio = max_overhead;
-                                    status.memory_bytes = bytes->used();
-                                    status.memory_peak_bytes = bytes->peak();
-                                    status.memory_budget_bytes = bytes->limit();
-                                    status.slice = slices->status();
-                                    status.every = switches->every;
-                                    status.paused = switches->paused || switches->idle;
-                                  });
+  publisher_ = std::make_shared<Publisher>(
+      std::move(run), board_, clock_, std::move(exporters),
+      // An exporter that Stop had to leave behind may still call these.
+      [control = control_, from_outside = from_outside_, slices = slices_, switches = switches_,
+       bytes = context_.bytes, max_overhead = max_overhead_](MonitorStatus& status) {
+        status.overhead_budget_ratio = max_overhead;
+        status.memory_bytes = bytes->used();
+        status.memory_peak_bytes = bytes->peak();
+        status.memory_budget_bytes = bytes->limit();
+        status.slice = slices->status();
+        status.every = switches->every;
+        status.paused = switches->paused || switches->idle;
+      });
   const size_t required = options.on_failure == OnFailure::kError ? SIZE_MAX : 0;
-  PTQWATCH_RETURN_IF_ERROR(publisher_->Start(&from_outside_, required));
+  PTQWATCH_RETURN_IF_ERROR(publisher_->Start(from_outside_.get(), required));
   AnnounceResumption(state, *clock_, *publisher_);
   return absl::OkStatus();
 }

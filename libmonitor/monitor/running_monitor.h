@@ -67,7 +67,8 @@ class RunningMonitor {
   const std::shared_ptr<SliceTracker> slices_ = std::make_shared<SliceTracker>();
   const std::shared_ptr<ControlQueue> control_ =
       std::make_shared<ControlQueue>(slices_.get(), board_.get(), &switches_->idle);
-  LimitedControl from_outside_{control_.get(), clock_};
+  const std::shared_ptr<LimitedControl> from_outside_ =
+      std::make_shared<LimitedControl>(control_.get(), clock_);
   std::shared_ptr<Publisher> publisher_;
   std::shared_ptr<Pace> pace_;
   std::shared_ptr<MonitorThread> thread_;

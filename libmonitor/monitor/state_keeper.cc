@@ -88,6 +88,8 @@ void StateKeeper::Push() {
 }
 
 void StateKeeper::End() {
+  // Once: where the disk hangs, whoever destroys this must not wait for it.
+  if (std::exchange(ended_, true)) return;
   if (queue_ != nullptr && !queue_->Stop(kLastWrite)) return;
   if (std::exchange(unwritten_, false)) writer_->Write(newest_);
   writer_->options.lock.reset();

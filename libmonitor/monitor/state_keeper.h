@@ -45,6 +45,7 @@ class StateKeeper {
   std::unique_ptr<ReportQueue<std::shared_ptr<const Kept>>> queue_;
   ProbeState newest_;
   bool unwritten_ = false;
+  bool ended_ = false;
   double next_write_ = 0;
 };
 

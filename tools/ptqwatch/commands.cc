@@ -136,7 +136,10 @@ int ShowAllRuns(const StatusFlags& flags, Connection* connection, Clock* clock,
 // Gives a command to the run itself, where the target is its directory, else to its server.
 absl::Status Send(const Target& target, const std::function<absl::Status(Control&)>& to_run,
                   const std::function<grpc::Status(Connection&)>& to_server) {
-  if (!target.run_dir.empty()) return to_run(*ControlOfRun(target.run_dir));
+  if (!target.run_dir.empty()) {
+    const absl::Status sent = to_run(*ControlOfRun(target.run_dir));
+    return absl::Status(sent.code(), Printable(Message(sent)));
+  }
   Connection connection(target);
   const grpc::Status answer = to_server(connection);
   return answer.ok() ? absl::OkStatus() : ExplainFailure(answer, target);
@@ -155,7 +158,13 @@ absl::StatusOr<std::unique_ptr<RunServer>> ServeToItself(Target& target) {
   options.allow_control = true;
   PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<RunServer> server, RunServer::Start(options));
   const bool known = HoldsRun(target.run_dir);
-  if (!server->WaitUntilFollowing(known ? kMaxReading : kMaxWaitForRun)) {
+  const bool following = server->WaitUntilFollowing(known ? kMaxReading : kMaxWaitForRun);
+  if (!following && known) {
+    return absl::DeadlineExceededError(StrCat("the journal in ", Quoted(target.run_dir),
+                                              " was not read within ", kMaxReading.count(),
+                                              " s; `ptqwatch serve` reads it once for all"));
+  }
+  if (!following) {
     return absl::NotFoundError(
         StrCat("no run in ", Quoted(target.run_dir), ": there is no journal and no status file"));
   }
@@ -278,7 +287,7 @@ int RunPlan(const PlanFlags& flags, Terminal* terminal) {
 }
 
 int RunServe(const ServeFlags& flags, Terminal* terminal) {
-  const EndSignals signals;  // before the threads, which take after this one
+  std::optional<EndSignals> signals(std::in_place);  // before the threads, which take after this
   if (flags.options.http.empty() && flags.options.grpc.empty()) {
     return Fail(absl::InvalidArgumentError("--http off --grpc off: nothing is left to serve"),
                 terminal);
@@ -289,7 +298,8 @@ int RunServe(const ServeFlags& flags, Terminal* terminal) {
     terminal->Line(StrCat("metrics http://", (*server)->http_address(), "/metrics"));
   }
   if (!flags.options.grpc.empty()) terminal->Line(StrCat("grpc ", (*server)->grpc_address()));
-  signals.Wait();
+  signals->Wait();
+  signals.reset();  // a second one ends the process at once, whatever a disk does
   return Finish(terminal);
 }
 

@@ -1,3 +1,6 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -27,7 +30,10 @@ class JournalPartsTest : public JournalWriterTest {
   }
   std::vector<std::string> Parts() {
     std::vector<std::string> names;
-    for (const std::string& path : JournalPaths(dir_.path())) {
+    const auto paths = JournalPaths(dir_.path());
+    EXPECT_TRUE(paths.ok()) << paths.status();
+    if (!paths.ok()) return names;
+    for (const std::string& path : *paths) {
       if (std::filesystem::exists(path)) {
         names.push_back(std::filesystem::path(path).filename().string());
       }
@@ -54,6 +60,22 @@ TEST_F(JournalPartsTest, RemovesTheOldestParts) {
   EXPECT_THAT(Parts(),
               ElementsAre("journal-000005.jsonl", "journal-000006.jsonl", "journal.jsonl"));
   EXPECT_THAT(Sequences(), ElementsAre(5, 6));
+}
+
+// Listing them may fail for want of descriptors.
+TEST_F(JournalPartsTest, NeverReplacesAPart) {
+  Write(*Start(/*reports=*/1, /*older_parts=*/10), 1, 2);
+  auto file = JournalFile::Open(path(), ::write);
+  ASSERT_TRUE(file.ok()) << file.status();
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  const auto part = (*file)->BeginPart(dir_.path(), 10, ::write);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_FALSE(part.ok());
+  file->reset();
+  EXPECT_THAT(Sequences(), ElementsAre(1, 2));
 }
 
 TEST(JournalFiles, KnowsItsOwnNames) {
@@ -114,6 +136,22 @@ TEST_F(JournalTailTest, FollowsAcrossParts) {
   Write(*Start(2, 10), 4, 9);
   EXPECT_THAT(ReadAll(), ElementsAre(4, 5, 6, 7, 8, 9));
   EXPECT_THAT(ReadAll(), ElementsAre());
+}
+
+// What the writer appended between the reader's last look at a part and the next part's beginning.
+TEST_F(JournalTailTest, ReadsTheLastLinesOfAPart) {
+  Append(ToJson(*ReportNumber(1)) + "\n");
+  EXPECT_THAT(ReadAll(), ElementsAre(1));
+  Append(ToJson(*ReportNumber(2)) + "\n");
+  std::filesystem::rename(path(), dir_.File(OlderPartName(1)));
+  Append(ToJson(*ReportNumber(3)) + "\n");
+  EXPECT_THAT(ReadAll(), ElementsAre(2, 3));
+}
+
+TEST_F(JournalTailTest, GetsPastALongLineOfDamage) {
+  Append(std::string(10 << 20, 'x') + "\n" + ToJson(*ReportNumber(1)) + "\n");
+  EXPECT_THAT(ReadAll(), ElementsAre(1));
+  EXPECT_EQ(unreadable_, 1);
 }
 
 TEST_F(JournalTailTest, GoesOnAfterPartsThatAreGone) {
