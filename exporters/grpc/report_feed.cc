@@ -142,7 +142,7 @@ void ReportFeed::SetOver(bool over) {
   std::vector<Action> actions;
   {
     MutexLock lock(mutex_);
-    over_ = over;
+    if (std::exchange(over_, over) == over) return;
     for (Stream* stream : streams_) actions.push_back(Next(*stream));
   }
   for (const Action& action : actions) Perform(action);

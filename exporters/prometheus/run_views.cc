@@ -1,7 +1,6 @@
 #include "run_views.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -9,15 +8,12 @@
 #include "base/strings.h"
 #include "metric_families.h"
 #include "nlohmann/json.hpp"
+#include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
-
-double UnixSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 nlohmann::ordered_json HealthOf(const RunView& view) {
   nlohmann::ordered_json body;
@@ -26,7 +22,8 @@ nlohmann::ordered_json HealthOf(const RunView& view) {
   if (!view.status.health_reason.empty()) body["reason"] = view.status.health_reason;
   if (view.status.step) body["step"] = *view.status.step;
   if (view.report != nullptr) {
-    const double age = UnixSeconds() - view.report->report.snapshot_time_unix_seconds;
+    const double age =
+        Clock::Real()->UnixSeconds() - view.report->report.snapshot_time_unix_seconds;
     if (std::isfinite(age)) body["report_age_seconds"] = std::round(1e3 * std::max(age, 0.0)) / 1e3;
   }
   return body;

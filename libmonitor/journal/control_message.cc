@@ -53,11 +53,7 @@ template <typename Wire>
 absl::StatusOr<Wire> Read(std::string_view what, std::string_view line) {
   return Guard(what, absl::StatusCode::kInvalidArgument, [&]() -> absl::StatusOr<Wire> {
     PTQWATCH_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJson(what, line));
-    Wire wire;
-    absl::Status failure;
-    VisitFields(wire, JsonReader(parsed, "", failure));
-    if (!failure.ok()) return absl::InvalidArgumentError(StrCat(what, ": ", failure));
-    return wire;
+    return ReadRecord<Wire>(what, parsed);
   });
 }
 

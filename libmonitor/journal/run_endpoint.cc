@@ -20,6 +20,7 @@
 #include "journal/control_message.h"
 #include "journal/run_control.h"
 #include "journal/status_file.h"
+#include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -30,14 +31,11 @@ using std::chrono::steady_clock;
 // For a client's request, and again for its reading of the answer.
 constexpr milliseconds kClientTimeout{500};
 
-double UnixSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// What the thread uses. Both own it, in case the thread is left behind with a disk that hangs.
-class Desk {
+// What the thread does. Exporter and thread own it, in case the thread is left behind with a disk
+// that hangs.
+class Loop {
  public:
-  Desk(std::shared_ptr<RunLock> lock, milliseconds interval, StatusSource* source, Control* control)
+  Loop(std::shared_ptr<RunLock> lock, milliseconds interval, StatusSource* source, Control* control)
       : interval_(interval),
         run_dir_(source->run().run_dir),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -51,7 +49,7 @@ class Desk {
       Log(Severity::kWarning, StrCat("this run takes no commands: ", listener.status()));
     }
   }
-  ~Desk() {
+  ~Loop() {
     if (wake_ >= 0) close(wake_);
   }
 
@@ -101,7 +99,7 @@ class Desk {
         now.run = source_->run();
         now.status = source_->status();
       }
-      now.time_unix_seconds = UnixSeconds();
+      now.time_unix_seconds = Clock::Real()->UnixSeconds();
       return WriteStatusFile(run_dir_, now);
     });
     if (!status.ok()) failed_(Severity::kWarning, Message(status));
@@ -169,20 +167,20 @@ class RunEndpoint final : public Exporter {
     if (source->run().run_dir.empty()) {
       return absl::FailedPreconditionError("a status file needs MonitorOptions::run_dir");
     }
-    if (desk_ != nullptr)
+    if (loop_ != nullptr)
       return absl::FailedPreconditionError("the status file was started before");
-    auto desk = std::make_shared<Desk>(std::move(lock_), interval_, source, control);
-    if (!desk->good()) return absl::ResourceExhaustedError("no descriptor is left");
-    PTQWATCH_ASSIGN_OR_RETURN(thread_, StartThread("ptqw-run-dir", [desk] { desk->Run(); }));
-    desk_ = std::move(desk);
+    auto loop = std::make_shared<Loop>(std::move(lock_), interval_, source, control);
+    if (!loop->good()) return absl::ResourceExhaustedError("no descriptor is left");
+    PTQWATCH_ASSIGN_OR_RETURN(thread_, StartThread("ptqw-run-dir", [loop] { loop->Run(); }));
+    loop_ = std::move(loop);
     return absl::OkStatus();
   }
 
   void OnReport(std::shared_ptr<const AnalyzedReport>) override {}
 
   void Stop(milliseconds deadline) override {
-    if (desk_ == nullptr || std::exchange(stopped_, true)) return;
-    if (desk_->Stop(steady_clock::now() + deadline)) {
+    if (loop_ == nullptr || std::exchange(stopped_, true)) return;
+    if (loop_->Stop(steady_clock::now() + deadline)) {
       thread_.Join();
     } else {
       Log(Severity::kError,
@@ -194,7 +192,7 @@ class RunEndpoint final : public Exporter {
  private:
   std::shared_ptr<RunLock> lock_;
   const milliseconds interval_;
-  std::shared_ptr<Desk> desk_;
+  std::shared_ptr<Loop> loop_;
   Thread thread_;
   bool stopped_ = false;
 };

@@ -213,8 +213,7 @@ absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
   if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(
       "the losses closure did not return in time, or the disk of run_dir; the monitor thread is "
-      "left "
-      "behind and ends when they do");
+      "left behind and ends when they do");
 }
 
 }  // namespace ptqwatch::internal

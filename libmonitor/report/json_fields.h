@@ -164,6 +164,17 @@ class JsonReader {
 /// deeper than anything of ours: a parsed bracket takes a hundred times its byte.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text);
 
+/// The record that `json` holds; keys it lacks leave their members at their defaults.
+/// InvalidArgument, beginning with `what`, where a value has the wrong type.
+template <typename Record>
+absl::StatusOr<Record> ReadRecord(std::string_view what, const nlohmann::json& json) {
+  Record record;
+  absl::Status failure;
+  VisitFields(record, JsonReader(json, "", failure));
+  if (!failure.ok()) return absl::InvalidArgumentError(StrCat(what, ": ", failure));
+  return record;
+}
+
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_REPORT_JSON_FIELDS_H_

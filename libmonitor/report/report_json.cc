@@ -59,11 +59,7 @@ absl::StatusOr<AnalyzedReport> FromJson(std::string_view json) {
         if (parsed.contains("event")) {
           return absl::InvalidArgumentError("report JSON: an event, not a report");
         }
-        AnalyzedReport report;
-        absl::Status status;
-        VisitFields(report, JsonReader(parsed, "", status));
-        if (!status.ok()) return absl::InvalidArgumentError(StrCat("report JSON: ", status));
-        return report;
+        return internal::ReadRecord<AnalyzedReport>("report JSON", parsed);
       });
 }
 

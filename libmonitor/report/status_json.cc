@@ -79,9 +79,8 @@ namespace {
 
 absl::StatusOr<RunStatus> Read(std::string_view json) {
   PTQWATCH_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJson("status JSON", json));
-  RunStatus status;
+  PTQWATCH_ASSIGN_OR_RETURN(RunStatus status, ReadRecord<RunStatus>("status JSON", parsed));
   absl::Status failure;
-  VisitFields(status, JsonReader(parsed, "", failure));
   const nlohmann::json object = parsed.value("status", nlohmann::json::object());
   MonitorStatus& counters = status.status;
   ReadCounts<SnapshotResult>(object, "snapshots", counters.snapshots, failure);

@@ -76,14 +76,14 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
                                              .history_memory_bytes = kMemoryBytes / runs}));
   const std::vector<std::string> names = NamesOf(options.run_dirs);
   for (size_t i = 0; i < names.size(); ++i) {
-    PTQWATCH_RETURN_IF_ERROR(server->Follow(options.run_dirs[i], names[i]));
+    server->Follow(options.run_dirs[i], names[i]);
   }
   PTQWATCH_ASSIGN_OR_RETURN(server->thread_,
                             StartThread("ptqw-follow", [made = server.get()] { made->PollAll(); }));
   return server;
 }
 
-absl::Status RunServer::Follow(const std::string& run_dir, const std::string& name) {
+void RunServer::Follow(const std::string& run_dir, const std::string& name) {
   const auto make = [this, name]() -> absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> {
     std::vector<std::unique_ptr<Exporter>> exporters(1);
     PTQWATCH_ASSIGN_OR_RETURN(exporters[0], grpc_->AddRun(name));
@@ -92,7 +92,6 @@ absl::Status RunServer::Follow(const std::string& run_dir, const std::string& na
     return exporters;
   };
   followers_.push_back(RunFollower::Create(run_dir, make));
-  return absl::OkStatus();
 }
 
 void RunServer::PollAll() {

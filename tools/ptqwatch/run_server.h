@@ -49,7 +49,7 @@ class RunServer {
  private:
   RunServer() = default;
   static absl::StatusOr<std::unique_ptr<RunServer>> Make(const RunServerOptions& options);
-  absl::Status Follow(const std::string& run_dir, const std::string& name);
+  void Follow(const std::string& run_dir, const std::string& name);
   void PollAll();
   bool stopping() const;
 

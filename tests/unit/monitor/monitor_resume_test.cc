@@ -8,6 +8,7 @@
 #include "probes/probe_state_file.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
+#include "support/eventually.h"
 #include "support/temp_dir.h"
 #include "support/tiny_trainer.h"
 
@@ -116,17 +117,6 @@ TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNoState) {
   EXPECT_EQ(monitor->status().state_write_failures_total, 0);
 }
 
-// A thread of its own writes.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 // It may be gigabytes, and the trainer writes to the same disk.
 TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
   const TempDir directory;
@@ -145,7 +135,7 @@ TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
     ASSERT_TRUE(monitor->Finish(std::chrono::seconds(60)).ok());
   }
   EXPECT_EQ(monitor->latest()->report.sequence, 2);
-  EXPECT_TRUE(Eventually([&] { return written() == 1; }));
+  EXPECT_TRUE(testing::Eventually([&] { return written() == 1; }));
   EXPECT_TRUE(monitor->Stop(std::chrono::seconds(60)).ok());
   EXPECT_EQ(written(), 2);
 }
@@ -181,7 +171,8 @@ TEST_F(MonitorResumeTest, CountsStatesThatCouldNotBeWritten) {
   auto monitor = Make(directory.path());
   const Report report = Measure(*monitor, 3);
   EXPECT_EQ(report.probe_status, ProbeStatus::kOk);
-  EXPECT_TRUE(Eventually([&] { return monitor->status().state_write_failures_total == 1; }));
+  EXPECT_TRUE(
+      testing::Eventually([&] { return monitor->status().state_write_failures_total == 1; }));
   EXPECT_THAT(Log(), HasSubstr("state of the probes was not kept"));
   EXPECT_EQ(Measure(*monitor, 4).probe_state_sequence, 1);
 }

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
+#include "support/eventually.h"
 #include "support/fake_status_source.h"
 #include "support/sample_report.h"
 
@@ -45,17 +46,6 @@ class FakeControl final : public Control {
     return absl::OkStatus();
   }
 };
-
-/// Polls for a state that gRPC reaches without a notification. False after 20 s.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 /// A connection of its own to an exporter.
 class GrpcClient {
