@@ -1,176 +1,17 @@
 #include "ptqwatch/metric_catalog.h"
 
-#include <cmath>
 #include <cstdint>
-#include <optional>
-#include <set>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "base/strings.h"
 #include "ptqwatch/version.h"
+#include "report/metric_samples.h"
 
 namespace ptqwatch {
+namespace internal {
 namespace {
-
-using Samples = std::vector<MetricSample>;
-using Input = const MetricInput&;
-using Labels = std::vector<std::string>;
-
-// A number that was not measured or is not finite has no sample.
-Samples One(double value) {
-  if (!std::isfinite(value)) return {};
-  return {{{}, value}};
-}
-template <typename T>
-Samples One(const std::optional<T>& value) {
-  return value ? One(static_cast<double>(*value)) : Samples{};
-}
-Samples Count(int64_t value) { return {{{}, static_cast<double>(value)}}; }
-
-// 0 or 1 for each value of an enum, so that an alert can compare with 0.
-template <typename Enum>
-Samples OneHot(Enum now, Enum last) {
-  Samples samples;
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    const auto value = static_cast<Enum>(i);
-    samples.push_back({{std::string(ToString(value))}, value == now ? 1.0 : 0.0});
-  }
-  return samples;
-}
-
-// The quantizers to show. Of two with the same method and bits, which the labels could not tell
-// apart, the first one wins, whether or not it was measured.
-std::vector<const QuantizationReport*> Shown(Input input) {
-  std::vector<const QuantizationReport*> shown;
-  if (input.report == nullptr) return shown;
-  std::set<std::pair<std::optional<QuantizationMethod>, int>> seen;
-  for (const QuantizationReport& entry : input.report->report.quantization) {
-    if (!seen.emplace(entry.method, entry.bits).second) continue;
-    if (entry.status == ProbeStatus::kOk) shown.push_back(&entry);
-  }
-  return shown;
-}
-
-Labels QuantizerLabels(const QuantizationReport& entry) {
-  return {std::string(ToString(entry.method)), std::to_string(entry.bits)};
-}
-
-template <std::optional<double> QuantizationReport::*kMember>
-Samples PerQuantizer(Input input) {
-  Samples samples;
-  for (const QuantizationReport* entry : Shown(input)) {
-    const std::optional<double>& value = entry->*kMember;
-    if (value && std::isfinite(*value)) samples.push_back({QuantizerLabels(*entry), *value});
-  }
-  return samples;
-}
-
-Samples Coverage(Input input) {
-  Samples samples;
-  for (const QuantizationReport* entry : Shown(input)) {
-    if (std::isfinite(entry->coverage_ratio)) {
-      samples.push_back({QuantizerLabels(*entry), entry->coverage_ratio});
-    }
-  }
-  return samples;
-}
-
-Samples SliceProgress(Input input) {
-  const SliceStatus& slice = input.status.slice;
-  if (slice.state == SliceState::kDone) return One(1.0);
-  if (!slice.under_way()) return {};
-  return One(slice.points_all == 0
-                 ? 0.0
-                 : static_cast<double>(slice.points_done) / static_cast<double>(slice.points_all));
-}
-
-Samples PerLayer(Input input) {
-  Samples samples;
-  for (const QuantizationReport* entry : Shown(input)) {
-    std::set<std::string_view> seen;
-    for (const LayerQuantization& layer : entry->layers) {
-      if (!layer.output_error_ratio || !std::isfinite(*layer.output_error_ratio)) continue;
-      if (!seen.insert(layer.name).second) continue;
-      Labels labels = QuantizerLabels(*entry);
-      labels.insert(labels.begin(), layer.name);
-      samples.push_back({std::move(labels), *layer.output_error_ratio});
-    }
-  }
-  return samples;
-}
-
-// The newest report, where its full-precision loss was measured.
-const Report* Probed(Input input) {
-  if (input.report == nullptr) return nullptr;
-  return input.report->report.probe_status == ProbeStatus::kOk ? &input.report->report : nullptr;
-}
-
-// The curvature of the newest report, where it was measured.
-const CurvatureReport* Curved(Input input) {
-  if (input.report == nullptr || !input.report->report.curvature) return nullptr;
-  const CurvatureReport& curvature = *input.report->report.curvature;
-  return curvature.status == ProbeStatus::kOk ? &curvature : nullptr;
-}
-
-template <std::optional<double> CurvatureReport::*kMember>
-Samples OfCurvature(Input input) {
-  const CurvatureReport* curvature = Curved(input);
-  return curvature ? One(curvature->*kMember) : Samples{};
-}
-
-Samples LayerTraces(Input input) {
-  Samples samples;
-  if (Curved(input) == nullptr) return samples;
-  std::set<std::string_view> seen;
-  for (const LayerCurvature& layer : Curved(input)->layers) {
-    if (!layer.trace || !std::isfinite(*layer.trace) || !seen.insert(layer.name).second) continue;
-    samples.push_back({{layer.name}, *layer.trace});
-  }
-  return samples;
-}
-
-Samples Events(Input input) {
-  Samples samples;
-  for (size_t i = 0; i < input.status.events.size(); ++i) {
-    samples.push_back({{std::string(ToString(static_cast<Event::Kind>(i)))},
-                       static_cast<double>(input.status.events[i])});
-  }
-  return samples;
-}
-
-Samples ProbeDurations(Input input) {
-  Samples samples;
-  if (input.report == nullptr) return samples;
-  for (const auto& [probe, seconds] : input.report->report.cost_seconds) {
-    // The stall of the training thread is not time of the monitor thread; it has a histogram.
-    if (probe != "stall" && std::isfinite(seconds)) samples.push_back({{probe}, seconds});
-  }
-  return samples;
-}
-
-Samples Snapshots(Input input) {
-  Samples samples;
-  for (int i = 0; i < kSnapshotResults; ++i) {
-    samples.push_back({{std::string(ToString(static_cast<SnapshotResult>(i)))},
-                       static_cast<double>(input.status.snapshots[static_cast<size_t>(i)])});
-  }
-  return samples;
-}
-
-Samples Drops(Input input) {
-  Samples samples;
-  for (const auto& [key, count] : input.status.dropped_reports) {
-    samples.push_back({{key.first, key.second}, static_cast<double>(count)});
-  }
-  return samples;
-}
-
-// A value of the status that means something only after the first step.
-Samples AfterFirstStep(Input input, double value) {
-  return input.status.step ? One(value) : Samples{};
-}
 
 constexpr MetricType kGauge = MetricType::kGauge;
 constexpr MetricType kCounter = MetricType::kCounter;
@@ -516,14 +357,15 @@ std::string MarkdownRow(std::string_view name, std::string_view type, std::strin
     if (c == '|') escaped += '\\';
     escaped += c;
   }
-  return internal::StrCat("| `", name, "` | ", type, " | ", labels, " | ", escaped, " |\n");
+  return StrCat("| `", name, "` | ", type, " | ", labels, " | ", escaped, " |\n");
 }
 
 }  // namespace
+}  // namespace internal
 
 absl::Span<const MetricInfo> MetricCatalog() {
   // Leaked: a scrape may come while static objects are being destroyed.
-  static const auto* const catalog = new std::vector<MetricInfo>(MakeCatalog());
+  static const auto* const catalog = new std::vector<MetricInfo>(internal::MakeCatalog());
   return *catalog;
 }
 
@@ -534,10 +376,11 @@ std::string MetricCatalogMarkdown() {
     for (std::string_view label : metric.labels) {
       labels += internal::StrCat(labels.empty() ? "`" : ", `", label, "`");
     }
-    table += MarkdownRow(metric.name, metric.type == MetricType::kCounter ? "counter" : "gauge",
-                         labels, metric.help);
+    table += internal::MarkdownRow(metric.name,
+                                   metric.type == MetricType::kCounter ? "counter" : "gauge",
+                                   labels, metric.help);
   }
-  return table + MarkdownRow(kStallMetricName, "histogram", "", kStallMetricHelp);
+  return table + internal::MarkdownRow(kStallMetricName, "histogram", "", kStallMetricHelp);
 }
 
 }  // namespace ptqwatch

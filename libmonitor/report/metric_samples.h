@@ -1,0 +1,88 @@
+#ifndef PTQWATCH_REPORT_METRIC_SAMPLES_H_
+#define PTQWATCH_REPORT_METRIC_SAMPLES_H_
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ptqwatch/metric_catalog.h"
+
+// What the rows of the metric catalogue collect. None gives a sample of what was not measured or is
+// not finite.
+
+namespace ptqwatch::internal {
+
+using Samples = std::vector<MetricSample>;
+using Input = const MetricInput&;
+using Labels = std::vector<std::string>;
+
+Samples One(double value);
+template <typename T>
+Samples One(const std::optional<T>& value) {
+  return value ? One(static_cast<double>(*value)) : Samples{};
+}
+Samples Count(int64_t value);
+
+/// 0 or 1 for each value of an enum, so that an alert can compare with 0.
+template <typename Enum>
+Samples OneHot(Enum now, Enum last) {
+  Samples samples;
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    const auto value = static_cast<Enum>(i);
+    samples.push_back({{std::string(ToString(value))}, value == now ? 1.0 : 0.0});
+  }
+  return samples;
+}
+
+/// The quantizers to show. Of two with the same method and bits, which the labels could not tell
+/// apart, the first one wins, whether or not it was measured.
+std::vector<const QuantizationReport*> Shown(Input input);
+
+Labels QuantizerLabels(const QuantizationReport& entry);
+
+template <std::optional<double> QuantizationReport::*kMember>
+Samples PerQuantizer(Input input) {
+  Samples samples;
+  for (const QuantizationReport* entry : Shown(input)) {
+    const std::optional<double>& value = entry->*kMember;
+    if (value && std::isfinite(*value)) samples.push_back({QuantizerLabels(*entry), *value});
+  }
+  return samples;
+}
+
+Samples Coverage(Input input);
+
+Samples SliceProgress(Input input);
+
+Samples PerLayer(Input input);
+
+/// The newest report, where its full-precision loss was measured.
+const Report* Probed(Input input);
+
+/// The curvature of the newest report, where it was measured.
+const CurvatureReport* Curved(Input input);
+
+template <std::optional<double> CurvatureReport::*kMember>
+Samples OfCurvature(Input input) {
+  const CurvatureReport* curvature = Curved(input);
+  return curvature ? One(curvature->*kMember) : Samples{};
+}
+
+Samples LayerTraces(Input input);
+
+Samples Events(Input input);
+
+Samples ProbeDurations(Input input);
+
+Samples Snapshots(Input input);
+
+Samples Drops(Input input);
+
+/// A value of the status that means something only after the first step.
+Samples AfterFirstStep(Input input, double value);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_REPORT_METRIC_SAMPLES_H_
