@@ -44,8 +44,9 @@ struct StateKeeper::Writer {
     const absl::Status status =
         ProbeStateFile::Write(options.run_dir, options.run_id, options.fingerprint, state);
     if (status.ok()) return;
-    options.board->OnStateWriteFailure();
+    // Said before it is counted: who sees the count finds the reason in the log.
     failed(Severity::kWarning, StrCat("the state of the probes was not kept: ", status));
+    options.board->OnStateWriteFailure();
   }
 };
 
