@@ -136,7 +136,7 @@ Verdict Analyzer::Add(const Report& report) {
   Verdict verdict;
   verdict.summary = StrFormat("%s costs %.3g nats at step %d", Name(*entry), delta, report.step);
   if (!baseline) {
-    verdict.state = VerdictState::kCollecting;
+    verdict.state = VerdictState::kWarmingUp;
     verdict.summary += StrFormat("; %d of %d stable-phase snapshots for a baseline",
                                  FindCandidates().deltas.size(), kMinBaseline);
     return verdict;
@@ -153,7 +153,7 @@ Verdict Analyzer::Add(const Report& report) {
 
   size_t onset = points_.size() - 1;
   while (onset > 0 && points_[onset - 1].above) --onset;
-  verdict.state = onset + 1 < points_.size() ? VerdictState::kDegraded : VerdictState::kDegrading;
+  verdict.state = onset + 1 < points_.size() ? VerdictState::kSpike : VerdictState::kUnclear;
   verdict.onset_step = points_[onset].step;
   verdict.severity_nats = delta - baseline->median;
   if (baseline->median > 0) {

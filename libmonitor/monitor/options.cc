@@ -43,6 +43,23 @@ absl::Status ValidateSchedule(const ScheduleOptions& schedule) {
 
 }  // namespace
 
+absl::Status Validate(const AveragingOptions& options) {
+  using internal::StrCat;
+  constexpr int kMostSnapshots = 64;
+  if (options.window < 2 || options.window > kMostSnapshots) {
+    return Invalid("averaging.window", StrCat(options.window),
+                   StrCat("from 2 to ", kMostSnapshots, " snapshots"));
+  }
+  if (options.spacing < 1) {
+    return Invalid("averaging.spacing", StrCat(options.spacing), "positive");
+  }
+  if (!(options.decay >= 0 && options.decay < 1)) {
+    return Invalid("averaging.decay", StrCat(options.decay),
+                   "zero (no exponential average) or in (0, 1)");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const MonitorOptions& options) {
   using internal::StrCat;
   if (absl::Status status = ValidateSchedule(options.schedule); !status.ok()) return status;
@@ -94,6 +111,7 @@ absl::Status Validate(const MonitorOptions& options) {
                                                "]: ", Describe(options.quantizers[i])));
     }
   }
+  if (absl::Status status = Validate(options.averaging); !status.ok()) return status;
   if (absl::Status status = Validate(options.curvature); !status.ok()) {
     return absl::InvalidArgumentError(StrCat("MonitorOptions.", status));
   }

@@ -19,8 +19,12 @@ namespace {
 // The position is the value. Journals carry the names: never change one, add new ones at the end.
 constexpr std::string_view kLrPhases[] = {"unknown", "warmup",     "stable",
                                           "decay",   "slow_decay", "rewarm"};
-constexpr std::string_view kVerdictStates[] = {"unknown", "collecting", "healthy", "degrading",
-                                               "degraded"};
+constexpr std::string_view kVerdictStates[] = {
+    "unknown",           "warming_up", "healthy",    "drifting",
+    "decay_degradation", "spike",      "recovering", "unclear"};
+constexpr std::string_view kAdviceActions[] = {"unknown", "stop_decay", "average_weights",
+                                               "raise_bits", "inspect_run"};
+constexpr std::string_view kAveragingKinds[] = {"window", "exponential"};
 constexpr std::string_view kProbeStatuses[] = {"unknown",     "ok",        "nonfinite", "failed",
                                                "out_of_time", "cancelled", "disabled"};
 constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
@@ -40,8 +44,9 @@ constexpr std::string_view kSnapshotResultNames[] = {
     "skipped_paused", "skipped_resting", "skipped_concurrent"};
 constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stopped", "inert"};
 constexpr std::string_view kEventKindNames[] = {
-    "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-    "resumed",          "stopped",      "slice",          "plan_changed", "inert"};
+    "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
+    "exporter_failed",  "resumed",      "stopped",        "slice",
+    "plan_changed",     "inert",        "alert"};
 constexpr std::string_view kSliceStates[] = {
     "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);
@@ -65,6 +70,8 @@ namespace internal {
 
 EnumNames NamesOf(LrPhase) { return kLrPhases; }
 EnumNames NamesOf(VerdictState) { return kVerdictStates; }
+EnumNames NamesOf(AdviceAction) { return kAdviceActions; }
+EnumNames NamesOf(AveragingKind) { return kAveragingKinds; }
 EnumNames NamesOf(ProbeStatus) { return kProbeStatuses; }
 EnumNames NamesOf(SnapshotTrigger) { return kSnapshotTriggers; }
 EnumNames NamesOf(QuantizationMethod) { return kQuantizationMethods; }
@@ -87,6 +94,8 @@ using internal::ParseEnum;
 
 std::string_view ToString(LrPhase value) { return EnumName(kLrPhases, value); }
 std::string_view ToString(VerdictState value) { return EnumName(kVerdictStates, value); }
+std::string_view ToString(AdviceAction value) { return EnumName(kAdviceActions, value); }
+std::string_view ToString(AveragingKind value) { return EnumName(kAveragingKinds, value); }
 std::string_view ToString(ProbeStatus value) { return EnumName(kProbeStatuses, value); }
 std::string_view ToString(SnapshotTrigger value) { return EnumName(kSnapshotTriggers, value); }
 std::string_view ToString(QuantizationMethod value) {
@@ -108,6 +117,12 @@ absl::StatusOr<LrPhase> ParseLrPhase(std::string_view name) {
 }
 absl::StatusOr<VerdictState> ParseVerdictState(std::string_view name) {
   return ParseEnum<VerdictState>("verdict state", kVerdictStates, name);
+}
+absl::StatusOr<AdviceAction> ParseAdviceAction(std::string_view name) {
+  return ParseEnum<AdviceAction>("advice", kAdviceActions, name);
+}
+absl::StatusOr<AveragingKind> ParseAveragingKind(std::string_view name) {
+  return ParseEnum<AveragingKind>("kind of average", kAveragingKinds, name);
 }
 absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name) {
   return ParseEnum<ProbeStatus>("probe status", kProbeStatuses, name);

@@ -11,6 +11,8 @@ namespace ptqwatch::internal {
 /// The names of the enums of reports, events and statuses, which run directories carry.
 EnumNames NamesOf(LrPhase);
 EnumNames NamesOf(VerdictState);
+EnumNames NamesOf(AdviceAction);
+EnumNames NamesOf(AveragingKind);
 EnumNames NamesOf(ProbeStatus);
 EnumNames NamesOf(SnapshotTrigger);
 EnumNames NamesOf(QuantizationMethod);
@@ -32,6 +34,17 @@ EnumNames NamesOf(SliceState);
 template <typename Enum>
 void ReadName(std::string_view name, Enum& value) {
   value = EnumValue<Enum>(NamesOf(Enum{}), name).value_or(Enum{});
+}
+/// Journals of earlier versions name states that the later ones refine: "collecting", "degrading"
+/// (the newest snapshot was above the baseline) and "degraded" (two in a row were).
+inline void ReadName(std::string_view name, VerdictState& value) {
+  if (name == "collecting") {
+    value = VerdictState::kWarmingUp;
+  } else if (name == "degrading" || name == "degraded") {
+    value = VerdictState::kUnclear;
+  } else {
+    value = EnumValue<VerdictState>(NamesOf(VerdictState{}), name).value_or(VerdictState{});
+  }
 }
 template <typename Enum>
 void ReadName(std::string_view name, std::optional<Enum>& value) {

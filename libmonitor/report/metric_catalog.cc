@@ -186,7 +186,7 @@ std::vector<MetricInfo> MakeCatalog() {
        "1 for the current verdict on the quantization error series, 0 for the others.",
        {"state"},
        [](Input in) {
-         return in.report ? OneHot(in.report->verdict.state, VerdictState::kDegraded) : Samples{};
+         return in.report ? OneHot(in.report->verdict.state, VerdictState::kUnclear) : Samples{};
        }},
       {"ptqwatch_snapshot_step",
        kGauge,

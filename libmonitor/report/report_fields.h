@@ -65,6 +65,9 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("curvature_along_error", record.curvature_along_error);
   visit("top_eigenvector_alignment", record.top_eigenvector_alignment);
   visit("loss_along", record.loss_along);
+  visit("accuracy_ratio", record.accuracy_ratio);
+  visit("accuracy_degradation_ratio", record.accuracy_degradation_ratio);
+  visit("accuracy_degradation_stderr", record.accuracy_degradation_stderr);
   visit("probe_tokens", record.probe_tokens);
   visit("coverage_ratio", record.coverage_ratio);
   visit("layers", record.layers);
@@ -145,11 +148,83 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("curvature_every", record.curvature_every);
 }
 
+template <Of<AveragingReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("kind", record.kind);
+  visit("window", record.window);
+  visit("decay", record.decay);
+  visit("snapshots", record.snapshots);
+  visit("first_step", record.first_step);
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("loss_nats", record.loss_nats);
+  visit("loss_stderr_nats", record.loss_stderr_nats);
+  visit("probe_tokens", record.probe_tokens);
+  visit("quantization", record.quantization);
+}
+
+template <Of<MixedPrecisionReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("raised_bits", record.raised_bits);
+  visit("raised_layers", record.raised_layers);
+  visit("mean_bits", record.mean_bits);
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("predicted_delta_nats", record.predicted_delta_nats);
+  visit("delta_nats", record.delta_nats);
+  visit("delta_stderr_nats", record.delta_stderr_nats);
+}
+
+template <Of<Evidence> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("series", record.series);
+  visit("value", record.value);
+  visit("expected", record.expected);
+  visit("ratio", record.ratio);
+  visit("sigmas", record.sigmas);
+}
+
+template <Of<DecayOutlook> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("gain_kept_ratio", record.gain_kept_ratio);
+  visit("gain_kept_stderr", record.gain_kept_stderr);
+  visit("minimum_loss_nats", record.minimum_loss_nats);
+  visit("minimum_step", record.minimum_step);
+  visit("minimum_learning_rate", record.minimum_learning_rate);
+}
+
+template <Of<Advice> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("action", record.action);
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("now_nats", record.now_nats);
+  visit("expected_nats", record.expected_nats);
+  visit("expected_stderr_nats", record.expected_stderr_nats);
+  visit("text", record.text);
+}
+
 template <Of<Verdict> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("state", record.state);
   visit("onset_step", record.onset_step);
+  visit("method", record.method);
+  visit("bits", record.bits);
   visit("severity_nats", record.severity_nats);
+  visit("severity_low_nats", record.severity_low_nats);
+  visit("severity_high_nats", record.severity_high_nats);
+  visit("severity_ratio", record.severity_ratio);
+  visit("severity_low_ratio", record.severity_low_ratio);
+  visit("severity_high_ratio", record.severity_high_ratio);
+  visit("sigmas", record.sigmas);
+  visit("alarm_sigmas", record.alarm_sigmas);
+  visit("evidence", record.evidence);
+  visit("outlook", record.outlook);
+  visit("advice", record.advice);
   visit("summary", record.summary);
 }
 
@@ -176,10 +251,14 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("probe_loss_nats", record.probe_loss_nats);
   visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
   visit("probe_tokens", record.probe_tokens);
+  visit("probe_accuracy_ratio", record.probe_accuracy_ratio);
+  visit("probe_accuracy_stderr", record.probe_accuracy_stderr);
   visit("calibration_mode", record.calibration_mode);
   visit("quantization", record.quantization);
   visit("skipped_layers", record.skipped_layers);
   visit("curvature", record.curvature);
+  visit("averaging", record.averaging);
+  visit("mixed_precision", record.mixed_precision);
   visit("plan", record.plan);
   visit("cost", record.cost_seconds);
 }

@@ -44,6 +44,9 @@ constexpr FieldDescriptor::CppType kCppType =
 template <typename T>
 constexpr FieldDescriptor::CppType kCppType<std::optional<T>> =
     std::is_enum_v<T> ? FieldDescriptor::CPPTYPE_STRING : kCppType<T>;  // the enum's name
+template <>
+constexpr FieldDescriptor::CppType kCppType<std::vector<std::string>> =
+    FieldDescriptor::CPPTYPE_STRING;
 
 // Null where the message has no such field of that kind: the value is left out, since protobuf's
 // reflection would end the process. A test compares the two lists.
@@ -105,6 +108,11 @@ class Writer {
   void Write(const FieldDescriptor* field, const std::vector<T>& values) {
     for (const T& value : values) {
       VisitFields(value, Writer(reflection_.AddMessage(&message_, field), with_layers_));
+    }
+  }
+  void Write(const FieldDescriptor* field, const std::vector<std::string>& values) {
+    for (const std::string& value : values) {
+      reflection_.AddString(&message_, field, ValidUtf8(value));
     }
   }
   void Write(const FieldDescriptor* field, const std::map<std::string, double>& values) {
@@ -176,6 +184,12 @@ class Reader {
     for (int i = 0; i < size; ++i) {
       VisitFields(values[static_cast<size_t>(i)],
                   Reader(reflection_.GetRepeatedMessage(message_, field, i)));
+    }
+  }
+  void Read(const FieldDescriptor* field, std::vector<std::string>& values) {
+    values.clear();
+    for (int i = 0; i < reflection_.FieldSize(message_, field); ++i) {
+      values.push_back(reflection_.GetRepeatedString(message_, field, i));
     }
   }
   void Read(const FieldDescriptor* field, std::map<std::string, double>& values) {

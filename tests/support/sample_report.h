@@ -43,6 +43,9 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.curvature_along_error = 1.25;
   entry.top_eigenvector_alignment = 0.003;
   entry.loss_along = {{0.5, 0.3 * delta, 0.2 * delta}, {1.5, 2.5 * delta, 2.1 * delta}};
+  entry.accuracy_ratio = 0.41;
+  entry.accuracy_degradation_ratio = 0.08;
+  entry.accuracy_degradation_stderr = 0.01;
   entry.probe_tokens = 65536;
   entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
@@ -85,6 +88,59 @@ inline CurvatureReport SampleCurvature() {
   return curvature;
 }
 
+inline AveragingReport SampleAveraging() {
+  AveragingReport averaging;
+  averaging.kind = AveragingKind::kExponential;
+  averaging.window = 6;
+  averaging.decay = 0.9;
+  averaging.snapshots = 5;
+  averaging.first_step = 12800;
+  averaging.status = ProbeStatus::kOk;
+  averaging.status_detail = "still filling";
+  averaging.loss_nats = 1.66;
+  averaging.loss_stderr_nats = 0.004;
+  averaging.probe_tokens = 65536;
+  averaging.quantization = {SampleQuantization(QuantizationMethod::kGptq, 3, 0.064)};
+  return averaging;
+}
+
+inline MixedPrecisionReport SampleMixedPrecision() {
+  MixedPrecisionReport mixed;
+  mixed.method = QuantizationMethod::kGptq;
+  mixed.bits = 3;
+  mixed.raised_bits = 4;
+  mixed.raised_layers = {"blocks.1.weight"};
+  mixed.mean_bits = 3.25;
+  mixed.status = ProbeStatus::kOk;
+  mixed.status_detail = "measured";
+  mixed.predicted_delta_nats = 0.15;
+  mixed.delta_nats = 0.16;
+  mixed.delta_stderr_nats = 0.007;
+  return mixed;
+}
+
+inline Verdict SampleVerdict() {
+  Verdict verdict;
+  verdict.state = VerdictState::kDecayDegradation;
+  verdict.onset_step = 14400;
+  verdict.method = QuantizationMethod::kGptq;
+  verdict.bits = 3;
+  verdict.severity_nats = 0.109;
+  verdict.severity_low_nats = 0.08;
+  verdict.severity_high_nats = 0.14;
+  verdict.severity_ratio = 2.1;
+  verdict.severity_low_ratio = 1.8;
+  verdict.severity_high_ratio = 2.4;
+  verdict.sigmas = 9.5;
+  verdict.alarm_sigmas = 3.5;
+  verdict.evidence = {{"loss_delta_gptq3", 0.208, 0.099, 2.1, 8.5}};
+  verdict.outlook = {{QuantizationMethod::kGptq, 3, 0.2, 0.05, 1.70, 14000, 0.006}};
+  verdict.advice = {{AdviceAction::kAverageWeights, QuantizationMethod::kGptq, 3, 1.77, 1.72, 0.004,
+                     "average the last 6 snapshots"}};
+  verdict.summary = "3-bit GPTQ costs 0.208 nats";
+  return verdict;
+}
+
 /// A report in which no member has its default value.
 inline AnalyzedReport SampleReport() {
   AnalyzedReport analyzed;
@@ -110,17 +166,18 @@ inline AnalyzedReport SampleReport() {
   report.probe_loss_nats = 1.75;
   report.probe_loss_stderr_nats = 0.004;
   report.probe_tokens = 65536;
+  report.probe_accuracy_ratio = 0.45;
+  report.probe_accuracy_stderr = 0.006;
   report.calibration_mode = CalibrationMode::kSequential;
   report.quantization = {SampleQuantization(QuantizationMethod::kGptq, 3, 0.208),
                          SampleQuantization(QuantizationMethod::kRtn, 4, 0.05)};
   report.skipped_layers = {{"head.weight", "output head", 4096}};
   report.curvature = SampleCurvature();
+  report.averaging = {SampleAveraging()};
+  report.mixed_precision = {SampleMixedPrecision()};
   report.plan = Plan{4, 2, 8, 3};
   report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
-  analyzed.verdict.state = VerdictState::kDegraded;
-  analyzed.verdict.onset_step = 14400;
-  analyzed.verdict.severity_nats = 0.109;
-  analyzed.verdict.summary = "3-bit GPTQ costs 0.208 nats";
+  analyzed.verdict = SampleVerdict();
   return analyzed;
 }
 

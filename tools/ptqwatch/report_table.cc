@@ -29,9 +29,12 @@ std::string_view Missing(const std::optional<double>& value, ProbeStatus status)
 
 std::string_view VerdictColor(VerdictState state) {
   switch (state) {
-    case VerdictState::kDegrading:
+    case VerdictState::kDrifting:
+    case VerdictState::kRecovering:
+    case VerdictState::kUnclear:
       return kYellow;
-    case VerdictState::kDegraded:
+    case VerdictState::kDecayDegradation:
+    case VerdictState::kSpike:
       return kRed;
     default:
       return {};

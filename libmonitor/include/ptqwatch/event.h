@@ -23,6 +23,7 @@ struct Event {
     kSlice = 7,            ///< a slice is begun, made, or failed
     kPlanChanged = 8,      ///< what later snapshots are measured with (Report::plan)
     kInert = 9,            ///< Monitor::Create failed; the only event of an inert monitor
+    kAlert = 10,           ///< the verdict became an alarm, another one, or no alarm any more
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -31,9 +32,9 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 10;
+inline constexpr int kEventKinds = 11;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-/// "resumed", "stopped", "slice", "plan_changed", "inert".
+/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert".
 std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

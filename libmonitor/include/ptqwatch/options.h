@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,6 +74,22 @@ struct ScheduleOptions {
   int64_t decay_density = 4;
 };
 
+/// What the average of the last snapshots would give, at full precision and quantized like the
+/// watched quantizer (Verdict::method). Measured with the snapshots that measure curvature.
+struct AveragingOptions {
+  bool enabled = true;
+  /// Snapshots of the mean (LAWA, arXiv 2209.14981); 2 to 64. Each holds a copy of the parameters;
+  /// where max_bytes does not allow so many there are fewer, and the report says how many.
+  int64_t window = 6;
+  /// Every so many-th snapshot enters the averages.
+  int64_t spacing = 1;
+  /// Also m = decay m + (1 - decay) w over the same snapshots, in (0, 1). 0: no such average.
+  double decay = 0;
+};
+
+/// InvalidArgument naming the field and its value.
+absl::Status Validate(const AveragingOptions& options);
+
 struct MonitorOptions {
   /// By default training starts whatever is wrong with the monitor. The log, Monitor::status(), the
   /// exporters that can be started and, where it can be written, the journal say what it is.
@@ -96,6 +113,16 @@ struct MonitorOptions {
   /// What is measured of the loss surface beside the quantization error. The engine chooses itself
   /// how; where it cannot work on this model, curvature is left out and every report says why.
   CurvatureOptions curvature = {};
+
+  AveragingOptions averaging = {};
+  /// Which layers to keep at more bits, where two bit-widths of one method are tried: chosen by the
+  /// curvature along the quantization error, and measured (Report::mixed_precision).
+  bool mixed_precision = true;
+
+  /// Called on the monitor thread when the verdict becomes an alarm, or another alarm, with the
+  /// report that shows it. The trainer must not be touched from here without its own
+  /// synchronization: set an atomic that the training loop reads. What it throws is logged.
+  std::function<void(const AnalyzedReport&)> on_alert = {};
 
   /// A loss comparison stops adding tokens when the paired standard error of the loss change is
   /// this share of the change ...

@@ -185,8 +185,13 @@ struct QuantizationReport {
   /// (v'd)^2 / d'd with the top eigenvector v: the share of d along v, in [0, 1].
   std::optional<double> top_eigenvector_alignment;
   std::vector<LossAlong> loss_along;  ///< by ascending scale
-  int64_t probe_tokens = 0;           ///< tokens behind the losses
-  double coverage_ratio = 0;          ///< share of all parameters that was quantized
+  /// Accuracy of the quantized model on the same examples; LossValues::correct.
+  std::optional<double> accuracy_ratio;
+  /// (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from the paired examples.
+  std::optional<double> accuracy_degradation_ratio;
+  std::optional<double> accuracy_degradation_stderr;
+  int64_t probe_tokens = 0;   ///< tokens behind the losses
+  double coverage_ratio = 0;  ///< share of all parameters that was quantized
   std::vector<LayerQuantization> layers;
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
@@ -274,6 +279,48 @@ struct SkippedLayer {
   friend bool operator==(const SkippedLayer&, const SkippedLayer&) = default;
 };
 
+/// How weights are averaged.
+enum class AveragingKind {
+  kWindow = 0,       ///< the mean of the last snapshots (LAWA, arXiv 2209.14981)
+  kExponential = 1,  ///< m = decay m + (1 - decay) w at every snapshot
+};
+/// "window", "exponential".
+std::string_view ToString(AveragingKind kind);
+absl::StatusOr<AveragingKind> ParseAveragingKind(std::string_view name);
+
+/// What the average of snapshots would give now. Losses are on the probe tokens of the report.
+struct AveragingReport {
+  std::optional<AveragingKind> kind;
+  int64_t window = 0;           ///< kWindow: snapshots asked for
+  std::optional<double> decay;  ///< kExponential
+  int64_t snapshots = 0;        ///< snapshots in this average: fewer than `window` while it fills
+  int64_t first_step = 0;       ///< of the oldest of them
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail;
+  std::optional<double> loss_nats;  ///< CE of the averaged weights
+  std::optional<double> loss_stderr_nats;
+  int64_t probe_tokens = 0;
+  std::vector<QuantizationReport> quantization;  ///< of the averaged weights
+  friend bool operator==(const AveragingReport&, const AveragingReport&) = default;
+};
+
+/// The model at `bits`, but some layers at `raised_bits`: those whose share of the loss increase is
+/// the largest for what raising them costs.
+struct MixedPrecisionReport {
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  int raised_bits = 0;
+  std::vector<std::string> raised_layers;  ///< canonical parameter names, the worst first
+  double mean_bits = 0;                    ///< over the quantized weights, without scales
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail;
+  /// Of the loss increase against full precision, from the layers' g'd + d'Hd / 2.
+  std::optional<double> predicted_delta_nats;
+  std::optional<double> delta_nats;  ///< measured on the probe tokens
+  std::optional<double> delta_stderr_nats;
+  friend bool operator==(const MixedPrecisionReport&, const MixedPrecisionReport&) = default;
+};
+
 /// How much of what the subject provides a run's snapshots are measured with, so that measuring
 /// fits the run. Chosen by the monitor (MonitorOptions::adapt_plan) and changed as rarely as
 /// possible.
@@ -320,6 +367,10 @@ struct Report {
   std::optional<double> probe_loss_nats;  ///< CE(W) on `probe_tokens` tokens
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
+  /// Share of probe examples that W gets right; absent where the losses closure gives none
+  /// (LossValues::correct).
+  std::optional<double> probe_accuracy_ratio;
+  std::optional<double> probe_accuracy_stderr;
 
   std::optional<CalibrationMode> calibration_mode;
   std::vector<QuantizationReport> quantization;
@@ -327,6 +378,8 @@ struct Report {
   /// Absent where MonitorOptions::curvature is off, and where the plan leaves it to another
   /// snapshot.
   std::optional<CurvatureReport> curvature;
+  std::vector<AveragingReport> averaging;
+  std::vector<MixedPrecisionReport> mixed_precision;
   /// What this snapshot was measured with; `curvature_sequences` is 0 where curvature was not due.
   std::optional<Plan> plan;
 

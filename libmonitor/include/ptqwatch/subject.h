@@ -40,6 +40,10 @@ struct LossValues {
   /// Only for HessianMode::kGaussNewton: the model's output from which `values` were computed, of
   /// any shape and in the same graph.
   at::Tensor logits;
+  /// Optional: for each example 1 where the model gets it right and 0 where not (bool or numeric),
+  /// of any shape whose dimension 0 is that of `values`; NaN leaves an example out. Reports then
+  /// carry the accuracy with and without quantization.
+  at::Tensor correct;
 };
 
 /// A parameter or buffer under the name its model gives it.

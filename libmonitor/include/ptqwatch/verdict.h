@@ -5,32 +5,118 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/quantizer.h"
 
 namespace ptqwatch {
 
+/// What the series of reports says about quantization error. docs/verdicts.md has the method and
+/// its error rates.
 enum class VerdictState {
-  kUnknown = 0,     ///< the newest snapshot has no usable measurement
-  kCollecting = 1,  ///< too few stable-phase snapshots for a baseline
-  kHealthy = 2,     ///< within the scatter of the baseline
-  kDegrading = 3,   ///< the newest snapshot is above it
-  kDegraded = 4,    ///< two or more snapshots in a row are
+  kUnknown = 0,           ///< the newest snapshot has no usable measurement
+  kWarmingUp = 1,         ///< too few snapshots at a high learning rate for a baseline
+  kHealthy = 2,           ///< as the baseline predicts
+  kDrifting = 3,          ///< grows from snapshot to snapshot while the learning rate is high
+  kDecayDegradation = 4,  ///< an alarm: above the baseline since the learning rate began to fall
+  kSpike = 5,             ///< an alarm: above the baseline, and no decay explains it
+  kRecovering = 6,        ///< on its way back to the baseline after an alarm
+  kUnclear = 7,           ///< the series contradict each other, or show too little for an alarm
 };
 
-/// "unknown", "collecting", "healthy", "degrading", "degraded".
+/// "unknown", "warming_up", "healthy", "drifting", "decay_degradation", "spike", "recovering",
+/// "unclear".
 std::string_view ToString(VerdictState state);
 /// InvalidArgument, listing the known names, for any other name.
 absl::StatusOr<VerdictState> ParseVerdictState(std::string_view name);
+
+/// Whether the state is an alarm: kDecayDegradation or kSpike.
+constexpr bool IsAlarm(VerdictState state) {
+  return state == VerdictState::kDecayDegradation || state == VerdictState::kSpike;
+}
+
+/// One series of measurements, and how far it stands from its baseline.
+struct Evidence {
+  /// "loss_delta_gptq3", "curvature_along_error_gptq3", "displacement_gptq3", "trace",
+  /// "weighted_trace"; "quantization" and "curvature" are these together.
+  std::string series;
+  std::optional<double> value;     ///< of the newest snapshot, in the series' unit
+  std::optional<double> expected;  ///< by the baseline at that step
+  /// Mean of value / expected since the onset.
+  std::optional<double> ratio;
+  /// The same mean on a logarithmic scale, over its standard error. That error contains the
+  /// scatter between checkpoints and the baseline's own.
+  std::optional<double> sigmas;
+  friend bool operator==(const Evidence&, const Evidence&) = default;
+};
+
+/// What a learning-rate decay has done to one quantizer's loss so far. Absent numbers: the data do
+/// not show them.
+struct DecayOutlook {
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  /// (CE(W_hat) at the onset - now) / (CE(W) at the onset - now): the share of the full-precision
+  /// gain that survives quantization. 1: all of it; negative: the quantized model got worse.
+  std::optional<double> gain_kept_ratio;
+  std::optional<double> gain_kept_stderr;
+  /// The smallest quantized loss of the decay, where it lies significantly below the newest one.
+  std::optional<double> minimum_loss_nats;
+  std::optional<int64_t> minimum_step;
+  std::optional<double> minimum_learning_rate;  ///< where to stop for this quantizer
+  friend bool operator==(const DecayOutlook&, const DecayOutlook&) = default;
+};
+
+enum class AdviceAction {
+  kUnknown = 0,
+  kStopDecay = 1,       ///< keep the learning rate where it is, or go back to where it was best
+  kAverageWeights = 2,  ///< use the mean of the last snapshots
+  kRaiseBits = 3,       ///< keep some layers at more bits
+  kInspectRun = 4,      ///< a rise that no decay explains
+};
+/// "unknown", "stop_decay", "average_weights", "raise_bits", "inspect_run".
+std::string_view ToString(AdviceAction action);
+absl::StatusOr<AdviceAction> ParseAdviceAction(std::string_view name);
+
+/// Something to do, with the measured effect.
+struct Advice {
+  AdviceAction action = AdviceAction::kUnknown;
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  /// What the named quantizer gives now and with the action, in nats per token: the quantized loss
+  /// for kStopDecay and kAverageWeights, the loss increase for kRaiseBits.
+  std::optional<double> now_nats;
+  std::optional<double> expected_nats;
+  std::optional<double> expected_stderr_nats;  ///< of the difference of the two
+  std::string text;                            ///< one sentence, with these numbers
+  friend bool operator==(const Advice&, const Advice&) = default;
+};
 
 /// What the series of reports says about the newest one. A pure function of the reports, so a
 /// journal replays to the same verdicts.
 struct Verdict {
   VerdictState state = VerdictState::kUnknown;
-  /// Step of the first snapshot in the current unbroken stretch above the baseline.
+  /// First snapshot of the rise or drift that `state` names.
   std::optional<int64_t> onset_step;
-  /// By how much the watched quantizer's loss increase exceeds its baseline, in nats per token.
+  /// The watched quantizer: GPTQ with the fewest bits from 3 up where there is one.
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  /// By how much its loss increase CE(W_hat) - CE(W) exceeds what the baseline predicts, as a mean
+  /// over the snapshots since the onset, in nats per token. With a 95 % interval.
   std::optional<double> severity_nats;
+  std::optional<double> severity_low_nats;
+  std::optional<double> severity_high_nats;
+  /// The same as a ratio to the baseline; absent where that cannot be told from zero.
+  std::optional<double> severity_ratio;
+  std::optional<double> severity_low_ratio;
+  std::optional<double> severity_high_ratio;
+  /// Evidence for a rise, in standard errors: all series together, the phase's prior included. An
+  /// alarm needs `alarm_sigmas`.
+  std::optional<double> sigmas;
+  std::optional<double> alarm_sigmas;
+  std::vector<Evidence> evidence;
+  std::vector<DecayOutlook> outlook;  ///< while the learning rate decays
+  std::vector<Advice> advice;         ///< most useful first
   /// One sentence for people, with the numbers behind it.
   std::string summary;
   friend bool operator==(const Verdict&, const Verdict&) = default;

@@ -38,7 +38,9 @@ void ExpectRoundTrip(Enum last, Parse parse) {
 
 TEST(EnumNames, ParseWhatTheyWrite) {
   ExpectRoundTrip(LrPhase::kRewarm, ParseLrPhase);
-  ExpectRoundTrip(VerdictState::kDegraded, ParseVerdictState);
+  ExpectRoundTrip(VerdictState::kUnclear, ParseVerdictState);
+  ExpectRoundTrip(AdviceAction::kInspectRun, ParseAdviceAction);
+  ExpectRoundTrip(AveragingKind::kExponential, ParseAveragingKind);
   ExpectRoundTrip(ProbeStatus::kDisabled, ParseProbeStatus);
   ExpectRoundTrip(SnapshotTrigger::kFinish, ParseSnapshotTrigger);
   ExpectRoundTrip(QuantizationMethod::kNf4, ParseQuantizationMethod);
@@ -55,8 +57,12 @@ TEST(EnumNames, ParseWhatTheyWrite) {
 TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(LrPhase::kSlowDecay), "slow_decay");
   EXPECT_EQ(ToString(LrPhase::kRewarm), "rewarm");
-  EXPECT_EQ(ToString(VerdictState::kCollecting), "collecting");
-  EXPECT_EQ(ToString(VerdictState::kDegraded), "degraded");
+  EXPECT_EQ(ToString(VerdictState::kWarmingUp), "warming_up");
+  EXPECT_EQ(ToString(VerdictState::kDecayDegradation), "decay_degradation");
+  EXPECT_EQ(ToString(VerdictState::kUnclear), "unclear");
+  EXPECT_EQ(ToString(AdviceAction::kStopDecay), "stop_decay");
+  EXPECT_EQ(ToString(AveragingKind::kWindow), "window");
+  EXPECT_EQ(ToString(Event::Kind::kAlert), "alert");
   EXPECT_EQ(ToString(ProbeStatus::kNonFinite), "nonfinite");
   EXPECT_EQ(ToString(ProbeStatus::kOutOfTime), "out_of_time");
   EXPECT_EQ(ToString(ProbeStatus::kDisabled), "disabled");

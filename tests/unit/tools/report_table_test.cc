@@ -91,7 +91,7 @@ TEST(ReportTable, NeverIsWiderThanAsked) {
   report.report.lr_phase = LrPhase::kSlowDecay;
   report.report.quantization[3].error_ratio = -1e300;
   report.report.quantization[3].error_ratio_stderr = 1e300;
-  report.verdict.state = VerdictState::kCollecting;
+  report.verdict.state = VerdictState::kWarmingUp;
   ReportTable table(kUtf8);
   for (size_t width = 1; width < 250; ++width) {
     table.RepeatHeader();
@@ -192,11 +192,11 @@ TEST(ReportTable, MarksAnEigenvalueThatIsNotSure) {
 }
 
 TEST(ReportTable, ColoursVerdictsOnlyWhenAsked) {
-  EXPECT_EQ(VerdictCell(VerdictState::kDegraded, true), "\x1b[31mdegraded\x1b[0m");
-  EXPECT_EQ(VerdictCell(VerdictState::kDegrading, true), "\x1b[33mdegrading\x1b[0m");
+  EXPECT_EQ(VerdictCell(VerdictState::kSpike, true), "\x1b[31mspike\x1b[0m");
+  EXPECT_EQ(VerdictCell(VerdictState::kUnclear, true), "\x1b[33munclear\x1b[0m");
   EXPECT_EQ(VerdictCell(VerdictState::kHealthy, true), "healthy");
   EXPECT_EQ(VerdictCell(VerdictState::kUnknown, true), "-");
-  EXPECT_EQ(VerdictCell(VerdictState::kDegraded, false), "degraded");
+  EXPECT_EQ(VerdictCell(VerdictState::kDecayDegradation, false), "decay_degradation");
   ReportTable plain(kUtf8), coloured(TextStyle{.utf8 = true, .color = true});
   const auto bare = plain.Add(SampleReport(), 200);
   EXPECT_THAT(bare.row + *bare.header, Not(HasSubstr("\x1b")));
