@@ -2,38 +2,38 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
+#include "analysis/advice.h"
+#include "analysis/outlook.h"
+#include "analysis/severity.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-constexpr size_t kMinBaseline = 3;
-constexpr size_t kMaxBaseline = 32;
-// With at least this many stable-phase points the first third is left out, because the error still
-// climbs after the warm-up.
-constexpr size_t kMinForWarmIn = 6;
-// The median absolute deviation of a Gaussian is 1 / 1.4826 of its standard deviation.
-constexpr double kMadToSigma = 1.4826;
-constexpr double kSigmas = 3;
-// About two standard deviations of the scatter between checkpoints. A few points can agree by
-// chance, and their MAD is then too small.
-constexpr double kMinRise = 0.25;
-// The baseline's scatter already contains the error bars of its points: the error bar of the newest
-// point is a floor, not an extra term.
-constexpr double kStderrs = 2;
-
-double Median(std::vector<double> values) {
-  const size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + half, values.end());
-  const double upper = values[half];
-  if (values.size() % 2 == 1) return upper;
-  return (*std::max_element(values.begin(), values.begin() + half) + upper) / 2;
-}
+// Of the evidence that an alarm needs: what keeps it up, and what is not nothing.
+constexpr double kKeptShare = 0.6;
+constexpr double kUnclearShare = 0.8;
+// Evidence from the error itself, below which curvature alone would be the alarm.
+constexpr double kLeastErrorSigmas = 1.0;
+// With fewer snapshots of a plateau an alarm on it needs more evidence: up to two sigmas more.
+constexpr double kSoundReference = 10;
+constexpr double kShortReference = 2;
+// The share of the learning rate that is lost when a decay counts as one.
+constexpr double kDecayBegun = 0.1;
+// What curvature alone says when the error shows nothing.
+constexpr double kCurvatureAlone = 4.0;
+// Snapshots that say whether an alarm is over.
+constexpr size_t kRecent = 3;
+constexpr double kRecoveredSigmas = 1.5;
+// A drift: the slope over its standard error, and the growth over the window.
+constexpr double kDriftSigmas = 4.0;
+constexpr double kDriftKept = 2.5;
+constexpr double kDriftGrowth = 1.15;
+constexpr size_t kDriftSnapshots = 10;  // with fewer it is the end of the warm-up
 
 // The entry to watch. It is chosen by what was asked for, not by what was measured, so the choice
 // is the same in every report.
@@ -52,120 +52,232 @@ const QuantizationReport* Watched(const Report& report) {
   return best;
 }
 
-std::string Name(const QuantizationReport& entry) {
-  return StrCat(entry.bits, "-bit ", absl::AsciiStrToUpper(StrCat(ToString(entry.method))));
-}
-
-Verdict Unknown(std::string summary) {
-  Verdict verdict;
-  verdict.state = VerdictState::kUnknown;
-  verdict.summary = std::move(summary);
-  return verdict;
-}
-
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
   const std::string_view reason =
       entry.status == ProbeStatus::kOk ? "no finite loss increase" : ToString(entry.status);
-  std::string text = StrCat(Name(entry), " was not measured at step ", report.step, ": ", reason);
+  std::string text = StrCat(QuantizerText(entry.method, entry.bits), " was not measured at step ",
+                            report.step, ": ", reason);
   if (!entry.status_detail.empty()) text += StrCat(" (", entry.status_detail, ")");
   return text;
 }
 
 }  // namespace
 
-Analyzer::Candidates Analyzer::FindCandidates() const {
-  Candidates stable;
-  Candidates with_slow_decay{.plateau = false, .deltas = {}};
-  for (const Point& point : points_) {
-    if (point.phase == LrPhase::kStable) stable.deltas.push_back(point.delta_nats);
-    if (point.phase == LrPhase::kStable || point.phase == LrPhase::kSlowDecay) {
-      with_slow_decay.deltas.push_back(point.delta_nats);
-    }
-  }
-  // A schedule without a plateau (cosine) has only its slow first half.
-  return stable.deltas.size() >= kMinBaseline ||
-                 stable.deltas.size() == with_slow_decay.deltas.size()
-             ? stable
-             : with_slow_decay;
+/// What the series shows at the newest snapshot.
+struct Analyzer::Finding {
+  size_t newest = 0;
+  bool decaying = false;
+  std::optional<Change> change;  ///< what an alarm rests on
+  std::optional<Change> since;   ///< the same as a jump at the onset
+  std::optional<Severity> severity;
+  double needed = 0;  ///< evidence that an alarm needs
+  VerdictState before = VerdictState::kUnknown;
+  std::optional<int64_t> onset_before;
+  std::string series;  ///< of the watched quantizer
+};
+
+double Analyzer::Needed(double decayed, size_t reference) const {
+  const double share = std::min(decayed / kDecayBegun, 1.0);
+  const double short_of = 1 - std::min(static_cast<double>(reference) / kSoundReference, 1.0);
+  const double plateau = options_.plateau_sigmas + kShortReference * short_of;
+  return plateau + share * (options_.decay_sigmas - plateau);
 }
 
-std::optional<Analyzer::Baseline> Analyzer::MakeBaseline(double stderr_nats) const {
-  auto [plateau, window] = FindCandidates();
-  if (window.size() < kMinBaseline) return std::nullopt;
-  size_t first = window.size() >= kMinForWarmIn ? window.size() / 3 : 0;
-  if (window.size() - first > kMaxBaseline) first = window.size() - kMaxBaseline;
-  window.erase(window.begin(), window.begin() + static_cast<std::ptrdiff_t>(first));
+Change Analyzer::SinceOnset(const Change& change, std::optional<int64_t> onset_step) const {
+  std::optional<Change> best;
+  for (size_t first = 0; first < change.tested.size(); ++first) {
+    const size_t index = change.tested[first];
+    if (onset_step && history_.points()[index].step < *onset_step) continue;
+    Change jump = JumpSince(
+        history_, change.reference,
+        {change.tested.begin() + static_cast<std::ptrdiff_t>(first), change.tested.end()});
+    if (!best || jump.sigmas > best->sigmas) best = std::move(jump);
+    if (onset_step) break;
+  }
+  return best ? *std::move(best) : change;
+}
 
-  Baseline baseline;
-  baseline.plateau = plateau;
-  baseline.snapshots = static_cast<int>(window.size());
-  baseline.median = Median(window);
-  for (double& value : window) value = std::abs(value - baseline.median);
-  const double sigma = kMadToSigma * Median(std::move(window));
-  baseline.limit =
-      baseline.median +
-      std::max({kSigmas * sigma, kMinRise * std::abs(baseline.median), kStderrs * stderr_nats});
-  return baseline;
+Analyzer::Finding Analyzer::Find() const {
+  const std::vector<Point>& points = history_.points();
+  Finding finding;
+  finding.newest = points.size() - 1;
+  if (points.size() > 1) {
+    finding.before = points[points.size() - 2].state;
+    finding.onset_before = points[points.size() - 2].onset_step;
+  }
+  const double decayed = points.back().decayed;
+  finding.decaying = decayed > history_.PlateauLimit(points.size());
+  if (finding.decaying) {
+    finding.change = ChangeInDecay(history_);
+  } else if (finding.onset_before) {
+    // Since an alarm: the newest snapshots against what was before it.
+    size_t first = points.size() - std::min(points.size(), kRecent);
+    while (first < points.size() && points[first].step < *finding.onset_before) ++first;
+    std::vector<size_t> recent;
+    for (size_t i = first; i < points.size(); ++i) recent.push_back(i);
+    std::vector<size_t> reference = history_.Plateau(points.size());
+    if (reference.size() >= Composite::kMinReference) {
+      while (!reference.empty() && reference.back() >= first) reference.pop_back();
+    }
+    if (reference.size() >= Composite::kMinReference && !recent.empty()) {
+      finding.change = JumpSince(history_, std::move(reference), std::move(recent));
+    }
+  } else {
+    finding.change = Jump(history_);
+  }
+  if (finding.change && !finding.change->error) finding.change.reset();
+  if (finding.change) {
+    finding.needed = Needed(finding.decaying ? decayed : 0, finding.change->reference.size());
+  }
+  return finding;
+}
+
+bool Analyzer::Drifts(const Finding& finding) const {
+  const std::vector<size_t> plateau = history_.Plateau(history_.points().size());
+  if (plateau.size() < kDriftSnapshots) return false;
+  const auto errors = Composite::Fit(history_.points(), plateau, SeriesKind::kError);
+  if (!errors) return false;
+  const double growth = errors->baseline().slope() * (history_.points()[plateau.back()].log_step -
+                                                      history_.points()[plateau.front()].log_step);
+  const bool drifted = finding.before == VerdictState::kDrifting;
+  return errors->baseline().slope() >=
+             (drifted ? kDriftKept : kDriftSigmas) * errors->baseline().slope_stderr() &&
+         growth >= std::log(kDriftGrowth);
+}
+
+VerdictState Analyzer::StateOf(const Finding& finding) const {
+  const Change& change = *finding.change;
+  const double ratio =
+      std::exp(finding.since && finding.since->error ? finding.since->error->size : 0.0);
+  const bool was_alarm = IsAlarm(finding.before) || finding.before == VerdictState::kRecovering;
+  const double least_ratio =
+      finding.decaying || was_alarm ? options_.decay_ratio : options_.plateau_ratio;
+  const bool matters =
+      finding.severity && finding.severity->nats >= options_.floor_nats && ratio >= least_ratio;
+  const bool in_error = change.error_sigmas() >= kLeastErrorSigmas;
+  const bool confirmed = change.confirmed_sigmas >= (finding.decaying ? 0.0 : kConfirmedSigmas);
+  const double needed = IsAlarm(finding.before) ? kKeptShare * finding.needed : finding.needed;
+  if (change.sigmas >= needed && in_error && matters && confirmed) {
+    if (finding.decaying) return VerdictState::kDecayDegradation;
+    return finding.onset_before && finding.before != VerdictState::kSpike &&
+                   finding.before != VerdictState::kUnknown
+               ? VerdictState::kRecovering
+               : VerdictState::kSpike;
+  }
+  if (IsAlarm(finding.before) ||
+      (was_alarm && change.error_sigmas() >= kRecoveredSigmas && matters)) {
+    return VerdictState::kRecovering;
+  }
+  if (matters && change.sigmas >= kUnclearShare * finding.needed) return VerdictState::kUnclear;
+  if (change.curvature_sigmas() >= kCurvatureAlone && !in_error) return VerdictState::kUnclear;
+  if (!finding.decaying && Drifts(finding)) return VerdictState::kDrifting;
+  return VerdictState::kHealthy;
 }
 
 Verdict Analyzer::Add(const Report& report) {
-  const QuantizationReport* entry = Watched(report);
-  const std::string series = entry == nullptr
-                                 ? std::string()
-                                 : StrCat(ToString(entry->method), " b", entry->bits, " g",
-                                          entry->group_size, " ", entry->symmetric);
-  if (report.fingerprint != fingerprint_ || series != series_) points_.clear();
-  fingerprint_ = report.fingerprint;
-  series_ = series;
-  // A step seen before is a rollback or a second snapshot of the same step: the newer one counts.
-  while (!points_.empty() && points_.back().step >= report.step) points_.pop_back();
-
-  if (entry == nullptr) {
-    return Unknown(StrCat("no quantizer in the report of step ", report.step));
-  }
-  if (entry->status != ProbeStatus::kOk || !std::isfinite(entry->delta_nats.value_or(NAN))) {
-    return Unknown(WhyNotMeasured(report, *entry));
-  }
-
-  const double delta = *entry->delta_nats;
-  const double error_bar = entry->delta_stderr_nats.value_or(0);
-  const std::optional<Baseline> baseline = MakeBaseline(std::isfinite(error_bar) ? error_bar : 0);
-  const bool above = baseline.has_value() && delta > baseline->limit;
-  points_.push_back({report.step, delta, report.lr_phase, above});
-
+  const size_t added = history_.Add(report);
   Verdict verdict;
-  verdict.summary = StrFormat("%s costs %.3g nats at step %d", Name(*entry), delta, report.step);
-  if (!baseline) {
+  const QuantizationReport* entry = Watched(report);
+  if (entry == nullptr) {
+    verdict.summary = StrCat("no quantizer in the report of step ", report.step);
+    return verdict;
+  }
+  verdict.method = entry->method;
+  verdict.bits = entry->bits;
+  Point& point = history_.at(added);
+  const std::string series = StrCat("loss_delta_", ShortName(ToString(entry->method), entry->bits));
+  if (!point.series.contains(series)) {
+    verdict.summary = WhyNotMeasured(report, *entry);
+    // What was on goes on.
+    if (added > 0) {
+      point.state = history_.points()[added - 1].state;
+      point.onset_step = history_.points()[added - 1].onset_step;
+    }
+    return verdict;
+  }
+  Finding finding = Find();
+  finding.series = series;
+  if (!finding.change) {
     verdict.state = VerdictState::kWarmingUp;
-    verdict.summary += StrFormat("; %d of %d stable-phase snapshots for a baseline",
-                                 FindCandidates().deltas.size(), kMinBaseline);
-    return verdict;
-  }
-
-  const std::string base = StrFormat("its %s median %.3g (%d snapshots)",
-                                     baseline->plateau ? "stable-phase" : "slow-decay",
-                                     baseline->median, baseline->snapshots);
-  if (!above) {
-    verdict.state = VerdictState::kHealthy;
-    verdict.summary += StrFormat(", within the scatter of %s; limit %.3g", base, baseline->limit);
-    return verdict;
-  }
-
-  size_t onset = points_.size() - 1;
-  while (onset > 0 && points_[onset - 1].above) --onset;
-  verdict.state = onset + 1 < points_.size() ? VerdictState::kSpike : VerdictState::kUnclear;
-  verdict.onset_step = points_[onset].step;
-  verdict.severity_nats = delta - baseline->median;
-  if (baseline->median > 0) {
-    verdict.summary += StrFormat(", %.1fx %s", delta / baseline->median, base);
   } else {
-    verdict.summary += StrFormat(", %.3g above %s", *verdict.severity_nats, base);
+    finding.since = finding.decaying ? SinceOnset(*finding.change, std::nullopt) : *finding.change;
+    finding.severity = SeverityOf(history_, *finding.since, series);
+    verdict.state = StateOf(finding);
   }
-  verdict.summary += StrFormat("; above it since step %d", *verdict.onset_step);
-  if (report.decay_onset_step) {
-    verdict.summary += StrFormat(", learning rate falling since step %d", *report.decay_onset_step);
+  Describe(finding, verdict);
+  if (finding.change && finding.decaying) {
+    verdict.outlook = OutlookOf(history_, finding.change->reference, finding.change->tested);
   }
+  // A report that came late is not the one that the verdict is about.
+  if (added == finding.newest) verdict.advice = AdviceFor(report, verdict);
+  Point& newest = history_.at(finding.newest);
+  newest.state = verdict.state;
+  newest.onset_step = verdict.onset_step;
   return verdict;
+}
+
+void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
+  const Point& newest = history_.points()[finding.newest];
+  const auto found = newest.series.find(finding.series);
+  const std::string name = QuantizerText(verdict.method, verdict.bits);
+  verdict.summary = found == newest.series.end() ? StrCat(name, " at step ", newest.step)
+                                                 : StrFormat("%s costs %.3g nats at step %d", name,
+                                                             found->second.value, newest.step);
+  if (!finding.change) {
+    verdict.summary +=
+        StrFormat("; %d of %d snapshots for a baseline",
+                  history_.Plateau(history_.points().size()).size(), Composite::kMinReference + 1);
+    return;
+  }
+  verdict.sigmas = finding.change->sigmas;
+  verdict.alarm_sigmas = finding.needed;
+  verdict.evidence = EvidenceOf(history_, *finding.since);
+  const bool alarmed = IsAlarm(verdict.state) || verdict.state == VerdictState::kRecovering;
+  if (alarmed) {
+    verdict.onset_step = !finding.decaying && finding.onset_before
+                             ? *finding.onset_before
+                             : history_.points()[finding.since->tested.front()].step;
+  }
+  std::string beyond;
+  if (finding.severity) {
+    const Severity& severity = *finding.severity;
+    verdict.severity_nats = severity.nats;
+    verdict.severity_low_nats = severity.low_nats;
+    verdict.severity_high_nats = severity.high_nats;
+    if (severity.ratio) {
+      verdict.severity_ratio = severity.ratio;
+      verdict.severity_low_ratio = severity.low_ratio;
+      verdict.severity_high_ratio = severity.high_ratio;
+      beyond = StrFormat("%.2fx (%.2f to %.2f) its baseline", *severity.ratio, severity.low_ratio,
+                         severity.high_ratio);
+    } else {
+      beyond = StrFormat("%.3g nats (%.3g to %.3g) above a baseline of about zero", severity.nats,
+                         severity.low_nats, severity.high_nats);
+    }
+  }
+  switch (verdict.state) {
+    case VerdictState::kDecayDegradation:
+      verdict.summary += StrFormat(", %s since step %d of the decay", beyond, *verdict.onset_step);
+      break;
+    case VerdictState::kSpike:
+      verdict.summary += StrFormat(", %s since step %d, and the learning rate has not fallen",
+                                   beyond, *verdict.onset_step);
+      break;
+    case VerdictState::kRecovering:
+      verdict.summary += StrFormat(", %s, and coming down", beyond);
+      break;
+    case VerdictState::kDrifting:
+      verdict.summary += ", growing slowly while the learning rate is high";
+      break;
+    case VerdictState::kUnclear:
+      verdict.summary += StrFormat(
+          ", %s; quantization %+.1f sigma, curvature %+.1f sigma: too little for an alarm", beyond,
+          finding.change->error_sigmas(), finding.change->curvature_sigmas());
+      break;
+    default:
+      verdict.summary += StrFormat(", as the plateau predicts (%.3g)",
+                                   finding.severity ? finding.severity->expected_nats : 0.0);
+  }
 }
 
 }  // namespace ptqwatch::internal

@@ -1,0 +1,126 @@
+#include "analysis/advice.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/series.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr double kLeastSigmas = 2;
+
+const QuantizationReport* Find(const std::vector<QuantizationReport>& entries,
+                               const Verdict& verdict) {
+  for (const QuantizationReport& entry : entries) {
+    if (entry.method == verdict.method && entry.bits == verdict.bits &&
+        entry.status == ProbeStatus::kOk && entry.loss_nats && entry.delta_nats) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+double Gain(const Advice& advice) {
+  return advice.now_nats.value_or(0) - advice.expected_nats.value_or(0);
+}
+
+bool Worth(const Advice& advice) {
+  return Gain(advice) > kLeastSigmas * advice.expected_stderr_nats.value_or(0);
+}
+
+Advice Named(AdviceAction action, const Verdict& verdict) {
+  Advice advice;
+  advice.action = action;
+  advice.method = verdict.method;
+  advice.bits = verdict.bits;
+  return advice;
+}
+
+void AddAverages(const Report& report, const Verdict& verdict, const QuantizationReport& now,
+                 std::vector<Advice>& all) {
+  for (const AveragingReport& average : report.averaging) {
+    const QuantizationReport* then = Find(average.quantization, verdict);
+    if (average.status != ProbeStatus::kOk || then == nullptr) continue;
+    Advice advice = Named(AdviceAction::kAverageWeights, verdict);
+    advice.now_nats = now.loss_nats;
+    advice.expected_nats = then->loss_nats;
+    advice.expected_stderr_nats =
+        std::hypot(now.delta_stderr_nats.value_or(0), then->delta_stderr_nats.value_or(0));
+    if (!Worth(advice)) continue;
+    const std::string what =
+        average.kind == AveragingKind::kExponential
+            ? StrFormat("the exponential average with decay %g", average.decay.value_or(0))
+            : StrFormat("the mean of the last %d snapshots", average.snapshots);
+    advice.text =
+        StrFormat("use %s: quantized loss %.4f -> %.4f (+-%.4f), loss increase %.3g -> %.3g nats",
+                  what, *advice.now_nats, *advice.expected_nats, *advice.expected_stderr_nats,
+                  *now.delta_nats, *then->delta_nats);
+    all.push_back(std::move(advice));
+  }
+}
+
+void AddRaisedLayers(const Report& report, const Verdict& verdict, const QuantizationReport& now,
+                     std::vector<Advice>& all) {
+  for (const MixedPrecisionReport& mixed : report.mixed_precision) {
+    if (mixed.status != ProbeStatus::kOk || !mixed.delta_nats || mixed.raised_layers.empty() ||
+        mixed.method != verdict.method || mixed.bits != verdict.bits) {
+      continue;
+    }
+    Advice advice = Named(AdviceAction::kRaiseBits, verdict);
+    advice.now_nats = now.delta_nats;
+    advice.expected_nats = mixed.delta_nats;
+    advice.expected_stderr_nats =
+        std::hypot(now.delta_stderr_nats.value_or(0), mixed.delta_stderr_nats.value_or(0));
+    if (!Worth(advice)) continue;
+    const size_t others = mixed.raised_layers.size() - 1;
+    const std::string more = others == 0 ? "" : StrFormat(" and %d more", others);
+    advice.text = StrFormat(
+        "keep %s%s at %d bits, the rest at %d (%.2f in the mean): loss increase %.3g -> %.3g "
+        "(+-%.2g) nats",
+        mixed.raised_layers[0], more, mixed.raised_bits, mixed.bits, mixed.mean_bits,
+        *advice.now_nats, *advice.expected_nats, *advice.expected_stderr_nats);
+    all.push_back(std::move(advice));
+  }
+}
+
+void AddStop(const Verdict& verdict, const QuantizationReport& now, std::vector<Advice>& all) {
+  for (const DecayOutlook& outlook : verdict.outlook) {
+    if (outlook.method != verdict.method || outlook.bits != verdict.bits) continue;
+    if (!outlook.minimum_loss_nats || !outlook.minimum_step) continue;
+    Advice advice = Named(AdviceAction::kStopDecay, verdict);
+    advice.now_nats = now.loss_nats;
+    advice.expected_nats = outlook.minimum_loss_nats;
+    advice.text = StrFormat(
+        "stop the decay: the quantized loss was lowest (%.4f) at step %d with learning rate %.3g, "
+        "and is %.4f now",
+        *outlook.minimum_loss_nats, *outlook.minimum_step,
+        outlook.minimum_learning_rate.value_or(0), *now.loss_nats);
+    if (Gain(advice) > 0) all.push_back(std::move(advice));
+  }
+}
+
+}  // namespace
+
+std::vector<Advice> AdviceFor(const Report& report, const Verdict& verdict) {
+  std::vector<Advice> all;
+  const QuantizationReport* now = Find(report.quantization, verdict);
+  if (!IsAlarm(verdict.state) || now == nullptr) return all;
+  AddAverages(report, verdict, *now, all);
+  AddStop(verdict, *now, all);
+  AddRaisedLayers(report, verdict, *now, all);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Advice& a, const Advice& b) { return Gain(a) > Gain(b); });
+  if (verdict.state == VerdictState::kSpike) {
+    Advice inspect = Named(AdviceAction::kInspectRun, verdict);
+    inspect.text = StrFormat(
+        "look at what changed at step %d (data, batch size, optimizer state, outlier weights): the "
+        "learning rate does not explain it",
+        verdict.onset_step.value_or(0));
+    all.insert(all.begin(), std::move(inspect));
+  }
+  return all;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,68 @@
+#ifndef PTQWATCH_ANALYSIS_BASELINE_H_
+#define PTQWATCH_ANALYSIS_BASELINE_H_
+
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace ptqwatch::internal {
+
+/// One snapshot of a series: the logarithm of its step and of its value.
+struct SeriesPoint {
+  double x = 0;
+  double y = 0;
+};
+
+/// What is believed of a series before it is seen.
+struct SeriesPrior {
+  double slope = 0.25;        ///< of y over x: quantization error grows as a power of the tokens
+  double slope_sigma = 0.2;   ///< (arXiv 2411.04330 finds 0.3 to 0.6)
+  double scatter = 0.1;       ///< standard deviation between checkpoints ...
+  double scatter_weight = 6;  ///< ... worth so many snapshots
+};
+
+/// y = level + slope (x - center) with independent scatter, fitted to a plateau. A Bayesian linear
+/// regression with a normal prior on the slope and a flat one on the level; points far off are
+/// weighed down (Huber, k = 2).
+class Baseline {
+ public:
+  /// nullopt with fewer than two points.
+  static std::optional<Baseline> Fit(absl::Span<const SeriesPoint> points,
+                                     const SeriesPrior& prior);
+
+  double At(double x) const { return level_ + slope_ * (x - center_); }
+  double center() const { return center_; }
+  double scatter() const { return scatter_; }
+  double slope() const { return slope_; }
+  double slope_stderr() const;
+
+  /// The size of a change whose course is known, `course` by point: y = baseline + size * course.
+  struct Change {
+    double size = 0;
+    double stderr_value = 0;  ///< with the scatter of the points and the error of the baseline
+    /// size / stderr_value, which has Student's distribution because the scatter is estimated,
+    /// brought to the scale of a standard normal.
+    double sigmas = 0;
+  };
+  /// By generalized least squares. `most_sigmas`: residuals are cut off at so many times what is
+  /// expected of them, so that one wild snapshot does not decide.
+  Change Estimate(absl::Span<const SeriesPoint> points, absl::Span<const double> course,
+                  double most_sigmas = std::numeric_limits<double>::infinity()) const;
+
+ private:
+  double level_ = 0;
+  double slope_ = 0;
+  double center_ = 0;
+  double scatter_ = 0;
+  double freedom_ = 0;  ///< degrees of freedom of the scatter, the prior's included
+  /// Covariance of level and slope.
+  std::array<std::array<double, 2>, 2> covariance_ = {};
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_ANALYSIS_BASELINE_H_

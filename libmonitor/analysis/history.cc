@@ -1,0 +1,135 @@
+#include "analysis/history.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr size_t kMostPoints = 1024;
+// Snapshots of a baseline: enough for its scatter, few enough that it follows a slow drift.
+constexpr size_t kMostBaseline = 48;
+// With so many, the first third is left out, up to a bound: the error climbs steeply after the
+// warm-up.
+constexpr size_t kMinForWarmIn = 6;
+constexpr size_t kLongestWarmIn = 8;
+// What counts as plateau, in shares of the learning rate that are lost: the least that gives a
+// baseline.
+constexpr double kPlateauLimits[] = {0.02, 0.1, 0.2, 0.35};
+constexpr size_t kEnoughPlateau = 6;
+constexpr double kUnknownShare = 0.5;
+
+std::string KeyOf(const Report& report) {
+  std::string key = report.fingerprint;
+  for (const QuantizationReport& entry : report.quantization) {
+    key += StrCat(" ", ToString(entry.method), entry.bits, "g", entry.group_size, entry.symmetric);
+  }
+  return key;
+}
+
+Point PointOf(const Report& report) {
+  Point point;
+  point.sequence = report.sequence;
+  point.step = report.step;
+  point.log_step = std::log(static_cast<double>(std::max<int64_t>(report.step, 1)));
+  point.learning_rate = report.learning_rate;
+  point.rising = report.lr_phase == LrPhase::kWarmup || report.lr_phase == LrPhase::kRewarm;
+  point.falling = report.lr_phase == LrPhase::kDecay;
+  if (report.probe_status == ProbeStatus::kOk && report.probe_loss_nats &&
+      std::isfinite(*report.probe_loss_nats)) {
+    point.loss_nats = report.probe_loss_nats;
+  }
+  for (const QuantizationReport& entry : report.quantization) {
+    if (entry.status != ProbeStatus::kOk || !entry.loss_nats || !std::isfinite(*entry.loss_nats)) {
+      continue;
+    }
+    point.quantized.push_back({entry.method, entry.bits, *entry.loss_nats});
+  }
+  point.series = SeriesOf(report);
+  return point;
+}
+
+}  // namespace
+
+size_t History::Add(const Report& report) {
+  const std::string key = KeyOf(report);
+  if (key != key_) points_.clear();
+  key_ = key;
+  Point point = PointOf(report);
+  const bool late = !points_.empty() && !report.rolled_back && report.sequence > 0 &&
+                    report.sequence < points_.back().sequence;
+  if (!late) {
+    while (!points_.empty() && points_.back().step >= report.step) points_.pop_back();
+  }
+  auto place =
+      std::upper_bound(points_.begin(), points_.end(), point.step,
+                       [](int64_t step, const Point& earlier) { return step < earlier.step; });
+  place = points_.insert(place, std::move(point));
+  size_t index = static_cast<size_t>(place - points_.begin());
+  if (points_.size() > kMostPoints) {
+    points_.erase(points_.begin());
+    if (index > 0) --index;
+  }
+  FindPlateauRate();
+  return index;
+}
+
+// The plateau is the highest rate so far, so that what follows a step to a higher rate is one, and
+// what was before is not.
+void History::FindPlateauRate() {
+  double highest = 0;
+  for (const Point& point : points_) {
+    if (std::isfinite(point.learning_rate)) highest = std::max(highest, point.learning_rate);
+  }
+  for (Point& point : points_) {
+    const double share = point.learning_rate / highest;
+    // Where no rate is known the phase still is.
+    point.decayed = highest > 0 && std::isfinite(share) ? std::clamp(1 - share, 0.0, 1.0)
+                    : point.falling                     ? kUnknownShare
+                                                        : 0;
+  }
+}
+
+// From what is remembered now, so that a rollback undoes it.
+std::vector<bool> History::Alarmed() const {
+  std::vector<bool> alarmed(points_.size(), false);
+  for (size_t i = 0; i < points_.size(); ++i) {
+    const Point& point = points_[i];
+    if (!IsAlarm(point.state) && point.state != VerdictState::kRecovering) continue;
+    const int64_t onset = point.onset_step.value_or(point.step);
+    for (size_t j = i + 1; j > 0 && points_[j - 1].step >= onset; --j) alarmed[j - 1] = true;
+  }
+  return alarmed;
+}
+
+std::vector<size_t> History::Candidates(size_t end, double limit) const {
+  std::vector<size_t> found;
+  const std::vector<bool> alarmed = Alarmed();
+  for (size_t i = 0; i < end; ++i) {
+    const Point& point = points_[i];
+    if (point.rising || point.series.empty() || point.decayed > limit) continue;
+    if (alarmed[i]) continue;
+    found.push_back(i);
+  }
+  return found;
+}
+
+double History::PlateauLimit(size_t end) const {
+  for (const double limit : kPlateauLimits) {
+    if (Candidates(end, limit).size() >= kEnoughPlateau) return limit;
+  }
+  return kPlateauLimits[0];
+}
+
+std::vector<size_t> History::Plateau(size_t end) const {
+  std::vector<size_t> plateau = Candidates(end, PlateauLimit(end));
+  size_t first = plateau.size() >= kMinForWarmIn ? std::min(plateau.size() / 3, kLongestWarmIn) : 0;
+  if (plateau.size() - first > kMostBaseline) first = plateau.size() - kMostBaseline;
+  plateau.erase(plateau.begin(), plateau.begin() + static_cast<std::ptrdiff_t>(first));
+  return plateau;
+}
+
+}  // namespace ptqwatch::internal

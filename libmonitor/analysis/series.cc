@@ -1,0 +1,58 @@
+#include "analysis/series.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr double kErrorFloor = 1e-3;
+
+void AddPositive(SeriesKind kind, std::string name, const std::optional<double>& value,
+                 SeriesValues& values) {
+  if (!value || !std::isfinite(*value) || *value <= 0) return;
+  values.emplace(std::move(name), SeriesValue{kind, *value, std::log(*value)});
+}
+
+}  // namespace
+
+double ErrorLogarithm(double error_ratio) {
+  return std::log(std::max(error_ratio, 0.0) + kErrorFloor);
+}
+
+double ErrorRatio(double logarithm) { return std::exp(logarithm) - kErrorFloor; }
+
+std::string QuantizerText(std::optional<QuantizationMethod> method, int bits) {
+  if (method == QuantizationMethod::kNf4) return "NF4";
+  if (method == QuantizationMethod::kLlmInt8) return "LLM.int8";
+  return StrCat(bits, "-bit ", absl::AsciiStrToUpper(StrCat(ToString(method))));
+}
+
+SeriesValues SeriesOf(const Report& report) {
+  SeriesValues values;
+  const double loss = report.probe_loss_nats.value_or(NAN);
+  for (const QuantizationReport& entry : report.quantization) {
+    const std::string name = ShortName(ToString(entry.method), entry.bits);
+    const double delta = entry.delta_nats.value_or(NAN);
+    if (entry.status != ProbeStatus::kOk || !std::isfinite(delta)) continue;
+    // Where the loss itself is missing or not positive, its change in nats still has a course.
+    const double error = loss > 0 ? delta / loss : delta;
+    values.emplace(StrCat("loss_delta_", name),
+                   SeriesValue{SeriesKind::kError, delta, ErrorLogarithm(error)});
+    AddPositive(SeriesKind::kCurvature, StrCat("curvature_along_error_", name),
+                entry.curvature_along_error, values);
+    AddPositive(SeriesKind::kDisplacement, StrCat("displacement_", name), entry.displacement_norm,
+                values);
+  }
+  if (report.curvature && report.curvature->status == ProbeStatus::kOk) {
+    AddPositive(SeriesKind::kCurvature, "trace", report.curvature->trace, values);
+    AddPositive(SeriesKind::kCurvature, "weighted_trace", report.curvature->weighted_trace, values);
+  }
+  return values;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,96 @@
+#include "analysis/severity.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr double kNormal95 = 1.96;
+// A baseline of less than this share of the loss is mostly error bar.
+constexpr double kLeastErrorRatio = 1e-3;
+
+double LossOf(const Point& point) { return point.loss_nats.value_or(1.0); }
+
+// The nats or the unit of the series that its baseline's logarithm stands for at `point`.
+double Expected(const Baseline& baseline, const Point& point, SeriesKind kind, double change = 0) {
+  const double logarithm = baseline.At(point.log_step) + change;
+  if (kind != SeriesKind::kError) return std::exp(logarithm);
+  return std::max(ErrorRatio(logarithm), 0.0) * LossOf(point);
+}
+
+}  // namespace
+
+std::optional<Severity> SeverityOf(const History& history, const Change& change,
+                                   const std::string& name) {
+  if (!change.errors) return std::nullopt;
+  const std::vector<double> level(change.tested.size(), 1.0);
+  const auto estimate = change.errors->EstimateSeries(name, change.tested, level);
+  if (!estimate) return std::nullopt;
+  const Baseline& baseline = change.errors->series().at(name);
+  const auto mean = [&](double size) {
+    double sum = 0;
+    for (const size_t i : change.tested) {
+      const Point& point = history.points()[i];
+      sum += Expected(baseline, point, SeriesKind::kError, size) -
+             Expected(baseline, point, SeriesKind::kError);
+    }
+    return sum / static_cast<double>(change.tested.size());
+  };
+  const double margin = kNormal95 * estimate->stderr_value;
+  Severity severity;
+  severity.nats = mean(estimate->size);
+  severity.low_nats = mean(estimate->size - margin);
+  severity.high_nats = mean(estimate->size + margin);
+  const Point& newest = history.points()[change.tested.back()];
+  severity.expected_nats = Expected(baseline, newest, SeriesKind::kError);
+  if (severity.expected_nats > kLeastErrorRatio * LossOf(newest)) {
+    const auto ratio = [&](double size) {
+      return Expected(baseline, newest, SeriesKind::kError, size) / severity.expected_nats;
+    };
+    severity.ratio = ratio(estimate->size);
+    severity.low_ratio = ratio(estimate->size - margin);
+    severity.high_ratio = ratio(estimate->size + margin);
+  }
+  return severity;
+}
+
+std::vector<Evidence> EvidenceOf(const History& history, const Change& change) {
+  std::vector<Evidence> evidence;
+  const auto add_kind = [&](const char* name, const std::optional<Baseline::Change>& estimate) {
+    if (!estimate) return;
+    Evidence& together = evidence.emplace_back();
+    together.series = name;
+    together.ratio = std::exp(estimate->size);
+    together.sigmas = estimate->sigmas;
+  };
+  add_kind("quantization", change.error);
+  add_kind("curvature", change.curvature);
+  const auto displacement =
+      Composite::Fit(history.points(), change.reference, SeriesKind::kDisplacement);
+  const std::vector<double> level(change.tested.size(), 1.0);
+  const Point& newest = history.points()[change.tested.back()];
+  const auto add = [&](const std::optional<Composite>& composite, SeriesKind kind) {
+    if (!composite) return;
+    for (const auto& [name, baseline] : composite->series()) {
+      const auto estimate = composite->EstimateSeries(name, change.tested, level);
+      if (!estimate) continue;
+      Evidence& one = evidence.emplace_back();
+      one.series = name;
+      if (const auto value = newest.series.find(name); value != newest.series.end()) {
+        one.value = value->second.value;
+      }
+      one.expected = Expected(baseline, newest, kind);
+      if (kind != SeriesKind::kError || *one.expected > kLeastErrorRatio * LossOf(newest)) {
+        one.ratio = Expected(baseline, newest, kind, estimate->size) / *one.expected;
+      }
+      one.sigmas = estimate->sigmas;
+    }
+  };
+  add(change.errors, SeriesKind::kError);
+  add(change.curvatures, SeriesKind::kCurvature);
+  add(displacement, SeriesKind::kDisplacement);
+  return evidence;
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,124 @@
+// How often verdicts are wrong and how soon they are right, on streams whose truth is known.
+// docs/verdicts.md gives these rates.
+
+#include <cmath>
+
+#include "analysis/analyzer.h"
+#include "analysis_fixture.h"
+#include "gtest/gtest.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Alarms that begin, in `runs` runs of `snapshots` snapshots without a change.
+int FalseAlarms(Stream stream, int runs, int snapshots) {
+  int alarms = 0;
+  for (int run = 0; run < runs; ++run) {
+    Analyzer analyzer;
+    bool before = false;
+    for (int i = 1; i <= snapshots; ++i) {
+      const bool now = IsAlarm(analyzer.Add(stream.Next(i)).state);
+      alarms += now && !before;
+      before = now;
+    }
+  }
+  return alarms;
+}
+
+// In how many of `runs` runs a rise by half after 30 snapshots is found at one of its first three.
+int JumpsFound(Stream stream, int runs) {
+  int found = 0;
+  for (int run = 0; run < runs; ++run) {
+    Analyzer analyzer;
+    bool seen = false;
+    for (int i = 1; i <= 33; ++i) {
+      const Verdict verdict = analyzer.Add(stream.Next(i, i > 30 ? 1.5 : 1.0));
+      seen |= i > 30 && verdict.state == VerdictState::kSpike;
+    }
+    found += seen;
+  }
+  return found;
+}
+
+TEST(VerdictRates, AtMostOneFalseAlarmOnAPlateau) {
+  const int alarms = FalseAlarms({}, 5, 200);
+  RecordProperty("in_1000_snapshots", alarms);
+  EXPECT_LE(alarms, 1);
+}
+
+TEST(VerdictRates, AtMostOneFalseAlarmWhereTheErrorGrowsSlowly) {
+  const int alarms = FalseAlarms({.growth = 0.001}, 5, 200);
+  RecordProperty("in_1000_snapshots", alarms);
+  EXPECT_LE(alarms, 1);
+}
+
+TEST(VerdictRates, FindsAJumpWithinThreeSnapshots) {
+  const int all = JumpsFound({}, 100);
+  const int alone = JumpsFound({.trace_scatter = 0, .quantizers = 1}, 100);
+  RecordProperty("of_100_with_all_series", all);
+  RecordProperty("of_100_with_one_series", alone);
+  EXPECT_GE(all, 99);
+  // A test that knew baseline and scatter would find 98 at this rate of false alarms.
+  EXPECT_GE(alone, 70);
+}
+
+TEST(VerdictRates, ReportsADriftAsADrift) {
+  int drifts = 0;
+  Stream stream{.growth = 0.01};
+  for (int run = 0; run < 10; ++run) {
+    Analyzer analyzer;
+    bool drifting = false;
+    for (int i = 1; i <= 80; ++i) {
+      drifting |= analyzer.Add(stream.Next(i)).state == VerdictState::kDrifting;
+    }
+    drifts += drifting;
+  }
+  EXPECT_GE(drifts, 9);
+}
+
+TEST(VerdictRates, MissingSnapshotsChangeNothing) {
+  Stream stream;
+  int found = 0;
+  for (int run = 0; run < 20; ++run) {
+    Analyzer analyzer;
+    int alarms = 0;
+    for (int i = 1; i <= 40; ++i) {
+      // Every third is missing, every second has no curvature.
+      Report report = stream.Next(i, i > 36 ? 1.6 : 1.0);
+      if (i % 3 == 0) continue;
+      if (i % 2 == 0) report.curvature.reset();
+      const Verdict verdict = analyzer.Add(report);
+      if (i <= 36) alarms += IsAlarm(verdict.state);
+      if (i == 40) found += IsAlarm(verdict.state);
+    }
+    EXPECT_EQ(alarms, 0);
+  }
+  EXPECT_GE(found, 19);
+}
+
+TEST(VerdictRates, TheSameReportsGiveTheSameVerdicts) {
+  Stream stream;
+  Analyzer first, second;
+  for (int i = 1; i <= 60; ++i) {
+    const Report report = stream.Next(i, i > 40 ? 1.7 : 1.0, i > 40 ? 0.005 : kRate);
+    EXPECT_EQ(first.Add(report), second.Add(report));
+  }
+}
+
+TEST(VerdictRates, AStepOfTheLearningRateIsNoAlarmByItself) {
+  Stream stream;
+  int alarms = 0;
+  for (int run = 0; run < 40; ++run) {
+    Analyzer analyzer;
+    bool alarmed = false;
+    for (int i = 1; i <= 40; ++i) {
+      alarmed |= IsAlarm(analyzer.Add(stream.Next(i, 1.0, i > 20 ? 0.005 : kRate)).state);
+    }
+    alarms += alarmed;
+  }
+  RecordProperty("of_40", alarms);
+  EXPECT_LE(alarms, 2);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
