@@ -22,6 +22,8 @@ constexpr double kLeastErrorSigmas = 1.0;
 // With fewer snapshots of a plateau an alarm on it needs more evidence: up to two sigmas more.
 constexpr double kSoundReference = 10;
 constexpr double kShortReference = 2;
+// The same as kConfirmedSigmas where a rise is expected.
+constexpr double kConfirmedInDecay = 0.5;
 // The share of the learning rate that is lost when a decay counts as one.
 constexpr double kDecayBegun = 0.1;
 // What curvature alone says when the error shows nothing.
@@ -155,7 +157,8 @@ VerdictState Analyzer::StateOf(const Finding& finding) const {
   const bool matters =
       finding.severity && finding.severity->nats >= options_.floor_nats && ratio >= least_ratio;
   const bool in_error = change.error_sigmas() >= kLeastErrorSigmas;
-  const bool confirmed = change.confirmed_sigmas >= (finding.decaying ? 0.0 : kConfirmedSigmas);
+  const bool confirmed =
+      change.confirmed_sigmas >= (finding.decaying ? kConfirmedInDecay : kConfirmedSigmas);
   const double needed = IsAlarm(finding.before) ? kKeptShare * finding.needed : finding.needed;
   if (change.sigmas >= needed && in_error && matters && confirmed) {
     if (finding.decaying) return VerdictState::kDecayDegradation;

@@ -8,7 +8,7 @@ struct VerdictOptions {
   /// Evidence that an alarm needs, in standard errors, while the learning rate is high ...
   double plateau_sigmas = 3.4;
   /// ... and while it falls, when degradation is the rule (arXiv 2510.06213).
-  double decay_sigmas = 2.5;
+  double decay_sigmas = 2.2;
   /// Nothing is an alarm that costs less than this, in nats per token, whatever its ratio.
   double floor_nats = 0.004;
   /// Nor is a smaller rise than by these factors, on a plateau and in a decay.

@@ -34,13 +34,6 @@ std::string_view ToString(ProbeStatus status);
 /// InvalidArgument, listing the known names, for any other name. So do all functions of this form.
 absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name);
 
-/// Why a snapshot was taken.
-enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish = 3 };
-
-/// "unknown", "interval", "request", "finish".
-std::string_view ToString(SnapshotTrigger trigger);
-absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
-
 /// The parameters that the Hessian is taken with respect to.
 enum class CurvatureScope {
   kQuantizedWeights = 0,  ///< those that are quantized: what quantization error depends on
@@ -66,16 +59,13 @@ enum class HessianMode {
   /// Exact: the same graph, built again for every product. 3 to 4.5 gradients a product, and the
   /// memory of one batch's graph.
   kRecomputedGraph = 3,
-  /// (g(W + e v) - g(W - e v)) / 2e, with e such that the gradient changes by about 1 %. Two
-  /// gradients a product, up to four where the step has to change, and no more memory than a
-  /// gradient. Relative error about 2e-4 in float32. It sees the kinks of ReLU, which the exact
-  /// forms do not.
+  /// (g(W + e v) - g(W - e v)) / 2e, with e such that the gradient changes by about 1 %. Two to
+  /// four gradients a product, and no more memory than a gradient. Relative error about 2e-4 in
+  /// float32. It sees the kinks of ReLU, which the exact forms do not.
   kFiniteDifference = 2,
-  /// Not the Hessian but its Gauss-Newton part J'(d2 loss / d logits^2) J (Schraudolph 2002), which
-  /// leaves out the second derivatives of the model itself: positive semidefinite for a loss that
-  /// is convex in the logits. Needs a closure that returns LossValues::logits, and operators with a
-  /// second derivative. Never chosen by kAuto. The graph of one batch is built for every product;
-  /// about 4 gradients.
+  /// Not the Hessian but its Gauss-Newton part J'(d2 loss / d logits^2) J (Schraudolph 2002):
+  /// positive semidefinite for a loss that is convex in the logits. Needs LossValues::logits, and
+  /// operators with a second derivative. About 4 gradients a product. Never chosen by kAuto.
   kGaussNewton = 4,
 };
 /// "auto", "retained_graph", "recomputed_graph", "finite_difference", "gauss_newton".
@@ -257,8 +247,7 @@ struct CurvatureReport {
   std::optional<double> step_check_ratio;
   int64_t hessian_products = 0;
   std::optional<int64_t> graph_bytes;  ///< memory of the gradient graphs, where they were retained
-  /// Absent where the trainer passes no optimizer.
-  std::optional<OptimizerKind> optimizer;
+  std::optional<OptimizerKind> optimizer;  ///< absent where the trainer passes none
   /// How near the optimizer is to the point where its steps grow along the sharpest direction; 1 is
   /// the edge. lambda_max eta / 2 for SGD without momentum; docs/curvature.md has the form with
   /// momentum, decay and Adam's preconditioner. A lower bound where the scope leaves trained
@@ -304,8 +293,7 @@ struct AveragingReport {
   friend bool operator==(const AveragingReport&, const AveragingReport&) = default;
 };
 
-/// The model at `bits`, but some layers at `raised_bits`: those whose share of the loss increase is
-/// the largest for what raising them costs.
+/// The model at `bits`, but the layers that cost most for their size at `raised_bits`.
 struct MixedPrecisionReport {
   std::optional<QuantizationMethod> method;
   int bits = 0;

@@ -48,6 +48,13 @@ struct LrChangePoint {
   friend bool operator==(const LrChangePoint&, const LrChangePoint&) = default;
 };
 
+/// Why a snapshot was taken.
+enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish = 3 };
+
+/// "unknown", "interval", "request", "finish".
+std::string_view ToString(SnapshotTrigger trigger);
+absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
+
 }  // namespace ptqwatch
 
 #endif  // PTQWATCH_STEP_INFO_H_

@@ -102,7 +102,8 @@ struct Verdict {
   std::optional<QuantizationMethod> method;
   int bits = 0;
   /// By how much its loss increase CE(W_hat) - CE(W) exceeds what the baseline predicts, as a mean
-  /// over the snapshots since the onset, in nats per token. With a 95 % interval.
+  /// over the snapshots since the onset, in nats per token, with a 95 % interval. Where there is no
+  /// alarm: over the snapshots with most evidence for a rise.
   std::optional<double> severity_nats;
   std::optional<double> severity_low_nats;
   std::optional<double> severity_high_nats;
