@@ -22,9 +22,20 @@ class CharModel : public torch::nn::Module {
   /// Cross-entropy in nats of each prediction, [B, length]. `x`: int64 [B, inputs()]. `y`: int64
   /// [B, length], the characters after each of the last `length` inputs. Deterministic; draws no
   /// random numbers.
-  virtual at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y) = 0;
+  at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y);
+  /// The same, and whether the likeliest character is the right one: bool [B, length]. For
+  /// evaluation: training needs no answers.
+  struct Answers {
+    at::Tensor losses;
+    at::Tensor correct;
+  };
+  Answers TokenAnswers(const at::Tensor& x, const at::Tensor& y);
   /// Characters of input that `length` predictions need.
   virtual int64_t inputs() const = 0;
+
+ protected:
+  /// [B * length, vocabulary].
+  virtual at::Tensor Logits(const at::Tensor& x) = 0;
 };
 
 /// A pre-norm transformer: learned positions, causal attention, GELU MLP of four times the width,

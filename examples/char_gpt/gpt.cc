@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "char_model.h"
-#include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/embedding.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/nn/modules/normalization.h"
@@ -82,14 +81,11 @@ class Gpt : public CharModel {
 
   int64_t inputs() const override { return length_; }
 
-  at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y) override {
+ protected:
+  at::Tensor Logits(const at::Tensor& x) override {
     at::Tensor h = characters_(x) + positions_->weight;
     for (const auto& block : blocks_) h = block->forward(h, mask_);
-    const at::Tensor logits = head_(norm_(h)).flatten(0, 1);
-    return nn::functional::cross_entropy(
-               logits, y.flatten(),
-               nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone))
-        .view_as(y);
+    return head_(norm_(h)).flatten(0, 1);
   }
 
  private:

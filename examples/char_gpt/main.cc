@@ -53,7 +53,10 @@ std::unique_ptr<Subject> MakeSubject(const std::shared_ptr<CharModel>& model,
   return MakeModuleSubject(
       model, {.replica = [mlp = flags.mlp, config] { return MakeModel(mlp, config); },
               .losses = [](std::shared_ptr<CharModel>& replica, const Batch& batch) -> LossValues {
-                return replica->TokenLosses(batch[0], batch[1]);
+                CharModel::Answers answers = replica->TokenAnswers(batch[0], batch[1]);
+                LossValues losses(std::move(answers.losses));
+                losses.correct = std::move(answers.correct);
+                return losses;
               },
               .probe = std::move(probe),
               .calibration = MakeBatches(text.training, shape, starts, kProbeBatch),

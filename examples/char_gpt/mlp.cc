@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "char_model.h"
-#include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/embedding.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/nn/modules/normalization.h"
@@ -35,16 +34,14 @@ class Mlp : public CharModel {
 
   int64_t inputs() const override { return length_ + kContext - 1; }
 
-  at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y) override {
+ protected:
+  at::Tensor Logits(const at::Tensor& x) override {
     at::Tensor h = characters_(x.unfold(1, kContext, 1)).flatten(2).flatten(0, 1);
     for (size_t i = 0; i < linears_.size(); ++i) {
       const at::Tensor out = at::relu(norms_[i](linears_[i](h)));
       h = out.sizes() == h.sizes() ? h + out : out;
     }
-    return nn::functional::cross_entropy(
-               head_(h), y.flatten(),
-               nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone))
-        .view_as(y);
+    return head_(h);
   }
 
  private:

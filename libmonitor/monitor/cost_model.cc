@@ -196,6 +196,9 @@ SnapshotBytes BytesFromShapes(const ModelShapes& model, const DataShapes& data, 
       bytes.factors = std::max(bytes.factors, WorkingBytes(product.outputs, product.inputs, spec));
     }
   }
+  if (data.averaged_snapshots > 0) {
+    bytes.averages = (data.averaged_snapshots + 1) * model.tensor_bytes;
+  }
   bytes.forward = kHeldLogits * kFloat * widest * data.batch_tokens();
   if (data.curvature_sequences == 0) return bytes;
   bytes.optimizer = 2 * vector;

@@ -40,6 +40,7 @@ struct DataShapes {
   int64_t batch_sequences = 0;
   int64_t sequence_tokens = 0;
   int64_t curvature_sequences = 0;
+  int64_t averaged_snapshots = 0;
 
   int64_t batch_tokens() const { return batch_sequences * sequence_tokens; }
 };
@@ -79,10 +80,11 @@ struct SnapshotBytes {
   int64_t factors = 0;    ///< of the layer that is being quantized
   int64_t forward = 0;    ///< activations of one batch
   int64_t optimizer = 0;  ///< second moments, of an optimizer of Adam's kind
+  int64_t averages = 0;   ///< snapshots that are averaged, and their mean
   int64_t vectors = 0;    ///< of the search for eigenvalues
   int64_t graphs = 0;     ///< of gradients and products on the curvature batch
 
-  int64_t held() const { return staging + replica + optimizer; }
+  int64_t held() const { return staging + replica + optimizer + averages; }
   /// The parts that are there at the same time: first Grams, then losses, then curvature.
   int64_t peak() const;
 };

@@ -11,13 +11,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-// What a probe takes.
-struct Held {
-  std::string_view name;
-  int64_t bytes = 0;
-  int64_t kept_bytes = 0;  // until the probes after it are done
-};
-
 double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 // What a snapshot is measured with, and the seconds of work that takes.
@@ -48,8 +41,10 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
 
 // What is held at a time, and the most of it.
 std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
-                           const std::vector<Held>& probes, const MonitorOptions& options) {
+                           const ProbeSuite& suite, const std::vector<ProbeDescription>& probes,
+                           const MonitorOptions& options) {
   const SessionBytes& bytes = session.bytes();
+  int64_t always = 0;
   int64_t kept = 0;
   int64_t most = 0;
   std::string parts;
@@ -62,16 +57,21 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
   add("batches", bytes.batches);
   add("a forward pass", bytes.forward);
   add("small things", bytes.small);
-  for (const Held& probe : probes) {
-    add(probe.name, probe.bytes);
+  for (size_t i = 0; i < probes.size(); ++i) {
+    const ProbeDescription& probe = probes[i];
+    add(suite.probes()[i]->name(), probe.bytes);
     most = std::max(most, kept + probe.bytes);
     kept += probe.kept_bytes;
+    always += probe.always_bytes;
     if (probe.kept_bytes > 0) {
       parts += StrFormat("    kept for the next         %9.1f MB\n", Megabytes(probe.kept_bytes));
     }
+    if (probe.always_bytes > 0) {
+      parts += StrFormat("    held between snapshots    %9.1f MB\n", Megabytes(probe.always_bytes));
+    }
   }
   return StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
-                   Megabytes(bytes.sum() + 2 * optimizer.bytes() + most),
+                   Megabytes(bytes.sum() + 2 * optimizer.bytes() + always + most),
                    Megabytes(options.max_bytes)) +
          parts;
 }
@@ -81,15 +81,9 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
 std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
                             const MonitorOptions& options, const ByteBudget& budget) {
   std::string text;
-  std::vector<Held> held;
-  int64_t available = budget.remaining();
-  for (const std::unique_ptr<Probe>& probe : suite.probes()) {
-    const ProbeDescription description = probe->Describe(available);
-    text += description.text;
-    held.push_back({probe->name(), description.bytes, description.kept_bytes});
-    available -= description.kept_bytes;
-  }
-  text += DescribeMemory(suite.session(), staging.optimizer(), held, options);
+  const std::vector<ProbeDescription> probes = suite.Describe(budget.remaining());
+  for (const ProbeDescription& probe : probes) text += probe.text;
+  text += DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);
   text += DescribeWork(planner, options);
   const std::string& optimizer = staging.optimizer().description();
   if (!optimizer.empty()) text += StrCat("optimizer: ", optimizer, "\n");

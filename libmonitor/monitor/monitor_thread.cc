@@ -11,6 +11,8 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
+#include "probes/averaging_probe.h"
+#include "probes/mixed_precision_probe.h"
 #include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
@@ -185,15 +187,16 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
   for (const ProbeResult& result : measured.results) {
     if (result.outcome.kind != ProbeOutcome::Kind::kOk) return;
   }
-  SnapshotWork work{.plan = plan};
-  if (const auto found = measured.work_seconds.find(QuantizationProbe::kName);
-      found != measured.work_seconds.end()) {
-    work.quantization = found->second;
-  }
-  if (const auto found = measured.work_seconds.find(CurvatureProbe::kName);
-      found != measured.work_seconds.end()) {
-    work.curvature = found->second;
-  }
+  const auto seconds = [&](std::string_view probe) -> std::optional<double> {
+    const auto found = measured.work_seconds.find(probe);
+    return found == measured.work_seconds.end() ? std::nullopt : std::optional(found->second);
+  };
+  SnapshotWork work{.plan = plan,
+                    .quantization = seconds(QuantizationProbe::kName).value_or(0),
+                    .curvature = seconds(CurvatureProbe::kName)};
+  // They measure where curvature is measured, or where it never is, every snapshot.
+  (work.curvature ? *work.curvature : work.quantization) +=
+      seconds(AveragingProbe::kName).value_or(0) + seconds(MixedPrecisionProbe::kName).value_or(0);
   const Governor& governor = parts_.pace->governor();
   const double interval = IntervalSeconds(parts_.publisher->status());
   const std::optional<std::string> changed = parts_.planner.Measured(
@@ -243,6 +246,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .sequence = header.sequence,
                             .step = filled.header.info.step,
                             .ordinal = measuring_,
+                            .regular = IsRegular(filled.header),
                             .plan = NextPlan(filled)};
   header.plan = place.plan;
   absl::StatusOr<Measured> measured = Guard([&] { return LoadAndMeasure(filled, place, context); });

@@ -74,9 +74,10 @@ absl::Status Check(const ShapePlanOptions& options, const MachineRates& rates) {
   for (const auto& [name, value] : positive) {
     PTQWATCH_RETURN_IF_ERROR(CheckPositive(name, value));
   }
-  if (options.curvature_sequences < 0 || options.attention_heads < 0) {
+  if (options.curvature_sequences < 0 || options.averaged_snapshots < 0 ||
+      options.attention_heads < 0) {
     return absl::InvalidArgumentError(
-        "curvature_sequences and attention_heads: must be positive, or 0");
+        "curvature_sequences, averaged_snapshots and attention_heads: must be positive, or 0");
   }
   for (const MachineRates::OfWidth& width : rates.widths) {
     if (width.quantize.size() == options.quantizers.size()) continue;
@@ -176,6 +177,7 @@ std::vector<PlanPart> PartsOf(const ModelShapes& model, const internal::DataShap
   return {{"staging", 0, bytes.staging},
           {"replica", 0, bytes.replica},
           {"optimizer state, of Adam's kind", 0, bytes.optimizer},
+          {"averages of snapshots", 0, bytes.averages},
           {"forward passes", forward, bytes.forward},
           {"Gram matrices", grams, bytes.grams},
           {"factors and codes", costs.quantize, bytes.factors},
@@ -216,7 +218,8 @@ absl::StatusOr<ShapePlan> PlanFromShapes(absl::Span<const TensorShape> tensors,
                                   .calibration_batches = options.calibration_batches,
                                   .batch_sequences = options.batch_sequences,
                                   .sequence_tokens = options.sequence_tokens,
-                                  .curvature_sequences = options.curvature_sequences};
+                                  .curvature_sequences = options.curvature_sequences,
+                                  .averaged_snapshots = options.averaged_snapshots};
   const internal::PlanRange range =
       internal::RangeFromShapes(model, data, std::ssize(options.quantizers));
   const internal::SnapshotCosts costs =

@@ -13,6 +13,8 @@ void AddTo(Report& report, const QuantizationResult& result) {
   report.probe_loss_nats = result.loss_nats;
   report.probe_loss_stderr_nats = result.loss_stderr_nats;
   report.probe_tokens = result.tokens;
+  report.probe_accuracy_ratio = result.accuracy_ratio;
+  report.probe_accuracy_stderr = result.accuracy_stderr;
   report.calibration_mode = result.calibration_mode;
   report.quantization = result.quantizers;
   report.skipped_layers = result.skipped_layers;
@@ -42,6 +44,12 @@ void AddTo(Report& report, const CurvatureResult& result) {
     if (result.errors[i]) AddTo(report.quantization[i], *result.errors[i]);
   }
 }
+
+void AddTo(Report& report, const MixedPrecisionResult& result) {
+  report.mixed_precision = result.mixtures;
+}
+
+void AddTo(Report& report, const AveragingResult& result) { report.averaging = result.averages; }
 
 // It is a file of its own.
 void AddTo(Report&, const SliceResult&) {}

@@ -36,6 +36,7 @@ class CurvatureProbe final : public Probe {
 
   std::string_view name() const override { return kName; }
   std::vector<std::string_view> needs() const override { return {"quantization"}; }
+  bool uses_quantized_weights() const override { return true; }
   ProbeDescription Describe(int64_t available) const override;
   bool Due(const std::optional<Plan>& plan) const override {
     return !plan || plan->curvature_sequences > 0;

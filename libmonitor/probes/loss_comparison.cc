@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -37,12 +38,27 @@ struct Pairs {
   std::vector<double> change;
   std::vector<double> full;
   std::vector<double> weight;
+  // Examples; empty where it is not known which are right.
+  std::vector<double> examples;
+  std::vector<double> right;  // with quantization
+  std::vector<double> lost;   // fewer right than without
+  std::vector<double> wrong;  // without
 
   absl::Status Add(const UnitLosses& base, const UnitLosses& losses) {
     if (!IsFinite(losses)) return absl::DataLossError("the quantized loss is not finite");
     if (losses.weight != base.weight) {
       return absl::FailedPreconditionError(
           "losses gave other weights (or another number of sequences) for the same batch");
+    }
+    if (losses.examples != base.examples) {
+      return absl::FailedPreconditionError(
+          "losses gave LossValues::correct for other examples of the same batch");
+    }
+    for (size_t unit = 0; unit < base.examples.size(); ++unit) {
+      examples.push_back(base.examples[unit]);
+      right.push_back(losses.correct[unit]);
+      lost.push_back(base.correct[unit] - losses.correct[unit]);
+      wrong.push_back(base.examples[unit] - base.correct[unit]);
     }
     for (size_t unit = 0; unit < base.sum.size(); ++unit) {
       quantized.push_back(losses.sum[unit]);
@@ -61,15 +77,34 @@ bool PreciseEnough(const Pairs& pairs, const RatioEstimate& delta, const Monitor
                                         options.absolute_stderr_ratio * std::abs(loss));
 }
 
+void SetFinite(const RatioEstimate& estimate, std::optional<double>& value,
+               std::optional<double>& stderr_value) {
+  if (!std::isfinite(estimate.value)) return;
+  value = estimate.value;
+  if (std::isfinite(estimate.stderr_value)) stderr_value = estimate.stderr_value;
+}
+
+// Of c_i right and q_i right with quantization among n_i examples of unit i, the degradation is
+//   (Acc(W) - Acc(W_hat)) / (1 - Acc(W)) = sum(c_i - q_i) / sum(n_i - c_i),
+// a ratio of sums over the same units. EstimateRatio linearizes it (the delta method; Cochran,
+// Sampling Techniques, eq. 6.13), so that what numerator and denominator have in common cancels.
+void FillAccuracy(const Pairs& pairs, QuantizationReport& report) {
+  std::optional<double> ignored;
+  SetFinite(EstimateRatio(pairs.right, pairs.examples), report.accuracy_ratio, ignored);
+  SetFinite(EstimateRatio(pairs.lost, pairs.wrong), report.accuracy_degradation_ratio,
+            report.accuracy_degradation_stderr);
+}
+
 }  // namespace
 
 LossComparison::LossComparison(ModelSession& session, const MonitorOptions& options,
-                               int64_t max_batches)
+                               int64_t max_batches, std::vector<UnitLosses> evaluated)
     : session_(session),
       options_(options),
       max_batches_(max_batches > 0
                        ? std::min(static_cast<size_t>(max_batches), session.probe().size())
-                       : session.probe().size()) {}
+                       : session.probe().size()),
+      full_(std::move(evaluated)) {}
 
 absl::Status LossComparison::Evaluate(size_t batches) {
   while (full_.size() < batches) {
@@ -108,24 +143,31 @@ absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weigh
   report.loss_nats = EstimateRatio(pairs.quantized, pairs.weight).value;
   report.delta_nats = delta.value;
   if (std::isfinite(delta.stderr_value)) report.delta_stderr_nats = delta.stderr_value;
-  if (std::isfinite(error.value)) {
-    report.error_ratio = error.value;
-    if (std::isfinite(error.stderr_value)) report.error_ratio_stderr = error.stderr_value;
-  }
+  SetFinite(error, report.error_ratio, report.error_ratio_stderr);
+  FillAccuracy(pairs, report);
   return absl::OkStatus();
 }
 
 void LossComparison::SumUp(QuantizationResult& result) const {
   std::vector<double> sums;
   std::vector<double> weights;
+  std::vector<double> right;
+  std::vector<double> examples;
+  const auto append = [](const std::vector<double>& more, std::vector<double>& all) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
   for (const UnitLosses& batch : full_) {
-    sums.insert(sums.end(), batch.sum.begin(), batch.sum.end());
-    weights.insert(weights.end(), batch.weight.begin(), batch.weight.end());
+    append(batch.sum, sums);
+    append(batch.weight, weights);
+    append(batch.correct, right);
+    append(batch.examples, examples);
     result.tokens += batch.tokens;
   }
   const RatioEstimate loss = EstimateRatio(sums, weights);
   result.loss_nats = loss.value;
   if (std::isfinite(loss.stderr_value)) result.loss_stderr_nats = loss.stderr_value;
+  SetFinite(EstimateRatio(right, examples), result.accuracy_ratio, result.accuracy_stderr);
+  result.losses = full_;
 }
 
 }  // namespace ptqwatch::internal

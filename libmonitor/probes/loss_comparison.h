@@ -21,20 +21,22 @@ namespace ptqwatch::internal {
 class LossComparison {
  public:
   /// Takes at most `max_batches` of the session's probe batches; all where that is 0. Both must
-  /// outlive it.
-  LossComparison(ModelSession& session, const MonitorOptions& options, int64_t max_batches);
+  /// outlive it. `evaluated`: the loaded weights' losses on the first of them, where known.
+  LossComparison(ModelSession& session, const MonitorOptions& options, int64_t max_batches,
+                 std::vector<UnitLosses> evaluated = {});
 
   /// Evaluates the loaded weights on the first `batches` batches. DataLoss where that is not
   /// finite.
   absl::Status Evaluate(size_t batches);
 
-  /// Compares, and fills the losses of `report` in: batch by batch, until the standard error of the
+  /// Compares, and fills the losses of `report` in, and where the closure says which examples are
+  /// right, the accuracies: batch by batch, until the standard error of the
   /// change is small enough (MonitorOptions::relative_stderr, absolute_stderr_ratio) or batches or
   /// tokens are used up.
   absl::Status Compare(const std::vector<Replica::Override>& weights, QuantizationReport& report,
                        const ExecutionContext& context);
 
-  /// The loss of the loaded weights on all batches that were needed.
+  /// The loss of the loaded weights on all batches that were needed, and their accuracy.
   void SumUp(QuantizationResult& result) const;
 
  private:

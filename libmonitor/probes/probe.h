@@ -27,6 +27,7 @@ struct SnapshotPlace {
   int64_t sequence = 0;  ///< of its report
   int64_t step = 0;
   int64_t ordinal = 0;  ///< of the snapshots taken by this process, from 1
+  bool regular = true;  ///< IsRegular
   /// What it is measured with; nothing: all that the subject has.
   std::optional<Plan> plan = {};
 };
@@ -66,9 +67,10 @@ struct ProbeInput {
 
 /// What a probe will measure, and what that takes, as far as it is known.
 struct ProbeDescription {
-  std::string text = {};   ///< lines for Monitor::Describe
-  int64_t bytes = 0;       ///< while measuring, beyond what the session holds
-  int64_t kept_bytes = 0;  ///< of these, held for the probes after it
+  std::string text = {};     ///< lines for Monitor::Describe
+  int64_t bytes = 0;         ///< while measuring, beyond what the session holds
+  int64_t kept_bytes = 0;    ///< of these, held for the probes after it
+  int64_t always_bytes = 0;  ///< beside these, held from snapshot to snapshot
 };
 
 /// One kind of measurement. Works on the opened subject that it was made for. One thread at a time.
@@ -79,6 +81,8 @@ class Probe {
   virtual std::string_view name() const = 0;
   /// The probes whose results it uses. It does not run while one of them is switched off.
   virtual std::vector<std::string_view> needs() const { return {}; }
+  /// Whether it uses the quantized weights of the snapshot, which are kept for it then.
+  virtual bool uses_quantized_weights() const { return false; }
   /// Whether `plan` has it measure this snapshot.
   virtual bool Due(const std::optional<Plan>& /*plan*/) const { return true; }
   /// Whether it runs after the report was published, and adds nothing to it.
@@ -86,9 +90,14 @@ class Probe {
   /// `available`: bytes that it may take.
   virtual ProbeDescription Describe(int64_t available) const = 0;
 
-  /// Measures what is loaded. The result is a function of the loaded weights, `input` and the
-  /// probe's options, to the bit but for durations. Every failure is an outcome of the result; a
-  /// caller treats an exception as one too.
+  /// Takes what it needs of the loaded snapshot, which it may not be due to measure. Called before
+  /// any probe measures. True where that took time. Must not throw.
+  virtual bool Collect(const SnapshotPlace& /*place*/, const ExecutionContext& /*context*/) {
+    return false;
+  }
+  /// Measures what is loaded. The result is a function of the loaded weights, `input`, what the
+  /// probe collected and its options, to the bit but for durations. Every failure is an outcome of
+  /// the result; a caller treats an exception as one too.
   virtual ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) = 0;
   /// The result where nothing was measured.
   virtual ProbeResult NotMeasured(ProbeStatus status, std::string detail) const = 0;

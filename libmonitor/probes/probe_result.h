@@ -14,6 +14,7 @@
 #include "probes/probe_outcome.h"
 #include "ptqwatch/report.h"
 #include "snapshot/replica.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 
@@ -24,11 +25,14 @@ struct QuantizationResult {
   std::optional<double> loss_nats = {};
   std::optional<double> loss_stderr_nats = {};
   int64_t tokens = 0;
+  std::optional<double> accuracy_ratio = {};
+  std::optional<double> accuracy_stderr = {};
   std::optional<CalibrationMode> calibration_mode = {};
   std::vector<SkippedLayer> skipped_layers = {};
   std::vector<QuantizationReport> quantizers = {};  ///< without what ErrorCurvature has
   QuantizedWeights weights = {};
   std::shared_ptr<Reservation> held = {};  ///< the memory of the weights
+  std::vector<UnitLosses> losses = {};     ///< full-precision, of the probe batches evaluated
 };
 
 /// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.
@@ -56,6 +60,16 @@ struct CurvatureResult {
   std::vector<std::optional<ErrorCurvature>> errors = {};
 };
 
+/// What averages of snapshots give.
+struct AveragingResult {
+  std::vector<AveragingReport> averages = {};
+};
+
+/// What raising the bits of some layers gives.
+struct MixedPrecisionResult {
+  std::vector<MixedPrecisionReport> mixtures = {};
+};
+
 /// A slice of the loss surface.
 struct SliceResult {
   std::string path = {};  ///< of the file; empty where this snapshot did not complete a slice
@@ -67,7 +81,9 @@ struct ProbeResult {
   ProbeOutcome outcome = {};
   std::map<std::string, double> cost_seconds = {};
   VectorMap vectors = {};  ///< warm starts for the next snapshot
-  std::variant<QuantizationResult, CurvatureResult, SliceResult> value = {};
+  std::variant<QuantizationResult, CurvatureResult, MixedPrecisionResult, AveragingResult,
+               SliceResult>
+      value = {};
 };
 
 }  // namespace ptqwatch::internal

@@ -10,6 +10,8 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
+#include "probes/averaging_probe.h"
+#include "probes/mixed_precision_probe.h"
 #include "probes/slice_probe.h"
 
 namespace ptqwatch::internal {
@@ -55,6 +57,14 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
                               CurvatureProbe::Create(*suite->session_, options, engine, context));
     suite->curvature_ = curvature.get();
     suite->probes_.push_back(std::move(curvature));
+    if (options.mixed_precision) {
+      auto mixed = MixedPrecisionProbe::Create(*suite->session_, options);
+      if (mixed != nullptr) suite->probes_.push_back(std::move(mixed));
+    }
+  }
+  if (options.averaging.enabled) {
+    suite->probes_.push_back(std::make_unique<AveragingProbe>(
+        *suite->session_, options, suite->curvature_, suite->Describe(context.bytes->remaining())));
   }
   if (slices != nullptr) {
     suite->probes_.push_back(std::make_unique<SliceProbe>(*suite->session_, options, slices));
@@ -93,10 +103,31 @@ bool ProbeSuite::HasWhatItNeeds(const Probe& probe) const {
 
 bool ProbeSuite::QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const {
   return std::any_of(probes_.begin(), probes_.end(), [&](const auto& probe) {
-    const std::vector<std::string_view> needs = probe->needs();
-    return probe->disabled().empty() && probe->Due(plan) &&
-           std::find(needs.begin(), needs.end(), QuantizationProbe::kName) != needs.end();
+    return probe->uses_quantized_weights() && probe->disabled().empty() && HasWhatItNeeds(*probe) &&
+           probe->Due(plan);
   });
+}
+
+std::vector<ProbeDescription> ProbeSuite::Describe(int64_t available) const {
+  std::vector<ProbeDescription> descriptions;
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    ProbeDescription& description = descriptions.emplace_back(probe->Describe(available));
+    if (!QuantizedWeightsAreUsed(std::nullopt)) description.kept_bytes = 0;
+    available -= description.kept_bytes;
+  }
+  return descriptions;
+}
+
+void ProbeSuite::Collect(const SnapshotPlace& place, const ExecutionContext& context,
+                         Measured& measured) {
+  if (max_bytes_ > 0) FitBudget(max_bytes_, *context.bytes);
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    if (!probe->disabled().empty() || !HasWhatItNeeds(*probe)) continue;
+    Stopwatch watch(context.clock);
+    if (probe->Collect(place, context)) {
+      measured.work_seconds[std::string(probe->name())] += watch.Lap();
+    }
+  }
 }
 
 absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const ProbeState& state,
@@ -109,6 +140,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
   Measured measured;
   ProbeState next;
   next.sequence = place.sequence;
+  Collect(place, context, measured);
   for (const std::unique_ptr<Probe>& probe : probes_) {
     if (probe->after_report() || !HasWhatItNeeds(*probe)) continue;
     callbacks.poll();
@@ -131,7 +163,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
     const std::chrono::nanoseconds slept = context.pacer.slept();
     Stopwatch watch(context.clock);
     ProbeResult result = MeasureGuarded(*probe, input, limited);
-    measured.work_seconds[std::string(probe->name())] =
+    measured.work_seconds[std::string(probe->name())] +=
         watch.Lap() - std::chrono::duration<double>(context.pacer.slept() - slept).count();
     if (context.cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
     next.vectors.merge(result.vectors);

@@ -66,6 +66,9 @@ class ProbeSuite {
   void MeasureAfterReport(const SnapshotPlace& place, Measured measured, const AcceptedSlice* slice,
                           const ProbeCallbacks& callbacks, const ExecutionContext& context);
 
+  /// What each probe takes where `available` bytes are left; kept_bytes where another probe uses
+  /// them.
+  std::vector<ProbeDescription> Describe(int64_t available) const;
   /// Switches a probe off for good, and with it those that need it.
   void Disable(std::string_view name, const std::string& reason);
 
@@ -82,6 +85,8 @@ class ProbeSuite {
         max_bytes_(options.max_bytes) {}
   bool HasWhatItNeeds(const Probe& probe) const;
   bool QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const;
+  // Lets probes take what they need of the snapshot.
+  void Collect(const SnapshotPlace& place, const ExecutionContext& context, Measured& measured);
 
   const std::unique_ptr<ModelSession> session_;
   const std::chrono::milliseconds max_snapshot_time_;

@@ -30,6 +30,7 @@ class SliceProbe final : public Probe {
 
   std::string_view name() const override { return kName; }
   std::vector<std::string_view> needs() const override { return {"quantization"}; }
+  bool uses_quantized_weights() const override { return true; }
   bool after_report() const override { return true; }
   bool Due(const std::optional<Plan>& /*plan*/) const override {
     return tracker_->status().under_way();

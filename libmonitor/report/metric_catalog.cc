@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
 #include "ptqwatch/version.h"
 #include "report/metric_samples.h"
+#include "report/what_if_metrics.h"
 
 namespace ptqwatch {
 namespace internal {
@@ -365,7 +367,11 @@ std::string MarkdownRow(std::string_view name, std::string_view type, std::strin
 
 absl::Span<const MetricInfo> MetricCatalog() {
   // Leaked: a scrape may come while static objects are being destroyed.
-  static const auto* const catalog = new std::vector<MetricInfo>(internal::MakeCatalog());
+  static const auto* const catalog = [] {
+    auto* all = new std::vector<MetricInfo>(internal::MakeCatalog());
+    for (MetricInfo& metric : internal::WhatIfMetrics()) all->push_back(std::move(metric));
+    return all;
+  }();
   return *catalog;
 }
 

@@ -99,6 +99,29 @@ void Replica::Lease::Restore() {
   }
 }
 
+Replica::StandIn::~StandIn() {
+  if (replica_ == nullptr) return;
+  try {
+    Exchange();
+  } catch (...) {
+    replica_->damaged_ = true;
+  }
+  replica_->replaced_ = false;
+}
+
+void Replica::StandIn::Exchange() {
+  at::NoGradGuard no_grad;
+  ++replica_->generation_;
+  // The handles first, which cannot fail: the loaded values are the right ones whatever follows.
+  for (Override& value : values_) {
+    std::swap(replica_->loaded_[static_cast<size_t>(value.entry)], value.value);
+  }
+  for (const Override& value : values_) {
+    replica_->table_.entries[static_cast<size_t>(value.entry)].tensor.copy_(
+        replica_->loaded(value.entry));
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check) {
   at::NoGradGuard no_grad;
@@ -231,12 +254,27 @@ void Replica::Load(const std::vector<at::Tensor>& tensors) {
   damaged_ = false;
 }
 
-absl::StatusOr<Replica::Lease> Replica::Use(absl::Span<const Override> overrides) {
+absl::Status Replica::CheckFree() const {
   if (leased_) return absl::FailedPreconditionError("the replica's weights are in use already");
   if (damaged_) {
     return absl::FailedPreconditionError(
         "the snapshot's weights could not be put back after a measurement");
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Replica::StandIn> Replica::Replace(std::vector<Override> values) {
+  PTQWATCH_RETURN_IF_ERROR(CheckFree());
+  if (replaced_)
+    return absl::FailedPreconditionError("the snapshot's weights are replaced already");
+  replaced_ = true;
+  StandIn stand_in(this, std::move(values));
+  stand_in.Exchange();
+  return stand_in;
+}
+
+absl::StatusOr<Replica::Lease> Replica::Use(absl::Span<const Override> overrides) {
+  PTQWATCH_RETURN_IF_ERROR(CheckFree());
   leased_ = true;
   // Buffers too: a closure that writes to one must not carry it into the next measurement.
   std::vector<int> entries;

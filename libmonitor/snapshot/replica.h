@@ -53,6 +53,25 @@ class Replica {
     std::vector<int> entries_;
   };
 
+  /// Keeps other values in the place of the loaded ones while it lives: whoever uses the replica
+  /// takes them for the snapshot. Its destructor puts the snapshot back, to the bit. If that fails
+  /// (a broken device), the replica gives no lease until the next Load.
+  class StandIn {
+   public:
+    StandIn(StandIn&& other) noexcept
+        : replica_(std::exchange(other.replica_, nullptr)), values_(std::move(other.values_)) {}
+    StandIn& operator=(StandIn&&) = delete;
+    ~StandIn();
+
+   private:
+    friend class Replica;
+    StandIn(Replica* replica, std::vector<Override> values)
+        : replica_(replica), values_(std::move(values)) {}
+    void Exchange();
+    Replica* replica_;
+    std::vector<Override> values_;  // what the replica has not at the moment
+  };
+
   /// Builds the subject's replica, checks it against `live`, copies the live weights into it and
   /// moves its tensors into flat buffers. For each batch of `check` the losses must be the same
   /// twice and the same before and after the move, to the bit, must change with the weights, and
@@ -61,8 +80,13 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check);
 
-  /// Loads a snapshot: buffers and weights. REQUIRES: no lease is alive.
+  /// Loads a snapshot: buffers and weights. REQUIRES: no lease or stand-in is alive.
   void Load(const std::vector<at::Tensor>& tensors);
+
+  /// Puts these values, of their entries' shapes and dtypes, in the place of the loaded ones. Takes
+  /// no memory beside theirs. FailedPrecondition while a lease or another stand-in is alive, and
+  /// after one that could not restore. May throw; then nothing was replaced.
+  absl::StatusOr<StandIn> Replace(std::vector<Override> values);
 
   /// FailedPrecondition while another lease is alive, and after one that could not restore.
   absl::StatusOr<Lease> Use(absl::Span<const Override> overrides);
@@ -99,6 +123,8 @@ class Replica {
   absl::Status CheckUsesOwnWeights(const std::vector<const Batch*>& check,
                                    const std::vector<LossValues>& before);
   absl::StatusOr<LossValues> Evaluate(const Batch& batch);
+  // Whether the weights may be changed.
+  absl::Status CheckFree() const;
 
   Subject* subject_;
   TensorTable table_;                                    // entry.tensor is the working view
@@ -108,6 +134,7 @@ class Replica {
   int64_t forward_bytes_ = 0;
   uint64_t generation_ = 0;
   bool leased_ = false;
+  bool replaced_ = false;
   bool damaged_ = false;
 };
 

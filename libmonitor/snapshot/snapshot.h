@@ -22,6 +22,12 @@ struct SnapshotHeader {
   double unix_seconds = 0;
 };
 
+/// Whether the plain schedule or Finish took it: which steps those are does not depend on what the
+/// monitor is asked for and has time for.
+inline bool IsRegular(const SnapshotHeader& header) {
+  return !header.additional && header.trigger != SnapshotTrigger::kRequest;
+}
+
 /// The optimizer at a snapshot.
 struct OptimizerState {
   /// The parameters that were asked for, under their canonical names. The second moments are copies

@@ -1,6 +1,10 @@
 #include "snapshot/unit_losses.h"
 
+#include <cmath>
+#include <iterator>
+
 #include "ATen/core/grad_mode.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/tensor_table.h"
 
@@ -11,6 +15,44 @@ int64_t TokensOf(const Batch& batch) {
   if (batch.empty() || !batch[0].defined() || batch[0].dim() == 0) return 1;
   return at::isIntegralType(batch[0].scalar_type(), /*includeBool=*/false) ? batch[0].numel()
                                                                            : batch[0].size(0);
+}
+
+// Adds the examples of each unit, and those that the model gets right.
+absl::Status AddExamples(const LossValues& losses, UnitLosses& result) {
+  const at::Tensor& correct = losses.correct;
+  const int64_t units = std::ssize(result.sum);
+  const bool of_units = correct.dim() > 0 && correct.size(0) == units;
+  if (!of_units && losses.values.dim() > 0) {
+    return absl::FailedPreconditionError(StrCat("losses returned LossValues::correct of shape ",
+                                                ShapeText(correct), " for values of shape ",
+                                                ShapeText(losses.values),
+                                                "; dimension 0 must be the sequence in both"));
+  }
+  if (at::isComplexType(correct.scalar_type())) {
+    return absl::FailedPreconditionError(
+        "losses returned LossValues::correct of a complex type; expected bool or numbers");
+  }
+  const at::Tensor host =
+      correct.to(at::TensorOptions().dtype(at::kDouble).device(at::kCPU)).contiguous();
+  const double* value = host.const_data_ptr<double>();
+  const int64_t each = host.numel() / units;
+  for (int64_t unit = 0; unit < units; ++unit) {
+    double right = 0;
+    double all = 0;
+    for (int64_t i = 0; i < each; ++i, ++value) {
+      if (std::isnan(*value)) continue;
+      if (*value < 0 || *value > 1) {
+        return absl::FailedPreconditionError(
+            StrCat("losses returned LossValues::correct with a value of ", *value,
+                   "; expected 0 (wrong) to 1 (right), or NaN for no example"));
+      }
+      right += *value;
+      all += 1;
+    }
+    result.correct.push_back(right);
+    result.examples.push_back(all);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -63,6 +105,7 @@ absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batc
     result.weight[static_cast<size_t>(unit)] = total;
   }
   if (raw.dim() < 2) result.tokens = TokensOf(batch);
+  if (losses.correct.defined()) PTQWATCH_RETURN_IF_ERROR(AddExamples(losses, result));
   return result;
 }
 

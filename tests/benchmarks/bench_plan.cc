@@ -100,6 +100,9 @@ class Trainer {
     options.absolute_stderr_ratio = 0;
     options.max_probe_tokens = INT64_MAX;
     options.curvature.enabled = curvature;
+    // Not among what is predicted.
+    options.averaging.enabled = false;
+    options.mixed_precision = false;
     options.training_threads = 1;
     ForgetPeak();
     const int64_t before = StatusBytes("VmRSS:");
@@ -161,6 +164,7 @@ absl::StatusOr<Cost> Predict(const Trainer& trainer, const Case& which, bool cur
                                  .probe_batches = which.probe_batches,
                                  .calibration_batches = which.calibration_batches,
                                  .curvature_sequences = curvature ? which.curvature_sequences : 0,
+                                 .averaged_snapshots = 0,
                                  .adapt_plan = false,
                                  .attention_heads = which.model.heads};
   const absl::StatusOr<ShapePlan> plan = PlanFromShapes(trainer.Shapes(), options, rates);

@@ -29,6 +29,7 @@ inline Report MeasureReport(internal::ProbeSuite& suite, internal::ProbeState* s
                                       .fingerprint = header.fingerprint,
                                       .sequence = header.sequence,
                                       .step = header.snapshot.info.step,
+                                      .regular = internal::IsRegular(header.snapshot),
                                       .plan = header.plan};
   auto measured = suite.Measure(place, state != nullptr ? *state : internal::ProbeState());
   EXPECT_TRUE(measured.ok()) << measured.status();

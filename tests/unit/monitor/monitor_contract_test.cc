@@ -212,6 +212,8 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   ASSERT_TRUE((*monitor)->Finish(std::chrono::seconds(60)).ok());
   const auto reports = recording->Reports();
   ASSERT_GE(reports.size(), 2u);
+  EXPECT_EQ(reports.back()->report.averaging.size(), 1u);
+  EXPECT_FALSE(reports.back()->report.mixed_precision.empty());
 
   // The same on a fresh replica, one snapshot after the other, on a thread set up like the
   // monitor's.

@@ -39,6 +39,7 @@ struct MonitorMemory : ::testing::Test {
     options.max_bytes = max_bytes;
     options.adapt_plan = false;
     options.max_failures_in_a_row = 1 << 30;
+    options.averaging.window = 2;  // full after two snapshots
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
                           {.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8},
                           {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8},

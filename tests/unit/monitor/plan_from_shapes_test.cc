@@ -64,6 +64,7 @@ TEST(PlanFromShapes, CountsSecondsAndBytesOfEveryPart) {
   EXPECT_EQ(Part(*plan, "Gram matrices").bytes, static_cast<int64_t>(8 * squares));
   EXPECT_EQ(Part(*plan, "staging").bytes, 4 * kAll);
   EXPECT_EQ(Part(*plan, "replica").bytes, 8 * kAll);
+  EXPECT_EQ(Part(*plan, "averages of snapshots").bytes, (6 + 1) * 4 * kAll);
   EXPECT_EQ(Part(*plan, "quantized weights").bytes, 4 * 4 * kBlock);
   // Codes, weights, panels of a trace and grid of the [1024, 4096] layer, and its factor.
   EXPECT_EQ(Part(*plan, "factors and codes").bytes,

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+#include <vector>
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -35,6 +38,25 @@ ProbeResult Curvature() {
                                                 .loss_along = {LossAlong()},
                                                 .layers = {{"out", 0.1, 0.2}, {"norm", 9, 9}}}};
   return {.cost_seconds = {{"curvature_trace", 2}}, .value = std::move(result)};
+}
+
+TEST(AssembleReport, TakesAccuracyAveragesAndMixtures) {
+  ProbeResult quantization = Quantization();
+  auto& result = std::get<QuantizationResult>(quantization.value);
+  result.accuracy_ratio = 0.5;
+  result.accuracy_stderr = 0.25;
+  AveragingReport average;
+  average.snapshots = 3;
+  MixedPrecisionReport mixture;
+  mixture.raised_bits = 4;
+  const std::vector<ProbeResult> results = {std::move(quantization),
+                                            {.value = AveragingResult{.averages = {average}}},
+                                            {.value = MixedPrecisionResult{.mixtures = {mixture}}}};
+  const Report report = AssembleReport({}, results);
+  EXPECT_EQ(report.probe_accuracy_ratio, 0.5);
+  EXPECT_EQ(report.probe_accuracy_stderr, 0.25);
+  EXPECT_EQ(report.averaging, std::vector{average});
+  EXPECT_EQ(report.mixed_precision, std::vector{mixture});
 }
 
 TEST(AssembleReport, PutsTheHeaderAboveWhatWasMeasured) {

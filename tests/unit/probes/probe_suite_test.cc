@@ -26,9 +26,10 @@ TEST(ProbeSuite, GivesAResultOfEachProbeAndTheStateForTheNextSnapshot) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto measured = (*suite)->Measure({.sequence = 5}, Fourth());
   ASSERT_TRUE(measured.ok()) << measured.status();
-  ASSERT_EQ(measured->results.size(), 2u);
+  ASSERT_EQ(measured->results.size(), 3u);
   EXPECT_EQ(measured->results[0].outcome.probe, "quantization");
   EXPECT_EQ(measured->results[1].outcome.probe, "curvature");
+  EXPECT_EQ(measured->results[2].outcome.probe, "averaging");
   for (const ProbeResult& result : measured->results) {
     EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk) << result.outcome.detail;
   }
@@ -60,8 +61,8 @@ TEST(ProbeSuite, PollsWhileItMeasures) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   int polls = 0;
   ASSERT_TRUE((*suite)->Measure({}, {}, {.poll = [&] { ++polls; }}).ok());
-  // Before each of two probes, at two layers and a comparison of each of two quantizers.
-  EXPECT_EQ(polls, 2 + 2 * (2 + 1));
+  // Before each of three probes, at two layers and a comparison of each of two quantizers.
+  EXPECT_EQ(polls, 3 + 2 * (2 + 1));
 }
 
 TEST(ProbeSuite, IsCancelledWithItsContext) {
@@ -89,7 +90,7 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   const auto suite = net.Measure();
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto& probes = (*suite)->probes();
-  ASSERT_EQ(probes.size(), 2u);
+  ASSERT_EQ(probes.size(), 3u);
   const ProbeDescription quantization = probes[0]->Describe(INT64_MAX);
   EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
   EXPECT_GT((*suite)->quantization().probe_batch_seconds(), 0);
@@ -98,6 +99,12 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   const ProbeDescription curvature = probes[1]->Describe(INT64_MAX);
   EXPECT_THAT(curvature.text, HasSubstr("curvature: retained_graph"));
   EXPECT_GT(curvature.bytes, 0);
+  const std::vector<ProbeDescription> together = (*suite)->Describe(INT64_MAX);
+  ASSERT_EQ(together.size(), 3u);
+  EXPECT_EQ(together[0].kept_bytes, quantization.kept_bytes);
+  // Nobody else uses the quantized weights.
+  (*suite)->Disable("curvature", "off");
+  EXPECT_EQ((*suite)->Describe(INT64_MAX)[0].kept_bytes, 0);
 }
 
 TEST(ProbeSuite, MeasuresWithWhatThePlanSays) {

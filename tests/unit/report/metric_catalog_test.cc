@@ -165,6 +165,52 @@ TEST_F(MetricCatalogTest, ShowsTheMeasuredNumbers) {
   EXPECT_THAT(Collect("ptqwatch_probe_duration_seconds"), ElementsAre("gptq,=1.25", "probe,=0.5"));
 }
 
+TEST_F(MetricCatalogTest, ShowsWhatAveragesWouldGive) {
+  AveragingReport window = report_.report.averaging.at(0);
+  window.kind = AveragingKind::kWindow;
+  window.window = 6;
+  window.snapshots = 4;
+  window.loss_nats = 1.5;
+  report_.report.averaging.push_back(window);
+  EXPECT_THAT(Collect("ptqwatch_averaged_loss_nats"), ElementsAre("ema,=1.66", "6,=1.5"));
+  EXPECT_THAT(Collect("ptqwatch_averaged_quantized_loss_nats"),
+              ElementsAre("ema,gptq,3,=1.814", "6,gptq,3,=1.814"));
+  EXPECT_THAT(Collect("ptqwatch_averaged_snapshots"), ElementsAre("ema,=5", "6,=4"));
+  report_.report.averaging[0].status = ProbeStatus::kOutOfTime;
+  report_.report.averaging[1].loss_nats.reset();
+  report_.report.averaging[1].quantization[0].status = ProbeStatus::kFailed;
+  EXPECT_THAT(Collect("ptqwatch_averaged_loss_nats"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_averaged_quantized_loss_nats"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_averaged_snapshots"), ElementsAre("6,=4"));
+}
+
+TEST_F(MetricCatalogTest, ShowsAccuracyWhereItWasMeasured) {
+  EXPECT_THAT(Collect("ptqwatch_probe_accuracy_ratio"), ElementsAre("=0.45"));
+  EXPECT_THAT(Collect("ptqwatch_quantized_accuracy_ratio"),
+              ElementsAre("gptq,3,=0.41", "rtn,4,=0.41"));
+  EXPECT_THAT(Collect("ptqwatch_accuracy_degradation_ratio"),
+              ElementsAre("gptq,3,=0.08", "rtn,4,=0.08"));
+  report_.report.probe_accuracy_ratio.reset();
+  report_.report.quantization[0].accuracy_ratio.reset();
+  report_.report.quantization[1].accuracy_degradation_ratio.reset();
+  EXPECT_THAT(Collect("ptqwatch_probe_accuracy_ratio"), IsEmpty());
+  EXPECT_THAT(Collect("ptqwatch_quantized_accuracy_ratio"), ElementsAre("rtn,4,=0.41"));
+  EXPECT_THAT(Collect("ptqwatch_accuracy_degradation_ratio"), ElementsAre("gptq,3,=0.08"));
+}
+
+TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
+  MixedPrecisionReport more = report_.report.mixed_precision.at(0);
+  more.raised_layers.push_back("blocks.0.weight");
+  more.delta_nats = 0.125;
+  report_.report.mixed_precision.push_back(more);
+  MixedPrecisionReport failed = more;
+  failed.raised_layers.push_back("blocks.2.weight");
+  failed.status = ProbeStatus::kFailed;
+  report_.report.mixed_precision.push_back(failed);
+  constexpr char kName[] = "ptqwatch_mixed_precision_loss_delta_nats";
+  EXPECT_THAT(Collect(kName), ElementsAre("gptq,3,4,1,=0.16", "gptq,3,4,2,=0.125"));
+}
+
 TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
   EXPECT_THAT(Collect("ptqwatch_lr_phase"), ElementsAre("unknown,=0", "warmup,=0", "stable,=0",
                                                         "decay,=1", "slow_decay,=0", "rewarm,=0"));

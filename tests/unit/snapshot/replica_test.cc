@@ -57,6 +57,41 @@ TEST_F(ReplicaTest, LoadTakesParametersAndBuffers) {
   EXPECT_TRUE(at::equal(replica->loaded(0), at::ones({3, 2})));
 }
 
+TEST_F(ReplicaTest, AStandInIsTakenForTheSnapshotAndLeavesItsBits) {
+  const at::Tensor before = Values();
+  const at::Tensor loaded = replica->loaded(0).clone();
+  const uint64_t generation = replica->generation();
+  {
+    const auto stand_in = replica->Replace({{0, at::full({3, 2}, 0.1f)}});
+    ASSERT_TRUE(stand_in.ok()) << stand_in.status();
+    EXPECT_TRUE(at::equal(replica->loaded(0), at::full({3, 2}, 0.1f)));
+    const at::Tensor expected =
+        at::mm(batch[0], at::full({3, 2}, 0.1f)) + at::full({3, 2}, 0.1f).sum();
+    EXPECT_TRUE(at::equal(Values(), expected));
+    EXPECT_GT(replica->generation(), generation);
+    // A lease comes back to the stand-in.
+    { const auto lease = replica->Use({{0, at::ones({3, 2})}}); }
+    EXPECT_TRUE(at::equal(Values(), expected));
+    EXPECT_EQ(replica->Replace({}).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_TRUE(at::equal(Values(), before));
+  EXPECT_TRUE(at::equal(replica->loaded(0), loaded));
+  replica->Load({at::ones({3, 2}), at::full({1}, 2)});
+  EXPECT_TRUE(at::equal(Values(), at::full({2, 2}, 3.0f + 12.0f)));
+}
+
+TEST_F(ReplicaTest, AStandInThatDoesNotFitChangesNothing) {
+  const at::Tensor before = Values();
+  EXPECT_ANY_THROW((void)replica->Replace({{0, at::ones({5})}}));
+  EXPECT_TRUE(at::equal(Values(), before));
+  EXPECT_TRUE(replica->Use({}).ok());
+}
+
+TEST_F(ReplicaTest, RefusesAStandInWhileALeaseIsAlive) {
+  const auto lease = replica->Use({});
+  EXPECT_EQ(replica->Replace({}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(ReplicaTest, RefusesAClosureThatKeepsAViewOfAWeight) {
   auto view = std::make_shared<at::Tensor>();
   subject = MakeFunctionSubject(

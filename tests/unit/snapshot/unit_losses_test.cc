@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
@@ -46,6 +48,51 @@ TEST(SumByUnit, LeavesMaskedTokensOutEvenWhenTheyAreNaN) {
   ASSERT_TRUE(losses.ok());
   EXPECT_THAT(losses->sum, ElementsAre(2, 3));
   EXPECT_EQ(losses->tokens, 5);
+}
+
+LossValues WithCorrect(at::Tensor values, at::Tensor correct) {
+  LossValues losses(std::move(values));
+  losses.correct = std::move(correct);
+  return losses;
+}
+
+TEST(SumByUnit, CountsTheExamplesThatAreRight) {
+  const auto without = SumByUnit(at::ones({2, 3}), kTokens);
+  ASSERT_TRUE(without.ok());
+  EXPECT_TRUE(without->correct.empty());
+  EXPECT_TRUE(without->examples.empty());
+
+  // Of any shape, with or without examples that do not count.
+  at::Tensor correct = at::ones({2, 2});
+  correct[0][1] = std::nan("");
+  correct[1][0] = 0;
+  const auto some = SumByUnit(WithCorrect(at::ones({2, 3}), correct), kTokens);
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_THAT(some->correct, ElementsAre(1, 1));
+  EXPECT_THAT(some->examples, ElementsAre(1, 2));
+
+  const auto yes_or_no = SumByUnit(WithCorrect(at::ones({2}), at::ones({2}, at::kBool)), kTokens);
+  ASSERT_TRUE(yes_or_no.ok()) << yes_or_no.status();
+  EXPECT_THAT(yes_or_no->correct, ElementsAre(1, 1));
+
+  const auto mean = SumByUnit(WithCorrect(at::ones({}), at::ones({2, 3})), kTokens);
+  ASSERT_TRUE(mean.ok()) << mean.status();
+  EXPECT_THAT(mean->examples, ElementsAre(6));
+}
+
+TEST(SumByUnit, RefusesCorrectOfOtherSequencesOrValues) {
+  const auto refuse = [](const at::Tensor& correct, const std::string& why) {
+    const auto losses = SumByUnit(WithCorrect(at::ones({2, 3}), correct), kTokens);
+    ASSERT_EQ(losses.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(losses.status().message()), HasSubstr("LossValues::correct"));
+    EXPECT_THAT(std::string(losses.status().message()), HasSubstr(why));
+  };
+  refuse(at::ones({6}), "[6]");
+  refuse(at::ones({}), "[]");
+  refuse(at::full({2, 3}, 2), "a value of 2");
+  refuse(at::full({2, 3}, -0.5), "a value of -0.5");
+  refuse(at::full({2, 3}, std::numeric_limits<double>::infinity()), "a value of inf");
+  refuse(at::ones({2, 3}, at::kComplexFloat), "complex");
 }
 
 TEST(SumByUnit, RefusesOtherShapesAndTypes) {

@@ -46,6 +46,7 @@ struct ShapePlanOptions {
   int64_t probe_batches = 32;
   int64_t calibration_batches = 16;
   int64_t curvature_sequences = 64;  ///< 0: no curvature
+  int64_t averaged_snapshots = 6;    ///< AveragingOptions::window; 0: no averages
   double step_seconds = 1;           ///< of the training
   int64_t every = 1000;              ///< steps between snapshots
   bool spare_core = true;            ///< that training leaves to the monitor

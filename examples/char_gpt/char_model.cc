@@ -1,0 +1,26 @@
+#include "char_model.h"
+
+#include "torch/nn/functional/loss.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+at::Tensor LossesOf(const at::Tensor& logits, const at::Tensor& y) {
+  return torch::nn::functional::cross_entropy(
+             logits, y.flatten(),
+             torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone))
+      .view_as(y);
+}
+
+}  // namespace
+
+at::Tensor CharModel::TokenLosses(const at::Tensor& x, const at::Tensor& y) {
+  return LossesOf(Logits(x), y);
+}
+
+CharModel::Answers CharModel::TokenAnswers(const at::Tensor& x, const at::Tensor& y) {
+  const at::Tensor logits = Logits(x);
+  return {LossesOf(logits, y), logits.detach().argmax(-1).view_as(y) == y};
+}
+
+}  // namespace ptqwatch::examples

@@ -1,0 +1,80 @@
+#ifndef PTQWATCH_PROBES_MIXED_PRECISION_PROBE_H_
+#define PTQWATCH_PROBES_MIXED_PRECISION_PROBE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "probes/probe.h"
+#include "ptqwatch/options.h"
+#include "session/model_session.h"
+
+namespace ptqwatch::internal {
+
+/// Two entries of MonitorOptions::quantizers: the watched method at its fewest bits, and at the
+/// next more that are tried.
+struct BitPair {
+  size_t low = 0;
+  size_t raised = 0;
+  friend bool operator==(const BitPair&, const BitPair&) = default;
+};
+/// Nothing where only one bit-width of that method is tried.
+std::optional<BitPair> ChooseBitPair(absl::Span<const QuantizerSpec> quantizers);
+
+/// A layer that could be raised.
+struct RaisableLayer {
+  std::string name;
+  int entry = 0;  ///< in the replica's table
+  int64_t parameters = 0;
+  double saving_nats = 0;  ///< predicted
+};
+/// Those whose raising saves something, the largest saving for each bit more first.
+std::vector<RaisableLayer> RankLayers(std::vector<RaisableLayer> layers);
+/// How many of the best layers are raised in each mixture that is measured, ascending: a quarter of
+/// `layers`, a half and a quarter of that, at least 1 and at most `ranked`.
+std::vector<size_t> MixtureSizes(size_t layers, size_t ranked);
+
+/// Measures what keeping the worst layers at more bits gives: ranks the layers by what raising each
+/// saves by its share g_l'd_l + d_l'(Hd)_l / 2 of the predicted loss change, for each bit more, and
+/// compares the losses with the best few of them raised. Their quantized weights are those of the
+/// two quantizers, so that nothing is quantized again.
+class MixedPrecisionProbe final : public Probe {
+ public:
+  static constexpr std::string_view kName = "mixed_precision";
+
+  /// Null where there is no pair of bit-widths. `session` must outlive the probe.
+  static std::unique_ptr<MixedPrecisionProbe> Create(ModelSession& session,
+                                                     const MonitorOptions& options);
+
+  std::string_view name() const override { return kName; }
+  std::vector<std::string_view> needs() const override { return {"quantization", "curvature"}; }
+  bool uses_quantized_weights() const override { return true; }
+  bool Due(const std::optional<Plan>& plan) const override {
+    return !plan || plan->curvature_sequences > 0;
+  }
+  ProbeDescription Describe(int64_t available) const override;
+  ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
+  ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
+
+ private:
+  MixedPrecisionProbe(ModelSession& session, const MonitorOptions& options, BitPair pair)
+      : session_(session), options_(options), pair_(pair) {}
+  MixedPrecisionReport Header() const;
+  absl::Status MeasureMixtures(const ProbeInput& input, const QuantizationResult& quantization,
+                               const CurvatureResult& curvature, MixedPrecisionResult& result,
+                               const ExecutionContext& context) const;
+
+  ModelSession& session_;
+  const MonitorOptions options_;
+  const BitPair pair_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_MIXED_PRECISION_PROBE_H_

@@ -1,0 +1,191 @@
+#include "probes/quantization_measurement.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "base/reservation.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
+#include "capture/layer_selection.h"
+#include "probes/quantized_layers.h"
+#include "quantize/working_bytes.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Weights of a block, or of a group along the inputs.
+int ReportedGroupSize(const QuantizerSpec& spec) {
+  switch (spec.method) {
+    case QuantizationMethod::kLlmInt8:
+      return -1;
+    case QuantizationMethod::kNf4:
+      return 64;
+    default:
+      return spec.group_size;
+  }
+}
+
+void SetStatus(const absl::Status& status, QuantizationReport& report) {
+  report.status = ProbeStatusOf(status);
+  if (status.ok()) return;
+  report.displacement_norm.reset();
+  report.status_detail = StrCat(status);
+}
+
+// The first `count`, or all where that is 0.
+std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
+  if (count <= 0 || count >= std::ssize(batches)) return batches;
+  return {batches.begin(), batches.begin() + count};
+}
+
+std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const CapturePlan& plan) {
+  std::vector<LayerSpecs> quantizers;
+  for (const QuantizerSpec& spec : options.quantizers) {
+    LayerSpecs& specs = quantizers.emplace_back();
+    for (const CoveredLayer& layer : plan.layers) {
+      specs.push_back(SpecForLayer(options, spec, layer.name));
+    }
+  }
+  return quantizers;
+}
+
+}  // namespace
+
+QuantizationMeasurement::QuantizationMeasurement(ModelSession& session, MonitorOptions options)
+    : session_(session),
+      options_(std::move(options)),
+      specs_(SpecsOfLayers(options_, session.plan())) {}
+
+ModelQuantizer QuantizationMeasurement::Quantizer(const std::vector<Batch>& calibration,
+                                                  int64_t gram_bytes) const {
+  return {session_.replica(),
+          session_.plan(),
+          calibration,
+          {.mode = options_.calibration_mode, .max_gram_bytes = gram_bytes}};
+}
+
+QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t available) const {
+  const CapturePlan& plan = session_.plan();
+  int64_t least_gram = 0;
+  for (int64_t inputs : plan.gram_inputs) least_gram = std::max(least_gram, GramBytes(inputs));
+  int64_t working = 0;
+  int64_t peak = 0;  // of the work on a layer
+  for (const LayerSpecs& specs : specs_) {
+    for (size_t layer = 0; layer < specs.size(); ++layer) {
+      const CoveredLayer& covered = plan.layers[layer];
+      // The result becomes one of the copies that are counted with the quantizers.
+      const int64_t reserved = WorkingBytes(covered.outputs, covered.inputs, specs[layer]) -
+                               4 * covered.outputs * covered.inputs;
+      working = std::max(working, reserved);
+      const int64_t panels = TracePanelBytes(covered.outputs, covered.inputs);
+      peak = std::max({peak, panels, reserved - panels});
+    }
+  }
+  Portion portion;
+  portion.quantizers = specs_.size();
+  const auto fixed = [&] {
+    return static_cast<int64_t>(portion.quantizers) * WeightBytes() + working;
+  };
+  while (portion.quantizers > 1 && fixed() + least_gram > available) --portion.quantizers;
+  const int64_t for_grams = std::max(least_gram, available - fixed());
+  portion.gram_bytes = std::min(options_.max_gram_bytes, for_grams);
+  int64_t grams = 0;
+  for (const std::vector<int>& pass : plan.Passes(portion.gram_bytes)) {
+    grams = std::max(grams, plan.GramBytesOf(pass));
+  }
+  portion.bytes = fixed() - working + peak + grams;
+  return portion;
+}
+
+QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
+                                                    std::map<std::string, double>& cost_seconds,
+                                                    const ExecutionContext& context) const {
+  at::NoGradGuard no_grad;
+  QuantizationResult result;
+  result.skipped_layers = session_.plan().skipped;
+  result.calibration_mode = options_.calibration_mode;
+  for (const QuantizerSpec& spec : options_.quantizers) {
+    QuantizationReport& report = result.quantizers.emplace_back();
+    report.method = spec.method;
+    report.bits = spec.bits;
+    report.group_size = ReportedGroupSize(spec);
+    report.symmetric = spec.symmetric;
+  }
+  result.weights.resize(specs_.size());
+  Stopwatch watch(context.clock);
+
+  const auto& plan = input.place.plan;
+  LossComparison comparison(session_, options_, plan ? plan->probe_batches : 0);
+  // The first batch tells whether there is anything to compare with.
+  const absl::Status status = comparison.Evaluate(1);
+  result.status = ProbeStatusOf(status);
+  result.detail = StrCat(status);
+  cost_seconds["probe_loss"] = watch.Lap();
+  if (status.ok()) {
+    const Portion portion = PortionFor(context.bytes->remaining());
+    for (size_t first = 0; first < specs_.size(); first += portion.quantizers) {
+      const size_t end = std::min(specs_.size(), first + portion.quantizers);
+      MeasurePortion(first, end, portion, input, comparison, result, cost_seconds, context);
+    }
+    comparison.SumUp(result);
+  } else {
+    for (QuantizationReport& report : result.quantizers) SetStatus(status, report);
+  }
+  return result;
+}
+
+void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Portion& portion,
+                                             const ProbeInput& input, LossComparison& comparison,
+                                             QuantizationResult& result,
+                                             std::map<std::string, double>& cost_seconds,
+                                             const ExecutionContext& context) const {
+  Stopwatch watch(context.clock);
+  const std::vector<LayerSpecs> specs(specs_.begin() + static_cast<std::ptrdiff_t>(first),
+                                      specs_.begin() + static_cast<std::ptrdiff_t>(end));
+  QuantizedLayers layers(session_.plan(), specs);
+  QuantizationRun run;
+  run.quantizers.resize(specs.size());
+  auto held = std::make_shared<Reservation>(context.bytes);
+  const absl::Status fits =
+      held->Take(static_cast<int64_t>(specs.size()) * WeightBytes(), "the quantized weights");
+  if (fits.ok()) {
+    const auto& plan = input.place.plan;
+    const std::vector<Batch> calibration =
+        FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
+    run = Quantizer(calibration, portion.gram_bytes)
+              .Run(
+                  specs,
+                  [&](size_t quantizer, size_t layer, MatrixView weight,
+                      const GramStatistics* statistics, QuantizedWeight quantized) {
+                    layers.Add(quantizer, layer, weight, statistics, std::move(quantized));
+                    input.callbacks.poll();
+                  },
+                  context);
+  }
+  if (run.captures > 0) cost_seconds["capture"] += run.capture_seconds;
+  watch.Lap();
+  // Later quantizers need the memory more than the curvature along the errors of these does.
+  const bool keep = input.keep_quantized && portion.quantizers == specs_.size();
+  for (size_t i = first; i < end; ++i) {
+    input.callbacks.poll();
+    QuantizationReport& report = result.quantizers[i];
+    absl::Status outcome = fits.ok() ? run.quantizers[i - first].status : fits;
+    if (outcome.ok()) {
+      auto weights = layers.Take(i - first, session_.replica().table().parameters(), report);
+      outcome = weights.status();
+      if (weights.ok()) outcome = comparison.Compare(*weights, report, context);
+      if (outcome.ok() && keep) result.weights[i] = *std::move(weights);
+    }
+    SetStatus(outcome, report);
+    if (outcome.ok() && input.keep_quantized && !keep) {
+      report.status_detail = StrCat("no curvature along its error: weights of ", specs_.size(),
+                                    " quantizers do not fit within max_bytes");
+    }
+    cost_seconds[ShortName(ToString(report.method), report.bits)] +=
+        run.quantizers[i - first].seconds + watch.Lap();
+  }
+  if (keep) result.held = std::move(held);
+}
+
+}  // namespace ptqwatch::internal

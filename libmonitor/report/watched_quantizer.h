@@ -1,0 +1,22 @@
+#ifndef PTQWATCH_REPORT_WATCHED_QUANTIZER_H_
+#define PTQWATCH_REPORT_WATCHED_QUANTIZER_H_
+
+#include <cstddef>
+#include <optional>
+
+#include "absl/types/span.h"
+#include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// The position of the quantizer that a verdict follows: GPTQ with the fewest bits from 3 up;
+/// without one, another method with the fewest bits from 3 up; else the one with the most bits. Of
+/// equals the first. It is chosen by what was asked for, not by what was measured, so that it is
+/// the same in every report. Nothing where the list is empty.
+std::optional<size_t> WatchedQuantizer(absl::Span<const QuantizerSpec> quantizers);
+std::optional<size_t> WatchedQuantizer(absl::Span<const QuantizationReport> quantizers);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_REPORT_WATCHED_QUANTIZER_H_

@@ -1,0 +1,126 @@
+#include "report/what_if_metrics.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "report/metric_samples.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr MetricType kGauge = MetricType::kGauge;
+
+// The averages that were measured, with the value of their `window` label.
+std::vector<std::pair<std::string, const AveragingReport*>> Averages(Input input) {
+  std::vector<std::pair<std::string, const AveragingReport*>> averages;
+  if (input.report == nullptr) return averages;
+  std::set<std::string> seen;
+  for (const AveragingReport& average : input.report->report.averaging) {
+    if (average.status != ProbeStatus::kOk || !average.kind) continue;
+    std::string window =
+        *average.kind == AveragingKind::kWindow ? std::to_string(average.window) : "ema";
+    if (seen.insert(window).second) averages.emplace_back(std::move(window), &average);
+  }
+  return averages;
+}
+
+Samples AveragedLosses(Input input) {
+  Samples samples;
+  for (const auto& [window, average] : Averages(input)) {
+    if (average->loss_nats && std::isfinite(*average->loss_nats)) {
+      samples.push_back({{window}, *average->loss_nats});
+    }
+  }
+  return samples;
+}
+
+Samples AveragedQuantizedLosses(Input input) {
+  Samples samples;
+  for (const auto& [window, average] : Averages(input)) {
+    std::set<Labels> seen;
+    for (const QuantizationReport& entry : average->quantization) {
+      if (entry.status != ProbeStatus::kOk) continue;
+      if (!entry.loss_nats || !std::isfinite(*entry.loss_nats)) continue;
+      Labels labels = QuantizerLabels(entry);
+      labels.insert(labels.begin(), window);
+      if (seen.insert(labels).second) samples.push_back({std::move(labels), *entry.loss_nats});
+    }
+  }
+  return samples;
+}
+
+Samples AveragedSnapshots(Input input) {
+  Samples samples;
+  for (const auto& [window, average] : Averages(input)) {
+    samples.push_back({{window}, static_cast<double>(average->snapshots)});
+  }
+  return samples;
+}
+
+Samples MixedPrecisionDeltas(Input input) {
+  Samples samples;
+  if (input.report == nullptr) return samples;
+  std::set<Labels> seen;
+  for (const MixedPrecisionReport& mixture : input.report->report.mixed_precision) {
+    if (mixture.status != ProbeStatus::kOk) continue;
+    if (!mixture.delta_nats || !std::isfinite(*mixture.delta_nats)) continue;
+    Labels labels = {std::string(ToString(mixture.method)), std::to_string(mixture.bits),
+                     std::to_string(mixture.raised_bits),
+                     std::to_string(mixture.raised_layers.size())};
+    if (seen.insert(labels).second) samples.push_back({std::move(labels), *mixture.delta_nats});
+  }
+  return samples;
+}
+
+}  // namespace
+
+std::vector<MetricInfo> WhatIfMetrics() {
+  using Q = QuantizationReport;
+  return {
+      {"ptqwatch_probe_accuracy_ratio",
+       kGauge,
+       "Share of the probe examples that the unquantized model gets right. Absent where the losses "
+       "closure gives no LossValues::correct.",
+       {},
+       [](Input in) { return One(Probed(in) ? Probed(in)->probe_accuracy_ratio : std::nullopt); }},
+      {"ptqwatch_quantized_accuracy_ratio",
+       kGauge,
+       "Share of the probe examples that the quantized model gets right.",
+       {"method", "bits"},
+       PerQuantizer<&Q::accuracy_ratio>},
+      {"ptqwatch_accuracy_degradation_ratio",
+       kGauge,
+       "(Acc(W) - Acc(W_hat)) / (1 - Acc(W)): examples lost to quantization, over those that were "
+       "wrong without it. Absent where none was wrong.",
+       {"method", "bits"},
+       PerQuantizer<&Q::accuracy_degradation_ratio>},
+      {"ptqwatch_averaged_loss_nats",
+       kGauge,
+       "Loss of the average of the last snapshots on the probe tokens, in nats per token. window: "
+       "the snapshots asked for (MonitorOptions::averaging), or \"ema\" for the exponential "
+       "average.",
+       {"window"},
+       AveragedLosses},
+      {"ptqwatch_averaged_quantized_loss_nats",
+       kGauge,
+       "Loss of that average, quantized: to compare with ptqwatch_quantized_loss_nats.",
+       {"window", "method", "bits"},
+       AveragedQuantizedLosses},
+      {"ptqwatch_averaged_snapshots",
+       kGauge,
+       "Snapshots in that average: fewer than asked for while it fills, and where memory is short.",
+       {"window"},
+       AveragedSnapshots},
+      {"ptqwatch_mixed_precision_loss_delta_nats",
+       kGauge,
+       "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`, in nats "
+       "per "
+       "token: to compare with ptqwatch_quantization_loss_delta_nats. The report names the layers.",
+       {"method", "bits", "raised_bits", "raised_layers"},
+       MixedPrecisionDeltas},
+  };
+}
+
+}  // namespace ptqwatch::internal

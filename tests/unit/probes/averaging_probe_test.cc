@@ -1,0 +1,335 @@
+#include "probes/averaging_probe.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/equal.h"
+#include "unit/curvature/tanh_net.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using Net = testing::TanhNet;
+using Weights = std::vector<at::Tensor>;
+
+// A run of a small net, whose weights the test changes from snapshot to snapshot.
+class AveragingTest : public ::testing::Test {
+ protected:
+  AveragingTest() {
+    net_.options.curvature.enabled = false;
+    net_.options.averaging.window = 3;
+  }
+  void Open() {
+    auto suite = net_.Measure();
+    ASSERT_TRUE(suite.ok()) << suite.status();
+    suite_ = *std::move(suite);
+  }
+  // Other weights at every step, not on a line.
+  Weights WeightsAt(int64_t step) const {
+    Weights weights;
+    for (size_t i = 0; i < original_.size(); ++i) {
+      weights.push_back(original_[i] + testing::Waves(original_[i].sizes().vec(), 0.1,
+                                                      100 * step + static_cast<int64_t>(i)));
+    }
+    return weights;
+  }
+  void Train(const Weights& weights) {
+    for (size_t i = 0; i < weights.size(); ++i) net_.live[i].tensor.copy_(weights[i]);
+  }
+  Report Snapshot(int64_t step, ReportHeader header = {}) {
+    Train(WeightsAt(step));
+    return MeasureLoaded(step, std::move(header));
+  }
+  Report MeasureLoaded(int64_t step, ReportHeader header = {}) {
+    net_.Load(*suite_);
+    header.snapshot.info.step = step;
+    return testing::MeasureReport(*suite_, nullptr, header);
+  }
+  // What a monitor that starts with these weights reports of them.
+  Report Alone(const Weights& weights) {
+    Net other;
+    for (size_t i = 0; i < weights.size(); ++i) other.live[i].tensor.copy_(weights[i]);
+    other.options = net_.options;
+    other.options.averaging.enabled = false;
+    other.options.quantizers = {net_.options.quantizers[1]};
+    auto suite = other.Measure();
+    EXPECT_TRUE(suite.ok()) << suite.status();
+    return suite.ok() ? Net::Run(**suite) : Report();
+  }
+  // The average that the last of five snapshots reports within a budget.
+  AveragingReport LastOfFive(const std::shared_ptr<ByteBudget>& bytes) {
+    ExecutionContext context;
+    context.bytes = bytes;
+    Net other;
+    other.subject = other.MakeSubject();
+    other.table = *MakeTensorTable(other.subject->LiveTensors());
+    auto session = ModelSession::Open(*other.subject, SessionOptions(net_.options));
+    EXPECT_TRUE(session.ok()) << session.status();
+    auto suite = ProbeSuite::Create(*std::move(session), net_.options, nullptr, {}, context);
+    EXPECT_TRUE(suite.ok()) << suite.status();
+    Report report;
+    for (int64_t step = 1; step <= 5; ++step) {
+      const Weights weights = WeightsAt(step);
+      for (size_t i = 0; i < weights.size(); ++i) other.live[i].tensor.copy_(weights[i]);
+      other.Load(**suite);
+      const auto measured = (*suite)->Measure({.step = step}, {}, {}, context);
+      EXPECT_TRUE(measured.ok()) << measured.status();
+      report = AssembleReport({}, measured->results);
+      for (const QuantizationReport& entry : report.quantization) {
+        EXPECT_EQ(entry.status, ProbeStatus::kOk) << entry.status_detail;
+      }
+    }
+    EXPECT_EQ(report.averaging.size(), 1u);
+    return report.averaging.empty() ? AveragingReport() : report.averaging[0];
+  }
+  // The mean, by a loop of its own.
+  static Weights MeanOfAll(const std::vector<Weights>& snapshots) {
+    Weights means;
+    for (size_t i = 0; i < snapshots[0].size(); ++i) {
+      at::Tensor mean = snapshots[0][i].clone();
+      float* out = mean.mutable_data_ptr<float>();
+      for (int64_t k = 0; k < mean.numel(); ++k) {
+        double sum = 0;
+        for (const Weights& weights : snapshots) sum += weights[i].const_data_ptr<float>()[k];
+        out[k] = static_cast<float>(sum / static_cast<double>(snapshots.size()));
+      }
+      means.push_back(mean);
+    }
+    return means;
+  }
+  static void ExpectSame(const AveragingReport& average, const Report& alone) {
+    EXPECT_EQ(average.status, ProbeStatus::kOk) << average.status_detail;
+    EXPECT_EQ(average.loss_nats, alone.probe_loss_nats);
+    EXPECT_EQ(average.loss_stderr_nats, alone.probe_loss_stderr_nats);
+    EXPECT_EQ(average.probe_tokens, alone.probe_tokens);
+    ASSERT_EQ(average.quantization.size(), 1u);
+    EXPECT_TRUE(average.quantization[0] == alone.quantization.at(0));
+  }
+
+  Net net_;
+  const Weights original_ = [this] {
+    Weights weights;
+    for (const NamedTensor& named : net_.live) weights.push_back(named.tensor.clone());
+    return weights;
+  }();
+  std::unique_ptr<ProbeSuite> suite_;
+};
+
+TEST_F(AveragingTest, GivesTheBitsOfTheAveragedModelMeasuredAlone) {
+  Open();
+  EXPECT_TRUE(Snapshot(10).averaging.empty());
+  Snapshot(20);
+  const Report report = Snapshot(30);
+  ASSERT_EQ(report.averaging.size(), 1u);
+  const AveragingReport& average = report.averaging[0];
+  EXPECT_EQ(average.kind, AveragingKind::kWindow);
+  EXPECT_EQ(average.window, 3);
+  EXPECT_FALSE(average.decay);
+  ExpectSame(average, Alone(MeanOfAll({WeightsAt(10), WeightsAt(20), WeightsAt(30)})));
+  EXPECT_NE(average.loss_nats, report.probe_loss_nats);
+  EXPECT_EQ(average.quantization[0].method, QuantizationMethod::kGptq);
+  EXPECT_GT(report.cost_seconds.at("averaging"), 0);
+}
+
+TEST_F(AveragingTest, CountsTheSnapshotsInIt) {
+  Open();
+  const std::vector<std::pair<int64_t, int64_t>> expected = {{2, 10}, {3, 10}, {3, 20}, {3, 30}};
+  Snapshot(10);
+  for (int64_t i = 0; i < 4; ++i) {
+    const Report report = Snapshot(10 * (i + 2));
+    ASSERT_EQ(report.averaging.size(), 1u);
+    EXPECT_EQ(report.averaging[0].snapshots, expected[static_cast<size_t>(i)].first);
+    EXPECT_EQ(report.averaging[0].first_step, expected[static_cast<size_t>(i)].second);
+  }
+  ExpectSame(Snapshot(60).averaging.at(0),
+             Alone(MeanOfAll({WeightsAt(40), WeightsAt(50), WeightsAt(60)})));
+}
+
+TEST_F(AveragingTest, ForgetsWhatARollbackUndid) {
+  net_.options.averaging.decay = 0.5;
+  Open();
+  for (int64_t step : {10, 20, 30}) Snapshot(step);
+  EXPECT_EQ(Snapshot(20).averaging.at(0).snapshots, 2);
+  const Report report = Snapshot(25);
+  EXPECT_EQ(report.averaging.at(0).snapshots, 3);
+  EXPECT_EQ(report.averaging.at(0).first_step, 10);
+  ExpectSame(report.averaging.at(0),
+             Alone(MeanOfAll({WeightsAt(10), WeightsAt(20), WeightsAt(25)})));
+  // What an exponential average has taken in cannot be taken out.
+  EXPECT_EQ(report.averaging.at(1).snapshots, 2);
+  EXPECT_EQ(report.averaging.at(1).first_step, 20);
+}
+
+TEST_F(AveragingTest, AlsoAveragesExponentially) {
+  net_.options.averaging.decay = 0.75;
+  Open();
+  Snapshot(1);
+  Snapshot(2);
+  const Report report = Snapshot(3);
+  ASSERT_EQ(report.averaging.size(), 2u);
+  const AveragingReport& average = report.averaging[1];
+  EXPECT_EQ(average.kind, AveragingKind::kExponential);
+  EXPECT_EQ(average.decay, 0.75);
+  EXPECT_EQ(average.snapshots, 3);
+  EXPECT_EQ(average.first_step, 1);
+  Weights expected = WeightsAt(3);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    for (int64_t k = 0; k < expected[i].numel(); ++k) {
+      double mean = WeightsAt(1)[i].const_data_ptr<float>()[k];
+      for (int64_t step : {2, 3}) {
+        // 0.75 and 0.25 are exact, a float64 product of a float32 is not always: volatile keeps a
+        // compiler from making one operation of two.
+        const volatile double kept = 0.75 * mean;
+        const volatile double share = 0.25 * WeightsAt(step)[i].const_data_ptr<float>()[k];
+        mean = kept + share;
+      }
+      expected[i].mutable_data_ptr<float>()[k] = static_cast<float>(mean);
+    }
+  }
+  ExpectSame(average, Alone(expected));
+}
+
+TEST_F(AveragingTest, LeavesTheWeightsOfTheSnapshotToTheBit) {
+  Open();
+  Snapshot(1);
+  const Report report = Snapshot(2);
+  ASSERT_EQ(report.averaging.size(), 1u);
+  Replica& replica = suite_->session().replica();
+  const Weights expected = WeightsAt(2);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const int entry = static_cast<int>(i);
+    EXPECT_TRUE(at::equal(replica.loaded(entry), expected[i]));
+    EXPECT_TRUE(at::equal(replica.table().entries[i].tensor, expected[i]));
+  }
+  EXPECT_TRUE(replica.Use({}).ok());
+  // The same snapshot again gives the same numbers.
+  EXPECT_EQ(MeasureLoaded(3).quantization, report.quantization);
+}
+
+TEST_F(AveragingTest, LeavesOutWeightsThatAreNotFinite) {
+  Open();
+  Snapshot(1);
+  Weights broken = WeightsAt(2);
+  broken[2][3][4] = std::nan("");
+  Train(broken);
+  const Report report = MeasureLoaded(2);
+  EXPECT_EQ(report.probe_status, ProbeStatus::kNonFinite);
+  EXPECT_TRUE(report.averaging.empty());
+  const Report next = Snapshot(3);
+  ASSERT_EQ(next.averaging.size(), 1u);
+  EXPECT_EQ(next.averaging[0].snapshots, 2);
+  EXPECT_EQ(next.averaging[0].first_step, 1);
+  ExpectSame(next.averaging[0], Alone(MeanOfAll({WeightsAt(1), WeightsAt(3)})));
+}
+
+TEST_F(AveragingTest, TakesEverySoManyOfTheRegularSnapshots) {
+  net_.options.averaging.spacing = 2;
+  Open();
+  ReportHeader requested;
+  requested.snapshot.trigger = SnapshotTrigger::kRequest;
+  ReportHeader additional;
+  additional.snapshot.additional = true;
+  ReportHeader finish;
+  finish.snapshot.trigger = SnapshotTrigger::kFinish;
+  Snapshot(1);
+  Snapshot(2, requested);
+  Snapshot(3);
+  Snapshot(4, additional);
+  const Report report = Snapshot(5, finish);
+  ASSERT_EQ(report.averaging.size(), 1u);
+  EXPECT_EQ(report.averaging[0].snapshots, 2);
+  ExpectSame(report.averaging[0], Alone(MeanOfAll({WeightsAt(1), WeightsAt(5)})));
+}
+
+TEST_F(AveragingTest, MeasuresWithCurvatureAndCollectsWithout) {
+  net_.options.curvature.enabled = true;
+  Open();
+  ReportHeader without;
+  without.plan = Plan{.probe_batches = 3, .calibration_batches = 3, .curvature_every = 2};
+  Snapshot(1, without);
+  EXPECT_TRUE(Snapshot(2, without).averaging.empty());
+  ReportHeader with = without;
+  with.plan->curvature_sequences = 8;
+  EXPECT_EQ(Snapshot(3, with).averaging.at(0).snapshots, 3);
+  // Where curvature never comes, averages do not wait for it.
+  suite_->Disable("curvature", "off");
+  EXPECT_EQ(Snapshot(4, without).averaging.size(), 1u);
+}
+
+TEST_F(AveragingTest, HoldsFewerSnapshotsWhereMemoryIsShort) {
+  net_.options.averaging.window = 4;
+  const auto all = std::make_shared<ByteBudget>();
+  EXPECT_EQ(LastOfFive(all).snapshots, 4);
+  constexpr int64_t kSnapshot = 4 * (24 * 16 + 24 + 24 * 24 + 8 * 24);
+  bool few = false;
+  bool none = false;
+  int64_t before = 4;
+  for (int64_t halves = 48; halves >= -4; --halves) {
+    SCOPED_TRACE(halves);
+    const int64_t limit = all->peak() + halves * kSnapshot / 2;
+    const auto bytes = std::make_shared<ByteBudget>(limit);
+    const AveragingReport last = LastOfFive(bytes);
+    EXPECT_LE(bytes->peak(), limit);
+    EXPECT_LE(last.snapshots, before);
+    before = last.snapshots;
+    if (last.snapshots == 4) {
+      EXPECT_EQ(last.status_detail, "");
+      continue;
+    }
+    EXPECT_THAT(last.status_detail,
+                HasSubstr("max_bytes leaves room for " + std::to_string(last.snapshots) + " of 4"));
+    if (last.snapshots < 2) {
+      none = true;
+      EXPECT_EQ(last.status, ProbeStatus::kDisabled);
+      continue;
+    }
+    few = true;
+    std::vector<Weights> kept;
+    for (int64_t step = last.first_step; step <= 5; ++step) kept.push_back(WeightsAt(step));
+    ExpectSame(last, Alone(MeanOfAll(kept)));
+  }
+  EXPECT_TRUE(few);
+  EXPECT_TRUE(none);
+}
+
+TEST_F(AveragingTest, GivesItsMemoryBackWhenItIsSwitchedOff) {
+  Open();
+  ExecutionContext context;
+  net_.Load(*suite_);
+  ASSERT_TRUE(suite_->Measure({.step = 1}, {}, {}, context).ok());
+  EXPECT_GT(context.bytes->used(), 0);
+  suite_->Disable("averaging", "asked for");
+  EXPECT_EQ(context.bytes->used(), 0);
+  const Report report = Snapshot(2);
+  ASSERT_EQ(report.averaging.size(), 1u);
+  EXPECT_EQ(report.averaging[0].status, ProbeStatus::kDisabled);
+  EXPECT_THAT(testing::DescribeProbes(*suite_), HasSubstr("averages: off, asked for"));
+}
+
+TEST_F(AveragingTest, SaysWhatItHolds) {
+  net_.options.averaging.decay = 0.9;
+  Open();
+  const ProbeDescription description = suite_->probes().back()->Describe(INT64_MAX / 2);
+  EXPECT_THAT(description.text, HasSubstr("the mean of the last 3 snapshots"));
+  EXPECT_THAT(description.text, HasSubstr("decay 0.9"));
+  const int64_t parameters = 24 * 16 + 24 + 24 * 24 + 8 * 24;
+  EXPECT_EQ(description.always_bytes, 3 * 4 * parameters + 8 * parameters);
+}
+
+TEST_F(AveragingTest, IsNotThereWhereItIsOff) {
+  net_.options.averaging.enabled = false;
+  Open();
+  Snapshot(1);
+  EXPECT_TRUE(Snapshot(2).averaging.empty());
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
