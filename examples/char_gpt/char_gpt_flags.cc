@@ -93,12 +93,13 @@ void Resolve(const Given& given, CharGptFlags* flags) {
 
 }  // namespace
 
-CharGptFlags ParseCharGptFlags(int argc, char** argv) {
-  CLI::App app(
-      "Trains a small character-level language model and watches what quantization would cost it.");
+CharGptFlags ParseCharGptFlags(int argc, char** argv, const std::string& description,
+                               absl::FunctionRef<void(CLI::App&)> add_more) {
+  CLI::App app(description);
   CharGptFlags flags;
   Given given;
   AddFlags(app, &flags, &given);
+  add_more(app);
   ParseFlags(app, argc, argv);
   Resolve(given, &flags);
   return flags;

@@ -2,7 +2,9 @@
 #define PTQWATCH_CHAR_GPT_CHAR_GPT_FLAGS_H_
 
 #include <cstdint>
+#include <string>
 
+#include "absl/functional/function_ref.h"
 #include "schedule.h"
 #include "trainer_flags.h"
 
@@ -24,8 +26,11 @@ struct CharGptFlags {
   int64_t calibration_sequences = 128;
 };
 
-/// Throws a UsageError for a mistake; --help ends the process.
-CharGptFlags ParseCharGptFlags(int argc, char** argv);
+/// Throws a UsageError for a mistake; --help ends the process. `add_more` adds a program's own
+/// flags; `description` is what --help says of it.
+CharGptFlags ParseCharGptFlags(
+    int argc, char** argv, const std::string& description,
+    absl::FunctionRef<void(CLI::App&)> add_more = [](CLI::App&) {});
 
 }  // namespace ptqwatch::examples
 

@@ -1,6 +1,7 @@
 #include "report_printer.h"
 
 #include <cstdio>
+#include <utility>
 
 namespace ptqwatch::examples {
 namespace {
@@ -46,11 +47,23 @@ std::string ReportLine(const AnalyzedReport& analyzed) {
   return line.append("  ").append(ToString(analyzed.verdict.state));
 }
 
+std::string AlarmLines(const AnalyzedReport& analyzed) {
+  const Verdict& verdict = analyzed.verdict;
+  if (!IsAlarm(verdict.state)) return "";
+  std::string lines = "alert  " + verdict.summary + "\n";
+  for (const Advice& advice : verdict.advice) lines += "advice " + advice.text + "\n";
+  return lines;
+}
+
 void ReportPrinter::OnReport(std::shared_ptr<const AnalyzedReport> report) {
   std::printf("%s\n", ReportLine(*report).c_str());
+  const VerdictState before = std::exchange(state_, report->verdict.state);
+  if (report->verdict.state != before) std::printf("%s", AlarmLines(*report).c_str());
 }
 
 void ReportPrinter::OnEvent(const Event& event) {
+  // The report has said that an alarm began.
+  if (event.kind == Event::Kind::kAlert && event.severity == Severity::kWarning) return;
   std::printf("event step %lld  %s\n", static_cast<long long>(event.step), event.message.c_str());
 }
 

@@ -14,7 +14,12 @@ namespace ptqwatch::examples {
 /// standard error, curvature, verdict.
 std::string ReportLine(const AnalyzedReport& report);
 
-/// An exporter that prints each report and event as a line on standard output.
+/// Lines "alert  ..." with the summary and "advice ..." with each advice of an alarm; empty where
+/// the verdict is none.
+std::string AlarmLines(const AnalyzedReport& report);
+
+/// An exporter that prints each report and event as a line on standard output, and AlarmLines where
+/// an alarm begins.
 class ReportPrinter : public Exporter {
  public:
   std::string_view name() const override { return "printer"; }
@@ -22,6 +27,9 @@ class ReportPrinter : public Exporter {
   void OnReport(std::shared_ptr<const AnalyzedReport> report) override;
   void OnEvent(const Event& event) override;
   void Stop(std::chrono::milliseconds) override {}
+
+ private:
+  VerdictState state_ = VerdictState::kUnknown;  // of the report before
 };
 
 }  // namespace ptqwatch::examples

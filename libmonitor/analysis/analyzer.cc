@@ -10,6 +10,7 @@
 #include "analysis/outlook.h"
 #include "analysis/severity.h"
 #include "base/strings.h"
+#include "report/watched_quantizer.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -36,23 +37,6 @@ constexpr double kDriftSigmas = 4.0;
 constexpr double kDriftKept = 2.5;
 constexpr double kDriftGrowth = 1.15;
 constexpr size_t kDriftSnapshots = 10;  // with fewer it is the end of the warm-up
-
-// The entry to watch. It is chosen by what was asked for, not by what was measured, so the choice
-// is the same in every report.
-const QuantizationReport* Watched(const Report& report) {
-  const QuantizationReport* best = nullptr;
-  const auto rank = [](const QuantizationReport& entry) {
-    if (entry.bits < 3) return 0;
-    return entry.method == QuantizationMethod::kGptq ? 2 : 1;
-  };
-  for (const QuantizationReport& entry : report.quantization) {
-    if (best == nullptr || rank(entry) > rank(*best) ||
-        (rank(entry) == rank(*best) && rank(entry) > 0 && entry.bits < best->bits)) {
-      best = &entry;
-    }
-  }
-  return best;
-}
 
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
   const std::string_view reason =
@@ -180,11 +164,12 @@ VerdictState Analyzer::StateOf(const Finding& finding) const {
 Verdict Analyzer::Add(const Report& report) {
   const size_t added = history_.Add(report);
   Verdict verdict;
-  const QuantizationReport* entry = Watched(report);
-  if (entry == nullptr) {
+  const std::optional<size_t> watched = WatchedQuantizer(report.quantization);
+  if (!watched) {
     verdict.summary = StrCat("no quantizer in the report of step ", report.step);
     return verdict;
   }
+  const QuantizationReport* entry = &report.quantization[*watched];
   verdict.method = entry->method;
   verdict.bits = entry->bits;
   Point& point = history_.at(added);

@@ -111,10 +111,13 @@ ProbeState ReadProbeState(const RunState& state, const RunInfo& run, ProbeSuite&
                                suite.curvature() == nullptr ? none : suite.curvature()->scope()));
 }
 
-Analyzer AnalyzerAfter(const std::vector<AnalyzedReport>& history) {
-  Analyzer analyzer;
-  for (const AnalyzedReport& report : history) analyzer.Add(report.report);
-  return analyzer;
+JudgedHistory Judge(const std::vector<AnalyzedReport>& history) {
+  JudgedHistory judged;
+  for (const AnalyzedReport& report : history) {
+    const VerdictState state = judged.analyzer.Add(report.report).state;
+    if (state != VerdictState::kUnknown) judged.state = state;
+  }
+  return judged;
 }
 
 }  // namespace ptqwatch::internal

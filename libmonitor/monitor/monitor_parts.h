@@ -54,7 +54,13 @@ RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorO
 
 ProbeState ReadProbeState(const RunState& state, const RunInfo& run, ProbeSuite& suite);
 
-Analyzer AnalyzerAfter(const std::vector<AnalyzedReport>& history);
+/// What earlier attempts leave to judge the next report with.
+struct JudgedHistory {
+  Analyzer analyzer;
+  /// Of the newest report that says anything: what it says has been announced.
+  VerdictState state = VerdictState::kUnknown;
+};
+JudgedHistory Judge(const std::vector<AnalyzedReport>& history);
 
 }  // namespace ptqwatch::internal
 

@@ -41,6 +41,7 @@ MonitorThread::MonitorThread(Parts parts)
     : parts_(std::move(parts)),
       failures_(parts_.max_failures_in_a_row),
       skips_(parts_.schedule),
+      alerts_(parts_.last_state, std::move(parts_.on_alert), parts_.context.cancel),
       states_({.run_dir = parts_.publisher->run().run_dir,
                .run_id = parts_.publisher->run().run_id,
                .fingerprint = parts_.publisher->run().fingerprint,
@@ -262,6 +263,9 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   analyzed->verdict = parts_.analyzer.Add(analyzed->report);
   parts_.publisher->Publish(analyzed);
   parts_.board->OnReport();
+  alerts_.Note(*analyzed, [&](Severity severity, std::string message) {
+    PublishEvent(Event::Kind::kAlert, severity, place.step, std::move(message));
+  });
   AdaptPlan(*place.plan, *measured, place.step);
   if (measured->next) {
     parts_.probe_state = *std::exchange(measured->next, std::nullopt);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "journal/run_lock.h"
+#include "monitor/alert_notices.h"
 #include "monitor/control_queue.h"
 #include "monitor/failure_policy.h"
 #include "monitor/pace.h"
@@ -56,6 +58,8 @@ class MonitorThread {
     LrPhase phase = LrPhase::kUnknown;
     ProbeState probe_state;
     Analyzer analyzer;
+    VerdictState last_state = VerdictState::kUnknown;
+    std::function<void(const AnalyzedReport&)> on_alert = nullptr;
     Planner planner;
   };
   explicit MonitorThread(Parts parts);
@@ -122,6 +126,7 @@ class MonitorThread {
   int64_t measuring_ = 0;               // ordinal of the snapshot in work
   bool loading_ = false;                // the slot is not released yet
   SkipNotices skips_;
+  AlertNotices alerts_;
   SlowdownEstimate slowdown_;
   RateLimitedLog probe_failed_;
   StateKeeper states_;

@@ -77,6 +77,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   pace_ = std::make_shared<Pace>(governor, clock_, context_.pacer, switches_, board_);
 
   PTQWATCH_RETURN_IF_ERROR(StartExporters(options, state, run, exporters));
+  JudgedHistory past = Judge(state.history);
   MonitorThread::Parts parts{.subject = subject_,
                              .board = board_,
                              .switches = switches_,
@@ -95,7 +96,9 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                              .sequence = state.sequence,
                              .phase = state.lr.phase(),
                              .probe_state = ReadProbeState(state, run, *suite),
-                             .analyzer = AnalyzerAfter(state.history),
+                             .analyzer = std::move(past.analyzer),
+                             .last_state = past.state,
+                             .on_alert = options.on_alert,
                              .planner = std::move(planner)};
   PTQWATCH_RETURN_IF_ERROR(StartThread(std::move(parts), state.lr));
   at_end_.emplace([this] { Stop(kTimeAtEnd).IgnoreError(); });

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "ptqwatch/version.h"
 #include "report/metric_samples.h"
+#include "report/verdict_metrics.h"
 #include "report/what_if_metrics.h"
 
 namespace ptqwatch {
@@ -18,7 +19,7 @@ namespace {
 constexpr MetricType kGauge = MetricType::kGauge;
 constexpr MetricType kCounter = MetricType::kCounter;
 
-std::vector<MetricInfo> MakeCatalog() {
+std::vector<MetricInfo> MeasurementMetrics() {
   using Q = QuantizationReport;
   using C = CurvatureReport;
   return {
@@ -183,13 +184,11 @@ std::vector<MetricInfo> MakeCatalog() {
        "in layer=\"_overflow\".",
        {"layer"},
        LayerTraces},
-      {"ptqwatch_verdict",
-       kGauge,
-       "1 for the current verdict on the quantization error series, 0 for the others.",
-       {"state"},
-       [](Input in) {
-         return in.report ? OneHot(in.report->verdict.state, VerdictState::kUnclear) : Samples{};
-       }},
+  };
+}
+
+std::vector<MetricInfo> RunMetrics() {
+  return {
       {"ptqwatch_snapshot_step",
        kGauge,
        "Optimizer step of the newest measured snapshot, to which all quantization and probe values "
@@ -350,6 +349,14 @@ std::vector<MetricInfo> MakeCatalog() {
          return Samples{{{PTQWATCH_VERSION_STRING}, 1}};
        }},
   };
+}
+
+std::vector<MetricInfo> MakeCatalog() {
+  std::vector<MetricInfo> catalog;
+  for (auto rows : {MeasurementMetrics, VerdictMetrics, RunMetrics}) {
+    for (MetricInfo& row : rows()) catalog.push_back(std::move(row));
+  }
+  return catalog;
 }
 
 std::string MarkdownRow(std::string_view name, std::string_view type, std::string_view labels,

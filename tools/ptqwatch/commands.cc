@@ -17,6 +17,7 @@
 #include "base/utf8.h"
 #include "end_signals.h"
 #include "printable.h"
+#include "replay_command.h"
 #include "report_proto.h"
 #include "report_text.h"
 #include "requested_report.h"
@@ -303,6 +304,11 @@ int RunServe(const ServeFlags& flags, Terminal* terminal) {
   return Finish(terminal);
 }
 
+int RunReplay(const ReplayFlags& flags, Terminal* terminal) {
+  const absl::Status printed = PrintReplay(flags, terminal);
+  return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
+}
+
 int RunCommand(Command command, Clock* clock, Terminal* terminal) {
   std::unique_ptr<RunServer> server;
   const absl::Status served = std::visit(
@@ -329,6 +335,7 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
     int operator()(const EveryFlags& flags) const { return RunEvery(flags, terminal); }
     int operator()(const PlanFlags& flags) const { return RunPlan(flags, terminal); }
     int operator()(const ServeFlags& flags) const { return RunServe(flags, terminal); }
+    int operator()(const ReplayFlags& flags) const { return RunReplay(flags, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

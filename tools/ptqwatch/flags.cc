@@ -27,6 +27,7 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch slice runs/7 --method gptq --bits 3 --wait   the loss surface around the run, as a file
   ptqwatch pause runs/7                     no snapshots until ptqwatch resume runs/7
   ptqwatch every runs/7 500                 a snapshot every 500 steps from now on
+  ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kWatchNotes[] = R"(Examples:
@@ -35,7 +36,8 @@ constexpr char kWatchNotes[] = R"(Examples:
 
 Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
 the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
-A "-" was not measured; a word says why a measurement failed. Lines that begin with "--" are events.
+The verdict "decay" stands for decay_degradation. A "-" was not measured; a word says why a
+measurement failed. Lines that begin with "--" are events: an alarm that begins or ends is one.
 Ctrl-C ends.)";
 
 constexpr char kSliceNotes[] =
@@ -49,6 +51,15 @@ constexpr char kPlanNotes[] = R"(Examples:
 FILE is JSON, {"blocks.0.up.weight": [4096, 1024], ...} or as in the header of a safetensors file,
 or a safetensors file. The speed of this machine is measured on one core, which takes some seconds;
 the rest is counted. Every matrix but an embedding is taken to be multiplied with every token.)";
+
+constexpr char kReplayNotes[] = R"(Examples:
+  ptqwatch replay runs/7
+  ptqwatch replay runs/7/journal.jsonl --json | jq .verdict
+  zcat old.jsonl.gz | ptqwatch replay -
+
+Needs no run and no server. The verdicts are those of this version of ptqwatch, whatever version wrote
+the journal. A line for each report: step, learning rate, phase, relative loss increase of the watched
+quantizer, verdict, and where the verdict changes its summary. An alarm is decay_degradation or spike.)";
 
 // CLI11 reads larger numbers as the largest of the type.
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
@@ -208,6 +219,15 @@ void AddPlan(CLI::App* app, PlanFlags* flags) {
   app->footer(kPlanNotes);
 }
 
+void AddReplay(CLI::App* app, ReplayFlags* flags) {
+  app->add_option("JOURNAL", flags->journal,
+                  "A run directory, a file of journal lines, or - for standard input")
+      ->type_name("")
+      ->required();
+  app->add_flag("--json", flags->json, "A line of JSON for each report, as in a journal");
+  app->footer(kReplayNotes);
+}
+
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   RunServerOptions& options = flags->options;
@@ -264,6 +284,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   EveryFlags every_flags;
   PlanFlags plan_flags;
   ServeFlags serve_flags;
+  ReplayFlags replay_flags;
   CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row per report, as they come");
@@ -276,6 +297,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* const every = app.add_subcommand("every", "Change the steps between snapshots");
   CLI::App* const plan =
       app.add_subcommand("plan", "Say what a monitor of a model would cost, from shapes alone");
+  CLI::App* const replay = app.add_subcommand("replay", "Judge the reports of a journal once more");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
@@ -285,6 +307,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddEvery(every, &every_flags);
   AddPlan(plan, &plan_flags);
   AddServe(serve, &serve_flags);
+  AddReplay(replay, &replay_flags);
 
   try {
     app.parse(argc, argv);
@@ -304,6 +327,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (every->parsed()) return every_flags;
   if (plan->parsed()) return plan_flags;
   if (serve->parsed()) return ServedAddresses(serve_flags);
+  if (replay->parsed()) return replay_flags;
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

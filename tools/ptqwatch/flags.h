@@ -65,13 +65,19 @@ struct ServeFlags {
   RunServerOptions options;
 };
 
+struct ReplayFlags {
+  std::string journal;  ///< a file, a run directory, or "-"
+  bool json = false;
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
-                             ResumeFlags, EveryFlags, PlanFlags, ServeFlags, PrintText>;
+using Command =
+    std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags, ResumeFlags,
+                 EveryFlags, PlanFlags, ServeFlags, ReplayFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

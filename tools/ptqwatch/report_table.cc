@@ -27,22 +27,13 @@ std::string_view Missing(const std::optional<double>& value, ProbeStatus status)
                                                                      : status);
 }
 
-std::string_view VerdictColor(VerdictState state) {
-  switch (state) {
-    case VerdictState::kDrifting:
-    case VerdictState::kRecovering:
-    case VerdictState::kUnclear:
-      return kYellow;
-    case VerdictState::kDecayDegradation:
-    case VerdictState::kSpike:
-      return kRed;
-    default:
-      return {};
-  }
-}
-
 std::string VerdictWord(VerdictState state) {
   return state == VerdictState::kUnknown ? "-" : std::string(ToString(state));
+}
+
+// Where columns are scarce.
+std::string ShortVerdict(VerdictState state) {
+  return state == VerdictState::kDecayDegradation ? "decay" : VerdictWord(state);
 }
 
 std::string LossCell(const Report& report) {
@@ -143,6 +134,31 @@ std::string EdgeCell(const CurvatureReport& curvature) {
   return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));
 }
 
+std::string_view VerdictColor(VerdictState state) {
+  switch (state) {
+    case VerdictState::kDrifting:
+    case VerdictState::kRecovering:
+    case VerdictState::kUnclear:
+      return kYellow;
+    case VerdictState::kDecayDegradation:
+    case VerdictState::kSpike:
+      return kRed;
+    default:
+      return {};
+  }
+}
+
+const QuantizationReport* WatchedQuantizer(const AnalyzedReport& analyzed) {
+  const std::vector<QuantizationReport>& entries = analyzed.report.quantization;
+  const Verdict& verdict = analyzed.verdict;
+  for (const QuantizationReport& entry : entries) {
+    if (verdict.method && entry.method == verdict.method && entry.bits == verdict.bits) {
+      return &entry;
+    }
+  }
+  return entries.empty() ? nullptr : &entries[QuantizerOrder(entries)[0]];
+}
+
 std::string VerdictCell(VerdictState state, bool color) {
   return Painted(VerdictWord(state), color ? VerdictColor(state) : "");
 }
@@ -200,7 +216,7 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     add("trace", has ? TraceCell(*report.curvature, style_.utf8) : "-", 8, kTrace);
     if (edge_) add("edge", has ? EdgeCell(*report.curvature) : "-", 7, kEdge);
   }
-  Column& verdict = add("verdict", VerdictWord(analyzed.verdict.state), 10, kVerdict);
+  Column& verdict = add("verdict", ShortVerdict(analyzed.verdict.state), 10, kVerdict);
   verdict.left = true;
   if (style_.color) verdict.color = VerdictColor(analyzed.verdict.state);
   return columns;

@@ -33,11 +33,17 @@ std::string TraceCell(const CurvatureReport& curvature, bool utf8);
 /// The distance to the edge of stability, "~" as above; "-" if it was not measured.
 std::string EdgeCell(const CurvatureReport& curvature);
 std::string VerdictCell(VerdictState state, bool color);
+/// An escape sequence, or empty: alarms are red, what may become one is yellow.
+std::string_view VerdictColor(VerdictState state);
+/// The entry of the quantizer that the verdict is about, or else the first to display; null where
+/// there is none.
+const QuantizationReport* WatchedQuantizer(const AnalyzedReport& report);
 
 /// Lays reports out as rows of a table with as many columns as fit: step, learning rate, phase,
 /// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability (once one was
-/// measured), verdict. Columns that do not fit are left out: other quantizers first, the first
-/// quantizer (3-bit GPTQ if there is one) never. Not thread-safe.
+/// measured), verdict ("decay" is short for decay_degradation). Columns that do not fit are left
+/// out: other quantizers first, the first quantizer (3-bit GPTQ if there is one) never. Not
+/// thread-safe.
 class ReportTable {
  public:
   explicit ReportTable(TextStyle style) : style_(style) {}

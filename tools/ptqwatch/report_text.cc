@@ -1,12 +1,12 @@
 #include "report_text.h"
 
-#include <cmath>
 #include <optional>
 #include <vector>
 
 #include "base/strings.h"
 #include "printable.h"
 #include "text_table.h"
+#include "verdict_text.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -45,16 +45,6 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
   return text;
 }
 
-std::string VerdictText(const Verdict& verdict, bool color) {
-  std::string text = VerdictCell(verdict.state, color);
-  if (verdict.onset_step.has_value()) text += StrCat(" since step ", *verdict.onset_step);
-  if (verdict.severity_nats.has_value() && std::isfinite(*verdict.severity_nats)) {
-    text += StrFormat(", %+.3g nats", *verdict.severity_nats);
-  }
-  if (!verdict.summary.empty()) text += StrCat(": ", Printable(verdict.summary));
-  return text;
-}
-
 }  // namespace
 
 std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds, TextStyle style) {
@@ -67,7 +57,9 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
   if (report.curvature.has_value()) {
     text += FieldLine("curvature", CurvatureText(*report.curvature, style.utf8));
   }
-  text += FieldLine("verdict", VerdictText(analyzed.verdict, style.color));
+  text += VerdictBlock(analyzed.verdict, style);
+  text += AveragingBlock(report, style);
+  text += MixedPrecisionBlock(report, style);
   if (report.quantization.empty()) return text;
 
   const std::vector<std::string> names = QuantizerNames(report.quantization);

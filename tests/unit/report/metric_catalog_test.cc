@@ -117,6 +117,7 @@ TEST_F(MetricCatalogTest, HasTheStartSet) {
                            "training_loss_nats",
                            "lr_phase",
                            "verdict",
+                           "alert_active",
                            "snapshot_step",
                            "snapshot_timestamp_seconds",
                            "snapshots_total",
@@ -214,8 +215,10 @@ TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
 TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
   EXPECT_THAT(Collect("ptqwatch_lr_phase"), ElementsAre("unknown,=0", "warmup,=0", "stable,=0",
                                                         "decay,=1", "slow_decay,=0", "rewarm,=0"));
-  EXPECT_THAT(Collect("ptqwatch_verdict"), ElementsAre("unknown,=0", "collecting,=0", "healthy,=0",
-                                                       "degrading,=0", "degraded,=1"));
+  EXPECT_THAT(Collect("ptqwatch_verdict"),
+              ElementsAre("unknown,=0", "warming_up,=0", "healthy,=0", "drifting,=0",
+                          "decay_degradation,=1", "spike,=0", "recovering,=0", "unclear,=0"));
+  EXPECT_THAT(Collect("ptqwatch_alert_active"), ElementsAre("decay_degradation,=1", "spike,=0"));
   EXPECT_THAT(Collect("ptqwatch_health"),
               ElementsAre("starting,=0", "ok,=1", "degraded,=0", "stopped,=0", "inert,=0"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
@@ -223,6 +226,26 @@ TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
                           "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
   EXPECT_THAT(Collect("ptqwatch_events_total"),
               ::testing::IsSupersetOf({"phase_change,=3", "slice,=0"}));
+}
+
+TEST_F(MetricCatalogTest, ShowsTheNumbersBehindTheVerdict) {
+  EXPECT_THAT(Collect("ptqwatch_verdict_severity_nats"), ElementsAre("=0.109"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_severity_ratio"), ElementsAre("=2.1"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_sigmas"), ElementsAre("=9.5"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_alarm_sigmas"), ElementsAre("=3.5"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_onset_step"), ElementsAre("=14400"));
+  DecayOutlook other = report_.verdict.outlook[0];
+  other.gain_kept_ratio = 0.9;  // of another group size: the labels cannot tell
+  report_.verdict.outlook.push_back(other);
+  EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio"), ElementsAre("gptq,3,=0.2"));
+
+  report_.verdict = {};
+  report_.verdict.sigmas = std::nan("");
+  for (const char* name : {"verdict_severity_nats", "verdict_severity_ratio", "verdict_sigmas",
+                           "verdict_alarm_sigmas", "verdict_onset_step", "decay_gain_kept_ratio"}) {
+    EXPECT_THAT(Collect(std::string("ptqwatch_") + name), IsEmpty()) << name;
+  }
+  EXPECT_THAT(Collect("ptqwatch_alert_active"), ElementsAre("decay_degradation,=0", "spike,=0"));
 }
 
 TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {

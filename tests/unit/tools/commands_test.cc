@@ -149,7 +149,7 @@ TEST_F(CommandsTest, StatusShowsTheRunAndItsNewestReport) {
   EXPECT_THAT(captured_.out(),
               AllOf(StartsWith("run        run-1"), HasSubstr("\nhealth     ok\n"),
                     HasSubstr("\nreport     2 of step 2000"), HasSubstr("\ngptq3 "),
-                    HasSubstr("\nverdict    degraded since step 14400")));
+                    HasSubstr("\nverdict    decay_degradation since step 14400")));
 }
 
 TEST_F(CommandsTest, StatusOfARunWithoutReportsIsJustTheStatus) {

@@ -75,6 +75,18 @@ TEST(Flags, ReadsStatusAndSnapshot) {
   EXPECT_EQ(std::get<SnapshotFlags>(*snapshot).timeout_seconds, 1);
 }
 
+TEST(Flags, ReadsReplay) {
+  const auto table = Parse({"replay", "runs/7"});
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(std::get<ReplayFlags>(*table).journal, "runs/7");
+  EXPECT_FALSE(std::get<ReplayFlags>(*table).json);
+  const auto json = Parse({"replay", "--json", "-"});
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(std::get<ReplayFlags>(*json).journal, "-");
+  EXPECT_TRUE(std::get<ReplayFlags>(*json).json);
+  EXPECT_THAT(Mistake({"replay"}), HasSubstr("JOURNAL"));
+}
+
 TEST(Flags, ReadsSlice) {
   const auto slice = Parse({"slice", "h:1", "--method", "gptq", "--bits", "3", "--points", "9",
                             "--wait", "--timeout", "60"});

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "raw_server.h"
+#include "support/temp_dir.h"
 #include "terminal.h"
 
 namespace ptqwatch {
@@ -24,13 +25,10 @@ using testing::ReportNumber;
 using ::testing::StartsWith;
 
 TEST(Program, EndsWithTwoAndOneLineAfterAMistake) {
-  const std::vector<std::vector<std::string>> mistakes = {{},
-                                                          {"wtach", ":1"},
-                                                          {"--bogus"},
-                                                          {"watch"},
-                                                          {"watch", ":0"},
-                                                          {"watch", ":1", "--count", "x"},
-                                                          {"status", ":1", "--bogus"}};
+  const std::vector<std::vector<std::string>> mistakes = {
+      {},         {"wtach", ":1"},      {"--bogus"},
+      {"watch"},  {"watch", ":0"},      {"watch", ":1", "--count", "x"},
+      {"replay"}, {"replay", "a", "b"}, {"status", ":1", "--bogus"}};
   for (const auto& arguments : mistakes) {
     Program program(arguments);
     EXPECT_THAT(program.ReadOut(), IsEmpty());
@@ -67,6 +65,25 @@ TEST(Program, EndsWithOneAndOneLineWhereThereIsNoServer) {
   }
 }
 
+TEST(Program, ReplaysAJournal) {
+  const testing::TempDir directory;
+  const std::string journal = directory.File("journal.jsonl");
+  testing::WriteFile(journal, ToJson(ReportNumber(1)) + "\n" + ToJson(ReportNumber(2)) + "\nx\n");
+  for (const std::string& argument : {journal, directory.path()}) {
+    Program table({"replay", argument});
+    EXPECT_THAT(table.ReadOut(), EndsWith("\n2 reports, no alarm\n"));
+    EXPECT_EQ(table.ReadError(), "ptqwatch: '" + argument + "': skipped 1 unreadable line\n");
+    EXPECT_EQ(table.Wait(), 0);
+  }
+  Program missing({"replay", directory.File("none")});
+  EXPECT_EQ(missing.ReadError(),
+            "ptqwatch: cannot open '" + directory.File("none") + "': No such file or directory\n");
+  EXPECT_EQ(missing.Wait(), 1);
+  Program input({"replay", "-"});  // /dev/null
+  EXPECT_EQ(input.ReadError(), "ptqwatch: 'standard input' is empty\n");
+  EXPECT_EQ(input.Wait(), 1);
+}
+
 TEST(Program, PrintsNothingOfGrpcAboutAWebServer) {
   const testing::RawServer web(testing::kHttpAnswer);
   Program program({"status", web.address().ToString()});
@@ -100,12 +117,12 @@ TEST(Program, EndsAtOnceWhenInterrupted) {
   FakeServer server;
   server.PublishNumbers(1, 1);
   Program interrupted({"watch", server.target()});
-  interrupted.ReadUntil("degraded\n");
+  interrupted.ReadUntil("decay\n");
   interrupted.Signal(SIGINT);
   EXPECT_EQ(interrupted.Wait(), 130);
   EXPECT_THAT(interrupted.ReadError(), IsEmpty());
   Program terminated({"watch", server.target()});
-  terminated.ReadUntil("degraded\n");
+  terminated.ReadUntil("decay\n");
   terminated.Signal(SIGTERM);
   EXPECT_EQ(terminated.Wait(), 143);
 }
@@ -114,7 +131,7 @@ TEST(Program, EndsQuietlyWhenTheReaderGoesAway) {
   FakeServer server;
   server.PublishNumbers(1, 1);
   Program program({"watch", server.target()});
-  program.ReadUntil("degraded\n");
+  program.ReadUntil("decay\n");
   program.CloseOut();
   server.PublishNumbers(2, 2);
   EXPECT_EQ(program.Wait(), 0);
@@ -127,7 +144,7 @@ TEST(Program, LeavesAnInterruptedTerminalClean) {
   server.PublishNumbers(1, 1);
   Program program({"watch", server.target()}, {"TERM=xterm", "LC_ALL=C.UTF-8"}, 80);
   const std::string screen = program.ReadUntil("step 1234");
-  EXPECT_THAT(screen, AllOf(HasSubstr("\x1b[1m  step      lr"), HasSubstr("\x1b[31m degraded")));
+  EXPECT_THAT(screen, AllOf(HasSubstr("\x1b[1m  step      lr"), HasSubstr("\x1b[31m decay")));
   program.Signal(SIGINT);
   EXPECT_THAT(program.ReadOut(), EndsWith(std::string(kCleanTerminal)));
   EXPECT_EQ(program.Wait(), 130);
@@ -138,7 +155,7 @@ TEST(Program, HasNoColoursWhereTheyAreNotWanted) {
   server.PublishNumbers(1, 1);
   for (const std::string variable : {"NO_COLOR=1", "TERM=dumb"}) {
     Program program({"watch", server.target(), "--count", "1"}, {variable}, 200);
-    EXPECT_THAT(program.ReadOut(), AllOf(HasSubstr("  degraded\r\n"), Not(HasSubstr("[31m"))));
+    EXPECT_THAT(program.ReadOut(), AllOf(HasSubstr("  decay\r\n"), Not(HasSubstr("[31m"))));
     EXPECT_EQ(program.Wait(), 0);
   }
 }

@@ -41,7 +41,7 @@ TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
       "verdict");
   EXPECT_EQ(lines.row,
             " 16000  3.33e-4   decay  1.7500  11.89\u00b10.59%   2.86\u00b10.14%     9.25"
-            "    368\u00b112     0.83  degraded");
+            "    368\u00b112     0.83  decay");
 }
 
 TEST(ReportTable, IsAsciiWithoutUtf8) {
@@ -50,7 +50,7 @@ TEST(ReportTable, IsAsciiWithoutUtf8) {
   EXPECT_EQ(
       lines.row,
       " 16000  3.33e-4   decay  1.7500  11.89+-0.59%  2.86+-0.14%     9.25   368+-12     0.83  "
-      "degraded");
+      "decay");
 }
 
 TEST(ReportTable, PutsGptqFirst) {
@@ -67,7 +67,7 @@ TEST(ReportTable, FitsEightyColumnsWithWhatCounts) {
             "  step      lr  phase   loss       gptq3       gptq4 top eig    trace verdict");
   EXPECT_EQ(lines.row,
             " 16000 3.33e-4  decay 1.7500  4.57\u00b10.23%  1.14\u00b10.06%    9.25   368\u00b112 "
-            "degraded");
+            "decay");
 }
 
 TEST(ReportTable, LeavesOutTheLeastImportantFirst) {
@@ -170,7 +170,7 @@ TEST(ReportTable, NeverPrintsANumberThatIsNone) {
     ReportTable table(kUtf8);
     EXPECT_EQ(table.Add(report, 200).row,
               " 16000        -   decay  inf/nan      inf/nan        2.86%  inf/nan   inf/nan  "
-              "inf/nan  degraded");
+              "inf/nan  decay");
   }
 }
 
@@ -201,7 +201,7 @@ TEST(ReportTable, ColoursVerdictsOnlyWhenAsked) {
   const auto bare = plain.Add(SampleReport(), 200);
   EXPECT_THAT(bare.row + *bare.header, Not(HasSubstr("\x1b")));
   const auto painted = coloured.Add(SampleReport(), 200);
-  EXPECT_THAT(painted.row, ::testing::EndsWith("\x1b[31m  degraded\x1b[0m"));
+  EXPECT_THAT(painted.row, ::testing::EndsWith("\x1b[31m  decay\x1b[0m"));
   EXPECT_THAT(*painted.header, StartsWith("\x1b[1m"));
 }
 

@@ -130,7 +130,7 @@ TEST_F(MetricFamiliesTest, ShowTypeHelpAndValue) {
                               "ptqwatch_learning_rate 0.0025\n"));
   EXPECT_THAT(
       page, HasSubstr("ptqwatch_quantization_loss_delta_nats{method=\"gptq\",bits=\"3\"} 0.208\n"));
-  EXPECT_THAT(page, HasSubstr("ptqwatch_verdict{state=\"degraded\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("ptqwatch_verdict{state=\"decay_degradation\"} 1\n"));
   EXPECT_EQ(page.back(), '\n');
 }
 

@@ -1,0 +1,104 @@
+#include "char_training.h"
+
+#include <string>
+#include <utility>
+
+#include "optimizer.h"
+#include "program.h"
+#include "ptqwatch/module_subject.h"
+#include "ptqwatch/torch_optimizer.h"
+#include "torch/nn/utils/clip_grad.h"
+#include "torch/utils.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+constexpr double kClipNorm = 1.0;
+constexpr int64_t kProbeBatch = 32;
+// Keeps the calibration draws apart from those of the training batches.
+constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
+
+std::shared_ptr<CharModel> MakeModel(bool mlp, const ModelConfig& config) {
+  return mlp ? MakeMlp(config) : MakeGpt(config);
+}
+
+std::shared_ptr<CharModel> MakeSeededModel(const CharGptFlags& flags, const ModelConfig& config) {
+  torch::manual_seed(flags.trainer.seed);
+  return MakeModel(flags.mlp, config);
+}
+
+std::vector<Batch> MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& flags) {
+  const int64_t needed = flags.probe_sequences * shape.characters();
+  const int64_t held_out = std::ssize(text.validation);
+  // The training part is nine times as long, so it holds a sequence if the held-out part does.
+  if (held_out < needed) {
+    throw UsageError("--text " + (flags.trainer.text.empty() ? "(the Bible)" : flags.trainer.text) +
+                     ": too short: --probe-sequences " + std::to_string(flags.probe_sequences) +
+                     " need " + std::to_string(needed) +
+                     " characters in its last tenth, which has " + std::to_string(held_out));
+  }
+  return MakeBatches(text.validation, shape,
+                     EvenStarts(text.validation, shape, flags.probe_sequences, kProbeBatch),
+                     kProbeBatch);
+}
+
+}  // namespace
+
+CharTraining::CharTraining(const CharGptFlags& flags)
+    : flags_(flags),
+      text_(OrUsageError(LoadText(flags.trainer.text))),
+      config_{.vocabulary = text_.vocabulary,
+              .width = flags.width,
+              .layers = flags.layers,
+              .heads = flags.heads,
+              .length = flags.length},
+      model_(MakeSeededModel(flags, config_)),
+      shape_{model_->inputs(), flags.length},
+      probe_(MakeProbe(text_, shape_, flags)),
+      parameters_(model_->parameters()),
+      optimizer_(MakeOptimizer(*model_, flags.weight_decay)),
+      generator_(flags.trainer.seed),
+      x_(at::empty({flags.batch, shape_.inputs}, at::kLong)),
+      y_(at::empty({flags.batch, shape_.length}, at::kLong)) {}
+
+at::Tensor CharTraining::Step(double learning_rate) {
+  for (auto& group : optimizer_.param_groups()) group.options().set_lr(learning_rate);
+  FillSequences(text_.training, shape_,
+                DrawStarts(text_.training, shape_, flags_.batch, generator_), x_, y_);
+  const at::Tensor loss = model_->TokenLosses(x_, y_).mean();
+  optimizer_.zero_grad();
+  loss.backward();
+  torch::nn::utils::clip_grad_norm_(parameters_, kClipNorm);
+  optimizer_.step();
+  return loss;
+}
+
+std::unique_ptr<Subject> CharTraining::MakeSubject() const {
+  std::mt19937_64 generator(flags_.trainer.seed ^ kCalibrationStream);
+  const auto starts = DrawStarts(text_.training, shape_, flags_.calibration_sequences, generator);
+  return MakeModuleSubject(
+      model_, {.replica = [mlp = flags_.mlp, config = config_] { return MakeModel(mlp, config); },
+               .losses = [](std::shared_ptr<CharModel>& replica, const Batch& batch) -> LossValues {
+                 CharModel::Answers answers = replica->TokenAnswers(batch[0], batch[1]);
+                 LossValues losses(std::move(answers.losses));
+                 losses.correct = std::move(answers.correct);
+                 return losses;
+               },
+               .probe = probe_,
+               .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
+               .optimizer = [optimizer = &optimizer_,
+                             model = model_] { return ViewOf(*optimizer, *model); }});
+}
+
+double CharTraining::ValidationLoss() {
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  int64_t count = 0;
+  for (const Batch& batch : probe_) {
+    sum += model_->TokenLosses(batch[0], batch[1]).sum().item<double>();
+    count += batch[1].numel();
+  }
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace ptqwatch::examples

@@ -1,0 +1,49 @@
+#ifndef PTQWATCH_OFFLINE_REPLAY_H_
+#define PTQWATCH_OFFLINE_REPLAY_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch {
+
+/// Judges the reports of a run once more, as a monitor of this version would have. Not thread-safe.
+class Replay {
+ public:
+  Replay();
+  Replay(Replay&&) noexcept;
+  Replay& operator=(Replay&&) noexcept;
+  ~Replay();
+
+  /// The verdict on the next report, in the order of the journal.
+  Verdict Add(const Report& report);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct ReplayedJournal {
+  int64_t reports = 0;           ///< handed on
+  int64_t unreadable_lines = 0;  ///< cut off or damaged, and skipped
+};
+
+/// Hands each report of a journal to `each`, in order, with its verdict made anew; events are
+/// skipped. Ends early where `each` returns false.
+///
+/// `path` is a run directory, whose journal is read in all its parts, or a file of journal lines,
+/// or "-" for standard input. Journals of earlier versions are read, too. Memory: a line, and the
+/// series behind the verdict.
+///
+/// Errors name `path`: the status of errno where it cannot be read, NotFound for a directory
+/// without a journal, FailedPrecondition where there is no report in it.
+absl::StatusOr<ReplayedJournal> ReplayJournal(
+    const std::string& path, const std::function<bool(const AnalyzedReport&)>& each);
+
+}  // namespace ptqwatch
+
+#endif  // PTQWATCH_OFFLINE_REPLAY_H_

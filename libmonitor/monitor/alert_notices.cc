@@ -1,0 +1,45 @@
+#include "monitor/alert_notices.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "base/guard.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+
+AlertNotices::AlertNotices(VerdictState before, Callback on_alert, CancelToken cancel)
+    : on_alert_(std::move(on_alert)), cancel_(std::move(cancel)), announced_(before) {}
+
+void AlertNotices::Note(const AnalyzedReport& report, Publish publish) {
+  const Verdict& verdict = report.verdict;
+  if (verdict.state == VerdictState::kUnknown) return;
+  const VerdictState before = std::exchange(announced_, verdict.state);
+  const VerdictState called = std::exchange(called_, verdict.state);
+  if (IsAlarm(verdict.state)) {
+    if (verdict.state != before) {
+      const std::string message = StrCat(ToString(verdict.state), ": ", verdict.summary);
+      Log(Severity::kWarning, message);
+      publish(Severity::kWarning, message);
+    }
+    if (verdict.state != called) Call(report);
+  } else if (IsAlarm(before)) {
+    const std::string message = StrCat("no longer ", ToString(before), " but ",
+                                       ToString(verdict.state), ": ", verdict.summary);
+    Log(Severity::kInfo, message);
+    publish(Severity::kInfo, message);
+  }
+}
+
+void AlertNotices::Call(const AnalyzedReport& report) noexcept {
+  // Stop may be waiting for this thread, and the trainer may be gone where it has given up.
+  if (!on_alert_ || cancel_.cancelled()) return;
+  const absl::Status called =
+      Guard("MonitorOptions.on_alert threw", absl::StatusCode::kInternal, [&] {
+        on_alert_(report);
+        return absl::OkStatus();
+      });
+  if (!called.ok()) threw_(Severity::kError, Message(called));
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,158 @@
+#include "ptqwatch/offline/replay.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "analysis/analyzer.h"
+#include "base/input_file.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "journal/journal_files.h"
+#include "journal/line_reader.h"
+
+namespace ptqwatch {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 18;
+
+// What a replay judges with, in one place.
+internal::Analyzer MakeAnalyzer() { return internal::Analyzer(); }
+
+// The bytes that come next, at most a chunk; empty at the end.
+using Source = std::function<absl::StatusOr<std::string>()>;
+
+Source SourceOf(int descriptor, const std::string& path) {
+  return [descriptor, path]() -> absl::StatusOr<std::string> {
+    std::string bytes(kChunkBytes, '\0');
+    ssize_t got = -1;
+    do {
+      got = read(descriptor, bytes.data(), bytes.size());
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) return absl::ErrnoToStatus(errno, internal::StrCat("cannot read '", path, "'"));
+    bytes.resize(static_cast<size_t>(got));
+    return bytes;
+  };
+}
+
+Source SourceOf(const internal::InputFile& file) {
+  return [&file, offset = int64_t{0}]() mutable -> absl::StatusOr<std::string> {
+    absl::StatusOr<std::string> bytes = file.ReadAt(offset, kChunkBytes);
+    if (bytes.ok()) offset += static_cast<int64_t>(bytes->size());
+    return bytes;
+  };
+}
+
+// Of one journal: judges, counts and hands on.
+class Replayer {
+ public:
+  explicit Replayer(const std::function<bool(const AnalyzedReport&)>& each) : each_(each) {}
+
+  bool ended() const { return ended_; }
+
+  // A file of its own: a last line that was cut off does not run on into the next file.
+  absl::Status Read(const Source& next) {
+    internal::LineReader reader({.report = [this](AnalyzedReport report) { Add(report); },
+                                 .event = [this](const Event&) { ++events_; },
+                                 .unreadable = [this] { ++counts_.unreadable_lines; }});
+    while (!ended_) {
+      PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, next());
+      if (bytes.empty()) break;
+      reader.Add(bytes);
+    }
+    if (!ended_) reader.End();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ReplayedJournal> End(std::string_view path) const {
+    if (counts_.reports > 0) return counts_;
+    std::string what = "is empty";
+    if (counts_.unreadable_lines > 0) {
+      what = internal::StrCat("has no reports: ", counts_.unreadable_lines,
+                              " lines cannot be read as those of a journal");
+    } else if (events_ > 0) {
+      what = internal::StrCat("has no reports, only ", events_, " events");
+    }
+    return absl::FailedPreconditionError(internal::StrCat("'", path, "' ", what));
+  }
+
+ private:
+  void Add(AnalyzedReport& report) {
+    if (ended_) return;  // the rest of a chunk
+    report.verdict = replay_.Add(report.report);
+    ++counts_.reports;
+    ended_ = !each_(report);
+  }
+
+  const std::function<bool(const AnalyzedReport&)>& each_;
+  Replay replay_;
+  ReplayedJournal counts_;
+  int64_t events_ = 0;
+  bool ended_ = false;
+};
+
+// All of them are opened first: a run that goes on may remove the oldest meanwhile.
+absl::Status ReadRunDirectory(const std::string& path, Replayer& replayer) {
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, internal::JournalPaths(path));
+  std::vector<internal::InputFile> parts;
+  for (const std::string& part : paths) {
+    absl::StatusOr<internal::InputFile> file = internal::InputFile::Open(part);
+    if (absl::IsNotFound(file.status())) continue;
+    PTQWATCH_RETURN_IF_ERROR(file.status());
+    parts.push_back(*std::move(file));
+  }
+  if (parts.empty()) {
+    return absl::NotFoundError(internal::StrCat("there is no journal in '", path, "'"));
+  }
+  for (const internal::InputFile& part : parts) {
+    PTQWATCH_RETURN_IF_ERROR(replayer.Read(SourceOf(part)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct Replay::State {
+  internal::Analyzer analyzer = MakeAnalyzer();
+};
+
+Replay::Replay() : state_(std::make_unique<State>()) {}
+Replay::Replay(Replay&&) noexcept = default;
+Replay& Replay::operator=(Replay&&) noexcept = default;
+Replay::~Replay() = default;
+
+Verdict Replay::Add(const Report& report) { return state_->analyzer.Add(report); }
+
+absl::StatusOr<ReplayedJournal> ReplayJournal(
+    const std::string& path, const std::function<bool(const AnalyzedReport&)>& each) {
+  Replayer replayer(each);
+  if (path == "-") {
+    PTQWATCH_RETURN_IF_ERROR(replayer.Read(SourceOf(STDIN_FILENO, "standard input")));
+    return replayer.End("standard input");
+  }
+  // The caller's own choice: links and pipes are fine here.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return absl::ErrnoToStatus(errno, internal::StrCat("cannot open '", path, "'"));
+  }
+  const absl::Cleanup closed = [descriptor] { close(descriptor); };
+  struct stat info {};
+  if (fstat(descriptor, &info) != 0) {
+    return absl::ErrnoToStatus(errno, internal::StrCat("cannot examine '", path, "'"));
+  }
+  PTQWATCH_RETURN_IF_ERROR(S_ISDIR(info.st_mode) ? ReadRunDirectory(path, replayer)
+                                                 : replayer.Read(SourceOf(descriptor, path)));
+  return replayer.End(path);
+}
+
+}  // namespace ptqwatch

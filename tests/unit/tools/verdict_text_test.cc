@@ -1,0 +1,93 @@
+#include "verdict_text.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/sample_report.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(VerdictBlock, LeavesOutWhatIsNotKnown) {
+  Verdict verdict;
+  verdict.state = VerdictState::kHealthy;
+  verdict.summary = "as expected";
+  EXPECT_EQ(VerdictBlock(verdict, {}), "verdict    healthy: as expected\n");
+  verdict.severity_nats = -0.01;
+  verdict.sigmas = -0.5;
+  verdict.evidence.emplace_back().series = "trace\n";
+  verdict.evidence[0].value = 120;
+  verdict.outlook.emplace_back().bits = 3;
+  EXPECT_EQ(VerdictBlock(verdict, {}),
+            "verdict    healthy: as expected\n"
+            "severity   -0.0100 nats\n"
+            "evidence   -0.500 sigmas together\n"
+            "           trace? 120\n");
+}
+
+TEST(VerdictBlock, NeverPrintsANumberThatIsNone) {
+  Verdict verdict = testing::SampleVerdict();
+  const double nan = std::nan("");
+  verdict.severity_nats = verdict.severity_low_ratio = verdict.sigmas = nan;
+  verdict.evidence[0].expected = nan;
+  verdict.outlook[0].gain_kept_ratio = nan;
+  verdict.outlook[0].minimum_learning_rate = nan;
+  const std::string text = VerdictBlock(verdict, {});
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  EXPECT_THAT(text, HasSubstr("severity   2.10 times the baseline\n"));
+  EXPECT_THAT(text, HasSubstr("evidence   loss_delta_gptq3 0.208, mean ratio 2.10"));
+  EXPECT_THAT(text, HasSubstr("outlook    gptq3 least loss 1.7000 nats at step 14000\n"));
+}
+
+TEST(VerdictBlock, NamesEachKindOfLineOnce) {
+  Verdict verdict = testing::SampleVerdict();
+  verdict.advice.push_back(verdict.advice[0]);
+  verdict.advice[1].text = "or \x1b keep the rate";
+  EXPECT_THAT(
+      VerdictBlock(verdict, {}),
+      HasSubstr("advice     average the last 6 snapshots\n           or ? keep the rate\n"));
+}
+
+Report WithAverage() {
+  Report report = testing::SampleReport().report;
+  AveragingReport& average = report.averaging[0];
+  average.kind = AveragingKind::kWindow;
+  average.snapshots = 6;
+  average.status = ProbeStatus::kOk;
+  average.loss_nats = 1.66;
+  average.quantization = {testing::SampleQuantization(QuantizationMethod::kGptq, 3, 0.07)};
+  report.averaging.resize(1);
+  return report;
+}
+
+TEST(AveragingBlock, ShowsWhatTheAverageWouldGive) {
+  Report report = WithAverage();
+  EXPECT_EQ(AveragingBlock(report, {}),
+            "average    of 6 snapshots: loss 1.6600, gptq3 E 4.00+-0.20%\n");
+  AveragingReport& average = report.averaging[0];
+  average.kind = AveragingKind::kExponential;
+  average.decay = 0.9;
+  average.snapshots = 1;
+  average.status = ProbeStatus::kFailed;
+  average.status_detail = "boom";
+  EXPECT_EQ(AveragingBlock(report, {}), "average    of 1 snapshot (decay 0.900): failed: boom\n");
+  report.averaging.clear();
+  EXPECT_EQ(AveragingBlock(report, {}), "");
+}
+
+TEST(MixedPrecisionBlock, ShowsWhatRaisingLayersWouldGive) {
+  Report report = testing::SampleReport().report;
+  EXPECT_EQ(MixedPrecisionBlock(report, {}),
+            "mixed      gptq3, 1 layer at 4 bits: 0.208 -> 0.1600+-0.0070 nats\n");
+  report.mixed_precision[0].raised_layers.push_back("blocks.1.weight");
+  report.mixed_precision[0].status = ProbeStatus::kOutOfTime;
+  report.mixed_precision[0].status_detail.clear();
+  EXPECT_EQ(MixedPrecisionBlock(report, {}), "mixed      gptq3, 2 layers at 4 bits: out_of_time\n");
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

@@ -1,0 +1,163 @@
+#include "verdict_text.h"
+
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/strings.h"
+#include "printable.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+bool Has(const std::optional<double>& value) { return value && std::isfinite(*value); }
+
+std::string Text(const std::optional<double>& value, int digits = 3) {
+  return Has(value) ? NumberText(*value, digits) : "-";
+}
+
+// " (0.080 to 0.140)", or nothing.
+std::string Interval(const std::optional<double>& low, const std::optional<double>& high,
+                     int digits) {
+  return Has(low) && Has(high) ? StrCat(" (", Text(low, digits), " to ", Text(high, digits), ")")
+                               : "";
+}
+
+// Lines of one kind: only the first has the name.
+std::string Lines(std::string_view name, const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) {
+    text += FieldLine(text.empty() ? name : std::string_view(), value);
+  }
+  return text;
+}
+
+std::string SeverityText(const Verdict& verdict) {
+  std::string text;
+  if (Has(verdict.severity_nats)) {
+    text = StrCat(*verdict.severity_nats > 0 ? "+" : "", Text(verdict.severity_nats), " nats",
+                  Interval(verdict.severity_low_nats, verdict.severity_high_nats, 3));
+  }
+  if (Has(verdict.severity_ratio)) {
+    text += StrCat(text.empty() ? "" : ", ", Text(verdict.severity_ratio), " times the baseline",
+                   Interval(verdict.severity_low_ratio, verdict.severity_high_ratio, 3));
+  }
+  return text;
+}
+
+std::vector<std::string> EvidenceTexts(const Verdict& verdict) {
+  std::vector<std::string> texts;
+  if (Has(verdict.sigmas)) {
+    texts.push_back(StrCat(
+        Text(verdict.sigmas), " sigmas together",
+        Has(verdict.alarm_sigmas) ? StrCat("; an alarm needs ", Text(verdict.alarm_sigmas)) : ""));
+  }
+  for (const Evidence& evidence : verdict.evidence) {
+    std::string text = StrCat(Printable(evidence.series), " ", Text(evidence.value));
+    if (Has(evidence.expected)) text += StrCat(", expected ", Text(evidence.expected));
+    if (Has(evidence.ratio)) text += StrCat(", mean ratio ", Text(evidence.ratio));
+    if (Has(evidence.sigmas)) text += StrCat(", ", Text(evidence.sigmas), " sigmas");
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+std::vector<std::string> OutlookTexts(const Verdict& verdict, TextStyle style) {
+  std::vector<std::string> texts;
+  for (const DecayOutlook& outlook : verdict.outlook) {
+    std::string text;
+    if (Has(outlook.gain_kept_ratio)) {
+      std::optional<double> error = outlook.gain_kept_stderr;
+      if (error) *error *= 100;
+      text = StrCat(" keeps ", EstimateText(100 * *outlook.gain_kept_ratio, error, style.utf8, 1),
+                    " % of the decay's gain");
+    }
+    if (Has(outlook.minimum_loss_nats) && outlook.minimum_step) {
+      text += StrCat(text.empty() ? "" : ";", " least loss ",
+                     StrFormat("%.4f", *outlook.minimum_loss_nats), " nats at step ",
+                     *outlook.minimum_step);
+      if (Has(outlook.minimum_learning_rate)) {
+        text += StrCat(", lr ", ScientificText(*outlook.minimum_learning_rate, 2));
+      }
+    }
+    if (text.empty()) continue;
+    texts.push_back(StrCat(ShortName(ToString(outlook.method), outlook.bits), text));
+  }
+  return texts;
+}
+
+// Why there are no numbers.
+std::string Missing(ProbeStatus status, std::string_view detail) {
+  return StrCat(ToString(status), detail.empty() ? "" : ": ", Printable(detail));
+}
+
+std::string AveragingText(const AveragingReport& average, TextStyle style) {
+  std::string text =
+      StrCat("of ", average.snapshots, average.snapshots == 1 ? " snapshot" : " snapshots",
+             average.kind == AveragingKind::kExponential && Has(average.decay)
+                 ? StrCat(" (decay ", Text(average.decay), ")")
+                 : "",
+             ": ");
+  if (average.status != ProbeStatus::kOk) {
+    return StrCat(text, Missing(average.status, average.status_detail));
+  }
+  text += StrCat("loss ", Has(average.loss_nats) ? StrFormat("%.4f", *average.loss_nats) : "-");
+  const std::vector<std::string> names = QuantizerNames(average.quantization);
+  for (const size_t i : QuantizerOrder(average.quantization)) {
+    text += StrCat(", ", names[i], " E ", ErrorRatioCell(average.quantization[i], style.utf8));
+  }
+  return text;
+}
+
+std::string MixedPrecisionText(const Report& report, const MixedPrecisionReport& mixed,
+                               TextStyle style) {
+  const size_t raised = mixed.raised_layers.size();
+  const std::string text =
+      StrCat(ShortName(ToString(mixed.method), mixed.bits), ", ", raised,
+             raised == 1 ? " layer" : " layers", " at ", mixed.raised_bits, " bits: ");
+  if (mixed.status != ProbeStatus::kOk || !Has(mixed.delta_nats)) {
+    return StrCat(text, Missing(mixed.status, mixed.status_detail));
+  }
+  std::optional<double> uniform;
+  for (const QuantizationReport& entry : report.quantization) {
+    const bool same = entry.method == mixed.method && entry.bits == mixed.bits;
+    if (same && entry.status == ProbeStatus::kOk && !uniform) uniform = entry.delta_nats;
+  }
+  return StrCat(text, Text(uniform), " -> ",
+                EstimateText(*mixed.delta_nats, mixed.delta_stderr_nats, style.utf8), " nats");
+}
+
+}  // namespace
+
+std::string VerdictBlock(const Verdict& verdict, TextStyle style) {
+  std::string state = VerdictCell(verdict.state, style.color);
+  if (verdict.onset_step) state += StrCat(" since step ", *verdict.onset_step);
+  if (!verdict.summary.empty()) state += StrCat(": ", Printable(verdict.summary));
+  std::string text = FieldLine("verdict", state);
+  if (const std::string severity = SeverityText(verdict); !severity.empty()) {
+    text += FieldLine("severity", severity);
+  }
+  std::vector<std::string> advice;
+  for (const Advice& action : verdict.advice) advice.push_back(Printable(action.text));
+  return StrCat(text, Lines("evidence", EvidenceTexts(verdict)),
+                Lines("outlook", OutlookTexts(verdict, style)), Lines("advice", advice));
+}
+
+std::string AveragingBlock(const Report& report, TextStyle style) {
+  std::vector<std::string> texts;
+  for (const AveragingReport& average : report.averaging) {
+    texts.push_back(AveragingText(average, style));
+  }
+  return Lines("average", texts);
+}
+
+std::string MixedPrecisionBlock(const Report& report, TextStyle style) {
+  std::vector<std::string> texts;
+  for (const MixedPrecisionReport& mixed : report.mixed_precision) {
+    texts.push_back(MixedPrecisionText(report, mixed, style));
+  }
+  return Lines("mixed", texts);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,24 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_VERDICT_TEXT_H_
+#define PTQWATCH_TOOLS_PTQWATCH_VERDICT_TEXT_H_
+
+#include <string>
+
+#include "ptqwatch/report.h"
+#include "report_table.h"
+
+namespace ptqwatch::internal {
+
+/// The verdict as lines `name value`: what it is, how severe, what speaks for it, what the decay
+/// has done so far, what to do. Only lines for which there are numbers.
+std::string VerdictBlock(const Verdict& verdict, TextStyle style);
+
+/// A line for each average of snapshots: "average    of 6 snapshots: loss 1.6600, gptq3 E 3.90%".
+std::string AveragingBlock(const Report& report, TextStyle style);
+
+/// A line for each choice of layers at more bits: "mixed      gptq3, 1 layer at 4 bits: 0.158 ->
+/// 0.112 nats".
+std::string MixedPrecisionBlock(const Report& report, TextStyle style);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_VERDICT_TEXT_H_
