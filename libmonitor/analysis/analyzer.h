@@ -5,7 +5,7 @@
 
 #include "analysis/change.h"
 #include "analysis/history.h"
-#include "analysis/verdict_options.h"
+#include "ptqwatch/offline/verdict_options.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {

@@ -26,9 +26,6 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 18;
 
-// What a replay judges with, in one place.
-internal::Analyzer MakeAnalyzer() { return internal::Analyzer(); }
-
 // The bytes that come next, at most a chunk; empty at the end.
 using Source = std::function<absl::StatusOr<std::string>()>;
 
@@ -56,7 +53,8 @@ Source SourceOf(const internal::InputFile& file) {
 // Of one journal: judges, counts and hands on.
 class Replayer {
  public:
-  explicit Replayer(const std::function<bool(const AnalyzedReport&)>& each) : each_(each) {}
+  Replayer(const std::function<bool(const AnalyzedReport&)>& each, const VerdictOptions& options)
+      : each_(each), replay_(options) {}
 
   bool ended() const { return ended_; }
 
@@ -123,10 +121,10 @@ absl::Status ReadRunDirectory(const std::string& path, Replayer& replayer) {
 }  // namespace
 
 struct Replay::State {
-  internal::Analyzer analyzer = MakeAnalyzer();
+  internal::Analyzer analyzer;
 };
 
-Replay::Replay() : state_(std::make_unique<State>()) {}
+Replay::Replay(const VerdictOptions& options) : state_(new State{internal::Analyzer(options)}) {}
 Replay::Replay(Replay&&) noexcept = default;
 Replay& Replay::operator=(Replay&&) noexcept = default;
 Replay::~Replay() = default;
@@ -134,8 +132,10 @@ Replay::~Replay() = default;
 Verdict Replay::Add(const Report& report) { return state_->analyzer.Add(report); }
 
 absl::StatusOr<ReplayedJournal> ReplayJournal(
-    const std::string& path, const std::function<bool(const AnalyzedReport&)>& each) {
-  Replayer replayer(each);
+    const std::string& path, const std::function<bool(const AnalyzedReport&)>& each,
+    const VerdictOptions& options) {
+  PTQWATCH_RETURN_IF_ERROR(Validate(options));
+  Replayer replayer(each, options);
   if (path == "-") {
     PTQWATCH_RETURN_IF_ERROR(replayer.Read(SourceOf(STDIN_FILENO, "standard input")));
     return replayer.End("standard input");

@@ -55,6 +55,7 @@ the rest is counted. Every matrix but an embedding is taken to be multiplied wit
 constexpr char kReplayNotes[] = R"(Examples:
   ptqwatch replay runs/7
   ptqwatch replay runs/7/journal.jsonl --json | jq .verdict
+  ptqwatch replay runs/7 --decay-sigmas 3 --floor-nats 0.01
   zcat old.jsonl.gz | ptqwatch replay -
 
 Needs no run and no server. The verdicts are those of this version of ptqwatch, whatever version wrote
@@ -225,6 +226,25 @@ void AddReplay(CLI::App* app, ReplayFlags* flags) {
       ->type_name("")
       ->required();
   app->add_flag("--json", flags->json, "A line of JSON for each report, as in a journal");
+  const auto threshold = [app](const char* name, double* value, double least, const char* help) {
+    app->add_option(name, *value, help)
+        ->check([least](const std::string& text) {
+          double number = 0;
+          const bool good = CLI::detail::lexical_cast(text, number) && number > 0 &&
+                            number >= least && std::isfinite(number);
+          if (good) return std::string();
+          return StrCat("'", text, "' is no ", least > 0 ? "number from 1 up" : "positive number");
+        })
+        ->capture_default_str();
+  };
+  VerdictOptions& options = flags->options;
+  threshold("--plateau-sigmas", &options.plateau_sigmas, 0,
+            "Evidence that an alarm needs while the learning rate is high, in standard errors");
+  threshold("--decay-sigmas", &options.decay_sigmas, 0, "The same while it falls");
+  threshold("--floor-nats", &options.floor_nats, 0, "Least rise of the loss that is an alarm");
+  threshold("--plateau-ratio", &options.plateau_ratio, 1,
+            "Least ratio to the baseline that is an alarm while the learning rate is high");
+  threshold("--decay-ratio", &options.decay_ratio, 1, "The same while it falls");
   app->footer(kReplayNotes);
 }
 

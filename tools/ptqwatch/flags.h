@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/offline/plan_from_shapes.h"
+#include "ptqwatch/offline/verdict_options.h"
 #include "run_server.h"
 #include "target.h"
 
@@ -68,6 +69,7 @@ struct ServeFlags {
 struct ReplayFlags {
   std::string journal;  ///< a file, a run directory, or "-"
   bool json = false;
+  VerdictOptions options;
 };
 
 /// Answered without a server: --help, --version.

@@ -77,7 +77,8 @@ absl::Status PrintReplay(const ReplayFlags& flags, Terminal* terminal) {
     }
     return !terminal->closed() && terminal->error().ok();
   };
-  PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read, ReplayJournal(flags.journal, print));
+  PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read,
+                            ReplayJournal(flags.journal, print, flags.options));
   if (!flags.json) terminal->Line(table.Totals());
   if (read.unreadable_lines > 0) {
     terminal->Notice(StrCat("'", Printable(flags.journal), "': skipped ",

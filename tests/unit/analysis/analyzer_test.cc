@@ -263,5 +263,22 @@ TEST(Analyzer, TakesTheFirstPartOfAScheduleWithoutAPlateau) {
   EXPECT_GT(first_alarm, 8);
 }
 
+TEST(Analyzer, DrawsItsLinesWhereItIsTold) {
+  Analyzer deaf({.plateau_sigmas = 50});
+  FeedStable(deaf);
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_FALSE(IsAlarm(deaf.Add(At(12800 + 800 * i, 0.2)).state));
+  }
+}
+
+TEST(VerdictOptions, AreValidated) {
+  EXPECT_TRUE(Validate(VerdictOptions()).ok());
+  EXPECT_THAT(std::string(Validate(VerdictOptions{.decay_sigmas = 0}).message()),
+              HasSubstr("VerdictOptions.decay_sigmas = 0: must be more than 0"));
+  EXPECT_THAT(std::string(Validate(VerdictOptions{.decay_ratio = 0.9}).message()),
+              HasSubstr("decay_ratio = 0.9"));
+  EXPECT_FALSE(Validate(VerdictOptions{.floor_nats = std::nan("")}).ok());
+}
+
 }  // namespace
 }  // namespace ptqwatch::internal

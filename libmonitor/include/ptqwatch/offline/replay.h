@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/offline/verdict_options.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch {
@@ -14,7 +15,8 @@ namespace ptqwatch {
 /// Judges the reports of a run once more, as a monitor of this version would have. Not thread-safe.
 class Replay {
  public:
-  Replay();
+  /// REQUIRES: Validate(options).ok().
+  explicit Replay(const VerdictOptions& options = {});
   Replay(Replay&&) noexcept;
   Replay& operator=(Replay&&) noexcept;
   ~Replay();
@@ -40,9 +42,11 @@ struct ReplayedJournal {
 /// series behind the verdict.
 ///
 /// Errors name `path`: the status of errno where it cannot be read, NotFound for a directory
-/// without a journal, FailedPrecondition where there is no report in it.
+/// without a journal, FailedPrecondition where there is no report in it; InvalidArgument for
+/// options that are not valid.
 absl::StatusOr<ReplayedJournal> ReplayJournal(
-    const std::string& path, const std::function<bool(const AnalyzedReport&)>& each);
+    const std::string& path, const std::function<bool(const AnalyzedReport&)>& each,
+    const VerdictOptions& options = {});
 
 }  // namespace ptqwatch
 
