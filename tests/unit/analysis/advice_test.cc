@@ -1,0 +1,103 @@
+#include "analysis/advice.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+QuantizationReport Quantized(double loss, double delta) {
+  QuantizationReport entry;
+  entry.method = QuantizationMethod::kGptq;
+  entry.bits = 3;
+  entry.status = ProbeStatus::kOk;
+  entry.loss_nats = loss;
+  entry.delta_nats = delta;
+  entry.delta_stderr_nats = 0.005;
+  return entry;
+}
+
+Report WithAverage(double loss) {
+  Report report;
+  report.quantization = {Quantized(1.77, 0.158)};
+  AveragingReport& average = report.averaging.emplace_back();
+  average.kind = AveragingKind::kWindow;
+  average.window = 6;
+  average.snapshots = 5;
+  average.status = ProbeStatus::kOk;
+  average.quantization = {Quantized(loss, 0.101)};
+  return report;
+}
+
+Verdict Alarm(VerdictState state = VerdictState::kDecayDegradation) {
+  Verdict verdict;
+  verdict.state = state;
+  verdict.method = QuantizationMethod::kGptq;
+  verdict.bits = 3;
+  verdict.onset_step = 14400;
+  return verdict;
+}
+
+TEST(Advice, AveragesWhereThatWasMeasuredToHelp) {
+  const auto advice = AdviceFor(WithAverage(1.72), Alarm());
+  ASSERT_EQ(advice.size(), 1U);
+  EXPECT_EQ(advice[0].action, AdviceAction::kAverageWeights);
+  EXPECT_EQ(advice[0].now_nats, 1.77);
+  EXPECT_EQ(advice[0].expected_nats, 1.72);
+  EXPECT_NEAR(*advice[0].expected_stderr_nats, 0.00707, 1e-5);
+  EXPECT_THAT(advice[0].text,
+              HasSubstr("the mean of the last 5 snapshots: quantized loss 1.7700 -> "
+                        "1.7200 (+-0.0071), loss increase 0.158 -> 0.101 nats"));
+}
+
+TEST(Advice, SaysNothingWithoutAGainThatStandsOut) {
+  EXPECT_TRUE(AdviceFor(WithAverage(1.76), Alarm()).empty());
+  EXPECT_TRUE(AdviceFor(WithAverage(1.80), Alarm()).empty());
+  Report failed = WithAverage(1.6);
+  failed.averaging[0].status = ProbeStatus::kNonFinite;
+  EXPECT_TRUE(AdviceFor(failed, Alarm()).empty());
+}
+
+TEST(Advice, SaysNothingWithoutAnAlarm) {
+  EXPECT_TRUE(AdviceFor(WithAverage(1.6), Alarm(VerdictState::kHealthy)).empty());
+  EXPECT_TRUE(AdviceFor(WithAverage(1.6), Alarm(VerdictState::kUnclear)).empty());
+}
+
+TEST(Advice, PutsTheLargestGainFirst) {
+  Report report = WithAverage(1.72);
+  MixedPrecisionReport& mixed = report.mixed_precision.emplace_back();
+  mixed.method = QuantizationMethod::kGptq;
+  mixed.bits = 3;
+  mixed.raised_bits = 4;
+  mixed.raised_layers = {"blocks.1.mlp.down.weight", "blocks.0.attn.qkv.weight"};
+  mixed.mean_bits = 3.2;
+  mixed.status = ProbeStatus::kOk;
+  mixed.delta_nats = 0.06;
+  mixed.delta_stderr_nats = 0.004;
+  Verdict verdict = Alarm();
+  verdict.outlook = {{QuantizationMethod::kGptq, 3, 0.1, 0.05, 1.74, 14000, 0.006}};
+  const auto advice = AdviceFor(report, verdict);
+  ASSERT_EQ(advice.size(), 3U);
+  EXPECT_EQ(advice[0].action, AdviceAction::kRaiseBits);
+  EXPECT_THAT(
+      advice[0].text,
+      HasSubstr("keep blocks.1.mlp.down.weight and 1 more at 4 bits, the rest at 3 (3.20 in "
+                "the mean): loss increase 0.158 -> 0.06"));
+  EXPECT_EQ(advice[1].action, AdviceAction::kAverageWeights);
+  EXPECT_EQ(advice[2].action, AdviceAction::kStopDecay);
+  EXPECT_THAT(advice[2].text, HasSubstr("lowest (1.7400) at step 14000 with learning rate 0.006"));
+}
+
+TEST(Advice, ASpikeIsToBeLookedAtFirst) {
+  const auto advice = AdviceFor(WithAverage(1.72), Alarm(VerdictState::kSpike));
+  ASSERT_EQ(advice.size(), 2U);
+  EXPECT_EQ(advice[0].action, AdviceAction::kInspectRun);
+  EXPECT_THAT(advice[0].text, HasSubstr("at step 14400"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
