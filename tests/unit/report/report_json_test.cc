@@ -42,17 +42,19 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
              "schema_version run_id attempt fingerprint sequence probe_state_sequence step "
              "snapshot_time_unix_seconds learning_rate tokens training_loss_nats trigger lr_phase "
              "lr_change_points decay_onset_step rolled_back probe_status probe_status_detail "
-             "probe_loss_nats probe_loss_stderr_nats probe_tokens calibration_mode quantization "
-             "skipped_layers curvature plan verdict cost");
-  EXPECT_EQ(line.size(), 28u);
+             "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_accuracy_ratio "
+             "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
+             "averaging mixed_precision plan verdict cost");
+  EXPECT_EQ(line.size(), 32u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,
       "method bits group_size symmetric status status_detail loss_nats delta_nats "
       "delta_stderr_nats error_ratio error_ratio_stderr displacement_norm predicted_delta_nats "
       "curvature_batch_delta_nats gradient_term_nats curvature_term_nats curvature_along_error "
-      "top_eigenvector_alignment loss_along probe_tokens coverage_ratio layers");
-  EXPECT_EQ(entry.size(), 22u);
+      "top_eigenvector_alignment loss_along accuracy_ratio accuracy_degradation_ratio "
+      "accuracy_degradation_stderr probe_tokens coverage_ratio layers");
+  EXPECT_EQ(entry.size(), 25u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
@@ -80,12 +82,38 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
             json::parse(R"({"step": 12800, "learning_rate": 0.01})"));
   EXPECT_EQ(line.at("skipped_layers").at(0),
             json::parse(R"({"name": "head.weight", "reason": "output head", "parameters": 4096})"));
-  EXPECT_EQ(line.at("verdict"),
-            json::parse(R"({"state": "degraded", "onset_step": 14400, "severity_nats": 0.109,
-                            "summary": "3-bit GPTQ costs 0.208 nats"})"));
+  const json& averaging = line.at("averaging").at(0);
+  ExpectKeys(averaging,
+             "kind window decay snapshots first_step status status_detail loss_nats "
+             "loss_stderr_nats probe_tokens quantization");
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 25u);
+  ExpectKeys(line.at("mixed_precision").at(0),
+             "method bits raised_bits raised_layers mean_bits status status_detail "
+             "predicted_delta_nats delta_nats delta_stderr_nats");
+  EXPECT_EQ(line.at("mixed_precision").at(0).at("raised_layers"),
+            json::parse(R"(["blocks.1.weight"])"));
+  ExpectKeys(line.at("verdict"),
+             "state onset_step method bits severity_nats severity_low_nats severity_high_nats "
+             "severity_ratio severity_low_ratio severity_high_ratio sigmas alarm_sigmas evidence "
+             "outlook advice summary");
+  EXPECT_EQ(line.at("verdict").at("state"), "decay_degradation");
+  EXPECT_EQ(line.at("verdict").at("advice").at(0).at("action"), "average_weights");
   EXPECT_EQ(line.at("cost"), json::parse(R"({"stall": 0.002, "gptq": 1.25, "probe": 0.5})"));
   EXPECT_EQ(line.at("lr_phase"), "decay");
   EXPECT_EQ(line.at("probe_status"), "ok");
+}
+
+TEST(ReportJson, ReadsTheVerdictsOfEarlierVersions) {
+  const auto state = [](const std::string& name) {
+    const auto read = FromJson(R"({"verdict": {"state": ")" + name + R"("}})");
+    return read.ok() ? read->verdict.state : VerdictState::kUnknown;
+  };
+  EXPECT_EQ(state("collecting"), VerdictState::kWarmingUp);
+  EXPECT_EQ(state("degrading"), VerdictState::kUnclear);
+  EXPECT_EQ(state("degraded"), VerdictState::kUnclear);
+  EXPECT_EQ(state("healthy"), VerdictState::kHealthy);
+  EXPECT_EQ(state("spike"), VerdictState::kSpike);
+  EXPECT_EQ(state("of a later version"), VerdictState::kUnknown);
 }
 
 TEST(ReportJson, WritesIntegersAsIntegers) {
@@ -165,8 +193,8 @@ TEST(ReportJson, ReplacesBytesThatAreNotUtf8) {
 
 TEST(ReportJson, IgnoresUnknownKeysAndNames) {
   json line = json::parse(ToJson(SampleReport()));
-  line["averaging"] = {{"window", 4}};
-  line["verdict"]["advice"] = json::array({1, 2});
+  line["of_a_later_version"] = {{"window", 4}};
+  line["verdict"]["of_a_later_version"] = json::array({1, 2});
   line["quantization"][0]["layers"][0]["new"] = nullptr;
   EXPECT_EQ(*FromJson(line.dump()), SampleReport());
 
