@@ -69,7 +69,7 @@ struct ServeFlags {
 struct ReplayFlags {
   std::string journal;  ///< a file, a run directory, or "-"
   bool json = false;
-  VerdictOptions options;
+  VerdictOptions options = {};
 };
 
 /// Answered without a server: --help, --version.

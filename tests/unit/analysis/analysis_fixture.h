@@ -29,7 +29,7 @@ inline QuantizationReport Entry(QuantizationMethod method, int bits, double delt
 /// One quantizer, 3-bit GPTQ, and no curvature.
 inline Report At(int64_t step, double delta, double rate = kRate) {
   Report report;
-  report.fingerprint = "f";
+  report.fingerprint.push_back('f');  // GCC 12 warns of an assignment (bug 105651)
   report.sequence = step;
   report.step = step;
   report.learning_rate = rate;

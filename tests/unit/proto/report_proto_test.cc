@@ -121,7 +121,7 @@ TEST(ReportProto, ReadsBackWhatItWrote) {
   ASSERT_TRUE(received.ParseFromString(message.SerializeAsString()));
   EXPECT_EQ(FromProto(received), SampleReport());
   EXPECT_EQ(received.lr_phase(), v1::LR_PHASE_DECAY);
-  EXPECT_EQ(received.verdict().state(), v1::VERDICT_STATE_DEGRADED);
+  EXPECT_EQ(received.verdict().state(), v1::VERDICT_STATE_DECAY_DEGRADATION);
   EXPECT_EQ(received.quantization(0).layers(1).name(), "blocks.1.weight");
 }
 
