@@ -22,6 +22,8 @@ namespace {
 constexpr size_t kFewestSnapshots = 2;
 // Of the parameter that is being averaged: its sum and the next value, in float64.
 constexpr int64_t kWorkingBytes = 16;
+// What quantizing a layer reserves beside what its probe describes, with room to spare.
+constexpr int64_t kUndescribedBytes = int64_t{1} << 17;
 
 // The same options for the watched quantizer alone.
 MonitorOptions OfWatched(MonitorOptions options) {
@@ -60,7 +62,7 @@ AveragingProbe::AveragingProbe(ModelSession& session, const MonitorOptions& opti
                                                SpecForLayer(options, spec, layer.name)));
     }
   }
-  needed_bytes_ += working;
+  needed_bytes_ += working + kUndescribedBytes;
   if (options_.decay > 0) exponential_.emplace(session.replica(), entries_, options_.decay);
 }
 

@@ -112,6 +112,7 @@ TEST(ReportProto, HasTheValuesOfTheEnums) {
   ExpectSameEnum<ProbeStatus>(*v1::ProbeStatus_descriptor(), "PROBE_STATUS_");
   ExpectSameEnum<SnapshotTrigger>(*v1::SnapshotTrigger_descriptor(), "SNAPSHOT_TRIGGER_");
   ExpectSameEnum<VerdictState>(*v1::VerdictState_descriptor(), "VERDICT_STATE_");
+  ExpectSameEnum<AdviceAction>(*v1::AdviceAction_descriptor(), "ADVICE_ACTION_");
 }
 
 TEST(ReportProto, ReadsBackWhatItWrote) {
@@ -141,6 +142,9 @@ TEST(ReportProto, LeavesLayersOut) {
   v1::Report message;
   ToProto(expected, &message, /*with_layers=*/false);
   for (QuantizationReport& entry : expected.report.quantization) entry.layers.clear();
+  for (AveragingReport& average : expected.report.averaging) {
+    for (QuantizationReport& entry : average.quantization) entry.layers.clear();
+  }
   expected.report.curvature->layers.clear();
   expected.report.skipped_layers.clear();
   EXPECT_EQ(FromProto(message), expected);
