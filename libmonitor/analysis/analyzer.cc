@@ -23,8 +23,10 @@ constexpr double kLeastErrorSigmas = 1.0;
 // With fewer snapshots of a plateau an alarm on it needs more evidence: up to two sigmas more.
 constexpr double kSoundReference = 10;
 constexpr double kShortReference = 2;
-// The same as kConfirmedSigmas where a rise is expected.
+// The same as kConfirmedSigmas where a rise is expected, and the evidence of curvature that
+// confirms a snapshot as well as another snapshot does.
 constexpr double kConfirmedInDecay = 0.5;
+constexpr double kConfirmingCurvature = 3;
 // The share of the learning rate that is lost when a decay counts as one.
 constexpr double kDecayBegun = 0.1;
 // What curvature alone says when the error shows nothing.
@@ -141,8 +143,9 @@ VerdictState Analyzer::StateOf(const Finding& finding) const {
   const bool matters =
       finding.severity && finding.severity->nats >= options_.floor_nats && ratio >= least_ratio;
   const bool in_error = change.error_sigmas() >= kLeastErrorSigmas;
-  const bool confirmed =
-      change.confirmed_sigmas >= (finding.decaying ? kConfirmedInDecay : kConfirmedSigmas);
+  const bool confirmed = finding.decaying ? change.confirmed_sigmas >= kConfirmedInDecay ||
+                                                change.curvature_sigmas() >= kConfirmingCurvature
+                                          : change.confirmed_sigmas >= kConfirmedSigmas;
   const double needed = IsAlarm(finding.before) ? kKeptShare * finding.needed : finding.needed;
   if (change.sigmas >= needed && in_error && matters && confirmed) {
     if (finding.decaying) return VerdictState::kDecayDegradation;

@@ -65,9 +65,9 @@ Course Replay(
 }
 
 TEST(RecordedRuns, ThereAreEnough) {
-  EXPECT_GE(Recorded("decay").size(), 7U);
-  EXPECT_GE(Recorded("constant").size(), 7U);
-  EXPECT_GE(Recorded("cosine").size(), 6U);
+  EXPECT_GE(Recorded("decay").size(), 11U);
+  EXPECT_GE(Recorded("constant").size(), 11U);
+  EXPECT_GE(Recorded("cosine").size(), 7U);
 }
 
 TEST(RecordedRuns, ADecayIsFoundBeforeHalfOfItIsOver) {
