@@ -37,7 +37,8 @@ TEST(MeanOf, DoesNotDependOnTheLayout) {
 }
 
 TEST(MeanOf, OfTheSameValuesIsThatValue) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+  // Sums of these fit into float64 without rounding.
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor value = Values(1, dtype);
     const at::Tensor before = value.clone();
     const at::Tensor mean = MeanOf({value, value, value, value, value, value});
