@@ -58,7 +58,8 @@ struct Analyzer::Finding {
   std::optional<Change> change;  ///< what an alarm rests on
   std::optional<Change> since;   ///< the same as a jump at the onset
   std::optional<Severity> severity;
-  double needed = 0;  ///< evidence that an alarm needs
+  double needed = 0;      ///< evidence that an alarm needs
+  bool outgrown = false;  ///< the loss fell by more than quantization costs more
   VerdictState before = VerdictState::kUnknown;
   std::optional<int64_t> onset_before;
   std::string series;  ///< of the watched quantizer
@@ -147,6 +148,10 @@ VerdictState Analyzer::StateOf(const Finding& finding) const {
                                                 change.curvature_sigmas() >= kConfirmingCurvature
                                           : change.confirmed_sigmas >= kConfirmedSigmas;
   const double needed = IsAlarm(finding.before) ? kKeptShare * finding.needed : finding.needed;
+  if (!finding.decaying && !was_alarm && matters && finding.outgrown &&
+      change.sigmas >= kUnclearShare * needed) {
+    return VerdictState::kDrifting;
+  }
   if (change.sigmas >= needed && in_error && matters && confirmed) {
     if (finding.decaying) return VerdictState::kDecayDegradation;
     return finding.onset_before && finding.before != VerdictState::kSpike &&
@@ -193,6 +198,8 @@ Verdict Analyzer::Add(const Report& report) {
   } else {
     finding.since = finding.decaying ? SinceOnset(*finding.change, std::nullopt) : *finding.change;
     finding.severity = SeverityOf(history_, *finding.since, series);
+    finding.outgrown =
+        finding.severity && LossGain(history_, *finding.since) > finding.severity->nats;
     verdict.state = StateOf(finding);
   }
   Describe(finding, verdict);
@@ -258,7 +265,9 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
       verdict.summary += StrFormat(", %s, and coming down", beyond);
       break;
     case VerdictState::kDrifting:
-      verdict.summary += ", growing slowly while the learning rate is high";
+      verdict.summary += finding.outgrown
+                             ? StrFormat(", %s, while the loss itself falls by more", beyond)
+                             : ", growing slowly while the learning rate is high";
       break;
     case VerdictState::kUnclear:
       verdict.summary += StrFormat(

@@ -3,12 +3,30 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/types/span.h"
+
 namespace ptqwatch::internal {
 namespace {
 
 constexpr double kNormal95 = 1.96;
 // A baseline of less than this share of the loss is mostly error bar.
 constexpr double kLeastErrorRatio = 1e-3;
+
+// Snapshots before a change whose mean loss is what a gain is counted from.
+constexpr size_t kBefore = 3;
+
+std::optional<double> MeanLoss(const History& history, absl::Span<const size_t> places) {
+  double sum = 0;
+  int count = 0;
+  for (const size_t i : places) {
+    if (const auto loss = history.points()[i].loss_nats) {
+      sum += *loss;
+      ++count;
+    }
+  }
+  if (count == 0) return std::nullopt;
+  return sum / count;
+}
 
 double LossOf(const Point& point) { return point.loss_nats.value_or(1.0); }
 
@@ -53,6 +71,14 @@ std::optional<Severity> SeverityOf(const History& history, const Change& change,
     severity.high_ratio = ratio(estimate->size + margin);
   }
   return severity;
+}
+
+double LossGain(const History& history, const Change& change) {
+  const absl::Span<const size_t> reference = change.reference;
+  const auto before =
+      MeanLoss(history, reference.subspan(reference.size() - std::min(kBefore, reference.size())));
+  const auto since = MeanLoss(history, change.tested);
+  return before && since ? *before - *since : 0;
 }
 
 std::vector<Evidence> EvidenceOf(const History& history, const Change& change) {

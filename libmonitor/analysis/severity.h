@@ -27,6 +27,10 @@ struct Severity {
 std::optional<Severity> SeverityOf(const History& history, const Change& change,
                                    const std::string& name);
 
+/// By how much the full-precision loss of the change's tested snapshots is below that of the last
+/// snapshots before, in nats; 0 where neither is known.
+double LossGain(const History& history, const Change& change);
+
 /// The series behind a change, those of all errors and of all curvature together first.
 std::vector<Evidence> EvidenceOf(const History& history, const Change& change);
 

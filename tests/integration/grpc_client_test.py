@@ -48,7 +48,9 @@ class Reflected(unittest.TestCase):
             with grpc.insecure_channel(address) as channel:
                 self.follow(Server(channel))
             code, _, err = trainer.finish()
-            self.assertEqual((code, err), (0, ""))
+            self.assertEqual(code, 0, err)
+            # So small a model may well degrade; nothing else is written.
+            self.assertEqual([line for line in err.splitlines() if "3-bit GPTQ costs" not in line], [])
 
     def follow(self, server):
         services = server.database.get_services()

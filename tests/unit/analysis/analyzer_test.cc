@@ -110,6 +110,25 @@ TEST(Analyzer, FindsAJumpWithoutADecay) {
   EXPECT_EQ(verdict.advice[0].action, AdviceAction::kInspectRun);
 }
 
+TEST(Analyzer, AJumpIsADriftWhereTheLossFallsByMore) {
+  const auto report = [](int i, double delta, double loss) {
+    Report made = At(40 * i, delta);
+    made.probe_loss_nats = loss;
+    made.quantization[0].loss_nats = loss + delta;
+    return made;
+  };
+  for (const double gain : {0.0, 0.01, 0.03}) {
+    Analyzer analyzer;
+    for (int i = 1; i <= 14; ++i) analyzer.Add(report(i, 0.005 + 0.0005 * (i % 3), 2.4));
+    analyzer.Add(report(15, 0.02, 2.4 - gain));
+    const Verdict verdict = analyzer.Add(report(16, 0.02, 2.4 - gain));
+    EXPECT_EQ(verdict.state, gain > 0.015 ? VerdictState::kDrifting : VerdictState::kSpike) << gain;
+    if (gain > 0.015) {
+      EXPECT_THAT(verdict.summary, HasSubstr("the loss itself falls by more"));
+    }
+  }
+}
+
 TEST(Analyzer, OneWildSnapshotIsNoAlarm) {
   Analyzer analyzer;
   FeedStable(analyzer);
