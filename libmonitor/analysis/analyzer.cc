@@ -38,6 +38,8 @@ constexpr double kRecoveredSigmas = 1.5;
 constexpr double kDriftSigmas = 4.0;
 constexpr double kDriftKept = 2.5;
 constexpr double kDriftGrowth = 1.15;
+// A drift need not follow the baseline's power law: a spike in one needs so much more evidence.
+constexpr double kDriftDoubt = 2;
 constexpr size_t kDriftSnapshots = 10;  // with fewer it is the end of the warm-up
 
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
@@ -117,6 +119,9 @@ Analyzer::Finding Analyzer::Find() const {
   if (finding.change && !finding.change->error) finding.change.reset();
   if (finding.change) {
     finding.needed = Needed(finding.decaying ? decayed : 0, finding.change->reference.size());
+    if (!finding.decaying && finding.before == VerdictState::kDrifting) {
+      finding.needed += kDriftDoubt;
+    }
   }
   return finding;
 }

@@ -63,17 +63,24 @@ TEST(VerdictRates, FindsAJumpWithinThreeSnapshots) {
 }
 
 TEST(VerdictRates, ReportsADriftAsADrift) {
-  int drifts = 0;
-  Stream stream{.growth = 0.01};
-  for (int run = 0; run < 10; ++run) {
-    Analyzer analyzer;
-    bool drifting = false;
-    for (int i = 1; i <= 80; ++i) {
-      drifting |= analyzer.Add(stream.Next(i)).state == VerdictState::kDrifting;
+  for (const int quantizers : {1, 4}) {
+    int drifts = 0, alarms = 0;
+    Stream stream{
+        .trace_scatter = quantizers > 1 ? 0.06 : 0, .growth = 0.01, .quantizers = quantizers};
+    for (int run = 0; run < 20; ++run) {
+      Analyzer analyzer;
+      bool drifting = false, alarmed = false;
+      for (int i = 1; i <= 80; ++i) {
+        const VerdictState state = analyzer.Add(stream.Next(i)).state;
+        drifting |= state == VerdictState::kDrifting;
+        alarmed |= IsAlarm(state);
+      }
+      drifts += drifting;
+      alarms += alarmed;
     }
-    drifts += drifting;
+    EXPECT_GE(drifts, 18) << quantizers;
+    EXPECT_LE(alarms, 2) << quantizers;
   }
-  EXPECT_GE(drifts, 9);
 }
 
 TEST(VerdictRates, MissingSnapshotsChangeNothing) {
