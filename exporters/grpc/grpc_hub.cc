@@ -18,6 +18,7 @@
 #include "reflection_service.h"
 #include "run_exporter.h"
 #include "run_routes.h"
+#include "security/check_security.h"
 
 namespace ptqwatch {
 namespace {
@@ -64,9 +65,9 @@ internal::ReportFeed::Limits FeedLimits(const GrpcOptions& options) {
 
 class GrpcHubImpl final : public GrpcHub {
  public:
-  explicit GrpcHubImpl(const GrpcOptions& options)
+  GrpcHubImpl(const GrpcOptions& options, internal::BearerToken token)
       : limits_(FeedLimits(options)),
-        monitor_service_(&routes_, options.allow_control),
+        monitor_service_(&routes_, options.allow_control, std::move(token)),
         health_service_({"", v1::MonitorService::service_full_name()},
                         [this] { return !routes_.All().empty(); }),
         reflection_service_({v1::MonitorService::service_full_name(), "grpc.health.v1.Health"}) {}
@@ -79,7 +80,7 @@ class GrpcHubImpl final : public GrpcHub {
                                      .address = options.address,
                                      .allow_remote = options.allow_remote,
                                      .allow_remote_option = "GrpcOptions::allow_remote"},
-                                    options.max_subscribers,
+                                    options.security, options.max_subscribers,
                                     {&monitor_service_, &health_service_, &reflection_service_}));
     address_ = server_->address();
     return absl::OkStatus();
@@ -112,21 +113,24 @@ class GrpcHubImpl final : public GrpcHub {
 
 absl::StatusOr<std::unique_ptr<GrpcHub>> GrpcHub::Create(GrpcOptions options) {
   PTQWATCH_RETURN_IF_ERROR(Check(options));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      internal::BearerToken token,
+      internal::CheckSecurity(options.security, "GrpcOptions", options.allow_remote));
   return Guard(StrCat("grpc address '", options.address, "'"), absl::StatusCode::kInternal,
                [&]() -> absl::StatusOr<std::unique_ptr<GrpcHub>> {
                  // The first object of gRPC starts threads, which take after their creator: so that
                  // is one of our threads, not the trainer's.
                  absl::StatusOr<std::unique_ptr<GrpcHub>> made;
-                 PTQWATCH_ASSIGN_OR_RETURN(internal::Thread thread,
-                                           internal::StartThread("ptqw-grpc-serve", [&] {
-                                             auto bound = std::make_unique<GrpcHubImpl>(options);
-                                             const absl::Status status = bound->Bind(options);
-                                             if (status.ok()) {
-                                               made = std::move(bound);
-                                             } else {
-                                               made = status;
-                                             }
-                                           }));
+                 PTQWATCH_ASSIGN_OR_RETURN(
+                     internal::Thread thread, internal::StartThread("ptqw-grpc-serve", [&] {
+                       auto bound = std::make_unique<GrpcHubImpl>(options, std::move(token));
+                       const absl::Status status = bound->Bind(options);
+                       if (status.ok()) {
+                         made = std::move(bound);
+                       } else {
+                         made = status;
+                       }
+                     }));
                  thread.Join();
                  return made;
                });

@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "loopback_pair.h"
@@ -32,11 +33,29 @@ constexpr int kMinPingIntervalMs = 30'000;
 constexpr size_t kOtherConnections = 64;
 constexpr int kHandshakeTimeoutMs = 5'000;
 constexpr int kMaxIdleMs = 600'000;  // without a call
+constexpr unsigned kCertificatesReadAgainSeconds = 10;
+
+// gRPC reads the files, and reads them again when they are replaced.
+std::shared_ptr<grpc::ServerCredentials> Credentials(const ServerSecurity& security) {
+  if (!security.tls()) return grpc::InsecureServerCredentials();
+  namespace tls = grpc::experimental;
+  const auto files = std::make_shared<tls::FileWatcherCertificateProvider>(
+      security.private_key_file, security.certificate_file, security.client_ca_file,
+      kCertificatesReadAgainSeconds);
+  tls::TlsServerCredentialsOptions options(files);
+  options.watch_identity_key_cert_pairs();
+  if (!security.client_ca_file.empty()) {
+    options.watch_root_certs();
+    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return tls::TlsServerCredentials(options);
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
-    const ListenOptions& options, int max_streams, const std::vector<grpc::Service*>& services) {
+    const ListenOptions& options, const ServerSecurity& security, int max_streams,
+    const std::vector<grpc::Service*>& services) {
   std::optional<BoundSocket> socket;
   std::string bound;
   if (!options.address.empty()) {
@@ -51,7 +70,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   std::unique_ptr<ConnectionDoor::Acceptor> acceptor =
       builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-          grpc::InsecureServerCredentials());
+          Credentials(security));
   builder.SetResourceQuota(quota)
       .SetMaxReceiveMessageSize(kMaxRequestBytes)
       .AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs)

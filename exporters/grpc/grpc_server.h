@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
 #include "connection_door.h"
+#include "ptqwatch/server_security.h"
 
 namespace grpc {
 class Server;
@@ -22,11 +23,12 @@ namespace ptqwatch::internal {
 class GrpcServer {
  public:
   /// Binds and serves at once; errors as BindListenAddress. With an empty address it serves Connect
-  /// alone. One connection may have
-  /// `max_streams` calls open, or 128 if that is more; there are at most 64 more connections than
-  /// `max_streams`. The services must outlive the server.
+  /// alone. With certificates in `security`, which have been checked, it speaks TLS. One connection
+  /// may have `max_streams` calls open, or 128 if that is more; there are at most 64 more
+  /// connections than `max_streams`. The services must outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
-      const ListenOptions& options, int max_streams, const std::vector<grpc::Service*>& services);
+      const ListenOptions& options, const ServerSecurity& security, int max_streams,
+      const std::vector<grpc::Service*>& services);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

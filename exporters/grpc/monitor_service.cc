@@ -38,22 +38,6 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Status st
   return reactor;
 }
 
-// Answers with the response that `fill(request, &response)` makes, if its status is OK.
-template <typename Request, typename Response, typename Fill>
-grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context,
-                                 const grpc::ByteBuffer& request, grpc::ByteBuffer* response,
-                                 Fill fill) {
-  const absl::StatusOr<Request> parsed = Parse<Request>(request);
-  if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
-  Response message;
-  const absl::Status status = fill(*parsed, &message);
-  if (status.ok()) {
-    const grpc::Slice bytes(message.SerializeAsString());
-    *response = grpc::ByteBuffer(&bytes, 1);
-  }
-  return Answer(context, ToGrpc(status));
-}
-
 absl::StatusOr<int64_t> RequestSliceOf(const wire::RequestSliceRequest& request, Control& control) {
   SliceRequest slice;
   PTQWATCH_ASSIGN_OR_RETURN(slice.method, ParseQuantizationMethod(request.method()));
@@ -71,8 +55,40 @@ void Fill(const RunRoute& route, v1::GetStatusResponse* response) {
 
 }  // namespace
 
+absl::Status MonitorService::Admit(const grpc::CallbackServerContext& context) const {
+  if (token_.empty()) return absl::OkStatus();
+  const auto& metadata = context.client_metadata();
+  const auto header = metadata.find("authorization");
+  if (header == metadata.end()) {
+    return absl::UnauthenticatedError("this server asks for a token and none was sent");
+  }
+  if (!token_.Admits({header->second.data(), header->second.size()})) {
+    return absl::UnauthenticatedError("the token is not this server's");
+  }
+  return absl::OkStatus();
+}
+
+template <typename Request, typename Response, typename Fill>
+grpc::ServerUnaryReactor* MonitorService::Handle(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer& request,
+                                                 grpc::ByteBuffer* response, Fill fill) const {
+  absl::Status status = Admit(*context);
+  if (!status.ok()) return Answer(context, ToGrpc(status));
+  const absl::StatusOr<Request> parsed = Parse<Request>(request);
+  if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
+  Response message;
+  status = fill(*parsed, &message);
+  if (status.ok()) {
+    const grpc::Slice bytes(message.SerializeAsString());
+    *response = grpc::ByteBuffer(&bytes, 1);
+  }
+  return Answer(context, ToGrpc(status));
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const absl::Status admitted = Admit(*context);
+  if (!admitted.ok()) return ReportFeed::Refused(ToGrpc(admitted));
   const auto parsed = Parse<wire::WatchReportsRequest>(*request);
   if (!parsed.ok()) return ReportFeed::Refused(ToGrpc(parsed.status()));
   const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
@@ -88,6 +104,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
 grpc::ServerUnaryReactor* MonitorService::ListReports(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* response) {
+  const absl::Status admitted = Admit(*context);
+  if (!admitted.ok()) return Answer(context, ToGrpc(admitted));
   const auto parsed = Parse<wire::ListReportsRequest>(*request);
   if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
   const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());

@@ -2,10 +2,12 @@
 #define PTQWATCH_GRPC_MONITOR_SERVICE_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
 #include "run_routes.h"
+#include "security/check_security.h"
 
 namespace ptqwatch::internal {
 
@@ -26,9 +28,10 @@ using MonitorCalls = v1::MonitorService::WithRawCallbackMethod_WatchReports<
 /// status from its source, commands to its control.
 class MonitorService final : public MonitorCalls {
  public:
-  /// `routes` must outlive the server. Without `allow_control` commands are refused.
-  MonitorService(const RunRoutes* routes, bool allow_control)
-      : routes_(routes), allow_control_(allow_control) {}
+  /// `routes` must outlive the server. Without `allow_control` commands are refused; callers that
+  /// `token` does not admit are refused everything.
+  MonitorService(const RunRoutes* routes, bool allow_control, BearerToken token)
+      : routes_(routes), allow_control_(allow_control), token_(std::move(token)) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchReports(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
@@ -58,11 +61,19 @@ class MonitorService final : public MonitorCalls {
                                         grpc::ByteBuffer* response) override;
 
  private:
+  // Whether the caller may call at all.
+  absl::Status Admit(const grpc::CallbackServerContext& context) const;
+  // Answers with the response that `fill(request, &response)` makes, if its status is OK.
+  template <typename Request, typename Response, typename Fill>
+  grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context,
+                                   const grpc::ByteBuffer& request, grpc::ByteBuffer* response,
+                                   Fill fill) const;
   // The run to which a command goes.
   absl::StatusOr<RunRoutes::Pointer> FindForCommand(const std::string& run_id) const;
 
   const RunRoutes* const routes_;
   const bool allow_control_;
+  const BearerToken token_;
 };
 
 }  // namespace ptqwatch::internal

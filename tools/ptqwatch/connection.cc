@@ -39,7 +39,31 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Target& target) {
   if (target.connect) return MakeLocalChannel(target, arguments);
   // With the scheme: gRPC would take a host named "unix" for one.
   return grpc::CreateCustomChannel(StrCat("dns:///", target.address.ToString()),
-                                   grpc::InsecureChannelCredentials(), arguments);
+                                   target.security.Credentials(), arguments);
+}
+
+// Why a server that is there and the client do not understand each other by TLS; empty where that
+// is not the matter.
+std::string TlsReason(const std::string& message, const ClientSecurity& security) {
+  if (absl::StrContains(message, "certificate verify failed") ||
+      absl::StrContains(message, "CERTIFICATE_VERIFY_FAILED")) {
+    return "its certificate is not valid now, or not signed by the authorities of --ca";
+  }
+  if (absl::StrContains(message, "Hostname Verification") ||
+      absl::StrContains(message, "Peer name")) {
+    return "its certificate is for another host name";
+  }
+  const bool closed =
+      absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer");
+  if (!security.tls) {
+    return closed ? "it closed the connection: if it speaks TLS, give --ca or --tls" : "";
+  }
+  if (closed && security.certificate.empty()) {
+    return "it closed the connection: perhaps it asks for a certificate, see --cert";
+  }
+  if (closed)
+    return "it closed the connection: perhaps it does not accept the certificate of --cert";
+  return absl::StrContains(message, "andshake") ? "TLS handshake failed: does it speak TLS?" : "";
 }
 
 // The part of gRPC's message about a failed connection that helps a user.
@@ -48,9 +72,6 @@ std::string Reason(const std::string& message) {
   if (absl::StrContains(message, "DNS resolution failed")) return "no such host";
   if (absl::StrContains(message, "No route to host")) return "no route to that host";
   if (absl::StrContains(message, "Network is unreachable")) return "network is unreachable";
-  if (absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer")) {
-    return "the connection was closed";
-  }
   return Printable(message);
 }
 
@@ -67,6 +88,9 @@ std::string Explanation(const grpc::Status& status, const Target& server) {
     case grpc::StatusCode::UNAVAILABLE:
       if (MonitorHasStopped(status)) return StrCat("the run at ", address, " is over: ", message);
       if (!server.run_dir.empty()) return message;
+      if (const std::string tls = TlsReason(message, server.security); !tls.empty()) {
+        return StrCat("cannot talk to ", address, ": ", tls);
+      }
       return StrCat("cannot reach ", address, " (", Reason(status.error_message()),
                     "): is the trainer running? ", kWhere);
     case grpc::StatusCode::DEADLINE_EXCEEDED:
@@ -85,6 +109,8 @@ std::string Explanation(const grpc::Status& status, const Target& server) {
     case grpc::StatusCode::FAILED_PRECONDITION:
     case grpc::StatusCode::PERMISSION_DENIED:
       return StrCat(address, " refuses: ", message);
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return StrCat(address, " refuses: ", message, " (see --token-file)");
     default:
       return StrCat(address, " answers with error ", static_cast<int>(status.error_code()), ": ",
                     message);
@@ -96,6 +122,7 @@ std::string Explanation(const grpc::Status& status, const Target& server) {
 Connection::Connection(const Target& target, std::chrono::milliseconds call_timeout)
     : call_timeout_(call_timeout),
       run_(target.run),
+      security_(target.security),
       stub_(v1::MonitorService::NewStub(MakeChannel(target))) {}
 
 template <typename Request, typename Response>
@@ -104,6 +131,7 @@ grpc::Status Connection::Call(grpc::Status (Stub::*method)(grpc::ClientContext*,
                               const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(CallDeadline());
+  Authorize(context);
   return (stub_.get()->*method)(&context, request, response);
 }
 

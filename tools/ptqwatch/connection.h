@@ -17,7 +17,7 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 /// How long a call other than WatchReports may take.
 inline constexpr std::chrono::milliseconds kCallTimeout{4000};
 
-/// One attempt to talk to the server of a target, without TLS and without a proxy. A connection
+/// One attempt to talk to the server of a target, without a proxy. A connection
 /// that failed stays failed: make another one to try again. Not thread-safe.
 class Connection {
  public:
@@ -34,6 +34,8 @@ class Connection {
   grpc::Status Resume();
   grpc::Status SetInterval(int64_t steps);
   v1::GetStatusRequest StatusRequest() const;
+  /// What a call needs that does not go through the functions above, before it begins.
+  void Authorize(grpc::ClientContext& context) const { security_.Authorize(context); }
   v1::MonitorService::Stub& stub() { return *stub_; }
   std::chrono::system_clock::time_point CallDeadline() const {
     return std::chrono::system_clock::now() + call_timeout_;
@@ -47,6 +49,7 @@ class Connection {
 
   std::chrono::milliseconds call_timeout_;
   std::string run_;
+  ClientSecurity security_;
   std::unique_ptr<v1::MonitorService::Stub> stub_;
 };
 

@@ -9,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "base/strings.h"
+#include "client_security.h"
 #include "printable.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/version.h"
@@ -80,14 +81,39 @@ constexpr char kTargetHelp[] =
     "HOST:PORT\": "
     "also :PORT, [IPV6]:PORT, or HOST for port 9465";
 
+// What the server asks for, in files: command lines can be read by every user of a machine.
+void AddSecurity(CLI::App* app, ClientSecurity* security) {
+  const auto file = [&](const char* name, std::string* text, const char* help) {
+    return app
+        ->add_option_function<std::string>(
+            name, [text](const std::string& path) { *text = *ReadSecret(path); }, help)
+        ->type_name("FILE")
+        ->check(CLI::Validator(
+            [](std::string& path) {
+              return Printable(std::string(Message(ReadSecret(path).status())));
+            },
+            ""));
+  };
+  app->add_flag("--tls", security->tls, "Speak TLS");
+  CLI::Option* const certificate =
+      file("--cert", &security->certificate, "Certificate of this client, PEM; with --key");
+  CLI::Option* const key = file("--key", &security->key, "Its private key, PEM");
+  certificate->needs(key);
+  key->needs(certificate);
+  file("--ca", &security->roots, "Authorities of the server's certificate, PEM [the system's]");
+  file("--token-file", &security->token, "The server's token");
+  app->parse_complete_callback(
+      [security] { security->tls |= !security->roots.empty() || !security->certificate.empty(); });
+}
+
 void AddTarget(CLI::App* app, Target* target) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option_function<std::string>(
          "RUN",
          [target](const std::string& text) {
            Target parsed = *ParseTarget(text);
-           parsed.run = target->run;
-           *target = std::move(parsed);
+           target->address = std::move(parsed.address);
+           target->run_dir = std::move(parsed.run_dir);
          },
          kTargetHelp)
       ->type_name("")
@@ -96,6 +122,7 @@ void AddTarget(CLI::App* app, Target* target) {
           [](std::string& text) { return std::string(Message(ParseTarget(text).status())); }, ""));
   app->add_option("--run", target->run, "Which of the runs of a server that has several")
       ->type_name("NAME");
+  AddSecurity(app, &target->security);
 }
 
 // Without the description that CLI11 would put into the help.
@@ -263,10 +290,18 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
   app->add_option("--grpc", options.grpc, "Where gRPC is served; off: it is not")
       ->type_name("HOST:PORT|off")
       ->capture_default_str();
-  app->add_flag("--allow-remote", options.allow_remote,
-                "Listen on other than loopback addresses, without TLS and login");
+  app->add_flag("--allow-remote", options.allow_remote, "Listen on other than loopback addresses");
   app->add_flag("--allow-control", options.allow_control,
                 "Take commands over gRPC: from everybody who reaches the port");
+  const auto file = [&](const char* name, std::string* path, const char* help) {
+    app->add_option(name, *path, help)->type_name("FILE");
+  };
+  file("--tls-cert", &options.security.certificate_file,
+       "gRPC by TLS with this certificate chain, PEM; with --tls-key");
+  file("--tls-key", &options.security.private_key_file, "Its private key, PEM");
+  file("--client-ca", &options.security.client_ca_file,
+       "Only for clients with a certificate of these authorities, PEM");
+  file("--token-file", &options.security.token_file, "Only for clients that send this token");
   app->add_option("--max-layers", options.max_layers,
                   "Layers with series of their own on /metrics; the others are folded into one")
       ->type_name("N")

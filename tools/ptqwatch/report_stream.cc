@@ -3,9 +3,10 @@
 namespace ptqwatch::internal {
 
 ReportStream::ReportStream(Connection* connection, const v1::WatchReportsRequest& request)
-    : connection_(connection),
-      reader_(
-          connection->stub().AsyncWatchReports(&context_, request, &queue_, Pointer(kStarted))) {}
+    : connection_(connection), reader_([&] {
+        connection->Authorize(context_);
+        return connection->stub().AsyncWatchReports(&context_, request, &queue_, Pointer(kStarted));
+      }()) {}
 
 ReportStream::~ReportStream() {
   context_.TryCancel();
@@ -49,6 +50,7 @@ void ReportStream::AskStatus() {
   if (status_reader_ != nullptr) return;
   status_context_ = std::make_unique<grpc::ClientContext>();
   status_context_->set_deadline(connection_->CallDeadline());
+  connection_->Authorize(*status_context_);
   status_reader_ = connection_->stub().AsyncGetStatus(status_context_.get(),
                                                       connection_->StatusRequest(), &queue_);
   status_response_.Clear();

@@ -52,7 +52,11 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Start(const RunServerOptio
       server.status().code(),
       absl::StrReplaceAll(server.status().message(),
                           {{"PrometheusOptions::allow_remote, which is false", "--allow-remote"},
-                           {"GrpcOptions::allow_remote, which is false", "--allow-remote"}}));
+                           {"GrpcOptions::allow_remote, which is false", "--allow-remote"},
+                           {"GrpcOptions.security.certificate_file", "--tls-cert"},
+                           {"GrpcOptions.security.private_key_file", "--tls-key"},
+                           {"GrpcOptions.security.client_ca_file", "--client-ca"},
+                           {"GrpcOptions.security.token_file", "--token-file"}}));
 }
 
 absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOptions& options) {
@@ -67,6 +71,7 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
   PTQWATCH_ASSIGN_OR_RETURN(server->grpc_,
                             GrpcHub::Create({.address = options.grpc,
                                              .allow_remote = options.allow_remote,
+                                             .security = options.security,
                                              .allow_control = options.allow_control,
                                              .max_subscribers = kMaxSubscribers,
                                              // However slow, a client gets them all.

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
+#include "client_security.h"
 
 namespace ptqwatch::internal {
 
@@ -20,9 +21,10 @@ struct Target {
   // NOLINTNEXTLINE(google-explicit-constructor): an address is the usual case.
   Target(HostPort server) : address(std::move(server)) {}
 
-  HostPort address;     ///< unless run_dir is set
-  std::string run_dir;  ///< not empty: this process serves it to itself
-  std::string run;      ///< as the server names it; empty: its only one
+  HostPort address;         ///< unless run_dir is set
+  std::string run_dir;      ///< not empty: this process serves it to itself
+  std::string run;          ///< as the server names it; empty: its only one
+  ClientSecurity security;  ///< for the server at `address`
   /// Makes the descriptor of a connection to the server of run_dir.
   std::function<absl::StatusOr<int>()> connect;
 

@@ -7,15 +7,18 @@
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/exporter.h"
+#include "ptqwatch/server_security.h"
 
 namespace ptqwatch {
 
 struct GrpcOptions {
   /// "HOST:PORT" or "[IPV6]:PORT". Port 0 takes a free one.
   std::string address = "127.0.0.1:9465";
-  /// Serve other machines, too. There is no TLS and no login: whoever reaches the port can read the
-  /// reports.
+  /// Serve other machines, too. Without `security`, whoever reaches the port can read the reports.
   bool allow_remote = false;
+  /// TLS, client certificates and a token. A client without the token gets UNAUTHENTICATED from
+  /// every call of MonitorService; health and reflection answer all.
+  ServerSecurity security = {};
   /// Take commands, too: whoever reaches the port, which on a shared machine is every user of it,
   /// can request snapshots and slices, change the interval and pause the monitor. Without it,
   /// commands come by the run directory (`ptqwatch snapshot RUN_DIR`), from its owner alone.
@@ -55,9 +58,9 @@ struct GrpcOptions {
 class GrpcExporter : public Exporter {
  public:
   /// Binds at once; calls get UNAVAILABLE until Start. InvalidArgument for an option out of range,
-  /// an address that cannot be parsed, and one that is not a loopback address unless allow_remote.
-  /// With on_failure = kError also Unavailable, with the address and the reason, for one that does
-  /// not resolve or cannot be bound.
+  /// an address that cannot be parsed, one that is not a loopback address unless allow_remote, and
+  /// a file of `security` that cannot be used. With on_failure = kError also Unavailable, with the
+  /// address and the reason, for one that does not resolve or cannot be bound.
   static absl::StatusOr<std::unique_ptr<GrpcExporter>> Create(GrpcOptions options);
   /// The address that is served, with the port that was taken; empty where none is.
   virtual const std::string& address() const = 0;

@@ -32,7 +32,8 @@ class GrpcHub {
   /// Stop.
   virtual absl::StatusOr<std::unique_ptr<Exporter>> AddRun(const std::string& run) = 0;
   /// A connection to this server for a client in the same process: the descriptor of the client's
-  /// end, which is the caller's. Commands are allowed on none that `allow_control` forbids.
+  /// end, which is the caller's. Commands are allowed on none that `allow_control` forbids. Such a
+  /// client needs the certificates and the token that others need.
   virtual absl::StatusOr<int> Connect() = 0;
   /// Ends all streams and connections within the deadline; idempotent.
   virtual void Stop(std::chrono::milliseconds deadline) = 0;

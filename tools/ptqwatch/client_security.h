@@ -1,0 +1,32 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_CLIENT_SECURITY_H_
+#define PTQWATCH_TOOLS_PTQWATCH_CLIENT_SECURITY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/security/credentials.h"
+
+namespace ptqwatch::internal {
+
+/// What a server is shown and what it must show. Certificates and keys are PEM texts.
+struct ClientSecurity {
+  bool tls = false;
+  std::string roots;        ///< that sign the server's certificate; empty: those of the system
+  std::string certificate;  ///< of this client, with its key, where the server asks for one
+  std::string key;
+  std::string token;
+
+  std::shared_ptr<grpc::ChannelCredentials> Credentials() const;
+  /// Shows the token, if there is one, in a call that has not begun.
+  void Authorize(grpc::ClientContext& context) const;
+};
+
+/// A file of at most 1 MiB that is not empty, without the newlines at its end. Errors are one line
+/// that names the path.
+absl::StatusOr<std::string> ReadSecret(const std::string& path);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_CLIENT_SECURITY_H_
