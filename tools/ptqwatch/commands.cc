@@ -16,6 +16,7 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "end_signals.h"
+#include "history_command.h"
 #include "printable.h"
 #include "replay_command.h"
 #include "report_proto.h"
@@ -309,6 +310,16 @@ int RunReplay(const ReplayFlags& flags, Terminal* terminal) {
   return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
 }
 
+int RunHistory(const HistoryFlags& flags, Terminal* terminal) {
+  const absl::Status printed = PrintHistory(flags, terminal);
+  return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
+}
+
+int RunLayers(const LayersFlags& flags, Terminal* terminal) {
+  const absl::Status printed = PrintLayers(flags, terminal);
+  return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
+}
+
 int RunCommand(Command command, Clock* clock, Terminal* terminal) {
   std::unique_ptr<RunServer> server;
   const absl::Status served = std::visit(
@@ -336,6 +347,8 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
     int operator()(const PlanFlags& flags) const { return RunPlan(flags, terminal); }
     int operator()(const ServeFlags& flags) const { return RunServe(flags, terminal); }
     int operator()(const ReplayFlags& flags) const { return RunReplay(flags, terminal); }
+    int operator()(const HistoryFlags& flags) const { return RunHistory(flags, terminal); }
+    int operator()(const LayersFlags& flags) const { return RunLayers(flags, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

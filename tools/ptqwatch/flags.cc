@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "base/strings.h"
 #include "client_security.h"
+#include "journal_flags.h"
 #include "printable.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/version.h"
@@ -29,6 +30,8 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch pause runs/7                     no snapshots until ptqwatch resume runs/7
   ptqwatch every runs/7 500                 a snapshot every 500 steps from now on
   ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
+  ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
+  ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kWatchNotes[] = R"(Examples:
@@ -52,16 +55,6 @@ constexpr char kPlanNotes[] = R"(Examples:
 FILE is JSON, {"blocks.0.up.weight": [4096, 1024], ...} or as in the header of a safetensors file,
 or a safetensors file. The speed of this machine is measured on one core, which takes some seconds;
 the rest is counted. Every matrix but an embedding is taken to be multiplied with every token.)";
-
-constexpr char kReplayNotes[] = R"(Examples:
-  ptqwatch replay runs/7
-  ptqwatch replay runs/7/journal.jsonl --json | jq .verdict
-  ptqwatch replay runs/7 --decay-sigmas 3 --floor-nats 0.01
-  zcat old.jsonl.gz | ptqwatch replay -
-
-Needs no run and no server. The verdicts are those of this version of ptqwatch, whatever version wrote
-the journal. A line for each report: step, learning rate, phase, relative loss increase of the watched
-quantizer, verdict, and where the verdict changes its summary. An alarm is decay_degradation or spike.)";
 
 // CLI11 reads larger numbers as the largest of the type.
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
@@ -247,34 +240,6 @@ void AddPlan(CLI::App* app, PlanFlags* flags) {
   app->footer(kPlanNotes);
 }
 
-void AddReplay(CLI::App* app, ReplayFlags* flags) {
-  app->add_option("JOURNAL", flags->journal,
-                  "A run directory, a file of journal lines, or - for standard input")
-      ->type_name("")
-      ->required();
-  app->add_flag("--json", flags->json, "A line of JSON for each report, as in a journal");
-  const auto threshold = [app](const char* name, double* value, double least, const char* help) {
-    app->add_option(name, *value, help)
-        ->check([least](const std::string& text) {
-          double number = 0;
-          const bool good = CLI::detail::lexical_cast(text, number) && number > 0 &&
-                            number >= least && std::isfinite(number);
-          if (good) return std::string();
-          return StrCat("'", text, "' is no ", least > 0 ? "number from 1 up" : "positive number");
-        })
-        ->capture_default_str();
-  };
-  VerdictOptions& options = flags->options;
-  threshold("--plateau-sigmas", &options.plateau_sigmas, 0,
-            "Evidence that an alarm needs while the learning rate is high, in standard errors");
-  threshold("--decay-sigmas", &options.decay_sigmas, 0, "The same while it falls");
-  threshold("--floor-nats", &options.floor_nats, 0, "Least rise of the loss that is an alarm");
-  threshold("--plateau-ratio", &options.plateau_ratio, 1,
-            "Least ratio to the baseline that is an alarm while the learning rate is high");
-  threshold("--decay-ratio", &options.decay_ratio, 1, "The same while it falls");
-  app->footer(kReplayNotes);
-}
-
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   RunServerOptions& options = flags->options;
@@ -340,6 +305,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   PlanFlags plan_flags;
   ServeFlags serve_flags;
   ReplayFlags replay_flags;
+  HistoryFlags history_flags;
+  LayersFlags layers_flags;
   CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row per report, as they come");
@@ -353,6 +320,9 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* const plan =
       app.add_subcommand("plan", "Say what a monitor of a model would cost, from shapes alone");
   CLI::App* const replay = app.add_subcommand("replay", "Judge the reports of a journal once more");
+  CLI::App* const history = app.add_subcommand("history", "Print the reports of a journal");
+  CLI::App* const layers =
+      app.add_subcommand("layers", "Show the layers that quantization hurts most");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
@@ -363,6 +333,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddPlan(plan, &plan_flags);
   AddServe(serve, &serve_flags);
   AddReplay(replay, &replay_flags);
+  AddHistory(history, &history_flags);
+  AddLayers(layers, &layers_flags);
 
   try {
     app.parse(argc, argv);
@@ -383,6 +355,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (plan->parsed()) return plan_flags;
   if (serve->parsed()) return ServedAddresses(serve_flags);
   if (replay->parsed()) return replay_flags;
+  if (history->parsed()) return history_flags;
+  if (layers->parsed()) return layers_flags;
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

@@ -72,14 +72,28 @@ struct ReplayFlags {
   VerdictOptions options = {};
 };
 
+struct HistoryFlags {
+  std::string journal;  ///< as above
+  bool json = false;
+  bool csv = false;
+  int64_t since = 0;
+};
+
+struct LayersFlags {
+  std::string journal;  ///< as above
+  std::optional<int64_t> step = std::nullopt;
+  int64_t top = 20;
+  bool csv = false;
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
 };
 
-using Command =
-    std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags, ResumeFlags,
-                 EveryFlags, PlanFlags, ServeFlags, ReplayFlags, PrintText>;
+using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
+                             ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags,
+                             HistoryFlags, LayersFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

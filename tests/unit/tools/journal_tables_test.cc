@@ -1,0 +1,127 @@
+#include "journal_tables.h"
+
+#include <cmath>
+#include <string>
+
+#include "captured_terminal.h"
+#include "commands.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/sample_report.h"
+#include "support/temp_dir.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using testing::CapturedTerminal;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using testing::TempDir;
+using testing::WriteFile;
+
+std::vector<std::string> Cells(const std::string& line) {
+  std::vector<std::string> cells(1);
+  for (const char c : line) {
+    if (c == ',') {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  return cells;
+}
+
+AnalyzedReport ThreeLayers() {
+  AnalyzedReport analyzed;
+  analyzed.report.step = 7;
+  QuantizationReport& gptq = analyzed.report.quantization.emplace_back();
+  gptq.method = QuantizationMethod::kGptq;
+  gptq.bits = 3;
+  gptq.layers.resize(3);
+  for (size_t i = 0; i < 3; ++i) {
+    gptq.layers[i].name = std::string(1, static_cast<char>('a' + i));
+    gptq.layers[i].output_error_ratio = 0.01 * static_cast<double>(i + 1);
+  }
+  return analyzed;
+}
+
+TEST(CsvRow, QuotesWhatMustBeQuoted) {
+  CsvRow row;
+  row.Add("plain").Add("a,b").Add("say \"so\"").Add("two\nlines").Add("");
+  EXPECT_EQ(row.text(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",");
+}
+
+TEST(CsvRow, KeepsAllDigitsAndLeavesOutWhatIsNone) {
+  CsvRow row;
+  row.Add(0.1).Add(1e-300).Add(int64_t{-3}).Add(std::nan("")).Add(std::optional<double>());
+  EXPECT_EQ(row.text(), "0.1,1e-300,-3,,");
+}
+
+TEST(HistoryCsv, HasACellForEachColumn) {
+  const AnalyzedReport report = testing::SampleReport();
+  const size_t columns = Cells(HistoryCsvHeader()).size();
+  const std::vector<std::string> lines = HistoryCsv(report);
+  ASSERT_THAT(lines, SizeIs(report.report.quantization.size()));
+  for (const std::string& line : lines) EXPECT_THAT(Cells(line), SizeIs(columns)) << line;
+  AnalyzedReport none;
+  ASSERT_THAT(HistoryCsv(none), SizeIs(1));
+  EXPECT_THAT(Cells(HistoryCsv(none)[0]), SizeIs(columns));
+}
+
+TEST(LayersOf, SortsByOutputErrorWhereNoContributionIsKnown) {
+  std::vector<std::string> names;
+  for (const LayerRow& row : LayersOf(ThreeLayers())) names.push_back(row.name);
+  EXPECT_THAT(names, ElementsAre("c", "b", "a"));
+}
+
+TEST(LayersOf, SortsByContribution) {
+  AnalyzedReport analyzed = ThreeLayers();
+  for (size_t i = 0; i < 3; ++i) {
+    analyzed.report.quantization[0].layers[i].gradient_term_nats = 0.1;
+    analyzed.report.quantization[0].layers[i].curvature_term_nats = i == 1 ? 1.0 : 0.01;
+  }
+  const std::vector<LayerRow> layers = LayersOf(analyzed);
+  EXPECT_EQ(layers[0].name, "b");
+  EXPECT_DOUBLE_EQ(*layers[0].contribution, 1.1);
+}
+
+TEST(LayerTable, ShowsTheWorst) {
+  EXPECT_EQ(LayerTable(ThreeLayers(), 2),
+            "layer  nats  trace  gptq3\n"
+            "c         -      -  3.00%\n"
+            "b         -      -  2.00%\n");
+}
+
+TEST(RunHistory, PrintsWhatIsAskedFor) {
+  const TempDir folder;
+  const std::string path = folder.File("journal.jsonl");
+  AnalyzedReport report = testing::SampleReport();
+  const std::string first = ToJson(report);
+  ++report.report.sequence;
+  report.report.step += 100;
+  WriteFile(path, first + "\n" + ToJson(report) + "\ndamaged\n");
+  CapturedTerminal csv;
+  EXPECT_EQ(RunHistory({.journal = path, .csv = true}, csv.get()), 0);
+  EXPECT_THAT(csv.out(), StartsWith(HistoryCsvHeader() + "\n"));
+  EXPECT_THAT(csv.error(), HasSubstr("skipped 1 unreadable line"));
+  CapturedTerminal later;
+  EXPECT_EQ(
+      RunHistory({.journal = path, .json = true, .since = report.report.sequence - 1}, later.get()),
+      0);
+  EXPECT_THAT(later.out(), HasSubstr("\"step\":" + std::to_string(report.report.step)));
+  EXPECT_THAT(later.out(), ::testing::Not(HasSubstr(first)));
+}
+
+TEST(RunLayers, NamesAStepWithoutLayers) {
+  const TempDir folder;
+  const std::string path = folder.File("journal.jsonl");
+  WriteFile(path, ToJson(testing::SampleReport()) + "\n");
+  CapturedTerminal terminal;
+  EXPECT_EQ(RunLayers({.journal = path, .step = 1}, terminal.get()), kExitFailed);
+  EXPECT_THAT(terminal.error(), HasSubstr("no report of step 1 (--step) has layers"));
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal

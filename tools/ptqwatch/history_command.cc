@@ -1,0 +1,81 @@
+#include "history_command.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "journal_tables.h"
+#include "printable.h"
+#include "ptqwatch/offline/replay.h"
+#include "report_table.h"
+#include "text_table.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+bool HasLayers(const AnalyzedReport& analyzed) {
+  return std::any_of(analyzed.report.quantization.begin(), analyzed.report.quantization.end(),
+                     [](const QuantizationReport& entry) { return !entry.layers.empty(); });
+}
+
+bool GoesOn(const Terminal& terminal) { return !terminal.closed() && terminal.error().ok(); }
+
+void NoteUnreadable(const std::string& journal, const ReplayedJournal& read, Terminal* terminal) {
+  if (read.unreadable_lines == 0) return;
+  terminal->Notice(StrCat("'", Printable(journal), "': skipped ", read.unreadable_lines,
+                          " unreadable line", read.unreadable_lines == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+absl::Status PrintHistory(const HistoryFlags& flags, Terminal* terminal) {
+  ReportTable table(terminal->style());
+  if (flags.csv) terminal->Line(HistoryCsvHeader());
+  const auto print = [&](const AnalyzedReport& report) {
+    if (report.report.sequence <= flags.since) return true;
+    if (flags.csv) {
+      for (const std::string& line : HistoryCsv(report)) terminal->Line(Printable(line));
+    } else if (flags.json) {
+      const std::string json = ToJson(report);
+      terminal->Line(terminal->terminal() ? PrintableJson(json) : json);
+    } else {
+      const ReportTable::Lines lines =
+          table.Add(report, terminal->terminal() ? terminal->columns() : kUnlimitedColumns);
+      if (lines.header) terminal->Line(*lines.header);
+      terminal->Line(lines.row);
+    }
+    return GoesOn(*terminal);
+  };
+  PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read, ReplayJournal(flags.journal, print));
+  NoteUnreadable(flags.journal, read, terminal);
+  return absl::OkStatus();
+}
+
+absl::Status PrintLayers(const LayersFlags& flags, Terminal* terminal) {
+  std::optional<AnalyzedReport> chosen;
+  const auto choose = [&](const AnalyzedReport& report) {
+    if (HasLayers(report) && (!flags.step || report.report.step == *flags.step)) chosen = report;
+    return true;
+  };
+  PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read, ReplayJournal(flags.journal, choose));
+  NoteUnreadable(flags.journal, read, terminal);
+  if (!chosen) {
+    return absl::NotFoundError(
+        StrCat("'", Printable(flags.journal), "': no report ",
+               flags.step ? StrCat("of step ", *flags.step, " (--step) ") : "", "has layers"));
+  }
+  if (flags.csv) {
+    for (const std::string& line : LayerCsv(*chosen)) terminal->Line(Printable(line));
+    return absl::OkStatus();
+  }
+  const size_t all = LayersOf(*chosen).size();
+  const size_t shown = std::min(static_cast<size_t>(flags.top), all);
+  terminal->Line(StrCat("step ", chosen->report.step, ", ", shown, " of ", all, " layers"));
+  terminal->Block(LayerTable(*chosen, shown));
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,165 @@
+#include "journal_tables.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/strings.h"
+#include "printable.h"
+#include "report_table.h"
+#include "text_table.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::optional<double> Sum(const std::optional<double>& a, const std::optional<double>& b) {
+  if (!a || !b) return std::nullopt;
+  return *a + *b;
+}
+
+// Unmeasured layers come last.
+double Weight(const LayerRow& row, size_t watched) {
+  const auto value = row.contribution ? row.contribution : row.output_error_ratios[watched];
+  return value.value_or(-std::numeric_limits<double>::infinity());
+}
+
+std::string PercentCell(const std::optional<double>& ratio) {
+  return ratio ? StrFormat("%.2f%%", 100 * *ratio) : "-";
+}
+
+std::string ScientificCell(const std::optional<double>& value) {
+  return value ? StrFormat("%.3g", *value) : "-";
+}
+
+}  // namespace
+
+CsvRow& CsvRow::Add(std::string_view text) {
+  if (std::exchange(begun_, true)) text_ += ',';
+  if (text.find_first_of("\",\r\n") == std::string_view::npos) {
+    text_ += text;
+    return *this;
+  }
+  text_ += '"';
+  for (const char c : text) {
+    if (c == '"') text_ += '"';
+    text_ += c;
+  }
+  text_ += '"';
+  return *this;
+}
+
+CsvRow& CsvRow::Add(int64_t value) { return Add(std::string_view(StrCat(value))); }
+
+CsvRow& CsvRow::Add(double value) {
+  if (!std::isfinite(value)) return Add(std::string_view());
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
+  return Add(std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
+}
+
+std::string HistoryCsvHeader() {
+  return "run_id,attempt,sequence,step,tokens,learning_rate,lr_phase,probe_loss_nats,"
+         "probe_loss_stderr_nats,method,bits,group_size,status,loss_nats,delta_nats,"
+         "delta_stderr_nats,error_ratio,error_ratio_stderr,displacement_norm,top_eigenvalue,trace,"
+         "trace_stderr,weighted_trace,verdict";
+}
+
+std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
+  const Report& report = analyzed.report;
+  const auto line = [&](const QuantizationReport* entry) {
+    CsvRow row;
+    row.Add(report.run_id).Add(int64_t{report.attempt}).Add(report.sequence).Add(report.step);
+    row.Add(report.tokens).Add(report.learning_rate).Add(ToString(report.lr_phase));
+    row.Add(report.probe_loss_nats).Add(report.probe_loss_stderr_nats);
+    if (entry != nullptr) {
+      row.Add(ToString(entry->method)).Add(int64_t{entry->bits}).Add(int64_t{entry->group_size});
+      row.Add(ToString(entry->status)).Add(entry->loss_nats).Add(entry->delta_nats);
+      row.Add(entry->delta_stderr_nats).Add(entry->error_ratio).Add(entry->error_ratio_stderr);
+      row.Add(entry->displacement_norm);
+    } else {
+      for (int i = 0; i < 10; ++i) row.Add(std::string_view());
+    }
+    const CurvatureReport curvature = report.curvature.value_or(CurvatureReport());
+    row.Add(curvature.top_eigenvalue).Add(curvature.trace).Add(curvature.trace_stderr);
+    row.Add(curvature.weighted_trace).Add(ToString(analyzed.verdict.state));
+    return row.text();
+  };
+  std::vector<std::string> lines;
+  for (const QuantizationReport& entry : report.quantization) lines.push_back(line(&entry));
+  if (lines.empty()) lines.push_back(line(nullptr));
+  return lines;
+}
+
+std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
+  const std::vector<QuantizationReport>& quantization = analyzed.report.quantization;
+  const std::vector<size_t> order = QuantizerOrder(quantization);
+  const QuantizationReport* const watched_entry = WatchedQuantizer(analyzed);
+  std::map<std::string, LayerRow> rows;
+  size_t watched = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const QuantizationReport& entry = quantization[order[i]];
+    if (&entry == watched_entry) watched = i;
+    for (const LayerQuantization& layer : entry.layers) {
+      LayerRow& row = rows[layer.name];
+      row.name = layer.name;
+      row.output_error_ratios.resize(order.size());
+      row.output_error_ratios[i] = layer.output_error_ratio;
+      if (&entry == watched_entry) {
+        row.contribution = Sum(layer.gradient_term_nats, layer.curvature_term_nats);
+      }
+    }
+  }
+  if (analyzed.report.curvature) {
+    for (const LayerCurvature& layer : analyzed.report.curvature->layers) {
+      if (const auto row = rows.find(layer.name); row != rows.end())
+        row->second.trace = layer.trace;
+    }
+  }
+  std::vector<LayerRow> layers;
+  for (auto& [name, row] : rows) layers.push_back(std::move(row));
+  std::stable_sort(layers.begin(), layers.end(), [&](const LayerRow& a, const LayerRow& b) {
+    return Weight(a, watched) > Weight(b, watched);
+  });
+  return layers;
+}
+
+std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
+  const std::vector<QuantizationReport>& quantization = analyzed.report.quantization;
+  const std::vector<std::string> names = QuantizerNames(quantization);
+  const std::vector<LayerRow> layers = LayersOf(analyzed);
+  std::vector<std::string> header = {"layer", "nats", "trace"};
+  for (const size_t i : QuantizerOrder(quantization)) header.push_back(names[i]);
+  std::vector<std::vector<std::string>> rows = {std::move(header)};
+  for (const LayerRow& layer : layers) {
+    if (rows.size() > most) break;
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {Printable(layer.name), ScientificCell(layer.contribution), ScientificCell(layer.trace)};
+    for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
+  }
+  return TextTable(rows);
+}
+
+std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
+  const Report& report = analyzed.report;
+  std::vector<std::string> lines = {
+      "step,layer,trace,method,bits,group_size,output_error_ratio,rtn_output_error_ratio,"
+      "gradient_term_nats,curvature_term_nats"};
+  std::map<std::string, std::optional<double>> traces;
+  for (const LayerRow& layer : LayersOf(analyzed)) traces[layer.name] = layer.trace;
+  for (const QuantizationReport& entry : report.quantization) {
+    for (const LayerQuantization& layer : entry.layers) {
+      CsvRow row;
+      row.Add(report.step).Add(layer.name).Add(traces[layer.name]).Add(ToString(entry.method));
+      row.Add(int64_t{entry.bits}).Add(int64_t{entry.group_size}).Add(layer.output_error_ratio);
+      row.Add(layer.rtn_output_error_ratio).Add(layer.gradient_term_nats);
+      row.Add(layer.curvature_term_nats);
+      lines.push_back(row.text());
+    }
+  }
+  return lines;
+}
+
+}  // namespace ptqwatch::internal
