@@ -120,7 +120,7 @@ def laid_out(panels):
 
 def variable(name, label, of, matchers="", *, multi, every):
     return {"type": "query", "name": name, "label": label, "description": "", "datasource": SOURCE, "hide": 0,
-            "query": {"query": f"label_values({of}{matchers}, {name})", "refId": name}, "definition": f"label_values({of}{matchers}, {name})",
+            "query": {"query": f"label_values({of}{matchers}, {name})", "refId": name},
             "refresh": 2, "sort": 1, "regex": "", "multi": multi, "includeAll": True, "allValue": every, "skipUrlSync": False,
             "current": {"selected": True, "text": ["All"] if multi else "All", "value": ["$__all"] if multi else "$__all"}, "options": []}
 
