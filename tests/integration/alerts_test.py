@@ -9,14 +9,16 @@ own numbers as well. Rules and routes are those that are shipped, with every tim
 
 import datetime
 import os
+import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 from dashboard_files import expressions, filled_in, grafana, variables
 from servers import Receiver, Stack, free_port, until
-from trainer import Trainer, journal
+from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT, PTQWATCH = None, None
 FASTER = 60
@@ -26,22 +28,10 @@ RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "32",
 WATCHED = [*RUN, "--steps", str(STEPS), "--every", "40", "--wait", "on", "--decay-fraction", str(DECAY)]
 # These ask for what the library finds only where it happened: see "Minimum at step" in the dashboards.
 ONLY_WHERE_IT_TURNED = {"ptqwatch-overview: Minimum at step A", "ptqwatch-overview: Minimum A"}
-ALARMS = {"decay_degradation", "spike"}
-
-
-def alarm_of(reports):
-    return next(report for report in reports if report["verdict"]["state"] in ALARMS)
-
 
 class Alerts(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.enterClassContext(cls.folder_of(tempfile.TemporaryDirectory()))
-
-    @classmethod
-    def folder_of(cls, folder):
-        cls.folder = folder.name
-        return folder
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
 
     def start(self, *flags, **options):
         return self.enterContext(Trainer(CHAR_GPT, *flags, short=False, **options))
@@ -70,6 +60,7 @@ class Alerts(unittest.TestCase):
         decay.wait_for(r"^weights sha256", timeout=240)
         constant.finish()
         self.assert_the_decay_is_reported()
+        self.assert_the_page_is_clean()
         self.assert_every_expression_returns_data()
         decay.process.terminate()
         self.received.wait("resolved", alertname="PtqwatchDecayDegradation", instance=self.server, run="decay")
@@ -94,7 +85,7 @@ class Alerts(unittest.TestCase):
 
     def assert_the_decay_is_reported(self):
         reports, _, _ = journal(self.run_dir("decay"))
-        alarm = alarm_of(reports)
+        alarm = next(report for report in reports if report["verdict"]["state"] in ("decay_degradation", "spike"))
         begun = (1 - DECAY) * STEPS
         self.assertEqual(alarm["verdict"]["state"], "decay_degradation")
         self.assertGreater(alarm["step"], begun)
@@ -112,6 +103,12 @@ class Alerts(unittest.TestCase):
             self.assertLess(began - alarm["snapshot_time_unix_seconds"], 15)
             print(f"{labels}: decay from step {begun:.0f}, alarm at {alarm['step']}, alert at {newest:.0f}, "
                   f"{began - alarm['snapshot_time_unix_seconds']:.1f} s after the snapshot")
+
+    def assert_the_page_is_clean(self):
+        with urllib.request.urlopen(f"http://{self.server}/metrics", timeout=10) as page:
+            done = subprocess.run([prometheus_program("promtool"), "check", "metrics"], input=page.read(), capture_output=True,
+                                  timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
 
     def assert_every_expression_returns_data(self):
         """Through the trainer's own exporter, and through the server of many runs."""
