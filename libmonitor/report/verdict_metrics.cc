@@ -1,6 +1,7 @@
 #include "report/verdict_metrics.h"
 
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,17 +31,47 @@ Samples Alerts(Input input) {
   return samples;
 }
 
-Samples GainKept(Input input) {
+Samples WatchedQuantizer(Input input) {
+  if (input.report == nullptr || !input.report->verdict.method) return {};
+  const Verdict& verdict = input.report->verdict;
+  return {{{std::string(ToString(*verdict.method)), std::to_string(verdict.bits)}, 1}};
+}
+
+template <std::optional<double> Evidence::*kMember>
+Samples PerSeries(Input input) {
+  Samples samples;
+  if (input.report == nullptr) return samples;
+  for (const Evidence& evidence : input.report->verdict.evidence) {
+    const std::optional<double>& value = evidence.*kMember;
+    if (value && std::isfinite(*value)) samples.push_back({{evidence.series}, *value});
+  }
+  return samples;
+}
+
+template <auto kMember>
+Samples PerOutlook(Input input) {
   Samples samples;
   if (input.report == nullptr) return samples;
   std::set<Labels> seen;
   for (const DecayOutlook& outlook : input.report->verdict.outlook) {
     Labels labels = {std::string(ToString(outlook.method)), std::to_string(outlook.bits)};
-    if (!seen.insert(labels).second) continue;
-    const std::optional<double>& kept = outlook.gain_kept_ratio;
-    if (kept && std::isfinite(*kept)) samples.push_back({std::move(labels), *kept});
+    if (!seen.insert(labels).second || !(outlook.*kMember)) continue;
+    const auto value = static_cast<double>(*(outlook.*kMember));
+    if (std::isfinite(value)) samples.push_back({std::move(labels), value});
   }
   return samples;
+}
+
+// What the newest snapshot has instead of a number.
+Samples NonFinite(Input input) {
+  if (input.report == nullptr) return {};
+  const Report& report = input.report->report;
+  int64_t count = report.probe_status == ProbeStatus::kNonFinite ? 1 : 0;
+  for (const QuantizationReport& entry : report.quantization) {
+    count += entry.status == ProbeStatus::kNonFinite ? 1 : 0;
+  }
+  if (report.curvature && report.curvature->status == ProbeStatus::kNonFinite) ++count;
+  return Count(count);
 }
 
 }  // namespace
@@ -63,6 +94,16 @@ std::vector<MetricInfo> VerdictMetrics() {
        "mean since the onset, in nats per token.",
        {},
        OfVerdict<&Verdict::severity_nats>},
+      {"ptqwatch_verdict_severity_low_nats",
+       kGauge,
+       "Lower end of the 95 % interval of ptqwatch_verdict_severity_nats.",
+       {},
+       OfVerdict<&Verdict::severity_low_nats>},
+      {"ptqwatch_verdict_severity_high_nats",
+       kGauge,
+       "Upper end of the 95 % interval of ptqwatch_verdict_severity_nats.",
+       {},
+       OfVerdict<&Verdict::severity_high_nats>},
       {"ptqwatch_verdict_severity_ratio",
        kGauge,
        "The watched quantizer's loss increase over what the baseline predicts, as a mean since the "
@@ -84,12 +125,51 @@ std::vector<MetricInfo> VerdictMetrics() {
        "First snapshot of the rise or drift that the verdict names.",
        {},
        OfVerdict<&Verdict::onset_step>},
+      {"ptqwatch_verdict_quantizer_info",
+       kGauge,
+       "Always 1; the labels name the watched quantizer, whose severity the verdict gives.",
+       {"method", "bits"},
+       WatchedQuantizer},
+      {"ptqwatch_verdict_evidence_sigmas",
+       kGauge,
+       "How far a series stands above its baseline since the onset, in standard errors. series: "
+       "loss_delta_, curvature_along_error_ and displacement_ with the quantizer's name, trace, "
+       "weighted_trace; \"quantization\" and \"curvature\" are those of a kind together.",
+       {"series"},
+       PerSeries<&Evidence::sigmas>},
+      {"ptqwatch_verdict_evidence_ratio",
+       kGauge,
+       "The same series over what its baseline predicts, as a mean since the onset.",
+       {"series"},
+       PerSeries<&Evidence::ratio>},
+      {"ptqwatch_nonfinite_measurements",
+       kGauge,
+       "Measurements of the newest snapshot that gave NaN or infinity: the unquantized model's "
+       "loss, each quantizer, curvature.",
+       {},
+       NonFinite},
       {"ptqwatch_decay_gain_kept_ratio",
        kGauge,
        "Share of the loss gained since the decay began that survives quantization; negative where "
        "the quantized model got worse.",
        {"method", "bits"},
-       GainKept},
+       PerOutlook<&DecayOutlook::gain_kept_ratio>},
+      {"ptqwatch_decay_gain_kept_ratio_stderr",
+       kGauge,
+       "Standard error of ptqwatch_decay_gain_kept_ratio.",
+       {"method", "bits"},
+       PerOutlook<&DecayOutlook::gain_kept_stderr>},
+      {"ptqwatch_decay_minimum_loss_nats",
+       kGauge,
+       "The smallest quantized loss of the decay, as a mean of three snapshots. Absent unless the "
+       "newest three lie above it by three standard errors.",
+       {"method", "bits"},
+       PerOutlook<&DecayOutlook::minimum_loss_nats>},
+      {"ptqwatch_decay_minimum_step",
+       kGauge,
+       "Optimizer step of ptqwatch_decay_minimum_loss_nats: where to stop for this quantizer.",
+       {"method", "bits"},
+       PerOutlook<&DecayOutlook::minimum_step>},
   };
 }
 

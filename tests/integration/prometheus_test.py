@@ -1,30 +1,22 @@
 #!/usr/bin/env python3
 """A real Prometheus server scrapes a training run and answers queries: usage: prometheus_test.py CHAR_GPT [unittest arguments]"""
 
-import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 import urllib.error
-import urllib.parse
 import urllib.request
 
+from servers import PrometheusApi, free_port
 from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT = None
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Prometheus:
+class Prometheus(PrometheusApi):
     """The server, on loopback, with one target."""
 
     def __init__(self, target, folder):
@@ -34,7 +26,7 @@ class Prometheus:
                        f"    static_configs:\n      - targets: ['{target}']\n")
         # Somebody else may take the port in between: then the next one.
         for _ in range(5):
-            self.address = f"127.0.0.1:{free_port()}"
+            super().__init__(f"127.0.0.1:{free_port()}")
             self.log = open(os.path.join(folder, "log"), "wb+")
             self.process = subprocess.Popen(
                 [prometheus_program("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
@@ -53,22 +45,6 @@ class Prometheus:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.1)
         return False
-
-    def query(self, expression):
-        """[(labels, value)] of an instant query."""
-        url = f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            body = json.load(answer)
-        return [(row["metric"], float(row["value"][1])) for row in body["data"]["result"]]
-
-    def wait(self, expression, timeout=60):
-        """The query's first non-empty answer."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            if rows := self.query(expression):
-                return rows
-            time.sleep(0.2)
-        raise AssertionError(f"no answer to {expression!r} within {timeout} s; targets: {self.query('up')}")
 
     def stop(self):
         self.process.kill()

@@ -238,14 +238,33 @@ TEST_F(MetricCatalogTest, ShowsTheNumbersBehindTheVerdict) {
   other.gain_kept_ratio = 0.9;  // of another group size: the labels cannot tell
   report_.verdict.outlook.push_back(other);
   EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio"), ElementsAre("gptq,3,=0.2"));
+  EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio_stderr"), ElementsAre("gptq,3,=0.05"));
+  EXPECT_THAT(Collect("ptqwatch_decay_minimum_loss_nats"), ElementsAre("gptq,3,=1.7"));
+  EXPECT_THAT(Collect("ptqwatch_decay_minimum_step"), ElementsAre("gptq,3,=14000"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_severity_low_nats"), ElementsAre("=0.08"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_severity_high_nats"), ElementsAre("=0.14"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_quantizer_info"), ElementsAre("gptq,3,=1"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_evidence_sigmas"), ElementsAre("loss_delta_gptq3,=8.5"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_evidence_ratio"), ElementsAre("loss_delta_gptq3,=2.1"));
 
   report_.verdict = {};
   report_.verdict.sigmas = std::nan("");
-  for (const char* name : {"verdict_severity_nats", "verdict_severity_ratio", "verdict_sigmas",
-                           "verdict_alarm_sigmas", "verdict_onset_step", "decay_gain_kept_ratio"}) {
+  for (const char* name :
+       {"verdict_severity_nats", "verdict_severity_ratio", "verdict_sigmas", "verdict_alarm_sigmas",
+        "verdict_onset_step", "decay_gain_kept_ratio", "verdict_quantizer_info",
+        "verdict_evidence_sigmas", "decay_minimum_loss_nats", "decay_minimum_step"}) {
     EXPECT_THAT(Collect(std::string("ptqwatch_") + name), IsEmpty()) << name;
   }
   EXPECT_THAT(Collect("ptqwatch_alert_active"), ElementsAre("decay_degradation,=0", "spike,=0"));
+}
+
+TEST_F(MetricCatalogTest, CountsWhatWasNotFinite) {
+  EXPECT_THAT(Collect("ptqwatch_nonfinite_measurements"), ElementsAre("=0"));
+  report_.report.probe_status = ProbeStatus::kNonFinite;
+  report_.report.quantization[0].status = ProbeStatus::kNonFinite;
+  report_.report.quantization[1].status = ProbeStatus::kFailed;
+  report_.report.curvature->status = ProbeStatus::kNonFinite;
+  EXPECT_THAT(Collect("ptqwatch_nonfinite_measurements"), ElementsAre("=3"));
 }
 
 TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Runs, `ptqwatch serve`, and the stack of dashboards/ together: what reaches the people on call.
+
+usage: alerts_test.py CHAR_GPT PTQWATCH [unittest arguments]
+
+Three runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed. The first and the last serve their
+own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth of what it is.
+"""
+
+import datetime
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+from dashboard_files import expressions, filled_in, grafana, variables
+from servers import Receiver, Stack, free_port, until
+from trainer import Trainer, journal, prometheus_program
+
+CHAR_GPT, PTQWATCH = None, None
+FASTER = 60
+STEPS, DECAY = 1600, 0.4
+RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "32", "--methods", "gptq", "--bits", "3,4",
+       "--probe-sequences", "128", "--calibration-sequences", "32", "--grpc", "off"]
+WATCHED = [*RUN, "--steps", str(STEPS), "--every", "40", "--wait", "on", "--decay-fraction", str(DECAY)]
+# These ask for what the library finds only where it happened: see "Minimum at step" in the dashboards.
+ONLY_WHERE_IT_TURNED = {"ptqwatch-overview: Minimum at step A", "ptqwatch-overview: Minimum A"}
+
+class Alerts(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def start(self, *flags, **options):
+        return self.enterContext(Trainer(CHAR_GPT, *flags, short=False, **options))
+
+    def run_dir(self, name):
+        return os.path.join(self.folder, name)
+
+    def mortal(self):
+        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", self.mortal_address, "--run-dir", self.run_dir("mortal"))
+
+    def test_people_on_call_hear_what_they_should(self):
+        self.mortal_address = f"127.0.0.1:{free_port()}"
+        doomed = self.mortal()
+        decay = self.start(*WATCHED, "--http", "127.0.0.1:0", "--linger", "600", "--run-dir", self.run_dir("decay"))
+        constant = self.start(*WATCHED, "--schedule", "constant", "--http", "off", "--run-dir", self.run_dir("constant"))
+        served = self.enterContext(Trainer(
+            PTQWATCH, "serve", *map(self.run_dir, ("decay", "constant", "mortal")), "--http", "127.0.0.1:0", "--grpc", "off", short=False))
+        self.own = decay.wait_for(r"^metrics http://(\S+)/metrics$")[1]
+        self.server = served.wait_for(r"^metrics http://(\S+)/metrics$")[1]
+        self.received = Receiver()
+        self.addCleanup(self.received.stop)
+        self.stack = self.enterContext(Stack(self.folder, FASTER, [self.server, self.own, self.mortal_address], self.received.url))
+        self.prometheus = self.stack.prometheus
+
+        self.assert_a_killed_run_is_noticed_and_resumed(doomed)
+        decay.wait_for(r"^weights sha256", timeout=240)
+        constant.finish()
+        self.assert_the_decay_is_reported()
+        self.assert_the_page_is_clean()
+        self.assert_every_expression_returns_data()
+        decay.process.terminate()
+        self.received.wait("resolved", alertname="PtqwatchDecayDegradation", instance=self.server, run="decay")
+        self.assert_nothing_else_was_said()
+
+    def assert_a_killed_run_is_noticed_and_resumed(self, doomed):
+        self.prometheus.wait('ptqwatch_snapshot_step{run="mortal"} and ptqwatch_steps_total{run="mortal"} > 100')
+        self.prometheus.wait(f'ptqwatch_steps_total{{instance="{self.mortal_address}"}} > 100')
+        doomed.process.kill()
+        doomed.process.wait()
+        down = {"alertname": "PtqwatchMonitorStale", "cause": "target_down", "instance": self.mortal_address}
+        silent = {"alertname": "PtqwatchMonitorStale", "cause": "no_sign_of_life", "instance": self.server, "run": "mortal"}
+        self.assertEqual(self.received.wait("firing", **down)[0], "warning")
+        self.assertEqual(self.received.wait("firing", **silent)[0], "page")
+        with self.mortal() as resumed:
+            self.received.wait("resolved", **down)
+            self.received.wait("resolved", **silent)
+            info = self.prometheus.query(f'ptqwatch_run_info{{instance="{self.mortal_address}"}}')
+            self.assertEqual([labels["attempt"] for labels, _ in info], ["2"])
+            resumed.process.terminate()
+            resumed.finish()
+
+    def assert_the_decay_is_reported(self):
+        reports, _, _ = journal(self.run_dir("decay"))
+        alarm = next(report for report in reports if report["verdict"]["state"] in ("decay_degradation", "spike"))
+        begun = (1 - DECAY) * STEPS
+        self.assertEqual(alarm["verdict"]["state"], "decay_degradation")
+        self.assertGreater(alarm["step"], begun)
+        self.assertLessEqual(alarm["step"], begun + 0.75 * DECAY * STEPS)
+        for labels in ({"instance": self.own, "run": ""}, {"instance": self.server, "run": "decay"}):
+            receiver, has, alert = self.received.wait("firing", alertname="PtqwatchDecayDegradation", **labels)
+            self.assertEqual((receiver, has["severity"], has["job"]), ("warning", "warning", "ptqwatch"))
+            self.assertIn("quantizing costs", alert["annotations"]["description"])
+            self.assertIn("runbooks/PtqwatchDecayDegradation.md", alert["annotations"]["runbook_url"])
+            # Not before the snapshot that shows it, and within seconds of its report: of a minute and some scrapes, a sixtieth.
+            began = datetime.datetime.fromisoformat(alert["startsAt"].replace("Z", "+00:00")).timestamp()
+            run = f'instance="{labels["instance"]}", run="{labels["run"]}"'
+            (_, newest), = self.prometheus.query(f"ptqwatch_snapshot_step{{{run}}}", time=began)
+            self.assertGreaterEqual(newest, alarm["step"])
+            self.assertLess(began - alarm["snapshot_time_unix_seconds"], 15)
+            print(f"{labels}: decay from step {begun:.0f}, alarm at {alarm['step']}, alert at {newest:.0f}, "
+                  f"{began - alarm['snapshot_time_unix_seconds']:.1f} s after the snapshot")
+
+    def assert_the_page_is_clean(self):
+        with urllib.request.urlopen(f"http://{self.server}/metrics", timeout=10) as page:
+            done = subprocess.run([prometheus_program("promtool"), "check", "metrics"], input=page.read(), capture_output=True,
+                                  timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
+
+    def assert_every_expression_returns_data(self):
+        """Through the trainer's own exporter, and through the server of many runs."""
+        now = time.time()
+        self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
+        turned = self.prometheus.query('ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, run) ptqwatch_verdict_quantizer_info')
+        empty, asked = set(), 0
+        for instance, run in ((self.own, ".*"), (self.server, "decay")):
+            values = {"job": "ptqwatch", "instance": instance, "run": run, "method": ".+", "bits": ".+"}
+            for dashboard in grafana().values():
+                for name, selector, label in variables(dashboard):
+                    # A trainer's own series have no label run.
+                    found = self.prometheus.get(f"label/{label}/values", **{"match[]": filled_in(selector, **values)})
+                    self.assertTrue(found or (name == "run" and instance == self.own), (name, selector))
+                for where, expression, is_range in expressions(dashboard):
+                    expression = filled_in(expression, **values)
+                    asked += 1
+                    rows = self.prometheus.query_range(expression, now - 240, now, 1) if is_range else self.prometheus.query(expression)
+                    if not rows:
+                        empty.add(where)
+        self.assertEqual(empty, set() if turned else ONLY_WHERE_IT_TURNED)
+        print(f"{asked} queries answered")
+
+    def assert_nothing_else_was_said(self):
+        """Of a run without a decay nothing at all, and of the others nothing but what happened to them."""
+        until(lambda: self.prometheus.query('ptqwatch_health{run="constant", state="stopped"} == 1'), "the constant run has ended")
+        self.assertEqual(self.prometheus.query('count by (alertname, cause) (count_over_time(ALERTS{run="constant"}[1h]))'), [])
+        said = {(labels["alertname"], labels.get("run", labels["instance"])) for _, _, labels, _ in self.received.got}
+        decays = {"PtqwatchDecayDegradation", "PtqwatchCurvatureRising", "PtqwatchQuantizedLossTurned"}
+        self.assertLessEqual(said, {(alert, run) for alert in decays for run in (self.own, "decay")} | {
+            ("PtqwatchMonitorStale", run) for run in ("mortal", self.mortal_address, self.own)})
+
+
+if __name__ == "__main__":
+    CHAR_GPT, PTQWATCH = sys.argv[1:3]
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
