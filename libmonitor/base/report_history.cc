@@ -1,4 +1,4 @@
-#include "report_history.h"
+#include "base/report_history.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,11 +6,15 @@
 namespace ptqwatch::internal {
 
 void ReportHistory::Append(WireReport report) {
-  Entry entry{.report = std::move(report)};
-  entry.full_size = entry.report.full.size();
-  entry.without_layers_size = entry.report.without_layers.size();
-  bytes_ += entry.size();
-  memory_bytes_ += entry.size();
+  Entry entry;
+  entry.sequence = report.sequence;
+  for (SharedBytes& bytes : report.forms) {
+    const size_t size = bytes->size();
+    entry.size += static_cast<int64_t>(size);
+    entry.forms.push_back({std::move(bytes), size});
+  }
+  bytes_ += entry.size;
+  memory_bytes_ += entry.size;
   reports_.push_back(std::move(entry));
   while (reports_.size() > 1 && (reports_.size() > limits_.reports || bytes_ > limits_.bytes)) {
     DropOldest();
@@ -20,12 +24,12 @@ void ReportHistory::Append(WireReport report) {
 
 void ReportHistory::DropOldest() {
   const Entry& oldest = reports_.front();
-  bytes_ -= oldest.size();
+  bytes_ -= oldest.size;
   if (spilled_ > 0) {
     --spilled_;
-    if (oldest.offset >= 0) file_.Forget(oldest.offset, oldest.size());
+    if (oldest.offset >= 0) file_.Forget(oldest.offset, oldest.size);
   } else {
-    memory_bytes_ -= oldest.size();
+    memory_bytes_ -= oldest.size;
   }
   reports_.pop_front();
 }
@@ -33,25 +37,27 @@ void ReportHistory::DropOldest() {
 // Without a file it is lost all the same: memory is what must not run out.
 void ReportHistory::SpillOldest() {
   Entry& entry = reports_[spilled_++];
-  memory_bytes_ -= entry.size();
-  entry.offset = file_.Append({entry.report.full, entry.report.without_layers});
-  entry.report.full = grpc::Slice();
-  entry.report.without_layers = grpc::Slice();
+  memory_bytes_ -= entry.size;
+  std::vector<SharedBytes> pieces;
+  for (Form& form : entry.forms) pieces.push_back(std::move(form.bytes));
+  entry.offset = file_.Append(pieces);
 }
 
 int64_t ReportHistory::After(int64_t sequence) const {
   const size_t index = IndexAfter(sequence);
-  return index < reports_.size() ? reports_[index].report.sequence : 0;
+  return index < reports_.size() ? reports_[index].sequence : 0;
 }
 
-grpc::Slice ReportHistory::Bytes(int64_t sequence, bool with_layers) const {
+SharedBytes ReportHistory::Bytes(int64_t sequence, size_t form) const {
   const size_t index = IndexAfter(sequence - 1);
   const Entry& entry = reports_[index];
-  if (index >= spilled_) return with_layers ? entry.report.full : entry.report.without_layers;
-  if (entry.offset < 0) return grpc::Slice();
-  const int64_t skipped = with_layers ? 0 : static_cast<int64_t>(entry.full_size);
-  return file_.Read(entry.offset + skipped,
-                    with_layers ? entry.full_size : entry.without_layers_size);
+  if (index >= spilled_) return entry.forms[form].bytes;
+  if (entry.offset < 0) return nullptr;
+  int64_t offset = entry.offset;
+  for (size_t before = 0; before < form; ++before) {
+    offset += static_cast<int64_t>(entry.forms[before].size);
+  }
+  return file_.Read(offset, entry.forms[form].size);
 }
 
 size_t ReportHistory::CountAfter(int64_t sequence) const {
@@ -59,13 +65,13 @@ size_t ReportHistory::CountAfter(int64_t sequence) const {
 }
 
 int64_t ReportHistory::SequenceBefore(size_t count) const {
-  return reports_[reports_.size() - count - 1].report.sequence;
+  return reports_[reports_.size() - count - 1].sequence;
 }
 
 size_t ReportHistory::IndexAfter(int64_t sequence) const {
   const auto found = std::partition_point(
       reports_.begin(), reports_.end(),
-      [sequence](const Entry& entry) { return entry.report.sequence <= sequence; });
+      [sequence](const Entry& entry) { return entry.sequence <= sequence; });
   return static_cast<size_t>(found - reports_.begin());
 }
 
