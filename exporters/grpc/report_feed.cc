@@ -58,9 +58,7 @@ grpc::ByteBuffer MakeEventResponse(const SharedBytes& event) {
   return grpc::ByteBuffer(pieces.data(), pieces.size());
 }
 
-size_t FormOf(bool with_layers) {
-  return with_layers ? kFullForm : kWithoutLayersForm;
-}
+size_t FormOf(bool with_layers) { return with_layers ? kFullForm : kWithoutLayersForm; }
 
 Status Stopped() { return Status(StatusCode::UNAVAILABLE, "the monitor has stopped"); }
 

@@ -69,9 +69,9 @@ int64_t ReportHistory::SequenceBefore(size_t count) const {
 }
 
 size_t ReportHistory::IndexAfter(int64_t sequence) const {
-  const auto found = std::partition_point(
-      reports_.begin(), reports_.end(),
-      [sequence](const Entry& entry) { return entry.sequence <= sequence; });
+  const auto found =
+      std::partition_point(reports_.begin(), reports_.end(),
+                           [sequence](const Entry& entry) { return entry.sequence <= sequence; });
   return static_cast<size_t>(found - reports_.begin());
 }
 

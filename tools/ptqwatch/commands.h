@@ -28,6 +28,7 @@ int RunPlan(const PlanFlags& flags, Terminal* terminal);
 /// Returns when the process is told to end.
 int RunServe(const ServeFlags& flags, Terminal* terminal);
 int RunReplay(const ReplayFlags& flags, Terminal* terminal);
+int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal);
 int RunCommand(Command command, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -28,6 +28,7 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch pause runs/7                     no snapshots until ptqwatch resume runs/7
   ptqwatch every runs/7 500                 a snapshot every 500 steps from now on
   ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
+  ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kWatchNotes[] = R"(Examples:
@@ -62,6 +63,12 @@ Needs no run and no server. The verdicts are those of this version of ptqwatch, 
 the journal. A line for each report: step, learning rate, phase, relative loss increase of the watched
 quantizer, verdict, and where the verdict changes its summary. An alarm is decay_degradation or spike.)";
 
+constexpr char kReportNotes[] = R"(Example:
+  ptqwatch report runs/7 -o run.html
+
+The file is the live page of the run as it is now. It needs no server and asks for nothing else, so it
+can be kept or sent around. A run that goes on may be reported again.)";
+
 // CLI11 reads larger numbers as the largest of the type.
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
 
@@ -70,7 +77,7 @@ constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve /data/runs/* --http 127.0.0.1:9464 --grpc off
   ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote
 
-A directory need not exist yet. Runs are named by the last part of their path: the label run on
+http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. Runs are named by the last part of their path: the label run on
 /metrics, --run of the other commands. Commands over the network are refused without
 --allow-control; on this machine, those who own a run directory can give them by its path.
 Ctrl-C ends.)";
@@ -248,6 +255,12 @@ void AddReplay(CLI::App* app, ReplayFlags* flags) {
   app->footer(kReplayNotes);
 }
 
+void AddReport(CLI::App* app, ReportFlags* flags) {
+  app->add_option("RUN_DIR", flags->run_dir, "A run directory")->type_name("")->required();
+  app->add_option("-o,--output", flags->output, "The file to write")->type_name("FILE")->required();
+  app->footer(kReportNotes);
+}
+
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   RunServerOptions& options = flags->options;
@@ -272,6 +285,12 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
       ->type_name("N")
       ->check(Quiet(CLI::Range(0, std::numeric_limits<int>::max())))
       ->capture_default_str();
+  app->add_option("--allow-host", options.allowed_hosts,
+                  "A name by which browsers may ask for the live page, beside localhost and IP "
+                  "addresses; may be repeated")
+      ->type_name("NAME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app->footer(kServeNotes);
 }
 
@@ -305,6 +324,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   PlanFlags plan_flags;
   ServeFlags serve_flags;
   ReplayFlags replay_flags;
+  ReportFlags report_flags;
   CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row per report, as they come");
@@ -318,6 +338,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* const plan =
       app.add_subcommand("plan", "Say what a monitor of a model would cost, from shapes alone");
   CLI::App* const replay = app.add_subcommand("replay", "Judge the reports of a journal once more");
+  CLI::App* const report = app.add_subcommand("report", "Write the page of a run as one HTML file");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
@@ -328,6 +349,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddPlan(plan, &plan_flags);
   AddServe(serve, &serve_flags);
   AddReplay(replay, &replay_flags);
+  AddReport(report, &report_flags);
 
   try {
     app.parse(argc, argv);
@@ -348,6 +370,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (plan->parsed()) return plan_flags;
   if (serve->parsed()) return ServedAddresses(serve_flags);
   if (replay->parsed()) return replay_flags;
+  if (report->parsed()) return report_flags;
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

@@ -72,6 +72,11 @@ struct ReplayFlags {
   VerdictOptions options = {};
 };
 
+struct ReportFlags {
+  std::string run_dir;
+  std::string output;  ///< a file
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
@@ -79,7 +84,7 @@ struct PrintText {
 
 using Command =
     std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags, ResumeFlags,
-                 EveryFlags, PlanFlags, ServeFlags, ReplayFlags, PrintText>;
+                 EveryFlags, PlanFlags, ServeFlags, ReplayFlags, ReportFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

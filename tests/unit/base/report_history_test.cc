@@ -21,8 +21,8 @@ std::string Short(int64_t sequence) { return Full(sequence).substr(0, 50); }
 
 void Append(ReportHistory& history, int64_t first, int64_t last) {
   for (int64_t sequence = first; sequence <= last; ++sequence) {
-    history.Append({.sequence = sequence,
-                    .forms = {Share(Full(sequence)), Share(Short(sequence))}});
+    history.Append(
+        {.sequence = sequence, .forms = {Share(Full(sequence)), Share(Short(sequence))}});
   }
 }
 
