@@ -39,7 +39,7 @@ class Browser:
         self.buffer = b""
         self.number = 0
         self.session = None
-        self.console = []
+        self.console, self.requests, self.size = [], [], (1400, 900)
 
     def __enter__(self):
         return self
@@ -116,6 +116,7 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def resize(self, width, height):
+        self.size = (width, height)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
 
     def evaluate(self, expression):
@@ -142,8 +143,9 @@ class Browser:
                                      f"\nconsole: {self.console}")
             time.sleep(0.02)
 
-    def screenshot(self, path, whole_page=False):
-        extra = {}
+    def screenshot(self, path, whole_page=False, scale=1):
+        width, height = self.size
+        extra = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}}
         if whole_page:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
             extra = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}

@@ -17,7 +17,7 @@ const CHARTS = [
     empty: 'No quantizer has been measured yet.',
     lines: (series) => [...series.quantizers.values()].map((quantizer, i) =>
         line(quantizer.name, seriesColor(i), quantizer.ratio.map((value) => value * 100),
-             {band: quantizer.ratioError.map((value) => value * 100), text: (value, error) => `${plusMinus(value, error)} %`})),
+             {band: quantizer.ratioError.map((value) => value * 100), text: (value, error) => percent(value / 100, error / 100)})),
   },
   {
     id: 'loss', title: 'Loss, full and quantized', unit: 'nats per token', empty: 'No loss has been measured yet.',

@@ -115,7 +115,7 @@ class QuantizerColumns {
 }
 
 /** Indices to draw of a long series, from `from` on: of each of `buckets` stretches the first, the least, the greatest and the last. */
-function thin(values, from = 0, buckets = 400) {
+function thin(values, from = 0, buckets = 250) {
   const all = values.length - from;
   if (all <= buckets * 3) return values.slice(from).map((_, i) => from + i);
   const kept = [];

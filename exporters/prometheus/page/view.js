@@ -60,13 +60,24 @@ class RunView {
     this.renderVerdict();
     this.renderTiles();
     byId('part-decay').disabled = !isNumber(this.series.decayOnset);
-    this.figures.forEach((figure) => figure.update());
+    this.renderCharts();
     fill('layers', layersTable(newest));
     fill('averaging', averagingTable(newest));
     fill('outlook', outlookTable(newest));
     fill('cost', costTable(newest, this.status));
     fill('events', eventList(this.events));
     renewAges();
+  }
+
+  /** One after the other: a page with thousands of reports is there before its last chart is. */
+  renderCharts() {
+    clearTimeout(this.drawing);
+    const waiting = [...this.figures];
+    const next = () => {
+      waiting.shift().update();
+      if (waiting.length > 0) this.drawing = setTimeout(next);
+    };
+    next();
   }
 
   emptyText() {

@@ -69,7 +69,8 @@ class HttpApiTest : public ::testing::Test {
   }
   std::vector<int64_t> Sequences(const std::string& query) {
     std::vector<int64_t> sequences;
-    for (const json& report : GetJson("/api/v1/reports" + query)["reports"]) {
+    const json page = GetJson("/api/v1/reports" + query);
+    for (const json& report : page["reports"]) {
       sequences.push_back(report["sequence"]);
     }
     return sequences;
@@ -121,7 +122,8 @@ TEST_F(HttpApiTest, GivesSeriesWithValuesOfTheJournal) {
   const json series = GetJson("/api/v1/reports?series=1")["reports"][0];
   EXPECT_LT(series.dump().size(), whole.dump().size() / 2);
   // Whatever a series has, the journal has too, with the same value.
-  for (const auto& [pointer, value] : series.flatten().items()) {
+  const json values = series.flatten();
+  for (const auto& [pointer, value] : values.items()) {
     EXPECT_EQ(whole.at(json::json_pointer(pointer)), value) << pointer;
   }
   EXPECT_EQ(series["quantization"][0]["error_ratio"], whole["quantization"][0]["error_ratio"]);

@@ -241,7 +241,7 @@ TEST(ShownLayers, KeepTheirPlacesWhereTheyAreClose) {
   // Two ranks behind, it goes.
   EXPECT_THAT(choose({"a", "b", "c", "e", "f", "d"}), ElementsAre("a", "b", "c", "e"));
   // A layer that is far ahead has its series at once.
-  EXPECT_THAT(choose({"f", "a", "b", "c", "e"}), ElementsAre("a", "b", "e", "f"));
+  EXPECT_THAT(choose({"f", "a", "b", "c", "e"}), ElementsAre("a", "b", "c", "f"));
   EXPECT_THAT(choose({"a"}), ElementsAre("a"));
   // Other runs and metrics have places of their own.
   EXPECT_THAT(shown.Choose("other", "metric", {"x"}), ElementsAre("x"));
