@@ -1,5 +1,6 @@
 #include "json_feed.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "nlohmann/json.hpp"
@@ -9,7 +10,19 @@ namespace {
 
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
 
-size_t Index(ReportForm form) { return static_cast<size_t>(form); }
+constexpr int64_t kSeriesShare = 4;  // of the memory and the bytes
+
+ReportHistory::Limits SeriesLimits(ReportHistory::Limits limits) {
+  limits.bytes = std::max<int64_t>(1, limits.bytes / kSeriesShare);
+  limits.memory_bytes = std::max<int64_t>(1, limits.memory_bytes / kSeriesShare);
+  return limits;
+}
+
+ReportHistory::Limits Less(ReportHistory::Limits limits, const ReportHistory::Limits& other) {
+  limits.bytes = std::max<int64_t>(1, limits.bytes - other.bytes);
+  limits.memory_bytes = std::max<int64_t>(1, limits.memory_bytes - other.memory_bytes);
+  return limits;
+}
 
 AnalyzedReport WithoutLayers(AnalyzedReport report) {
   for (QuantizationReport& entry : report.report.quantization) entry.layers.clear();
@@ -80,14 +93,27 @@ std::string SeriesJson(const AnalyzedReport& analyzed) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+JsonFeed::JsonFeed(const ReportHistory::Limits& limits, std::function<void()> changed)
+    : changed_(std::move(changed)),
+      reports_(Less(limits, SeriesLimits(limits))),
+      series_(SeriesLimits(limits)),
+      events_(kMaxEvents) {}
+
+std::pair<const ReportHistory*, size_t> JsonFeed::Find(ReportForm form) const {
+  if (form == ReportForm::kSeries) return {&series_, 0};
+  return {&reports_, form == ReportForm::kFull ? 0 : 1};
+}
+
 bool JsonFeed::Publish(const AnalyzedReport& report) {
-  WireReport wire{.sequence = report.report.sequence,
-                  .forms = {Share(ToJson(report)), Share(ToJson(WithoutLayers(report))),
-                            Share(SeriesJson(report))}};
+  const int64_t sequence = report.report.sequence;
+  WireReport wire{.sequence = sequence,
+                  .forms = {Share(ToJson(report)), Share(ToJson(WithoutLayers(report)))}};
+  WireReport series{.sequence = sequence, .forms = {Share(SeriesJson(report))}};
   {
     MutexLock lock(mutex_);
-    if (wire.sequence <= reports_.newest()) return false;
+    if (sequence <= reports_.newest()) return false;
     reports_.Append(std::move(wire));
+    series_.Append(std::move(series));
   }
   changed_();
   return true;
@@ -124,9 +150,10 @@ JsonFeed::Position JsonFeed::newest() const {
 
 std::optional<JsonFeed::Message> JsonFeed::Next(Position& position, ReportForm form) const {
   MutexLock lock(mutex_);
+  const auto [history, index] = Find(form);
   int64_t missed = 0;
   while (true) {
-    const int64_t next = reports_.After(position.sequence);
+    const int64_t next = history->After(position.sequence);
     const WireEvent* const event = events_.After(position.event);
     if (event != nullptr && (next == 0 || event->after_sequence < next)) {
       position.event = event->number;
@@ -136,7 +163,7 @@ std::optional<JsonFeed::Message> JsonFeed::Next(Position& position, ReportForm f
     // What lies before the oldest report was dropped; what cannot be read is lost as well.
     missed += position.sequence == 0 ? 0 : next - position.sequence - 1;
     position.sequence = next;
-    if (SharedBytes json = reports_.Bytes(next, Index(form))) {
+    if (SharedBytes json = history->Bytes(next, index)) {
       return Message{.is_event = false, .missed = missed, .json = std::move(json)};
     }
     ++missed;
@@ -145,11 +172,12 @@ std::optional<JsonFeed::Message> JsonFeed::Next(Position& position, ReportForm f
 
 JsonFeed::Page JsonFeed::List(int64_t after_sequence, int64_t limit, ReportForm form) const {
   MutexLock lock(mutex_);
-  Page page{.reports = "", .more = false, .oldest = reports_.oldest(), .newest = reports_.newest()};
+  const auto [history, index] = Find(form);
+  Page page{.reports = "", .more = false, .oldest = history->oldest(), .newest = history->newest()};
   int64_t count = 0;
-  int64_t next = reports_.After(after_sequence);
-  for (; next != 0; next = reports_.After(next)) {
-    const SharedBytes json = reports_.Bytes(next, Index(form));
+  int64_t next = history->After(after_sequence);
+  for (; next != 0; next = history->After(next)) {
+    const SharedBytes json = history->Bytes(next, index);
     if (json == nullptr) continue;
     if (count > 0 && (count == limit || page.reports.size() + json->size() > kMaxPageBytes)) break;
     if (count++ > 0) page.reports += ",\n";

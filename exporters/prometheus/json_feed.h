@@ -18,7 +18,7 @@ namespace ptqwatch::internal {
 
 /// The forms in which a feed has a report: all of the journal's JSON; that without the lists of
 /// layers; and of that only what a chart draws over time.
-enum class ReportForm : size_t { kFull = 0, kWithoutLayers = 1, kSeries = 2 };
+enum class ReportForm { kFull, kWithoutLayers, kSeries };
 
 /// The reports and events of a run as JSON, and where to read on. Readers are positions in one
 /// history, so a slow one costs no memory. Thread-safe.
@@ -42,8 +42,7 @@ class JsonFeed {
   };
 
   /// `changed` is called after each publication, on its thread; it must return at once.
-  JsonFeed(const ReportHistory::Limits& limits, std::function<void()> changed)
-      : changed_(std::move(changed)), reports_(limits), events_(kMaxEvents) {}
+  JsonFeed(const ReportHistory::Limits& limits, std::function<void()> changed);
 
   /// One thread at a time. False for a report whose sequence is not above those before it.
   bool Publish(const AnalyzedReport& report);
@@ -63,9 +62,15 @@ class JsonFeed {
   static constexpr size_t kMaxEvents = 256;
 
   const std::function<void()> changed_;
+  // The history with this form, and its number there.
+  std::pair<const ReportHistory*, size_t> Find(ReportForm form) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // With all layers a report may take a hundred times its series: of these there can be more.
   ReportHistory reports_ ABSL_GUARDED_BY(mutex_);
+  ReportHistory series_ ABSL_GUARDED_BY(mutex_);
   EventHistory events_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -29,8 +29,8 @@ struct PrometheusOptions {
   /// a scrape. 0 or more.
   int max_streams = 64;
   /// Limits of the history that the live page and the HTTP API show: the newest reports, up to this
-  /// number and up to this many bytes. The newest is always kept. In bytes a report is two to three
-  /// times its line in the journal.
+  /// number and up to this many bytes, of which a quarter is for their series. The newest is always
+  /// kept.
   int history_reports = 1024;
   int64_t history_bytes = int64_t{64} << 20;
   /// So many bytes of the history are held in memory; older reports lie in a file without a name in
