@@ -20,20 +20,28 @@ using grpc::StatusCode;
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
 constexpr size_t kMaxEvents = 256;
 
+// Shares the bytes, which it keeps until gRPC is done with them.
+grpc::Slice SliceOf(const SharedBytes& bytes) {
+  void* const content = const_cast<char*>(bytes->data());
+  return grpc::Slice(
+      content, bytes->size(), [](void* owner) { delete static_cast<SharedBytes*>(owner); },
+      new SharedBytes(bytes));
+}
+
 // Writes serialised `bytes` as field `number` of a message: tag and length, then the bytes, which
 // are shared. The concatenated pieces of a message are the message.
-void AppendField(int number, const grpc::Slice& bytes, std::vector<grpc::Slice>* pieces) {
+void AppendField(int number, const SharedBytes& bytes, std::vector<grpc::Slice>* pieces) {
   using google::protobuf::io::CodedOutputStream;
   constexpr uint32_t kLengthDelimited = 2;
   std::array<uint8_t, 20> head;
   uint8_t* end = CodedOutputStream::WriteVarint32ToArray(
       static_cast<uint32_t>(number) << 3 | kLengthDelimited, head.data());
-  end = CodedOutputStream::WriteVarint64ToArray(bytes.size(), end);
+  end = CodedOutputStream::WriteVarint64ToArray(bytes->size(), end);
   pieces->emplace_back(head.data(), static_cast<size_t>(end - head.data()));
-  pieces->push_back(bytes);
+  pieces->push_back(SliceOf(bytes));
 }
 
-grpc::ByteBuffer MakeReportResponse(const grpc::Slice& report, int64_t missed) {
+grpc::ByteBuffer MakeReportResponse(const SharedBytes& report, int64_t missed) {
   std::vector<grpc::Slice> pieces;
   AppendField(v1::WatchReportsResponse::kReportFieldNumber, report, &pieces);
   if (missed > 0) {
@@ -44,11 +52,13 @@ grpc::ByteBuffer MakeReportResponse(const grpc::Slice& report, int64_t missed) {
   return grpc::ByteBuffer(pieces.data(), pieces.size());
 }
 
-grpc::ByteBuffer MakeEventResponse(const grpc::Slice& event) {
+grpc::ByteBuffer MakeEventResponse(const SharedBytes& event) {
   std::vector<grpc::Slice> pieces;
   AppendField(v1::WatchReportsResponse::kEventFieldNumber, event, &pieces);
   return grpc::ByteBuffer(pieces.data(), pieces.size());
 }
+
+size_t FormOf(bool with_layers) { return with_layers ? kFullForm : kWithoutLayersForm; }
 
 Status Stopped() { return Status(StatusCode::UNAVAILABLE, "the monitor has stopped"); }
 
@@ -210,9 +220,9 @@ Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
   int32_t count = 0;
   int64_t next = history_.After(after_sequence);
   for (; next != 0; next = history_.After(next)) {
-    const grpc::Slice report = history_.Bytes(next, with_layers);
-    if (report.size() == 0) continue;
-    bytes += report.size();
+    const SharedBytes report = history_.Bytes(next, FormOf(with_layers));
+    if (report == nullptr) continue;
+    bytes += report->size();
     if (count > 0 && (count == limit || bytes > kMaxPageBytes)) break;
     AppendField(v1::ListReportsResponse::kReportsFieldNumber, report, &pieces);
     ++count;
@@ -244,11 +254,11 @@ void ReportFeed::Perform(const Action& action) {
 ReportFeed::Action ReportFeed::Next(Stream& stream) {
   if (stream.writing || stream.finished) return {};
   int64_t next = history_.After(stream.position);
-  grpc::Slice report;
+  SharedBytes report;
   // A report whose file cannot be read is missed.
   while (next != 0 && !stream.end) {
-    report = history_.Bytes(next, stream.with_layers);
-    if (report.size() > 0) break;
+    report = history_.Bytes(next, FormOf(stream.with_layers));
+    if (report != nullptr) break;
     stream.position = next;
     next = history_.After(next);
   }

@@ -3,19 +3,24 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
 
+#include "base/event_history.h"
 #include "base/mutex.h"
-#include "event_history.h"
+#include "base/report_history.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/status.h"
 #include "ptqwatch/exporter.h"
-#include "report_history.h"
 
 namespace ptqwatch::internal {
+
+/// The forms of a report in a feed: a v1::Report on the wire with its layers, and without.
+inline constexpr size_t kFullForm = 0;
+inline constexpr size_t kWithoutLayersForm = 1;
 
 /// The reports and events of a run, and the streams that watch them. A subscriber is a position in
 /// the shared history, not a queue: it reads on from there, first through the backlog and then

@@ -21,9 +21,9 @@ class RunExporter::Serializer {
       WireReport wire;
       wire.sequence = report.report.sequence;
       ToProto(report, &report_, /*with_layers=*/true);
-      wire.full = grpc::Slice(report_.SerializeAsString());
+      wire.forms = {Share(report_.SerializeAsString())};  // kFullForm
       ToProto(report, &report_, /*with_layers=*/false);
-      wire.without_layers = grpc::Slice(report_.SerializeAsString());
+      wire.forms.push_back(Share(report_.SerializeAsString()));  // kWithoutLayersForm
       feed_->SetOver(false);
       feed_->Publish(std::move(wire));
       return absl::OkStatus();
@@ -36,9 +36,8 @@ class RunExporter::Serializer {
     const absl::Status status = Guard("exporter grpc", absl::StatusCode::kInternal, [&] {
       ToProto(event, &event_);
       event_.set_number(++events_);
-      feed_->Publish(WireEvent{.number = events_,
-                               .after_sequence = 0,
-                               .bytes = grpc::Slice(event_.SerializeAsString())});
+      feed_->Publish(WireEvent{
+          .number = events_, .after_sequence = 0, .bytes = Share(event_.SerializeAsString())});
       feed_->SetOver(event.kind == Event::Kind::kStopped);
       return absl::OkStatus();
     });

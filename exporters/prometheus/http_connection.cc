@@ -54,6 +54,7 @@ ssize_t HttpConnection::read(char* out, size_t size) {
 }
 
 ssize_t HttpConnection::write(const char* bytes, size_t size) {
+  if (muted_) return static_cast<ssize_t>(size);
   // One deadline for the whole response, starting with its first byte.
   if (!write_until_) write_until_ = steady_clock::now() + kResponseTimeout;
   while (Wait(POLLOUT, *write_until_)) {

@@ -19,6 +19,9 @@ class HttpConnection final : public httplib::Stream {
   /// The socket stays the caller's.
   explicit HttpConnection(int socket);
 
+  /// Nothing is sent any more; what is written counts as sent.
+  void Mute() { muted_ = true; }
+
   bool is_readable() const override;
   bool is_writable() const override;
   ssize_t read(char* out, size_t size) override;
@@ -40,6 +43,7 @@ class HttpConnection final : public httplib::Stream {
   size_t end_ = 0;
   size_t total_ = 0;
   size_t line_ = 0;  // bytes of it so far
+  bool muted_ = false;
 };
 
 }  // namespace ptqwatch::internal

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "gzip.h"
 #include "http_connection.h"
 #include "httplib.h"
 
@@ -25,19 +26,61 @@ class HttpResponder::Engine final : public httplib::Server {
 
 namespace {
 
+constexpr size_t kMinCompressedBytes = 1024;
+
+// What a request is answered with beside what httplib writes. A pointer of the thread's, because
+// httplib hands nothing of ours on to the handler, which it calls on the same thread.
+struct Exchange {
+  HttpConnection* connection;
+  bool accepts_gzip = false;
+  std::function<void(int)> take_over = nullptr;
+};
+thread_local Exchange* exchange = nullptr;
+
+HttpRequest RequestOf(const httplib::Request& request) {
+  return {.path = request.path,
+          .parameters = {request.params.begin(), request.params.end()},
+          .host = request.get_header_value("Host"),
+          .origin = request.get_header_value("Origin"),
+          .accept = request.get_header_value("Accept"),
+          .if_none_match = request.get_header_value("If-None-Match"),
+          .last_event_id = request.get_header_value("Last-Event-ID"),
+          .accepts_gzip = exchange->accepts_gzip};
+}
+
+HttpResponse Answer(const std::map<std::string, HttpResponder::Handler>& routes,
+                    const httplib::Request& request) {
+  const auto route = routes.find(request.path);
+  if (route == routes.end()) return {.status = 404, .body = "not found\n"};
+  if (request.method != "GET" && request.method != "HEAD") {
+    return {.status = 405, .body = "method not allowed\n", .headers = {{"Allow", "GET, HEAD"}}};
+  }
+  return route->second(RequestOf(request));
+}
+
+void Compress(HttpResponse& answer) {
+  if (answer.encoded) return;
+  answer.headers.emplace_back("Vary", "Accept-Encoding");
+  if (!exchange->accepts_gzip || answer.body.size() < kMinCompressedBytes) return;
+  std::string compressed = Gzip(answer.body);
+  if (compressed.empty()) return;
+  answer.body = std::move(compressed);
+  answer.headers.emplace_back("Content-Encoding", "gzip");
+}
+
 void Route(const std::map<std::string, HttpResponder::Handler>& routes,
            const httplib::Request& request, httplib::Response& response) {
-  const auto route = routes.find(request.path);
-  HttpResponse answer;
-  if (route == routes.end()) {
-    answer = {.status = 404, .body = "not found\n"};
-  } else if (request.method != "GET" && request.method != "HEAD") {
-    response.set_header("Allow", "GET, HEAD");
-    answer = {.status = 405, .body = "method not allowed\n"};
+  HttpResponse answer = Answer(routes, request);
+  if (answer.take_over && request.method == "GET") {
+    exchange->take_over = std::move(answer.take_over);
+    exchange->connection->Mute();
   } else {
-    answer = route->second();
+    Compress(answer);
   }
   response.status = answer.status;
+  response.set_header("X-Content-Type-Options", "nosniff");
+  response.set_header("Referrer-Policy", "no-referrer");
+  for (const auto& [name, value] : answer.headers) response.set_header(name, value);
   response.set_content(std::move(answer.body), answer.content_type);
 }
 
@@ -55,18 +98,29 @@ HttpResponder::HttpResponder(std::map<std::string, Handler> routes)
 
 HttpResponder::~HttpResponder() = default;
 
-void HttpResponder::Serve(int socket) noexcept {
+bool HttpResponder::Serve(int socket, const std::function<void()>& before_take_over) noexcept {
   try {
     HttpConnection connection(socket);
+    Exchange here{.connection = &connection};
+    exchange = &here;
     bool closed = false;
     // One request per connection: an idle connection would hold one of the few workers between
     // scrapes. Ranges are ignored: httplib would copy the page once for each of them, and a
-    // request may ask for thousands.
-    engine_->process_request(connection, /*close_connection=*/true, closed,
-                             [](httplib::Request& request) { request.ranges.clear(); });
+    // request may ask for thousands. httplib's own compression is slow: brotli, where it may.
+    engine_->process_request(
+        connection, /*close_connection=*/true, closed, [&here](httplib::Request& request) {
+          request.ranges.clear();
+          here.accepts_gzip = AcceptsGzip(request.get_header_value("Accept-Encoding"));
+          request.headers.erase("Accept-Encoding");
+        });
+    if (!here.take_over) return false;
+    if (before_take_over) before_take_over();
+    here.take_over(socket);
+    return true;
   } catch (...) {
     // For example out of memory. The client sees its connection close, the trainer sees nothing.
   }
+  return false;
 }
 
 }  // namespace ptqwatch::internal

@@ -6,28 +6,25 @@
 #include <memory>
 #include <string>
 
-namespace ptqwatch::internal {
+#include "http_message.h"
 
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
-  std::string body;
-};
+namespace ptqwatch::internal {
 
 /// Reads one request from a connection and answers it; a request within 5 s and 64 KiB, a response
 /// within 10 s. cpp-httplib parses and writes HTTP. Thread-safe.
 class HttpResponder {
  public:
   /// Answers GET and HEAD on one path. Called from several threads at once; must not block.
-  using Handler = std::function<HttpResponse()>;
+  using Handler = std::function<HttpResponse(const HttpRequest&)>;
 
   explicit HttpResponder(std::map<std::string, Handler> routes);
   ~HttpResponder();
   HttpResponder(const HttpResponder&) = delete;
   HttpResponder& operator=(const HttpResponder&) = delete;
 
-  /// Never throws. `socket` is connected, and stays the caller's.
-  void Serve(int socket) noexcept;
+  /// Never throws. `socket` is connected, and stays the caller's, unless the answer is true: then
+  /// the handler has taken it over, after a call of `before_take_over`.
+  bool Serve(int socket, const std::function<void()>& before_take_over = nullptr) noexcept;
 
  private:
   class Engine;

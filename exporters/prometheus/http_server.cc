@@ -21,7 +21,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int kWorkers = 4;
-constexpr size_t kMaxWaiting = 16;  // for a worker; further connections are closed at once
+constexpr size_t kMaxWaiting = 64;  // for a worker; further connections are closed at once
 
 }  // namespace
 
@@ -81,11 +81,21 @@ class HttpServer::Impl {
       waiting_.pop_front();
       active_.insert(socket);
       lock.Unlock();
-      responder_.Serve(socket);
+      Serve(socket);
       lock.Lock();
-      active_.erase(socket);
-      close(socket);
     }
+  }
+
+  // Stop must not touch a socket that is somebody else's.
+  void Serve(int socket) {
+    const bool taken = responder_.Serve(socket, [this, socket] {
+      MutexLock lock(mutex_);
+      active_.erase(socket);
+    });
+    if (taken) return;
+    MutexLock lock(mutex_);
+    active_.erase(socket);
+    close(socket);
   }
 
   const ProcessMark process_;

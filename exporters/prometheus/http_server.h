@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// A small HTTP server for use inside a trainer's process: five threads, at most 20 connections at
+/// A small HTTP server for use inside a trainer's process: five threads, at most 68 connections at
 /// a time, one request per connection, a request within 5 s and 64 KiB. Signal dispositions stay as
 /// they are, and its threads block all signals. cpp-httplib parses and writes HTTP.
 ///

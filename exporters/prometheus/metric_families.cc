@@ -13,7 +13,6 @@
 
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "prometheus/text_serializer.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -38,23 +37,25 @@ std::string LabelValue(std::string_view text) {
   return value;
 }
 
-// Folds the layers beyond the cap into one; `layer` is the position of that label.
-std::vector<MetricSample> CapLayers(std::vector<MetricSample> samples, size_t layer,
-                                    int max_layers) {
+std::vector<std::string> Ranked(const std::vector<MetricSample>& samples, size_t layer) {
   std::map<std::string, double> largest;
   for (const MetricSample& sample : samples) {
     auto [it, is_new] = largest.emplace(sample.labels[layer], sample.value);
     if (!is_new) it->second = std::max(it->second, sample.value);
   }
-  std::vector<std::pair<std::string, double>> ranked(largest.begin(), largest.end());
-  std::stable_sort(ranked.begin(), ranked.end(),
+  std::vector<std::pair<std::string, double>> order(largest.begin(), largest.end());
+  std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  ranked.resize(std::min(ranked.size(), static_cast<size_t>(max_layers)));
-  std::set<std::string> kept;
-  for (auto& [name, value] : ranked) {
-    if (name != kOverflow) kept.insert(std::move(name));
+  std::vector<std::string> ranked;
+  for (auto& [name, value] : order) {
+    if (name != kOverflow) ranked.push_back(std::move(name));
   }
+  return ranked;
+}
 
+// Folds the layers that are not kept into one; `layer` is the position of that label.
+std::vector<MetricSample> FoldLayers(std::vector<MetricSample> samples, size_t layer,
+                                     const std::set<std::string>& kept) {
   struct Mean {
     double sum = 0;
     int count = 0;
@@ -81,21 +82,22 @@ prometheus::ClientMetric& AddMetric(const RunMetrics& run, prometheus::MetricFam
   return added;
 }
 
-void AddSamples(const MetricInfo& metric, const RunMetrics& run, int max_layers,
+void AddSamples(const MetricInfo& metric, const RunMetrics& run, ShownLayers& shown,
                 prometheus::MetricFamily& family) {
   std::vector<MetricSample> samples = metric.collect(run.input);
-  const auto layer = std::find(metric.labels.begin(), metric.labels.end(), "layer");
-  if (layer != metric.labels.end()) {
-    samples = CapLayers(std::move(samples), static_cast<size_t>(layer - metric.labels.begin()),
-                        max_layers);
+  const auto label = std::find(metric.labels.begin(), metric.labels.end(), "layer");
+  if (label != metric.labels.end()) {
+    const auto layer = static_cast<size_t>(label - metric.labels.begin());
+    const auto& kept = shown.Choose(run.run, metric.name, Ranked(samples, layer));
+    samples = FoldLayers(std::move(samples), layer, kept);
   }
   const bool is_counter = metric.type == MetricType::kCounter;
   for (const MetricSample& sample : samples) {
-    prometheus::ClientMetric& shown = AddMetric(run, family);
+    prometheus::ClientMetric& added = AddMetric(run, family);
     for (size_t i = 0; i < metric.labels.size(); ++i) {
-      shown.label.push_back({std::string(metric.labels[i]), LabelValue(sample.labels[i])});
+      added.label.push_back({std::string(metric.labels[i]), LabelValue(sample.labels[i])});
     }
-    (is_counter ? shown.counter.value : shown.gauge.value) = sample.value;
+    (is_counter ? added.counter.value : added.gauge.value) = sample.value;
   }
 }
 
@@ -115,29 +117,47 @@ void AddStalls(const RunMetrics& run, prometheus::MetricFamily& family) {
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> MakeMetricFamilies(absl::Span<const RunMetrics> runs,
-                                                         int max_layers) {
-  std::vector<prometheus::MetricFamily> families;
-  const auto add = [&](std::string_view name, std::string_view help, prometheus::MetricType type,
-                       auto add_samples) {
-    prometheus::MetricFamily family{std::string(name), std::string(help), type, {}};
-    for (const RunMetrics& run : runs) add_samples(run, family);
-    if (!family.metric.empty()) families.push_back(std::move(family));
+const std::set<std::string>& ShownLayers::Choose(const std::string& run, std::string_view metric,
+                                                 const std::vector<std::string>& ranked) {
+  std::set<std::string>& before = shown_[{run, std::string(metric)}];
+  const size_t slack = max_layers_ / 4;
+  std::set<std::string> now;
+  const auto add = [&](size_t end, auto may) {
+    for (size_t i = 0; i < std::min(end, ranked.size()) && now.size() < max_layers_; ++i) {
+      if (may(ranked[i])) now.insert(ranked[i]);
+    }
   };
-  for (const MetricInfo& metric : MetricCatalog()) {
-    const bool is_counter = metric.type == MetricType::kCounter;
-    add(metric.name, metric.help,
-        is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
-        [&](const RunMetrics& run, prometheus::MetricFamily& family) {
-          AddSamples(metric, run, max_layers, family);
-        });
-  }
-  add(kStallMetricName, kStallMetricHelp, prometheus::MetricType::Histogram, AddStalls);
-  return families;
+  const auto any = [](const std::string&) { return true; };
+  add(max_layers_ - slack, any);
+  add(max_layers_ + slack, [&](const std::string& name) { return before.count(name) > 0; });
+  add(ranked.size(), any);
+  before = std::move(now);
+  return before;
 }
 
-std::string RenderMetrics(absl::Span<const RunMetrics> runs, int max_layers) {
-  return prometheus::TextSerializer().Serialize(MakeMetricFamilies(runs, max_layers));
+bool HasLayers(const MetricInfo& metric) {
+  return std::find(metric.labels.begin(), metric.labels.end(), "layer") != metric.labels.end();
+}
+
+prometheus::MetricFamily MakeMetricFamily(const MetricInfo& metric,
+                                          absl::Span<const RunMetrics> runs, ShownLayers& shown) {
+  const bool is_counter = metric.type == MetricType::kCounter;
+  prometheus::MetricFamily family{
+      std::string(metric.name),
+      std::string(metric.help),
+      is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
+      {}};
+  for (const RunMetrics& run : runs) AddSamples(metric, run, shown, family);
+  return family;
+}
+
+prometheus::MetricFamily MakeStallFamily(absl::Span<const RunMetrics> runs) {
+  prometheus::MetricFamily family{std::string(kStallMetricName),
+                                  std::string(kStallMetricHelp),
+                                  prometheus::MetricType::Histogram,
+                                  {}};
+  for (const RunMetrics& run : runs) AddStalls(run, family);
+  return family;
 }
 
 }  // namespace ptqwatch::internal

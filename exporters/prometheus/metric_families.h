@@ -1,7 +1,12 @@
 #ifndef PTQWATCH_PROMETHEUS_METRIC_FAMILIES_H_
 #define PTQWATCH_PROMETHEUS_METRIC_FAMILIES_H_
 
+#include <cstddef>
+#include <map>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -16,16 +21,34 @@ struct RunMetrics {
   MetricInput input;
 };
 
-/// All metrics of the catalogue for each of `runs`, and the stall histogram. A metric without
-/// samples is left out. Metrics with a `layer` label keep, of each run, the `max_layers` layers
-/// whose largest value is greatest, the same ones for every method and bit width; the mean of the
-/// others is shown as layer="_overflow". Bytes of label values that a scraper would reject are
-/// shown as \xHH.
-std::vector<prometheus::MetricFamily> MakeMetricFamilies(absl::Span<const RunMetrics> runs,
-                                                         int max_layers);
+/// Which layers of a metric have series of their own. A layer that is among the `max_layers`
+/// largest keeps its place until it has fallen a quarter of that number behind, and a new one takes
+/// it only when it is that far ahead: series that come and go cost a time-series database more than
+/// a ranking is worth. One thread at a time.
+class ShownLayers {
+ public:
+  /// REQUIRES: max_layers >= 0.
+  explicit ShownLayers(int max_layers) : max_layers_(static_cast<size_t>(max_layers)) {}
 
-/// The same as a page in Prometheus text format 0.0.4.
-std::string RenderMetrics(absl::Span<const RunMetrics> runs, int max_layers);
+  /// `ranked` are the layers of a metric of a run, the largest first.
+  const std::set<std::string>& Choose(const std::string& run, std::string_view metric,
+                                      const std::vector<std::string>& ranked);
+
+ private:
+  const size_t max_layers_;
+  std::map<std::pair<std::string, std::string>, std::set<std::string>> shown_;
+};
+
+/// A metric of the catalogue for each of `runs`. Of a metric with a `layer` label each run shows
+/// the layers that `shown` chooses, by their largest value, the same ones for every method and bit
+/// width; the mean of the others is shown as layer="_overflow". Bytes of label values that a
+/// scraper would reject are shown as \xHH.
+prometheus::MetricFamily MakeMetricFamily(const MetricInfo& metric,
+                                          absl::Span<const RunMetrics> runs, ShownLayers& shown);
+prometheus::MetricFamily MakeStallFamily(absl::Span<const RunMetrics> runs);
+
+/// Whether a metric has a `layer` label. It is then of the report alone.
+bool HasLayers(const MetricInfo& metric);
 
 }  // namespace ptqwatch::internal
 

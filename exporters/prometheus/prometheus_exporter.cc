@@ -26,6 +26,7 @@ class PrometheusExporterImpl final : public PrometheusExporter {
   void OnReport(std::shared_ptr<const AnalyzedReport> report) override {
     run_->OnReport(std::move(report));
   }
+  void OnEvent(const Event& event) override { run_->OnEvent(event); }
   void Stop(std::chrono::milliseconds deadline) override {
     hub_->Stop();
     run_->Stop(deadline);

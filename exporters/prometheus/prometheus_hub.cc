@@ -1,36 +1,80 @@
 #include "ptqwatch/prometheus_hub.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "event_streams.h"
+#include "health_page.h"
+#include "host_guard.h"
+#include "http_api.h"
 #include "http_server.h"
+#include "live_page.h"
+#include "metric_page.h"
 #include "run_views.h"
 
 namespace ptqwatch {
 namespace {
 
+using internal::EventStreams;
+using internal::HostGuard;
+using internal::HttpApi;
+using internal::HttpRequest;
+using internal::HttpResponse;
 using internal::HttpServer;
+using internal::RunView;
 using internal::StrCat;
+
+internal::ReportHistory::Limits HistoryLimits(const PrometheusOptions& options) {
+  return {.reports = static_cast<size_t>(options.history_reports),
+          .bytes = options.history_bytes,
+          .memory_bytes = options.history_memory_bytes};
+}
+
+absl::Status Check(const PrometheusOptions& options) {
+  const auto at_least = [](std::string_view name, int64_t least, int64_t value) {
+    return value >= least
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(StrCat("PrometheusOptions::", name,
+                                                   " must be at least ", least, ", is ", value));
+  };
+  PTQWATCH_RETURN_IF_ERROR(at_least("max_layers", 0, options.max_layers));
+  PTQWATCH_RETURN_IF_ERROR(at_least("max_streams", 0, options.max_streams));
+  PTQWATCH_RETURN_IF_ERROR(at_least("history_reports", 1, options.history_reports));
+  PTQWATCH_RETURN_IF_ERROR(at_least("history_bytes", 1, options.history_bytes));
+  return at_least("history_memory_bytes", 1, options.history_memory_bytes);
+}
 
 class PrometheusHubImpl final : public PrometheusHub {
  public:
+  explicit PrometheusHubImpl(const PrometheusOptions& options)
+      : metrics_(options.max_layers),
+        views_(HistoryLimits(options), [this] { streams_->Wake(); }) {}
   ~PrometheusHubImpl() override { Stop(); }
 
   absl::Status Bind(const PrometheusOptions& options) {
     PTQWATCH_ASSIGN_OR_RETURN(
-        server_,
-        HttpServer::Start(
-            {.kind = "http",
-             .address = options.address,
-             .allow_remote = options.allow_remote,
-             .allow_remote_option = "PrometheusOptions::allow_remote"},
-            {{"/metrics",
-              [this, max_layers = options.max_layers] { return views_.Metrics(max_layers); }},
-             {"/healthz", [this] { return views_.Healthz(); }},
-             {"/readyz", [this] { return views_.Readyz(); }}}));
+        streams_, EventStreams::Start({.max_streams = static_cast<size_t>(options.max_streams),
+                                       .status = [this](const std::string& run) {
+                                         const absl::StatusOr<RunView> view = views_.Find(run);
+                                         return view.ok() ? internal::RunStatusJson(*view) : "";
+                                       }}));
+    api_ = std::make_unique<HttpApi>(&views_, streams_.get());
+    const HostGuard guard(options.address, options.allowed_hosts);
+    PTQWATCH_ASSIGN_OR_RETURN(
+        server_, HttpServer::Start({.kind = "http",
+                                    .address = options.address,
+                                    .allow_remote = options.allow_remote,
+                                    .allow_remote_option = "PrometheusOptions::allow_remote"},
+                                   Routes(guard)));
     return absl::OkStatus();
   }
 
@@ -40,24 +84,66 @@ class PrometheusHubImpl final : public PrometheusHub {
   }
   void Stop() override {
     if (server_ != nullptr) server_->Stop();
+    if (streams_ != nullptr) streams_->Stop();
   }
 
  private:
+  using RouteMap = std::map<std::string, HttpServer::Handler>;
+
+  RouteMap Routes(const HostGuard& guard) {
+    RouteMap routes = internal::LivePageRoutes();
+    const auto add = [&](const char* path,
+                         HttpResponse (HttpApi::*answer)(const HttpRequest&) const) {
+      routes[path] = [this, answer](const HttpRequest& request) {
+        return (api_.get()->*answer)(request);
+      };
+    };
+    add("/api/v1/reports", &HttpApi::Reports);
+    add("/api/v1/status", &HttpApi::Status);
+    add("/api/v1/events", &HttpApi::Events);
+    for (auto& [path, handler] : routes) {
+      handler = [guard, inner = std::move(handler)](const HttpRequest& request) {
+        std::optional<HttpResponse> refusal = guard.Refuse(request);
+        return refusal ? *std::move(refusal) : inner(request);
+      };
+    }
+    // Scrapers and probes use whatever names their configuration gives.
+    routes["/metrics"] = [this](const HttpRequest& request) { return Metrics(request); };
+    routes["/healthz"] = [this](const HttpRequest&) {
+      return internal::HealthzPage(views_.Look());
+    };
+    routes["/readyz"] = [this](const HttpRequest&) { return internal::ReadyzPage(views_.Look()); };
+    return routes;
+  }
+
+  HttpResponse Metrics(const HttpRequest& request) {
+    const std::vector<RunView> views = views_.Look();
+    if (views.empty()) return {.status = 503, .body = "the monitor is not running\n"};
+    std::vector<internal::RunMetrics> runs;
+    for (const RunView& view : views) {
+      runs.push_back({view.run, {view.info, view.status, view.report.get()}});
+    }
+    const internal::MetricFormat format = internal::MetricFormatFor(request.accept);
+    return {.content_type = std::string(internal::ContentTypeOf(format)),
+            .body = metrics_.Render(runs, format)};
+  }
+
+  internal::MetricPage metrics_;
+  // Before what calls it back.
+  std::unique_ptr<EventStreams> streams_;
   internal::RunViews views_;
+  std::unique_ptr<HttpApi> api_;
   std::unique_ptr<HttpServer> server_;  // last: its threads end before what they use is destroyed
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrometheusHub>> PrometheusHub::Create(PrometheusOptions options) {
-  if (options.max_layers < 0) {
-    return absl::InvalidArgumentError(
-        StrCat("PrometheusOptions::max_layers must not be negative, is ", options.max_layers));
-  }
+  PTQWATCH_RETURN_IF_ERROR(Check(options));
   return internal::Guard(StrCat("http address '", options.address, "'"),
                          absl::StatusCode::kInternal,
                          [&]() -> absl::StatusOr<std::unique_ptr<PrometheusHub>> {
-                           auto bound = std::make_unique<PrometheusHubImpl>();
+                           auto bound = std::make_unique<PrometheusHubImpl>(options);
                            PTQWATCH_RETURN_IF_ERROR(bound->Bind(options));
                            return bound;
                          });

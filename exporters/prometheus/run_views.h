@@ -1,47 +1,57 @@
 #ifndef PTQWATCH_PROMETHEUS_RUN_VIEWS_H_
 #define PTQWATCH_PROMETHEUS_RUN_VIEWS_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "http_server.h"
+#include "http_message.h"
+#include "json_feed.h"
 #include "ptqwatch/exporter.h"
 
 namespace ptqwatch::internal {
 
-/// A run as a scrape shows it, taken at one moment.
+/// A run as a request shows it, taken at one moment.
 struct RunView {
   std::string run;
   RunInfo info;
   MonitorStatus status;
   std::shared_ptr<const AnalyzedReport> report;
+  std::shared_ptr<const JsonFeed> feed;
 };
 
-/// The runs of an HTTP server, and its pages. Thread-safe.
+/// The runs of an HTTP server. Thread-safe.
 class RunViews {
  public:
+  /// `changed` is called after each publication; it must return at once.
+  RunViews(const ReportHistory::Limits& limits, std::function<void()> changed)
+      : limits_(limits), changed_(std::move(changed)) {}
+
   /// The exporter of one more run; AlreadyExists for a second one of a name. It must not outlive
   /// this.
   absl::StatusOr<std::unique_ptr<Exporter>> Add(const std::string& run);
-
-  /// 503 while there is no run.
-  HttpResponse Metrics(int max_layers) const;
-  /// Always 200: the process is alive, or it would not answer. Whoever restarts it for a
-  /// measurement that failed ends a training run.
-  HttpResponse Healthz() const;
-  HttpResponse Readyz() const;
+  /// The runs that were started. The lock is held for a copy only, never while a page is made.
+  std::vector<RunView> Look() const;
+  /// The run of this name, or with an empty one the only run there is. NotFound, InvalidArgument
+  /// where there are several, Unavailable where there is none; all name the runs.
+  absl::StatusOr<RunView> Find(const std::string& run) const;
 
  private:
   class RunExporter;
-  // The lock is held for a copy only, never while a page is rendered.
-  std::vector<RunView> Look() const;
+  struct Shown {
+    StatusSource* source = nullptr;  // null before Start
+    std::shared_ptr<JsonFeed> feed;
+  };
 
+  const ReportHistory::Limits limits_;
+  const std::function<void()> changed_;
   mutable Mutex mutex_;
-  std::map<std::string, StatusSource*> sources_ ABSL_GUARDED_BY(mutex_);  // null before Start
+  std::map<std::string, Shown> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
+#include "ptqwatch/metric_catalog.h"
 #include "report/json_fields.h"
 #include "report/status_fields.h"
 
@@ -59,12 +60,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("count", record.count);
 }
 
-}  // namespace
-
-std::string StatusToJson(const RunStatus& status) {
-  WrittenJson json = *JsonWriter::Write(status);
-  WrittenJson& object = json["status"];
-  const MonitorStatus& counters = status.status;
+WrittenJson CountersJson(const MonitorStatus& counters) {
+  WrittenJson object = *JsonWriter::Write(counters);
   object["snapshots"] = CountsByName<SnapshotResult>(counters.snapshots);
   object["events"] = CountsByName<Event::Kind>(counters.events);
   object["stall_buckets"] = counters.stall_buckets;
@@ -72,10 +69,12 @@ std::string StatusToJson(const RunStatus& status) {
   for (const auto& [place, count] : counters.dropped_reports) {
     drops.push_back(*JsonWriter::Write(Drop{place.first, place.second, count}));
   }
-  return json.dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
+  return object;
 }
 
-namespace {
+std::string Text(const WrittenJson& json) {
+  return json.dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
+}
 
 absl::StatusOr<RunStatus> Read(std::string_view json) {
   PTQWATCH_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJson("status JSON", json));
@@ -101,8 +100,25 @@ absl::StatusOr<RunStatus> Read(std::string_view json) {
 
 }  // namespace
 
+std::string StatusToJson(const RunStatus& status) {
+  WrittenJson json = *JsonWriter::Write(status);
+  json["status"] = CountersJson(status.status);
+  return Text(json);
+}
+
 absl::StatusOr<RunStatus> StatusFromJson(std::string_view json) {
   return Guard("status JSON", absl::StatusCode::kInvalidArgument, [&] { return Read(json); });
 }
 
 }  // namespace ptqwatch::internal
+
+namespace ptqwatch {
+
+std::string StatusJson(const RunInfo& run, const MonitorStatus& status) {
+  internal::WrittenJson json;
+  json["run"] = *internal::JsonWriter::Write(run);
+  json["status"] = internal::CountersJson(status);
+  return internal::Text(json);
+}
+
+}  // namespace ptqwatch

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/shared_bytes.h"
 #include "event_proto.h"
 #include "fuzz/fuzz_target.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -94,9 +95,9 @@ const internal::ReportFeed& Feed() {
       internal::ToProto(report, &message, /*with_layers=*/true);
       internal::WireReport wire;
       wire.sequence = report.report.sequence;
-      wire.full = grpc::Slice(Bytes(message));
+      wire.forms = {internal::Share(Bytes(message))};
       internal::ToProto(report, &message, /*with_layers=*/false);
-      wire.without_layers = grpc::Slice(Bytes(message));
+      wire.forms.push_back(internal::Share(Bytes(message)));
       made->Announce(wire.sequence);
       made->Publish(std::move(wire));
     }

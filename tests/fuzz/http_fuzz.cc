@@ -21,10 +21,17 @@ constexpr size_t kMaxHeaderBytes = 1000;
 
 internal::HttpResponder& Responder() {
   static auto* const responder = new internal::HttpResponder(
-      {{"/metrics", [] { return internal::HttpResponse{.body = std::string(kPageBytes, 'x')}; }},
+      {{"/metrics",
+        [](const internal::HttpRequest&) {
+          return internal::HttpResponse{.body = std::string(kPageBytes, 'x')};
+        }},
        {"/healthz",
-        [] { return internal::HttpResponse{.content_type = "application/json", .body = "{}\n"}; }},
-       {"/throws", []() -> internal::HttpResponse { throw std::runtime_error("no"); }}});
+        [](const internal::HttpRequest&) {
+          return internal::HttpResponse{.content_type = "application/json", .body = "{}\n"};
+        }},
+       {"/throws", [](const internal::HttpRequest&) -> internal::HttpResponse {
+          throw std::runtime_error("no");
+        }}});
   return *responder;
 }
 

@@ -55,6 +55,12 @@ class RawClient {
     }
     return all;
   }
+  /// What has come so far, after waiting for something; empty at the end of the connection.
+  std::string ReadSome() {
+    char buffer[65536];
+    const ssize_t got = recv(socket_, buffer, sizeof(buffer), 0);
+    return got <= 0 ? std::string() : std::string(buffer, static_cast<size_t>(got));
+  }
   /// Waits until there is something to read; false when the connection ends instead.
   bool Peek() {
     char first = 0;

@@ -19,6 +19,7 @@
 #include "history_command.h"
 #include "printable.h"
 #include "replay_command.h"
+#include "report_command.h"
 #include "report_proto.h"
 #include "report_text.h"
 #include "requested_report.h"
@@ -320,6 +321,13 @@ int RunLayers(const LayersFlags& flags, Terminal* terminal) {
   return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
 }
 
+int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal) {
+  const absl::StatusOr<std::string> written = WriteRunPage(flags, clock);
+  if (!written.ok()) return Fail(written.status(), terminal);
+  terminal->Line(*written);
+  return Finish(terminal);
+}
+
 int RunCommand(Command command, Clock* clock, Terminal* terminal) {
   std::unique_ptr<RunServer> server;
   const absl::Status served = std::visit(
@@ -349,6 +357,7 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
     int operator()(const ReplayFlags& flags) const { return RunReplay(flags, terminal); }
     int operator()(const HistoryFlags& flags) const { return RunHistory(flags, terminal); }
     int operator()(const LayersFlags& flags) const { return RunLayers(flags, terminal); }
+    int operator()(const ReportFlags& flags) const { return RunReport(flags, clock, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

@@ -30,6 +30,7 @@ int RunServe(const ServeFlags& flags, Terminal* terminal);
 int RunReplay(const ReplayFlags& flags, Terminal* terminal);
 int RunHistory(const HistoryFlags& flags, Terminal* terminal);
 int RunLayers(const LayersFlags& flags, Terminal* terminal);
+int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal);
 int RunCommand(Command command, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -32,6 +32,7 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
   ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
   ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
+  ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kWatchNotes[] = R"(Examples:
@@ -64,7 +65,7 @@ constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve /data/runs/* --http 127.0.0.1:9464 --grpc off
   ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote
 
-A directory need not exist yet. Runs are named by the last part of their path: the label run on
+http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. Runs are named by the last part of their path: the label run on
 /metrics, --run of the other commands. Commands over the network are refused without
 --allow-control; on this machine, those who own a run directory can give them by its path.
 Ctrl-C ends.)";
@@ -272,6 +273,12 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
       ->type_name("N")
       ->check(Quiet(CLI::Range(0, std::numeric_limits<int>::max())))
       ->capture_default_str();
+  app->add_option("--allow-host", options.allowed_hosts,
+                  "A name by which browsers may ask for the live page, beside localhost and IP "
+                  "addresses; may be repeated")
+      ->type_name("NAME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app->footer(kServeNotes);
 }
 
@@ -307,6 +314,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   ReplayFlags replay_flags;
   HistoryFlags history_flags;
   LayersFlags layers_flags;
+  ReportFlags report_flags;
   CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
   CLI::App* const watch =
       app.add_subcommand("watch", "Follow a run: one row per report, as they come");
@@ -323,6 +331,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* const history = app.add_subcommand("history", "Print the reports of a journal");
   CLI::App* const layers =
       app.add_subcommand("layers", "Show the layers that quantization hurts most");
+  CLI::App* const report = app.add_subcommand("report", "Write the page of a run as one HTML file");
   AddWatch(watch, &watch_flags);
   AddStatus(status, &status_flags);
   AddSnapshot(snapshot, &snapshot_flags);
@@ -335,6 +344,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddReplay(replay, &replay_flags);
   AddHistory(history, &history_flags);
   AddLayers(layers, &layers_flags);
+  AddReport(report, &report_flags);
 
   try {
     app.parse(argc, argv);
@@ -357,6 +367,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (replay->parsed()) return replay_flags;
   if (history->parsed()) return history_flags;
   if (layers->parsed()) return layers_flags;
+  if (report->parsed()) return report_flags;
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

@@ -86,6 +86,11 @@ struct LayersFlags {
   bool csv = false;
 };
 
+struct ReportFlags {
+  std::string run_dir;
+  std::string output;  ///< a file
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
@@ -93,7 +98,7 @@ struct PrintText {
 
 using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
                              ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags,
-                             HistoryFlags, LayersFlags, PrintText>;
+                             HistoryFlags, LayersFlags, ReportFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

@@ -38,6 +38,12 @@ increase of the quantizer that is watched, to second order (only with curvature)
 it. trace: of the layer's block of the Hessian. Then, for each quantizer, the relative squared error of
 the layer's output.)";
 
+constexpr char kReportNotes[] = R"(Example:
+  ptqwatch report runs/7 -o run.html
+
+The file is the live page of the run as it is now. It needs no server and asks for nothing else, so it
+can be kept or sent around. A run that goes on may be reported again.)";
+
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - 1;
 
 void AddJournal(CLI::App* app, std::string* journal) {
@@ -99,6 +105,12 @@ void AddLayers(CLI::App* app, LayersFlags* flags) {
       ->capture_default_str();
   app->add_flag("--csv", flags->csv, "All as comma-separated values with a header");
   app->footer(kLayersNotes);
+}
+
+void AddReport(CLI::App* app, ReportFlags* flags) {
+  app->add_option("RUN_DIR", flags->run_dir, "A run directory")->type_name("")->required();
+  app->add_option("-o,--output", flags->output, "The file to write")->type_name("FILE")->required();
+  app->footer(kReportNotes);
 }
 
 }  // namespace ptqwatch::internal

@@ -10,6 +10,7 @@ namespace ptqwatch::internal {
 void AddReplay(CLI::App* app, ReplayFlags* flags);
 void AddHistory(CLI::App* app, HistoryFlags* flags);
 void AddLayers(CLI::App* app, LayersFlags* flags);
+void AddReport(CLI::App* app, ReportFlags* flags);
 
 }  // namespace ptqwatch::internal
 

@@ -19,7 +19,8 @@ constexpr milliseconds kPollInterval{250};
 constexpr milliseconds kStopRun{50};
 // Of one run, and in all.
 constexpr int kMaxSubscribers = 1024;
-// What is in memory of all runs; the rest of their reports lies in files without a name.
+// What is in memory of all runs, for each of the two servers; the rest of their reports lies in
+// files without a name.
 constexpr int64_t kMemoryBytes = int64_t{32} << 20;
 constexpr int64_t kHistoryBytes = int64_t{1} << 40;
 constexpr int kHistoryReports = 10'000'000;
@@ -61,13 +62,18 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Start(const RunServerOptio
 
 absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOptions& options) {
   std::unique_ptr<RunServer> server(new RunServer);
+  const auto runs = static_cast<int64_t>(std::max<size_t>(options.run_dirs.size(), 1));
   if (!options.http.empty()) {
     PTQWATCH_ASSIGN_OR_RETURN(server->http_,
                               PrometheusHub::Create({.address = options.http,
                                                      .allow_remote = options.allow_remote,
-                                                     .max_layers = options.max_layers}));
+                                                     .max_layers = options.max_layers,
+                                                     .allowed_hosts = options.allowed_hosts,
+                                                     .max_streams = kMaxSubscribers,
+                                                     .history_reports = kHistoryReports,
+                                                     .history_bytes = kHistoryBytes,
+                                                     .history_memory_bytes = kMemoryBytes / runs}));
   }
-  const auto runs = static_cast<int64_t>(std::max<size_t>(options.run_dirs.size(), 1));
   PTQWATCH_ASSIGN_OR_RETURN(server->grpc_,
                             GrpcHub::Create({.address = options.grpc,
                                              .allow_remote = options.allow_remote,

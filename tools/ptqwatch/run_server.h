@@ -23,7 +23,8 @@ struct RunServerOptions {
   bool allow_remote = false;
   bool allow_control = false;
   int max_layers = 64;
-  ServerSecurity security = {};  ///< of gRPC
+  ServerSecurity security = {};                 ///< of gRPC
+  std::vector<std::string> allowed_hosts = {};  ///< PrometheusOptions::allowed_hosts
 };
 
 /// Follows run directories and serves what it finds there, each run by a name: the last part of its

@@ -47,6 +47,10 @@ inline constexpr std::string_view kStallMetricHelp =
 /// The catalogue as a Markdown table: metric, type, labels, meaning. docs/metrics.md shows it.
 std::string MetricCatalogMarkdown();
 
+/// What a monitor says of itself, as one line of JSON: {"run": {...}, "status": {...}} with the
+/// member names as keys. Numbers that are not finite are left out.
+std::string StatusJson(const RunInfo& run, const MonitorStatus& status);
+
 }  // namespace ptqwatch
 
 #endif  // PTQWATCH_METRIC_CATALOG_H_

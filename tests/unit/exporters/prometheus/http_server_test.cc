@@ -35,9 +35,10 @@ ListenOptions At(const std::string& address) {
 }
 
 std::unique_ptr<HttpServer> StartServer(size_t body_size = 5) {
-  auto server = HttpServer::Start(
-      At("127.0.0.1:0"),
-      {{"/page", [body_size] { return HttpResponse{.body = std::string(body_size, 'x')}; }}});
+  auto server = HttpServer::Start(At("127.0.0.1:0"),
+                                  {{"/page", [body_size](const HttpRequest&) {
+                                      return HttpResponse{.body = std::string(body_size, 'x')};
+                                    }}});
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }
@@ -198,8 +199,8 @@ TEST(HttpServer, StopsAtOnceWithAClientThatDoesNotRead) {
 TEST(HttpServer, ClosesConnectionsBeyondItsLimit) {
   auto server = StartServer();
   std::vector<std::unique_ptr<RawClient>> clients;
-  for (int i = 0; i < 24; ++i) clients.push_back(std::make_unique<RawClient>(server->address()));
-  // Four are with workers and sixteen wait, at most; nobody has said anything, so nobody was
+  for (int i = 0; i < 80; ++i) clients.push_back(std::make_unique<RawClient>(server->address()));
+  // Four are with workers and 64 wait, at most; nobody has said anything, so nobody was
   // answered.
   EXPECT_EQ(clients.back()->ReadAll(), "");
 }
@@ -314,7 +315,8 @@ TEST(HttpServer, AnswersManyClientsAtOnce) {
 
 TEST(HttpServer, TurnsAnExceptionOfAHandlerIntoAnError) {
   auto server = HttpServer::Start(
-      At("127.0.0.1:0"), {{"/bad", []() -> HttpResponse { throw std::runtime_error("no"); }}});
+      At("127.0.0.1:0"),
+      {{"/bad", [](const HttpRequest&) -> HttpResponse { throw std::runtime_error("no"); }}});
   ASSERT_TRUE(server.ok());
   EXPECT_THAT(Get((*server)->address(), "/bad"), StartsWith("HTTP/1.1 500 "));
   EXPECT_THAT(Get((*server)->address(), "/bad"), StartsWith("HTTP/1.1 500 "));

@@ -4,12 +4,13 @@
 #include <sys/wait.h>
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "metric_page.h"
 #include "support/sample_report.h"
 #include "support/temp_dir.h"
 
@@ -17,6 +18,7 @@ namespace ptqwatch::internal {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::SampleLayer;
@@ -46,14 +48,17 @@ MonitorStatus FullStatus() {
 class MetricFamiliesTest : public ::testing::Test {
  protected:
   std::string Page(int max_layers = 64) const {
-    return RenderMetrics({{.run = "", .input = {run_, status_, &report_}}}, max_layers);
+    return MetricPage(max_layers)
+        .Render({{.run = "", .input = {run_, status_, &report_}}}, MetricFormat::kText);
   }
   // "layer method bits" -> value of the per-layer metric.
   std::map<std::string, double> Layers(int max_layers) const {
     std::map<std::string, double> layers;
-    for (const auto& family :
-         MakeMetricFamilies({{.run = "", .input = {run_, status_, &report_}}}, max_layers)) {
-      if (family.name != "ptqwatch_layer_quantization_error_ratio") continue;
+    ShownLayers shown(max_layers);
+    for (const MetricInfo& info : MetricCatalog()) {
+      if (info.name != "ptqwatch_layer_quantization_error_ratio") continue;
+      const auto family =
+          MakeMetricFamily(info, {{.run = "", .input = {run_, status_, &report_}}}, shown);
       for (const auto& metric : family.metric) {
         const std::string key =
             metric.label[0].value + " " + metric.label[1].value + " " + metric.label[2].value;
@@ -86,13 +91,12 @@ Promtool CheckMetrics(const std::string& page) {
 }
 
 TEST_F(MetricFamiliesTest, GivePageThatPromtoolAccepts) {
-  std::set<std::string> names;
-  for (const auto& family :
-       MakeMetricFamilies({{.run = "", .input = {run_, status_, &report_}}}, 64)) {
-    names.insert(family.name);
+  const std::string page = Page();
+  for (const MetricInfo& info : MetricCatalog()) {
+    ASSERT_THAT(page, HasSubstr("# TYPE " + std::string(info.name) + " "))
+        << "a metric without a sample is not checked";
   }
-  ASSERT_EQ(names.size(), MetricCatalog().size() + 1) << "a metric without a sample is not checked";
-  const Promtool result = CheckMetrics(Page());
+  const Promtool result = CheckMetrics(page);
   EXPECT_EQ(result.exit_code, 0) << "promtool (package prometheus) must be on PATH";
   EXPECT_EQ(result.output, "");
 }
@@ -146,7 +150,8 @@ TEST_F(MetricFamiliesTest, ShowStallsInCumulativeBuckets) {
 
 TEST_F(MetricFamiliesTest, LeaveOutWhatHasNoSample) {
   status_ = {};
-  const std::string page = RenderMetrics({{.run = "", .input = {run_, status_, nullptr}}}, 64);
+  const std::string page =
+      MetricPage(64).Render({{.run = "", .input = {run_, status_, nullptr}}}, MetricFormat::kText);
   EXPECT_THAT(page, Not(HasSubstr("quantization_error_ratio")));
   EXPECT_THAT(page, Not(HasSubstr("ptqwatch_learning_rate")));
   EXPECT_THAT(page, HasSubstr("ptqwatch_snapshots_total{result=\"taken\"} 0\n"));
@@ -178,8 +183,69 @@ TEST_F(MetricFamiliesTest, ShowOneOverflowSeriesEvenIfALayerIsCalledThat) {
   report_.report.quantization.resize(1);
   report_.report.quantization[0].layers = {SampleLayer("_overflow", 0.9), SampleLayer("a", 0.1),
                                            SampleLayer("b", 0.2)};
-  EXPECT_EQ(Layers(2).size(), 2u);
+  EXPECT_THAT(Layers(1),
+              ElementsAre(std::pair("_overflow gptq 3", 0.5), std::pair("b gptq 3", 0.2)));
+  EXPECT_EQ(Layers(2).size(), 3u);
   EXPECT_EQ(Layers(64).size(), 3u);
+}
+
+TEST_F(MetricFamiliesTest, GiveOpenMetrics) {
+  const std::string page = MetricPage(64).Render({{.run = "", .input = {run_, status_, &report_}}},
+                                                 MetricFormat::kOpenMetrics);
+  EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_steps counter\nptqwatch_steps_total 16010\n"));
+  EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_run info\nptqwatch_run_info{"));
+  EXPECT_THAT(page, HasSubstr("are averaged in layer=\\\"_overflow\\\".\n"));
+  EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_training_stall_seconds histogram\n"));
+  EXPECT_THAT(page, EndsWith("\n# EOF\n"));
+  // Otherwise the same samples as in the text format.
+  const auto samples = [](const std::string& text) {
+    std::vector<std::string> lines;
+    for (const auto line : absl::StrSplit(text, '\n')) {
+      if (!line.empty() && line[0] != '#') lines.emplace_back(line);
+    }
+    return lines;
+  };
+  EXPECT_EQ(samples(page), samples(Page()));
+}
+
+TEST_F(MetricFamiliesTest, AreInTheFormatThatIsAskedFor) {
+  EXPECT_EQ(MetricFormatFor(""), MetricFormat::kText);
+  EXPECT_EQ(MetricFormatFor("text/plain;version=0.0.4;q=1,*/*;q=0.1"), MetricFormat::kText);
+  EXPECT_EQ(MetricFormatFor("Application/OpenMetrics-text; version=1.0.0,text/plain;q=0.5"),
+            MetricFormat::kOpenMetrics);
+}
+
+TEST(MetricPage, WritesLayersAnewForEachReportOnly) {
+  const RunInfo run;
+  const MonitorStatus status;
+  AnalyzedReport report = SampleReport();
+  MetricPage page(64);
+  const auto render = [&] {
+    return page.Render({{.run = "", .input = {run, status, &report}}}, MetricFormat::kText);
+  };
+  EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.02\n"));
+  report.report.quantization[0].layers[0].output_error_ratio = 0.5;
+  EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.02\n"));
+  ++report.report.sequence;
+  EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.5\n"));
+}
+
+TEST(ShownLayers, KeepTheirPlacesWhereTheyAreClose) {
+  ShownLayers shown(4);
+  const auto choose = [&](std::vector<std::string> ranked) {
+    return shown.Choose("", "metric", ranked);
+  };
+  EXPECT_THAT(choose({"a", "b", "c", "d", "e", "f"}), ElementsAre("a", "b", "c", "d"));
+  // One rank behind, d stays, and e is not ahead enough.
+  EXPECT_THAT(choose({"a", "b", "c", "e", "d", "f"}), ElementsAre("a", "b", "c", "d"));
+  // Two ranks behind, it goes.
+  EXPECT_THAT(choose({"a", "b", "c", "e", "f", "d"}), ElementsAre("a", "b", "c", "e"));
+  // A layer that is far ahead has its series at once.
+  EXPECT_THAT(choose({"f", "a", "b", "c", "e"}), ElementsAre("a", "b", "c", "f"));
+  EXPECT_THAT(choose({"a"}), ElementsAre("a"));
+  // Other runs and metrics have places of their own.
+  EXPECT_THAT(shown.Choose("other", "metric", {"x"}), ElementsAre("x"));
+  EXPECT_THAT(ShownLayers(0).Choose("", "metric", {"x"}), ElementsAre());
 }
 
 }  // namespace

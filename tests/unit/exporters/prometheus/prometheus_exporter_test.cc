@@ -138,7 +138,7 @@ TEST_F(PrometheusExporterTest, SaysHowTheMonitorIs) {
 
 TEST_F(PrometheusExporterTest, RefusesOtherPathsAndMethods) {
   CreateAndStart();
-  EXPECT_EQ(Get("/")->status, 404);
+  EXPECT_EQ(Get("/metrics/x")->status, 404);
   httplib::Client client("127.0.0.1", PortOf(exporter_->address()));
   EXPECT_EQ(client.Post("/metrics", "x", "text/plain")->status, 405);
   EXPECT_EQ(client.Delete("/healthz")->status, 405);

@@ -1,20 +1,21 @@
-#ifndef PTQWATCH_GRPC_REPORT_HISTORY_H_
-#define PTQWATCH_GRPC_REPORT_HISTORY_H_
+#ifndef PTQWATCH_BASE_REPORT_HISTORY_H_
+#define PTQWATCH_BASE_REPORT_HISTORY_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <vector>
 
-#include "grpcpp/support/slice.h"
-#include "spill_file.h"
+#include "base/shared_bytes.h"
+#include "base/spill_file.h"
 
 namespace ptqwatch::internal {
 
-/// A v1::Report in its wire form. Slices are counted references: copying one shares its bytes.
+/// A report as an exporter sends it, in each of the exporter's forms: with and without layers, for
+/// example.
 struct WireReport {
   int64_t sequence = 0;
-  grpc::Slice full;
-  grpc::Slice without_layers;
+  std::vector<SharedBytes> forms;  ///< none of them null
 };
 
 /// The newest reports in the order of their sequences, limited in number and bytes. The newest one
@@ -32,26 +33,28 @@ class ReportHistory {
   void Append(WireReport report);
   /// The sequence of the oldest report with one above `sequence`; 0 where there is none.
   int64_t After(int64_t sequence) const;
-  /// The report with this sequence. Empty where its file cannot be read any more. REQUIRES: After
-  /// has named it since the last Append.
-  grpc::Slice Bytes(int64_t sequence, bool with_layers) const;
+  /// The report with this sequence. Null where its file cannot be read any more. REQUIRES: After
+  /// has named it since the last Append; it has that many forms.
+  SharedBytes Bytes(int64_t sequence, size_t form) const;
   /// How many reports have a sequence above `sequence`.
   size_t CountAfter(int64_t sequence) const;
   /// The sequence of the report before the newest `count` ones. REQUIRES: count < size().
   int64_t SequenceBefore(size_t count) const;
 
   size_t size() const { return reports_.size(); }
-  int64_t oldest() const { return reports_.empty() ? 0 : reports_.front().report.sequence; }
-  int64_t newest() const { return reports_.empty() ? 0 : reports_.back().report.sequence; }
+  int64_t oldest() const { return reports_.empty() ? 0 : reports_.front().sequence; }
+  int64_t newest() const { return reports_.empty() ? 0 : reports_.back().sequence; }
 
  private:
+  struct Form {
+    SharedBytes bytes;  // null once they are in the file
+    size_t size = 0;
+  };
   struct Entry {
-    WireReport report;  // without bytes once they are in the file
-    size_t full_size = 0;
-    size_t without_layers_size = 0;
+    int64_t sequence = 0;
+    std::vector<Form> forms;
+    int64_t size = 0;
     int64_t offset = -1;  // in the file
-
-    int64_t size() const { return static_cast<int64_t>(full_size + without_layers_size); }
   };
   size_t IndexAfter(int64_t sequence) const;
   void DropOldest();
@@ -67,4 +70,4 @@ class ReportHistory {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_GRPC_REPORT_HISTORY_H_
+#endif  // PTQWATCH_BASE_REPORT_HISTORY_H_

@@ -1,4 +1,4 @@
-#include "event_history.h"
+#include "base/event_history.h"
 
 #include "gtest/gtest.h"
 

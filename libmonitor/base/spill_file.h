@@ -1,11 +1,11 @@
-#ifndef PTQWATCH_GRPC_SPILL_FILE_H_
-#define PTQWATCH_GRPC_SPILL_FILE_H_
+#ifndef PTQWATCH_BASE_SPILL_FILE_H_
+#define PTQWATCH_BASE_SPILL_FILE_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
+#include <vector>
 
-#include "grpcpp/support/slice.h"
+#include "base/shared_bytes.h"
 
 namespace ptqwatch::internal {
 
@@ -19,9 +19,9 @@ class SpillFile {
   SpillFile& operator=(const SpillFile&) = delete;
 
   /// Where the pieces, one after the other, begin in the file; -1 where they cannot be written.
-  int64_t Append(std::initializer_list<grpc::Slice> pieces);
-  /// Empty where they cannot be read.
-  grpc::Slice Read(int64_t offset, size_t bytes) const;
+  int64_t Append(const std::vector<SharedBytes>& pieces);
+  /// Null where they cannot be read.
+  SharedBytes Read(int64_t offset, size_t bytes) const;
   /// They will not be read any more: gives their blocks back.
   void Forget(int64_t offset, int64_t bytes);
 
@@ -32,4 +32,4 @@ class SpillFile {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_GRPC_SPILL_FILE_H_
+#endif  // PTQWATCH_BASE_SPILL_FILE_H_

@@ -1,4 +1,4 @@
-#include "report_history.h"
+#include "base/report_history.h"
 
 #include <stdlib.h>
 
@@ -13,10 +13,6 @@ namespace {
 
 using testing::TempDir;
 
-std::string Text(const grpc::Slice& slice) {
-  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
-}
-
 // Of 100 and 50 bytes.
 std::string Full(int64_t sequence) {
   return std::to_string(sequence) + std::string(100 - std::to_string(sequence).size(), 'f');
@@ -25,9 +21,8 @@ std::string Short(int64_t sequence) { return Full(sequence).substr(0, 50); }
 
 void Append(ReportHistory& history, int64_t first, int64_t last) {
   for (int64_t sequence = first; sequence <= last; ++sequence) {
-    history.Append({.sequence = sequence,
-                    .full = grpc::Slice(Full(sequence)),
-                    .without_layers = grpc::Slice(Short(sequence))});
+    history.Append(
+        {.sequence = sequence, .forms = {Share(Full(sequence)), Share(Short(sequence))}});
   }
 }
 
@@ -38,8 +33,8 @@ void ExpectReports(const ReportHistory& history, int64_t first, int64_t last) {
   int64_t expected = first;
   for (int64_t next = history.After(0); next != 0; next = history.After(next), ++expected) {
     EXPECT_EQ(next, expected);
-    EXPECT_EQ(Text(history.Bytes(next, /*with_layers=*/true)), Full(next));
-    EXPECT_EQ(Text(history.Bytes(next, /*with_layers=*/false)), Short(next));
+    EXPECT_EQ(*history.Bytes(next, 0), Full(next));
+    EXPECT_EQ(*history.Bytes(next, 1), Short(next));
   }
   EXPECT_EQ(expected, last + 1);
 }
@@ -84,8 +79,8 @@ TEST(ReportHistory, LosesWhatItCannotWrite) {
   setenv("TMPDIR", "/proc/no/such/folder", 1);
   ReportHistory history({.reports = 10, .bytes = 1'000'000, .memory_bytes = 200});
   Append(history, 1, 3);
-  EXPECT_EQ(history.Bytes(1, true).size(), 0u);
-  EXPECT_EQ(Text(history.Bytes(3, true)), Full(3));
+  EXPECT_EQ(history.Bytes(1, 0), nullptr);
+  EXPECT_EQ(*history.Bytes(3, 0), Full(3));
   if (before == nullptr) {
     unsetenv("TMPDIR");
   } else {

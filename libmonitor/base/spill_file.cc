@@ -1,4 +1,4 @@
-#include "spill_file.h"
+#include "base/spill_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 namespace ptqwatch::internal {
 namespace {
@@ -31,10 +32,10 @@ bool HasRoom(int file) {
   return fstatvfs(file, &disk) != 0 || uint64_t{disk.f_bavail} * disk.f_frsize > kReserveBytes;
 }
 
-bool WriteAt(int file, int64_t offset, const grpc::Slice& bytes) {
+bool WriteAt(int file, int64_t offset, const std::string& bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t written = pwrite(file, bytes.begin() + done, bytes.size() - done,
+    const ssize_t written = pwrite(file, bytes.data() + done, bytes.size() - done,
                                    static_cast<off_t>(offset) + static_cast<off_t>(done));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
@@ -49,30 +50,30 @@ SpillFile::~SpillFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-int64_t SpillFile::Append(std::initializer_list<grpc::Slice> pieces) {
+int64_t SpillFile::Append(const std::vector<SharedBytes>& pieces) {
   if (descriptor_ < 0) descriptor_ = OpenUnnamed();
   if (descriptor_ < 0 || !HasRoom(descriptor_)) return -1;
   const int64_t begin = end_;
   int64_t end = end_;
-  for (const grpc::Slice& piece : pieces) {
-    if (!WriteAt(descriptor_, end, piece)) return -1;
-    end += static_cast<int64_t>(piece.size());
+  for (const SharedBytes& piece : pieces) {
+    if (!WriteAt(descriptor_, end, *piece)) return -1;
+    end += static_cast<int64_t>(piece->size());
   }
   end_ = end;
   return begin;
 }
 
-grpc::Slice SpillFile::Read(int64_t offset, size_t bytes) const {
+SharedBytes SpillFile::Read(int64_t offset, size_t bytes) const {
   std::string content(bytes, '\0');
   size_t done = 0;
   while (done < bytes) {
     const ssize_t got = pread(descriptor_, content.data() + done, bytes - done,
                               static_cast<off_t>(offset) + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return grpc::Slice();
+    if (got <= 0) return nullptr;
     done += static_cast<size_t>(got);
   }
-  return grpc::Slice(content);
+  return Share(std::move(content));
 }
 
 void SpillFile::Forget(int64_t offset, int64_t bytes) {

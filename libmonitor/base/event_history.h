@@ -1,21 +1,21 @@
-#ifndef PTQWATCH_GRPC_EVENT_HISTORY_H_
-#define PTQWATCH_GRPC_EVENT_HISTORY_H_
+#ifndef PTQWATCH_BASE_EVENT_HISTORY_H_
+#define PTQWATCH_BASE_EVENT_HISTORY_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
 
-#include "grpcpp/support/slice.h"
+#include "base/shared_bytes.h"
 
 namespace ptqwatch::internal {
 
-/// A v1::Event in its wire form. Slices are counted references: copying one shares its bytes.
+/// An event as an exporter sends it.
 struct WireEvent {
   int64_t number = 0;
   /// Of the newest report when the event was published: streams send the event after that report.
   int64_t after_sequence = 0;
-  grpc::Slice bytes;
+  SharedBytes bytes;
 };
 
 /// The newest events, numbered without gaps. Not thread-safe.
@@ -45,4 +45,4 @@ class EventHistory {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_GRPC_EVENT_HISTORY_H_
+#endif  // PTQWATCH_BASE_EVENT_HISTORY_H_

@@ -1,0 +1,19 @@
+#ifndef PTQWATCH_PROMETHEUS_HEALTH_PAGE_H_
+#define PTQWATCH_PROMETHEUS_HEALTH_PAGE_H_
+
+#include <vector>
+
+#include "http_message.h"
+#include "run_views.h"
+
+namespace ptqwatch::internal {
+
+/// Always 200: the process is alive, or it would not answer. Whoever restarts it for a measurement
+/// that failed ends a training run.
+HttpResponse HealthzPage(const std::vector<RunView>& views);
+/// 200 while each run measures, is about to or, in another process, is over; else 503.
+HttpResponse ReadyzPage(const std::vector<RunView>& views);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROMETHEUS_HEALTH_PAGE_H_

@@ -1,0 +1,255 @@
+// Line charts over the training step, with phases shaded and onset and alarms marked.
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const seriesColor = (index) => css(`--s${index % 8}`);
+const SHADED = {decay: '--decay', slow_decay: '--decay', warmup: '--warmup', rewarm: '--rewarm'};
+const BAND = 1.96;  // standard errors: 95 %
+
+/** A series to draw: `band` are standard errors, `absent` says whether a gap is drawn or bridged. */
+function line(label, color, values, {band = null, dashed = false, bridge = false, text = (value) => number(value)} = {}) {
+  return {label, color, values, band, dashed, bridge, text};
+}
+
+/** The charts of the page: what they are called, in what unit, and what they draw. */
+const CHARTS = [
+  {
+    id: 'error', title: 'Relative loss increase E', unit: '%, band: 95 % interval', logarithm: true,
+    empty: 'No quantizer has been measured yet.',
+    lines: (series) => [...series.quantizers.values()].map((quantizer, i) =>
+        line(quantizer.name, seriesColor(i), quantizer.ratio.map((value) => value * 100),
+             {band: quantizer.ratioError.map((value) => value * 100), text: (value, error) => percent(value / 100, error / 100)})),
+  },
+  {
+    id: 'loss', title: 'Loss, full and quantized', unit: 'nats per token', empty: 'No loss has been measured yet.',
+    lines: (series) => [
+      line('full precision', css('--loss'), series.columns.loss, {band: series.columns.lossError, text: plusMinus}),
+      ...[...series.quantizers.values()].map((quantizer, i) => line(quantizer.name, seriesColor(i), quantizer.loss)),
+      line('training', css('--second'), series.columns.trainingLoss, {dashed: true}),
+    ],
+  },
+  {
+    id: 'trace', title: 'Hessian trace', unit: 'nats per squared unit of weight, band: 95 % interval',
+    empty: 'Curvature has not been measured.',
+    lines: (series) => [line('trace', seriesColor(3), series.columns.trace, {band: series.columns.traceError, bridge: true, text: plusMinus})],
+  },
+  {
+    id: 'eigenvalue', title: 'Top Hessian eigenvalue', unit: 'nats per squared unit of weight, band: residual',
+    empty: 'Curvature has not been measured.',
+    lines: (series) => [line('top eigenvalue', seriesColor(4), series.columns.eigenvalue,
+                             {band: series.columns.eigenvalue.map((value, i) => value * series.columns.eigenvalueResidual[i] / BAND), bridge: true})],
+  },
+  {
+    id: 'rate', title: 'Learning rate', unit: 'at the snapshots', empty: 'No report yet.', zero: true,
+    lines: (series) => [line('learning rate', seriesColor(0), series.columns.learningRate, {text: learningRate})],
+  },
+  {
+    id: 'evidence', title: 'Evidence for a rise', unit: 'standard errors', empty: 'No verdict yet: a baseline takes five snapshots.', zero: true,
+    lines: (series) => [line('evidence', seriesColor(1), series.columns.sigmas),
+                        line('an alarm needs', css('--alarm'), series.columns.alarmSigmas, {dashed: true})],
+  },
+];
+
+const shading = {
+  id: 'shading',
+  beforeDatasetsDraw(chart) {
+    const {ctx, chartArea: area, scales: {x}, options} = chart;
+    const {phases, alarms, onset} = options.plugins.shading;
+    const pixel = (step) => Math.min(area.right, Math.max(area.left, x.getPixelForValue(step)));
+    ctx.save();
+    for (const {phase, from, to} of phases || []) {
+      if (!SHADED[phase]) continue;
+      ctx.fillStyle = css(SHADED[phase]);
+      ctx.fillRect(pixel(from), area.top, pixel(to) - pixel(from), area.bottom - area.top);
+    }
+    const rule = (step, color, dash) => {
+      if (!isNumber(step) || step < x.min || step > x.max) return;
+      ctx.strokeStyle = color;
+      ctx.lineWidth = 1.5;
+      ctx.setLineDash(dash);
+      ctx.beginPath();
+      ctx.moveTo(pixel(step), area.top);
+      ctx.lineTo(pixel(step), area.bottom);
+      ctx.stroke();
+    };
+    rule(onset, css('--warn'), [2, 3]);
+    for (const step of alarms || []) rule(step, css('--alarm'), [6, 4]);
+    ctx.restore();
+  },
+};
+
+const finite = (values) => values.some((value) => Number.isFinite(value));
+
+function nearlyPositive(lines, from) {
+  const values = lines.flatMap((drawn) => drawn.values.slice(from)).filter((value) => Number.isFinite(value));
+  const extreme = (pick) => values.reduce((found, value) => pick(found, value), 0);
+  return -extreme(Math.min) < 0.05 * extreme(Math.max);
+}
+
+/** Points of a line, and of the edges of its band. */
+function points(series, {values, band, bridge}, {from, logarithmic}) {
+  const {step} = series.columns;
+  const kept = thin(values, from).filter((i) => !bridge || Number.isFinite(values[i]));
+  // A band that reaches below zero has no end on a logarithmic axis.
+  const floor = logarithmic ? 0.1 * Math.min(...values.filter((value) => value > 0)) : -Infinity;
+  const at = (y) => kept.map((i) => ({x: step[i], y: y(i), i}));
+  return {
+    middle: at((i) => values[i]),
+    low: band && at((i) => Math.max(floor, values[i] - BAND * (band[i] || 0))),
+    high: band && at((i) => values[i] + BAND * (band[i] || 0)),
+  };
+}
+
+function datasets(series, lines, how) {
+  const sets = [];
+  for (const drawn of lines) {
+    const {middle, low, high} = points(series, drawn, how);
+    const radius = middle.length <= 3 ? 4 : middle.length <= 60 ? 2 : 0;
+    sets.push({label: drawn.label, data: middle, borderColor: drawn.color, backgroundColor: drawn.color, borderWidth: drawn.dashed ? 1.25 : 2,
+               borderDash: drawn.dashed ? [4, 3] : [], pointRadius: radius, pointHitRadius: 6, tension: 0, drawn});
+    if (!drawn.band || !finite(drawn.band)) continue;
+    const edge = {borderWidth: 0, pointRadius: 0, pointHitRadius: 0, backgroundColor: `${drawn.color}2e`, drawn: null};
+    sets.push({...edge, data: low, fill: false}, {...edge, data: high, fill: '-1'});
+  }
+  return sets;
+}
+
+function scales(chart, logarithmic) {
+  const ticks = {color: css('--muted'), font: {size: 12}, maxRotation: 0, autoSkipPadding: 14};
+  const grid = {color: css('--grid'), borderColor: css('--line')};
+  const text = logarithmic ? {callback: logarithmTick} : chart.id === 'rate' ? {callback: rateTick} : {};
+  return {
+    x: {type: 'linear', grid: {...grid, display: false}, ticks: {...ticks, maxTicksLimit: 7, callback: (value) => Number.isInteger(value) ? integer(value) : ''},
+        title: {display: true, text: 'step', color: css('--muted'), font: {size: 12}}},
+    y: {type: logarithmic ? 'logarithmic' : 'linear', beginAtZero: Boolean(chart.zero), grid, grace: logarithmic ? 0 : '4%',
+        ticks: {...ticks, maxTicksLimit: 6, ...text}},
+  };
+}
+
+function rateTick(value) {
+  if (value === 0) return '0';
+  return value.toExponential(value.toExponential().includes('.') ? 1 : 0).replace('-', '−');
+}
+
+// Ten lines to a decade are too many to read.
+function logarithmTick(value) {
+  const first = Number(value.toExponential()[0]);
+  return [1, 2, 5].includes(first) ? number(value, 2) : '';
+}
+
+function tooltip(series) {
+  return {
+    filter: (item) => item.dataset.drawn !== null && Number.isFinite(item.parsed.y),
+    callbacks: {
+      title: (items) => items.length > 0 ? `step ${integer(items[0].parsed.x)}` : '',
+      label: (item) => {
+        const {drawn, data} = item.dataset;
+        const {i} = data[item.dataIndex];
+        return ` ${drawn.label}: ${drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined)}`;
+      },
+      afterBody: (items) => items.length > 0 ? words(series.columns.phase[items[0].raw.i]) : '',
+    },
+  };
+}
+
+/** A chart with its caption, legend and table. */
+class ChartFigure {
+  constructor(definition, series) {
+    Object.assign(this, {definition, series, chart: null, logarithmic: false, part: 'all'});
+    this.legend = el('ul', {class: 'legend'});
+    this.canvas = el('canvas', {role: 'img', 'aria-label': definition.title});
+    this.note = el('p', {}, definition.empty);
+    this.details = el('details', {}, el('summary', {}, `${definition.title} as a table`));
+    this.details.addEventListener('toggle', () => this.renderTable());
+    this.node = el('figure', {id: `chart-${definition.id}`},
+        el('figcaption', {}, el('h3', {}, definition.title), el('span', {class: 'unit'}, definition.unit), this.logarithmSwitch()),
+        this.legend, el('div', {class: 'plot'}, this.canvas, this.note), this.details);
+  }
+
+  logarithmSwitch() {
+    if (!this.definition.logarithm) return null;
+    const box = el('input', {type: 'checkbox'});
+    box.addEventListener('change', () => {
+      this.logarithmic = box.checked;
+      this.restart();
+    });
+    return el('label', {}, box, ' logarithmic');
+  }
+
+  /** Draws a part of the run: see Series.begin. */
+  show(part) {
+    this.part = part;
+    this.update();
+  }
+
+  /** Colours and kinds of axes belong to a chart's whole life. */
+  restart() {
+    if (this.chart) this.chart.destroy();
+    this.chart = null;
+    this.update();
+  }
+
+  update() {
+    const {definition, series} = this;
+    this.lines = definition.lines(series).filter((drawn) => finite(drawn.values));
+    const empty = this.lines.length === 0;
+    this.note.hidden = !empty;
+    this.canvas.hidden = empty;
+    this.legend.replaceChildren(...this.lines.map((drawn) => {
+      const mark = el('i');
+      mark.style.background = drawn.color;
+      return el('li', {}, mark, drawn.label);
+    }));
+    this.canvas.setAttribute('aria-label', this.summary());
+    this.renderTable();
+    if (empty) return;
+    if (!this.chart) this.start();
+    const {step} = series.columns;
+    const {chart} = this;
+    const from = series.begin(this.part);
+    const alone = step.at(-1) === step[from] ? 1 : 0;  // one report: in the middle
+    chart.options.scales.x.min = step[from] - alone;
+    chart.options.scales.x.max = step.at(-1) + alone;
+    // A value or a band that reaches a little below zero must not leave half of the chart empty.
+    if (definition.logarithm && !this.logarithmic) chart.options.scales.y.min = nearlyPositive(this.lines, from) ? 0 : undefined;
+    Object.assign(chart.options.plugins.shading, {phases: series.phases(), alarms: series.alarms(), onset: series.onset()});
+    chart.data.datasets = datasets(series, this.lines, {from, logarithmic: this.logarithmic});
+    chart.update('none');
+  }
+
+  start() {
+    this.chart = new Chart(this.canvas, {
+      type: 'line',
+      data: {datasets: []},
+      plugins: [shading],
+      options: {
+        animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false, spanGaps: false,
+        interaction: {mode: 'index', intersect: false, axis: 'x'},
+        scales: scales(this.definition, this.logarithmic),
+        plugins: {legend: {display: false}, tooltip: tooltip(this.series), shading: {}},
+      },
+    });
+  }
+
+  /** What somebody who does not see the chart is told. */
+  summary() {
+    if (this.lines.length === 0) return `${this.definition.title}: ${this.definition.empty}`;
+    const {step} = this.series.columns;
+    const newest = this.lines.map((drawn) => {
+      const last = drawn.values.findLastIndex((value) => Number.isFinite(value));
+      return `${drawn.label} ${drawn.text(drawn.values[last], drawn.band ? drawn.band[last] : undefined)}`;
+    });
+    return `${this.definition.title}, ${this.definition.unit}, over steps ${integer(step[0])} to ${integer(step.at(-1))}. Newest: ${newest.join(', ')}.`;
+  }
+
+  renderTable() {
+    while (this.details.childElementCount > 1) this.details.lastChild.remove();
+    if (!this.details.open || this.lines.length === 0) return;
+    const {step, phase} = this.series.columns;
+    const rows = [];
+    for (let i = step.length - 1; i >= 0 && rows.length < 200; --i) {
+      rows.push([integer(step[i]), words(phase[i]), ...this.lines.map((drawn) => drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined))]);
+    }
+    const caption = `${this.definition.unit}; ± is a standard error` + (step.length > rows.length ? `; the newest ${rows.length} of ${step.length} reports` : '');
+    this.details.append(el('div', {class: 'scroll', tabindex: 0}, table(caption, ['step', 'phase', ...this.lines.map((drawn) => drawn.label)], rows)));
+  }
+}

@@ -1,0 +1,103 @@
+'use strict';
+// Numbers, ages and elements. Names of runs and layers only ever become text nodes.
+
+const NBSP = '\u00a0';
+const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
+const DASH = '–';
+
+/** `digits` significant ones, without an exponent where people would not write one. */
+function number(value, digits = 4) {
+  if (!isNumber(value)) return DASH;
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(digits - 2).replace('e+', 'e').replace('-', '−');
+  return Number(value.toPrecision(digits)).toLocaleString('en-US', {maximumSignificantDigits: digits}).replace('-', '−');
+}
+
+/** As many decimals as the standard error is worth: "4.68 ± 0.24". */
+function plusMinus(value, stderr, scale = 1, digits = 4) {
+  if (!isNumber(value)) return DASH;
+  if (!isNumber(stderr) || stderr <= 0) return number(value * scale, digits);
+  const decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(stderr * scale))));
+  if (Math.abs(value * scale) >= 1e7) return number(value * scale, digits);
+  return `${(value * scale).toFixed(decimals).replace('-', '−')}${NBSP}±${NBSP}${(stderr * scale).toFixed(decimals)}`;
+}
+
+const integer = (value) => isNumber(value) ? Math.round(value).toLocaleString('en-US') : DASH;
+const percent = (value, stderr) => isNumber(value) ? `${plusMinus(value, stderr, 100, 3)}${NBSP}%` : DASH;
+const learningRate = (value) => isNumber(value) ? value.toExponential(2).replace('e+', 'e').replace('-', '−') : DASH;
+
+function duration(seconds) {
+  if (!isNumber(seconds)) return DASH;
+  if (seconds < 1e-3) return `${number(seconds * 1e6, 3)}${NBSP}µs`;
+  if (seconds < 1) return `${number(seconds * 1e3, 3)}${NBSP}ms`;
+  if (seconds < 90) return `${number(seconds, 3)}${NBSP}s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)}${NBSP}min`;
+  if (seconds < 172800) return `${number(seconds / 3600, 3)}${NBSP}h`;
+  return `${Math.round(seconds / 86400)}${NBSP}days`;
+}
+
+function bytes(value) {
+  if (!isNumber(value)) return DASH;
+  if (value >= 2 ** 30) return `${number(value / 2 ** 30, 3)}${NBSP}GiB`;
+  if (value >= 2 ** 20) return `${number(value / 2 ** 20, 3)}${NBSP}MiB`;
+  return `${number(value / 2 ** 10, 3)}${NBSP}KiB`;
+}
+
+const clockTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString('en-GB');
+const dateTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+
+/** "rtn", 3 -> "RTN 3-bit". */
+function quantizerName(method, bits) {
+  const names = {rtn: 'RTN', gptq: 'GPTQ', awq: 'AWQ', nf4: 'NF4', llm_int8: 'LLM.int8'};
+  const name = names[method] || method || 'quantizer';
+  return method === 'nf4' || method === 'llm_int8' ? name : `${name} ${bits}-bit`;
+}
+const quantizerKey = (entry) => `${entry.method}/${entry.bits}`;
+
+const words = (name) => (name || 'unknown').replaceAll('_', ' ');
+
+/** An element; `attributes` with null are left out, children are nodes or text. */
+function el(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === 'class') node.className = value;
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+const byId = (id) => document.getElementById(id);
+const fill = (id, ...children) => byId(id).replaceChildren(...children.filter((child) => child !== null));
+
+/** Sets a text only where it differs: a live region then speaks of changes alone. */
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** A table; the first cell of a row is its header. `rows` are lists of texts or nodes. */
+function table(caption, columns, rows) {
+  return el('table', {},
+      caption ? el('caption', {}, caption) : null,
+      el('thead', {}, el('tr', {}, ...columns.map((column) => el('th', {scope: 'col'}, column)))),
+      el('tbody', {}, ...rows.map(([head, ...cells]) => el('tr', {},
+          el('th', {scope: 'row', class: 'name'}, head),
+          ...cells.map((cell) => cell instanceof Node && cell.nodeName === 'TD' ? cell : el('td', {}, cell))))));
+}
+
+// Ages are texts that a timer renews: [data-since] holds Unix seconds. A page that is not live shows when it was instead.
+const ages = {live: true};
+function age(seconds, what) {
+  if (!isNumber(seconds) || seconds <= 0) return el('span', {}, '');
+  const node = el('time', {datetime: new Date(seconds * 1000).toISOString(), title: dateTime(seconds), 'data-since': seconds, 'data-what': what});
+  renewAge(node);
+  return node;
+}
+function renewAge(node) {
+  const since = Number(node.dataset.since);
+  const text = ages.live ? `${duration(Math.max(0, Math.round(Date.now() / 1000 - since)))} ago` : `at ${dateTime(since)}`;
+  setText(node, `${node.dataset.what || ''} ${text}`.trim());
+}
+function renewAges() {
+  document.querySelectorAll('[data-since]').forEach(renewAge);
+}

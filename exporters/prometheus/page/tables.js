@@ -1,0 +1,120 @@
+// The tables of the newest report: layers, averages, outlook, cost, events.
+
+const SHOWN_LAYERS = 12;
+
+function signed(value, stderr, unit = '') {
+  if (!isNumber(value)) return el('td', {}, DASH);
+  const sure = isNumber(stderr) && Math.abs(value) > 2 * stderr;
+  const text = `${value > 0 ? '+' : ''}${isNumber(stderr) ? plusMinus(value, stderr) : number(value, 3)}${unit}`;
+  return el('td', {class: sure ? (value < 0 ? 'better' : 'worse') : null}, text);
+}
+
+/** The layers that cost the watched quantizer most, by their share of the predicted loss increase or else by their output error. */
+function worstLayers(report) {
+  const entry = watched(report);
+  if (!entry || !(entry.layers || []).length) return {entry, layers: [], byCost: false};
+  const cost = (layer) => (layer.gradient_term_nats || 0) + (layer.curvature_term_nats || 0);
+  const byCost = entry.layers.some((layer) => isNumber(layer.curvature_term_nats));
+  const rank = (layer) => byCost ? cost(layer) : layer.output_error_ratio || 0;
+  const layers = [...entry.layers].sort((a, b) => rank(b) - rank(a)).slice(0, SHOWN_LAYERS).map((layer) => ({...layer, cost: cost(layer)}));
+  return {entry, layers, byCost};
+}
+
+/** The quantizer that the verdict is about, else the first that was measured. */
+function watched(report) {
+  const entries = report.quantization || [];
+  const verdict = report.verdict || {};
+  return entries.find((entry) => entry.method === verdict.method && entry.bits === verdict.bits) ||
+      entries.find((entry) => isNumber(entry.error_ratio)) || entries[0];
+}
+
+function layersTable(report) {
+  const {entry, layers, byCost} = worstLayers(report);
+  if (layers.length === 0) return el('p', {class: 'note'}, 'No layer has been measured yet.');
+  const traces = new Map(((report.curvature || {}).layers || []).map((layer) => [layer.name, layer.trace]));
+  const most = Math.max(...layers.map((layer) => byCost ? layer.cost : layer.output_error_ratio || 0));
+  const rows = layers.map((layer) => {
+    const bar = el('span', {class: 'bar', role: 'presentation'});
+    bar.style.width = `${Math.max(0, 100 * (byCost ? layer.cost : layer.output_error_ratio || 0) / most) || 0}%`;
+    const cells = [percent(layer.output_error_ratio), number(traces.get(layer.name), 3)];
+    if (byCost) cells.push(number(layer.cost, 3));
+    return [layer.name, ...cells, el('td', {class: 'track'}, bar)];
+  });
+  const name = quantizerName(entry.method, entry.bits);
+  const columns = ['layer', 'output error', 'Hessian trace', ...(byCost ? ['loss increase, nats'] : []), ''];
+  const caption = byCost ? `${name}: layers by the loss increase that gradient and curvature predict, g'd + d'Hd/2`
+                         : `${name}: layers by the relative squared error of their output`;
+  const left = entry.layers.length - layers.length;
+  return el('div', {}, el('div', {class: 'scroll', tabindex: 0}, table(caption, columns, rows)),
+            left > 0 ? el('p', {class: 'note'}, `${left} more in the journal.`) : '');
+}
+
+function averagingTable(report) {
+  const averages = report.averaging || [];
+  if (averages.length === 0) return el('p', {class: 'note'}, 'Averages of snapshots are not measured in this run.');
+  const rows = [];
+  for (const average of averages) {
+    const name = average.kind === 'exponential' ? `exponential, decay ${number(average.decay, 3)}`
+                                                : `last ${average.window} snapshots` + (average.snapshots < average.window ? ` (${average.snapshots} so far)` : '');
+    if (average.status !== 'ok') {
+      rows.push([name, el('td', {class: 'text', colspan: 4}, average.status_detail || words(average.status))]);
+      continue;
+    }
+    const full = isNumber(average.loss_nats) && isNumber(report.probe_loss_nats) ? average.loss_nats - report.probe_loss_nats : undefined;
+    rows.push([name, 'full precision', number(report.probe_loss_nats), number(average.loss_nats), signed(full)]);
+    for (const entry of average.quantization || []) {
+      const now = (report.quantization || []).find((other) => quantizerKey(other) === quantizerKey(entry)) || {};
+      const change = isNumber(entry.loss_nats) && isNumber(now.loss_nats) ? entry.loss_nats - now.loss_nats : undefined;
+      rows.push([name, quantizerName(entry.method, entry.bits), number(now.loss_nats), number(entry.loss_nats), signed(change)]);
+    }
+  }
+  return el('div', {class: 'scroll', tabindex: 0},
+            table('Loss in nats per token, of the weights as they are and of the average', ['average', 'weights', 'now', 'averaged', 'change'], rows));
+}
+
+function outlookTable(report) {
+  const outlook = (report.verdict || {}).outlook || [];
+  const raised = (report.mixed_precision || []).filter((mixed) => isNumber(mixed.delta_nats));
+  if (outlook.length === 0 && raised.length === 0) return el('p', {class: 'note'}, 'The learning rate has not decayed yet.');
+  const parts = [];
+  if (outlook.length > 0) {
+    parts.push(table('How much of the loss gained since the decay began survives quantization', ['quantizer', 'gain kept', 'best stop'],
+        outlook.map((entry) => [quantizerName(entry.method, entry.bits), percent(entry.gain_kept_ratio, entry.gain_kept_stderr),
+                                isNumber(entry.minimum_step) ? `step ${integer(entry.minimum_step)}, lr ${learningRate(entry.minimum_learning_rate)}` : DASH])));
+  }
+  for (const mixed of raised) {
+    parts.push(el('p', {class: 'note'}, `${mixed.raised_layers.join(', ')} at ${mixed.raised_bits} bits, the rest at ${mixed.bits} with ` +
+        `${quantizerName(mixed.method, mixed.bits)}: loss increase ${plusMinus(mixed.delta_nats, mixed.delta_stderr_nats)} nats at ${number(mixed.mean_bits, 3)} bits in the mean.`));
+  }
+  return el('div', {class: 'scroll', tabindex: 0}, ...parts);
+}
+
+function costTable(report, status) {
+  const parts = [];
+  if (status) {
+    const spent = isNumber(status.overhead_ratio) ? percent(status.overhead_ratio) : 'not known yet';
+    parts.push(el('p', {class: 'budget'}, `Training time lost: ${spent} of ${percent(status.overhead_budget_ratio)} allowed. ` +
+        `Memory: ${bytes(status.memory_bytes)} now, ${bytes(status.memory_peak_bytes)} at most, of ${bytes(status.memory_budget_bytes)}. ` +
+        `The monitor may work ${percent(status.duty_cycle)} of the time.`));
+  }
+  const cost = Object.entries((report && report.cost) || {}).sort((a, b) => b[1] - a[1]);
+  if (cost.length === 0) return el('div', {}, ...parts, el('p', {class: 'note'}, 'No snapshot has been measured yet.'));
+  const stall = cost.find(([name]) => name === 'stall');
+  const beside = cost.filter(([name]) => name !== 'stall');
+  const most = Math.max(...beside.map(([, seconds]) => seconds));
+  const total = beside.reduce((sum, [, seconds]) => sum + seconds, 0);
+  const rows = beside.map(([name, seconds]) => {
+    const bar = el('span', {class: 'bar', role: 'presentation'});
+    bar.style.width = `${100 * seconds / most}%`;
+    return [words(name), duration(seconds), el('td', {class: 'track'}, bar)];
+  });
+  const caption = `The newest snapshot: ${duration(total)} beside training` + (stall ? `, ${duration(stall[1])} of training's own time` : '');
+  return el('div', {}, ...parts, el('div', {class: 'scroll', tabindex: 0}, table(caption, ['part', 'time', ''], rows)));
+}
+
+function eventList(events) {
+  if (events.length === 0) return el('p', {class: 'note'}, 'Nothing has happened yet.');
+  return el('ul', {class: 'log', tabindex: 0}, ...events.slice(-50).reverse().map((event) => el('li', {},
+      el('span', {class: event.severity}, words(event.kind)), ` ${event.message} `,
+      el('span', {class: 'meta'}, `step ${integer(event.step)}, `, age(event.time_unix_seconds, '')))));
+}

@@ -1,0 +1,19 @@
+#ifndef PTQWATCH_BASE_SHARED_BYTES_H_
+#define PTQWATCH_BASE_SHARED_BYTES_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ptqwatch::internal {
+
+/// Bytes that do not change and that everybody who sends them shares. Null: there are none.
+using SharedBytes = std::shared_ptr<const std::string>;
+
+inline SharedBytes Share(std::string bytes) {
+  return std::make_shared<const std::string>(std::move(bytes));
+}
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_SHARED_BYTES_H_

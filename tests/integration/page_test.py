@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""The live page and its file in a browser: usage: page_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+
+import copy
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+from serve_test import NO_SERVERS
+from trainer import Trainer, journal
+
+CHAR_GPT, PTQWATCH = None, None
+HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">&amp;'"
+SHOWN = "!document.getElementById('run').hidden"
+
+
+class Server(Trainer):
+    """`ptqwatch serve` over HTTP alone."""
+
+    def __init__(self, *run_dirs, address="127.0.0.1:0"):
+        super().__init__(PTQWATCH, "serve", *run_dirs, "--http", address, "--grpc", "off", short=False)
+        self.url = self.wait_for(r"^metrics (http://\S+)/metrics$")[1] + "/"
+
+
+def write_run(run_dir, reports, events=(), status=None):
+    os.makedirs(run_dir)
+    with open(os.path.join(run_dir, "journal.jsonl"), "w", encoding="utf-8") as lines:
+        for entry in [*reports, *({"event": event} for event in events)]:
+            lines.write(json.dumps(entry) + "\n")
+    if status:
+        shutil.copy(status, run_dir)
+
+
+def numbers_of(text):
+    """The numbers of a cell of the page: "4.68 ± 0.24 %" -> [(4.68, 0.005), (0.24, 0.005)], each with what rounding may have lost."""
+    found = []
+    for match in re.finditer(r"[−-]?[\d,]+(?:\.(\d+))?(?:e([−-]?\d+))?", text.replace("−", "-")):
+        exponent = int(match[2]) if match[2] else 0
+        value = float(match[0].replace(",", ""))
+        found.append((value, 0.5 * 10.0 ** (exponent - len(match[1] or ""))))
+    return found
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.run_dir = os.path.join(cls.folder.name, "short")
+        with Trainer(CHAR_GPT, "--steps", "400", "--wait", "on", "--bits", "3,4", "--run-dir", cls.run_dir, *NO_SERVERS) as trainer:
+            code, _, err = trainer.finish()
+            assert code == 0, err
+        cls.reports, cls.events, _ = journal(cls.run_dir)
+        cls.status = os.path.join(cls.run_dir, "status.json")
+        cls.browser = browser.Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+        cls.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def quiet(self):
+        self.assertEqual(self.browser.console, [])
+
+    def assert_number(self, text, value, scale=1.0, index=0):
+        shown, lost = numbers_of(text)[index]
+        self.assertLessEqual(abs(shown - value * scale), lost + 1e-3 * abs(value * scale), f"{text!r} is not {value * scale}")
+
+    def table(self, chart):
+        """The rows of a chart's table, without its head."""
+        self.browser.evaluate(f"document.querySelector('#chart-{chart} details').open = true")
+        self.browser.until(f"document.querySelector('#chart-{chart} tbody') !== null")
+        return self.browser.evaluate(f"[...document.querySelectorAll('#chart-{chart} tbody tr')].map((row) => "
+                                     "[...row.children].map((cell) => cell.textContent))")
+
+    def check_values(self, reports):
+        """Every number of every chart, and of the verdict, is the journal's."""
+        newest = reports[-1]
+        label = "document.querySelector('#chart-evidence canvas').getAttribute('aria-label')"
+        self.browser.until(f"{SHOWN} && {label}.length > 30")
+        text = self.browser.evaluate("document.getElementById('summary').textContent")
+        self.assertEqual(text, newest["verdict"]["summary"])
+        watched = newest["verdict"]
+        entry = next(e for e in newest["quantization"] if (e["method"], e["bits"]) == (watched["method"], watched["bits"]))
+        for tile, value, scale in (("error", entry["error_ratio"], 100), ("loss", newest["probe_loss_nats"], 1),
+                                   ("quantized", entry["loss_nats"], 1), ("trace", newest["curvature"]["trace"], 1),
+                                   ("eigenvalue", newest["curvature"]["top_eigenvalue"], 1)):
+            self.assert_number(self.browser.evaluate(f"document.querySelector('#tile-{tile} .value').textContent"), value, scale)
+        columns = [(e["method"], e["bits"]) for e in newest["quantization"]]
+        errors, losses, traces, rates = self.table("error"), self.table("loss"), self.table("trace"), self.table("rate")
+        self.assertEqual(len(errors), len(reports))
+        for i, report in enumerate(reversed(reports)):
+            self.assert_number(errors[i][0], report["step"])
+            self.assert_number(rates[i][2], report["learning_rate"])
+            self.assert_number(losses[i][2], report["probe_loss_nats"])
+            self.assert_number(traces[i][2], report["curvature"]["trace"])
+            self.assert_number(traces[i][2], report["curvature"]["trace_stderr"], index=1)
+            for k, key in enumerate(columns):
+                entry = next(e for e in report["quantization"] if (e["method"], e["bits"]) == key)
+                if "error_ratio" not in entry:
+                    self.assertEqual((errors[i][2 + k], losses[i][3 + k]), ("–", "–"))
+                    continue
+                self.assert_number(errors[i][2 + k], entry["error_ratio"], 100)
+                self.assert_number(errors[i][2 + k], entry["error_ratio_stderr"], 100, index=1)
+                self.assert_number(losses[i][3 + k], entry["loss_nats"])
+        rows = self.browser.evaluate("[...document.querySelectorAll('#layers tbody tr')].map((row) => row.children[0].textContent)")
+        self.assertEqual(set(rows), {layer["name"] for layer in entry["layers"]} if len(entry["layers"]) <= 12 else set(rows))
+
+    def test_shows_what_the_journal_says(self):
+        with Server(self.run_dir) as server:
+            self.browser.open(server.url)
+            self.check_values(self.reports)
+            events = self.browser.evaluate("[...document.querySelectorAll('#events li')].map((line) => line.textContent)")
+            self.assertEqual(len(events), len(self.events))
+            self.assertIn(self.events[-1]["message"], events[0])
+            self.assertIn("short", self.browser.evaluate("document.title"))
+            for request in self.browser.requests:
+                self.assertTrue(request.startswith(server.url), request)
+            self.quiet()
+
+    def test_can_be_read_on_a_phone_in_the_dark_and_by_a_screen_reader(self):
+        with Server(self.run_dir) as server:
+            self.browser.open(server.url, 390, 844, dark=True)
+            self.browser.until(SHOWN)
+            self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 390)
+            self.assertEqual(self.browser.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(14, 17, 22)")
+            self.browser.until("[...document.querySelectorAll('canvas')].every((chart) => "
+                               "chart.getAttribute('role') === 'img' && /Newest: |No verdict/.test(chart.getAttribute('aria-label')))")
+            self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('header, main, footer')].length"), 3)
+            self.assertTrue(self.browser.evaluate("document.querySelector('[aria-live=polite] #summary') !== null"))
+            self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('table')].filter((t) => !t.querySelector('th[scope]')).length"), 0)
+            self.browser.resize(1400, 900)
+            self.browser.evaluate("document.querySelector('#chart-error input').click()")
+            self.browser.evaluate("(() => { const part = document.getElementById('part'); part.value = 'half'; part.dispatchEvent(new Event('change')); })()")
+            self.quiet()
+
+    def test_shows_names_as_text(self):
+        reports = copy.deepcopy(self.reports)
+        for report in reports:
+            for entry in report["quantization"]:
+                entry["layers"][0]["name"] = HOSTILE
+        events = [{"kind": "alert", "severity": "warning", "step": 1, "time_unix_seconds": 1.7e9, "message": HOSTILE}]
+        run_dir = self.path("hostile" + HOSTILE.replace("/", "%"))
+        write_run(run_dir, reports, events, self.status)
+        with Server(run_dir) as server:
+            self.browser.open(server.url)
+            self.check_values(reports)
+            self.assertIn(HOSTILE, self.browser.evaluate("document.getElementById('layers').textContent"))
+            self.assertIn(HOSTILE, self.browser.evaluate("document.getElementById('events').textContent"))
+            self.assertEqual(self.browser.evaluate("document.querySelectorAll('img').length"), 0)
+            self.assertNotEqual(self.browser.evaluate("document.title"), "taken")
+            self.quiet()
+        # The same as a file: what a name holds does not end the element that holds the data.
+        page = self.path("hostile.html")
+        subprocess.run([PTQWATCH, "report", run_dir, "-o", page], check=True, capture_output=True, timeout=60)
+        self.browser.open("file://" + page)
+        self.check_values(reports)
+        self.assertIn(HOSTILE, self.browser.evaluate("document.getElementById('layers').textContent"))
+        self.assertEqual(self.browser.evaluate("document.querySelectorAll('img').length"), 0)
+        self.assertEqual([url for url in self.browser.requests if not url.startswith("file://" + self.folder.name)], [])
+        self.quiet()
+
+    def test_shows_a_value_that_was_not_measured_as_absent(self):
+        reports = copy.deepcopy(self.reports)
+        failed = reports[4]["quantization"][0]
+        for key in [key for key, value in failed.items() if isinstance(value, float)]:
+            del failed[key]
+        failed["status"] = "nonfinite"
+        write_run(self.path("gap"), reports, (), self.status)
+        with Server(self.path("gap")) as server:
+            self.browser.open(server.url)
+            self.check_values(reports)
+            self.assertFalse(any("NaN" in text or "undefined" in text for text in [self.browser.evaluate("document.body.innerText")]))
+            self.quiet()
+
+    def test_waits_for_the_first_report_and_shows_it(self):
+        run_dir = self.path("first")
+        with Server(run_dir) as server:
+            self.browser.open(server.url)
+            self.browser.until("document.getElementById('empty').textContent.includes('no run yet')")
+            os.makedirs(run_dir)
+            with open(self.status, encoding="utf-8") as file:
+                status = json.load(file)
+            status["status"].update(health="ok", step=7)
+            with open(os.path.join(run_dir, "status.json"), "w", encoding="utf-8") as file:
+                json.dump(status, file)
+            self.browser.until("document.getElementById('empty').textContent.includes('Waiting for the first report')")
+            with open(os.path.join(run_dir, "journal.jsonl"), "w", encoding="utf-8") as lines:
+                lines.write(json.dumps(self.reports[0]) + "\n")
+            self.browser.until(SHOWN)
+            self.check_values(self.reports[:1])
+            self.quiet()
+
+    def test_goes_on_after_the_server_was_away(self):
+        run_dir = self.path("away")
+        write_run(run_dir, self.reports[:5], (), self.status)
+        with Server(run_dir) as server:
+            self.browser.open(server.url)
+            self.check_values(self.reports[:5])
+            address = server.url[len("http://"):-1]
+            server.process.kill()
+            server.process.wait()
+            self.browser.until("document.getElementById('banner').textContent.startsWith('Disconnected since')")
+        with open(os.path.join(run_dir, "journal.jsonl"), "a", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(report) + "\n" for report in self.reports[5:7])
+        with Server(run_dir, address=address):
+            self.browser.until("document.getElementById('banner').hidden")
+            step = f"{self.reports[6]['step']:,}"
+            self.browser.until(f"document.getElementById('verdict-age').textContent.includes('step {step}')")
+            with open(os.path.join(run_dir, "journal.jsonl"), "a", encoding="utf-8") as lines:
+                lines.writelines(json.dumps(report) + "\n" for report in self.reports[7:])
+            step = f"{self.reports[-1]['step']:,}"
+            self.browser.until(f"document.getElementById('verdict-age').textContent.includes('step {step}')")
+            self.browser.console.clear()  # that there was no server was said there, as it should be
+            self.check_values(self.reports)
+            self.quiet()
+
+    def test_lists_the_runs_of_a_server(self):
+        write_run(self.path("a & b"), self.reports, (), self.status)
+        with Server(self.run_dir, self.path("a & b"), self.path("none")) as server:
+            self.browser.open(server.url)
+            self.browser.until("document.querySelectorAll('.runcard svg').length === 4")
+            names = self.browser.evaluate("[...document.querySelectorAll('.runcard')].map((card) => card.dataset.run)")
+            self.assertEqual(names, ["a & b", "short"])
+            largest = max(self.reports[-1]["quantization"], key=lambda entry: entry["error_ratio"])
+            self.assert_number(self.browser.evaluate("document.querySelector('.runcard .spark b').textContent"), largest["error_ratio"], 100)
+            self.browser.evaluate("document.querySelector('.runcard').click()")
+            self.browser.until(f"location.search === '?run=a%20%26%20b' && {SHOWN}")
+            self.check_values(self.reports)
+            self.quiet()
+            self.browser.open(server.url + "?run=other")
+            self.browser.until("document.getElementById('empty').textContent.includes(\"run 'other' is not here\")")
+
+
+class ReportFile(unittest.TestCase):
+    def test_mistakes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for arguments, says, expected in (([folder, "-o", os.path.join(folder, "x.html")], folder, 1), ([folder], "--output", 2),
+                                              (["-o", "x.html"], "RUN_DIR", 2)):
+                done = subprocess.run([PTQWATCH, "report", *arguments], capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual((done.returncode, done.stdout), (expected, ""), arguments)
+                self.assertIn(says, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertEqual(os.listdir(folder), [])
+
+
+if __name__ == "__main__":
+    CHAR_GPT, PTQWATCH = sys.argv[1:3]
+    if browser.program() is None:
+        print("no chromium on the PATH: ./setup installs it")
+        sys.exit(77)
+    import serve_test
+    serve_test.PTQWATCH = PTQWATCH
+    assert math.isclose(numbers_of("−2.5e−5")[0][0], -2.5e-5)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
