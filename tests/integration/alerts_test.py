@@ -3,8 +3,8 @@
 
 usage: alerts_test.py CHAR_GPT PTQWATCH [unittest arguments]
 
-Three runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed. The first and the last serve their
-own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth of what it is.
+Three runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed. The first and the
+last serve their own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth of what it is.
 """
 
 import datetime
@@ -17,7 +17,7 @@ import unittest
 import urllib.request
 
 from dashboard_files import expressions, filled_in, grafana, variables
-from servers import Receiver, Stack, free_port, until
+from servers import Receiver, Stack, free_port
 from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT, PTQWATCH = None, None
@@ -40,7 +40,8 @@ class Alerts(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def mortal(self):
-        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", self.mortal_address, "--run-dir", self.run_dir("mortal"))
+        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", self.mortal_address,
+                          "--run-dir", self.run_dir("mortal"))
 
     def test_people_on_call_hear_what_they_should(self):
         self.mortal_address = f"127.0.0.1:{free_port()}"
@@ -48,12 +49,14 @@ class Alerts(unittest.TestCase):
         decay = self.start(*WATCHED, "--http", "127.0.0.1:0", "--linger", "600", "--run-dir", self.run_dir("decay"))
         constant = self.start(*WATCHED, "--schedule", "constant", "--http", "off", "--run-dir", self.run_dir("constant"))
         served = self.enterContext(Trainer(
-            PTQWATCH, "serve", *map(self.run_dir, ("decay", "constant", "mortal")), "--http", "127.0.0.1:0", "--grpc", "off", short=False))
+            PTQWATCH, "serve", *map(self.run_dir, ("decay", "constant", "mortal")), "--http", "127.0.0.1:0", "--grpc", "off",
+            short=False))
         self.own = decay.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         self.server = served.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         self.received = Receiver()
         self.addCleanup(self.received.stop)
-        self.stack = self.enterContext(Stack(self.folder, FASTER, [self.server, self.own, self.mortal_address], self.received.url))
+        targets = [self.server, self.own, self.mortal_address]
+        self.stack = self.enterContext(Stack(self.folder, FASTER, targets, self.received.url))
         self.prometheus = self.stack.prometheus
 
         self.assert_a_killed_run_is_noticed_and_resumed(doomed)
@@ -114,7 +117,8 @@ class Alerts(unittest.TestCase):
         """Through the trainer's own exporter, and through the server of many runs."""
         now = time.time()
         self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
-        turned = self.prometheus.query('ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, run) ptqwatch_verdict_quantizer_info')
+        turned = self.prometheus.query(
+            'ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, run) ptqwatch_verdict_quantizer_info')
         empty, asked = set(), 0
         for instance, run in ((self.own, ".*"), (self.server, "decay")):
             values = {"job": "ptqwatch", "instance": instance, "run": run, "method": ".+", "bits": ".+"}
@@ -126,15 +130,15 @@ class Alerts(unittest.TestCase):
                 for where, expression, is_range in expressions(dashboard):
                     expression = filled_in(expression, **values)
                     asked += 1
-                    rows = self.prometheus.query_range(expression, now - 240, now, 1) if is_range else self.prometheus.query(expression)
-                    if not rows:
+                    if not (self.prometheus.query_range(expression, now - 240, now, 1) if is_range
+                            else self.prometheus.query(expression)):
                         empty.add(where)
         self.assertEqual(empty, set() if turned else ONLY_WHERE_IT_TURNED)
         print(f"{asked} queries answered")
 
     def assert_nothing_else_was_said(self):
         """Of a run without a decay nothing at all, and of the others nothing but what happened to them."""
-        until(lambda: self.prometheus.query('ptqwatch_health{run="constant", state="stopped"} == 1'), "the constant run has ended")
+        self.prometheus.wait('ptqwatch_health{run="constant", state="stopped"} == 1')
         self.assertEqual(self.prometheus.query('count by (alertname, cause) (count_over_time(ALERTS{run="constant"}[1h]))'), [])
         said = {(labels["alertname"], labels.get("run", labels["instance"])) for _, _, labels, _ in self.received.got}
         decays = {"PtqwatchDecayDegradation", "PtqwatchCurvatureRising", "PtqwatchQuantizedLossTurned"}
