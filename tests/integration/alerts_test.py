@@ -3,8 +3,9 @@
 
 usage: alerts_test.py CHAR_GPT PTQWATCH [unittest arguments]
 
-Three runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed. The first and the
-last serve their own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth of what it is.
+Four runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed; `broken` computes
+NaN. `decay` and `mortal` serve their own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth
+of what it is.
 """
 
 import datetime
@@ -48,9 +49,10 @@ class Alerts(unittest.TestCase):
         doomed = self.mortal()
         decay = self.start(*WATCHED, "--http", "127.0.0.1:0", "--linger", "600", "--run-dir", self.run_dir("decay"))
         constant = self.start(*WATCHED, "--schedule", "constant", "--http", "off", "--run-dir", self.run_dir("constant"))
-        served = self.enterContext(Trainer(
-            PTQWATCH, "serve", *map(self.run_dir, ("decay", "constant", "mortal")), "--http", "127.0.0.1:0", "--grpc", "off",
-            short=False))
+        broken = self.start(*RUN, "--steps", "400", "--every", "40", "--wait", "on", "--lr", "1000", "--weight-decay", "10",
+                            "--http", "off", "--linger", "600", "--run-dir", self.run_dir("broken"))
+        run_dirs = map(self.run_dir, ("decay", "constant", "mortal", "broken"))
+        served = self.enterContext(Trainer(PTQWATCH, "serve", *run_dirs, "--http", "127.0.0.1:0", "--grpc", "off", short=False))
         self.own = decay.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         self.server = served.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         self.received = Receiver()
@@ -60,6 +62,9 @@ class Alerts(unittest.TestCase):
         self.prometheus = self.stack.prometheus
 
         self.assert_a_killed_run_is_noticed_and_resumed(doomed)
+        receiver, _, alert = self.received.wait("firing", alertname="PtqwatchNonFinite", cause="model", run="broken")
+        self.assertEqual((receiver, alert["labels"]["severity"]), ("page", "page"))
+        broken.process.terminate()
         decay.wait_for(r"^weights sha256", timeout=240)
         constant.finish()
         self.assert_the_decay_is_reported()
@@ -143,7 +148,8 @@ class Alerts(unittest.TestCase):
         said = {(labels["alertname"], labels.get("run", labels["instance"])) for _, _, labels, _ in self.received.got}
         decays = {"PtqwatchDecayDegradation", "PtqwatchCurvatureRising", "PtqwatchQuantizedLossTurned"}
         self.assertLessEqual(said, {(alert, run) for alert in decays for run in (self.own, "decay")} | {
-            ("PtqwatchMonitorStale", run) for run in ("mortal", self.mortal_address, self.own)})
+            ("PtqwatchMonitorStale", run) for run in ("mortal", self.mortal_address, self.own)} | {
+            ("PtqwatchNonFinite", "broken")})
 
 
 if __name__ == "__main__":
