@@ -18,13 +18,13 @@ import unittest
 import urllib.request
 
 from dashboard_files import expressions, filled_in, grafana, variables
-from servers import Receiver, Stack, free_port
+from servers import Receiver, Stack
 from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT, PTQWATCH = None, None
 FASTER = 60
 STEPS, DECAY = 1600, 0.4
-RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "32", "--methods", "gptq", "--bits", "3,4",
+RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "-1", "--methods", "gptq", "--bits", "3,4",
        "--probe-sequences", "128", "--calibration-sequences", "32", "--grpc", "off"]
 WATCHED = [*RUN, "--steps", str(STEPS), "--every", "40", "--wait", "on", "--decay-fraction", str(DECAY)]
 # These ask for what the library finds only where it happened: see "Minimum at step" in the dashboards.
@@ -40,13 +40,13 @@ class Alerts(unittest.TestCase):
     def run_dir(self, name):
         return os.path.join(self.folder, name)
 
-    def mortal(self):
-        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", self.mortal_address,
+    def mortal(self, address):
+        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", address,
                           "--run-dir", self.run_dir("mortal"))
 
     def test_people_on_call_hear_what_they_should(self):
-        self.mortal_address = f"127.0.0.1:{free_port()}"
-        doomed = self.mortal()
+        doomed = self.mortal("127.0.0.1:0")
+        self.mortal_address = doomed.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         decay = self.start(*WATCHED, "--http", "127.0.0.1:0", "--linger", "600", "--run-dir", self.run_dir("decay"))
         constant = self.start(*WATCHED, "--schedule", "constant", "--http", "off", "--run-dir", self.run_dir("constant"))
         broken = self.start(*RUN, "--steps", "400", "--every", "40", "--wait", "on", "--lr", "1000", "--weight-decay", "10",
@@ -83,7 +83,7 @@ class Alerts(unittest.TestCase):
         silent = {"alertname": "PtqwatchMonitorStale", "cause": "no_sign_of_life", "instance": self.server, "run": "mortal"}
         self.assertEqual(self.received.wait("firing", **down)[0], "warning")
         self.assertEqual(self.received.wait("firing", **silent)[0], "page")
-        with self.mortal() as resumed:
+        with self.mortal(self.mortal_address) as resumed:
             self.received.wait("resolved", **down)
             self.received.wait("resolved", **silent)
             info = self.prometheus.query(f'ptqwatch_run_info{{instance="{self.mortal_address}"}}')
@@ -97,7 +97,8 @@ class Alerts(unittest.TestCase):
         begun = (1 - DECAY) * STEPS
         self.assertEqual(alarm["verdict"]["state"], "decay_degradation")
         self.assertGreater(alarm["step"], begun)
-        self.assertLessEqual(alarm["step"], begun + 0.75 * DECAY * STEPS)
+        # With other seeds, so maybe on another machine, between two and seven tenths of the decay.
+        self.assertLessEqual(alarm["step"], begun + 0.9 * DECAY * STEPS)
         for labels in ({"instance": self.own, "run": ""}, {"instance": self.server, "run": "decay"}):
             receiver, has, alert = self.received.wait("firing", alertname="PtqwatchDecayDegradation", **labels)
             self.assertEqual((receiver, has["severity"], has["job"]), ("warning", "warning", "ptqwatch"))
