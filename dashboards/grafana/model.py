@@ -7,9 +7,11 @@ ONE_RUN = "on (job, instance, run)"
 QUANTIZER = "{{method}} {{bits}} bits {{run}}"
 WIDTH = 24
 
-VERDICTS = [("unknown", "text"), ("warming_up", "text"), ("healthy", "green"), ("drifting", "blue"), ("decay_degradation", "orange"),
+VERDICTS = [("unknown", "text"), ("warming_up", "text"), ("healthy", "green"), ("drifting", "blue"),
+            ("decay_degradation", "orange"),
             ("spike", "red"), ("recovering", "yellow"), ("unclear", "purple")]
-PHASES = [("unknown", "text"), ("warmup", "blue"), ("stable", "green"), ("decay", "orange"), ("slow_decay", "yellow"), ("rewarm", "purple")]
+PHASES = [("unknown", "text"), ("warmup", "blue"), ("stable", "green"), ("decay", "orange"), ("slow_decay", "yellow"),
+          ("rewarm", "purple")]
 HEALTHS = [("starting", "blue"), ("ok", "green"), ("degraded", "orange"), ("stopped", "text"), ("inert", "red")]
 
 
@@ -40,7 +42,8 @@ def steps(*levels):
 
 
 def query(expr, legend="", instant=False, table=False):
-    return {"expr": expr, "legendFormat": legend, "instant": instant, "range": not instant, "format": "table" if table else "time_series"}
+    return {"expr": expr, "legendFormat": legend, "instant": instant, "range": not instant, "format": "table"
+            if table else "time_series"}
 
 
 def panel(kind, title, description, unit, queries, width, height, options, **defaults):
@@ -54,7 +57,8 @@ def panel(kind, title, description, unit, queries, width, height, options, **def
 
 def lines(title, description, unit, *queries, width=12, stack=False, log=False, points=False, **defaults):
     custom = {"drawStyle": "line", "lineWidth": 1 if stack else 2, "fillOpacity": 30 if stack else 0, "spanNulls": True,
-              "showPoints": "always" if points else "auto", "pointSize": 4, "stacking": {"mode": "normal" if stack else "none", "group": "A"},
+              "showPoints": "always" if points else "auto", "pointSize": 4,
+              "stacking": {"mode": "normal" if stack else "none", "group": "A"},
               "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"}}
     return panel("timeseries", title, description, unit, queries, width, 8,
                  {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
@@ -63,15 +67,18 @@ def lines(title, description, unit, *queries, width=12, stack=False, log=False, 
 
 def number(title, description, unit, expr, legend="{{run}}", width=4, thresholds=None, **defaults):
     return panel("stat", title, description, unit, [query(expr, legend, instant=True)], width, 4,
-                 {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value", "graphMode": "none",
+                 {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value",
+                  "graphMode": "none",
                   "justifyMode": "auto", "orientation": "auto", "textMode": "auto"},
                  thresholds=thresholds or steps((None, "text")), color={"mode": "thresholds"}, noValue="none", **defaults)
 
 
 def states(title, description, name, label, known, width=12, height=5):
-    return panel("state-timeline", title, description, "none", [query(code(name, label, known), "{{run}} {{instance}}")], width, height,
+    return panel("state-timeline", title, description, "none", [query(code(name, label, known), "{{run}} {{instance}}")], width,
+                 height,
                  {"mergeValues": True, "showValue": "auto", "rowHeight": 0.9, "alignValue": "left",
-                  "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False}, "tooltip": {"mode": "single", "sort": "none"}},
+                  "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
+                  "tooltip": {"mode": "single", "sort": "none"}},
                  mappings=mapping(known), color={"mode": "thresholds"}, thresholds=steps((None, "text")),
                  custom={"fillOpacity": 70, "lineWidth": 0})
 
@@ -122,11 +129,13 @@ def variable(name, label, of, matchers="", *, multi, every):
     return {"type": "query", "name": name, "label": label, "description": "", "datasource": SOURCE, "hide": 0,
             "query": {"query": f"label_values({of}{matchers}, {name})", "refId": name},
             "refresh": 2, "sort": 1, "regex": "", "multi": multi, "includeAll": True, "allValue": every, "skipUrlSync": False,
-            "current": {"selected": True, "text": ["All"] if multi else "All", "value": ["$__all"] if multi else "$__all"}, "options": []}
+            "current": {"selected": True, "text": ["All"] if multi else "All", "value": ["$__all"] if multi else "$__all"},
+            "options": []}
 
 
 def variables(many_runs, extra):
-    datasource = {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0, "refresh": 1,
+    datasource = {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0,
+                  "refresh": 1,
                   "regex": "", "multi": False, "includeAll": False, "skipUrlSync": False, "current": {}, "options": []}
     found = "ptqwatch_build_info"
     return [datasource,
@@ -136,7 +145,8 @@ def variables(many_runs, extra):
 
 
 def annotation(name, color, expr, title, text, shown=True):
-    return {"name": name, "datasource": SOURCE, "enable": shown, "hide": False, "iconColor": color, "expr": expr, "titleFormat": title,
+    return {"name": name, "datasource": SOURCE, "enable": shown, "hide": False, "iconColor": color, "expr": expr,
+            "titleFormat": title,
             "textFormat": text, "step": "15s", "useValueForTime": False, "target": {"refId": name, "expr": expr}}
 
 
@@ -145,7 +155,8 @@ def annotations():
     phases = m("lr_phase", 'phase=~"warmup|decay|slow_decay|rewarm"')
     # The onset is known only later: what is known at the end says when it was.
     onset = f"{m('snapshot_step')} == {ONE_RUN} {m('verdict_onset_step')} @ end()"
-    built_in = {"builtIn": 1, "name": "Annotations & Alerts", "type": "dashboard", "datasource": {"type": "grafana", "uid": "-- Grafana --"},
+    built_in = {"builtIn": 1, "name": "Annotations & Alerts", "type": "dashboard",
+                "datasource": {"type": "grafana", "uid": "-- Grafana --"},
                 "enable": True, "hide": True, "iconColor": "rgba(0, 211, 255, 1)"}
     return [built_in,
             annotation("Phases", "blue", f"{phases} == 1", "{{phase}}", "learning rate of {{run}}"),
@@ -153,13 +164,16 @@ def annotations():
             annotation("Onset", "orange", onset, "onset", "first snapshot of the rise, {{run}}")]
 
 
-NAMES = {"ptqwatch-overview": "Overview", "ptqwatch-layers": "Layers", "ptqwatch-health": "Monitor", "ptqwatch-compare": "Runs compared"}
+NAMES = {"ptqwatch-overview": "Overview", "ptqwatch-layers": "Layers", "ptqwatch-health": "Monitor",
+         "ptqwatch-compare": "Runs compared"}
 
 
 def dashboard(uid, description, panels, many_runs=False, extra=()):
     links = [{"type": "link", "title": name, "url": f"/d/{other}", "icon": "dashboard", "tooltip": "", "asDropdown": False,
-              "targetBlank": False, "includeVars": True, "keepTime": True, "tags": []} for other, name in NAMES.items() if other != uid]
+              "targetBlank": False, "includeVars": True, "keepTime": True, "tags": []} for other,
+              name in NAMES.items() if other != uid]
     return {"id": None, "uid": uid, "title": f"ptqwatch / {NAMES[uid]}", "description": description, "tags": ["ptqwatch"],
             "schemaVersion": 39, "version": 1, "editable": False, "graphTooltip": 1, "timezone": "browser", "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"}, "timepicker": {}, "fiscalYearStartMonth": 0, "links": links,
-            "templating": {"list": variables(many_runs, extra)}, "annotations": {"list": annotations()}, "panels": laid_out(panels)}
+            "templating": {"list": variables(many_runs, extra)}, "annotations": {"list": annotations()},
+            "panels": laid_out(panels)}

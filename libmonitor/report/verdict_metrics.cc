@@ -74,9 +74,7 @@ Samples NonFinite(Input input) {
   return Count(count);
 }
 
-}  // namespace
-
-std::vector<MetricInfo> VerdictMetrics() {
+std::vector<MetricInfo> StateMetrics() {
   return {
       {"ptqwatch_verdict",
        kGauge,
@@ -125,6 +123,12 @@ std::vector<MetricInfo> VerdictMetrics() {
        "First snapshot of the rise or drift that the verdict names.",
        {},
        OfVerdict<&Verdict::onset_step>},
+  };
+}
+
+// What the verdict rests on, and what it expects.
+std::vector<MetricInfo> BasisMetrics() {
+  return {
       {"ptqwatch_verdict_quantizer_info",
        kGauge,
        "Always 1; the labels name the watched quantizer, whose severity the verdict gives.",
@@ -171,6 +175,14 @@ std::vector<MetricInfo> VerdictMetrics() {
        {"method", "bits"},
        PerOutlook<&DecayOutlook::minimum_step>},
   };
+}
+
+}  // namespace
+
+std::vector<MetricInfo> VerdictMetrics() {
+  std::vector<MetricInfo> metrics = StateMetrics();
+  for (MetricInfo& metric : BasisMetrics()) metrics.push_back(std::move(metric));
+  return metrics;
 }
 
 }  // namespace ptqwatch::internal

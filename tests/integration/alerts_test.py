@@ -3,8 +3,9 @@
 
 usage: alerts_test.py CHAR_GPT PTQWATCH [unittest arguments]
 
-Three runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed. The first and the last serve their
-own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth of what it is.
+Four runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed; `broken` computes
+NaN. `decay` and `mortal` serve their own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth
+of what it is.
 """
 
 import datetime
@@ -17,13 +18,13 @@ import unittest
 import urllib.request
 
 from dashboard_files import expressions, filled_in, grafana, variables
-from servers import Receiver, Stack, free_port, until
+from servers import Receiver, Stack
 from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT, PTQWATCH = None, None
 FASTER = 60
 STEPS, DECAY = 1600, 0.4
-RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "32", "--methods", "gptq", "--bits", "3,4",
+RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "-1", "--methods", "gptq", "--bits", "3,4",
        "--probe-sequences", "128", "--calibration-sequences", "32", "--grpc", "off"]
 WATCHED = [*RUN, "--steps", str(STEPS), "--every", "40", "--wait", "on", "--decay-fraction", str(DECAY)]
 # These ask for what the library finds only where it happened: see "Minimum at step" in the dashboards.
@@ -39,24 +40,31 @@ class Alerts(unittest.TestCase):
     def run_dir(self, name):
         return os.path.join(self.folder, name)
 
-    def mortal(self):
-        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", self.mortal_address, "--run-dir", self.run_dir("mortal"))
+    def mortal(self, address):
+        return self.start(*RUN, "--steps", "1000000", "--every", "200", "--http", address,
+                          "--run-dir", self.run_dir("mortal"))
 
     def test_people_on_call_hear_what_they_should(self):
-        self.mortal_address = f"127.0.0.1:{free_port()}"
-        doomed = self.mortal()
+        doomed = self.mortal("127.0.0.1:0")
+        self.mortal_address = doomed.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         decay = self.start(*WATCHED, "--http", "127.0.0.1:0", "--linger", "600", "--run-dir", self.run_dir("decay"))
         constant = self.start(*WATCHED, "--schedule", "constant", "--http", "off", "--run-dir", self.run_dir("constant"))
-        served = self.enterContext(Trainer(
-            PTQWATCH, "serve", *map(self.run_dir, ("decay", "constant", "mortal")), "--http", "127.0.0.1:0", "--grpc", "off", short=False))
+        broken = self.start(*RUN, "--steps", "400", "--every", "40", "--wait", "on", "--lr", "1000", "--weight-decay", "10",
+                            "--http", "off", "--linger", "600", "--run-dir", self.run_dir("broken"))
+        run_dirs = map(self.run_dir, ("decay", "constant", "mortal", "broken"))
+        served = self.enterContext(Trainer(PTQWATCH, "serve", *run_dirs, "--http", "127.0.0.1:0", "--grpc", "off", short=False))
         self.own = decay.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         self.server = served.wait_for(r"^metrics http://(\S+)/metrics$")[1]
         self.received = Receiver()
         self.addCleanup(self.received.stop)
-        self.stack = self.enterContext(Stack(self.folder, FASTER, [self.server, self.own, self.mortal_address], self.received.url))
+        targets = [self.server, self.own, self.mortal_address]
+        self.stack = self.enterContext(Stack(self.folder, FASTER, targets, self.received.url))
         self.prometheus = self.stack.prometheus
 
         self.assert_a_killed_run_is_noticed_and_resumed(doomed)
+        receiver, _, alert = self.received.wait("firing", alertname="PtqwatchNonFinite", cause="model", run="broken")
+        self.assertEqual((receiver, alert["labels"]["severity"]), ("page", "page"))
+        broken.process.terminate()
         decay.wait_for(r"^weights sha256", timeout=240)
         constant.finish()
         self.assert_the_decay_is_reported()
@@ -75,7 +83,7 @@ class Alerts(unittest.TestCase):
         silent = {"alertname": "PtqwatchMonitorStale", "cause": "no_sign_of_life", "instance": self.server, "run": "mortal"}
         self.assertEqual(self.received.wait("firing", **down)[0], "warning")
         self.assertEqual(self.received.wait("firing", **silent)[0], "page")
-        with self.mortal() as resumed:
+        with self.mortal(self.mortal_address) as resumed:
             self.received.wait("resolved", **down)
             self.received.wait("resolved", **silent)
             info = self.prometheus.query(f'ptqwatch_run_info{{instance="{self.mortal_address}"}}')
@@ -89,7 +97,8 @@ class Alerts(unittest.TestCase):
         begun = (1 - DECAY) * STEPS
         self.assertEqual(alarm["verdict"]["state"], "decay_degradation")
         self.assertGreater(alarm["step"], begun)
-        self.assertLessEqual(alarm["step"], begun + 0.75 * DECAY * STEPS)
+        # With other seeds, so maybe on another machine, between two and seven tenths of the decay.
+        self.assertLessEqual(alarm["step"], begun + 0.9 * DECAY * STEPS)
         for labels in ({"instance": self.own, "run": ""}, {"instance": self.server, "run": "decay"}):
             receiver, has, alert = self.received.wait("firing", alertname="PtqwatchDecayDegradation", **labels)
             self.assertEqual((receiver, has["severity"], has["job"]), ("warning", "warning", "ptqwatch"))
@@ -114,7 +123,8 @@ class Alerts(unittest.TestCase):
         """Through the trainer's own exporter, and through the server of many runs."""
         now = time.time()
         self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
-        turned = self.prometheus.query('ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, run) ptqwatch_verdict_quantizer_info')
+        turned = self.prometheus.query(
+            'ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, run) ptqwatch_verdict_quantizer_info')
         empty, asked = set(), 0
         for instance, run in ((self.own, ".*"), (self.server, "decay")):
             values = {"job": "ptqwatch", "instance": instance, "run": run, "method": ".+", "bits": ".+"}
@@ -126,20 +136,21 @@ class Alerts(unittest.TestCase):
                 for where, expression, is_range in expressions(dashboard):
                     expression = filled_in(expression, **values)
                     asked += 1
-                    rows = self.prometheus.query_range(expression, now - 240, now, 1) if is_range else self.prometheus.query(expression)
-                    if not rows:
+                    if not (self.prometheus.query_range(expression, now - 240, now, 1) if is_range
+                            else self.prometheus.query(expression)):
                         empty.add(where)
         self.assertEqual(empty, set() if turned else ONLY_WHERE_IT_TURNED)
         print(f"{asked} queries answered")
 
     def assert_nothing_else_was_said(self):
         """Of a run without a decay nothing at all, and of the others nothing but what happened to them."""
-        until(lambda: self.prometheus.query('ptqwatch_health{run="constant", state="stopped"} == 1'), "the constant run has ended")
+        self.prometheus.wait('ptqwatch_health{run="constant", state="stopped"} == 1')
         self.assertEqual(self.prometheus.query('count by (alertname, cause) (count_over_time(ALERTS{run="constant"}[1h]))'), [])
         said = {(labels["alertname"], labels.get("run", labels["instance"])) for _, _, labels, _ in self.received.got}
         decays = {"PtqwatchDecayDegradation", "PtqwatchCurvatureRising", "PtqwatchQuantizedLossTurned"}
         self.assertLessEqual(said, {(alert, run) for alert in decays for run in (self.own, "decay")} | {
-            ("PtqwatchMonitorStale", run) for run in ("mortal", self.mortal_address, self.own)})
+            ("PtqwatchMonitorStale", run) for run in ("mortal", self.mortal_address, self.own)} | {
+            ("PtqwatchNonFinite", "broken")})
 
 
 if __name__ == "__main__":

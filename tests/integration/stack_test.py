@@ -30,8 +30,8 @@ class Stack(unittest.TestCase):
         self.addCleanup(stack, "down", "--state", self.state)
 
     def up(self, *flags, **environment):
-        return stack("up", "--state", self.state, "--prometheus-port", self.ports[0], "--alertmanager-port", self.ports[1], *flags,
-                     **environment)
+        return stack("up", "--state", self.state, "--prometheus-port", self.ports[0], "--alertmanager-port", self.ports[1],
+                     *flags, **environment)
 
     def processes(self):
         with open(os.path.join(self.state, "servers.json"), encoding="utf-8") as file:
@@ -97,8 +97,10 @@ class Stack(unittest.TestCase):
         self.assertRegex(err, r"^stack: there is no program 'prometheus' .*: run \./setup\n$")
         code, _, err = stack("up", "--state", "/dev/null/x")
         self.assertEqual((code, err), (1, "stack: --state /dev/null/x: Not a directory\n"))
-        for flags, says in ((["--target", "nonsense"], "'nonsense' is not HOST:PORT"), (["--interval", "0s"], "'0s' is no duration"),
-                            (["--prometheus-port", "70000"], "'70000' is no port"), (["--webhook", "ftp://x"], "'ftp://x' is no http")):
+        for flags, says in ((["--target", "nonsense"], "'nonsense' is not HOST:PORT"),
+                            (["--interval", "0s"], "'0s' is no duration"),
+                            (["--prometheus-port", "70000"], "'70000' is no port"),
+                            (["--webhook", "ftp://x"], "'ftp://x' is no http")):
             code, _, err = stack("up", "--state", self.state, *flags)
             self.assertEqual(code, 2)
             self.assertIn(says, err)
