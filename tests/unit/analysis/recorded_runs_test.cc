@@ -65,9 +65,9 @@ Course Replay(
 }
 
 TEST(RecordedRuns, ThereAreEnough) {
-  EXPECT_GE(Recorded("decay").size(), 11U);
-  EXPECT_GE(Recorded("constant").size(), 11U);
-  EXPECT_GE(Recorded("cosine").size(), 7U);
+  EXPECT_GE(Recorded("decay").size(), 20U);
+  EXPECT_GE(Recorded("constant").size(), 20U);
+  EXPECT_GE(Recorded("cosine").size(), 10U);
 }
 
 TEST(RecordedRuns, ADecayIsFoundBeforeHalfOfItIsOver) {
@@ -106,7 +106,7 @@ TEST(RecordedRuns, ACosineEndsDegraded) {
     found += course.last == VerdictState::kDecayDegradation &&
              course.first_in_decay.value_or(kSteps) < kSteps;
     // Not before the learning rate has lost half.
-    EXPECT_GT(course.first_in_decay.value_or(kSteps), kSteps / 2) << name;
+    EXPECT_GE(course.first_in_decay.value_or(kSteps), kSteps / 2) << name;
   }
   EXPECT_GE(10 * found, 8 * Recorded("cosine").size());
 }
