@@ -153,8 +153,9 @@ def annotation(name, color, expr, title, text, shown=True):
 def annotations():
     alerts = 'ALERTS{alertname=~"Ptqwatch.+", alertstate="firing", job=~"$job", instance=~"$instance", run=~"$run|"}'
     phases = m("lr_phase", 'phase=~"warmup|decay|slow_decay|rewarm"')
-    # The onset is known only later: what is known at the end says when it was.
-    onset = f"{m('snapshot_step')} == {ONE_RUN} {m('verdict_onset_step')} @ end()"
+    # The onset is known only later: what is known at the end says when it was. The snapshot itself may lie between two scrapes.
+    known = f">= {ONE_RUN} {m('verdict_onset_step')} @ end()"
+    onset = f"{m('snapshot_step')} {known} unless {m('snapshot_step')} offset $__rate_interval {known}"
     built_in = {"builtIn": 1, "name": "Annotations & Alerts", "type": "dashboard",
                 "datasource": {"type": "grafana", "uid": "-- Grafana --"},
                 "enable": True, "hide": True, "iconColor": "rgba(0, 211, 255, 1)"}
