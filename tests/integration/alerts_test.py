@@ -109,7 +109,7 @@ class Alerts(unittest.TestCase):
             run = f'instance="{labels["instance"]}", run="{labels["run"]}"'
             (_, newest), = self.prometheus.query(f"ptqwatch_snapshot_step{{{run}}}", time=began)
             self.assertGreaterEqual(newest, alarm["step"])
-            self.assertLess(began - alarm["snapshot_time_unix_seconds"], 15)
+            self.assertLess(began - alarm["snapshot_time_unix_seconds"], 30)
             print(f"{labels}: decay from step {begun:.0f}, alarm at {alarm['step']}, alert at {newest:.0f}, "
                   f"{began - alarm['snapshot_time_unix_seconds']:.1f} s after the snapshot")
 
@@ -139,7 +139,8 @@ class Alerts(unittest.TestCase):
                     if not (self.prometheus.query_range(expression, now - 240, now, 1) if is_range
                             else self.prometheus.query(expression)):
                         empty.add(where)
-        self.assertEqual(empty, set() if turned else ONLY_WHERE_IT_TURNED)
+        # A minimum that the library found only for a while is in the ranges, and not in what is known now.
+        self.assertLessEqual(empty, set() if turned else ONLY_WHERE_IT_TURNED)
         print(f"{asked} queries answered")
 
     def assert_nothing_else_was_said(self):
