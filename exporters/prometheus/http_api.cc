@@ -17,7 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/metric_catalog.h"
-#include "ptqwatch/version.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 namespace {

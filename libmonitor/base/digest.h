@@ -7,10 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "ptqwatch/config.h"
+
 namespace ptqwatch::internal {
 
 /// XXH3-128 over a sequence of values. Not cryptographic; the same on every machine.
-class Digest {
+class PTQWATCH_EXPORT Digest {
  public:
   Digest();
   ~Digest();

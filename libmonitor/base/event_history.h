@@ -15,6 +15,9 @@ struct WireEvent {
   int64_t number = 0;
   /// Of the newest report when the event was published: streams send the event after that report.
   int64_t after_sequence = 0;
+  /// As the exporter numbers them, for those who ask for some events only.
+  int kind = 0;
+  int severity = 0;
   SharedBytes bytes;
 };
 
@@ -36,6 +39,7 @@ class EventHistory {
     const int64_t skipped = number - events_.front().number + 1;
     return &events_[skipped > 0 ? static_cast<size_t>(skipped) : 0];
   }
+  int64_t oldest() const { return events_.empty() ? 0 : events_.front().number; }
   int64_t newest() const { return events_.empty() ? 0 : events_.back().number; }
 
  private:

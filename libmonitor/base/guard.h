@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
@@ -20,8 +21,8 @@ std::string ErrorText(const std::exception& error);
 /// ResourceExhausted where memory ran out: std::bad_alloc, and LibTorch's errors of either
 /// allocator (on the CPU that is a plain c10::Error, so it is recognised by its text). Everything
 /// else is `otherwise`.
-absl::Status CaughtStatus(std::string_view what = {},
-                          absl::StatusCode otherwise = absl::StatusCode::kInternal) noexcept;
+PTQWATCH_EXPORT absl::Status CaughtStatus(
+    std::string_view what = {}, absl::StatusCode otherwise = absl::StatusCode::kInternal) noexcept;
 
 /// What `function` (of type absl::Status or absl::StatusOr) returns, or CaughtStatus of what it
 /// throws.

@@ -11,12 +11,13 @@
 #include "base/net_address.h"
 #include "base/process_end.h"
 #include "base/thread.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
 /// Accepts connections on a thread of its own. Never takes the last descriptors of the process,
 /// which the trainer needs for its data and checkpoints: a connection that would is closed at once.
-class Listener {
+class PTQWATCH_EXPORT Listener {
  public:
   /// Descriptors that are left to the trainer.
   static constexpr int kReservedDescriptors = 64;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/mutex.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/log.h"
 
 namespace ptqwatch::internal {
@@ -15,7 +16,7 @@ void Log(Severity severity, std::string_view message) noexcept;
 
 /// Lets one message through every `period`, so that a failure at each snapshot does not fill a
 /// terminal. Thread-safe.
-class RateLimitedLog {
+class PTQWATCH_EXPORT RateLimitedLog {
  public:
   explicit RateLimitedLog(std::chrono::seconds period = std::chrono::seconds(10))
       : period_(period) {}

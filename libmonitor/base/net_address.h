@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
@@ -27,7 +28,7 @@ absl::StatusOr<HostPort> ParseListenAddress(std::string_view kind, std::string_v
 absl::StatusOr<HostPort> ParseServerAddress(std::string_view text, int default_port);
 
 /// A TCP socket bound to an address; closed with this object unless it was released.
-class BoundSocket {
+class PTQWATCH_EXPORT BoundSocket {
  public:
   BoundSocket(int descriptor, std::string numeric_host, int port);
   BoundSocket(BoundSocket&& other) noexcept;
@@ -64,7 +65,7 @@ struct ListenOptions {
 /// InvalidArgument for an address that cannot be parsed and, unless `allow_remote`, for a host
 /// without a loopback address; Unavailable where the host does not resolve or cannot be bound. All
 /// messages name the address.
-absl::StatusOr<BoundSocket> BindListenAddress(const ListenOptions& options);
+PTQWATCH_EXPORT absl::StatusOr<BoundSocket> BindListenAddress(const ListenOptions& options);
 
 }  // namespace ptqwatch::internal
 

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 
+#include "ptqwatch/config.h"
+
 namespace ptqwatch::internal {
 
 /// The process in which it was made. A child of fork() has none of our threads, and locks that it
 /// inherits may be held for ever.
-class ProcessMark {
+class PTQWATCH_EXPORT ProcessMark {
  public:
   ProcessMark();
   /// False in a child of that process. One load: no system call.

@@ -8,6 +8,7 @@
 
 #include "base/shared_bytes.h"
 #include "base/spill_file.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
@@ -20,7 +21,7 @@ struct WireReport {
 
 /// The newest reports in the order of their sequences, limited in number and bytes. The newest one
 /// is always kept. Beyond `memory_bytes` the older ones lie in a temporary file. Not thread-safe.
-class ReportHistory {
+class PTQWATCH_EXPORT ReportHistory {
  public:
   struct Limits {
     size_t reports = 1024;  ///< more than 0

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "base/shared_bytes.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
 /// Bytes that are seldom read, in a file without a name: in $TMPDIR, else /tmp. It is made when it
 /// is first needed and ends with this object. Not thread-safe.
-class SpillFile {
+class PTQWATCH_EXPORT SpillFile {
  public:
   SpillFile() = default;
   ~SpillFile();

@@ -8,12 +8,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
 /// A handle of a thread that StartThread started. Detaches the thread where it is destroyed before
 /// Join.
-class Thread {
+class PTQWATCH_EXPORT Thread {
  public:
   Thread() = default;
   Thread(Thread&& other) noexcept;
@@ -52,8 +53,8 @@ size_t ClosureStackBytes();
 /// that a trainer may have enabled; it may run on all CPUs of UsableCpus, not only on the one to
 /// which OpenMP has bound its creator. What `run` throws is logged. ResourceExhausted where the
 /// system gives no thread.
-absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
-                                   size_t stack_bytes = kStackBytes);
+PTQWATCH_EXPORT absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
+                                                   size_t stack_bytes = kStackBytes);
 
 }  // namespace ptqwatch::internal
 

@@ -5,20 +5,22 @@
 #include <string>
 #include <string_view>
 
+#include "ptqwatch/config.h"
+
 namespace ptqwatch::internal {
 
 bool IsUtf8(std::string_view text);
 
 /// How many bytes at the front of `text` are UTF-8; all of them where IsUtf8.
-size_t ValidUtf8Prefix(std::string_view text);
+PTQWATCH_EXPORT size_t ValidUtf8Prefix(std::string_view text);
 
 /// `text` with each ill-formed sequence (its longest prefix that could begin a character, or one
 /// byte) replaced by U+FFFD, as JSON writers do.
-std::string ValidUtf8(std::string_view text);
+PTQWATCH_EXPORT std::string ValidUtf8(std::string_view text);
 
 /// A name or path as a message may show it: in single quotes, what is not printable escaped, cut to
 /// 200 bytes.
-std::string Quoted(std::string_view name);
+PTQWATCH_EXPORT std::string Quoted(std::string_view name);
 
 }  // namespace ptqwatch::internal
 

@@ -1,11 +1,12 @@
 #include "capture/activation_capture.h"
 
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/product_watcher.h"
+#include "snapshot/batches.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -27,18 +28,18 @@ class Capture {
       grams_.emplace_back(plan.gram_inputs[static_cast<size_t>(grams[i])]);
       bool first = true;
       for (const CoveredLayer& layer : plan.layers) {
-        if (layer.gram == grams[i]) roles_[layer.entry] = {&layer, i, std::exchange(first, false)};
+        if (layer.gram == grams[i]) roles_[layer.weight] = {&layer, i, std::exchange(first, false)};
       }
     }
   }
 
   void BeginForward() {
     for (std::vector<InputIdentity>& inputs : seen_) inputs.clear();
-    for (auto& [entry, role] : roles_) role.uses = 0;
+    for (auto& [weight, role] : roles_) role.uses = 0;
   }
 
   void Add(const Product& product) {
-    const auto found = roles_.find(product.entry);
+    const auto found = roles_.find(WeightKey::Of(product));
     if (!failed_.ok() || found == roles_.end()) return;
     Role& role = found->second;
     std::vector<InputIdentity>& inputs = seen_[role.gram];
@@ -68,7 +69,7 @@ class Capture {
  private:
   const ExecutionContext& context_;
   std::vector<GramAccumulator> grams_;
-  std::unordered_map<int, Role> roles_;  // by entry
+  std::map<WeightKey, Role> roles_;
   std::vector<std::vector<InputIdentity>> seen_;
   absl::Status failed_;
 };
@@ -81,12 +82,12 @@ absl::StatusOr<std::vector<GramStatistics>> CaptureGrams(Replica& replica, const
                                                          const ExecutionContext& context) {
   Capture capture(plan, grams, context);
   ProductWatcher watcher(replica.table(), [&](const Product& product) { capture.Add(product); });
-  for (const Batch& batch : batches) {
+  for (size_t i = 0; i < batches.size(); ++i) {
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     capture.BeginForward();
-    const absl::Status forward = RunWatched(replica, batch, watcher);
+    const absl::Status forward = RunWatched(replica, batches[i], watcher);
     PTQWATCH_RETURN_IF_ERROR(capture.failed());
-    PTQWATCH_RETURN_IF_ERROR(forward);
+    if (!forward.ok()) return OfBatch("calibration", i, forward);
   }
   return capture.Take();
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -26,10 +26,11 @@ struct Use {
 class Survey {
  public:
   void Add(const Product& product) {
-    auto [found, added] = uses_.try_emplace(product.entry);
+    const WeightKey weight = WeightKey::Of(product);
+    auto [found, added] = uses_.try_emplace(weight);
     Use& use = found->second;
     if (added) {
-      order_.push_back(product.entry);
+      order_.push_back(weight);
       use.outputs = product.outputs;
       use.inputs = product.inputs;
       use.transposed = product.transposed;
@@ -40,40 +41,85 @@ class Survey {
     use.sources.push_back(static_cast<size_t>(known - identities_.begin()));
     if (known == identities_.end()) identities_.push_back(std::move(identity));
     use.last = products_++;
-    last_ = product.entry;
+    last_ = weight;
   }
 
-  const std::vector<int>& order() const { return order_; }
-  const Use& use(int entry) const { return uses_.at(entry); }
-  bool Has(int entry) const { return uses_.count(entry) > 0; }
-  int last() const { return last_; }
+  const std::vector<WeightKey>& order() const { return order_; }
+  // By parameter, and in it by their places.
+  const std::map<WeightKey, Use>& uses() const { return uses_; }
+  const Use& use(const WeightKey& weight) const { return uses_.at(weight); }
+  const std::optional<WeightKey>& last() const { return last_; }
 
  private:
-  std::vector<int> order_;  // of first use
-  std::unordered_map<int, Use> uses_;
+  std::vector<WeightKey> order_;  // of first use
+  std::map<WeightKey, Use> uses_;
   std::vector<InputIdentity> identities_;
   size_t products_ = 0;
-  int last_ = -1;
+  std::optional<WeightKey> last_;
 };
 
-std::vector<std::string> NamesOf(const TensorEntry& entry) {
-  std::vector<std::string> names = {entry.name};
-  names.insert(names.end(), entry.aliases.begin(), entry.aliases.end());
+// "NAME[2]", "NAME[2:4]" or, within one of the first dimension, "NAME[2][0:64]".
+std::string PartName(std::string name, at::IntArrayRef sizes, int64_t first, int64_t elements) {
+  while (!sizes.empty()) {
+    int64_t row = 1;
+    for (int64_t size : sizes.slice(1)) row *= size;
+    const int64_t index = first / row;
+    const int64_t offset = first % row;
+    if (offset == 0 && elements % row == 0) {
+      const int64_t count = elements / row;
+      return count == 1 ? StrCat(name, "[", index, "]")
+                        : StrCat(name, "[", index, ":", index + count, "]");
+    }
+    if (offset + elements > row) break;
+    name += StrCat("[", index, "]");
+    sizes = sizes.slice(1);
+    first = offset;
+  }
+  return StrCat(name, "[elements ", first, ":", first + elements, "]");
+}
+
+std::string NameOf(const TensorTable& table, const WeightKey& weight, const Use& use) {
+  const TensorEntry& item = table.entries[static_cast<size_t>(weight.parameter)];
+  if (!weight.part) return item.name;
+  return PartName(item.name, item.tensor.sizes(), weight.first, use.outputs * use.inputs);
+}
+
+std::vector<std::string> NamesOf(const TensorTable& table, const WeightKey& weight,
+                                 const Use& use) {
+  const TensorEntry& item = table.entries[static_cast<size_t>(weight.parameter)];
+  std::vector<std::string> names = {item.name};
+  names.insert(names.end(), item.aliases.begin(), item.aliases.end());
+  if (weight.part) names.push_back(NameOf(table, weight, use));
   return names;
 }
 
 std::string Megabytes(int64_t bytes) { return StrCat(bytes / 1'000'000, " MB"); }
 
+// Parameters that cannot be taken apart, because one part of them reaches into another.
+void NoteOverlaps(const Survey& survey, std::map<int, std::string>& uncovered) {
+  std::optional<WeightKey> before;
+  int64_t end = 0;
+  for (const auto& [weight, use] : survey.uses()) {
+    const bool same = before && before->parameter == weight.parameter;
+    if (same && (!before->part || weight.first < end)) {
+      uncovered.emplace(weight.parameter, "parts of it that overlap are multiplied");
+    }
+    end = weight.first + use.outputs * use.inputs;
+    before = weight;
+  }
+}
+
 // Empty when the weight is to be quantized.
-std::string WhySkipped(const TensorEntry& item, int entry, const Survey& survey,
+std::string WhySkipped(const TensorTable& table, const WeightKey& weight, const Survey& survey,
                        const std::map<int, std::string>& uncovered, const LayerSelection& selection,
                        int64_t max_gram_bytes) {
-  const Use& use = survey.use(entry);
-  const auto other = uncovered.find(entry);
-  if (std::string reason = WhyNotSelected(selection, NamesOf(item)); !reason.empty()) {
+  const Use& use = survey.use(weight);
+  const auto other = uncovered.find(weight.parameter);
+  if (std::string reason = WhyNotSelected(selection, NamesOf(table, weight, use));
+      !reason.empty()) {
     return reason;
   }
-  if (entry == survey.last() && !selection.output_head) {
+  if (weight == survey.last() && !selection.output_head) {
     return other != uncovered.end() ? "output head, tied to an embedding" : "output head";
   }
   if (other != uncovered.end()) return StrCat("also used as: ", other->second);
@@ -86,15 +132,23 @@ std::string WhySkipped(const TensorEntry& item, int entry, const Survey& survey,
   return "";
 }
 
+// The entry that the layer's weight has in the replica.
+int EntryOf(Replica& replica, const WeightKey& weight, const Use& use) {
+  if (!weight.part) return weight.parameter;
+  std::vector<int64_t> stored = {use.outputs, use.inputs};
+  if (use.transposed) std::swap(stored[0], stored[1]);
+  return replica.AddPart(weight.parameter, weight.first, std::move(stored),
+                         NameOf(replica.table(), weight, use));
+}
+
 // Adds the layers in order of first use, with their Grams and stages.
-void AddLayers(const TensorTable& table, const Survey& survey,
-               const std::map<int, std::string>& uncovered, CapturePlan* plan) {
+void AddLayers(Replica& replica, const Survey& survey,
+               const std::map<WeightKey, std::string>& skipped, CapturePlan* plan) {
   std::map<std::pair<int64_t, std::vector<size_t>>, int> gram_of;
   std::vector<size_t> complete_at;  // a Gram's place in the forward pass
-  for (int entry : survey.order()) {
-    if (uncovered.count(entry) > 0) continue;
-    const TensorEntry& item = table.entries[static_cast<size_t>(entry)];
-    const Use& use = survey.use(entry);
+  for (const WeightKey& weight : survey.order()) {
+    if (skipped.count(weight) > 0) continue;
+    const Use& use = survey.use(weight);
     const auto [gram, added] =
         gram_of.try_emplace({use.inputs, use.sources}, static_cast<int>(plan->gram_inputs.size()));
     if (added) {
@@ -104,32 +158,50 @@ void AddLayers(const TensorTable& table, const Survey& survey,
     }
     size_t& complete = complete_at[static_cast<size_t>(gram->second)];
     complete = std::min(complete, use.last);
-    plan->covered_parameters += item.tensor.numel();
-    plan->layers.push_back(
-        {entry, item.name, use.outputs, use.inputs, use.transposed, gram->second});
+    plan->covered_parameters += use.outputs * use.inputs;
+    plan->layers.push_back({.entry = EntryOf(replica, weight, use),
+                            .weight = weight,
+                            .name = NameOf(replica.table(), weight, use),
+                            .outputs = use.outputs,
+                            .inputs = use.inputs,
+                            .transposed = use.transposed,
+                            .gram = gram->second});
   }
   std::sort(plan->stages.begin(), plan->stages.end(), [&](int a, int b) {
     return complete_at[static_cast<size_t>(a)] < complete_at[static_cast<size_t>(b)];
   });
 }
 
-void AddSkipped(const TensorTable& table, const Survey& survey,
-                const std::map<int, std::string>& uncovered, CapturePlan* plan) {
-  for (size_t i = 0; i < table.entries.size(); ++i) {
-    const TensorEntry& item = table.entries[i];
-    const int entry = static_cast<int>(i);
-    if (!item.is_parameter) continue;
-    std::string reason;
-    if (auto found = uncovered.find(entry); found != uncovered.end()) {
-      reason = found->second;
-    } else if (survey.Has(entry)) {
-      continue;
-    } else if (item.tensor.dim() < 2) {
-      reason = "not a matrix (a norm, a bias)";
-    } else {
-      reason = "not seen in a matrix product of the forward pass";
+// A parameter that is not quantized as a whole, or not all of it.
+void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
+                  const std::map<int, std::string>& uncovered,
+                  const std::map<WeightKey, std::string>& skipped, CapturePlan* plan) {
+  const TensorEntry& item = table.entries[static_cast<size_t>(parameter)];
+  int64_t rest = item.tensor.numel();
+  bool used = false;
+  for (auto it = survey.uses().lower_bound({parameter}); it != survey.uses().end(); ++it) {
+    const auto& [weight, use] = *it;
+    if (weight.parameter != parameter) break;
+    used = true;
+    const int64_t elements = use.outputs * use.inputs;
+    const auto why = skipped.find(weight);
+    // What overlaps is not taken apart.
+    if (why != skipped.end() && (!weight.part || uncovered.count(parameter) == 0)) {
+      plan->skipped.push_back({NameOf(table, weight, use), why->second, elements});
+      rest -= elements;
+    } else if (why == skipped.end()) {
+      rest -= elements;
     }
-    plan->skipped.push_back({item.name, reason, item.tensor.numel()});
+  }
+  if (rest <= 0) return;
+  if (const auto found = uncovered.find(parameter); found != uncovered.end()) {
+    plan->skipped.push_back({item.name, found->second, rest});
+  } else if (used) {
+    plan->skipped.push_back({StrCat(item.name, " (rest)"), "no part of it is multiplied", rest});
+  } else if (item.tensor.dim() < 2) {
+    plan->skipped.push_back({item.name, std::string(kNotAMatrix), rest});
+  } else {
+    plan->skipped.push_back({item.name, "not seen in a matrix product of the forward pass", rest});
   }
 }
 
@@ -185,15 +257,19 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
     PTQWATCH_RETURN_IF_ERROR(RunWatched(replica, batch, watcher));
     uncovered = watcher.uncovered();
   }
-  for (int entry : survey.order()) {
-    const TensorEntry& item = table.entries[static_cast<size_t>(entry)];
-    std::string reason = WhySkipped(item, entry, survey, uncovered, selection, max_gram_bytes);
-    if (!reason.empty()) uncovered[entry] = std::move(reason);
+  NoteOverlaps(survey, uncovered);
+  std::map<WeightKey, std::string> left_out;
+  for (const WeightKey& weight : survey.order()) {
+    std::string reason = WhySkipped(table, weight, survey, uncovered, selection, max_gram_bytes);
+    if (!reason.empty()) left_out.emplace(weight, std::move(reason));
   }
 
   CapturePlan plan;
-  AddLayers(table, survey, uncovered, &plan);
-  AddSkipped(table, survey, uncovered, &plan);
+  AddLayers(replica, survey, left_out, &plan);
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    if (!table.entries[i].is_parameter) continue;
+    AddSkippedOf(table, static_cast<int>(i), survey, uncovered, left_out, &plan);
+  }
   if (plan.layers.empty()) {
     std::string why = "no layer is left to quantize:";
     for (const SkippedLayer& skipped : plan.skipped) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,10 +15,26 @@
 
 namespace ptqwatch::internal {
 
+/// Why a parameter with fewer than two dimensions is skipped.
+inline constexpr std::string_view kNotAMatrix = "not a matrix (a norm, a bias)";
+
+/// A parameter, or a part of one, by where it begins.
+struct WeightKey {
+  int parameter = 0;  ///< entry in the table
+  bool part = false;
+  int64_t first = 0;  ///< element
+  friend auto operator<=>(const WeightKey&, const WeightKey&) = default;
+
+  static WeightKey Of(const Product& product) {
+    return {product.entry, product.part, product.first};
+  }
+};
+
 /// A weight that the forward pass multiplies with activations, seen as a matrix [m, d].
 struct CoveredLayer {
-  int entry = 0;  ///< in the replica's table
-  std::string name;
+  int entry = 0;  ///< in the replica, which has parts of parameters as entries, too
+  WeightKey weight;
+  std::string name;         ///< the parameter's; of a part "NAME[2]", "NAME[2][0:64]"
   int64_t outputs = 0;      ///< m
   int64_t inputs = 0;       ///< d
   bool transposed = false;  ///< stored as [inputs, outputs]

@@ -194,12 +194,11 @@ void ProductWatcher::TakeMatrix(const FoundWeight& weight, const at::Tensor& inp
     return;
   }
   const at::Tensor& factor = weight.view;
-  if (!factor.defined() || factor.dim() != 2 || factor.numel() != stored.numel() ||
-      factor.const_data_ptr() != stored.const_data_ptr() ||
-      (stored.dim() > 2 && !stored.is_contiguous())) {
+  if (!factor.defined() || factor.dim() != 2 || (stored.dim() > 2 && !stored.is_contiguous())) {
     uncovered_.emplace(weight.entry, kPart);
     return;
   }
+  if (factor.numel() != stored.numel()) return TakePart(weight.entry, factor, {input, {form}});
   // With more than two dimensions it counts as the matrix it is in memory.
   const bool matrix = stored.dim() == 2;
   const at::Tensor as_inputs_outputs = matrix ? stored : stored.view(factor.sizes());
@@ -213,7 +212,36 @@ void ProductWatcher::TakeMatrix(const FoundWeight& weight, const at::Tensor& inp
     uncovered_.emplace(weight.entry, kPart);
     return;
   }
-  handler_({weight.entry, factor.size(1), factor.size(0), !plain, {input, {form}}});
+  handler_({.entry = weight.entry,
+            .outputs = factor.size(1),
+            .inputs = factor.size(0),
+            .transposed = !plain,
+            .input = {input, {form}}});
+}
+
+// `factor` [d, m] has some of the elements of the parameter.
+void ProductWatcher::TakePart(int entry, const at::Tensor& factor, LayerInput input) {
+  const at::Tensor& stored = weights_.parameter(entry);
+  const Layout layout = Layout::Of(factor);
+  const at::Tensor run =
+      stored.is_contiguous() ? stored.view({-1}).narrow(0, 0, factor.numel()) : at::Tensor();
+  const bool transposed =
+      run.defined() && layout == Layout::Of(run.view({factor.size(0), factor.size(1)}));
+  const bool plain =
+      run.defined() && layout == Layout::Of(run.view({factor.size(1), factor.size(0)}).t());
+  if (!transposed && !plain) {
+    uncovered_.emplace(entry, kPart);
+    return;
+  }
+  const auto bytes = static_cast<const char*>(factor.const_data_ptr()) -
+                     static_cast<const char*>(stored.const_data_ptr());
+  handler_({.entry = entry,
+            .part = true,
+            .first = bytes / static_cast<int64_t>(stored.element_size()),
+            .outputs = factor.size(1),
+            .inputs = factor.size(0),
+            .transposed = !plain,
+            .input = std::move(input)});
 }
 
 void ProductWatcher::OnConvolution(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
@@ -257,11 +285,10 @@ void ProductWatcher::OnConvolution(const char* name, c10::ArrayRef<const c10::IV
       form.pad_after.push_back(padding - padding / 2);
     }
   }
-  handler_({weight->entry,
-            stored.size(0),
-            stored.numel() / stored.size(0),
-            false,
-            {images, std::move(form)}});
+  handler_({.entry = weight->entry,
+            .outputs = stored.size(0),
+            .inputs = stored.numel() / stored.size(0),
+            .input = {images, std::move(form)}});
 }
 
 absl::Status ProductWatcher::SelfCheck() {

@@ -23,9 +23,11 @@ struct IValue;
 
 namespace ptqwatch::internal {
 
-/// A product with a whole weight W [m, d]: y = W x for each row x of the input.
+/// A product with a weight W [m, d]: y = W x for each row x of the input.
 struct Product {
-  int entry = 0;  ///< of the weight, in the table
+  int entry = 0;      ///< of the weight, in the table
+  bool part = false;  ///< of the parameter: a run of m * d of its elements that begins at `first`
+  int64_t first = 0;
   int64_t outputs = 0;
   int64_t inputs = 0;
   bool transposed = false;  ///< the weight is stored [inputs, outputs]
@@ -36,9 +38,11 @@ struct Product {
 /// thread-local RecordFunction callback. At most one may live per thread.
 ///
 /// Products are linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what einsum and tensordot end
-/// in), conv1d and conv2d. One operand must be a whole parameter, or a copy of it by `to`,
-/// `contiguous` or `clone` (WeightFinder):
+/// in), conv1d and conv2d. One operand must be a parameter, or a copy of it by `to`, `contiguous`
+/// or `clone` (WeightFinder):
 ///   - a matrix, plain or transposed;
+///   - a matrix, plain or transposed, that is one run of a contiguous parameter's elements: a layer
+///     of weights that are stacked, [layers, m, d];
 ///   - a parameter of more dimensions, as the row-major matrix it is in memory;
 ///   - either of them with a batch dimension of 1 or expanded;
 ///   - the weight [O, C, ...] of a convolution in one group, as [O, C * ...].
@@ -69,6 +73,7 @@ class ProductWatcher {
   void NoteLookUp(const at::Tensor& table);
   void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
   void OnConvolution(const char* op, c10::ArrayRef<const c10::IValue> inputs);
+  void TakePart(int entry, const at::Tensor& factor, LayerInput input);
   void TakeMatrix(const FoundWeight& weight, const at::Tensor& input, InputForm::Kind form);
 
   static thread_local ProductWatcher* current_;

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/offline/checkpoint_export.h"
-#include "ptqwatch/version.h"
 
 namespace ptqwatch {
 namespace {

@@ -48,12 +48,12 @@ class Mean {
 class KnownPart {
  public:
   KnownPart(const VectorSpace& space, const KrylovSpace& known) : space_(space), known_(known) {
-    traces_.assign(space.parts().size(), 0);
+    traces_.assign(space.pieces().size(), 0);
     for (size_t i = 0; i < size(); ++i) {
       for (size_t j = 0; j <= i; ++j) {
         const double factor = (i == j ? 1 : 2) * At(i, j);
         if (factor == 0) continue;
-        const std::vector<double> dots = space.DotByPart(known.basis[i], known.basis[j]);
+        const std::vector<double> dots = space.DotByPiece(known.basis[i], known.basis[j]);
         for (size_t part = 0; part < dots.size(); ++part) traces_[part] += factor * dots[part];
       }
     }
@@ -93,7 +93,7 @@ std::string LayerOf(const std::string& parameter) {
 class TraceSums {
  public:
   TraceSums(const VectorSpace& space, absl::Span<const double> part_weights)
-      : parts_(space.parts()), part_weights_(part_weights), by_part_(parts_.size()) {
+      : parts_(space.pieces()), part_weights_(part_weights), by_part_(parts_.size()) {
     for (const VectorSpace::Part& part : parts_) {
       const std::string layer = LayerOf(part.name);
       if (layers_.empty() || layers_.back() != layer) layers_.push_back(layer);
@@ -216,7 +216,7 @@ absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,
     zero = zero && space.Norm(hz) == 0;
     if (zero && trace.probes >= kMaxZeroProducts) return ZeroOperatorError();
     known_part.Subtract(z, hz);
-    std::vector<double> by_part = space.DotByPart(z, hz);
+    std::vector<double> by_part = space.DotByPiece(z, hz);
     for (size_t i = 0; i < by_part.size(); ++i) by_part[i] += known_part.traces()[i];
     sums.Add(by_part);
     trace.trace_interval = sums.whole().Interval(adaptive ? 1 + 1.0 / trace.probes : 1);

@@ -28,10 +28,10 @@ struct HutchinsonOptions {
 /// the same expectation, by part too. `known` must not depend on the z.
 ///
 /// The i-th z is a function of the run's seed and i alone, so that the estimates of two snapshots
-/// are paired. `part_weights` has one entry a part: the weighted trace is their sum with the traces
-/// of the parts. `trace_interval` is the standard error times Student's t of probes - 1 degrees of
-/// freedom. Where the estimate itself decided when to stop it is also multiplied by 1 + 1 / probes,
-/// because stopping at a small standard error favours those that are too small.
+/// are paired. `part_weights` has one entry a piece of the space: the weighted trace is their sum
+/// with the traces of the parts. `trace_interval` is the standard error times Student's t of probes
+/// - 1 degrees of freedom. Where the estimate itself decided when to stop it is also multiplied by
+/// 1 + 1 / probes, because stopping at a small standard error favours those that are too small.
 ///
 /// Where H is a sum over batches, their own traces come from the same products.
 /// `trace_batch_stderr` is the standard error of their mean, with the variance that the probe

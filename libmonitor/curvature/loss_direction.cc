@@ -20,8 +20,8 @@ absl::StatusOr<HessianDirection> MeasureDirection(HessianOperator& hessian, cons
   const auto sum = [](const std::vector<double>& terms) {
     return std::accumulate(terms.begin(), terms.end(), 0.0);
   };
-  direction.gradient_by_parameter = space.DotByPart(hessian.gradient(), d);
-  direction.curvature_by_parameter = space.DotByPart(d, product);
+  direction.gradient_by_parameter = space.DotByPiece(hessian.gradient(), d);
+  direction.curvature_by_parameter = space.DotByPiece(d, product);
   for (double& term : direction.curvature_by_parameter) term /= 2;
   direction.gradient_term = sum(direction.gradient_by_parameter);
   direction.curvature_term = sum(direction.curvature_by_parameter);

@@ -8,6 +8,7 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "base/status_macros.h"
+#include "snapshot/batches.h"
 
 namespace ptqwatch::internal {
 
@@ -20,7 +21,12 @@ VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
     parameters.emplace_back(parameter.name, parameter.tensor);
     if (parameter.tensor.scalar_type() == at::kDouble) dtype = at::kDouble;
   }
-  return VectorSpace(parameters, dtype, replica.device());
+  VectorSpace space(parameters, dtype, replica.device());
+  for (size_t part = 0; part < scope.size(); ++part) {
+    const std::vector<Replica::Piece> pieces = replica.PiecesOf(scope[part]);
+    if (!pieces.empty()) space.Split(part, pieces);
+  }
+  return space;
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaSurface>> ReplicaSurface::Create(
@@ -69,8 +75,10 @@ absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::LossWithLogits(size_t
 
 absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::Evaluate(size_t index, bool with_graph) {
   const Batch& batch = (*batches_)[index];
-  PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, with_graph ? replica_->LossesWithGraph(batch)
-                                                                : replica_->Losses(batch));
+  const absl::StatusOr<LossValues> evaluated =
+      with_graph ? replica_->LossesWithGraph(batch) : replica_->Losses(batch);
+  if (!evaluated.ok()) return OfBatch("curvature", index, evaluated.status());
+  const LossValues& losses = *evaluated;
   if (!at::isFloatingType(losses.values.scalar_type())) {
     return absl::FailedPreconditionError("losses must return floating-point values");
   }
@@ -105,7 +113,8 @@ absl::Status ReplicaSurface::MoveTo(const Vector* direction, double scale) {
 void ReplicaSurface::Replace(const std::vector<Replica::Override>& overrides) {
   lease_.Restore();
   for (const Replica::Override& override : overrides) {
-    if (std::count(scope_.begin(), scope_.end(), override.entry) > 0) lease_.Write(override);
+    const int parameter = replica_->ParameterOf(override.entry);
+    if (std::count(scope_.begin(), scope_.end(), parameter) > 0) lease_.Write(override);
   }
 }
 
@@ -122,10 +131,14 @@ Vector ReplicaSurface::Displacement(const std::vector<Replica::Override>& overri
   at::NoGradGuard no_grad;
   Vector displacement = space_.Zero();
   for (const Replica::Override& override : overrides) {
-    const auto found = std::find(scope_.begin(), scope_.end(), override.entry);
+    const int parameter = replica_->ParameterOf(override.entry);
+    const auto found = std::find(scope_.begin(), scope_.end(), parameter);
     if (found == scope_.end()) continue;
-    const at::Tensor part = space_.View(displacement, static_cast<size_t>(found - scope_.begin()));
-    const at::Tensor& loaded = replica_->loaded(override.entry);
+    const at::Tensor loaded = replica_->loaded(override.entry);
+    const at::Tensor part = space_.View(displacement, static_cast<size_t>(found - scope_.begin()))
+                                .view({-1})
+                                .narrow(0, replica_->first_element(override.entry), loaded.numel())
+                                .view(loaded.sizes());
     // What the replica would hold with the override in place: rounded to the weight's own dtype.
     part.copy_(override.value.reshape(loaded.sizes()).to(loaded.options()));
     part.sub_(loaded);

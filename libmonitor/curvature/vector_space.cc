@@ -56,6 +56,20 @@ VectorSpace::VectorSpace(const std::vector<std::pair<std::string, at::Tensor>>& 
     parts_.push_back({name, tensor.sizes().vec(), tensor.numel(), dimension_});
     dimension_ += tensor.numel();
   }
+  pieces_ = parts_;
+}
+
+void VectorSpace::Split(size_t part, absl::Span<const std::pair<std::string, int64_t>> pieces) {
+  const auto whole = std::find_if(pieces_.begin(), pieces_.end(), [&](const Part& piece) {
+    return piece.offset == parts_[part].offset && piece.elements == parts_[part].elements;
+  });
+  int64_t offset = parts_[part].offset;
+  std::vector<Part> replacing;
+  for (const auto& [name, elements] : pieces) {
+    replacing.push_back({name, {elements}, elements, offset});
+    offset += elements;
+  }
+  pieces_.insert(pieces_.erase(whole), replacing.begin(), replacing.end());
 }
 
 int64_t VectorSpace::bytes() const {
@@ -92,14 +106,14 @@ double VectorSpace::DotRange(const Vector& x, const Vector& y, int64_t begin, in
 
 double VectorSpace::Dot(const Vector& x, const Vector& y) const {
   double sum = 0;
-  for (double part : DotByPart(x, y)) sum += part;
+  for (double piece : DotByPiece(x, y)) sum += piece;
   return sum;
 }
 
-std::vector<double> VectorSpace::DotByPart(const Vector& x, const Vector& y) const {
+std::vector<double> VectorSpace::DotByPiece(const Vector& x, const Vector& y) const {
   std::vector<double> sums;
-  sums.reserve(parts_.size());
-  for (const Part& part : parts_) sums.push_back(DotRange(x, y, part.offset, part.elements));
+  sums.reserve(pieces_.size());
+  for (const Part& piece : pieces_) sums.push_back(DotRange(x, y, piece.offset, piece.elements));
   return sums;
 }
 

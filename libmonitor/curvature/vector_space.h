@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "absl/types/span.h"
 
 namespace ptqwatch::internal {
 
@@ -33,8 +34,14 @@ class VectorSpace {
   VectorSpace(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
               at::ScalarType dtype, at::Device device);
 
+  /// Breaks the sums over a part down further: into pieces that follow each other and fill it, each
+  /// with a name and a number of elements.
+  void Split(size_t part, absl::Span<const std::pair<std::string, int64_t>> pieces);
+
   int64_t dimension() const { return dimension_; }
   const std::vector<Part>& parts() const { return parts_; }
+  /// What sums are broken down into: the parts, or the pieces of those that were split.
+  const std::vector<Part>& pieces() const { return pieces_; }
   int64_t bytes() const;  ///< of one vector
   at::ScalarType dtype() const { return options_.dtype().toScalarType(); }
 
@@ -45,7 +52,7 @@ class VectorSpace {
 
   /// Inner products; accumulated in float64.
   double Dot(const Vector& x, const Vector& y) const;
-  std::vector<double> DotByPart(const Vector& x, const Vector& y) const;
+  std::vector<double> DotByPiece(const Vector& x, const Vector& y) const;
   double Norm(const Vector& x) const;
   /// ||x - y||
   double Distance(const Vector& x, const Vector& y) const;
@@ -67,6 +74,7 @@ class VectorSpace {
   double DotRange(const Vector& x, const Vector& y, int64_t begin, int64_t count) const;
 
   std::vector<Part> parts_;
+  std::vector<Part> pieces_;
   int64_t dimension_ = 0;
   at::TensorOptions options_;
 };

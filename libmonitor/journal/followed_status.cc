@@ -1,5 +1,6 @@
 #include "journal/followed_status.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/strings.h"
@@ -35,6 +36,7 @@ void FollowedStatus::OnStatus(const RunStatus& status) {
   MutexLock lock(mutex_);
   if (newest_ && newest_->time_unix_seconds == status.time_unix_seconds) return;
   seen_changing_ = newest_.has_value();
+  if (!newest_) first_age_ = clock_->UnixSeconds() - status.time_unix_seconds;
   newest_ = status;
   changed_ = clock_->Monotonic();
   SetRun(status.run);
@@ -72,14 +74,15 @@ const RunInfo& FollowedStatus::run() const {
 MonitorStatus FollowedStatus::FromStatusFile() const {
   MonitorStatus status = newest_->status;
   if (IsOver(status.health)) return status;
+  // The time of day is asked once only: it may be set, and differ from that of the run's machine.
   const std::chrono::duration<double> unchanged = clock_->Monotonic() - changed_;
-  const double age = clock_->UnixSeconds() - newest_->time_unix_seconds;
+  const double age = unchanged.count() + (seen_changing_ ? 0 : std::max(first_age_, 0.0));
   const bool silent = unchanged > kSilence || (!seen_changing_ && age > kOldSeconds);
   if (!silent) return status;
   status.health = Health::kDegraded;
   status.busy = false;
   status.health_reason = StrCat(
-      "no sign of life for ", std::llround(std::max(age, unchanged.count())),
+      "no sign of life for ", std::llround(age),
       " s: the process has ended without stopping its monitor, stands still, or its disk hangs");
   return status;
 }

@@ -46,6 +46,7 @@ class FollowedStatus final : public StatusSource {
   std::list<RunInfo> runs_ ABSL_GUARDED_BY(mutex_);
   std::optional<RunStatus> newest_ ABSL_GUARDED_BY(mutex_);
   std::chrono::nanoseconds changed_ ABSL_GUARDED_BY(mutex_){0};  // when `newest_` last did
+  double first_age_ ABSL_GUARDED_BY(mutex_) = 0;  // seconds; of the first status, when it was read
   bool seen_changing_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const AnalyzedReport> latest_ ABSL_GUARDED_BY(mutex_);
   int64_t reports_ ABSL_GUARDED_BY(mutex_) = 0;

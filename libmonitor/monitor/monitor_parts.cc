@@ -60,6 +60,19 @@ Governor::Options GovernorOptions(const MonitorOptions& options) {
   return governor;
 }
 
+absl::Status CheckSameRun(const RunState& state, const RunInfo& run,
+                          const MonitorOptions& options) {
+  if (state.history.empty() || options.allow_changed_run) return absl::OkStatus();
+  const std::string& before = state.history.back().report.fingerprint;
+  if (before == run.fingerprint) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat(
+      "MonitorOptions.run_dir = '", options.run_dir, "' has run ", state.run_id,
+      " with another model, other data, quantizers or seed (fingerprint ", before, ", this is ",
+      run.fingerprint,
+      "): give this run a directory of its own, or set MonitorOptions.allow_changed_run to go on "
+      "in that one"));
+}
+
 std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
   std::optional<Plan> kept;
   for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {

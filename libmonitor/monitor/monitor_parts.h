@@ -38,6 +38,10 @@ absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
                                                       SliceTracker* slices,
                                                       const ExecutionContext& context);
 
+/// FailedPrecondition where the run directory has a run of another fingerprint, unless that is
+/// allowed.
+absl::Status CheckSameRun(const RunState& state, const RunInfo& run, const MonitorOptions& options);
+
 /// The plan of the attempt before, whose series this one goes on with.
 std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint);
 

@@ -67,6 +67,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging,
                             MakeStaging(*suite, context_.bytes));
   const RunInfo run = MakeRunInfo(state, suite->session(), options);
+  PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
   suite->session().ReleaseLiveTensors();
 
   const Governor::Options governor = GovernorOptions(options);

@@ -46,7 +46,7 @@ class LossCurvature::Impl {
     PTQWATCH_ASSIGN_OR_RETURN(
         setup_, internal::PrepareCurvature(replica(), std::move(target), engine_, context));
     const internal::VectorSpace space = internal::SpaceOf(replica(), setup_.target.scope);
-    for (const internal::VectorSpace::Part& part : space.parts()) {
+    for (const internal::VectorSpace::Part& part : space.pieces()) {
       parameters_.push_back({part.name, part.sizes, part.offset, part.elements});
     }
     return absl::OkStatus();

@@ -75,9 +75,9 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.decay_onset_step = snapshot.lr.decay_onset_step;
   report.rolled_back = snapshot.lr.rolled_back;
   report.plan = header.plan;
-  report.cost_seconds["stall"] = header.stall_seconds;
+  report.cost["stall"] = header.stall_seconds;
   for (const ProbeResult& result : results) {
-    for (const auto& [part, seconds] : result.cost_seconds) report.cost_seconds[part] += seconds;
+    for (const auto& [part, seconds] : result.cost_seconds) report.cost[part] += seconds;
     std::visit([&](const auto& value) { AddTo(report, value); }, result.value);
   }
   return report;

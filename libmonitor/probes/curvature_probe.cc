@@ -54,10 +54,10 @@ void Fill(const HessianTrace& trace, const VectorSpace& space,
   curvature.trace_batch_stderr = trace.trace_batch_stderr;
   curvature.weighted_trace = trace.weighted_trace;
   curvature.weighted_trace_stderr = trace.weighted_trace_stderr;
-  for (size_t i = 0; i < space.parts().size(); ++i) {
+  for (size_t i = 0; i < space.pieces().size(); ++i) {
     LayerCurvature& layer = curvature.layers.emplace_back();
-    layer.name = space.parts()[i].name;
-    layer.parameters = space.parts()[i].elements;
+    layer.name = space.pieces()[i].name;
+    layer.parameters = space.pieces()[i].elements;
     layer.trace = trace.parameters[i].trace;
     layer.trace_stderr = trace.parameters[i].trace_stderr;
     layer.weight_mean_square = mean_squares[i];

@@ -68,10 +68,10 @@ std::vector<std::optional<ErrorCurvature>> ErrorMeasurement::Take() const {
       if (std::isfinite(found.along[k])) along.delta_nats = found.along[k];
       along.predicted_delta_nats = direction.Predict(kScales[k]);
     }
-    const std::vector<VectorSpace::Part>& parts = surface_.space().parts();
-    for (size_t part = 0; part < parts.size(); ++part) {
-      error.layers.push_back({parts[part].name, direction.gradient_by_parameter[part],
-                              direction.curvature_by_parameter[part]});
+    const std::vector<VectorSpace::Part>& pieces = surface_.space().pieces();
+    for (size_t piece = 0; piece < pieces.size(); ++piece) {
+      error.layers.push_back({pieces[piece].name, direction.gradient_by_parameter[piece],
+                              direction.curvature_by_parameter[piece]});
     }
   }
   return errors;

@@ -8,13 +8,11 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "probes/paired_loss.h"
+#include "snapshot/batches.h"
 #include "snapshot/finite.h"
 
 namespace ptqwatch::internal {
 namespace {
-
-// A standard error from fewer units than this is not trusted to stop a probe.
-constexpr size_t kMinUnits = 16;
 
 bool IsFinite(const UnitLosses& losses) {
   return std::all_of(losses.sum.begin(), losses.sum.end(),
@@ -71,7 +69,7 @@ struct Pairs {
 };
 
 bool PreciseEnough(const Pairs& pairs, const RatioEstimate& delta, const MonitorOptions& options) {
-  if (pairs.change.size() < kMinUnits) return false;
+  if (pairs.change.size() < LossComparison::kMinUnits) return false;
   const double loss = EstimateRatio(pairs.full, pairs.weight).value;
   return delta.stderr_value <= std::max(options.relative_stderr * std::abs(delta.value),
                                         options.absolute_stderr_ratio * std::abs(loss));
@@ -108,8 +106,10 @@ LossComparison::LossComparison(ModelSession& session, const MonitorOptions& opti
 
 absl::Status LossComparison::Evaluate(size_t batches) {
   while (full_.size() < batches) {
-    PTQWATCH_ASSIGN_OR_RETURN(UnitLosses losses,
-                              LossesOf(session_.replica(), session_.probe()[full_.size()]));
+    absl::StatusOr<UnitLosses> evaluated =
+        LossesOf(session_.replica(), session_.probe()[full_.size()]);
+    if (!evaluated.ok()) return OfBatch("probe", full_.size(), evaluated.status());
+    UnitLosses losses = *std::move(evaluated);
     if (!IsFinite(losses)) {
       const absl::Status weights = CheckFinite(session_.replica().table());
       return absl::DataLossError(StrCat("the full-precision loss is not finite",

@@ -20,6 +20,9 @@ namespace ptqwatch::internal {
 /// thread.
 class LossComparison {
  public:
+  /// A standard error from fewer units than this is not trusted to end a comparison.
+  static constexpr size_t kMinUnits = 16;
+
   /// Takes at most `max_batches` of the session's probe batches; all where that is 0. Both must
   /// outlive it. `evaluated`: the loaded weights' losses on the first of them, where known.
   LossComparison(ModelSession& session, const MonitorOptions& options, int64_t max_batches,

@@ -34,14 +34,14 @@ const Replica::Override* Find(const Weights& weights, int entry) {
 }
 
 // The layers that both quantizers quantized, and that curvature was measured with respect to.
-std::vector<RaisableLayer> Candidates(const TensorTable& table, const Weights& low,
+std::vector<RaisableLayer> Candidates(const Replica& replica, const Weights& low,
                                       const Weights& raised, const ErrorCurvature& low_error,
                                       const ErrorCurvature& raised_error) {
   const auto low_shares = SharesOf(low_error);
   const auto raised_shares = SharesOf(raised_error);
   std::vector<RaisableLayer> layers;
   for (const Replica::Override& weight : low) {
-    const std::string& name = table.entries[static_cast<size_t>(weight.entry)].name;
+    const std::string& name = replica.name(weight.entry);
     const auto now = low_shares.find(name);
     const auto then = raised_shares.find(name);
     if (now == low_shares.end() || then == raised_shares.end()) continue;
@@ -170,7 +170,7 @@ absl::Status MixedPrecisionProbe::MeasureMixtures(const ProbeInput& input,
   const Weights& low = quantization.weights[pair_.low];
   const Weights& raised = quantization.weights[pair_.raised];
   const std::vector<RaisableLayer> ranked =
-      RankLayers(Candidates(session_.replica().table(), low, raised, *low_error, *raised_error));
+      RankLayers(Candidates(session_.replica(), low, raised, *low_error, *raised_error));
   double all_parameters = 0;
   for (const Replica::Override& weight : low) {
     all_parameters += static_cast<double>(weight.value.numel());

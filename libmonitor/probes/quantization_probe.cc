@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
+#include "probes/loss_comparison.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
@@ -85,6 +86,16 @@ std::string QuantizationProbe::DescribeCalibration(int64_t gram_bytes) const {
   return text;
 }
 
+std::string QuantizationProbe::DescribeUnits() const {
+  if (!session_.mean_losses()) return "";
+  return StrCat("losses: one mean a batch, so that error bars come from ", session_.probe().size(),
+                session_.probe().size() == 1 ? " number" : " numbers",
+                ", the means of the probe batches or of pieces of them. Fewer than ",
+                LossComparison::kMinUnits,
+                " never end a measurement early, and one gives no error bar. Return the loss of "
+                "each sequence or token for tighter ones\n");
+}
+
 ProbeDescription QuantizationProbe::Describe(int64_t available) const {
   const CapturePlan& plan = session_.plan();
   const std::vector<LayerSpecs>& specs = measurement_.specs();
@@ -99,10 +110,22 @@ ProbeDescription QuantizationProbe::Describe(int64_t available) const {
     text += StrFormat("  %-40s %d -> %d\n", layer.name, layer.inputs, layer.outputs);
   }
   text += "left in full precision:\n";
+  int64_t vectors = 0;
+  int64_t in_vectors = 0;
   for (const SkippedLayer& skipped : plan.skipped) {
+    if (skipped.reason == kNotAMatrix) {
+      ++vectors;
+      in_vectors += skipped.parameters;
+      continue;
+    }
     text += StrFormat("  %-40s %d parameters (%.1f %%): %s\n", skipped.name, skipped.parameters,
                       100.0 * static_cast<double>(skipped.parameters) / parameters, skipped.reason);
   }
+  if (vectors > 0) {
+    text += StrFormat("  %-40s %d parameters (%.1f %%)\n", StrCat(vectors, " norms and biases"),
+                      in_vectors, 100.0 * static_cast<double>(in_vectors) / parameters);
+  }
+  text += DescribeUnits();
   text += "quantizers:\n";
   for (const QuantizerSpec& spec : options().quantizers) {
     text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");

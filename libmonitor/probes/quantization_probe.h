@@ -42,6 +42,8 @@ class QuantizationProbe final : public Probe {
  private:
   QuantizationProbe(ModelSession& session, const MonitorOptions& options)
       : session_(session), measurement_(session, options) {}
+  // Empty unless the losses closure returns one value a batch.
+  std::string DescribeUnits() const;
   std::string DescribeCalibration(int64_t gram_bytes) const;
   const MonitorOptions& options() const { return measurement_.options(); }
 

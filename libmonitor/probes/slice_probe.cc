@@ -100,7 +100,7 @@ absl::Status SliceProbe::KeepWeights(int64_t step, const ExecutionContext& conte
   Forget();
   held_.emplace(context.bytes);
   for (int entry : FloatingParameters(session_.replica())) {
-    const at::Tensor& loaded = session_.replica().loaded(entry);
+    const at::Tensor loaded = session_.replica().loaded(entry);
     PTQWATCH_RETURN_IF_ERROR(
         held_->Take(static_cast<int64_t>(loaded.nbytes()), "the first weights of a slice"));
     previous_.push_back({entry, loaded.clone()});

@@ -9,24 +9,24 @@
 namespace ptqwatch::internal {
 
 /// The names of the enums of reports, events and statuses, which run directories carry.
-EnumNames NamesOf(LrPhase);
-EnumNames NamesOf(VerdictState);
-EnumNames NamesOf(AdviceAction);
-EnumNames NamesOf(AveragingKind);
-EnumNames NamesOf(ProbeStatus);
-EnumNames NamesOf(SnapshotTrigger);
-EnumNames NamesOf(QuantizationMethod);
-EnumNames NamesOf(LayerStatus);
-EnumNames NamesOf(CalibrationMode);
-EnumNames NamesOf(CurvatureScope);
-EnumNames NamesOf(HessianMode);
-EnumNames NamesOf(EigenvalueMethod);
-EnumNames NamesOf(EigenvalueStart);
-EnumNames NamesOf(OptimizerKind);
-EnumNames NamesOf(Event::Kind);
-EnumNames NamesOf(Severity);
-EnumNames NamesOf(Health);
-EnumNames NamesOf(SliceState);
+PTQWATCH_EXPORT EnumNames NamesOf(LrPhase);
+PTQWATCH_EXPORT EnumNames NamesOf(VerdictState);
+PTQWATCH_EXPORT EnumNames NamesOf(AdviceAction);
+PTQWATCH_EXPORT EnumNames NamesOf(AveragingKind);
+PTQWATCH_EXPORT EnumNames NamesOf(ProbeStatus);
+PTQWATCH_EXPORT EnumNames NamesOf(SnapshotTrigger);
+PTQWATCH_EXPORT EnumNames NamesOf(QuantizationMethod);
+PTQWATCH_EXPORT EnumNames NamesOf(LayerStatus);
+PTQWATCH_EXPORT EnumNames NamesOf(CalibrationMode);
+PTQWATCH_EXPORT EnumNames NamesOf(CurvatureScope);
+PTQWATCH_EXPORT EnumNames NamesOf(HessianMode);
+PTQWATCH_EXPORT EnumNames NamesOf(EigenvalueMethod);
+PTQWATCH_EXPORT EnumNames NamesOf(EigenvalueStart);
+PTQWATCH_EXPORT EnumNames NamesOf(OptimizerKind);
+PTQWATCH_EXPORT EnumNames NamesOf(Event::Kind);
+PTQWATCH_EXPORT EnumNames NamesOf(Severity);
+PTQWATCH_EXPORT EnumNames NamesOf(Health);
+PTQWATCH_EXPORT EnumNames NamesOf(SliceState);
 
 /// Reads the name of a value of a report. A name that a later version added, and the empty one that
 /// stands for "no value", leave `value` at its default: the rest of the report is still worth

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "ptqwatch/version.h"
+#include "ptqwatch/config.h"
 #include "report/metric_samples.h"
 #include "report/verdict_metrics.h"
 #include "report/what_if_metrics.h"

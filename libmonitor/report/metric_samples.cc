@@ -96,7 +96,7 @@ Samples Events(Input input) {
 Samples ProbeDurations(Input input) {
   Samples samples;
   if (input.report == nullptr) return samples;
-  for (const auto& [probe, seconds] : input.report->report.cost_seconds) {
+  for (const auto& [probe, seconds] : input.report->report.cost) {
     // The stall of the training thread is not time of the monitor thread; it has a histogram.
     if (probe != "stall" && std::isfinite(seconds)) samples.push_back({{probe}, seconds});
   }

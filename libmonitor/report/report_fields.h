@@ -260,7 +260,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("averaging", record.averaging);
   visit("mixed_precision", record.mixed_precision);
   visit("plan", record.plan);
-  visit("cost", record.cost_seconds);
+  visit("cost", record.cost);
 }
 
 template <Of<AnalyzedReport> Record, typename Visitor>

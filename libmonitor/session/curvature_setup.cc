@@ -63,7 +63,12 @@ absl::StatusOr<std::vector<int>> ScopeEntries(const ModelSession& session,
                                               const CurvatureOptions& options) {
   std::vector<int> scope;
   if (options.scope == CurvatureScope::kQuantizedWeights) {
-    for (const CoveredLayer& layer : session.plan().layers) scope.push_back(layer.entry);
+    for (const CoveredLayer& layer : session.plan().layers) {
+      const int parameter = session.replica().ParameterOf(layer.entry);
+      if (std::find(scope.begin(), scope.end(), parameter) == scope.end()) {
+        scope.push_back(parameter);
+      }
+    }
     return scope;
   }
   const std::vector<TensorEntry>& table = session.replica().table().entries;
@@ -163,9 +168,18 @@ int64_t CurvatureSetup::GraphBytesHeld() const {
 
 std::vector<double> CurvatureSetup::MeanSquares(const Replica& replica) const {
   std::vector<double> means;
+  const auto mean_square = [](const at::Tensor& weight) {
+    return weight.numel() == 0 ? 0 : weight.to(at::kDouble).square().mean().item<double>();
+  };
   for (int entry : target.scope) {
-    const at::Tensor weight = replica.loaded(entry).to(at::kDouble);
-    means.push_back(weight.numel() == 0 ? 0 : weight.square().mean().item<double>());
+    const std::vector<Replica::Piece> pieces = replica.PiecesOf(entry);
+    if (pieces.empty()) means.push_back(mean_square(replica.loaded(entry)));
+    int64_t first = 0;
+    for (const Replica::Piece& piece : pieces) {
+      means.push_back(
+          mean_square(replica.loaded(entry).reshape({-1}).narrow(0, first, piece.second)));
+      first += piece.second;
+    }
   }
   return means;
 }

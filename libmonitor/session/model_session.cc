@@ -81,7 +81,10 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options, device));
   PTQWATCH_RETURN_IF_ERROR(BuildReplica(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
-  if (options.probe) probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
+  if (options.probe) {
+    probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
+    mean_losses_ = ReturnsMean(*replica_, probe_[0]);
+  }
   if (options.capture) {
     const Batch& batch = options.calibration ? calibration_[0] : curvature.at(0);
     PTQWATCH_ASSIGN_OR_RETURN(plan_, PlanCapture(*replica_, batch, options.capture->layers,

@@ -95,6 +95,8 @@ class ModelSession {
   /// Empty unless asked for.
   const CapturePlan& plan() const { return plan_; }
   const std::vector<Batch>& probe() const { return probe_; }
+  /// Whether the losses closure returns one value for a whole probe batch.
+  bool mean_losses() const { return mean_losses_; }
   const std::vector<Batch>& calibration() const { return calibration_; }
   const std::vector<Batch>& curvature() const { return curvature_; }
 
@@ -115,6 +117,7 @@ class ModelSession {
   std::vector<Batch> probe_;
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
+  bool mean_losses_ = false;
   std::unique_ptr<Replica> replica_;
   CapturePlan plan_;
 };

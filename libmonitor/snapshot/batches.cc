@@ -2,6 +2,7 @@
 
 #include "base/guard.h"
 #include "base/strings.h"
+#include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {
 
@@ -21,6 +22,20 @@ absl::StatusOr<std::vector<Batch>> CopyBatches(const std::vector<Batch>& batches
                  }
                  return copies;
                });
+}
+
+std::string DescribeBatch(const Batch& batch) {
+  std::string text;
+  for (const at::Tensor& tensor : batch) {
+    if (!text.empty()) text += ", ";
+    text += tensor.defined() ? StrCat(at::toString(tensor.scalar_type()), " ", ShapeText(tensor))
+                             : "undefined";
+  }
+  return text.empty() ? "no tensors" : text;
+}
+
+absl::Status OfBatch(std::string_view what, size_t index, const absl::Status& status) {
+  return absl::Status(status.code(), StrCat(what, " batch ", index, ": ", status));
 }
 
 int64_t BytesOf(const std::vector<Batch>& batches) {

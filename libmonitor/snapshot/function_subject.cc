@@ -1,9 +1,13 @@
 #include "ptqwatch/function_subject.h"
 
+#include <stdexcept>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/tensor_table.h"
@@ -53,6 +57,7 @@ class FunctionSubject final : public Subject {
   }
 
   absl::Status BuildReplica() override {
+    if (!replica_.empty()) return absl::OkStatus();
     PTQWATCH_RETURN_IF_ERROR(Check(options_.live));
     if (!options_.losses) {
       return absl::InvalidArgumentError("FunctionSubjectOptions.losses is not set");
@@ -87,6 +92,15 @@ class FunctionSubject final : public Subject {
 };
 
 }  // namespace
+
+const at::Tensor& TensorMap::at(std::string_view name) const {
+  if (const auto found = find(name); found != end()) return found->second;
+  std::vector<std::string_view> names;
+  for (const auto& item : *this) names.push_back(item.first);
+  const std::string_view nearest = internal::NearestName(name, names);
+  throw std::out_of_range(StrCat("no tensor is named '", name, "'",
+                                 names.empty() ? "" : StrCat("; the nearest is '", nearest, "'")));
+}
 
 std::unique_ptr<Subject> MakeFunctionSubject(FunctionSubjectOptions options) {
   return std::make_unique<FunctionSubject>(std::move(options));

@@ -40,6 +40,7 @@ class ModuleSubject final : public Subject {
   }
 
   absl::Status BuildReplica() override {
+    if (replica_ != nullptr) return absl::OkStatus();
     if (live_ == nullptr) return absl::InvalidArgumentError("the live model is empty");
     if (!build_) return absl::InvalidArgumentError("ModuleSubjectOptions.replica is not set");
     if (!losses_) return absl::InvalidArgumentError("ModuleSubjectOptions.losses is not set");

@@ -9,11 +9,13 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/add.h"
+#include "ATen/ops/arange.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/zeros.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "snapshot/batches.h"
 #include "snapshot/generator_guard.h"
 #include "snapshot/memory_meter.h"
 #include "snapshot/own_draws.h"
@@ -31,6 +33,13 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor y = b.detach().cpu().contiguous();
   return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
          (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
+}
+
+// Other weights. Not shifted all by the same, which softmax over an output head of zeros, as many
+// trainers begin with, does not see.
+at::Tensor Perturbed(const at::Tensor& weights) {
+  const at::Tensor shift = at::arange(weights.numel(), weights.options()).remainder(7).sub(3);
+  return weights * 1.5 + 0.01 * shift.view(weights.sizes());
 }
 
 LossValues Detached(const LossValues& losses) {
@@ -73,7 +82,7 @@ Replica::Lease::~Lease() {
 
 void Replica::Lease::Write(const Override& override) {
   at::NoGradGuard no_grad;
-  const at::Tensor& tensor = Overridden(override.entry);
+  const at::Tensor tensor = Overridden(override.entry);
   tensor.copy_(override.value.reshape(tensor.sizes()));
 }
 
@@ -83,19 +92,19 @@ void Replica::Lease::Move(int entry, const at::Tensor& direction, double scale) 
   at::add_out(tensor, replica_->loaded(entry), direction, scale);
 }
 
-const at::Tensor& Replica::Lease::Overridden(int entry) {
+at::Tensor Replica::Lease::Overridden(int entry) {
   ++replica_->generation_;
   if (std::find(entries_.begin(), entries_.end(), entry) == entries_.end()) {
     entries_.push_back(entry);
   }
-  return replica_->table_.entries[static_cast<size_t>(entry)].tensor;
+  return replica_->Working(entry);
 }
 
 void Replica::Lease::Restore() {
   at::NoGradGuard no_grad;
   ++replica_->generation_;
   for (int entry : entries_) {
-    replica_->table_.entries[static_cast<size_t>(entry)].tensor.copy_(replica_->loaded(entry));
+    replica_->Working(entry).copy_(replica_->loaded(entry));
   }
 }
 
@@ -191,7 +200,7 @@ absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check
     for (size_t k = 0; k < table_.entries.size(); ++k) {
       const TensorEntry& entry = table_.entries[k];
       if (entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type())) {
-        lease.Write({static_cast<int>(k), entry.tensor * 1.5 + 0.01});
+        lease.Write({static_cast<int>(k), Perturbed(entry.tensor)});
       }
     }
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues other, Losses(*check[i]));
@@ -308,20 +317,23 @@ absl::StatusOr<LossValues> Replica::LossesWithGraph(const Batch& batch) {
 }
 
 absl::StatusOr<LossValues> Replica::Evaluate(const Batch& batch) {
-  return Guard("losses threw", absl::StatusCode::kFailedPrecondition,
-               [&]() -> absl::StatusOr<LossValues> {
-                 const OwnDraws draws;
-                 LossValues losses = subject_->ReplicaLosses(batch);
-                 if (draws.drew()) {
-                   return absl::FailedPreconditionError(
-                       "losses draws random numbers from a default generator; that would change "
-                       "the training run (is dropout on, or a batch drawn inside?)");
-                 }
-                 if (!losses.values.defined()) {
-                   return absl::FailedPreconditionError("losses returned an undefined tensor");
-                 }
-                 return losses;
-               });
+  absl::StatusOr<LossValues> evaluated = Guard(
+      "losses threw", absl::StatusCode::kFailedPrecondition, [&]() -> absl::StatusOr<LossValues> {
+        const OwnDraws draws;
+        LossValues losses = subject_->ReplicaLosses(batch);
+        if (draws.drew()) {
+          return absl::FailedPreconditionError(
+              "losses draws random numbers from a default generator; that would change "
+              "the training run (is dropout on, or a batch drawn inside?)");
+        }
+        if (!losses.values.defined()) {
+          return absl::FailedPreconditionError("losses returned an undefined tensor");
+        }
+        return losses;
+      });
+  if (evaluated.ok()) return evaluated;
+  return absl::Status(evaluated.status().code(),
+                      StrCat(evaluated.status(), "; the batch was ", DescribeBatch(batch)));
 }
 
 }  // namespace ptqwatch::internal

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,7 @@ class Replica {
    private:
     friend class Replica;
     // The tensor of an entry that is about to be written.
-    const at::Tensor& Overridden(int entry);
+    at::Tensor Overridden(int entry);
     Lease(Replica* replica, std::vector<int> entries)
         : replica_(replica), entries_(std::move(entries)) {}
     Replica* replica_;
@@ -97,6 +98,22 @@ class Replica {
   /// The same with an autograd graph to the leaves().
   absl::StatusOr<LossValues> LossesWithGraph(const Batch& batch);
 
+  /// Makes a part of a parameter, of `sizes` and contiguous from its element `first` on, an entry
+  /// of its own: for overrides, loaded() and name(). Returns its number, above those of the table,
+  /// and the same one for the same part.
+  /// REQUIRES: the parameter is contiguous; parts of one do not overlap.
+  int AddPart(int parameter, int64_t first, std::vector<int64_t> sizes, std::string name);
+  /// The parameter that an entry is a part of; the entry itself where it is in the table.
+  int ParameterOf(int entry) const;
+  const std::string& name(int entry) const;
+  /// Where a part's first element lies in its parameter; 0 for what is in the table.
+  int64_t first_element(int entry) const;
+  /// A run of a parameter's elements: its name and their number.
+  using Piece = std::pair<std::string, int64_t>;
+  /// A parameter with parts, from its first element to its last: the parts, and what lies between
+  /// them as "NAME (rest)". Empty for one without parts.
+  std::vector<Piece> PiecesOf(int parameter) const;
+
   /// The model's own tensors for an entry, to which autograd attaches gradients. Several if
   /// separate tensors share the memory.
   const std::vector<at::Tensor>& leaves(int entry) const {
@@ -107,7 +124,7 @@ class Replica {
 
   const TensorTable& table() const { return table_; }
   /// The entry in the loaded snapshot.
-  const at::Tensor& loaded(int entry) const { return loaded_[static_cast<size_t>(entry)]; }
+  at::Tensor loaded(int entry) const;
   /// Counts writes to the weights. Compared to detect that something that depends on them (a
   /// retained graph) is out of date.
   uint64_t generation() const { return generation_; }
@@ -117,18 +134,29 @@ class Replica {
   at::Device device() const { return table_.entries[0].tensor.device(); }
 
  private:
+  struct Part {
+    int parameter = 0;
+    int64_t first = 0;
+    int64_t elements = 0;
+    std::vector<int64_t> sizes;
+    std::string name;
+  };
   Replica(Subject* subject, TensorTable table) : subject_(subject), table_(std::move(table)) {}
   absl::StatusOr<std::vector<LossValues>> CheckRepeatable(const std::vector<const Batch*>& check);
   void MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors);
   absl::Status CheckUsesOwnWeights(const std::vector<const Batch*>& check,
                                    const std::vector<LossValues>& before);
   absl::StatusOr<LossValues> Evaluate(const Batch& batch);
+  // Null for what is in the table.
+  const Part* PartAt(int entry) const;
+  at::Tensor Working(int entry) const;
   // Whether the weights may be changed.
   absl::Status CheckFree() const;
 
   Subject* subject_;
   TensorTable table_;                                    // entry.tensor is the working view
   std::vector<at::Tensor> loaded_;                       // one per entry
+  std::vector<Part> parts_;                              // entries after those of the table
   std::vector<std::vector<at::Tensor>> leaves_;          // per entry
   std::vector<std::pair<at::Tensor, at::Tensor>> flat_;  // {working, loaded} per dtype
   int64_t forward_bytes_ = 0;

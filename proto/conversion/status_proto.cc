@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/utf8.h"
-#include "ptqwatch/version.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -110,7 +110,7 @@ class Arrivals final : public Exporter {
  private:
   static std::string Costs(const Report& report) {
     std::string text;
-    for (const auto& [part, seconds] : report.cost_seconds) {
+    for (const auto& [part, seconds] : report.cost) {
       char line[80];
       std::snprintf(line, sizeof(line), "%s %.2f  ", part.c_str(), seconds);
       text += line;

@@ -176,7 +176,7 @@ inline AnalyzedReport SampleReport() {
   report.averaging = {SampleAveraging()};
   report.mixed_precision = {SampleMixedPrecision()};
   report.plan = Plan{4, 2, 8, 3};
-  report.cost_seconds = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
+  report.cost = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict = SampleVerdict();
   return analyzed;
 }

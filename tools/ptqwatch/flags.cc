@@ -13,7 +13,7 @@
 #include "journal_flags.h"
 #include "printable.h"
 #include "ptqwatch/control.h"
-#include "ptqwatch/version.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 namespace {

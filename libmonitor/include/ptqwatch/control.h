@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch {
@@ -33,7 +34,7 @@ struct SliceRequest {
 /// A command is carried out by the monitor thread: at once where that is idle; while it measures a
 /// snapshot, after the layer, loss comparison, probe or slice point that it works on. From then on
 /// OnStep acts on it. Of several waiting commands of one kind only the newest is carried out.
-class Control {
+class PTQWATCH_EXPORT Control {
  public:
   virtual ~Control() = default;
   /// Takes a snapshot at the next step boundary at which the staging slot is free, even while

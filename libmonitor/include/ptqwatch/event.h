@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/log.h"
 
 namespace ptqwatch {
@@ -35,18 +36,18 @@ struct Event {
 inline constexpr int kEventKinds = 11;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
 /// "resumed", "stopped", "slice", "plan_changed", "inert", "alert".
-std::string_view ToString(Event::Kind kind);
+PTQWATCH_EXPORT std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
-absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);
+PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);
 
 /// The event's line in a journal, without a newline: {"event": {...}}, with the member names as
 /// keys.
-std::string EventToJson(const Event& event);
+PTQWATCH_EXPORT std::string EventToJson(const Event& event);
 /// Whether a line of a journal holds an event, and so no report.
-bool IsEventJson(std::string_view line);
+PTQWATCH_EXPORT bool IsEventJson(std::string_view line);
 /// Reads what EventToJson of this or another version wrote. InvalidArgument for anything else, and
 /// for a kind that this version does not know.
-absl::StatusOr<Event> EventFromJson(std::string_view line);
+PTQWATCH_EXPORT absl::StatusOr<Event> EventFromJson(std::string_view line);
 
 }  // namespace ptqwatch
 

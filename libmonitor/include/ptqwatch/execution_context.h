@@ -9,11 +9,12 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch {
 
 /// Time as the library sees it; tests give a fake one. Thread-safe.
-class Clock {
+class PTQWATCH_EXPORT Clock {
  public:
   virtual ~Clock() = default;
   virtual std::chrono::nanoseconds Monotonic() const = 0;
@@ -39,7 +40,7 @@ class CancelToken {
 
 /// Keeps a thread to a share of wall-clock time: after `work` it sleeps work (1 / duty_cycle - 1).
 /// Copies count together. For one thread, except SetDutyCycle.
-class Pacer {
+class PTQWATCH_EXPORT Pacer {
  public:
   Pacer() = default;
   /// `duty_cycle` in (0, 1]; 1 never sleeps. Stretches shorter than `quantum` are added up before
@@ -83,7 +84,7 @@ class Pacer {
 
 /// Seeds for counter-based generators: a function of (run seed, probe, draw index) and nothing
 /// else, so that the same draw is repeated at every snapshot and trends are paired.
-class SeedSource {
+class PTQWATCH_EXPORT SeedSource {
  public:
   SeedSource() = default;
   explicit SeedSource(uint64_t run_seed) : run_seed_(run_seed) {}
@@ -107,7 +108,7 @@ class SharedDeadline {
 };
 
 /// Bytes that work may hold beyond its inputs. Thread-safe.
-class ByteBudget {
+class PTQWATCH_EXPORT ByteBudget {
  public:
   explicit ByteBudget(int64_t limit = INT64_MAX) : limit_(limit) {}
   /// ResourceExhausted, naming `what`, when the limit would be passed.
@@ -131,7 +132,7 @@ class ByteBudget {
 /// The last argument of every engine call: cancellation, pace, seeds, memory and time. The default
 /// is never cancelled, full speed, seed 0, no limit. For one thread at a time; copies share token,
 /// pacer and budget. ForHelper makes one for another thread.
-struct ExecutionContext {
+struct PTQWATCH_EXPORT ExecutionContext {
   CancelToken cancel;
   Pacer pacer;
   SeedSource seeds;

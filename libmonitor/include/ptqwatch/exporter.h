@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
@@ -27,7 +28,7 @@ enum class OnFailure {
 /// thread, and by Monitor::Stop for the last event. They must return at once: queue, drop and count
 /// (StatusSource::CountDrop), but never wait. Nothing should throw; what does is counted and
 /// reported to the other exporters.
-class Exporter {
+class PTQWATCH_EXPORT Exporter {
  public:
   virtual ~Exporter() = default;
   /// Short name for metrics and messages: "prometheus", "grpc".

@@ -6,16 +6,23 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/Stream.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch {
 
 /// Tensors by their names in FunctionSubjectOptions::live.
-using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
+class PTQWATCH_EXPORT TensorMap : public std::map<std::string, at::Tensor, std::less<>> {
+ public:
+  using map::map;
+  /// Throws std::out_of_range, with the name and the most similar one, where there is none.
+  const at::Tensor& at(std::string_view name) const;
+};
 
 /// How to test a model that is not a torch::nn::Module.
 struct FunctionSubjectOptions {
@@ -34,9 +41,11 @@ struct FunctionSubjectOptions {
   /// training goes on, with and without gradients, and still runs after a Stop that missed its
   /// deadline.
   ///
-  /// A weight is quantized if it is used, as a whole, as a factor of a product with activations:
-  /// at::linear, matmul, mm, mv, addmm, bmm, baddbmm and functions built on them (einsum,
-  /// tensordot), on either side and transposed or not; at::conv1d and at::conv2d with one group.
+  /// A weight is quantized if it is a factor of a product with activations: at::linear, matmul, mm,
+  /// mv, addmm, bmm, baddbmm and functions built on them (einsum, tensordot), on either side and
+  /// transposed or not; at::conv1d and at::conv2d with one group. A matrix that is one run of a
+  /// contiguous tensor's elements, such as `select(0, l)` of weights that are stacked as
+  /// [layers, m, d], is a layer of its own, "NAME[l]".
   /// The factor may be a copy made in the same call by `to`, `contiguous` or `clone`. Autocast may
   /// be on. Monitor::Describe lists the weights that were not found, with the reasons.
   std::function<LossValues(const TensorMap&, const Batch&)> losses = nullptr;
@@ -66,7 +75,7 @@ struct FunctionSubjectOptions {
 /// are measured as usual.
 ///
 /// Never fails: Monitor::Create and the offline functions report what is missing or does not fit.
-std::unique_ptr<Subject> MakeFunctionSubject(FunctionSubjectOptions options);
+PTQWATCH_EXPORT std::unique_ptr<Subject> MakeFunctionSubject(FunctionSubjectOptions options);
 
 }  // namespace ptqwatch
 

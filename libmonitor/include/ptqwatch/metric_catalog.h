@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
 
 namespace ptqwatch {
@@ -38,18 +39,18 @@ struct MetricInfo {
 
 /// Every scalar metric, in the order of the page. The stall histogram is the only metric that is
 /// not a scalar.
-absl::Span<const MetricInfo> MetricCatalog();
+PTQWATCH_EXPORT absl::Span<const MetricInfo> MetricCatalog();
 
 inline constexpr std::string_view kStallMetricName = "ptqwatch_training_stall_seconds";
 inline constexpr std::string_view kStallMetricHelp =
     "Time the training thread spent inside OnStep at steps where a snapshot was due.";
 
 /// The catalogue as a Markdown table: metric, type, labels, meaning. docs/metrics.md shows it.
-std::string MetricCatalogMarkdown();
+PTQWATCH_EXPORT std::string MetricCatalogMarkdown();
 
 /// What a monitor says of itself, as one line of JSON: {"run": {...}, "status": {...}} with the
 /// member names as keys. Numbers that are not finite are left out.
-std::string StatusJson(const RunInfo& run, const MonitorStatus& status);
+PTQWATCH_EXPORT std::string StatusJson(const RunInfo& run, const MonitorStatus& status);
 
 }  // namespace ptqwatch
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ptqwatch/config.h"
 #include "ptqwatch/subject.h"
 #include "torch/nn/module.h"
 
@@ -38,7 +39,7 @@ struct ModuleSubjectOptions {
 };
 
 namespace internal {
-std::unique_ptr<Subject> MakeErasedModuleSubject(
+PTQWATCH_EXPORT std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::shared_ptr<const torch::nn::Module> live,
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/step_info.h"
@@ -28,7 +29,7 @@ class RunningMonitor;
 /// Where the process ends while a monitor lives, by exit() or by returning from main, it is stopped
 /// (2 s) before the process's static objects are destroyed. In a child of fork() it does nothing,
 /// and all that it holds is left as it is.
-class Monitor {
+class PTQWATCH_EXPORT Monitor {
  public:
   /// Reads the run directory, builds the replica, checks the losses closure, plans which layers are
   /// quantized, and starts the exporters and the monitor thread.

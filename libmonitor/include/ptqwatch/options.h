@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/quantizer.h"
@@ -51,7 +52,7 @@ struct CurvatureOptions {
 };
 
 /// InvalidArgument naming the field and its value.
-absl::Status Validate(const CurvatureOptions& options);
+PTQWATCH_EXPORT absl::Status Validate(const CurvatureOptions& options);
 
 /// When a snapshot is due: every so many steps, or in one of two other ways. A trainer may skip
 /// steps: what was due in between is due once, at the first step after it.
@@ -88,7 +89,7 @@ struct AveragingOptions {
 };
 
 /// InvalidArgument naming the field and its value.
-absl::Status Validate(const AveragingOptions& options);
+PTQWATCH_EXPORT absl::Status Validate(const AveragingOptions& options);
 
 struct MonitorOptions {
   /// By default training starts whatever is wrong with the monitor. The log, Monitor::status(), the
@@ -170,6 +171,10 @@ struct MonitorOptions {
   /// report and event) and its state there. One that holds a run is resumed. Empty: nothing is
   /// kept.
   std::string run_dir = {};
+  /// Go on in a `run_dir` whose run had another model, other data, quantizers or seed (another
+  /// Report::fingerprint). Its numbers cannot be compared with those that follow: verdicts begin
+  /// anew. Without it that is an error of Create.
+  bool allow_changed_run = false;
 
   /// Tests give a fake one. Must outlive the monitor, and its thread where Stop missed its
   /// deadline.
@@ -177,7 +182,7 @@ struct MonitorOptions {
 };
 
 /// InvalidArgument naming the field and its value.
-absl::Status Validate(const MonitorOptions& options);
+PTQWATCH_EXPORT absl::Status Validate(const MonitorOptions& options);
 
 }  // namespace ptqwatch
 

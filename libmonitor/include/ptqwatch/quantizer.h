@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 
 /// The quantization engine. It needs neither a monitor nor LibTorch. docs/quantizers.md explains
@@ -29,9 +30,9 @@ enum class QuantizationMethod {
   kNf4,      ///< 4-bit NormalFloat in flat blocks of 64; Dettmers et al. 2023, arXiv 2305.14314
 };
 /// "rtn", "gptq", "awq", "llm_int8", "nf4".
-std::string_view ToString(QuantizationMethod method);
+PTQWATCH_EXPORT std::string_view ToString(QuantizationMethod method);
 /// Ignores case and the characters '.', '_' and '-': "LLM.int8" is "llm_int8".
-absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name);
+PTQWATCH_EXPORT absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name);
 
 /// The order in which GPTQ visits the input columns. Groups always follow the original order
 /// ("static groups").
@@ -40,8 +41,8 @@ enum class QuantizationOrder {
   kStaticAct,  ///< by descending diag(H), ties by lower index
 };
 /// "none", "act".
-std::string_view ToString(QuantizationOrder order);
-absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(QuantizationOrder order);
+PTQWATCH_EXPORT absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name);
 
 /// The type that scales are stored in (the absmax, for LLM.int8 and NF4).
 ///
@@ -50,8 +51,8 @@ absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name);
 /// becomes the smallest positive number; one that overflows makes the layer unsupported.
 enum class ScaleDtype { kFloat32, kFloat16, kBFloat16 };
 /// "f32", "f16", "bf16".
-std::string_view ToString(ScaleDtype dtype);
-absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(ScaleDtype dtype);
+PTQWATCH_EXPORT absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name);
 
 /// Whether a grid may cover less than the largest weight of its group.
 enum class ClipSearch {
@@ -65,8 +66,8 @@ enum class ClipSearch {
   kMse,
 };
 /// "none", "mse".
-std::string_view ToString(ClipSearch clip);
-absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(ClipSearch clip);
+PTQWATCH_EXPORT absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name);
 
 /// The activations that a model's layers are calibrated with.
 enum class CalibrationMode {
@@ -79,8 +80,8 @@ enum class CalibrationMode {
   kSequential,
 };
 /// "one_shot", "sequential".
-std::string_view ToString(CalibrationMode mode);
-absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(CalibrationMode mode);
+PTQWATCH_EXPORT absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name);
 
 /// How one weight matrix is quantized. A method ignores the fields it has no use for. LLM.int8 and
 /// NF4 use only `bits` (which must be 8 and 4), `scale_dtype` and, for LLM.int8,
@@ -112,13 +113,13 @@ struct QuantizerSpec {
 };
 
 /// RTN and GPTQ at 3 and 4 bits: the default of MonitorOptions::quantizers.
-std::vector<QuantizerSpec> DefaultQuantizers();
+PTQWATCH_EXPORT std::vector<QuantizerSpec> DefaultQuantizers();
 
 /// InvalidArgument naming the field and its value.
-absl::Status Validate(const QuantizerSpec& spec);
+PTQWATCH_EXPORT absl::Status Validate(const QuantizerSpec& spec);
 
 /// "gptq b4 g128 sym act damp 0.01": every field that decides the codes.
-std::string Describe(const QuantizerSpec& spec);
+PTQWATCH_EXPORT std::string Describe(const QuantizerSpec& spec);
 
 /// The outcome for one layer.
 enum class LayerStatus {
@@ -131,8 +132,8 @@ enum class LayerStatus {
   kUnsupported,   ///< shape or spec cannot be quantized; no codes
 };
 /// "ok", "damped", "too_few_tokens", "nonfinite", "rtn_fallback", "unsupported".
-std::string_view ToString(LayerStatus status);
-absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(LayerStatus status);
+PTQWATCH_EXPORT absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name);
 
 /// A row-major [rows, cols] float32 matrix, not owned. A weight's rows are outputs and its cols
 /// inputs.
@@ -159,7 +160,7 @@ struct GramStatistics {
 /// Up to 256 inputs the sums are float64. Beyond that, products are summed in float32 over chunks
 /// of 256 rows and in float64 across chunks. The result depends only on the sequence of rows of
 /// each Add call.
-class GramAccumulator {
+class PTQWATCH_EXPORT GramAccumulator {
  public:
   explicit GramAccumulator(int64_t inputs);
   /// Adds the rows of `x`, which are tokens; x.cols must equal `inputs`. Errors: InvalidArgument
@@ -178,7 +179,7 @@ class GramAccumulator {
 /// one may be shorter.
 inline constexpr int64_t kNf4Block = 64;
 /// NF4: the 16 levels of 4-bit NormalFloat, ascending from -1 to 1: arXiv 2305.14314, appendix E.
-const std::array<float, 16>& Nf4Levels();
+PTQWATCH_EXPORT const std::array<float, 16>& Nf4Levels();
 
 /// A weight on its grid. [m, d] is the weight's shape, G the number of groups of a row.
 ///
@@ -234,9 +235,10 @@ struct QuantizedWeight {
 /// Errors: InvalidArgument (spec, shapes that do not match, statistics that are missing or
 /// negative), Cancelled, DeadlineExceeded, ResourceExhausted. Bad data is not an error but a status
 /// in the result.
-absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics* statistics,
-                                         const QuantizerSpec& spec,
-                                         const ExecutionContext& context = {});
+PTQWATCH_EXPORT absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight,
+                                                         const GramStatistics* statistics,
+                                                         const QuantizerSpec& spec,
+                                                         const ExecutionContext& context = {});
 
 /// Quantizes one weight in several ways. What they have in common is computed once, when it is
 /// first needed: output_energy, the loss of round-to-nearest on each grid, GPTQ's factor for the
@@ -245,7 +247,7 @@ absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight, const GramStatistics
 ///
 /// Not thread-safe. Between calls it keeps the factor, about 2 d^2 bytes; they stay reserved in the
 /// context of the call that made it, and are given up where another call needs the room.
-class LayerQuantizer {
+class PTQWATCH_EXPORT LayerQuantizer {
  public:
   /// The arguments of Quantize. What they point to must outlive this object and not change.
   LayerQuantizer(MatrixView weight, const GramStatistics* statistics) noexcept;

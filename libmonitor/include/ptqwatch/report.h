@@ -30,9 +30,9 @@ enum class ProbeStatus {
 };
 
 /// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled".
-std::string_view ToString(ProbeStatus status);
+PTQWATCH_EXPORT std::string_view ToString(ProbeStatus status);
 /// InvalidArgument, listing the known names, for any other name. So do all functions of this form.
-absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name);
+PTQWATCH_EXPORT absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name);
 
 /// The parameters that the Hessian is taken with respect to.
 enum class CurvatureScope {
@@ -44,8 +44,8 @@ enum class CurvatureScope {
   kNamedParameters = 2,
 };
 /// "quantized_weights", "all_parameters", "named_parameters".
-std::string_view ToString(CurvatureScope scope);
-absl::StatusOr<CurvatureScope> ParseCurvatureScope(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(CurvatureScope scope);
+PTQWATCH_EXPORT absl::StatusOr<CurvatureScope> ParseCurvatureScope(std::string_view name);
 
 /// How products of the Hessian H with a vector v are made.
 enum class HessianMode {
@@ -69,8 +69,8 @@ enum class HessianMode {
   kGaussNewton = 4,
 };
 /// "auto", "retained_graph", "recomputed_graph", "finite_difference", "gauss_newton".
-std::string_view ToString(HessianMode mode);
-absl::StatusOr<HessianMode> ParseHessianMode(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(HessianMode mode);
+PTQWATCH_EXPORT absl::StatusOr<HessianMode> ParseHessianMode(std::string_view name);
 
 /// How an eigenvalue was found.
 enum class EigenvalueMethod {
@@ -78,8 +78,8 @@ enum class EigenvalueMethod {
   kPowerIteration = 1,  ///< where memory was short
 };
 /// "lanczos", "power_iteration".
-std::string_view ToString(EigenvalueMethod method);
-absl::StatusOr<EigenvalueMethod> ParseEigenvalueMethod(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(EigenvalueMethod method);
+PTQWATCH_EXPORT absl::StatusOr<EigenvalueMethod> ParseEigenvalueMethod(std::string_view name);
 
 /// Where the search for an eigenvector began.
 enum class EigenvalueStart {
@@ -88,8 +88,8 @@ enum class EigenvalueStart {
   kRestarted = 2,  ///< there too, but it was stale: the random part of the start found this one
 };
 /// "cold", "warm", "restarted".
-std::string_view ToString(EigenvalueStart start);
-absl::StatusOr<EigenvalueStart> ParseEigenvalueStart(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(EigenvalueStart start);
+PTQWATCH_EXPORT absl::StatusOr<EigenvalueStart> ParseEigenvalueStart(std::string_view name);
 
 /// Update rules, written with the gradient g, the learning rate eta and the weight decay wd.
 enum class OptimizerKind {
@@ -103,8 +103,8 @@ enum class OptimizerKind {
   kAdamW = 2,
 };
 /// "sgd", "adam", "adamw".
-std::string_view ToString(OptimizerKind kind);
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(OptimizerKind kind);
+PTQWATCH_EXPORT absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
 
 /// The name of the value, or "" where there is none.
 template <typename Enum>
@@ -114,7 +114,7 @@ std::string_view ToString(const std::optional<Enum>& value) {
 
 /// Short display name of a quantizer: "gptq3", "awq4"; "nf4" and "llm_int8" name their bits
 /// already.
-std::string ShortName(std::string_view method, int bits);
+PTQWATCH_EXPORT std::string ShortName(std::string_view method, int bits);
 
 /// One layer under one quantizer.
 struct LayerQuantization {
@@ -274,8 +274,8 @@ enum class AveragingKind {
   kExponential = 1,  ///< m = decay m + (1 - decay) w at every snapshot
 };
 /// "window", "exponential".
-std::string_view ToString(AveragingKind kind);
-absl::StatusOr<AveragingKind> ParseAveragingKind(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(AveragingKind kind);
+PTQWATCH_EXPORT absl::StatusOr<AveragingKind> ParseAveragingKind(std::string_view name);
 
 /// What the average of snapshots would give now. Losses are on the probe tokens of the report.
 struct AveragingReport {
@@ -373,7 +373,7 @@ struct Report {
 
   /// Seconds spent, by part. "stall" is what OnStep took from the training thread; everything else
   /// ran beside it.
-  std::map<std::string, double> cost_seconds;
+  std::map<std::string, double> cost;
 
   friend bool operator==(const Report&, const Report&) = default;
 };
@@ -385,15 +385,15 @@ struct AnalyzedReport {
   friend bool operator==(const AnalyzedReport&, const AnalyzedReport&) = default;
 };
 
-/// One line of JSON, without a newline. Keys are the member names: the report's members at the top
-/// level, the verdict under "verdict". Unmeasured and non-finite numbers are absent, an enum
-/// without a value is an empty string. Doubles are written so that they read back bit for bit.
-std::string ToJson(const AnalyzedReport& report);
+/// One line of JSON, without a newline: the report's members by their names, and "verdict".
+/// Unmeasured and non-finite numbers are absent, an enum without a value is an empty string, and
+/// doubles read back bit for bit.
+PTQWATCH_EXPORT std::string ToJson(const AnalyzedReport& report);
 
-/// Reads what ToJson of this or another version wrote. Unknown keys are ignored, missing ones keep
-/// their default, and an enum's name that this version does not know reads as no value.
-/// InvalidArgument for malformed JSON, for a value of the wrong type and for an event (event.h).
-absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
+/// Reads what ToJson of this or another version wrote: unknown keys are ignored, missing ones keep
+/// their default, an enum's unknown name reads as no value. InvalidArgument for malformed JSON, a
+/// value of the wrong type, and an event (event.h).
+PTQWATCH_EXPORT absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
 
 }  // namespace ptqwatch
 

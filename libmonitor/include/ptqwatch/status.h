@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ptqwatch/config.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
@@ -28,7 +29,7 @@ enum class SliceState : int {
   kFailed = 5,
 };
 /// "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed".
-std::string_view ToString(SliceState state);
+PTQWATCH_EXPORT std::string_view ToString(SliceState state);
 
 /// Of the newest slice that was asked for.
 struct SliceStatus {
@@ -70,7 +71,7 @@ enum class SnapshotResult : int {
 inline constexpr int kSnapshotResults = 7;
 /// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused",
 /// "skipped_resting", "skipped_concurrent".
-std::string_view ToString(SnapshotResult result);
+PTQWATCH_EXPORT std::string_view ToString(SnapshotResult result);
 
 enum class Health : int {
   kStarting = 0,
@@ -81,7 +82,7 @@ enum class Health : int {
 };
 inline constexpr int kHealths = 5;
 /// "starting", "ok", "degraded", "stopped", "inert".
-std::string_view ToString(Health health);
+PTQWATCH_EXPORT std::string_view ToString(Health health);
 
 /// Upper bounds in seconds of the stall histogram; the last bucket is open.
 inline constexpr std::array<double, 12> kStallBucketSeconds = {1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3,
@@ -129,7 +130,7 @@ struct MonitorStatus {
 };
 
 /// What exporters may read, from any thread, from Start until Stop returns.
-class StatusSource {
+class PTQWATCH_EXPORT StatusSource {
  public:
   virtual ~StatusSource() = default;
   virtual const RunInfo& run() const = 0;

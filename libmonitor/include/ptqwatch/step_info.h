@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch {
 
@@ -21,9 +22,9 @@ enum class LrPhase {
 };
 
 /// "unknown", "warmup", "stable", "decay", "slow_decay", "rewarm".
-std::string_view ToString(LrPhase phase);
+PTQWATCH_EXPORT std::string_view ToString(LrPhase phase);
 /// InvalidArgument, listing the known names, for any other name.
-absl::StatusOr<LrPhase> ParseLrPhase(std::string_view name);
+PTQWATCH_EXPORT absl::StatusOr<LrPhase> ParseLrPhase(std::string_view name);
 
 /// What a trainer reports after each optimizer step. With gradient accumulation a step is an
 /// optimizer step, not a micro-batch.
@@ -52,8 +53,8 @@ struct LrChangePoint {
 enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish = 3 };
 
 /// "unknown", "interval", "request", "finish".
-std::string_view ToString(SnapshotTrigger trigger);
-absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(SnapshotTrigger trigger);
+PTQWATCH_EXPORT absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name);
 
 }  // namespace ptqwatch
 

@@ -11,6 +11,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "c10/core/Stream.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch {
@@ -89,7 +90,7 @@ struct OptimizerView {
 ///
 /// Not thread-safe. LiveTensors and Optimizer are called on the trainer's thread only. Everything
 /// else is called by one thread at a time.
-class Subject {
+class PTQWATCH_EXPORT Subject {
  public:
   virtual ~Subject() = default;
   /// Parameters and buffers of the live model; tied tensors under each of their names. Called at
@@ -102,8 +103,8 @@ class Subject {
   /// of the optimizer itself. Called by Monitor::Create, when the kind must be known, and at every
   /// snapshot. Must not change anything. May throw.
   virtual std::optional<OptimizerView> Optimizer() const;
-  /// Makes the replica: the same names and shapes, memory of its own, in evaluation mode. Called
-  /// once.
+  /// Makes the replica: the same names and shapes, memory of its own, in evaluation mode. Leaves
+  /// one that is there as it is.
   virtual absl::Status BuildReplica() = 0;
   /// The replica's tensors: the same handles every time.
   virtual std::vector<NamedTensor> ReplicaTensors() const = 0;

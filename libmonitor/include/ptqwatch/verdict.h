@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch {
@@ -27,9 +28,9 @@ enum class VerdictState {
 
 /// "unknown", "warming_up", "healthy", "drifting", "decay_degradation", "spike", "recovering",
 /// "unclear".
-std::string_view ToString(VerdictState state);
+PTQWATCH_EXPORT std::string_view ToString(VerdictState state);
 /// InvalidArgument, listing the known names, for any other name.
-absl::StatusOr<VerdictState> ParseVerdictState(std::string_view name);
+PTQWATCH_EXPORT absl::StatusOr<VerdictState> ParseVerdictState(std::string_view name);
 
 /// Whether the state is an alarm: kDecayDegradation or kSpike.
 constexpr bool IsAlarm(VerdictState state) {
@@ -75,8 +76,8 @@ enum class AdviceAction {
   kInspectRun = 4,      ///< a rise that no decay explains
 };
 /// "unknown", "stop_decay", "average_weights", "raise_bits", "inspect_run".
-std::string_view ToString(AdviceAction action);
-absl::StatusOr<AdviceAction> ParseAdviceAction(std::string_view name);
+PTQWATCH_EXPORT std::string_view ToString(AdviceAction action);
+PTQWATCH_EXPORT absl::StatusOr<AdviceAction> ParseAdviceAction(std::string_view name);
 
 /// Something to do, with the measured effect.
 struct Advice {

@@ -148,7 +148,7 @@ TEST(ActivationCapture, SumsOverAllUsesOfAWeight) {
 
 TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
   Fixture fixture({{"embedding", Random({9, 6}, 1)},
-                   {"part", Random({12, 6}, 2)},
+                   {"part", Random({6, 12}, 2)},
                    {"conv", Random({2, 3, 1, 1, 1}, 3)},
                    {"unused", Random({6, 6}, 4)},
                    {"bias", Random({6}, 5)},
@@ -158,7 +158,7 @@ TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
                   [](const TensorMap& w, const Batch& b) -> LossValues {
                     const at::Tensor ids = (b[0].sum(-1).abs() * 4).to(at::kLong).clamp(0, 8);
                     at::Tensor x = at::embedding(w.at("embedding"), ids) + b[0];
-                    x = at::linear(x, w.at("part").slice(0, 0, 6));
+                    x = at::linear(x, w.at("part").slice(1, 0, 6));
                     x = at::linear(x, w.at("body"), w.at("bias"));
                     x = at::linear(x, w.at("named"));
                     const at::Tensor images = x.slice(1, 0, 3).reshape({3, 3, 6, 1, 1});

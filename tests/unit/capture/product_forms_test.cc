@@ -12,10 +12,12 @@
 #include "ATen/ops/conv2d.h"
 #include "ATen/ops/conv_transpose2d.h"
 #include "ATen/ops/einsum.h"
+#include "ATen/ops/equal.h"
 #include "ATen/ops/index_select.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/mv.h"
+#include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
 #include "ATen/ops/tensordot.h"
 #include "ATen/ops/zeros.h"
@@ -251,8 +253,20 @@ TEST(ProductForms, NamesWhatIsNotCovered) {
   EXPECT_THAT(ReasonFor({8, 4, 2, 2},
                         [&](auto& x, auto& w) { return at::conv2d(images(x), w.narrow(0, 0, 4)); }),
               HasSubstr("part"));
-  EXPECT_THAT(ReasonFor({12, 6}, [](auto& x, auto& w) { return at::linear(x, w.narrow(0, 2, 6)); }),
+  // Not a run of the weight's elements.
+  EXPECT_THAT(ReasonFor({6, 8}, [](auto& x, auto& w) { return at::linear(x, w.narrow(1, 2, 6)); }),
               HasSubstr("part"));
+  EXPECT_THAT(ReasonFor({8, 6},
+                        [](auto& x, auto& w) {
+                          return at::linear(x, w.narrow(0, 0, 6)) +
+                                 at::linear(x, w.narrow(0, 2, 6));
+                        }),
+              HasSubstr("parts of it that overlap"));
+  EXPECT_THAT(ReasonFor({6, 6},
+                        [](auto& x, auto& w) {
+                          return at::linear(x, w).sum() + at::linear(x, w.narrow(0, 0, 2)).sum();
+                        }),
+              HasSubstr("parts of it that overlap"));
   EXPECT_THAT(ReasonFor({6, 6},
                         [](auto& x, auto& w) {
                           at::Tensor masked = w.clone();

@@ -23,7 +23,7 @@ TEST(VectorSpace, ViewsSharePartsOfTheVector) {
   space.View(x, 0).fill_(2);
   space.View(x, 1).fill_(3);
   EXPECT_EQ(space.dimension(), 76);
-  EXPECT_THAT(space.DotByPart(x, x), ElementsAre(6 * 4, 70 * 9));
+  EXPECT_THAT(space.DotByPiece(x, x), ElementsAre(6 * 4, 70 * 9));
   EXPECT_EQ(space.View(x, 0).sizes().vec(), (std::vector<int64_t>{2, 3}));
 }
 

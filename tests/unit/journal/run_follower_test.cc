@@ -125,6 +125,27 @@ TEST_F(RunFollowerTest, GivesThePastBeforeItStarts) {
   EXPECT_EQ(given_[0]->calls.back(), "stop");
 }
 
+// The clock of the run's machine is an hour off, or somebody sets this one's.
+TEST_F(RunFollowerTest, TakesNoClockForASignOfDeath) {
+  for (const double skew : {-3600.0, 3600.0}) {
+    WriteStatus(5);
+    Poll();
+    StatusSource& source = *given_.back()->source;
+    clock_.Advance(seconds(1));
+    WriteStatus(6);
+    Poll();
+    clock_.SetUnixSeconds(1.7e9 + skew);
+    clock_.Advance(seconds(1));
+    Poll();
+    EXPECT_EQ(source.status().health, Health::kOk) << skew;
+    clock_.Advance(seconds(16));
+    Poll();
+    EXPECT_EQ(source.status().health, Health::kDegraded) << skew;
+    EXPECT_THAT(source.status().health_reason, HasSubstr("no sign of life for 17 s")) << skew;
+    clock_.SetUnixSeconds(1.7e9);
+  }
+}
+
 TEST_F(RunFollowerTest, NoticesThatARunShowsNoSignOfLife) {
   WriteStatus(5);
   Poll();

@@ -6,6 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/matmul.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/relu.h"
+#include "ptqwatch/function_subject.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
 #include "support/recording_exporter.h"
@@ -107,6 +112,36 @@ TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
   EXPECT_THAT(text, HasSubstr("tied to an embedding"));
   EXPECT_THAT(text, HasSubstr("gptq b3"));
   EXPECT_THAT(text, HasSubstr("duty cycle"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("error bars")));
+}
+
+// A network of weights and biases, whose closure returns one mean a batch.
+TEST(MonitorCreate, DescribesWhatFewUnitsMeanForErrorBars) {
+  const at::Tensor weight = at::ones({4, 4}), head = at::ones({4, 2});
+  const Batch batch = {at::ones({4, 4})};
+  const auto describe = [&](std::vector<Batch> probe) {
+    auto monitor = Monitor::Create(
+        MakeFunctionSubject(
+            {.live = {{"weight", weight, true},
+                      {"head", head, true},
+                      {"b1", at::ones({4}), true},
+                      {"b2", at::ones({2}), true}},
+             .losses =
+                 [](const TensorMap& tensors, const Batch& x) {
+                   const at::Tensor h =
+                       at::relu(at::matmul(x[0], tensors.at("weight")) + tensors.at("b1"));
+                   return LossValues(
+                       (at::matmul(h, tensors.at("head")) + tensors.at("b2")).square().mean());
+                 },
+             .probe = std::move(probe)}),
+        Strict());
+    EXPECT_TRUE(monitor.ok()) << monitor.status();
+    return monitor.ok() ? (*monitor)->Describe() : std::string();
+  };
+  const std::string text = describe({batch, batch});
+  EXPECT_THAT(text, HasSubstr("losses: one mean a batch, so that error bars come from 8 numbers"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("2 norms and biases +6 parameters"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("b1")));
 }
 
 TEST(MonitorCreate, DescribesWhatCalibrationCosts) {

@@ -30,14 +30,17 @@ struct MonitorResumeTest : ::testing::Test {
   }
   ~MonitorResumeTest() override { SetLogSink(Severity::kWarning, nullptr); }
 
-  std::unique_ptr<Monitor> Make(const std::string& run_dir, MonitorOptions options = {}) {
+  absl::StatusOr<std::unique_ptr<Monitor>> Try(const std::string& run_dir, MonitorOptions options) {
     options.on_failure = OnFailure::kError;
     options.schedule.every = 1'000'000;
     options.duty_cycle = 1.0;
     options.curvature.trace_relative_stderr = 100;  // 8 probe vectors
     options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
     options.run_dir = run_dir;
-    auto monitor = Monitor::Create(trainer.MakeSubject(), options);
+    return Monitor::Create(trainer.MakeSubject(), options);
+  }
+  std::unique_ptr<Monitor> Make(const std::string& run_dir, MonitorOptions options = {}) {
+    auto monitor = Try(run_dir, std::move(options));
     EXPECT_TRUE(monitor.ok()) << monitor.status();
     return *std::move(monitor);
   }
@@ -145,11 +148,25 @@ TEST_F(MonitorResumeTest, StartsColdWhereWhatIsMeasuredHasChanged) {
   Measure(*Make(directory.path()), 3);
   MonitorOptions options;
   options.seed = 5;
+  options.allow_changed_run = true;
   auto monitor = Make(directory.path(), options);
   EXPECT_THAT(Log(), HasSubstr("the fingerprint is another one"));
   const Report report = Measure(*monitor, 4);
   EXPECT_EQ(report.probe_state_sequence, 0);
   EXPECT_EQ(report.sequence, 2);
+}
+
+TEST_F(MonitorResumeTest, RefusesADirectoryOfAChangedRunWithBothWaysOut) {
+  const TempDir directory;
+  Measure(*Make(directory.path()), 3);
+  MonitorOptions options;
+  options.seed = 5;
+  const absl::Status status = Try(directory.path(), options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  const std::string why(status.message());
+  EXPECT_THAT(why, HasSubstr(directory.path()));
+  EXPECT_THAT(why, HasSubstr("give this run a directory of its own"));
+  EXPECT_THAT(why, HasSubstr("MonitorOptions.allow_changed_run"));
 }
 
 TEST_F(MonitorResumeTest, StartsColdFromTheStateOfAnotherRun) {

@@ -89,7 +89,7 @@ TEST(AssembleReport, PutsTheHeaderAboveWhatWasMeasured) {
   EXPECT_EQ(report.decay_onset_step, 90);
   ASSERT_EQ(report.lr_change_points.size(), 1u);
   EXPECT_EQ(report.lr_change_points[0], (LrChangePoint{90, 2e-3}));
-  EXPECT_THAT(report.cost_seconds, UnorderedElementsAre(Pair("stall", 0.25)));
+  EXPECT_THAT(report.cost, UnorderedElementsAre(Pair("stall", 0.25)));
   EXPECT_EQ(report.probe_status, ProbeStatus::kUnknown);
   EXPECT_TRUE(report.quantization.empty());
   EXPECT_FALSE(report.curvature);
@@ -113,8 +113,8 @@ TEST(AssembleReport, JoinsErrorCurvatureToItsQuantizerAndLayers) {
   EXPECT_FALSE(predicted.layers[0].gradient_term_nats);
   EXPECT_EQ(predicted.layers[1].gradient_term_nats, 0.1);
   EXPECT_EQ(predicted.layers[1].curvature_term_nats, 0.2);
-  EXPECT_THAT(report.cost_seconds, UnorderedElementsAre(Pair("stall", 0.0), Pair("capture", 1.0),
-                                                        Pair("curvature_trace", 2.0)));
+  EXPECT_THAT(report.cost, UnorderedElementsAre(Pair("stall", 0.0), Pair("capture", 1.0),
+                                                Pair("curvature_trace", 2.0)));
 }
 
 TEST(AssembleReport, CurvatureStandsAloneWhereNothingIsQuantized) {

@@ -155,7 +155,7 @@ TEST(ReportProto, LeavesNonFiniteValuesAbsent) {
   report.report.probe_loss_nats = std::nan("");
   report.report.learning_rate = std::numeric_limits<double>::infinity();
   report.report.quantization[0].delta_nats = -std::numeric_limits<double>::infinity();
-  report.report.cost_seconds = {{"gptq", std::nan("")}, {"probe", 0.5}};
+  report.report.cost = {{"gptq", std::nan("")}, {"probe", 0.5}};
   v1::Report message;
   ToProto(report, &message, true);
   EXPECT_FALSE(message.has_probe_loss_nats());
@@ -187,7 +187,7 @@ TEST(ReportProto, ReplacesInvalidUtf8AsTheJsonDoes) {
     AnalyzedReport report = SampleReport();
     report.report.run_id = text;
     report.report.skipped_layers[0].name = text;
-    report.report.cost_seconds = {{text, 1.0}};
+    report.report.cost = {{text, 1.0}};
     v1::Report message;
     ToProto(report, &message, true);
     v1::Report received;

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ptqwatch/version.h"
+#include "ptqwatch/config.h"
 #include "support/sample_report.h"
 
 namespace ptqwatch {
@@ -327,7 +327,7 @@ TEST_F(MetricCatalogTest, LeavesOutNumbersThatAreNone) {
   report_.report.quantization[0].layers[0].output_error_ratio =
       std::numeric_limits<double>::infinity();
   report_.report.probe_loss_nats = nan;
-  report_.report.cost_seconds["gptq"] = nan;
+  report_.report.cost["gptq"] = nan;
   status_.learning_rate = nan;
   status_.training_loss_nats = nan;
   status_.overhead_ratio.reset();

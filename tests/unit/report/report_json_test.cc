@@ -148,7 +148,7 @@ TEST(ReportJson, LeavesOutWhatWasNotMeasured) {
   report.report.tokens.reset();
   report.report.quantization[0].delta_nats = -inf;
   report.report.quantization[0].layers[0].damp.reset();
-  report.report.cost_seconds["gptq"] = std::nan("");
+  report.report.cost["gptq"] = std::nan("");
   report.verdict.onset_step.reset();
 
   const json line = json::parse(ToJson(report));
@@ -164,7 +164,7 @@ TEST(ReportJson, LeavesOutWhatWasNotMeasured) {
   EXPECT_EQ(read.report.probe_loss_nats, std::nullopt);
   EXPECT_EQ(read.report.learning_rate, 0);
   EXPECT_EQ(read.report.quantization[0].delta_nats, std::nullopt);
-  EXPECT_EQ(read.report.cost_seconds.count("gptq"), 0u);
+  EXPECT_EQ(read.report.cost.count("gptq"), 0u);
 }
 
 TEST(ReportJson, IsOneLineWhateverTheStringsHold) {
@@ -174,7 +174,7 @@ TEST(ReportJson, IsOneLineWhateverTheStringsHold) {
   odd += "end";
   report.report.run_id = odd;
   report.report.quantization[0].layers[0].name = odd;
-  report.report.cost_seconds[odd] = 1;
+  report.report.cost[odd] = 1;
   report.verdict.summary = odd;
   EXPECT_EQ(ToJson(report).find('\n'), std::string::npos);
   EXPECT_EQ(RoundTrip(report), report);
@@ -184,11 +184,11 @@ TEST(ReportJson, ReplacesBytesThatAreNotUtf8) {
   AnalyzedReport report = SampleReport();
   report.report.quantization[0].layers[0].name = "layer\xff\xc0.weight";
   report.report.skipped_layers[0].name = "cut \xe2\x82";
-  report.report.cost_seconds["\xfe"] = 2;
+  report.report.cost["\xfe"] = 2;
   const AnalyzedReport read = RoundTrip(report);
   EXPECT_EQ(read.report.quantization[0].layers[0].name, "layer\ufffd\ufffd.weight");
   EXPECT_EQ(read.report.skipped_layers[0].name, "cut \ufffd");
-  EXPECT_EQ(read.report.cost_seconds.at("\ufffd"), 2);
+  EXPECT_EQ(read.report.cost.at("\ufffd"), 2);
 }
 
 TEST(ReportJson, IgnoresUnknownKeysAndNames) {

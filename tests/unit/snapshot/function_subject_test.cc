@@ -340,9 +340,19 @@ TEST(FunctionSubject, RefusesMissingLossesAndMissingData) {
   EXPECT_THAT(message([](Options& options) { options.losses = nullptr; }),
               HasSubstr("FunctionSubjectOptions.losses is not set"));
   EXPECT_THAT(message([](Options& options) { options.probe.clear(); }), HasSubstr("probe"));
-  // std::map::at of a name that is not there.
-  EXPECT_THAT(message([](Options& options) { options.live[1].name = "w1"; }),
-              HasSubstr("losses threw: map::at"));
+  EXPECT_THAT(message([](Options& options) { options.live[1].name = "hiden"; }),
+              HasSubstr("losses threw: no tensor is named 'hidden'; the nearest is 'hiden'; the "
+                        "batch was Long [8, 5], Long [8, 5]"));
+}
+
+// As many trainers begin: a constant added to all of the head's weights would change no loss.
+TEST(FunctionSubject, TakesAnOutputHeadOfZeros) {
+  RawModel model(7);
+  std::vector<float> head(kClasses * kWidth, 0.0f);
+  FunctionSubjectOptions options = Options(model);
+  options.live[2].tensor = at::from_blob(head.data(), {kClasses, kWidth}, at::kFloat);
+  const auto monitor = Monitor::Create(MakeFunctionSubject(std::move(options)), QuantizerOptions());
+  EXPECT_TRUE(monitor.ok()) << monitor.status();
 }
 
 TEST(FunctionSubject, RefusesAStreamOfAnotherDevice) {

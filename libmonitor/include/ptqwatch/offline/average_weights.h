@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch {
@@ -31,7 +32,7 @@ struct CheckpointAverageOptions {
 /// Errors: InvalidArgument for no files, a decay outside [0, 1), files that differ in a tensor's
 /// name, shape or dtype (naming the tensor and both files), and for other dtypes; those of
 /// SafetensorsFile. Never throws.
-absl::StatusOr<std::vector<NamedTensor>> AverageCheckpoints(
+PTQWATCH_EXPORT absl::StatusOr<std::vector<NamedTensor>> AverageCheckpoints(
     absl::Span<const std::string> safetensors_paths, const CheckpointAverageOptions& options = {});
 
 }  // namespace ptqwatch

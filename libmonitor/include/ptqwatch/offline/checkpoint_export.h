@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/offline/safetensors.h"
 #include "ptqwatch/quantizer.h"
 
@@ -26,16 +27,16 @@ enum class CheckpointFormat {
   kGptqV2,
 };
 /// "compressed-tensors", "gptq-v2".
-std::string_view ToString(CheckpointFormat format);
+PTQWATCH_EXPORT std::string_view ToString(CheckpointFormat format);
 /// InvalidArgument, listing the known names, for any other name.
-absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name);
+PTQWATCH_EXPORT absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name);
 
 /// OK if the format can hold a weight of that shape quantized like that, else InvalidArgument with
 /// the reason. Formats take the codes of RTN and GPTQ. Scales must be f16 (or, for
 /// compressed-tensors, bf16): float32 scales would be rounded when stored, and the stored weight
 /// would not be the one whose error was measured.
-absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, int64_t rows,
-                           int64_t cols);
+PTQWATCH_EXPORT absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec,
+                                           int64_t rows, int64_t cols);
 
 /// A tensor and its content.
 struct PackedTensor {
@@ -50,21 +51,25 @@ struct PackedTensor {
 /// precision rounds that product.) Errors: those of CheckPackable; InvalidArgument if `weight` has
 /// no codes, sizes that do not match `rows` and `cols`, or a scale that the spec's scale_dtype
 /// cannot hold; ResourceExhausted.
-absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
-                                                     const QuantizerSpec& spec, int64_t rows,
-                                                     int64_t cols, const QuantizedWeight& weight);
+PTQWATCH_EXPORT absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
+                                                                     const QuantizerSpec& spec,
+                                                                     int64_t rows, int64_t cols,
+                                                                     const QuantizedWeight& weight);
 
 /// The JSON object for "quantization_config" in a config.json. `left_out` names the modules whose
 /// weights are matrices but stay as they were. REQUIRES: a spec that CheckPackable accepts for some
 /// shape.
-std::string QuantizationConfigJson(CheckpointFormat format, const QuantizerSpec& spec,
-                                   const std::vector<std::string>& left_out);
+PTQWATCH_EXPORT std::string QuantizationConfigJson(CheckpointFormat format,
+                                                   const QuantizerSpec& spec,
+                                                   const std::vector<std::string>& left_out);
 
 /// Writes `folder`/model.safetensors and `folder`/config.json, and creates the folder if needed.
 /// Both files are complete on disk under temporary names before the first is renamed. A failure
 /// before that leaves the folder as it was. Errors: those of WriteSafetensors.
-absl::Status WriteCheckpoint(const std::string& folder, const std::vector<TensorSource>& tensors,
-                             const TensorMetadata& metadata, const std::string& config_json);
+PTQWATCH_EXPORT absl::Status WriteCheckpoint(const std::string& folder,
+                                             const std::vector<TensorSource>& tensors,
+                                             const TensorMetadata& metadata,
+                                             const std::string& config_json);
 
 }  // namespace ptqwatch
 

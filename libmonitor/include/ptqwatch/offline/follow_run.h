@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/exporter.h"
@@ -23,7 +24,7 @@ namespace ptqwatch {
 /// stopped and new ones made.
 ///
 /// For one thread. The exporters read the status on threads of their own.
-class RunFollower {
+class PTQWATCH_EXPORT RunFollower {
  public:
   /// Makes the exporters of a run, which get its past by OnReport and OnEvent before their Start.
   using MakeExporters = std::function<absl::StatusOr<std::vector<std::unique_ptr<Exporter>>>()>;
@@ -44,12 +45,12 @@ class RunFollower {
 };
 
 /// Whether a run has begun in this directory: it has a journal or a status file.
-bool HoldsRun(const std::string& run_dir);
+PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);
 
 /// Commands to the run that uses `run_dir`, by a socket there that only the directory's owner may
 /// use, on the run's machine. A call takes at most two seconds. Unavailable where no run answers.
 /// Thread-safe.
-std::unique_ptr<Control> ControlOfRun(std::string run_dir);
+PTQWATCH_EXPORT std::unique_ptr<Control> ControlOfRun(std::string run_dir);
 
 }  // namespace ptqwatch
 

@@ -10,6 +10,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
@@ -39,7 +40,7 @@ struct CurvatureEngineOptions {
 };
 
 /// InvalidArgument naming the field and its value.
-absl::Status Validate(const CurvatureEngineOptions& options);
+PTQWATCH_EXPORT absl::Status Validate(const CurvatureEngineOptions& options);
 
 /// An eigenvalue of the Hessian and its vector.
 struct HessianEigenpair {
@@ -127,7 +128,7 @@ struct HessianDirection {
 /// Errors of the calls: Cancelled, DeadlineExceeded; DataLoss where the loss, the gradient or a
 /// product is not finite; ResourceExhausted where memory did not suffice; FailedPrecondition where
 /// the Hessian is zero; InvalidArgument for a vector of another shape.
-class LossCurvature {
+class PTQWATCH_EXPORT LossCurvature {
  public:
   struct Parameter {
     std::string name;            ///< canonical

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ptqwatch/config.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch {
@@ -47,7 +48,7 @@ struct LossSlice {
 };
 
 /// The slice as JSON with the names above, in that order. A loss that is not finite is null.
-std::string ToJson(const LossSlice& slice);
+PTQWATCH_EXPORT std::string ToJson(const LossSlice& slice);
 
 }  // namespace ptqwatch
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/offline/loss_slice.h"
@@ -40,11 +41,10 @@ struct LossSliceOptions {
 /// wrong number of elements), FailedPrecondition (subject opened before, closure, weights that do
 /// not span a plane), DataLoss (weights or their loss not finite), Cancelled, DeadlineExceeded,
 /// ResourceExhausted (out of memory).
-absl::StatusOr<LossSlice> MeasureLossSlice(Subject& subject,
-                                           const std::vector<NamedTensor>& previous,
-                                           const std::vector<NamedTensor>& quantized,
-                                           const LossSliceOptions& options = {},
-                                           const ExecutionContext& context = {});
+PTQWATCH_EXPORT absl::StatusOr<LossSlice> MeasureLossSlice(
+    Subject& subject, const std::vector<NamedTensor>& previous,
+    const std::vector<NamedTensor>& quantized, const LossSliceOptions& options = {},
+    const ExecutionContext& context = {});
 
 }  // namespace ptqwatch
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
 
@@ -36,8 +37,8 @@ struct MachineRates {
 };
 
 /// Measures this machine on the calling thread, for these quantizers. Cost: some 2 s and 100 MB.
-absl::StatusOr<MachineRates> MeasureMachineRates(absl::Span<const QuantizerSpec> quantizers,
-                                                 const ExecutionContext& context = {});
+PTQWATCH_EXPORT absl::StatusOr<MachineRates> MeasureMachineRates(
+    absl::Span<const QuantizerSpec> quantizers, const ExecutionContext& context = {});
 
 /// The run for which a plan is made.
 struct ShapePlanOptions {
@@ -72,7 +73,7 @@ struct PlanPart {
 };
 
 /// What a monitor of a model would do, from the shapes of its tensors alone.
-struct ShapePlan {
+struct PTQWATCH_EXPORT ShapePlan {
   int64_t parameters = 0;
   int64_t quantized_parameters = 0;
   int64_t quantized_layers = 0;
@@ -96,9 +97,9 @@ struct ShapePlan {
 ///
 /// Errors: InvalidArgument (a size that is not positive, no matrix to quantize, rates of other
 /// quantizers).
-absl::StatusOr<ShapePlan> PlanFromShapes(absl::Span<const TensorShape> tensors,
-                                         const ShapePlanOptions& options,
-                                         const MachineRates& rates);
+PTQWATCH_EXPORT absl::StatusOr<ShapePlan> PlanFromShapes(absl::Span<const TensorShape> tensors,
+                                                         const ShapePlanOptions& options,
+                                                         const MachineRates& rates);
 
 }  // namespace ptqwatch
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/quantizer.h"
@@ -41,7 +42,7 @@ struct ModelQuantizationOptions {
 };
 
 /// InvalidArgument naming the field and its value.
-absl::Status Validate(const ModelQuantizationOptions& options);
+PTQWATCH_EXPORT absl::Status Validate(const ModelQuantizationOptions& options);
 
 /// One weight of the model.
 struct QuantizedLayer {
@@ -92,9 +93,9 @@ struct ModelQuantization {
 /// before, closure, weights not finite, nothing to quantize), Cancelled, DeadlineExceeded,
 /// ResourceExhausted (out of memory). A layer that cannot be quantized is not an error: its weight
 /// has a status.
-absl::StatusOr<ModelQuantization> QuantizeModel(Subject& subject,
-                                                const ModelQuantizationOptions& options = {},
-                                                const ExecutionContext& context = {});
+PTQWATCH_EXPORT absl::StatusOr<ModelQuantization> QuantizeModel(
+    Subject& subject, const ModelQuantizationOptions& options = {},
+    const ExecutionContext& context = {});
 
 }  // namespace ptqwatch
 

@@ -7,13 +7,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/offline/verdict_options.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch {
 
 /// Judges the reports of a run once more, as a monitor of this version would have. Not thread-safe.
-class Replay {
+class PTQWATCH_EXPORT Replay {
  public:
   /// REQUIRES: Validate(options).ok().
   explicit Replay(const VerdictOptions& options = {});
@@ -44,7 +45,7 @@ struct ReplayedJournal {
 /// Errors name `path`: the status of errno where it cannot be read, NotFound for a directory
 /// without a journal, FailedPrecondition where there is no report in it; InvalidArgument for
 /// options that are not valid.
-absl::StatusOr<ReplayedJournal> ReplayJournal(
+PTQWATCH_EXPORT absl::StatusOr<ReplayedJournal> ReplayJournal(
     const std::string& path, const std::function<bool(const AnalyzedReport&)>& each,
     const VerdictOptions& options = {});
 

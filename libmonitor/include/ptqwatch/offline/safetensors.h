@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch {
 
@@ -38,11 +39,11 @@ enum class TensorDtype {
   kC64,
 };
 /// The format's own names: "F32", "BF16", "I64", ...
-std::string_view ToString(TensorDtype dtype);
+PTQWATCH_EXPORT std::string_view ToString(TensorDtype dtype);
 /// Whether SafetensorsFile::ReadFloats can read it: F16, BF16, F32 and F64.
-bool IsConvertibleToFloat(TensorDtype dtype);
+PTQWATCH_EXPORT bool IsConvertibleToFloat(TensorDtype dtype);
 
-struct TensorInfo {
+struct PTQWATCH_EXPORT TensorInfo {
   TensorDtype dtype = TensorDtype::kF32;
   std::vector<int64_t> shape;  ///< empty: a scalar
   int64_t offset = 0;          ///< from the first data byte of the file
@@ -64,7 +65,7 @@ using TensorMetadata = std::map<std::string, std::string, std::less<>>;
 /// read on request. Errors: the system's (NotFound, PermissionDenied, ...); DataLoss if the content
 /// is damaged or the file was truncated after it was opened; ResourceExhausted. Every message names
 /// the file, and the tensor if one is to blame.
-class SafetensorsFile {
+class PTQWATCH_EXPORT SafetensorsFile {
  public:
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
   SafetensorsFile(SafetensorsFile&& other) noexcept;
@@ -107,10 +108,10 @@ struct TensorSource {
   std::function<absl::Status(int64_t offset, absl::Span<char> out)> read;
 };
 /// A tensor whose bytes are in memory.
-TensorSource MakeTensorSource(std::string name, TensorDtype dtype, std::vector<int64_t> shape,
-                              std::string bytes);
+PTQWATCH_EXPORT TensorSource MakeTensorSource(std::string name, TensorDtype dtype,
+                                              std::vector<int64_t> shape, std::string bytes);
 /// A tensor of an open file, copied unchanged. `file` must outlive the source.
-TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tensor);
+PTQWATCH_EXPORT TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tensor);
 
 /// Writes a safetensors file. Tensors with wider elements come first, those of one width by name;
 /// each is then aligned to its elements without the gaps that the format forbids.
@@ -120,8 +121,9 @@ TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tens
 /// InvalidArgument (a name that occurs twice, is not UTF-8 or is "__metadata__"; a shape whose size
 /// overflows), the system's (no space, no permission, ...), and those of a source. All name the
 /// path.
-absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorSource>& tensors,
-                              const TensorMetadata& metadata = {});
+PTQWATCH_EXPORT absl::Status WriteSafetensors(const std::string& path,
+                                              const std::vector<TensorSource>& tensors,
+                                              const TensorMetadata& metadata = {});
 
 }  // namespace ptqwatch
 

@@ -2,6 +2,7 @@
 #define PTQWATCH_OFFLINE_VERDICT_OPTIONS_H_
 
 #include "absl/status/status.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch {
 
@@ -21,7 +22,7 @@ struct VerdictOptions {
 
 /// InvalidArgument naming the field and its value: sigmas and the floor must be positive, ratios at
 /// least 1.
-absl::Status Validate(const VerdictOptions& options);
+PTQWATCH_EXPORT absl::Status Validate(const VerdictOptions& options);
 
 }  // namespace ptqwatch
 
