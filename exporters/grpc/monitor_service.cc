@@ -46,6 +46,43 @@ absl::StatusOr<int64_t> RequestSliceOf(const wire::RequestSliceRequest& request,
   return control.RequestSlice(slice);
 }
 
+template <typename Filters>
+absl::StatusOr<QuantizerFilter> ReadQuantizers(const Filters& filters) {
+  QuantizerFilter quantizers;
+  for (const wire::QuantizerFilter& filter : filters) {
+    PTQWATCH_RETURN_IF_ERROR(quantizers.Add(filter.method(), filter.bits()));
+  }
+  return quantizers;
+}
+
+template <typename Kinds>
+absl::StatusOr<EventFilter> ReadEvents(const Kinds& kinds, int min_severity) {
+  EventFilter events;
+  for (const int kind : kinds) PTQWATCH_RETURN_IF_ERROR(events.AddKind(kind));
+  PTQWATCH_RETURN_IF_ERROR(events.SetMinSeverity(min_severity));
+  return events;
+}
+
+absl::StatusOr<ReportFeed::Subscription> ReadWatchReports(
+    const wire::WatchReportsRequest& request) {
+  ReportFeed::Subscription wants;
+  if (request.has_after_sequence()) wants.after_sequence = request.after_sequence();
+  wants.with_layers = !request.without_layers();
+  PTQWATCH_ASSIGN_OR_RETURN(wants.quantizers, ReadQuantizers(request.quantizers()));
+  wants.with_events = request.with_events();
+  if (request.has_after_event()) wants.after_event = request.after_event();
+  PTQWATCH_ASSIGN_OR_RETURN(wants.events,
+                            ReadEvents(request.event_kinds(), request.min_severity()));
+  return wants;
+}
+
+absl::StatusOr<ReportFeed::Subscription> ReadWatchEvents(const wire::WatchEventsRequest& request) {
+  ReportFeed::Subscription wants{.with_reports = false, .with_events = true};
+  if (request.has_after_event()) wants.after_event = request.after_event();
+  PTQWATCH_ASSIGN_OR_RETURN(wants.events, ReadEvents(request.kinds(), request.min_severity()));
+  return wants;
+}
+
 void Fill(const RunRoute& route, v1::GetStatusResponse* response) {
   ToProto(route.source->run(), route.source->status(), response);
   response->set_run(ValidUtf8(route.run));
@@ -85,20 +122,28 @@ grpc::ServerUnaryReactor* MonitorService::Handle(grpc::CallbackServerContext* co
   return Answer(context, ToGrpc(status));
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  const absl::Status admitted = Admit(*context);
+template <typename Request, typename Read>
+ReportFeed::Writer* MonitorService::Watch(const grpc::CallbackServerContext& context,
+                                          const grpc::ByteBuffer& request, Read read) const {
+  const absl::Status admitted = Admit(context);
   if (!admitted.ok()) return ReportFeed::Refused(ToGrpc(admitted));
-  const auto parsed = Parse<wire::WatchReportsRequest>(*request);
+  const auto parsed = Parse<Request>(request);
   if (!parsed.ok()) return ReportFeed::Refused(ToGrpc(parsed.status()));
+  const absl::StatusOr<ReportFeed::Subscription> subscription = read(*parsed);
+  if (!subscription.ok()) return ReportFeed::Refused(ToGrpc(subscription.status()));
   const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
   if (!route.ok()) return ReportFeed::Refused(ToGrpc(route.status()));
-  ReportFeed::Subscription subscription;
-  subscription.with_layers = !parsed->without_layers();
-  if (parsed->has_after_sequence()) subscription.after_sequence = parsed->after_sequence();
-  subscription.with_events = parsed->with_events();
-  if (parsed->has_after_event()) subscription.after_event = parsed->after_event();
-  return (*route)->feed.Subscribe(subscription);
+  return (*route)->feed.Subscribe(*subscription);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return Watch<wire::WatchReportsRequest>(*context, *request, ReadWatchReports);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchEvents(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return Watch<wire::WatchEventsRequest>(*context, *request, ReadWatchEvents);
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListReports(grpc::CallbackServerContext* context,
@@ -110,8 +155,10 @@ grpc::ServerUnaryReactor* MonitorService::ListReports(grpc::CallbackServerContex
   if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
   const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
   if (!route.ok()) return Answer(context, ToGrpc(route.status()));
+  const absl::StatusOr<QuantizerFilter> quantizers = ReadQuantizers(parsed->quantizers());
+  if (!quantizers.ok()) return Answer(context, ToGrpc(quantizers.status()));
   return Answer(context, (*route)->feed.List(parsed->after_sequence(), parsed->limit(),
-                                             !parsed->without_layers(), response));
+                                             !parsed->without_layers(), *quantizers, response));
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListRuns(grpc::CallbackServerContext* context,

@@ -14,15 +14,16 @@ namespace ptqwatch::internal {
 /// All calls of the service take callbacks and are raw: requests are read as ptqwatch.wire has
 /// them, and reports are sent as the bytes of the feed.
 using MonitorCalls = v1::MonitorService::WithRawCallbackMethod_WatchReports<
-    v1::MonitorService::WithRawCallbackMethod_ListReports<
-        v1::MonitorService::WithRawCallbackMethod_ListRuns<
-            v1::MonitorService::WithRawCallbackMethod_GetStatus<
-                v1::MonitorService::WithRawCallbackMethod_RequestSnapshot<
-                    v1::MonitorService::WithRawCallbackMethod_RequestSlice<
-                        v1::MonitorService::WithRawCallbackMethod_Pause<
-                            v1::MonitorService::WithRawCallbackMethod_Resume<
-                                v1::MonitorService::WithRawCallbackMethod_SetInterval<
-                                    v1::MonitorService::Service>>>>>>>>>;
+    v1::MonitorService::WithRawCallbackMethod_WatchEvents<
+        v1::MonitorService::WithRawCallbackMethod_ListReports<
+            v1::MonitorService::WithRawCallbackMethod_ListRuns<
+                v1::MonitorService::WithRawCallbackMethod_GetStatus<
+                    v1::MonitorService::WithRawCallbackMethod_RequestSnapshot<
+                        v1::MonitorService::WithRawCallbackMethod_RequestSlice<
+                            v1::MonitorService::WithRawCallbackMethod_Pause<
+                                v1::MonitorService::WithRawCallbackMethod_Resume<
+                                    v1::MonitorService::WithRawCallbackMethod_SetInterval<
+                                        v1::MonitorService::Service>>>>>>>>>>;
 
 /// The calls of ptqwatch.v1.MonitorService: reports from the feed of the run that a request names,
 /// status from its source, commands to its control.
@@ -35,6 +36,8 @@ class MonitorService final : public MonitorCalls {
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchReports(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchEvents(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* ListReports(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
@@ -63,6 +66,10 @@ class MonitorService final : public MonitorCalls {
  private:
   // Whether the caller may call at all.
   absl::Status Admit(const grpc::CallbackServerContext& context) const;
+  // A stream of what `read(request)` makes a subscription of.
+  template <typename Request, typename Read>
+  ReportFeed::Writer* Watch(const grpc::CallbackServerContext& context,
+                            const grpc::ByteBuffer& request, Read read) const;
   // Answers with the response that `fill(request, &response)` makes, if its status is OK.
   template <typename Request, typename Response, typename Fill>
   grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context,

@@ -1,14 +1,13 @@
 #include "report_feed.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/strings.h"
-#include "google/protobuf/io/coded_stream.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
+#include "wire_message.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -19,44 +18,6 @@ using grpc::StatusCode;
 // A default client takes messages of up to 4 MiB.
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
 constexpr size_t kMaxEvents = 256;
-
-// Shares the bytes, which it keeps until gRPC is done with them.
-grpc::Slice SliceOf(const SharedBytes& bytes) {
-  void* const content = const_cast<char*>(bytes->data());
-  return grpc::Slice(
-      content, bytes->size(), [](void* owner) { delete static_cast<SharedBytes*>(owner); },
-      new SharedBytes(bytes));
-}
-
-// Writes serialised `bytes` as field `number` of a message: tag and length, then the bytes, which
-// are shared. The concatenated pieces of a message are the message.
-void AppendField(int number, const SharedBytes& bytes, std::vector<grpc::Slice>* pieces) {
-  using google::protobuf::io::CodedOutputStream;
-  constexpr uint32_t kLengthDelimited = 2;
-  std::array<uint8_t, 20> head;
-  uint8_t* end = CodedOutputStream::WriteVarint32ToArray(
-      static_cast<uint32_t>(number) << 3 | kLengthDelimited, head.data());
-  end = CodedOutputStream::WriteVarint64ToArray(bytes->size(), end);
-  pieces->emplace_back(head.data(), static_cast<size_t>(end - head.data()));
-  pieces->push_back(SliceOf(bytes));
-}
-
-grpc::ByteBuffer MakeReportResponse(const SharedBytes& report, int64_t missed) {
-  std::vector<grpc::Slice> pieces;
-  AppendField(v1::WatchReportsResponse::kReportFieldNumber, report, &pieces);
-  if (missed > 0) {
-    v1::WatchReportsResponse rest;
-    rest.set_missed(missed);
-    pieces.emplace_back(rest.SerializeAsString());
-  }
-  return grpc::ByteBuffer(pieces.data(), pieces.size());
-}
-
-grpc::ByteBuffer MakeEventResponse(const SharedBytes& event) {
-  std::vector<grpc::Slice> pieces;
-  AppendField(v1::WatchReportsResponse::kEventFieldNumber, event, &pieces);
-  return grpc::ByteBuffer(pieces.data(), pieces.size());
-}
 
 size_t FormOf(bool with_layers) { return with_layers ? kFullForm : kWithoutLayersForm; }
 
@@ -84,10 +45,10 @@ class ReportFeed::Stream final : public Writer {
   }
 
   ReportFeed* const feed;
-  bool with_layers = true;
-  bool with_events = false;
+  Subscription wants;
   int64_t position = 0;         // the next report is the first after this sequence
   int64_t event_position = 0;   // the next event is the first after this number
+  int64_t missed_events = 0;    // since the last one that was sent
   std::optional<int64_t> last;  // sequence of the last report the client has
   size_t pending = 0;           // reports of the history not sent yet
   size_t allowance = 0;         // upper limit of `pending`; beyond it the oldest are skipped
@@ -123,7 +84,7 @@ void ReportFeed::Publish(WireReport report) {
     const int64_t sequence = report.sequence;
     history_.Append(std::move(report));
     for (Stream* stream : streams_) {
-      if (stream->end) continue;
+      if (stream->end || !stream->wants.with_reports) continue;
       if (Status status = CheckSequence(stream->position); !status.ok()) stream->end = status;
       if (stream->position < sequence) ++stream->pending;
       for (int64_t lost = CountLost(*stream); lost > 0; --lost) {
@@ -142,7 +103,7 @@ void ReportFeed::Publish(WireEvent event) {
     event.after_sequence = history_.newest();
     events_.Append(std::move(event));
     for (Stream* stream : streams_) {
-      if (stream->with_events) actions.push_back(Next(*stream));
+      if (stream->wants.with_events) actions.push_back(Next(*stream));
     }
   }
   for (const Action& action : actions) Perform(action);
@@ -208,7 +169,7 @@ ReportFeed::Writer* ReportFeed::Subscribe(const Subscription& subscription) {
 }
 
 Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
-                        grpc::ByteBuffer* response) const {
+                        const QuantizerFilter& quantizers, grpc::ByteBuffer* response) const {
   if (limit < 0) {
     return Status(StatusCode::INVALID_ARGUMENT, StrCat("limit must not be negative, is ", limit));
   }
@@ -220,7 +181,7 @@ Status ReportFeed::List(int64_t after_sequence, int32_t limit, bool with_layers,
   int32_t count = 0;
   int64_t next = history_.After(after_sequence);
   for (; next != 0; next = history_.After(next)) {
-    const SharedBytes report = history_.Bytes(next, FormOf(with_layers));
+    const SharedBytes report = quantizers.Apply(history_.Bytes(next, FormOf(with_layers)));
     if (report == nullptr) continue;
     bytes += report->size();
     if (count > 0 && (count == limit || bytes > kMaxPageBytes)) break;
@@ -251,18 +212,33 @@ void ReportFeed::Perform(const Action& action) {
   }
 }
 
+// Passes over events that the stream does not want.
+const WireEvent* ReportFeed::NextEvent(Stream& stream) {
+  if (!stream.wants.with_events) return nullptr;
+  const WireEvent* event = events_.After(stream.event_position);
+  while (event != nullptr) {
+    stream.missed_events += event->number - stream.event_position - 1;
+    if (stream.wants.events.Passes(*event)) break;
+    stream.event_position = event->number;
+    event = events_.After(stream.event_position);
+  }
+  // Of one that waits for its turn behind a report.
+  if (event != nullptr) stream.event_position = event->number - 1;
+  return event;
+}
+
 ReportFeed::Action ReportFeed::Next(Stream& stream) {
   if (stream.writing || stream.finished) return {};
-  int64_t next = history_.After(stream.position);
+  int64_t next = stream.wants.with_reports ? history_.After(stream.position) : 0;
   SharedBytes report;
   // A report whose file cannot be read is missed.
   while (next != 0 && !stream.end) {
-    report = history_.Bytes(next, FormOf(stream.with_layers));
+    report = history_.Bytes(next, FormOf(stream.wants.with_layers));
     if (report != nullptr) break;
     stream.position = next;
     next = history_.After(next);
   }
-  const WireEvent* event = stream.with_events ? events_.After(stream.event_position) : nullptr;
+  const WireEvent* const event = NextEvent(stream);
   const bool all_sent = next == 0 && event == nullptr;
   if (!stream.end && all_sent && (over_ || state_ == State::kClosed)) stream.end = Stopped();
   if (stream.end) {
@@ -270,14 +246,17 @@ ReportFeed::Action ReportFeed::Next(Stream& stream) {
     return {Action::Kind::kFinish, &stream, *stream.end};
   }
   if (event != nullptr && (next == 0 || event->after_sequence < next)) {
-    stream.message = MakeEventResponse(event->bytes);
+    stream.message = stream.wants.with_reports
+                         ? MakeEventAmongReports(event->bytes)
+                         : MakeEventResponse(event->bytes, stream.missed_events);
     stream.event_position = event->number;
+    stream.missed_events = 0;
     stream.writing = true;
     return {Action::Kind::kWrite, &stream, Status::OK};
   }
   if (next == 0) return {};
   const int64_t missed = stream.last ? next - *stream.last - 1 : 0;
-  stream.message = MakeReportResponse(report, missed);
+  stream.message = MakeReportResponse(stream.wants.quantizers.Apply(report), missed);
   stream.last = stream.position = next;
   stream.pending = history_.CountAfter(stream.position);
   // Shrinks as the stream reads its backlog, down to the limit for everyone.
@@ -342,13 +321,18 @@ Status ReportFeed::Accept(const Subscription& subscription, Stream& stream) cons
     return Status(StatusCode::INVALID_ARGUMENT,
                   StrCat("after_event must not be negative, is ", *subscription.after_event));
   }
-  stream.with_layers = subscription.with_layers;
+  // Numbers begin anew with each process: one of a former process would pass over what is new.
+  if (!subscription.with_reports && subscription.after_event.value_or(0) > events_.newest()) {
+    return Status(StatusCode::OUT_OF_RANGE,
+                  StrCat("after_event ", *subscription.after_event, " is beyond the newest event, ",
+                         events_.newest()));
+  }
+  stream.wants = subscription;
   stream.position = subscription.after_sequence.value_or(newest());
   // Before the first report of a resumed run the sequence before "the next one" is not known.
   if (subscription.after_sequence || newest() > 0) stream.last = stream.position;
   stream.pending = history_.CountAfter(stream.position);
   stream.allowance = stream.pending + limits_.queue_reports;
-  stream.with_events = subscription.with_events;
   stream.event_position = subscription.after_event.value_or(events_.newest());
   return Status::OK;
 }

@@ -15,6 +15,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/status.h"
 #include "ptqwatch/exporter.h"
+#include "report_filter.h"
 
 namespace ptqwatch::internal {
 
@@ -34,10 +35,13 @@ class ReportFeed {
     ReportHistory::Limits history;
   };
   struct Subscription {
-    std::optional<int64_t> after_sequence;
+    bool with_reports = true;  ///< without them, WatchEventsResponses are streamed
+    std::optional<int64_t> after_sequence = std::nullopt;
     bool with_layers = true;
+    QuantizerFilter quantizers = {};
     bool with_events = false;
     std::optional<int64_t> after_event = std::nullopt;
+    EventFilter events = {};
   };
   using Writer = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
@@ -73,11 +77,11 @@ class ReportFeed {
   grpc::Status CheckServing() const;
   /// A stream that ends at once with `status`.
   static Writer* Refused(grpc::Status status);
-  /// A stream of WatchReportsResponse, or a refused one.
+  /// A stream of WatchReportsResponse or WatchEventsResponse, or a refused one.
   Writer* Subscribe(const Subscription& subscription);
   /// A ListReportsResponse of at most `limit` reports (0: any number) that a default client takes.
   grpc::Status List(int64_t after_sequence, int32_t limit, bool with_layers,
-                    grpc::ByteBuffer* response) const;
+                    const QuantizerFilter& quantizers, grpc::ByteBuffer* response) const;
   /// Streams whose clients are still connected.
   int32_t subscribers() const;
   /// Sequence of the newest report that was announced; 0: none yet.
@@ -93,6 +97,7 @@ class ReportFeed {
   };
   static void Perform(const Action& action);
 
+  const WireEvent* NextEvent(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Action Next(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t CountLost(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t CountWatching() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

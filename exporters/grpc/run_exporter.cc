@@ -36,8 +36,10 @@ class RunExporter::Serializer {
     const absl::Status status = Guard("exporter grpc", absl::StatusCode::kInternal, [&] {
       ToProto(event, &event_);
       event_.set_number(++events_);
-      feed_->Publish(WireEvent{
-          .number = events_, .after_sequence = 0, .bytes = Share(event_.SerializeAsString())});
+      feed_->Publish(WireEvent{.number = events_,
+                               .kind = event_.kind(),
+                               .severity = event_.severity(),
+                               .bytes = Share(event_.SerializeAsString())});
       feed_->SetOver(event.kind == Event::Kind::kStopped);
       return absl::OkStatus();
     });

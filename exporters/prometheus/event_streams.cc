@@ -1,9 +1,7 @@
 #include "event_streams.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -40,6 +39,12 @@ std::string SseMessage(std::string_view event, const std::string& json) {
   return StrCat("event: ", event, "\ndata: ", json, "\n\n");
 }
 
+// With the server's time, by which the page tells ages. It makes no status another one.
+std::string StatusMessage(const std::string& status) {
+  return SseMessage("status", StrCat(status.substr(0, status.rfind('}')), ",\"time_unix_seconds\":",
+                                     StrFormat("%.3f", Clock::Real()->UnixSeconds()), "}"));
+}
+
 std::string SseMessage(const JsonFeed::Message& message, const JsonFeed::Position& position) {
   std::string text;
   if (message.missed > 0) {
@@ -52,14 +57,14 @@ std::string SseMessage(const JsonFeed::Message& message, const JsonFeed::Positio
 }  // namespace
 
 struct EventStreams::Stream {
-  Stream(int connected, Subscription subscribed, std::atomic<size_t>* counter)
-      : socket(connected), subscription(std::move(subscribed)), open(counter) {}
+  Stream(std::unique_ptr<Channel> connected, Subscription subscribed, std::atomic<size_t>* counter)
+      : channel(std::move(connected)), subscription(std::move(subscribed)), open(counter) {}
   ~Stream() {
-    close(socket);
+    channel.reset();
     open->fetch_sub(1);
   }
 
-  const int socket;
+  std::unique_ptr<Channel> channel;
   Subscription subscription;
   std::atomic<size_t>* const open;
   std::string pending = std::string(kHead);
@@ -86,9 +91,9 @@ absl::StatusOr<std::unique_ptr<EventStreams>> EventStreams::Start(Options option
 
 bool EventStreams::HasRoom() const { return open_.load() < options_.max_streams; }
 
-void EventStreams::Add(int socket, Subscription subscription) {
+void EventStreams::Add(std::unique_ptr<Channel> channel, Subscription subscription) {
   const bool has_room = open_.fetch_add(1) < options_.max_streams;
-  auto stream = std::make_unique<Stream>(socket, std::move(subscription), &open_);
+  auto stream = std::make_unique<Stream>(std::move(channel), std::move(subscription), &open_);
   if (!has_room) return;
   {
     MutexLock lock(mutex_);
@@ -143,7 +148,7 @@ void EventStreams::TakeNew() {
   }
   for (auto& stream : taken) {
     stream->status = options_.status(stream->subscription.run);
-    if (!stream->status.empty()) stream->pending += SseMessage("status", stream->status);
+    if (!stream->status.empty()) stream->pending += StatusMessage(stream->status);
     streams_.push_back(std::move(stream));
   }
 }
@@ -158,17 +163,16 @@ void EventStreams::SendStatuses() {
     if (found == statuses.end()) found = statuses.emplace(run, options_.status(run)).first;
     if (found->second.empty() || found->second == stream->status) continue;
     stream->status = found->second;
-    stream->pending = SseMessage("status", stream->status);
+    stream->pending = StatusMessage(stream->status);
   }
 }
 
 bool EventStreams::Advance(Stream& stream, Time now) {
   // Clients have nothing to say; a connection that they end is readable, too.
+  // What TLS would have to answer to one that does not read is no reason to wait either.
   char ignored[512];
-  const ssize_t got = recv(stream.socket, ignored, sizeof(ignored), MSG_DONTWAIT);
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-    return false;
-  }
+  const Channel::Moved got = stream.channel->Receive(ignored, sizeof(ignored));
+  if (got.bytes == 0 && got.wait != POLLIN) return false;
   Subscription& subscription = stream.subscription;
   while (true) {
     if (!Flush(stream, now)) return false;
@@ -190,10 +194,10 @@ bool EventStreams::Advance(Stream& stream, Time now) {
 
 bool EventStreams::Flush(Stream& stream, Time now) {
   while (stream.sent < stream.pending.size()) {
-    const ssize_t sent = send(stream.socket, stream.pending.data() + stream.sent,
-                              stream.pending.size() - stream.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-    stream.sent += static_cast<size_t>(sent);
+    const Channel::Moved sent = stream.channel->Send(stream.pending.data() + stream.sent,
+                                                     stream.pending.size() - stream.sent);
+    if (sent.bytes == 0) return sent.wait != 0;
+    stream.sent += sent.bytes;
     stream.last_sent = now;
   }
   stream.pending.clear();
@@ -205,7 +209,8 @@ void EventStreams::WaitForSomething(Time until) {
   std::vector<pollfd> waiting = {{wake_, POLLIN, 0}};
   for (const auto& stream : streams_) {
     const bool blocked = !stream->pending.empty();
-    waiting.push_back({stream->socket, static_cast<short>(blocked ? POLLIN | POLLOUT : POLLIN), 0});
+    waiting.push_back(
+        {stream->channel->socket(), static_cast<short>(blocked ? POLLIN | POLLOUT : POLLIN), 0});
   }
   // Without streams there is nobody to tell a status.
   const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();

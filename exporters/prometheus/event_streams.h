@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/process_end.h"
 #include "base/thread.h"
+#include "channel.h"
 #include "json_feed.h"
 
 namespace ptqwatch::internal {
@@ -45,8 +46,8 @@ class EventStreams {
 
   /// Whether one more stream may be opened.
   bool HasRoom() const;
-  /// Takes a connected, non-blocking socket over; closes it where there is no room any more.
-  void Add(int socket, Subscription subscription);
+  /// Closes the channel where there is no room any more.
+  void Add(std::unique_ptr<Channel> channel, Subscription subscription);
   /// Something was published. Async-signal-safe; returns at once.
   void Wake() const noexcept;
   /// Closes all streams and joins the thread. Idempotent.

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "nlohmann/json.hpp"
-#include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -15,10 +14,8 @@ nlohmann::ordered_json HealthOf(const RunView& view) {
   body["health"] = ToString(view.status.health);
   if (!view.status.health_reason.empty()) body["reason"] = view.status.health_reason;
   if (view.status.step) body["step"] = *view.status.step;
-  if (view.report != nullptr) {
-    const double age =
-        Clock::Real()->UnixSeconds() - view.report->report.snapshot_time_unix_seconds;
-    if (std::isfinite(age)) body["report_age_seconds"] = std::round(1e3 * std::max(age, 0.0)) / 1e3;
+  if (std::isfinite(view.report_age_seconds)) {
+    body["report_age_seconds"] = std::round(1e3 * view.report_age_seconds) / 1e3;
   }
   return body;
 }
@@ -50,11 +47,15 @@ bool IsReady(const RunView& view) {
 
 }  // namespace
 
-HttpResponse HealthzPage(const std::vector<RunView>& views) { return HealthPage(views, 200); }
+HttpResponse HealthzPage(const std::vector<RunView>& views, bool details) {
+  return details ? HealthPage(views, 200) : HttpResponse{.body = "alive\n"};
+}
 
-HttpResponse ReadyzPage(const std::vector<RunView>& views) {
+HttpResponse ReadyzPage(const std::vector<RunView>& views, bool details) {
   const bool ready = !views.empty() && std::all_of(views.begin(), views.end(), IsReady);
-  return HealthPage(views, ready ? 200 : 503);
+  const int status = ready ? 200 : 503;
+  if (details) return HealthPage(views, status);
+  return {.status = status, .body = ready ? "ready\n" : "not ready\n"};
 }
 
 }  // namespace ptqwatch::internal

@@ -9,10 +9,11 @@
 namespace ptqwatch::internal {
 
 /// Always 200: the process is alive, or it would not answer. Whoever restarts it for a measurement
-/// that failed ends a training run.
-HttpResponse HealthzPage(const std::vector<RunView>& views);
+/// that failed ends a training run. Without `details` nothing is said of the runs: for those who
+/// have not logged in.
+HttpResponse HealthzPage(const std::vector<RunView>& views, bool details);
 /// 200 while each run measures, is about to or, in another process, is over; else 503.
-HttpResponse ReadyzPage(const std::vector<RunView>& views);
+HttpResponse ReadyzPage(const std::vector<RunView>& views, bool details);
 
 }  // namespace ptqwatch::internal
 

@@ -15,9 +15,9 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
+#include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/metric_catalog.h"
-#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -161,8 +161,9 @@ absl::StatusOr<HttpResponse> EventStream(const RunViews& views, EventStreams& st
   return HttpResponse{.content_type = "text/event-stream",
                       .body = "",
                       .headers = {{"Cache-Control", "no-store"}},
-                      .take_over = [&streams, subscription = std::move(subscription)](int socket) {
-                        streams.Add(socket, subscription);
+                      .take_over = [&streams, subscription = std::move(subscription)](
+                                       std::unique_ptr<Channel> channel) {
+                        streams.Add(std::move(channel), subscription);
                       }};
 }
 

@@ -3,22 +3,29 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "channel.h"
 #include "httplib.h"
+#include "request_filter.h"
 
 namespace ptqwatch::internal {
 
-/// A connection as httplib reads and writes it: one request within 5 s and 64 KiB, no line of it
-/// longer than 1 KiB, one response within 10 s. httplib's own stream has no limit on a whole
-/// request (a byte every few seconds keeps it open), raises SIGPIPE, and refuses descriptors above
-/// 1023. One thread at a time.
+/// A connection as httplib reads and writes it: one request within 5 s, with the handshake of TLS,
+/// and 64 KiB, of which RequestFilter passes a part; one response within 10 s. httplib's own stream
+/// has no limit on a whole request (a byte every few seconds keeps it open), raises SIGPIPE, and
+/// refuses descriptors above 1023. One thread at a time.
 class HttpConnection final : public httplib::Stream {
  public:
-  /// The socket stays the caller's.
-  explicit HttpConnection(int socket);
+  /// The channel stays the caller's.
+  explicit HttpConnection(Channel* channel);
 
+  /// Waits for the client's first byte, and for the handshake where there is TLS. False where there
+  /// is no request to read: nothing comes, the handshake fails, or one side speaks TLS and the
+  /// other does not. Such a client has been told, and everything that is left is to close.
+  bool Open();
   /// Nothing is sent any more; what is written counts as sent.
   void Mute() { muted_ = true; }
 
@@ -33,16 +40,21 @@ class HttpConnection final : public httplib::Stream {
   socket_t socket() const override { return INVALID_SOCKET; }
 
  private:
-  bool Wait(short events, std::chrono::steady_clock::time_point until) const;
+  using Time = std::chrono::steady_clock::time_point;
 
-  const int socket_;
-  const std::chrono::steady_clock::time_point read_until_;
-  std::optional<std::chrono::steady_clock::time_point> write_until_;
-  char buffer_[4096];
-  size_t begin_ = 0;
-  size_t end_ = 0;
+  bool Wait(short events, Time until) const;
+  // Calls until bytes have moved; nullopt where it is too late, 0 at the end of the connection.
+  std::optional<size_t> Move(const std::function<Channel::Moved()>& call, Time until) const;
+  void RefuseOtherProtocol();
+  void Linger();
+
+  Channel* const channel_;
+  const Time read_until_;
+  std::optional<Time> write_until_;
+  RequestFilter filter_;
+  std::string passed_;  // by the filter
+  size_t begin_ = 0;    // of `passed_`, what is not read yet
   size_t total_ = 0;
-  size_t line_ = 0;  // bytes of it so far
   bool muted_ = false;
 };
 

@@ -3,11 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ptqwatch::internal {
+
+class Channel;
 
 /// A GET or HEAD request, as far as anybody here looks at it. Absent headers are empty.
 struct HttpRequest {
@@ -15,6 +18,7 @@ struct HttpRequest {
   std::multimap<std::string, std::string> parameters;  ///< of the query, decoded
   std::string host;
   std::string origin;
+  std::string authorization;
   std::string accept;
   std::string if_none_match;
   std::string last_event_id;
@@ -29,9 +33,9 @@ struct HttpResponse {
   /// The body is a ready response in the encoding that `headers` name; others are compressed for
   /// those who ask for it.
   bool encoded = false;
-  /// Instead of a body: gets the connection's socket, which it owns from then on, and sends what it
-  /// likes, beginning with the status line. Must not block.
-  std::function<void(int socket)> take_over = nullptr;
+  /// Instead of a body: gets the connection, and sends what it likes, beginning with the status
+  /// line. Must not block.
+  std::function<void(std::unique_ptr<Channel>)> take_over = nullptr;
 };
 
 }  // namespace ptqwatch::internal

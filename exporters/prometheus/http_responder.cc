@@ -33,7 +33,7 @@ constexpr size_t kMinCompressedBytes = 1024;
 struct Exchange {
   HttpConnection* connection;
   bool accepts_gzip = false;
-  std::function<void(int)> take_over = nullptr;
+  std::function<void(std::unique_ptr<Channel>)> take_over = nullptr;
 };
 thread_local Exchange* exchange = nullptr;
 
@@ -42,6 +42,7 @@ HttpRequest RequestOf(const httplib::Request& request) {
           .parameters = {request.params.begin(), request.params.end()},
           .host = request.get_header_value("Host"),
           .origin = request.get_header_value("Origin"),
+          .authorization = request.get_header_value("Authorization"),
           .accept = request.get_header_value("Accept"),
           .if_none_match = request.get_header_value("If-None-Match"),
           .last_event_id = request.get_header_value("Last-Event-ID"),
@@ -98,29 +99,27 @@ HttpResponder::HttpResponder(std::map<std::string, Handler> routes)
 
 HttpResponder::~HttpResponder() = default;
 
-bool HttpResponder::Serve(int socket, const std::function<void()>& before_take_over) noexcept {
+void HttpResponder::Serve(std::unique_ptr<Channel>& channel,
+                          const std::function<void()>& before_take_over) noexcept {
   try {
-    HttpConnection connection(socket);
+    HttpConnection connection(channel.get());
+    if (!connection.Open()) return;
     Exchange here{.connection = &connection};
     exchange = &here;
     bool closed = false;
     // One request per connection: an idle connection would hold one of the few workers between
-    // scrapes. Ranges are ignored: httplib would copy the page once for each of them, and a
-    // request may ask for thousands. httplib's own compression is slow: brotli, where it may.
+    // scrapes. httplib's own compression is slow: brotli, where it may.
     engine_->process_request(
         connection, /*close_connection=*/true, closed, [&here](httplib::Request& request) {
-          request.ranges.clear();
           here.accepts_gzip = AcceptsGzip(request.get_header_value("Accept-Encoding"));
           request.headers.erase("Accept-Encoding");
         });
-    if (!here.take_over) return false;
+    if (!here.take_over) return;
     if (before_take_over) before_take_over();
-    here.take_over(socket);
-    return true;
+    here.take_over(std::move(channel));
   } catch (...) {
     // For example out of memory. The client sees its connection close, the trainer sees nothing.
   }
-  return false;
 }
 
 }  // namespace ptqwatch::internal

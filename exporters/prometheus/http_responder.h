@@ -6,12 +6,14 @@
 #include <memory>
 #include <string>
 
+#include "channel.h"
 #include "http_message.h"
 
 namespace ptqwatch::internal {
 
 /// Reads one request from a connection and answers it; a request within 5 s and 64 KiB, a response
-/// within 10 s. cpp-httplib parses and writes HTTP. Thread-safe.
+/// within 10 s. A client without TLS where there is TLS, and the other way round, gets 400 in plain
+/// HTTP. cpp-httplib parses and writes HTTP. Thread-safe.
 class HttpResponder {
  public:
   /// Answers GET and HEAD on one path. Called from several threads at once; must not block.
@@ -22,9 +24,10 @@ class HttpResponder {
   HttpResponder(const HttpResponder&) = delete;
   HttpResponder& operator=(const HttpResponder&) = delete;
 
-  /// Never throws. `socket` is connected, and stays the caller's, unless the answer is true: then
-  /// the handler has taken it over, after a call of `before_take_over`.
-  bool Serve(int socket, const std::function<void()>& before_take_over = nullptr) noexcept;
+  /// Never throws. Where the handler takes the channel over, `channel` is null afterwards;
+  /// `before_take_over` was called before.
+  void Serve(std::unique_ptr<Channel>& channel,
+             const std::function<void()>& before_take_over = nullptr) noexcept;
 
  private:
   class Engine;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "base/guard.h"
 #include "base/listener.h"
 #include "base/mutex.h"
 #include "base/net_address.h"
@@ -27,8 +29,8 @@ constexpr size_t kMaxWaiting = 64;  // for a worker; further connections are clo
 
 class HttpServer::Impl {
  public:
-  Impl(std::string address, std::map<std::string, Handler> routes)
-      : address_(std::move(address)), responder_(std::move(routes)) {}
+  Impl(std::string address, std::map<std::string, Handler> routes, std::unique_ptr<TlsContext> tls)
+      : address_(std::move(address)), responder_(std::move(routes)), tls_(std::move(tls)) {}
   ~Impl() { Stop(); }
 
   const std::string& address() const { return address_; }
@@ -86,21 +88,38 @@ class HttpServer::Impl {
     }
   }
 
+  // Null where memory is short: nothing is said without TLS where there should be some.
+  std::unique_ptr<Channel> MakeChannel(int socket) {
+    std::unique_ptr<Channel> channel;
+    (void)Guard([&] {
+      TlsSession session = tls_ == nullptr ? nullptr : tls_->NewSession();
+      if (tls_ != nullptr && session == nullptr) return absl::ResourceExhaustedError("TLS");
+      channel = std::make_unique<Channel>(socket, std::move(session));
+      return absl::OkStatus();
+    });
+    return channel;
+  }
+
   // Stop must not touch a socket that is somebody else's.
   void Serve(int socket) {
-    const bool taken = responder_.Serve(socket, [this, socket] {
+    std::unique_ptr<Channel> channel = MakeChannel(socket);
+    const auto forget = [this, socket] {
       MutexLock lock(mutex_);
       active_.erase(socket);
-    });
-    if (taken) return;
-    MutexLock lock(mutex_);
-    active_.erase(socket);
-    close(socket);
+    };
+    if (channel == nullptr) {
+      forget();
+      close(socket);
+      return;
+    }
+    responder_.Serve(channel, forget);
+    if (channel != nullptr) forget();
   }
 
   const ProcessMark process_;
   const std::string address_;
   HttpResponder responder_;
+  const std::unique_ptr<TlsContext> tls_;  // null: none
 
   Mutex mutex_;
   CondVar changed_;
@@ -116,14 +135,15 @@ HttpServer::~HttpServer() = default;
 const std::string& HttpServer::address() const { return impl_->address(); }
 void HttpServer::Stop() { impl_->Stop(); }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    const ListenOptions& options, std::map<std::string, Handler> routes) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenOptions& options,
+                                                              std::map<std::string, Handler> routes,
+                                                              std::unique_ptr<TlsContext> tls) {
   // Not httplib's own binding: that sets SO_REUSEPORT, with which a second server on a busy port
   // gets half of the connections instead of an error, and it does not say why it failed.
   PTQWATCH_ASSIGN_OR_RETURN(BoundSocket socket, BindListenAddress(options));
   const std::string host = options.address.substr(0, options.address.rfind(':'));
   std::string bound = StrCat(host, ":", socket.port());
-  auto impl = std::make_unique<Impl>(std::move(bound), std::move(routes));
+  auto impl = std::make_unique<Impl>(std::move(bound), std::move(routes), std::move(tls));
   PTQWATCH_RETURN_IF_ERROR(impl->StartThreads(std::move(socket)));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

@@ -8,12 +8,14 @@
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
 #include "http_responder.h"
+#include "tls_context.h"
 
 namespace ptqwatch::internal {
 
 /// A small HTTP server for use inside a trainer's process: five threads, at most 68 connections at
 /// a time, one request per connection, a request within 5 s and 64 KiB. Signal dispositions stay as
-/// they are, and its threads block all signals. cpp-httplib parses and writes HTTP.
+/// they are, and its threads block all signals. A handshake of TLS is a worker's, and counts as
+/// part of the request. cpp-httplib parses and writes HTTP.
 ///
 /// prometheus::Exposer cannot be used. Its civetweb asks for thread stacks of 100 KiB, from which
 /// glibc also takes static thread-local storage, so no thread starts in a process with LibTorch:
@@ -23,10 +25,11 @@ class HttpServer {
  public:
   using Handler = HttpResponder::Handler;
 
-  /// Binds and serves at once. Errors are those of BindListenAddress, and ResourceExhausted where a
-  /// thread cannot be started.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenOptions& options,
-                                                           std::map<std::string, Handler> routes);
+  /// Binds and serves at once, with TLS where `tls` is not null. Errors are those of
+  /// BindListenAddress, and ResourceExhausted where a thread cannot be started.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const ListenOptions& options, std::map<std::string, Handler> routes,
+      std::unique_ptr<TlsContext> tls = nullptr);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

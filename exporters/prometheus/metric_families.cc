@@ -1,6 +1,8 @@
 #include "metric_families.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -22,13 +24,21 @@ constexpr std::string_view kOverflow = "_overflow";
 // Prometheus rejects a whole page for one label value that is not UTF-8, and its parser stops at a
 // NUL: such bytes and control characters are shown as \xHH.
 std::string LabelValue(std::string_view text) {
-  std::string value;
   size_t valid = ValidUtf8Prefix(text);
+  const auto is_control = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < 0x20 && byte != '\n') || byte == 0x7F;
+  };
+  // As nearly all are.
+  if (valid == text.size() && std::none_of(text.begin(), text.end(), is_control)) {
+    return std::string(text);
+  }
+  std::string value;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const bool broken = i == valid;
     if (broken) valid = i + 1 + ValidUtf8Prefix(text.substr(i + 1));
-    if (broken || (byte < 0x20 && byte != '\n') || byte == 0x7F) {
+    if (broken || is_control(text[i])) {
       value += StrFormat("\\x%02X", byte);
     } else {
       value += text[i];
@@ -82,23 +92,52 @@ prometheus::ClientMetric& AddMetric(const RunMetrics& run, prometheus::MetricFam
   return added;
 }
 
-void AddSamples(const MetricInfo& metric, const RunMetrics& run, ShownLayers& shown,
-                prometheus::MetricFamily& family) {
+std::vector<MetricSample> SamplesOf(const MetricInfo& metric, const RunMetrics& run,
+                                    ShownLayers& shown) {
   std::vector<MetricSample> samples = metric.collect(run.input);
   const auto label = std::find(metric.labels.begin(), metric.labels.end(), "layer");
-  if (label != metric.labels.end()) {
-    const auto layer = static_cast<size_t>(label - metric.labels.begin());
-    const auto& kept = shown.Choose(run.run, metric.name, Ranked(samples, layer));
-    samples = FoldLayers(std::move(samples), layer, kept);
-  }
+  if (label == metric.labels.end()) return samples;
+  const auto layer = static_cast<size_t>(label - metric.labels.begin());
+  const auto& kept = shown.Choose(run.run, metric.name, Ranked(samples, layer));
+  return FoldLayers(std::move(samples), layer, kept);
+}
+
+void AddSamples(const MetricInfo& metric, const RunMetrics& run, ShownLayers& shown,
+                prometheus::MetricFamily& family) {
   const bool is_counter = metric.type == MetricType::kCounter;
-  for (const MetricSample& sample : samples) {
+  for (const MetricSample& sample : SamplesOf(metric, run, shown)) {
     prometheus::ClientMetric& added = AddMetric(run, family);
     for (size_t i = 0; i < metric.labels.size(); ++i) {
       added.label.push_back({std::string(metric.labels[i]), LabelValue(sample.labels[i])});
     }
     (is_counter ? added.counter.value : added.gauge.value) = sample.value;
   }
+}
+
+void AppendLabel(std::string_view name, std::string_view value, std::string& text) {
+  text += text.back() == '{' ? "" : ",";
+  text += name;
+  text += "=\"";
+  for (const char c : LabelValue(value)) {
+    if (c == '\\' || c == '"') text += '\\';
+    if (c == '\n') {
+      text += "\\n";
+    } else {
+      text += c;
+    }
+  }
+  text += '"';
+}
+
+void AppendValue(double value, std::string& text) {
+  if (!std::isfinite(value)) {
+    text += std::isnan(value) ? "Nan" : value > 0 ? "+Inf" : "-Inf";
+    return;
+  }
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value, std::chars_format::general,
+                                 std::numeric_limits<double>::max_digits10 - 1);
+  text.append(digits, end.ptr);
 }
 
 void AddStalls(const RunMetrics& run, prometheus::MetricFamily& family) {
@@ -149,6 +188,27 @@ prometheus::MetricFamily MakeMetricFamily(const MetricInfo& metric,
       {}};
   for (const RunMetrics& run : runs) AddSamples(metric, run, shown, family);
   return family;
+}
+
+std::string LayerText(const MetricInfo& metric, absl::Span<const RunMetrics> runs,
+                      ShownLayers& shown) {
+  std::string text;
+  for (const RunMetrics& run : runs) {
+    for (const MetricSample& sample : SamplesOf(metric, run, shown)) {
+      text += metric.name;
+      text += '{';
+      if (!run.run.empty()) AppendLabel("run", run.run, text);
+      for (size_t i = 0; i < metric.labels.size(); ++i) {
+        AppendLabel(metric.labels[i], sample.labels[i], text);
+      }
+      text += "} ";
+      AppendValue(sample.value, text);
+      text += '\n';
+    }
+  }
+  if (text.empty()) return text;
+  return StrCat("# HELP ", metric.name, " ", metric.help, "\n# TYPE ", metric.name, " ",
+                metric.type == MetricType::kCounter ? "counter" : "gauge", "\n", text);
 }
 
 prometheus::MetricFamily MakeStallFamily(absl::Span<const RunMetrics> runs) {

@@ -45,6 +45,10 @@ class ShownLayers {
 /// scraper would reject are shown as \xHH.
 prometheus::MetricFamily MakeMetricFamily(const MetricInfo& metric,
                                           absl::Span<const RunMetrics> runs, ShownLayers& shown);
+/// The text of MakeMetricFamily as prometheus::TextSerializer writes it, for a metric with layers:
+/// of these there are thousands of samples, and streams are slow.
+std::string LayerText(const MetricInfo& metric, absl::Span<const RunMetrics> runs,
+                      ShownLayers& shown);
 prometheus::MetricFamily MakeStallFamily(absl::Span<const RunMetrics> runs);
 
 /// Whether a metric has a `layer` label. It is then of the report alone.

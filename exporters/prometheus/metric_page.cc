@@ -102,7 +102,7 @@ std::vector<SharedBytes> MetricPage::LayerTexts(absl::Span<const RunMetrics> run
   reports_ = std::move(reports);
   texts_.clear();
   for (const MetricInfo& metric : MetricCatalog()) {
-    if (HasLayers(metric)) texts_.push_back(Share(TextOf(MakeMetricFamily(metric, runs, shown_))));
+    if (HasLayers(metric)) texts_.push_back(Share(LayerText(metric, runs, shown_)));
   }
   return texts_;
 }

@@ -18,8 +18,11 @@
 #include "http_api.h"
 #include "http_server.h"
 #include "live_page.h"
+#include "login_guard.h"
 #include "metric_page.h"
 #include "run_views.h"
+#include "security/check_security.h"
+#include "tls_context.h"
 
 namespace ptqwatch {
 namespace {
@@ -55,8 +58,9 @@ absl::Status Check(const PrometheusOptions& options) {
 
 class PrometheusHubImpl final : public PrometheusHub {
  public:
-  explicit PrometheusHubImpl(const PrometheusOptions& options)
+  PrometheusHubImpl(const PrometheusOptions& options, internal::BearerToken token)
       : metrics_(options.max_layers),
+        login_(std::move(token)),
         views_(HistoryLimits(options), [this] { streams_->Wake(); }) {}
   ~PrometheusHubImpl() override { Stop(); }
 
@@ -69,12 +73,16 @@ class PrometheusHubImpl final : public PrometheusHub {
                                        }}));
     api_ = std::make_unique<HttpApi>(&views_, streams_.get());
     const HostGuard guard(options.address, options.allowed_hosts);
+    std::unique_ptr<internal::TlsContext> tls;
+    if (options.security.tls()) {
+      PTQWATCH_ASSIGN_OR_RETURN(tls, internal::TlsContext::Create(options.security));
+    }
     PTQWATCH_ASSIGN_OR_RETURN(
         server_, HttpServer::Start({.kind = "http",
                                     .address = options.address,
                                     .allow_remote = options.allow_remote,
                                     .allow_remote_option = "PrometheusOptions::allow_remote"},
-                                   Routes(guard)));
+                                   Routes(guard), std::move(tls)));
     return absl::OkStatus();
   }
 
@@ -109,10 +117,19 @@ class PrometheusHubImpl final : public PrometheusHub {
     }
     // Scrapers and probes use whatever names their configuration gives.
     routes["/metrics"] = [this](const HttpRequest& request) { return Metrics(request); };
-    routes["/healthz"] = [this](const HttpRequest&) {
-      return internal::HealthzPage(views_.Look());
+    for (auto& [path, handler] : routes) {
+      handler = [this, inner = std::move(handler)](const HttpRequest& request) {
+        std::optional<HttpResponse> refusal = login_.Refuse(request);
+        return refusal ? *std::move(refusal) : inner(request);
+      };
+    }
+    // Whoever probes a process need not have its secrets.
+    routes["/healthz"] = [this](const HttpRequest& request) {
+      return internal::HealthzPage(views_.Look(), login_.Admits(request));
     };
-    routes["/readyz"] = [this](const HttpRequest&) { return internal::ReadyzPage(views_.Look()); };
+    routes["/readyz"] = [this](const HttpRequest& request) {
+      return internal::ReadyzPage(views_.Look(), login_.Admits(request));
+    };
     return routes;
   }
 
@@ -129,6 +146,7 @@ class PrometheusHubImpl final : public PrometheusHub {
   }
 
   internal::MetricPage metrics_;
+  const internal::LoginGuard login_;
   // Before what calls it back.
   std::unique_ptr<EventStreams> streams_;
   internal::RunViews views_;
@@ -140,13 +158,16 @@ class PrometheusHubImpl final : public PrometheusHub {
 
 absl::StatusOr<std::unique_ptr<PrometheusHub>> PrometheusHub::Create(PrometheusOptions options) {
   PTQWATCH_RETURN_IF_ERROR(Check(options));
-  return internal::Guard(StrCat("http address '", options.address, "'"),
-                         absl::StatusCode::kInternal,
-                         [&]() -> absl::StatusOr<std::unique_ptr<PrometheusHub>> {
-                           auto bound = std::make_unique<PrometheusHubImpl>(options);
-                           PTQWATCH_RETURN_IF_ERROR(bound->Bind(options));
-                           return bound;
-                         });
+  PTQWATCH_ASSIGN_OR_RETURN(
+      internal::BearerToken token,
+      internal::CheckSecurity(options.security, "PrometheusOptions", options.allow_remote));
+  return internal::Guard(
+      StrCat("http address '", options.address, "'"), absl::StatusCode::kInternal,
+      [&]() -> absl::StatusOr<std::unique_ptr<PrometheusHub>> {
+        auto bound = std::make_unique<PrometheusHubImpl>(options, std::move(token));
+        PTQWATCH_RETURN_IF_ERROR(bound->Bind(options));
+        return bound;
+      });
 }
 
 }  // namespace ptqwatch

@@ -1,12 +1,20 @@
 #include "run_views.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
+namespace {
+
+double MonotonicSeconds(const Clock& clock) {
+  return std::chrono::duration<double>(clock.Monotonic()).count();
+}
+
+}  // namespace
 
 // What is published before Start is the past of the run.
 class RunViews::RunExporter final : public Exporter {
@@ -23,6 +31,14 @@ class RunViews::RunExporter final : public Exporter {
     return absl::OkStatus();
   }
   void OnReport(std::shared_ptr<const AnalyzedReport> report) override {
+    const Clock& clock = *views_->clock_;
+    const double age = clock.UnixSeconds() - report->report.snapshot_time_unix_seconds;
+    {
+      MutexLock lock(views_->mutex_);
+      const auto shown = views_->runs_.find(run_);
+      if (shown == views_->runs_.end()) return;  // stopped
+      shown->second.snapshot_seconds = MonotonicSeconds(clock) - std::max(age, 0.0);
+    }
     if (!feed_->Publish(*report) && source_ != nullptr) {
       source_->CountDrop("prometheus", "out_of_order");
     }
@@ -57,8 +73,8 @@ std::vector<RunView> RunViews::Look() const {
   std::vector<RunView> views;
   for (const auto& [run, shown] : runs_) {
     if (shown.source == nullptr) continue;
-    views.push_back(
-        {run, shown.source->run(), shown.source->status(), shown.source->latest(), shown.feed});
+    views.push_back({run, shown.source->run(), shown.source->status(), shown.source->latest(),
+                     shown.feed, MonotonicSeconds(*clock_) - shown.snapshot_seconds});
   }
   return views;
 }

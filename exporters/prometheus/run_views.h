@@ -2,6 +2,7 @@
 #define PTQWATCH_PROMETHEUS_RUN_VIEWS_H_
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/mutex.h"
 #include "http_message.h"
 #include "json_feed.h"
+#include "ptqwatch/execution_context.h"
 #include "ptqwatch/exporter.h"
 
 namespace ptqwatch::internal {
@@ -23,14 +25,18 @@ struct RunView {
   MonitorStatus status;
   std::shared_ptr<const AnalyzedReport> report;
   std::shared_ptr<const JsonFeed> feed;
+  /// Since the snapshot of the newest report that was published; NaN before the first. The time of
+  /// day is asked once for each report: setting it changes no age.
+  double report_age_seconds = std::numeric_limits<double>::quiet_NaN();
 };
 
 /// The runs of an HTTP server. Thread-safe.
 class RunViews {
  public:
   /// `changed` is called after each publication; it must return at once.
-  RunViews(const ReportHistory::Limits& limits, std::function<void()> changed)
-      : limits_(limits), changed_(std::move(changed)) {}
+  RunViews(const ReportHistory::Limits& limits, std::function<void()> changed,
+           Clock* clock = Clock::Real())
+      : limits_(limits), changed_(std::move(changed)), clock_(clock) {}
 
   /// The exporter of one more run; AlreadyExists for a second one of a name. It must not outlive
   /// this.
@@ -46,10 +52,12 @@ class RunViews {
   struct Shown {
     StatusSource* source = nullptr;  // null before Start
     std::shared_ptr<JsonFeed> feed;
+    double snapshot_seconds = std::numeric_limits<double>::quiet_NaN();  // by Monotonic()
   };
 
   const ReportHistory::Limits limits_;
   const std::function<void()> changed_;
+  Clock* const clock_;
   mutable Mutex mutex_;
   std::map<std::string, Shown> runs_ ABSL_GUARDED_BY(mutex_);
 };

@@ -3,10 +3,13 @@
 #include <cerrno>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "openssl/crypto.h"
@@ -19,7 +22,8 @@ namespace {
 
 constexpr size_t kMinToken = 16;
 constexpr size_t kMaxFile = size_t{1} << 20;
-constexpr std::string_view kScheme = "Bearer ";
+// Of a header of 1 KiB, in which a browser also sends the name of a user.
+constexpr size_t kMaxToken = 512;
 
 template <auto Free>
 struct FreeWith {
@@ -109,6 +113,10 @@ absl::StatusOr<BearerToken> ReadToken(const FileField& field) {
     return field.Invalid(
         StrCat("a token needs ", kMinToken, " characters, this has ", token.size()));
   }
+  if (token.size() > kMaxToken) {
+    return field.Invalid(
+        StrCat("a token has at most ", kMaxToken, " characters, this has ", token.size()));
+  }
   for (const char c : token) {
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
       return field.Invalid("a token has visible ASCII characters only, on one line");
@@ -117,19 +125,33 @@ absl::StatusOr<BearerToken> ReadToken(const FileField& field) {
   return BearerToken(std::move(token));
 }
 
+// What follows the scheme, whose case does not matter (RFC 9110, section 11.1).
+std::optional<std::string_view> After(std::string_view scheme, std::string_view authorization) {
+  const absl::string_view text(authorization.data(), authorization.size());
+  if (!absl::StartsWithIgnoreCase(text, {scheme.data(), scheme.size()})) return std::nullopt;
+  return authorization.substr(scheme.size());
+}
+
 }  // namespace
+
+bool BearerToken::Equals(std::string_view token) const {
+  return token.size() == token_.size() &&
+         CRYPTO_memcmp(token.data(), token_.data(), token_.size()) == 0;
+}
 
 bool BearerToken::Admits(std::string_view authorization) const {
   if (token_.empty()) return true;
-  if (authorization.size() != kScheme.size() + token_.size()) return false;
-  // The scheme is no secret, and its case does not matter (RFC 9110, section 11.1).
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    if (absl::ascii_tolower(static_cast<unsigned char>(authorization[i])) !=
-        absl::ascii_tolower(static_cast<unsigned char>(kScheme[i]))) {
-      return false;
-    }
-  }
-  return CRYPTO_memcmp(authorization.data() + kScheme.size(), token_.data(), token_.size()) == 0;
+  const std::optional<std::string_view> token = After("Bearer ", authorization);
+  return token && Equals(*token);
+}
+
+bool BearerToken::AdmitsLogin(std::string_view authorization) const {
+  if (Admits(authorization)) return true;
+  const std::optional<std::string_view> encoded = After("Basic ", authorization);
+  std::string login;
+  if (!encoded || !absl::Base64Unescape({encoded->data(), encoded->size()}, &login)) return false;
+  const size_t colon = login.find(':');
+  return colon != std::string::npos && Equals(std::string_view(login).substr(colon + 1));
 }
 
 absl::StatusOr<BearerToken> CheckSecurity(const ServerSecurity& security, std::string_view options,

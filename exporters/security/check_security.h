@@ -18,9 +18,14 @@ class BearerToken {
   /// Whether this is the value "Bearer TOKEN" of a header "authorization". Takes as long for any
   /// wrong token of the same length. True for everybody where there is no token.
   bool Admits(std::string_view authorization) const;
+  /// Also where it is that of a browser's login (RFC 7617), with the token as the password of
+  /// whatever user.
+  bool AdmitsLogin(std::string_view authorization) const;
   bool empty() const { return token_.empty(); }
 
  private:
+  bool Equals(std::string_view token) const;
+
   std::string token_;
 };
 

@@ -109,9 +109,13 @@ const internal::ReportFeed& Feed() {
 void List(std::string_view bytes) {
   v1::ListReportsRequest request;
   if (!Parse(bytes, &request)) return;
+  internal::QuantizerFilter quantizers;
+  for (const v1::QuantizerFilter& one : request.quantizers()) {
+    if (!quantizers.Add(one.method(), one.bits()).ok()) return;
+  }
   grpc::ByteBuffer buffer;
-  const grpc::Status status =
-      Feed().List(request.after_sequence(), request.limit(), !request.without_layers(), &buffer);
+  const grpc::Status status = Feed().List(request.after_sequence(), request.limit(),
+                                          !request.without_layers(), quantizers, &buffer);
   if (!status.ok()) {
     Require(!status.error_message().empty(), "a refusal has a message");
     return;
@@ -157,6 +161,7 @@ std::vector<std::string> Seeds() {
   v1::ListReportsRequest list;
   list.set_after_sequence(12);
   list.set_limit(2);
+  list.add_quantizers()->set_bits(4);
   v1::RequestSliceRequest slice;
   slice.set_method("gptq");
   slice.set_bits(4);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -53,8 +54,9 @@ std::string Answer(std::string_view request) {
               static_cast<ssize_t>(request.size()),
           "a request fits the kernel's buffer");
   shutdown(ends[0], SHUT_WR);
-  Responder().Serve(ends[1]);
-  close(ends[1]);
+  auto channel = std::make_unique<internal::Channel>(ends[1]);
+  Responder().Serve(channel);
+  channel.reset();
   std::string answer = ReadAll(ends[0]);
   close(ends[0]);
   return answer;

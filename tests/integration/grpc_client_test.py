@@ -17,7 +17,7 @@ except ImportError as error:
     sys.exit(f"{error}; ./setup installs it for the python3 on the PATH, this is {sys.executable}")
 
 CHAR_GPT = None
-TIMEOUT = 120  # seconds a call
+TIMEOUT = 240  # seconds a call, of which one lasts as long as the run
 
 
 class Server:
@@ -63,7 +63,9 @@ class Reflected(unittest.TestCase):
         self.assertEqual(server.enum_name(health, "status"), "SERVING")
 
         monitor = {name: server.method("ptqwatch.v1.MonitorService", name)
-                   for name in ("WatchReports", "ListReports", "GetStatus", "RequestSnapshot")}
+                   for name in ("WatchReports", "WatchEvents", "ListReports", "GetStatus", "RequestSnapshot")}
+        happened = monitor["WatchEvents"](after_event=0)
+        phases = monitor["WatchEvents"](after_event=0, kinds=[2])  # EVENT_KIND_PHASE_CHANGE
         stream = monitor["WatchReports"]()
         before = None
         for _, response in zip(range(10), stream):
@@ -87,11 +89,17 @@ class Reflected(unittest.TestCase):
         self.assertEqual(server.enum_name(status, "health"), "HEALTH_OK")
         self.assertGreaterEqual(status.step, before.step)
         self.assertGreaterEqual(status.last_sequence, before.sequence)
-        self.assertEqual(status.subscribers, 1)
+        self.assertEqual(status.subscribers, 3)
         page = monitor["ListReports"](limit=3, without_layers=True)
         self.assertEqual([report.sequence for report in page.reports], [1, 2, 3])
         self.assertTrue(page.more)
         self.assertFalse(page.reports[0].quantization[0].layers)
+
+        page = monitor["ListReports"](limit=1, quantizers=[{"method": "rtn", "bits": 4}, {"method": "gptq"}])
+        self.assertEqual({(entry.method, entry.bits) for entry in page.reports[0].quantization}, {("rtn", 4), ("gptq", 3), ("gptq", 4)})
+        with self.assertRaises(grpc.RpcError) as refused:
+            monitor["ListReports"](quantizers=[{"method": "gtpq"}])
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
 
         requested = monitor["RequestSnapshot"]().last_sequence
         triggers = set()
@@ -102,6 +110,23 @@ class Reflected(unittest.TestCase):
         self.assertIn("SNAPSHOT_TRIGGER_REQUEST", triggers)
         self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(ended.exception.details(), "the monitor has stopped")
+        self.check_events(server, happened, phases)
+
+    def check_events(self, server, happened, phases):
+        def read(stream):
+            events = []
+            with self.assertRaises(grpc.RpcError) as ended:
+                for response in stream:
+                    self.assertEqual(response.missed, 0)
+                    events.append((response.event.number, server.enum_name(response.event, "kind"), response.event.message))
+            self.assertEqual(ended.exception.details(), "the monitor has stopped")
+            return events
+
+        everything, changes = read(happened), read(phases)
+        self.assertEqual([number for number, _, _ in everything], list(range(1, len(everything) + 1)))
+        self.assertIn("EVENT_KIND_STOPPED", {kind for _, kind, _ in everything})
+        self.assertTrue(changes)
+        self.assertEqual(changes, [event for event in everything if event[1] == "EVENT_KIND_PHASE_CHANGE"])
 
 
 if __name__ == "__main__":

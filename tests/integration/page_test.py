@@ -24,8 +24,8 @@ SHOWN = "!document.getElementById('run').hidden"
 class Server(Trainer):
     """`ptqwatch serve` over HTTP alone."""
 
-    def __init__(self, *run_dirs, address="127.0.0.1:0"):
-        super().__init__(PTQWATCH, "serve", *run_dirs, "--http", address, "--grpc", "off", short=False)
+    def __init__(self, *run_dirs, address="127.0.0.1:0", flags=()):
+        super().__init__(PTQWATCH, "serve", *run_dirs, "--http", address, "--grpc", "off", *flags, short=False)
         self.url = self.wait_for(r"^metrics (http://\S+)/metrics$")[1] + "/"
 
 
@@ -223,6 +223,26 @@ class Page(unittest.TestCase):
             self.browser.console.clear()  # that there was no server was said there, as it should be
             self.check_values(self.reports)
             self.quiet()
+
+    def test_tells_ages_by_the_clock_of_the_server(self):
+        with Server(self.run_dir) as server:
+            for skew in (-3600, 3600):
+                self.browser.open(server.url, before=f"{{const real = Date.now; Date.now = () => real() + {1000 * skew};}}")
+                self.browser.until(SHOWN)
+                self.browser.until("document.getElementById('verdict-age').textContent !== ''")
+                age = self.browser.evaluate("document.getElementById('verdict-age').textContent")
+                self.assertRegex(age, r"Measured at step 400, [1-9]\d*\s(?:s|min) ago$")
+                self.quiet()
+
+    def test_logs_in_with_the_token(self):
+        with open(self.path("token"), "w", encoding="utf-8") as file:
+            file.write("correct-horse-battery")
+        with Server(self.run_dir, flags=("--token-file", self.path("token"))) as server:
+            address = server.url.removeprefix("http://")
+            self.browser.open(f"http://me:correct-horse-battery@{address}")
+            self.browser.until(SHOWN)
+            self.check_values(self.reports)
+        self.quiet()
 
     def test_lists_the_runs_of_a_server(self):
         write_run(self.path("a & b"), self.reports, (), self.status)

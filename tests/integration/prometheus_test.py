@@ -17,13 +17,12 @@ CHAR_GPT = None
 
 
 class Prometheus(PrometheusApi):
-    """The server, on loopback, with one target."""
+    """The server, on loopback, with the text of a configuration."""
 
-    def __init__(self, target, folder):
+    def __init__(self, folder, text):
         config = os.path.join(folder, "prometheus.yml")
         with open(config, "w", encoding="utf-8") as file:
-            file.write("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n  - job_name: training\n"
-                       f"    static_configs:\n      - targets: ['{target}']\n")
+            file.write(text)
         # Somebody else may take the port in between: then the next one.
         for _ in range(5):
             super().__init__(f"127.0.0.1:{free_port()}")
@@ -58,7 +57,8 @@ class RealServer(unittest.TestCase):
                 Trainer(CHAR_GPT, "--steps", "200", "--linger", "300", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
                         "--run-dir", os.path.join(folder, "run")) as trainer:
             target = trainer.wait_for(r"^metrics http://(\S+)/metrics$")[1]
-            server = Prometheus(target, folder)
+            server = Prometheus(folder, "global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n  - job_name: training\n"
+                                        f"    static_configs:\n      - targets: ['{target}']\n")
             try:
                 trainer.wait_for(r"^weights sha256")
                 # The page of a finished run stays as it is, so the newest scrape must agree with the journal, which is

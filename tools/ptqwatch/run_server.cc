@@ -49,9 +49,11 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Start(const RunServerOptio
   absl::StatusOr<std::unique_ptr<RunServer>> server = Make(options);
   if (server.ok()) return server;
   // The options of the library have other names than the command's.
+  const std::string message =
+      absl::StrReplaceAll(server.status().message(), {{"PrometheusOptions.", "GrpcOptions."}});
   return absl::Status(
       server.status().code(),
-      absl::StrReplaceAll(server.status().message(),
+      absl::StrReplaceAll(message,
                           {{"PrometheusOptions::allow_remote, which is false", "--allow-remote"},
                            {"GrpcOptions::allow_remote, which is false", "--allow-remote"},
                            {"GrpcOptions.security.certificate_file", "--tls-cert"},
@@ -67,6 +69,7 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
     PTQWATCH_ASSIGN_OR_RETURN(server->http_,
                               PrometheusHub::Create({.address = options.http,
                                                      .allow_remote = options.allow_remote,
+                                                     .security = options.security,
                                                      .max_layers = options.max_layers,
                                                      .allowed_hosts = options.allowed_hosts,
                                                      .max_streams = kMaxSubscribers,

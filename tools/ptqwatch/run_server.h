@@ -23,7 +23,7 @@ struct RunServerOptions {
   bool allow_remote = false;
   bool allow_control = false;
   int max_layers = 64;
-  ServerSecurity security = {};                 ///< of gRPC
+  ServerSecurity security = {};                 ///< of both servers
   std::vector<std::string> allowed_hosts = {};  ///< PrometheusOptions::allowed_hosts
 };
 

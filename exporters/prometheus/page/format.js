@@ -85,6 +85,17 @@ function table(caption, columns, rows) {
           ...cells.map((cell) => cell instanceof Node && cell.nodeName === 'TD' ? cell : el('td', {}, cell))))));
 }
 
+// The server's clock, with which that of the browser need not agree; in between as monotonic time goes on.
+const serverClock = {
+  offset: null,
+  set(unixSeconds) {
+    if (isNumber(unixSeconds)) this.offset = unixSeconds - performance.now() / 1000;
+  },
+  now() {
+    return this.offset === null ? Date.now() / 1000 : this.offset + performance.now() / 1000;
+  },
+};
+
 // Ages are texts that a timer renews: [data-since] holds Unix seconds. A page that is not live shows when it was instead.
 const ages = {live: true};
 function age(seconds, what) {
@@ -95,7 +106,7 @@ function age(seconds, what) {
 }
 function renewAge(node) {
   const since = Number(node.dataset.since);
-  const text = ages.live ? `${duration(Math.max(0, Math.round(Date.now() / 1000 - since)))} ago` : `at ${dateTime(since)}`;
+  const text = ages.live ? `${duration(Math.max(0, Math.round(serverClock.now() - since)))} ago` : `at ${dateTime(since)}`;
   setText(node, `${node.dataset.what || ''} ${text}`.trim());
 }
 function renewAges() {

@@ -10,6 +10,7 @@ async function getJson(path, parameters) {
   const answer = await fetch(url, {cache: 'no-store'});
   const body = await answer.json();
   if (!answer.ok) throw Object.assign(new Error(body.error || `${answer.status}`), {status: answer.status});
+  serverClock.set(body.time_unix_seconds);
   return body;
 }
 
@@ -27,7 +28,7 @@ class Connection {
     setText(byId('connection'), text);
   }
   lost(reason) {
-    if (this.lostSince === null) this.lostSince = Date.now() / 1000;
+    if (this.lostSince === null) this.lostSince = serverClock.now();
     const since = `Disconnected since ${clockTime(this.lostSince)}`;
     byId('connection').className = 'connection lost';
     setText(byId('connection'), 'disconnected');
@@ -112,6 +113,7 @@ class LiveRun {
   }
 
   onStatus(entry) {
+    serverClock.set(entry.time_unix_seconds);
     this.connection.live(entry.status.health === 'stopped' ? 'run ended' : 'live');
     if (entry.run.run_id !== this.identity || (this.attempt !== undefined && this.attempt !== entry.run.attempt)) {
       this.attempt = entry.run.attempt;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/server_security.h"
 
@@ -23,7 +24,7 @@ struct GrpcOptions {
   /// can request snapshots and slices, change the interval and pause the monitor. Without it,
   /// commands come by the run directory (`ptqwatch snapshot RUN_DIR`), from its owner alone.
   bool allow_control = false;
-  /// Open WatchReports streams; one more gets RESOURCE_EXHAUSTED.
+  /// Open streams of WatchReports and WatchEvents; one more gets RESOURCE_EXHAUSTED.
   int max_subscribers = 64;
   /// How many reports a subscriber may lag behind, beyond the backlog it asked for. Then it loses
   /// the oldest ones, and the stream says how many. Costs no memory: they are in the history
@@ -31,7 +32,7 @@ struct GrpcOptions {
   int queue_reports = 64;
   /// Limits of the history from which late and returning subscribers read: the newest reports, up
   /// to this number (at least `queue_reports`) and up to this many bytes. The newest is always
-  /// kept.
+  /// kept. Reports of earlier processes of the run are in its journal alone (`ptqwatch serve`).
   int history_reports = 1024;
   int64_t history_bytes = int64_t{64} << 20;
   /// So many bytes of the history are held in memory; older reports lie in a file without a name in
@@ -55,7 +56,7 @@ struct GrpcOptions {
 /// while it is accepted.
 ///
 /// Do not fork without exec after Create: gRPC does not survive it.
-class GrpcExporter : public Exporter {
+class PTQWATCH_EXPORT GrpcExporter : public Exporter {
  public:
   /// Binds at once; calls get UNAVAILABLE until Start. InvalidArgument for an option out of range,
   /// an address that cannot be parsed, one that is not a loopback address unless allow_remote, and

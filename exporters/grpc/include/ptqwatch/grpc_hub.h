@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/grpc_exporter.h"
 
@@ -13,7 +14,7 @@ namespace ptqwatch {
 
 /// Serves any number of runs over gRPC at one address, as GrpcExporter serves one: for a process
 /// that follows runs and does not train. Thread-safe.
-class GrpcHub {
+class PTQWATCH_EXPORT GrpcHub {
  public:
   /// As GrpcExporter::Create, but with an address that cannot be served it fails whatever
   /// `on_failure` is. With an empty address it serves Connect alone. The limits of the history are

@@ -7,16 +7,22 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
+#include "ptqwatch/server_security.h"
 
 namespace ptqwatch {
 
 struct PrometheusOptions {
   /// "HOST:PORT" or "[IPV6]:PORT". Port 0 takes a free one.
   std::string address = "127.0.0.1:9464";
-  /// Serve other machines, too. There is no TLS and no login: whoever reaches the port can read the
-  /// metrics.
+  /// Serve other machines, too. Without `security`, whoever reaches the port can read the metrics
+  /// and reports.
   bool allow_remote = false;
+  /// TLS, client certificates and a token, which /metrics, the live page and the HTTP API ask for:
+  /// 401 without it. /healthz and /readyz then answer everybody with their status alone, and with
+  /// the token with their details.
+  ServerSecurity security = {};
   /// Layers with series of their own in metrics that have a `layer` label: those with the largest
   /// values, of which one keeps its place until it has fallen a quarter of this number behind. The
   /// others are folded into layer="_overflow", which shows their mean. 0 or more.
@@ -47,12 +53,13 @@ struct PrometheusOptions {
 /// 503. Both say in JSON how the monitor is. Never make a training run's life depend on /readyz. A
 /// scrape reads the newest report and the live counters; it never touches the training thread.
 /// Thread-safe.
-class PrometheusExporter : public Exporter {
+class PTQWATCH_EXPORT PrometheusExporter : public Exporter {
  public:
   /// Binds at once; /metrics and /readyz answer 503 until Start. InvalidArgument for an option out
-  /// of range, an address that cannot be parsed, and one that is not a loopback address unless
-  /// allow_remote. With on_failure = kError also Unavailable, with the address and the reason, for
-  /// one that does not resolve or cannot be bound.
+  /// of range, an address that cannot be parsed, one that is not a loopback address unless
+  /// allow_remote, and a file of `security` that cannot be used. With on_failure = kError also
+  /// Unavailable, with the address and the reason, for one that does not resolve or cannot be
+  /// bound.
   static absl::StatusOr<std::unique_ptr<PrometheusExporter>> Create(PrometheusOptions options);
   /// The address that is served, with the port that was taken; empty where none is.
   virtual const std::string& address() const = 0;

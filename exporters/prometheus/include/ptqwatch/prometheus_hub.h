@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/prometheus_exporter.h"
 
@@ -14,7 +15,7 @@ namespace ptqwatch {
 /// process that follows runs and does not train. Every series has a label `run`. /healthz and
 /// /readyz list the runs; /readyz is 200 while each of them measures, is about to or is over.
 /// Thread-safe.
-class PrometheusHub {
+class PTQWATCH_EXPORT PrometheusHub {
  public:
   /// As PrometheusExporter::Create, but with an address that cannot be served it fails whatever
   /// `on_failure` is.

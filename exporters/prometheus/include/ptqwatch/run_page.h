@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ptqwatch/config.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/status.h"
@@ -13,7 +14,7 @@ namespace ptqwatch {
 
 /// The live page of a run as one HTML file that asks for nothing else: to keep, or to send around.
 /// It shows what was added. Not thread-safe. Memory: some kilobytes a report.
-class RunPage {
+class PTQWATCH_EXPORT RunPage {
  public:
   /// Of one run, in the order of the journal. All layers are shown of the newest report alone.
   void Add(const AnalyzedReport& report);

@@ -3,14 +3,17 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "metric_page.h"
+#include "prometheus/text_serializer.h"
 #include "support/sample_report.h"
 #include "support/temp_dir.h"
 
@@ -228,6 +231,36 @@ TEST(MetricPage, WritesLayersAnewForEachReportOnly) {
   EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.02\n"));
   ++report.report.sequence;
   EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.5\n"));
+}
+
+TEST(LayerText, IsWhatTheLibraryWrites) {
+  const MonitorStatus status = FullStatus();
+  const RunInfo info;
+  AnalyzedReport report = SampleReport();
+  auto& layers = report.report.quantization[0].layers;
+  const double values[] = {1.0 / 3,      0,        -2.5e-17, 1e300, 16, 123456789.25,
+                           std::nan(""), HUGE_VAL, -HUGE_VAL};
+  for (const double value : values) {
+    layers.push_back(
+        SampleLayer(StrCat("layer \"", layers.size(), "\" \\ \n\x01\xff\xc3\xa9"), 0.5));
+    layers.back().output_error_ratio = value;
+  }
+  const std::vector<RunMetrics> runs = {{"a \"run\"", {info, status, &report}},
+                                        {"", {info, status, &report}},
+                                        {"none", {info, status, nullptr}}};
+  int compared = 0;
+  for (const MetricInfo& metric : MetricCatalog()) {
+    if (!HasLayers(metric)) continue;
+    for (const int max_layers : {64, 2}) {
+      ShownLayers ours(max_layers), theirs(max_layers);
+      const auto family = MakeMetricFamily(metric, runs, theirs);
+      const std::string expected =
+          family.metric.empty() ? "" : prometheus::TextSerializer().Serialize({family});
+      EXPECT_EQ(LayerText(metric, runs, ours), expected);
+      compared += expected.empty() ? 0 : 1;
+    }
+  }
+  EXPECT_GE(compared, 4);
 }
 
 TEST(ShownLayers, KeepTheirPlacesWhereTheyAreClose) {

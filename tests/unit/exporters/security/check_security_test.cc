@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,7 +37,25 @@ TEST(BearerToken, AdmitsItselfAlone) {
   EXPECT_FALSE(token.Admits("Basic: 0123456789abcdef"));
 }
 
+TEST(BearerToken, AdmitsALoginWithItAsThePassword) {
+  const BearerToken token("0123456789abcdef");
+  const auto login = [](const std::string& text) {
+    return StrCat("Basic ", absl::Base64Escape(text));
+  };
+  EXPECT_TRUE(token.AdmitsLogin("Bearer 0123456789abcdef"));
+  EXPECT_TRUE(token.AdmitsLogin(login("me:0123456789abcdef")));
+  EXPECT_TRUE(token.AdmitsLogin(login(":0123456789abcdef")));
+  EXPECT_FALSE(token.AdmitsLogin(login("0123456789abcdef")));
+  EXPECT_FALSE(token.AdmitsLogin(login("0123456789abcdef:")));
+  EXPECT_FALSE(token.AdmitsLogin(login("me:0123456789abcdeF")));
+  EXPECT_FALSE(token.AdmitsLogin(login("me::0123456789abcdef")));
+  EXPECT_FALSE(token.AdmitsLogin("Basic not base64"));
+  EXPECT_FALSE(token.AdmitsLogin(""));
+  EXPECT_FALSE(token.Admits(login("me:0123456789abcdef"))) << "over gRPC there is no login";
+}
+
 TEST(BearerToken, OfNoneAdmitsEverybody) {
+  EXPECT_TRUE(BearerToken().AdmitsLogin(""));
   EXPECT_TRUE(BearerToken().Admits(""));
   EXPECT_TRUE(BearerToken().Admits("Bearer whatever"));
 }
@@ -62,6 +81,12 @@ TEST(CheckSecurity, RefusesTokensThatAreNone) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(Message(status)), HasSubstr("Options.security.token_file '")) << text;
   }
+}
+
+TEST(CheckSecurity, RefusesATokenThatNoHeaderHolds) {
+  EXPECT_TRUE(TokenOf(std::string(512, 'a')).ok());
+  EXPECT_THAT(std::string(Message(TokenOf(std::string(513, 'a')).status())),
+              HasSubstr("a token has at most 512 characters, this has 513"));
 }
 
 TEST(CheckSecurity, SaysWhichFieldNeedsWhich) {

@@ -1,0 +1,244 @@
+// Streams of events alone, and clients that want a part of what there is.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "report_proto.h"
+#include "unit/exporters/grpc/grpc_fixture.h"
+
+namespace ptqwatch {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::GrpcClient;
+using ::testing::HasSubstr;
+using testing::SampleReport;
+using testing::Watch;
+
+class GrpcFilterTest : public testing::GrpcExporterTest {
+ protected:
+  void Happens(const std::string& message, Event::Kind kind = Event::Kind::kPhaseChange,
+               Severity severity = Severity::kInfo) {
+    exporter_->OnEvent({.kind = kind, .severity = severity, .message = message});
+  }
+  void WaitUntilPublished(int64_t number) {
+    v1::WatchEventsRequest request;
+    request.set_after_event(0);
+    ASSERT_TRUE(testing::Eventually([&] {
+      grpc::ClientContext context;
+      GrpcClient client(address());
+      auto reader = client.stub->WatchEvents(&context, request);
+      v1::WatchEventsResponse response;
+      bool there = false;
+      // The last one that is there tells how far it is; then the next is awaited no longer.
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+      while (!there && reader->Read(&response)) there = response.event().number() >= number;
+      context.TryCancel();
+      reader->Finish();
+      return there;
+    }));
+  }
+};
+
+// A client that watches events; it has its place once it is made.
+class EventWatch {
+ public:
+  EventWatch(const std::string& address, const v1::WatchEventsRequest& request) : client_(address) {
+    reader_ = client_.stub->WatchEvents(&context_, request);
+    reader_->WaitForInitialMetadata();
+  }
+  ~EventWatch() {
+    if (reader_ == nullptr) return;
+    context_.TryCancel();
+    reader_->Finish();
+  }
+  v1::WatchEventsResponse Next() {
+    v1::WatchEventsResponse response;
+    EXPECT_TRUE(reader_->Read(&response));
+    return response;
+  }
+  std::string Message() { return Next().event().message(); }
+  // How it ends, without another event.
+  grpc::Status Finish() {
+    v1::WatchEventsResponse response;
+    EXPECT_FALSE(reader_->Read(&response)) << response.event().message();
+    const grpc::Status status = reader_->Finish();
+    reader_.reset();
+    return status;
+  }
+
+ private:
+  GrpcClient client_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::WatchEventsResponse>> reader_;
+};
+
+v1::WatchEventsRequest After(std::optional<int64_t> number) {
+  v1::WatchEventsRequest request;
+  if (number) request.set_after_event(*number);
+  return request;
+}
+
+TEST_F(GrpcFilterTest, StreamsEventsAlone) {
+  CreateAndStart();
+  Happens("first");
+  Publish(1);
+  WaitUntilPublished(1);
+  EventWatch next(address(), After(std::nullopt)), all(address(), After(0));
+  EXPECT_EQ(Subscribers(), 2);
+  Publish(2);
+  Happens("second", Event::Kind::kAlert, Severity::kWarning);
+  exporter_->Stop(std::chrono::seconds(5));
+  const v1::WatchEventsResponse second = next.Next();
+  EXPECT_EQ(second.event().message(), "second");
+  EXPECT_EQ(second.event().number(), 2);
+  EXPECT_EQ(second.event().kind(), v1::EVENT_KIND_ALERT);
+  EXPECT_EQ(second.event().severity(), v1::SEVERITY_WARNING);
+  EXPECT_EQ(second.missed(), 0);
+  EXPECT_EQ(all.Message(), "first");
+  EXPECT_EQ(all.Message(), "second");
+  for (EventWatch* watch : {&next, &all}) {
+    const grpc::Status end = watch->Finish();
+    EXPECT_EQ(end.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(end.error_message(), "the monitor has stopped");
+  }
+}
+
+TEST_F(GrpcFilterTest, StreamsTheEventsThatAreAskedFor) {
+  CreateAndStart();
+  v1::WatchEventsRequest alerts = After(0), troubles = After(0);
+  alerts.add_kinds(v1::EVENT_KIND_ALERT);
+  alerts.add_kinds(v1::EVENT_KIND_PROBE_FAILED);
+  troubles.set_min_severity(v1::SEVERITY_WARNING);
+  EventWatch some(address(), alerts), severe(address(), troubles);
+  Happens("phase", Event::Kind::kPhaseChange, Severity::kWarning);
+  Happens("alert", Event::Kind::kAlert, Severity::kError);
+  Happens("skipped", Event::Kind::kSnapshotSkipped);
+  Happens("failed", Event::Kind::kProbeFailed);
+  exporter_->Stop(std::chrono::seconds(5));
+  EXPECT_EQ(some.Message(), "alert");
+  const v1::WatchEventsResponse failed = some.Next();
+  EXPECT_EQ(failed.event().number(), 4);
+  EXPECT_EQ(failed.missed(), 0) << "what was not asked for is not missed";
+  EXPECT_EQ(severe.Message(), "phase");
+  EXPECT_EQ(severe.Message(), "alert");
+  some.Finish();
+  severe.Finish();
+}
+
+TEST_F(GrpcFilterTest, CountsEventsThatItNoLongerHas) {
+  CreateAndStart();
+  for (int i = 1; i <= 300; ++i) {
+    Happens("e", i == 290 ? Event::Kind::kAlert : Event::Kind::kPhaseChange);
+    if (i % 100 == 0) WaitUntilPublished(i);  // the queue before the history has 256 places
+  }
+  v1::WatchEventsRequest alerts = After(40);
+  alerts.add_kinds(v1::EVENT_KIND_ALERT);
+  const v1::WatchEventsResponse response = EventWatch(address(), alerts).Next();
+  EXPECT_EQ(response.event().number(), 290);
+  EXPECT_EQ(response.missed(), 4);
+  EventWatch all(address(), After(44));
+  EXPECT_EQ(all.Next().missed(), 0);
+  EXPECT_EQ(all.Next().event().number(), 46);
+}
+
+TEST_F(GrpcFilterTest, RefusesFiltersThatMeanNothing) {
+  CreateAndStart();
+  Happens("first");
+  WaitUntilPublished(1);
+  const auto refusal = [&](const v1::WatchEventsRequest& request) {
+    return EventWatch(address(), request).Finish();
+  };
+  EXPECT_EQ(refusal(After(-1)).error_message(), "after_event must not be negative, is -1");
+  EXPECT_EQ(refusal(After(2)).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(refusal(After(2)).error_message(), "after_event 2 is beyond the newest event, 1");
+  v1::WatchEventsRequest request;
+  request.add_kinds(static_cast<v1::EventKind>(77));
+  EXPECT_EQ(refusal(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refusal(request).error_message(), "kinds: there is no event kind 77");
+  request.clear_kinds();
+  request.set_min_severity(static_cast<v1::Severity>(9));
+  EXPECT_EQ(refusal(request).error_message(), "min_severity: there is no severity 9");
+}
+
+v1::QuantizerFilter Quantizer(const std::string& method, int bits) {
+  v1::QuantizerFilter filter;
+  filter.set_method(method);
+  filter.set_bits(bits);
+  return filter;
+}
+
+// What a filter must leave of a report, made by other means.
+v1::Report Expected(int64_t sequence, bool with_layers, const std::string& method, int bits) {
+  AnalyzedReport report = SampleReport();
+  report.report.sequence = sequence;
+  report.report.step = 100 * sequence;
+  report.report.probe_status_detail = "";
+  const auto is_other = [&](const auto& entry) {
+    return (!method.empty() && ToString(entry.method) != method) ||
+           (bits != 0 && entry.bits != bits);
+  };
+  std::erase_if(report.report.quantization, is_other);
+  std::erase_if(report.report.mixed_precision, is_other);
+  for (auto& average : report.report.averaging) std::erase_if(average.quantization, is_other);
+  v1::Report message;
+  internal::ToProto(report, &message, with_layers);
+  return message;
+}
+
+TEST_F(GrpcFilterTest, GivesTheQuantizersThatAreAskedFor) {
+  CreateAndStart();
+  ASSERT_GT(SampleReport().report.quantization.size(), 1u);
+  ASSERT_FALSE(SampleReport().report.averaging.empty());
+  Publish(1);
+  testing::GrpcExporterTest::WaitUntilPublished(1);
+  for (const auto& [method, bits] : std::vector<std::pair<std::string, int>>{
+           {"gptq", 4}, {"gptq", 0}, {"", 4}, {"nf4", 3}, {"rtn", 0}}) {
+    for (const bool with_layers : {true, false}) {
+      v1::WatchReportsRequest request;
+      request.set_after_sequence(0);
+      request.set_without_layers(!with_layers);
+      *request.add_quantizers() = Quantizer(method, bits);
+      Watch watch(address(), request);
+      v1::WatchReportsResponse response;
+      ASSERT_TRUE(watch.Read(&response));
+      const v1::Report expected = Expected(1, with_layers, method, bits);
+      EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(response.report(), expected))
+          << method << bits << response.report().DebugString();
+      v1::ListReportsRequest list;
+      list.set_without_layers(!with_layers);
+      *list.add_quantizers() = Quantizer(method, bits);
+      v1::ListReportsResponse page;
+      ASSERT_TRUE(GrpcClient(address()).List(list, &page).ok());
+      EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(page.reports(0), expected));
+    }
+  }
+}
+
+TEST_F(GrpcFilterTest, RefusesQuantizersThatThereAreNot) {
+  CreateAndStart();
+  const auto refusal = [&](const std::vector<v1::QuantizerFilter>& filters) {
+    v1::ListReportsRequest list;
+    for (const auto& filter : filters) *list.add_quantizers() = filter;
+    v1::ListReportsResponse page;
+    const grpc::Status status = GrpcClient(address()).List(list, &page);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  EXPECT_THAT(refusal({Quantizer("gtpq", 4)}), HasSubstr("'gtpq'"));
+  EXPECT_EQ(refusal({Quantizer("rtn", -4)}), "quantizers: bits must not be negative, is -4");
+  EXPECT_EQ(refusal(std::vector<v1::QuantizerFilter>(65, Quantizer("rtn", 4))),
+            "quantizers: there may be 64");
+  v1::WatchReportsRequest request;
+  *request.add_quantizers() = Quantizer("gtpq", 4);
+  EXPECT_EQ(Watch(address(), request).Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace ptqwatch
