@@ -37,6 +37,10 @@ if(NOT _ptqwatch_torch_dir)
   endforeach()
 endif()
 
+if(NOT _ptqwatch_torch_dir AND _ptqwatch_torch_root)  # of an installed ptqwatch: the one it was built with
+  set(_ptqwatch_torch_dir "${_ptqwatch_torch_root}/share/cmake/Torch")
+endif()
+
 if(_ptqwatch_torch_dir)
   get_filename_component(LibTorch_ROOT "${_ptqwatch_torch_dir}/../../.." ABSOLUTE)
   # NO_CACHE: another Torch_DIR in the same build folder must take effect.

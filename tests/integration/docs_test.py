@@ -16,7 +16,7 @@ def read(*path):
 
 
 def pages():
-    for folder in ("", "docs", os.path.join("tests", "benchmarks"), os.path.join("dashboards", "runbooks")):
+    for folder in ("", "bazel", "docs", os.path.join("tests", "benchmarks"), os.path.join("dashboards", "runbooks")):
         for name in sorted(os.listdir(os.path.join(SOURCE, folder))):
             if name.endswith(".md"):
                 yield os.path.join(folder, name)

@@ -1,0 +1,22 @@
+# ptqwatch_shared_library(TARGET NAME LINK library... FROM static_library...): libNAME.so of the objects of these static libraries, linked
+# with what they need. It shows what is marked PTQWATCH_EXPORT in namespace ptqwatch, and nothing of the libraries in it.
+function(ptqwatch_shared_library target name)
+  cmake_parse_arguments(arg "" "" "FROM;LINK" ${ARGN})
+  add_library(${target} SHARED)
+  foreach(library IN LISTS arg_FROM)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${library}>)
+    get_target_property(includes ${library} INTERFACE_INCLUDE_DIRECTORIES)
+    if(includes)
+      target_include_directories(${target} INTERFACE ${includes})
+    endif()
+  endforeach()
+  set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${name} LINKER_LANGUAGE CXX LINK_DEPENDS ${exports}
+    INSTALL_RPATH "\$ORIGIN"  # they need each other
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_compile_features(${target} INTERFACE cxx_std_20)
+  target_link_libraries(${target} ${arg_LINK})
+  target_link_options(${target} PRIVATE
+    LINKER:--version-script=${exports} LINKER:--exclude-libs,ALL LINKER:-z,defs LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+endfunction()

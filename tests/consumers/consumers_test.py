@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""consumers_test.py BUILD_DIR GROUP: installs the build into a folder of its own, and builds and runs trainers against it as users do."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parent.parent
+EXAMPLE = SOURCE / "examples/minimal/main.cc"
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+WORK = BUILD / "consumers"
+PREFIX = WORK / "installed"
+
+
+def run(*command, folder=WORK, fails=False, **environment):
+    """What the command prints. It must end with 0, or with another number if it `fails`."""
+    done = subprocess.run([str(part) for part in command], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=os.environ | {"CCACHE_BASEDIR": str(SOURCE), "CCACHE_NOHASHDIR": "1"} | environment, timeout=3000)
+    if (done.returncode != 0) != fails:
+        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout[-6000:]}")
+    return done.stdout
+
+
+def install():
+    shutil.rmtree(PREFIX, ignore_errors=True)
+    run("cmake", "--install", BUILD, "--prefix", PREFIX, folder=SOURCE)
+
+
+def configure(project, folder, *flags, fails=False):
+    launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={ccache}"] if (ccache := shutil.which("ccache")) else []
+    shutil.rmtree(WORK / folder, ignore_errors=True)
+    return run("cmake", "-G", "Ninja", "-S", HERE / project, "-B", WORK / folder, f"-DEXAMPLE={EXAMPLE}", *launcher, *flags, fails=fails)
+
+
+def run_minimal(program, **environment):
+    with tempfile.TemporaryDirectory() as folder:
+        said = run(program, folder=folder, **environment)
+        journal = pathlib.Path(folder, "runs/minimal/journal.jsonl").read_text().splitlines()
+    assert said.strip() and journal, said
+
+
+class CMake(unittest.TestCase):
+    def build_and_run(self, linkage):
+        configure("cmake", linkage, f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DLINKAGE={linkage}")
+        run("cmake", "--build", WORK / linkage, "-j2")
+        run_minimal(WORK / linkage / "minimal")
+        self.assertIn("step 200", run(WORK / linkage / "raw_arrays"))
+
+    def test_static(self):
+        self.build_and_run("static")
+
+    def test_shared(self):
+        self.build_and_run("shared")
+        needed = run("readelf", "-d", WORK / "shared/raw_arrays")
+        self.assertRegex(needed, r"libptqwatch\.so\.\d+\.\d+\]")
+
+    def test_one_wish_at_a_time(self):
+        said = configure("cmake", "wrong", f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLINKAGE=static;shared", fails=True)
+        self.assertIn("both static and shared", said)
+
+    def test_unknown_component(self):
+        said = configure("cmake", "wrong", f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLINKAGE=promethius", fails=True)
+        self.assertRegex(said, r"no component\s+'promethius'")
+
+    def test_old_abi(self):
+        said = configure("cmake", "wrong", f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DCMAKE_CXX_FLAGS=-D_GLIBCXX_USE_CXX11_ABI=0", fails=True)
+        self.assertRegex(said, r"C\+\+11\s+ABI")
+
+    def test_another_libtorch(self):
+        root = WORK / "another_libtorch"
+        for file, text in {"lib/libtorch_cpu.so": "", "lib/libc10.so": "", "include/ATen/core/Tensor.h": "",
+                           "share/cmake/Torch/TorchConfig.cmake": "",
+                           "include/torch/headeronly/version.h": "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 8\n"
+                                                                  "#define TORCH_VERSION_PATCH 0\n"}.items():
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / file).write_text(text)
+        said = configure("cmake", "wrong", f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DTorch_DIR={root}/share/cmake/Torch", fails=True)
+        self.assertRegex(" ".join(said.split()), r"was built with LibTorch [\d.]+, but \S+ is 2\.8\.0")
+
+
+class PkgConfig(unittest.TestCase):
+    def test_makefile(self):
+        folder = WORK / "make"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(HERE / "make", folder)
+        libdir = next(PREFIX.glob("lib/**/pkgconfig")).parent
+        run("make", f"EXAMPLE={EXAMPLE}", folder=folder, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
+        run_minimal(folder / "minimal", LD_LIBRARY_PATH=str(libdir))
+
+
+@unittest.skipUnless(shutil.which("cpack") and shutil.which("dpkg-deb"), "no Debian tools")
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = WORK / "packages"
+        shutil.rmtree(cls.folder, ignore_errors=True)
+        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", cls.folder)
+        cls.packages = sorted(cls.folder.glob("*.deb"))
+        cls.root = cls.folder / "root"
+        for package in cls.packages:
+            run("dpkg-deb", "-x", package, cls.root)
+
+    def test_are_three(self):
+        self.assertEqual([package.name.split("_")[0] for package in self.packages], ["libptqwatch-dev", "libptqwatch0.1", "ptqwatch"])
+
+    def test_can_be_installed_with_what_debian_has(self):
+        said = run("apt-get", "-s", "install", "--no-install-recommends", *self.packages)
+        for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch"):
+            self.assertRegex(said, rf"Inst {package} ")
+
+    def test_serve_a_trainer(self):
+        configure("cmake", "packaged", f"-DCMAKE_PREFIX_PATH={self.root}/usr", "-DLINKAGE=shared")
+        run("cmake", "--build", WORK / "packaged", "-j2")
+        self.assertIn("step 200", run(WORK / "packaged/raw_arrays"))
+
+    def test_commands_run(self):
+        self.assertRegex(run(self.root / "usr/bin/ptqwatch", "--version"), r"\d+\.\d+\.\d+")
+        self.assertTrue((self.root / "usr/share/ptqwatch/dashboards/prometheus/alerts.yml").exists())
+
+    def test_say_what_they_are_licensed_under(self):
+        for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch"):
+            self.assertIn("Apache-2.0", (self.root / "usr/share/doc" / package / "copyright").read_text())
+
+    @unittest.skipUnless(shutil.which("lintian"), "no lintian")
+    def test_lintian_finds_no_error(self):
+        run("lintian", "--allow-root", "--fail-on", "error", *self.packages)
+
+
+class FetchContent(unittest.TestCase):
+    def test_monitor_alone(self):
+        said = configure("subproject", "subproject", f"-DPTQWATCH_SOURCE={SOURCE}", "-DCMAKE_BUILD_TYPE=Release")
+        for package in ("gRPC", "Protobuf", "prometheus"):
+            self.assertNotIn(package, said)
+        run("cmake", "--build", WORK / "subproject", "-j2")
+        run_minimal(WORK / "subproject/minimal")
+
+
+class Docs(unittest.TestCase):
+    """Every block of code in the documents is compiled, or its commands looked up in the programs' help."""
+
+    def pages(self):
+        return [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").glob("*.md")),
+                *sorted((SOURCE / "dashboards/runbooks").glob("*.md"))]
+
+    def blocks(self):
+        """(page, language, text, the function that the comment above puts it in)"""
+        for page in self.pages():
+            for match in re.finditer(r"(?:<!-- inside: (.*) -->\n)?^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+                yield page.name, match[2], match[3], match[1]
+
+    def test_cpp_compiles(self):
+        flags = run("pkg-config", "--cflags", "ptqwatch", PKG_CONFIG_PATH=str(next(PREFIX.glob("lib/**/pkgconfig")))).split()
+        seen = 0
+        for page, language, text, inside in self.blocks():
+            if language != "cpp" or text == EXAMPLE.read_text():
+                continue
+            includes = [line for line in text.splitlines() if line.startswith("#include")]
+            body = [line for line in text.splitlines() if not line.startswith("#include")]
+            with self.subTest(page=page):
+                self.assertIsNotNone(inside, "no comment `<!-- inside: ... -->` says what is around it")
+                source = WORK / "block.cc"
+                source.write_text("\n".join([*includes, inside + " {", *body, "" if inside.startswith("void") else "return {};", "}"]))
+                run("c++", "-std=c++20", "-fsyntax-only", *flags, source)
+                seen += 1
+        self.assertGreaterEqual(seen, 2)
+
+    def test_cmake_is_that_of_the_consumers(self):
+        lines = {re.sub(r"\s+#.*", "", line).strip() for _, language, text, _ in self.blocks() if language == "cmake" for line in text.splitlines()}
+        self.assertEqual(lines, {"add_subdirectory(ptqwatch)", "target_link_libraries(trainer PRIVATE ptqwatch::monitor)",
+                                 "find_package(ptqwatch 0.1 CONFIG REQUIRED COMPONENTS monitor)"}, "add what is new to tests/consumers")
+
+    def test_commands_exist(self):
+        """Programs, subcommands and options of every command line."""
+        programs = {"ptqwatch": BUILD / "bin/ptqwatch", "quantize_checkpoint": BUILD / "bin/quantize_checkpoint"}
+        scripts = {"./setup", "./tests/run", "tests/run", "./examples/demo", "dashboards/stack", "./dashboards/stack"}
+        seen = 0
+        for page, language, text, _ in self.blocks():
+            if language not in ("", "sh"):
+                continue
+            for line in text.splitlines():
+                line = re.sub(r"\s#.*", "", line.removeprefix("$ ")).strip()
+                words = line.split()
+                if not words or (words[0] not in scripts and pathlib.Path(words[0]).name not in programs):
+                    continue
+                with self.subTest(page=page, line=line):
+                    if words[0] in scripts:
+                        self.assertTrue(os.access(SOURCE / words[0], os.X_OK))
+                        continue
+                    command = [programs[pathlib.Path(words[0]).name]]
+                    if command[0].name == "ptqwatch":
+                        command.append(words[1])
+                    said = run(*command, "--help")
+                    for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(words[1:])):
+                        self.assertRegex(said, re.escape(option) + r"\b")
+                    seen += 1
+        self.assertGreater(seen, 5)
+
+
+class Symbols(unittest.TestCase):
+    def exported(self, library):
+        path = next(PREFIX.glob(f"lib/**/lib{library}.so"))
+        return [line.split(maxsplit=2)[2] for line in run("nm", "-D", "-C", "--defined-only", path).splitlines()]
+
+    def test_nothing_but_our_own(self):
+        for library in ("ptqwatch", "ptqwatch_prometheus", "ptqwatch_grpc"):
+            foreign = [name for name in self.exported(library)
+                       if not re.match(r"((vtable|typeinfo|typeinfo name|VTT) for )?ptqwatch::", name)]
+            self.assertEqual(foreign, [], library)
+
+    def test_no_internals_of_the_monitor(self):
+        shared_with_exporters = [name for name in self.exported("ptqwatch") if "ptqwatch::internal" in name]
+        self.assertLess(len(shared_with_exporters), 120)
+        for name in self.exported("ptqwatch_grpc") + self.exported("ptqwatch_prometheus"):
+            self.assertNotRegex(name, "ptqwatch::(internal|v1)")
+
+    def test_grpc_is_inside(self):
+        needed = run("readelf", "-d", next(PREFIX.glob("lib/**/libptqwatch_grpc.so")))
+        self.assertNotIn("libgrpc", needed)
+
+    def test_trainer_with_its_own_messages(self):
+        for linkage in ("static", "shared"):
+            with self.subTest(linkage=linkage):
+                folder = f"own_protobuf_{linkage}"
+                configure("own_protobuf", folder, f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DLINKAGE={linkage}")
+                run("cmake", "--build", WORK / folder, "-j2")
+                self.assertIn("trainer.Report of the trainer", run(WORK / folder / "own_protobuf"))
+
+
+if __name__ == "__main__":
+    WORK.mkdir(parents=True, exist_ok=True)
+    install()
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

@@ -1,0 +1,83 @@
+// A trainer of plain float arrays, without torch::nn: softmax regression with its gradient by hand.
+// It serves over gRPC and to Prometheus.
+#include <cmath>
+#include <iostream>
+#include <random>
+#include <vector>
+
+#include "ATen/ops/cross_entropy_loss.h"
+#include "ATen/ops/from_blob.h"
+#include "ATen/ops/matmul.h"
+#include "ptqwatch/function_subject.h"
+#include "ptqwatch/grpc_exporter.h"
+#include "ptqwatch/monitor.h"
+#include "ptqwatch/prometheus_exporter.h"
+
+constexpr int64_t kInputs = 64, kClasses = 8, kSamples = 512;
+
+int main() {
+  std::mt19937 random(0);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(kSamples * kInputs), weight(kInputs * kClasses, 0.0f);
+  std::vector<int64_t> label(kSamples);
+  for (float& value : x) value = normal(random);
+  for (int64_t i = 0; i < kSamples; ++i) label[i] = x[i * kInputs] > 0 ? 1 : 0;
+
+  auto prometheus = ptqwatch::PrometheusExporter::Create({.address = "127.0.0.1:0"});
+  auto grpc = ptqwatch::GrpcExporter::Create({.address = "127.0.0.1:0"});
+  if (!prometheus.ok() || !grpc.ok()) {
+    std::cerr << prometheus.status() << "\n" << grpc.status() << "\n";
+    return 1;
+  }
+  std::cout << "metrics http://" << (*prometheus)->address() << "/metrics\ngrpc "
+            << (*grpc)->address() << "\n";
+  std::vector<std::unique_ptr<ptqwatch::Exporter>> exporters;
+  exporters.push_back(*std::move(prometheus));
+  exporters.push_back(*std::move(grpc));
+
+  auto subject = ptqwatch::MakeFunctionSubject(
+      {.live = {{"weight", at::from_blob(weight.data(), {kInputs, kClasses}, at::kFloat), true}},
+       .losses =
+           [](const ptqwatch::TensorMap& tensors, const ptqwatch::Batch& batch) {
+             return ptqwatch::LossValues(at::cross_entropy_loss(
+                 at::matmul(batch[0], tensors.at("weight")), batch[1], {}, at::Reduction::None));
+           },
+       .probe = {{at::from_blob(x.data(), {kSamples, kInputs}, at::kFloat),
+                  at::from_blob(label.data(), {kSamples}, at::kLong)}}});
+  ptqwatch::MonitorOptions options{.schedule = {.every = 100}};
+  options.on_failure = ptqwatch::OnFailure::kError;
+  options.layers.output_head = true;  // there is no other layer
+  auto monitor =
+      ptqwatch::Monitor::Create(std::move(subject), std::move(options), std::move(exporters));
+  if (!monitor.ok()) {
+    std::cerr << monitor.status() << "\n";
+    return 1;
+  }
+
+  std::vector<float> logits(kClasses), gradient(weight.size());
+  for (int64_t step = 1; step <= 200; ++step) {
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    for (int64_t i = 0; i < kSamples; ++i) {
+      float sum = 0;
+      for (int64_t c = 0; c < kClasses; ++c) {
+        float z = 0;
+        for (int64_t j = 0; j < kInputs; ++j) z += x[i * kInputs + j] * weight[j * kClasses + c];
+        sum += logits[c] = std::exp(z);
+      }
+      for (int64_t c = 0; c < kClasses; ++c) {
+        const float error = logits[c] / sum - (label[i] == c ? 1.0f : 0.0f);
+        for (int64_t j = 0; j < kInputs; ++j)
+          gradient[j * kClasses + c] += error * x[i * kInputs + j];
+      }
+    }
+    for (size_t k = 0; k < weight.size(); ++k) weight[k] -= 0.5f * gradient[k] / kSamples;
+    (*monitor)->OnStep({.step = step, .learning_rate = 0.5});
+  }
+  if (const absl::Status status = (*monitor)->Finish(std::chrono::minutes(1)); !status.ok()) {
+    std::cerr << status << "\n";
+    return 1;
+  }
+  const auto newest = (*monitor)->latest();
+  std::cout << "reports " << newest->report.sequence << ", step " << newest->report.step << "\n";
+  return newest->report.step == 200 ? 0 : 1;
+}
