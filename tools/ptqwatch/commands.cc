@@ -27,7 +27,7 @@
 #include "run_server.h"
 #include "shapes_file.h"
 #include "status_text.h"
-#include "watch_view.h"
+#include "watch_command.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -178,15 +178,8 @@ absl::StatusOr<std::unique_ptr<RunServer>> ServeToItself(Target& target) {
 }  // namespace
 
 int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  pace.after_sequence = flags.since;
-  pace.without_layers = !flags.json;
-  pace.ask_status = terminal->terminal();
-  pace.with_events = true;
-  pace.exit_when_done = flags.exit_when_done;
   if (flags.timeout_seconds.has_value()) pace.give_up_after = FromSeconds(*flags.timeout_seconds);
-  WatchView view(&flags, clock, terminal);
-  const absl::Status followed = Follower(flags.target, pace, clock, &view).Run();
-  terminal->Status("");
+  const absl::Status followed = WatchRun(flags, pace, clock, terminal);
   return followed.ok() ? Finish(terminal) : Fail(followed, terminal);
 }
 
@@ -298,7 +291,8 @@ int RunServe(const ServeFlags& flags, Terminal* terminal) {
   const absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
   if (!server.ok()) return Fail(server.status(), terminal);
   if (!flags.options.http.empty()) {
-    terminal->Line(StrCat("metrics http://", (*server)->http_address(), "/metrics"));
+    terminal->Line(StrCat("metrics ", flags.options.security.tls() ? "https" : "http", "://",
+                          (*server)->http_address(), "/metrics"));
   }
   if (!flags.options.grpc.empty()) terminal->Line(StrCat("grpc ", (*server)->grpc_address()));
   signals->Wait();
@@ -336,7 +330,12 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
         // The other commands go to the run without reading its past.
         if constexpr (std::is_same_v<Flags, WatchFlags> || std::is_same_v<Flags, StatusFlags> ||
                       std::is_same_v<Flags, SnapshotFlags> || std::is_same_v<Flags, SliceFlags>) {
-          PTQWATCH_ASSIGN_OR_RETURN(server, ServeToItself(flags.target));
+          if (!flags.target.run_dir.empty()) {
+            terminal->Status(StrCat("reading ", Printable(flags.target.run_dir)));
+          }
+          auto own = ServeToItself(flags.target);
+          terminal->Status("");
+          PTQWATCH_ASSIGN_OR_RETURN(server, std::move(own));
         }
         return absl::OkStatus();
       },

@@ -12,15 +12,15 @@
 #include "client_security.h"
 #include "journal_flags.h"
 #include "printable.h"
-#include "ptqwatch/control.h"
 #include "ptqwatch/config.h"
+#include "ptqwatch/control.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
   ptqwatch serve runs/*                     serves the runs of these directories, over gRPC and to Prometheus
-  ptqwatch watch runs/7                     the run of this directory, as a table
+  ptqwatch watch runs/7                     the run of this directory, on the whole terminal
   ptqwatch watch :9465                      the run that a process of this machine serves
   ptqwatch watch trainer-7 --since now      only what is measured from now on (port 9465)
   ptqwatch watch [::1]:9465 --json | jq .   every report as a line of JSON
@@ -38,6 +38,10 @@ constexpr char kExamples[] = R"(Examples:
 constexpr char kWatchNotes[] = R"(Examples:
   ptqwatch watch :9465 --count 1
   ptqwatch watch trainer-7:9465 --exit-when-done --json >> reports.jsonl
+
+On a terminal a view that fills it: run, verdict and advice, the relative loss increase E of each
+quantizer with its standard error, the course of the last reports, the worst layers, events. q quits,
+p pauses. With --plain, --json, or where input or output is no terminal, a row per report:
 
 Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
 the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
@@ -63,7 +67,7 @@ constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
 constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve runs/7
   ptqwatch serve /data/runs/* --http 127.0.0.1:9464 --grpc off
-  ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote
+  ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote --tls-cert me.pem --tls-key me.key --token-file token
 
 http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. Runs are named by the last part of their path: the label run on
 /metrics, --run of the other commands. Commands over the network are refused without
@@ -139,6 +143,7 @@ CLI::Validator AtLeast(int64_t min) { return Quiet(CLI::Range(min, kMaxInteger))
 void AddWatch(CLI::App* app, WatchFlags* flags) {
   AddTarget(app, &flags->target);
   app->add_flag("--json", flags->json, "Reports and events as lines of JSON, as in a journal");
+  app->add_flag("--plain", flags->plain, "A row per report on a terminal, too");
   app->add_option_function<std::string>(
          "--since",
          [flags](const std::string& text) {
@@ -263,11 +268,12 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
     app->add_option(name, *path, help)->type_name("FILE");
   };
   file("--tls-cert", &options.security.certificate_file,
-       "gRPC by TLS with this certificate chain, PEM; with --tls-key");
+       "TLS with this certificate chain, PEM; with --tls-key");
   file("--tls-key", &options.security.private_key_file, "Its private key, PEM");
   file("--client-ca", &options.security.client_ca_file,
        "Only for clients with a certificate of these authorities, PEM");
-  file("--token-file", &options.security.token_file, "Only for clients that send this token");
+  file("--token-file", &options.security.token_file,
+       "Only for clients that send this token; a browser asks for it");
   app->add_option("--max-layers", options.max_layers,
                   "Layers with series of their own on /metrics; the others are folded into one")
       ->type_name("N")
@@ -316,8 +322,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   LayersFlags layers_flags;
   ReportFlags report_flags;
   CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
-  CLI::App* const watch =
-      app.add_subcommand("watch", "Follow a run: one row per report, as they come");
+  CLI::App* const watch = app.add_subcommand("watch", "Follow a run, live");
   CLI::App* const status = app.add_subcommand("status", "Show the state of a run, once");
   CLI::App* const snapshot = app.add_subcommand("snapshot", "Take a snapshot at the next step");
   CLI::App* const slice =

@@ -17,6 +17,7 @@ namespace ptqwatch::internal {
 struct WatchFlags {
   Target target;
   bool json = false;
+  bool plain = false;
   std::optional<int64_t> since = 0;  ///< unset: now
   std::optional<int64_t> count = std::nullopt;
   std::optional<double> timeout_seconds = std::nullopt;

@@ -133,7 +133,8 @@ grpc::Status Follower::Stream(Connection* connection) {
       stopped_ = true;
       return grpc::Status::OK;
     }
-    if (options_.ask_status && clock_->Monotonic() - asked >= options_.tick) {
+    if (options_.ask_status &&
+        clock_->Monotonic() - asked >= options_.ask_every.value_or(options_.tick)) {
       asked = clock_->Monotonic();
       stream.AskStatus();
     }

@@ -20,8 +20,9 @@ struct FollowOptions {
   /// Only reports after this one; 0: all the server has; unset: those made from now on.
   std::optional<int64_t> after_sequence = 0;
   bool without_layers = false;
-  /// Ask for the status at every tick as well.
+  /// Ask for the status at every tick as well, or as often as ask_every says.
   bool ask_status = false;
+  std::optional<std::chrono::milliseconds> ask_every = std::nullopt;
   bool with_events = false;
   /// Return when the monitor is stopped; otherwise wait for a new one.
   bool exit_when_done = false;

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "commands.h"
 #include "flags.h"
+#include "full_screen.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "ptqwatch/execution_context.h"
@@ -18,12 +19,14 @@
 
 namespace {
 
+using ptqwatch::internal::AbandonFullScreen;
 using ptqwatch::internal::kCleanTerminal;
 
 volatile sig_atomic_t clean_terminal = 0;
 
 // There is nothing to save, so the process ends at once.
 void EndAtOnce(int number) {
+  AbandonFullScreen();
   if (clean_terminal != 0) {
     [[maybe_unused]] const ssize_t written =
         write(STDOUT_FILENO, kCleanTerminal.data(), kCleanTerminal.size());
@@ -31,10 +34,22 @@ void EndAtOnce(int number) {
   _exit(128 + number);
 }
 
+// A view that fails must not leave its terminal without an echo.
+void RestoreAndCrash(int number) {
+  AbandonFullScreen();
+  raise(number);
+}
+
 void HandleSignals() {
+  struct sigaction crash {};
+  crash.sa_handler = RestoreAndCrash;
+  crash.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    sigaction(number, &crash, nullptr);
+  }
   struct sigaction action {};
   action.sa_handler = EndAtOnce;
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction old {};
     // Shells start background jobs of scripts with SIGINT ignored.
     if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;

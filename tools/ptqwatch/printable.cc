@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
+#include "absl/strings/str_replace.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 
@@ -28,6 +30,21 @@ std::string Printable(std::string_view text) {
     printable += c1 || byte < 0x20 || byte == 0x7F ? '?' : c;
   }
   return printable;
+}
+
+std::string Readable(std::string_view text, bool utf8) {
+  std::string readable = Printable(text);
+  if (utf8) return readable;
+  absl::StrReplaceAll({{"±", "+-"}, {"→", "->"}}, &readable);
+  std::string ascii;
+  for (const char c : readable) {
+    if (static_cast<unsigned char>(c) < 0x80) {
+      ascii += c;
+    } else if (!IsContinuation(c)) {
+      ascii += '?';
+    }
+  }
+  return ascii;
 }
 
 std::string PrintableJson(std::string_view json) {
@@ -124,6 +141,13 @@ std::string AgeText(double seconds) {
   if (seconds < 2 * kHour) return StrFormat("%.1f min", seconds / kMinute);
   if (seconds < 2 * kDay) return StrFormat("%.1f h", seconds / kHour);
   return StrFormat("%.1f days", seconds / kDay);
+}
+
+std::string ClockText(double unix_seconds) {
+  const auto time = static_cast<std::time_t>(unix_seconds);
+  std::tm local{};
+  if (localtime_r(&time, &local) == nullptr) return "-";
+  return StrFormat("%02d:%02d:%02d", local.tm_hour, local.tm_min, local.tm_sec);
 }
 
 std::string AgoText(double seconds) { return StrCat(AgeText(seconds), " ago"); }

@@ -12,6 +12,10 @@ namespace ptqwatch::internal {
 /// it can move the cursor, and broken UTF-8 becomes U+FFFD.
 std::string Printable(std::string_view text);
 
+/// The same for people: where the terminal is not `utf8`, "+-" and "->" stand for ± and →, and
+/// '?' for any other character outside ASCII.
+std::string Readable(std::string_view text, bool utf8);
+
 /// JSON with DEL and U+0080 to U+009F escaped, which JSON allows unescaped: the same value, and
 /// nothing in it can move the cursor.
 std::string PrintableJson(std::string_view json);
@@ -40,6 +44,8 @@ std::string EstimateText(double value, std::optional<double> standard_error, boo
 std::string FieldLine(std::string_view name, std::string_view value);
 /// "12 s", "3.2 min", "1.4 h", "2.0 days"; "0 s" for a negative age.
 std::string AgeText(double seconds);
+/// "14:03:22", local time.
+std::string ClockText(double unix_seconds);
 /// "12 s ago".
 std::string AgoText(double seconds);
 

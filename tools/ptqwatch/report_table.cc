@@ -11,9 +11,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr std::string_view kBold = "\x1b[1m";
-constexpr std::string_view kYellow = "\x1b[33m";
-constexpr std::string_view kRed = "\x1b[31m";
 constexpr double kMinUnsureResidual = 0.1;
 constexpr int kMaxErrorDecimals = 2;  // more would make the columns ragged
 

@@ -47,14 +47,21 @@ winsize Size(int fd) {
 
 }  // namespace
 
-Terminal::Terminal(int out_fd, int error_fd, bool terminal, TextStyle style)
-    : out_fd_(out_fd), error_fd_(error_fd), terminal_(terminal), style_(style) {}
+Terminal::Terminal(int out_fd, int error_fd, bool terminal, TextStyle style, bool interactive)
+    : out_fd_(out_fd),
+      error_fd_(error_fd),
+      terminal_(terminal),
+      style_(style),
+      interactive_(interactive) {}
 
 Terminal Terminal::Standard() {
   const bool terminal = isatty(STDOUT_FILENO) != 0 && !EnvironmentHas("TERM", "dumb");
   const bool color = terminal && !EnvironmentHas("NO_COLOR");
   const bool utf8 = std::string_view(nl_langinfo(CODESET)) == "UTF-8";
-  return Terminal(STDOUT_FILENO, STDERR_FILENO, terminal, {.utf8 = utf8, .color = color});
+  const bool interactive =
+      terminal && isatty(STDIN_FILENO) != 0 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+  return Terminal(STDOUT_FILENO, STDERR_FILENO, terminal, {.utf8 = utf8, .color = color},
+                  interactive);
 }
 
 Terminal::~Terminal() { Status(""); }

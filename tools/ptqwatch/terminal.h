@@ -19,7 +19,7 @@ inline constexpr std::string_view kCleanTerminal = "\r\x1b[K\x1b[0m";
 class Terminal {
  public:
   /// `terminal`: out_fd is a terminal that can move its cursor. The descriptors stay the caller's.
-  Terminal(int out_fd, int error_fd, bool terminal, TextStyle style);
+  Terminal(int out_fd, int error_fd, bool terminal, TextStyle style, bool interactive = false);
   /// For the environment: a terminal unless TERM is "dumb", colours there unless NO_COLOR is set,
   /// UTF-8 from the locale (setlocale must have been called).
   static Terminal Standard();
@@ -29,6 +29,8 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   bool terminal() const { return terminal_; }
+  /// Keys come from it, too, and this process has it in the foreground: it can be a FullScreen.
+  bool interactive() const { return interactive_; }
   TextStyle style() const { return style_; }
   /// Size of the terminal now; 80 and 24 if it is not known.
   size_t columns() const;
@@ -55,6 +57,7 @@ class Terminal {
   const int error_fd_;
   const bool terminal_;
   const TextStyle style_;
+  const bool interactive_;
   std::string status_;
   bool closed_ = false;
   absl::Status error_;

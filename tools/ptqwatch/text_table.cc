@@ -33,6 +33,21 @@ std::string TextRow(const std::vector<TextCell>& cells, size_t gap, size_t colum
   return line;
 }
 
+std::vector<std::string> Wrapped(std::string_view text, size_t columns) {
+  std::vector<std::string> lines;
+  while (!text.empty() && columns > 0) {
+    std::string_view line = CutToWidth(text, columns);
+    if (line.size() < text.size() && text[line.size()] != ' ') {
+      const size_t space = line.rfind(' ');
+      if (space != std::string_view::npos && space > 0) line = line.substr(0, space);
+    }
+    lines.emplace_back(line);
+    text.remove_prefix(line.size());
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  }
+  return lines;
+}
+
 std::string TextTable(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

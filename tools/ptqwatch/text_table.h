@@ -11,6 +11,11 @@ namespace ptqwatch::internal {
 
 inline constexpr size_t kUnlimitedColumns = std::numeric_limits<size_t>::max();
 
+inline constexpr std::string_view kBold = "\x1b[1m";
+inline constexpr std::string_view kDim = "\x1b[2m";
+inline constexpr std::string_view kRed = "\x1b[31m";
+inline constexpr std::string_view kYellow = "\x1b[33m";
+
 /// `text` between an escape sequence that sets the colour and one that ends it; as it is for no
 /// colour.
 std::string Painted(std::string text, std::string_view color);
@@ -25,6 +30,10 @@ struct TextCell {
 /// One line without its end: the cells with `gap` spaces between them, cut to `columns`. A last
 /// cell that is flush left is not padded.
 std::string TextRow(const std::vector<TextCell>& cells, size_t gap, size_t columns);
+
+/// `text` in lines of at most `columns`, broken at spaces where there are any. Nothing for an empty
+/// text.
+std::vector<std::string> Wrapped(std::string_view text, size_t columns);
 
 /// Lines of cells in columns as wide as their widest cell, two spaces apart; the first column is
 /// flush left. REQUIRES: rows of equal length.

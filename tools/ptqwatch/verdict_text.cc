@@ -33,19 +33,6 @@ std::string Lines(std::string_view name, const std::vector<std::string>& values)
   return text;
 }
 
-std::string SeverityText(const Verdict& verdict) {
-  std::string text;
-  if (Has(verdict.severity_nats)) {
-    text = StrCat(*verdict.severity_nats > 0 ? "+" : "", Text(verdict.severity_nats), " nats",
-                  Interval(verdict.severity_low_nats, verdict.severity_high_nats, 3));
-  }
-  if (Has(verdict.severity_ratio)) {
-    text += StrCat(text.empty() ? "" : ", ", Text(verdict.severity_ratio), " times the baseline",
-                   Interval(verdict.severity_low_ratio, verdict.severity_high_ratio, 3));
-  }
-  return text;
-}
-
 std::vector<std::string> EvidenceTexts(const Verdict& verdict) {
   std::vector<std::string> texts;
   if (Has(verdict.sigmas)) {
@@ -129,6 +116,19 @@ std::string MixedPrecisionText(const Report& report, const MixedPrecisionReport&
 }
 
 }  // namespace
+
+std::string SeverityText(const Verdict& verdict) {
+  std::string text;
+  if (Has(verdict.severity_nats)) {
+    text = StrCat(*verdict.severity_nats > 0 ? "+" : "", Text(verdict.severity_nats), " nats",
+                  Interval(verdict.severity_low_nats, verdict.severity_high_nats, 3));
+  }
+  if (Has(verdict.severity_ratio)) {
+    text += StrCat(text.empty() ? "" : ", ", Text(verdict.severity_ratio), " times the baseline",
+                   Interval(verdict.severity_low_ratio, verdict.severity_high_ratio, 3));
+  }
+  return text;
+}
 
 std::string VerdictBlock(const Verdict& verdict, TextStyle style) {
   std::string state = VerdictCell(verdict.state, style.color);

@@ -12,6 +12,10 @@ namespace ptqwatch::internal {
 /// has done so far, what to do. Only lines for which there are numbers.
 std::string VerdictBlock(const Verdict& verdict, TextStyle style);
 
+/// "+0.112 nats (0.080 to 0.140), 1.9 times the baseline (1.6 to 2.2)"; what is not known is left
+/// out.
+std::string SeverityText(const Verdict& verdict);
+
 /// A line for each average of snapshots: "average    of 6 snapshots: loss 1.6600, gptq3 E 3.90%".
 std::string AveragingBlock(const Report& report, TextStyle style);
 

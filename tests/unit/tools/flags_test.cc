@@ -28,7 +28,7 @@ std::string Mistake(const std::vector<const char*>& arguments) {
 }
 
 TEST(Flags, ReadsWatch) {
-  const auto command = Parse({"watch", "h:1", "--json", "--since", "12", "--count", "3",
+  const auto command = Parse({"watch", "h:1", "--json", "--plain", "--since", "12", "--count", "3",
                               "--timeout", "2.5", "--exit-when-done"});
   ASSERT_TRUE(command.ok()) << command.status();
   const auto& flags = std::get<WatchFlags>(*command);

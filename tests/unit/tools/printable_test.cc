@@ -11,6 +11,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
 
+TEST(Readable, StandsInForWhatTheTerminalCannotShow) {
+  EXPECT_EQ(Readable("0.09 → 0.07±0.01 ü", true), "0.09 → 0.07±0.01 ü");
+  EXPECT_EQ(Readable("0.09 → 0.07±0.01 ü", false), "0.09 -> 0.07+-0.01 ?");
+  EXPECT_EQ(Readable("a\x1b[2J\xff", false), "a?[2J?");
+}
+
 TEST(Printable, LeavesNothingThatMovesTheCursor) {
   EXPECT_EQ(Printable("gptq \u00b1 \u03bb"), "gptq \u00b1 \u03bb");
   EXPECT_EQ(Printable("a\x1b[31mb\r\n\x7f"), "a?[31mb???");

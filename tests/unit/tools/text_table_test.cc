@@ -1,9 +1,19 @@
 #include "text_table.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+TEST(Wrapped, BreaksAtSpacesWhereThereAreAny) {
+  EXPECT_THAT(Wrapped("one two  three", 7), ::testing::ElementsAre("one two", "three"));
+  EXPECT_THAT(Wrapped("one two", 5), ::testing::ElementsAre("one", "two"));
+  EXPECT_THAT(Wrapped("abcdefgh", 3), ::testing::ElementsAre("abc", "def", "gh"));
+  EXPECT_THAT(Wrapped("äöü äöü", 3), ::testing::ElementsAre("äöü", "äöü"));
+  EXPECT_THAT(Wrapped("", 3), ::testing::IsEmpty());
+  EXPECT_THAT(Wrapped("text", 0), ::testing::IsEmpty());
+}
 
 TEST(TextTable, MakesColumnsAsWideAsTheirWidestCell) {
   EXPECT_EQ(TextTable({{"name", "error"}, {"gptq3", "1.5\u00b10.1"}}),

@@ -1,0 +1,70 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_SCREEN_VIEW_H_
+#define PTQWATCH_TOOLS_PTQWATCH_SCREEN_VIEW_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flags.h"
+#include "follower.h"
+#include "ptqwatch/execution_context.h"
+#include "status_text.h"
+#include "watch_screen.h"
+
+namespace ptqwatch::internal {
+
+/// Where a view is drawn and keys come from: a FullScreen, or what a test puts in its place.
+struct Display {
+  std::function<ScreenSize()> size;
+  std::function<void(const std::vector<std::string>& lines)> draw;
+  std::function<char()> key;     ///< 0: none was pressed
+  std::function<bool()> closed;  ///< nobody looks any more
+};
+
+/// `ptqwatch watch` on the whole terminal: keeps a WatchState and draws it as it changes. Not
+/// thread-safe.
+class ScreenView final : public FollowListener {
+ public:
+  /// Gives the report of this sequence with its layers; absent where there is none.
+  using ReadLayers = std::function<std::optional<AnalyzedReport>(int64_t sequence)>;
+
+  /// `flags` and `clock` must outlive the view.
+  ScreenView(const WatchFlags* flags, Clock* clock, TextStyle style, Display display,
+             ReadLayers read_layers);
+
+  bool OnReport(const v1::Report& report, int64_t missed) override;
+  void OnEvent(const v1::Event& event) override;
+  void OnStatus(const v1::GetStatusResponse& status) override;
+  void OnNotice(std::string_view text) override;
+  bool OnTick(bool connected) override;
+
+  const WatchState& state() const { return state_; }
+
+ private:
+  /// False to end.
+  bool TakeKeys();
+  void ReadNewestLayers();
+  void DrawWhenDue();
+
+  const WatchFlags* flags_;
+  Clock* clock_;
+  const TextStyle style_;
+  const Display display_;
+  const ReadLayers read_layers_;
+  WatchState state_;
+  StepRate rate_;
+  int64_t reports_ = 0;
+  int64_t layers_sequence_ = 0;  ///< asked for last
+  std::chrono::nanoseconds status_time_{0};
+  bool changed_ = true;
+  std::optional<std::chrono::nanoseconds> drawn_time_;
+  ScreenSize drawn_size_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_SCREEN_VIEW_H_

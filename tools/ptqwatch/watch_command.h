@@ -1,0 +1,19 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_WATCH_COMMAND_H_
+#define PTQWATCH_TOOLS_PTQWATCH_WATCH_COMMAND_H_
+
+#include "absl/status/status.h"
+#include "flags.h"
+#include "follower.h"
+#include "terminal.h"
+
+namespace ptqwatch::internal {
+
+/// Follows a run until the flags, a key or the reader end it: on the whole of an interactive()
+/// terminal, else a row or a line of JSON per report. `pace` has the waits; the flags override its
+/// other members.
+absl::Status WatchRun(const WatchFlags& flags, FollowOptions pace, Clock* clock,
+                      Terminal* terminal);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_WATCH_COMMAND_H_

@@ -1,0 +1,65 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_WATCH_STATE_H_
+#define PTQWATCH_TOOLS_PTQWATCH_WATCH_STATE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "journal_tables.h"
+#include "ptqwatch/report.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
+
+namespace ptqwatch::internal {
+
+/// What sparklines show of a report. NaN: not measured.
+struct TrendPoint {
+  int64_t step = 0;
+  LrPhase phase = LrPhase::kUnknown;
+  double learning_rate = 0;
+  double loss = 0;
+  double trace = 0;
+  double top_eigenvalue = 0;
+  std::map<std::string, double> error_ratios;  ///< by QuantizerNames
+};
+
+/// A message with the time at which it came.
+struct TimedText {
+  double unix_seconds = 0;
+  std::string text;
+};
+
+/// Everything that the full-screen view shows. Not thread-safe.
+struct WatchState {
+  static constexpr size_t kMaxPoints = 512;
+  static constexpr size_t kMaxEvents = 64;
+
+  std::string target;
+  double now_unix_seconds = 0;
+  std::optional<v1::GetStatusResponse> status;
+  std::optional<double> steps_per_second;
+  double silence_seconds = 0;  ///< since the last status
+  /// Since when there is no connection; unset while there is one.
+  std::optional<double> lost_unix_seconds;
+  bool paused = false;  ///< the view, by a key
+
+  std::deque<TrendPoint> points;  ///< by rising step
+  std::optional<AnalyzedReport> newest;
+  /// The newest that was measured: not every snapshot has it.
+  std::optional<CurvatureReport> curvature;
+  std::vector<LayerRow> layers;  ///< the worst first
+  int64_t layers_step = 0;
+  std::deque<TimedText> events;  ///< the newest first
+
+  /// The next report. One that went back in steps takes the place of those after it.
+  void Add(AnalyzedReport report);
+  void AddEvent(TimedText event);
+  /// Forgets what belongs to a run that is there no more.
+  void ForgetRun();
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_WATCH_STATE_H_
