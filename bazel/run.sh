@@ -1,0 +1,3 @@
+#!/bin/sh
+# What a test runs that is a program with arguments.
+exec "$@"
