@@ -1,5 +1,5 @@
 # What `cmake --install` puts where. CMake's components are those of packages: `runtime` (shared libraries), `development` (headers,
-# archives, CMake and pkg-config files) and `tools` (commands, dashboards). Those of find_package are monitor, prometheus and grpc; each has
+# archives, CMake and pkg-config files) and `tools` (commands, dashboards). Those of find_package are monitor, prometheus, grpc and client; each has
 # a file of targets for static and for shared libraries, so that what is not asked for is not looked for.
 include(CMakePackageConfigHelpers)
 
@@ -75,8 +75,10 @@ if(TARGET ptqwatch_grpc)
   set_target_properties(ptqwatch_grpc PROPERTIES EXPORT_NAME grpc)
   set_target_properties(ptqwatch_proto PROPERTIES EXPORT_NAME proto)
   set_target_properties(ptqwatch_report_proto PROPERTIES EXPORT_NAME report_proto)
-  _ptqwatch_install(grpc static ptqwatch_grpc ptqwatch_report_proto ptqwatch_proto)
+  set_target_properties(ptqwatch_client PROPERTIES EXPORT_NAME client)
+  _ptqwatch_install(grpc static ptqwatch_grpc ptqwatch_client ptqwatch_report_proto ptqwatch_proto)
   _ptqwatch_install_headers(${PROJECT_SOURCE_DIR}/exporters/grpc/include)
+  _ptqwatch_install_headers(${PROJECT_SOURCE_DIR}/proto/client/include)
 endif()
 
 if(PTQWATCH_SHARED)
@@ -96,7 +98,7 @@ if(PTQWATCH_SHARED AND TARGET ptqwatch_prometheus)
   _ptqwatch_pkg_config(ptqwatch-prometheus "Serves what ptqwatch measures to Prometheus" "ptqwatch = ${PROJECT_VERSION}" "-lptqwatch_prometheus" "")
 endif()
 if(PTQWATCH_SHARED AND TARGET ptqwatch_grpc)
-  _ptqwatch_pkg_config(ptqwatch-grpc "Serves what ptqwatch measures over gRPC" "ptqwatch = ${PROJECT_VERSION}" "-lptqwatch_grpc" "")
+  _ptqwatch_pkg_config(ptqwatch-grpc "Serves what ptqwatch measures over gRPC, and reads it" "ptqwatch = ${PROJECT_VERSION}" "-lptqwatch_grpc" "")
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ptqwatchConfig.cmake.in ${PROJECT_BINARY_DIR}/ptqwatchConfig.cmake

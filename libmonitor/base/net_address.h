@@ -10,7 +10,7 @@
 namespace ptqwatch::internal {
 
 /// A host and a port as a person writes them; nothing has been looked up.
-struct HostPort {
+struct PTQWATCH_EXPORT HostPort {
   std::string host;  ///< a name or an IP literal, IPv6 without brackets
   int port = 0;
   /// "HOST:PORT" or "[IPV6]:PORT".
@@ -25,7 +25,8 @@ absl::StatusOr<HostPort> ParseListenAddress(std::string_view kind, std::string_v
 /// Reads where a client connects: HOST:PORT, :PORT (this machine), [IPV6]:PORT, and HOST or [IPV6]
 /// alone with `default_port`. InvalidArgument, one printable line with the text and what is wrong
 /// with it.
-absl::StatusOr<HostPort> ParseServerAddress(std::string_view text, int default_port);
+PTQWATCH_EXPORT absl::StatusOr<HostPort> ParseServerAddress(std::string_view text,
+                                                            int default_port);
 
 /// A TCP socket bound to an address; closed with this object unless it was released.
 class PTQWATCH_EXPORT BoundSocket {

@@ -46,6 +46,17 @@ std::string ValidUtf8(std::string_view text) {
   }
 }
 
+std::string Printable(std::string_view text) {
+  std::string printable;
+  for (const char c : ValidUtf8(text)) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool c1 = byte >= 0x80 && byte < 0xA0 && printable.ends_with('\xC2');
+    if (c1) printable.pop_back();
+    printable += c1 || byte < 0x20 || byte == 0x7F ? '?' : c;
+  }
+  return printable;
+}
+
 std::string Quoted(std::string_view name) {
   const std::string_view shown = name.substr(0, kMaxShownBytes);
   const absl::string_view bytes(shown.data(), shown.size());

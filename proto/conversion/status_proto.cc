@@ -84,11 +84,89 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   if (status.slice.state != SliceState::kNone) Fill(status.slice, response->mutable_slice());
 }
 
+Health FromProto(v1::Health health) {
+  switch (health) {
+    case v1::HEALTH_OK:
+      return Health::kOk;
+    case v1::HEALTH_DEGRADED:
+      return Health::kDegraded;
+    case v1::HEALTH_STOPPED:
+      return Health::kStopped;
+    case v1::HEALTH_INERT:
+      return Health::kInert;
+    default:
+      return Health::kStarting;
+  }
+}
+
+void Read(const v1::SliceStatus& response, SliceStatus* slice) {
+  if (v1::SliceState_IsValid(response.state())) {
+    slice->state = static_cast<SliceState>(response.state());
+  }
+  slice->number = response.number();
+  if (const auto method = ParseQuantizationMethod(response.method()); method.ok()) {
+    slice->request.method = *method;
+  }
+  slice->request.bits = response.bits();
+  slice->request.points = response.points();
+  slice->points_done = response.points_done();
+  slice->points_all = response.points_all();
+  slice->path = response.path();
+  slice->error = response.error();
+}
+
+void Read(const v1::GetStatusResponse& response, MonitorStatus* status) {
+  status->health = FromProto(response.health());
+  status->health_reason = response.health_reason();
+  status->busy = response.busy();
+  if (response.has_step()) status->step = response.step();
+  status->steps_total = response.steps_total();
+  status->last_step_unix_seconds = response.last_step_unix_seconds();
+  status->learning_rate = response.has_learning_rate() ? response.learning_rate() : std::nan("");
+  if (response.has_tokens()) status->tokens = response.tokens();
+  if (response.has_training_loss_nats()) {
+    status->training_loss_nats = response.training_loss_nats();
+  }
+  if (v1::LrPhase_IsValid(response.lr_phase())) {
+    status->lr_phase = static_cast<LrPhase>(response.lr_phase());
+  }
+  for (int i = 0; i < kSnapshotResults; ++i) {
+    const auto found =
+        response.snapshots().find(std::string(ToString(static_cast<SnapshotResult>(i))));
+    if (found != response.snapshots().end()) {
+      status->snapshots[static_cast<size_t>(i)] = found->second;
+    }
+  }
+  status->reports_total = response.reports_total();
+  status->probe_failures_total = response.probe_failures_total();
+  if (response.has_overhead_ratio()) status->overhead_ratio = response.overhead_ratio();
+  status->stall_seconds_total = response.stall_seconds_total();
+  status->duty_cycle = response.duty_cycle();
+  status->overhead_budget_ratio = response.overhead_budget_ratio();
+  status->plan_level_ratio = response.plan_level_ratio();
+  status->memory_bytes = response.memory_bytes();
+  status->memory_peak_bytes = response.memory_peak_bytes();
+  status->memory_budget_bytes = response.memory_budget_bytes();
+  status->paused = response.paused();
+  status->every = response.every_steps();
+  if (response.has_slice()) Read(response.slice(), &status->slice);
+}
+
 }  // namespace
 
 void ToProto(const RunInfo& run, const MonitorStatus& status, v1::GetStatusResponse* response) {
   Fill(run, response);
   Fill(status, response);
+}
+
+void FromProto(const v1::GetStatusResponse& response, RunInfo* run, MonitorStatus* status) {
+  run->run_id = response.run_id();
+  run->attempt = response.attempt();
+  run->fingerprint = response.fingerprint();
+  run->device = response.device();
+  run->parameters = response.parameters();
+  run->covered_parameters = response.covered_parameters();
+  Read(response, status);
 }
 
 }  // namespace ptqwatch::internal

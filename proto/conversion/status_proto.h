@@ -11,6 +11,11 @@ namespace ptqwatch::internal {
 /// out.
 void ToProto(const RunInfo& run, const MonitorStatus& status, v1::GetStatusResponse* response);
 
+/// What ToProto wrote, by this or another version; members that are not in the message keep their
+/// values. Health, phase, slice state and method of a later version read as the first of their
+/// enum, what became of snapshots as nothing.
+void FromProto(const v1::GetStatusResponse& response, RunInfo* run, MonitorStatus* status);
+
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_PROTO_CONVERSION_STATUS_PROTO_H_

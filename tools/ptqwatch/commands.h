@@ -1,8 +1,8 @@
 #ifndef PTQWATCH_TOOLS_PTQWATCH_COMMANDS_H_
 #define PTQWATCH_TOOLS_PTQWATCH_COMMANDS_H_
 
+#include "client/follower.h"
 #include "flags.h"
-#include "follower.h"
 #include "ptqwatch/execution_context.h"
 #include "terminal.h"
 

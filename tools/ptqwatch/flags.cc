@@ -9,7 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "base/strings.h"
-#include "client_security.h"
+#include "client/client_security.h"
 #include "journal_flags.h"
 #include "printable.h"
 #include "ptqwatch/config.h"

@@ -7,10 +7,10 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "client/target.h"
 #include "ptqwatch/offline/plan_from_shapes.h"
 #include "ptqwatch/offline/verdict_options.h"
 #include "run_server.h"
-#include "target.h"
 
 namespace ptqwatch::internal {
 

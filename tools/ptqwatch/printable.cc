@@ -21,17 +21,6 @@ int Magnitude(double value) { return static_cast<int>(std::floor(std::log10(std:
 
 }  // namespace
 
-std::string Printable(std::string_view text) {
-  std::string printable;
-  for (const char c : ValidUtf8(text)) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool c1 = IsContinuation(c) && byte < 0xA0 && printable.ends_with('\xC2');
-    if (c1) printable.pop_back();
-    printable += c1 || byte < 0x20 || byte == 0x7F ? '?' : c;
-  }
-  return printable;
-}
-
 std::string Readable(std::string_view text, bool utf8) {
   std::string readable = Printable(text);
   if (utf8) return readable;

@@ -6,13 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace ptqwatch::internal {
 
-/// Text from a server made safe for a terminal: control characters become '?', so that nothing in
-/// it can move the cursor, and broken UTF-8 becomes U+FFFD.
-std::string Printable(std::string_view text);
-
-/// The same for people: where the terminal is not `utf8`, "+-" and "->" stand for ± and →, and
+/// Printable (base/utf8.h) for people: where the terminal is not `utf8`, "+-" and "->" stand for ±
+/// and →, and
 /// '?' for any other character outside ASCII.
 std::string Readable(std::string_view text, bool utf8);
 

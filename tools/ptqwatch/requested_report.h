@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "follower.h"
+#include "client/follower.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/v1/monitor_service.pb.h"

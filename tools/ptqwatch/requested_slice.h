@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "follower.h"
+#include "client/follower.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
 #include "terminal.h"

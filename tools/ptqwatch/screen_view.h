@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "client/follower.h"
 #include "flags.h"
-#include "follower.h"
 #include "ptqwatch/execution_context.h"
 #include "status_text.h"
 #include "watch_screen.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "connection.h"
+#include "client/connection.h"
 #include "full_screen.h"
 #include "report_proto.h"
 #include "screen_view.h"

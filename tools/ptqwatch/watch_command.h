@@ -2,8 +2,8 @@
 #define PTQWATCH_TOOLS_PTQWATCH_WATCH_COMMAND_H_
 
 #include "absl/status/status.h"
+#include "client/follower.h"
 #include "flags.h"
-#include "follower.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {

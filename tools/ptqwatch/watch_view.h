@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "client/follower.h"
 #include "flags.h"
-#include "follower.h"
 #include "ptqwatch/execution_context.h"
 #include "report_table.h"
 #include "status_text.h"

@@ -10,11 +10,11 @@
 
 #include "absl/strings/str_split.h"
 #include "captured_terminal.h"
-#include "fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "raw_server.h"
 #include "support/fake_clock.h"
+#include "unit/proto/client/fake_server.h"
+#include "unit/proto/client/raw_server.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "raw_server.h"
 #include "support/temp_dir.h"
 #include "terminal.h"
+#include "unit/proto/client/fake_server.h"
+#include "unit/proto/client/raw_server.h"
 
 namespace ptqwatch {
 namespace {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/fake_clock.h"
+#include "unit/proto/client/fake_server.h"
 
 namespace ptqwatch::internal {
 namespace {

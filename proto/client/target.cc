@@ -1,4 +1,4 @@
-#include "target.h"
+#include "client/target.h"
 
 #include <filesystem>
 #include <system_error>

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_FOLLOWER_H_
-#define PTQWATCH_TOOLS_PTQWATCH_FOLLOWER_H_
+#ifndef PTQWATCH_PROTO_CLIENT_FOLLOWER_H_
+#define PTQWATCH_PROTO_CLIENT_FOLLOWER_H_
 
 #include <chrono>
 #include <cstdint>
@@ -8,11 +8,11 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "connection.h"
+#include "client/connection.h"
+#include "client/report_stream.h"
+#include "client/target.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
-#include "report_stream.h"
-#include "target.h"
 
 namespace ptqwatch::internal {
 
@@ -99,4 +99,4 @@ class Follower {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_FOLLOWER_H_
+#endif  // PTQWATCH_PROTO_CLIENT_FOLLOWER_H_

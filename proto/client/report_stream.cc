@@ -1,4 +1,4 @@
-#include "report_stream.h"
+#include "client/report_stream.h"
 
 namespace ptqwatch::internal {
 

@@ -1,4 +1,4 @@
-#include "follower.h"
+#include "client/follower.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,6 @@
 
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "printable.h"
 
 namespace ptqwatch::internal {
 namespace {

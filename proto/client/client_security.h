@@ -1,8 +1,9 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_CLIENT_SECURITY_H_
-#define PTQWATCH_TOOLS_PTQWATCH_CLIENT_SECURITY_H_
+#ifndef PTQWATCH_PROTO_CLIENT_CLIENT_SECURITY_H_
+#define PTQWATCH_PROTO_CLIENT_CLIENT_SECURITY_H_
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "grpcpp/client_context.h"
@@ -17,6 +18,14 @@ struct ClientSecurity {
   std::string certificate;  ///< of this client, with its key, where the server asks for one
   std::string key;
   std::string token;
+  /// How messages call these members.
+  struct Names {
+    std::string_view tls = "--tls";
+    std::string_view roots = "--ca";
+    std::string_view certificate = "--cert";
+    std::string_view token = "--token-file";
+  };
+  Names names = {};
 
   std::shared_ptr<grpc::ChannelCredentials> Credentials() const;
   /// Shows the token, if there is one, in a call that has not begun.
@@ -29,4 +38,4 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_CLIENT_SECURITY_H_
+#endif  // PTQWATCH_PROTO_CLIENT_CLIENT_SECURITY_H_

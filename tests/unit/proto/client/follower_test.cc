@@ -1,4 +1,4 @@
-#include "follower.h"
+#include "client/follower.h"
 
 #include <chrono>
 #include <functional>
@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/fake_clock.h"
+#include "unit/proto/client/fake_server.h"
 
 namespace ptqwatch::internal {
 namespace {

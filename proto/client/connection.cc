@@ -1,4 +1,4 @@
-#include "connection.h"
+#include "client/connection.h"
 
 #include <limits>
 #include <string>
@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "grpcpp/create_channel_posix.h"
-#include "printable.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -45,9 +45,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Target& target) {
 // Why a server that is there and the client do not understand each other by TLS; empty where that
 // is not the matter.
 std::string TlsReason(const std::string& message, const ClientSecurity& security) {
+  const ClientSecurity::Names& names = security.names;
   if (absl::StrContains(message, "certificate verify failed") ||
       absl::StrContains(message, "CERTIFICATE_VERIFY_FAILED")) {
-    return "its certificate is not valid now, or not signed by the authorities of --ca";
+    return StrCat("its certificate is not valid now, or not signed by the authorities of ",
+                  names.roots);
   }
   if (absl::StrContains(message, "Hostname Verification") ||
       absl::StrContains(message, "Peer name")) {
@@ -55,15 +57,18 @@ std::string TlsReason(const std::string& message, const ClientSecurity& security
   }
   const bool closed =
       absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer");
-  if (!security.tls) {
-    return closed ? "it closed the connection: if it speaks TLS, give --ca or --tls" : "";
+  if (closed) {
+    constexpr std::string_view kClosed = "it closed the connection: ";
+    if (!security.tls) {
+      return StrCat(kClosed, "if it speaks TLS, give ", names.roots, " or ", names.tls);
+    }
+    return security.certificate.empty()
+               ? StrCat(kClosed, "perhaps it asks for a certificate, see ", names.certificate)
+               : StrCat(kClosed, "perhaps it does not accept the certificate of ",
+                        names.certificate);
   }
-  if (closed && security.certificate.empty()) {
-    return "it closed the connection: perhaps it asks for a certificate, see --cert";
-  }
-  if (closed)
-    return "it closed the connection: perhaps it does not accept the certificate of --cert";
-  return absl::StrContains(message, "andshake") ? "TLS handshake failed: does it speak TLS?" : "";
+  const bool handshake = security.tls && absl::StrContains(message, "andshake");
+  return handshake ? "TLS handshake failed: does it speak TLS?" : "";
 }
 
 // The part of gRPC's message about a failed connection that helps a user.
@@ -110,7 +115,7 @@ std::string Explanation(const grpc::Status& status, const Target& server) {
     case grpc::StatusCode::PERMISSION_DENIED:
       return StrCat(address, " refuses: ", message);
     case grpc::StatusCode::UNAUTHENTICATED:
-      return StrCat(address, " refuses: ", message, " (see --token-file)");
+      return StrCat(address, " refuses: ", message, " (see ", server.security.names.token, ")");
     default:
       return StrCat(address, " answers with error ", static_cast<int>(status.error_code()), ": ",
                     message);

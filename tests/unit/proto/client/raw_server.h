@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TESTS_UNIT_TOOLS_RAW_SERVER_H_
-#define PTQWATCH_TESTS_UNIT_TOOLS_RAW_SERVER_H_
+#ifndef PTQWATCH_TESTS_UNIT_PROTO_CLIENT_RAW_SERVER_H_
+#define PTQWATCH_TESTS_UNIT_PROTO_CLIENT_RAW_SERVER_H_
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -64,4 +64,4 @@ inline constexpr char kHttpAnswer[] =
 
 }  // namespace ptqwatch::testing
 
-#endif  // PTQWATCH_TESTS_UNIT_TOOLS_RAW_SERVER_H_
+#endif  // PTQWATCH_TESTS_UNIT_PROTO_CLIENT_RAW_SERVER_H_

@@ -1,10 +1,10 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_REPORT_STREAM_H_
-#define PTQWATCH_TOOLS_PTQWATCH_REPORT_STREAM_H_
+#ifndef PTQWATCH_PROTO_CLIENT_REPORT_STREAM_H_
+#define PTQWATCH_PROTO_CLIENT_REPORT_STREAM_H_
 
 #include <chrono>
 #include <memory>
 
-#include "connection.h"
+#include "client/connection.h"
 
 namespace ptqwatch::internal {
 
@@ -55,4 +55,4 @@ class ReportStream {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_REPORT_STREAM_H_
+#endif  // PTQWATCH_PROTO_CLIENT_REPORT_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TESTS_UNIT_TOOLS_FAKE_SERVER_H_
-#define PTQWATCH_TESTS_UNIT_TOOLS_FAKE_SERVER_H_
+#ifndef PTQWATCH_TESTS_UNIT_PROTO_CLIENT_FAKE_SERVER_H_
+#define PTQWATCH_TESTS_UNIT_PROTO_CLIENT_FAKE_SERVER_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -238,4 +238,4 @@ class FakeServer final : public v1::MonitorService::Service {
 
 }  // namespace ptqwatch::testing
 
-#endif  // PTQWATCH_TESTS_UNIT_TOOLS_FAKE_SERVER_H_
+#endif  // PTQWATCH_TESTS_UNIT_PROTO_CLIENT_FAKE_SERVER_H_

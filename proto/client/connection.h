@@ -1,14 +1,14 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_CONNECTION_H_
-#define PTQWATCH_TOOLS_PTQWATCH_CONNECTION_H_
+#ifndef PTQWATCH_PROTO_CLIENT_CONNECTION_H_
+#define PTQWATCH_PROTO_CLIENT_CONNECTION_H_
 
 #include <chrono>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "client/target.h"
 #include "grpcpp/grpcpp.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
-#include "target.h"
 
 namespace ptqwatch::internal {
 
@@ -63,4 +63,4 @@ bool MessageWasTooLarge(const grpc::Status& status);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_CONNECTION_H_
+#endif  // PTQWATCH_PROTO_CLIENT_CONNECTION_H_

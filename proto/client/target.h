@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_TARGET_H_
-#define PTQWATCH_TOOLS_PTQWATCH_TARGET_H_
+#ifndef PTQWATCH_PROTO_CLIENT_TARGET_H_
+#define PTQWATCH_PROTO_CLIENT_TARGET_H_
 
 #include <functional>
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
-#include "client_security.h"
+#include "client/client_security.h"
 
 namespace ptqwatch::internal {
 
@@ -38,4 +38,4 @@ absl::StatusOr<Target> ParseTarget(const std::string& text);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_TARGET_H_
+#endif  // PTQWATCH_PROTO_CLIENT_TARGET_H_

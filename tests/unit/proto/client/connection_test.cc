@@ -1,12 +1,12 @@
-#include "connection.h"
+#include "client/connection.h"
 
 #include <chrono>
 #include <string>
 
-#include "fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "raw_server.h"
+#include "unit/proto/client/fake_server.h"
+#include "unit/proto/client/raw_server.h"
 
 namespace ptqwatch::internal {
 namespace {

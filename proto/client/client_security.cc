@@ -1,4 +1,4 @@
-#include "client_security.h"
+#include "client/client_security.h"
 
 #include <cerrno>
 #include <fstream>

@@ -1,0 +1,23 @@
+// A program beside the trainer: what a run has measured, and whether it does well.
+#include "ptqwatch/client.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+int main(int argc, char** argv) {
+  const auto client = ptqwatch::Client::Create({.address = argc > 1 ? argv[1] : "localhost:9465"});
+  if (!client.ok()) {
+    std::fprintf(stderr, "%s\n", client.status().ToString().c_str());
+    return 2;
+  }
+  const auto reports = (*client)->ListReports(/*after_sequence=*/0, /*without_layers=*/true);
+  if (!reports.ok()) {
+    std::fprintf(stderr, "%s\n", reports.status().ToString().c_str());
+    return 1;
+  }
+  for (const ptqwatch::AnalyzedReport& report : *reports) {
+    std::printf("step %lld: %s\n", static_cast<long long>(report.report.step),
+                std::string(ToString(report.verdict.state)).c_str());
+  }
+}

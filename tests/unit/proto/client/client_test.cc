@@ -1,0 +1,198 @@
+#include "ptqwatch/client.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/temp_dir.h"
+#include "unit/exporters/grpc/grpc_fixture.h"
+
+namespace ptqwatch::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The sequences that Watch brings, until there are `wanted`.
+class Collector final : public WatchListener {
+ public:
+  explicit Collector(size_t wanted) : wanted_(wanted) {}
+  bool OnReport(const AnalyzedReport& report, int64_t /*missed*/) override {
+    reports.push_back(report);
+    return reports.size() < wanted_;
+  }
+  void OnEvent(const Event& event) override { events.push_back(event); }
+
+  std::vector<AnalyzedReport> reports;
+  std::vector<Event> events;
+
+ private:
+  const size_t wanted_;
+};
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto exporter = GrpcExporter::Create({.address = "127.0.0.1:0", .allow_control = true});
+    ASSERT_TRUE(exporter.ok()) << exporter.status();
+    exporter_ = *std::move(exporter);
+    ASSERT_TRUE(exporter_->Start(&source_, &control_).ok());
+    auto client = Client::Create({.address = exporter_->address()});
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  void Publish(int64_t sequence) {
+    AnalyzedReport report = SampleReport();
+    report.report.sequence = sequence;
+    exporter_->OnReport(std::make_shared<const AnalyzedReport>(std::move(report)));
+  }
+
+  FakeStatusSource source_;
+  FakeControl control_;
+  std::unique_ptr<GrpcExporter> exporter_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ClientTest, ReportsAreThoseOfTheMonitor) {
+  for (int64_t sequence = 1; sequence <= 3; ++sequence) Publish(sequence);
+  const auto reports = client_->ListReports(1);
+  ASSERT_TRUE(reports.ok()) << reports.status();
+  ASSERT_EQ(reports->size(), 2u);
+  AnalyzedReport expected = SampleReport();
+  expected.report.sequence = 2;
+  EXPECT_EQ(ToJson(reports->front()), ToJson(expected));
+  const auto small = client_->ListReports(2, /*without_layers=*/true);
+  ASSERT_TRUE(small.ok()) << small.status();
+  ASSERT_EQ(small->size(), 1u);
+  EXPECT_TRUE(small->front().report.quantization.front().layers.empty());
+}
+
+TEST_F(ClientTest, WatchesUntilTheListenerHasEnough) {
+  Event event;
+  event.kind = Event::Kind::kPhaseChange;
+  event.severity = Severity::kWarning;
+  exporter_->OnEvent(event);
+  for (int64_t sequence = 1; sequence <= 3; ++sequence) Publish(sequence);
+  Collector collector(2);
+  EXPECT_TRUE(client_->Watch({}, &collector).ok());
+  ASSERT_EQ(collector.reports.size(), 2u);
+  EXPECT_EQ(collector.reports.back().report.sequence, 2);
+  ASSERT_EQ(collector.events.size(), 1u);
+  EXPECT_EQ(collector.events.front().kind, Event::Kind::kPhaseChange);
+  EXPECT_EQ(collector.events.front().severity, Severity::kWarning);
+}
+
+TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
+  source_.Set([](MonitorStatus& status) {
+    status.step = 12;
+    status.steps_total = 13;
+    status.learning_rate = 3e-4;
+    status.health = Health::kDegraded;
+    status.health_reason = "a probe fails";
+    status.lr_phase = LrPhase::kDecay;
+    status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)] = 4;
+    status.overhead_ratio = 0.01;
+    status.every = 250;
+    status.slice = {.state = SliceState::kMeasuring,
+                    .number = 2,
+                    .request = {.method = QuantizationMethod::kGptq, .bits = 3, .points = 11},
+                    .points_done = 5,
+                    .points_all = 121};
+  });
+  const auto run = client_->GetStatus();
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->run.run_id, source_.run().run_id);
+  EXPECT_EQ(run->run.parameters, source_.run().parameters);
+  const MonitorStatus& status = run->monitor;
+  EXPECT_EQ(status.step, 12);
+  EXPECT_EQ(status.steps_total, 13);
+  EXPECT_EQ(status.learning_rate, 3e-4);
+  EXPECT_EQ(status.health, Health::kDegraded);
+  EXPECT_EQ(status.health_reason, "a probe fails");
+  EXPECT_EQ(status.lr_phase, LrPhase::kDecay);
+  EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)], 4);
+  EXPECT_EQ(status.overhead_ratio, 0.01);
+  EXPECT_EQ(status.tokens, std::nullopt);
+  EXPECT_EQ(status.every, 250);
+  EXPECT_EQ(status.slice.state, SliceState::kMeasuring);
+  EXPECT_EQ(status.slice.request.method, QuantizationMethod::kGptq);
+  EXPECT_EQ(status.slice.request.bits, 3);
+  EXPECT_EQ(status.slice.points_done, 5);
+  const auto runs = client_->ListRuns();
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->size(), 1u);
+  EXPECT_EQ(runs->front().monitor.steps_total, 13);
+}
+
+TEST_F(ClientTest, ALearningRateThatIsNotFiniteIsNotZero) {
+  source_.Set([](MonitorStatus& status) { status.learning_rate = std::nan(""); });
+  const auto run = client_->GetStatus();
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_TRUE(std::isnan(run->monitor.learning_rate));
+}
+
+TEST_F(ClientTest, CommandsReachTheMonitor) {
+  EXPECT_TRUE(client_->RequestSnapshot().ok());
+  EXPECT_TRUE(client_->Pause().ok());
+  EXPECT_TRUE(client_->Resume().ok());
+  EXPECT_TRUE(client_->SetEvery(500).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->SetEvery(0)));
+  control_.answer = 3;
+  const auto slice =
+      client_->RequestSlice({.method = QuantizationMethod::kGptq, .bits = 4, .points = 5});
+  ASSERT_TRUE(slice.ok()) << slice.status();
+  EXPECT_EQ(*slice, 3);
+  EXPECT_EQ(control_.slice.points, 5);
+  EXPECT_EQ(control_.requests, 1);
+  EXPECT_EQ(control_.pauses, 1);
+  EXPECT_EQ(control_.resumes, 1);
+  EXPECT_EQ(control_.every, 500);
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->RequestSlice({.at_step = 7}).status()));
+}
+
+TEST_F(ClientTest, FindsTheServerAgainAndSaysWhenItIsAway) {
+  const std::string address = exporter_->address();
+  exporter_->Stop(std::chrono::milliseconds(500));
+  exporter_.reset();
+  const absl::Status away = client_->GetStatus().status();
+  EXPECT_TRUE(absl::IsUnavailable(away)) << away;
+  EXPECT_THAT(std::string(away.message()), AllOf(HasSubstr(address), Not(HasSubstr("\n"))));
+  auto again = GrpcExporter::Create({.address = address});
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE((*again)->Start(&source_, &control_).ok());
+  EXPECT_TRUE(client_->GetStatus().ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(client_->Pause()));
+}
+
+TEST(ClientCreate, NamesTheOptionThatIsWrong) {
+  TempDir directory;
+  const std::string empty = directory.File("empty");
+  WriteFile(empty, "");
+  struct Case {
+    ClientOptions options;
+    std::string_view named;
+    std::string_view value;
+  };
+  const Case cases[] = {
+      {{.address = "host:port"}, "ClientOptions::address", "host:port"},
+      {{.ca_file = "/none/ca.pem"}, "ClientOptions::ca_file", "/none/ca.pem"},
+      {{.token_file = empty}, "ClientOptions::token_file", "empty"},
+      {{.certificate_file = "me.pem"}, "private_key_file", "both"},
+      {{.timeout = std::chrono::milliseconds(0)}, "ClientOptions::timeout", "0 ms"},
+  };
+  for (const Case& wrong : cases) {
+    const absl::Status status = Client::Create(wrong.options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong.named;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(wrong.named), HasSubstr(wrong.value)));
+  }
+}
+
+}  // namespace
+}  // namespace ptqwatch::testing
