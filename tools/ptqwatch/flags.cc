@@ -1,19 +1,20 @@
 #include "flags.h"
 
-#include <cmath>
 #include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/numbers.h"
 #include "base/strings.h"
-#include "client/client_security.h"
+#include "completion.h"
+#include "flag_checks.h"
 #include "journal_flags.h"
+#include "man_page.h"
 #include "printable.h"
+#include "program_help.h"
 #include "ptqwatch/config.h"
-#include "ptqwatch/control.h"
+#include "run_flags.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -35,24 +36,6 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
-constexpr char kWatchNotes[] = R"(Examples:
-  ptqwatch watch :9465 --count 1
-  ptqwatch watch trainer-7:9465 --exit-when-done --json >> reports.jsonl
-
-On a terminal a view that fills it: run, verdict and advice, the relative loss increase E of each
-quantizer with its standard error, the course of the last reports, the worst layers, events. q quits,
-p pauses. With --plain, --json, or where input or output is no terminal, a row per report:
-
-Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
-the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
-The verdict "decay" stands for decay_degradation. A "-" was not measured; a word says why a
-measurement failed. Lines that begin with "--" are events: an alarm that begins or ends is one.
-Ctrl-C ends.)";
-
-constexpr char kSliceNotes[] =
-    R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
-is written to the trainer's run directory; examples/plot_slice draws it.)";
-
 constexpr char kPlanNotes[] = R"(Examples:
   ptqwatch plan --shapes model.safetensors --length 2048 --step-seconds 1.5 --every 500
   ptqwatch plan --shapes shapes.json --no-spare-core
@@ -60,9 +43,6 @@ constexpr char kPlanNotes[] = R"(Examples:
 FILE is JSON, {"blocks.0.up.weight": [4096, 1024], ...} or as in the header of a safetensors file,
 or a safetensors file. The speed of this machine is measured on one core, which takes some seconds;
 the rest is counted. Every matrix but an embedding is taken to be multiplied with every token.)";
-
-// CLI11 reads larger numbers as the largest of the type.
-constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
 
 constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve runs/7
@@ -73,143 +53,6 @@ http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. Ru
 /metrics, --run of the other commands. Commands over the network are refused without
 --allow-control; on this machine, those who own a run directory can give them by its path.
 Ctrl-C ends.)";
-
-constexpr char kTargetHelp[] =
-    "A run directory (with a slash, or existing); or a server as printed by it, \"grpc "
-    "HOST:PORT\": "
-    "also :PORT, [IPV6]:PORT, or HOST for port 9465";
-
-// What the server asks for, in files: command lines can be read by every user of a machine.
-void AddSecurity(CLI::App* app, ClientSecurity* security) {
-  const auto file = [&](const char* name, std::string* text, const char* help) {
-    return app
-        ->add_option_function<std::string>(
-            name, [text](const std::string& path) { *text = *ReadSecret(path); }, help)
-        ->type_name("FILE")
-        ->check(CLI::Validator(
-            [](std::string& path) {
-              return Printable(std::string(Message(ReadSecret(path).status())));
-            },
-            ""));
-  };
-  app->add_flag("--tls", security->tls, "Speak TLS");
-  CLI::Option* const certificate =
-      file("--cert", &security->certificate, "Certificate of this client, PEM; with --key");
-  CLI::Option* const key = file("--key", &security->key, "Its private key, PEM");
-  certificate->needs(key);
-  key->needs(certificate);
-  file("--ca", &security->roots, "Authorities of the server's certificate, PEM [the system's]");
-  file("--token-file", &security->token, "The server's token");
-  app->parse_complete_callback(
-      [security] { security->tls |= !security->roots.empty() || !security->certificate.empty(); });
-}
-
-void AddTarget(CLI::App* app, Target* target) {
-  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app->add_option_function<std::string>(
-         "RUN",
-         [target](const std::string& text) {
-           Target parsed = *ParseTarget(text);
-           target->address = std::move(parsed.address);
-           target->run_dir = std::move(parsed.run_dir);
-         },
-         kTargetHelp)
-      ->type_name("")
-      ->required()
-      ->check(CLI::Validator(
-          [](std::string& text) { return std::string(Message(ParseTarget(text).status())); }, ""));
-  app->add_option("--run", target->run, "Which of the runs of a server that has several")
-      ->type_name("NAME");
-  AddSecurity(app, &target->security);
-}
-
-// Without the description that CLI11 would put into the help.
-CLI::Validator Quiet(CLI::Validator validator) { return validator.description(""); }
-
-// CLI::Range alone lets "nan" pass.
-CLI::Validator Seconds() {
-  const CLI::Validator number(
-      [](std::string& text) {
-        double value = 0;
-        const bool good = absl::SimpleAtod(text, &value) && !std::isnan(value);
-        return good ? std::string() : StrCat("Value ", Printable(text), " is not a number");
-      },
-      "");
-  return Quiet(number & CLI::Range(0.0, 1e8));
-}
-
-CLI::Validator AtLeast(int64_t min) { return Quiet(CLI::Range(min, kMaxInteger)); }
-
-void AddWatch(CLI::App* app, WatchFlags* flags) {
-  AddTarget(app, &flags->target);
-  app->add_flag("--json", flags->json, "Reports and events as lines of JSON, as in a journal");
-  app->add_flag("--plain", flags->plain, "A row per report on a terminal, too");
-  app->add_option_function<std::string>(
-         "--since",
-         [flags](const std::string& text) {
-           flags->since.reset();
-           if (text != "now") static_cast<void>(absl::SimpleAtoi(text, &flags->since.emplace()));
-         },
-         "Only reports after this one; now: only new ones [0: all the server has]")
-      ->type_name("SEQUENCE|now")
-      ->check(Quiet(CLI::IsMember({"now"}) | CLI::Range(int64_t{0}, kMaxInteger)));
-  app->add_option("--count", flags->count, "End after this many reports")
-      ->type_name("N")
-      ->check(AtLeast(1));
-  app->add_option(
-         "--timeout", flags->timeout_seconds,
-         "Give up on a server that cannot be reached for this long [10 at first, later never, "
-         "or 60 with --exit-when-done]")
-      ->type_name("SECONDS")
-      ->check(Seconds());
-  app->add_flag("--exit-when-done", flags->exit_when_done,
-                "End when the run's monitor stops [wait for the next run]");
-  app->footer(kWatchNotes);
-}
-
-void AddStatus(CLI::App* app, StatusFlags* flags) {
-  AddTarget(app, &flags->target);
-  app->add_flag("--json", flags->json, "The GetStatusResponse as JSON");
-}
-
-void AddSnapshot(CLI::App* app, SnapshotFlags* flags) {
-  AddTarget(app, &flags->target);
-  app->add_flag("--wait", flags->wait, "Wait for the report of the snapshot and print it");
-  app->add_flag("--json", flags->json, "With --wait: as a line of JSON");
-  app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
-      ->type_name("SECONDS")
-      ->check(Seconds())
-      ->capture_default_str();
-}
-
-void AddSlice(CLI::App* app, SliceFlags* flags) {
-  AddTarget(app, &flags->target);
-  app->add_option("--method", flags->method, "A quantizer of the run, as its reports name it")
-      ->type_name("NAME")
-      ->required();
-  app->add_option("--bits", flags->bits, "Its bit-width")
-      ->type_name("N")
-      ->check(Quiet(CLI::Range(1, 16)))
-      ->required();
-  app->add_option("--points", flags->points, "Points along each axis")
-      ->type_name("N")
-      ->check(Quiet(CLI::Range(kMinSlicePoints, kMaxSlicePoints)))
-      ->capture_default_str();
-  app->add_flag("--wait", flags->wait, "Show the progress and wait for the file");
-  app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
-      ->type_name("SECONDS")
-      ->check(Seconds())
-      ->capture_default_str();
-  app->footer(kSliceNotes);
-}
-
-void AddEvery(CLI::App* app, EveryFlags* flags) {
-  AddTarget(app, &flags->target);
-  app->add_option("STEPS", flags->steps, "Steps between snapshots")
-      ->type_name("")
-      ->required()
-      ->check(AtLeast(1));
-}
 
 // The defaults of the flags are those of the options.
 void AddPlan(CLI::App* app, PlanFlags* flags) {
@@ -288,6 +131,27 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
   app->footer(kServeNotes);
 }
 
+constexpr char kCompletionNotes[] = R"(Examples:
+  source <(ptqwatch completion bash)
+  ptqwatch completion zsh > ~/.zfunc/_ptqwatch
+  ptqwatch completion fish > ~/.config/fish/completions/ptqwatch.fish
+
+The Debian package has these scripts where the shells look for them.)";
+
+void AddCompletion(CLI::App* app, std::string* shell) {
+  app->add_option("bash|zsh|fish", *shell, "The shell")
+      ->type_name("")
+      ->required()
+      ->check(Quiet(CLI::IsMember({"bash", "zsh", "fish"})));
+  app->footer(kCompletionNotes);
+}
+
+std::string Completion(const std::string& shell, const CLI::App& app) {
+  const ProgramHelp help = ReadHelp(app);
+  if (shell == "bash") return BashCompletion(help);
+  return shell == "zsh" ? ZshCompletion(help) : FishCompletion(help);
+}
+
 std::string OneLine(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return Printable(text);
@@ -350,6 +214,11 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddHistory(history, &history_flags);
   AddLayers(layers, &layers_flags);
   AddReport(report, &report_flags);
+  std::string shell;
+  CLI::App* const completion =
+      app.add_subcommand("completion", "Print what completes command lines in a shell");
+  AddCompletion(completion, &shell);
+  CLI::App* const man = app.add_subcommand("man", "Print the manual page: ptqwatch man | man -l -");
 
   try {
     app.parse(argc, argv);
@@ -373,6 +242,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (history->parsed()) return history_flags;
   if (layers->parsed()) return layers_flags;
   if (report->parsed()) return report_flags;
+  if (completion->parsed()) return PrintText{Completion(shell, app)};
+  if (man->parsed()) return PrintText{ManPage(ReadHelp(app))};
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

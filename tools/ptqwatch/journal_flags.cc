@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "base/strings.h"
+#include "flag_checks.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -44,17 +44,11 @@ constexpr char kReportNotes[] = R"(Example:
 The file is the live page of the run as it is now. It needs no server and asks for nothing else, so it
 can be kept or sent around. A run that goes on may be reported again.)";
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - 1;
-
 void AddJournal(CLI::App* app, std::string* journal) {
   app->add_option("JOURNAL", *journal,
                   "A run directory, a file of journal lines, or - for standard input")
       ->type_name("")
       ->required();
-}
-
-CLI::Validator AtLeast(int64_t least) {
-  return CLI::Validator(CLI::Range(least, kMost)).description("");
 }
 
 }  // namespace

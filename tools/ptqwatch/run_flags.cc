@@ -1,0 +1,157 @@
+#include "run_flags.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "client/client_security.h"
+#include "flag_checks.h"
+#include "ptqwatch/control.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr char kWatchNotes[] = R"(Examples:
+  ptqwatch watch :9465 --count 1
+  ptqwatch watch trainer-7:9465 --exit-when-done --json >> reports.jsonl
+
+On a terminal a view that fills it: run, verdict and advice, the relative loss increase E of each
+quantizer with its standard error, the course of the last reports, the worst layers, events. q quits,
+p pauses. With --plain, --json, or where input or output is no terminal, a row per report:
+
+Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
+the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
+The verdict "decay" stands for decay_degradation. A "-" was not measured; a word says why a
+measurement failed. Lines that begin with "--" are events: an alarm that begins or ends is one.
+Ctrl-C ends.)";
+
+constexpr char kSliceNotes[] =
+    R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
+is written to the trainer's run directory; examples/plot_slice draws it.)";
+
+constexpr char kTargetHelp[] =
+    "A run directory (with a slash, or existing); or a server as printed by it, \"grpc "
+    "HOST:PORT\": "
+    "also :PORT, [IPV6]:PORT, or HOST for port 9465";
+
+// What the server asks for, in files: command lines can be read by every user of a machine.
+void AddSecurity(CLI::App* app, ClientSecurity* security) {
+  const auto file = [&](const char* name, std::string* text, const char* help) {
+    return app
+        ->add_option_function<std::string>(
+            name, [text](const std::string& path) { *text = *ReadSecret(path); }, help)
+        ->type_name("FILE")
+        ->check(CLI::Validator(
+            [](std::string& path) {
+              return Printable(std::string(Message(ReadSecret(path).status())));
+            },
+            ""));
+  };
+  app->add_flag("--tls", security->tls, "Speak TLS");
+  CLI::Option* const certificate =
+      file("--cert", &security->certificate, "Certificate of this client, PEM; with --key");
+  CLI::Option* const key = file("--key", &security->key, "Its private key, PEM");
+  certificate->needs(key);
+  key->needs(certificate);
+  file("--ca", &security->roots, "Authorities of the server's certificate, PEM [the system's]");
+  file("--token-file", &security->token, "The server's token");
+  app->parse_complete_callback(
+      [security] { security->tls |= !security->roots.empty() || !security->certificate.empty(); });
+}
+
+}  // namespace
+
+void AddTarget(CLI::App* app, Target* target) {
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app->add_option_function<std::string>(
+         "RUN",
+         [target](const std::string& text) {
+           Target parsed = *ParseTarget(text);
+           target->address = std::move(parsed.address);
+           target->run_dir = std::move(parsed.run_dir);
+         },
+         kTargetHelp)
+      ->type_name("")
+      ->required()
+      ->check(CLI::Validator(
+          [](std::string& text) { return std::string(Message(ParseTarget(text).status())); }, ""));
+  app->add_option("--run", target->run, "Which of the runs of a server that has several")
+      ->type_name("NAME");
+  AddSecurity(app, &target->security);
+}
+
+void AddWatch(CLI::App* app, WatchFlags* flags) {
+  AddTarget(app, &flags->target);
+  app->add_flag("--json", flags->json, "Reports and events as lines of JSON, as in a journal");
+  app->add_flag("--plain", flags->plain, "A row per report on a terminal, too");
+  app->add_option_function<std::string>(
+         "--since",
+         [flags](const std::string& text) {
+           flags->since.reset();
+           if (text != "now") static_cast<void>(absl::SimpleAtoi(text, &flags->since.emplace()));
+         },
+         "Only reports after this one; now: only new ones [0: all the server has]")
+      ->type_name("SEQUENCE|now")
+      ->check(Quiet(CLI::IsMember({"now"}) | AtLeast(0)));
+  app->add_option("--count", flags->count, "End after this many reports")
+      ->type_name("N")
+      ->check(AtLeast(1));
+  app->add_option(
+         "--timeout", flags->timeout_seconds,
+         "Give up on a server that cannot be reached for this long [10 at first, later never, "
+         "or 60 with --exit-when-done]")
+      ->type_name("SECONDS")
+      ->check(Seconds());
+  app->add_flag("--exit-when-done", flags->exit_when_done,
+                "End when the run's monitor stops [wait for the next run]");
+  app->footer(kWatchNotes);
+}
+
+void AddStatus(CLI::App* app, StatusFlags* flags) {
+  AddTarget(app, &flags->target);
+  app->add_flag("--json", flags->json, "The GetStatusResponse as JSON");
+}
+
+void AddSnapshot(CLI::App* app, SnapshotFlags* flags) {
+  AddTarget(app, &flags->target);
+  app->add_flag("--wait", flags->wait, "Wait for the report of the snapshot and print it");
+  app->add_flag("--json", flags->json, "With --wait: as a line of JSON");
+  app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
+      ->type_name("SECONDS")
+      ->check(Seconds())
+      ->capture_default_str();
+}
+
+void AddSlice(CLI::App* app, SliceFlags* flags) {
+  AddTarget(app, &flags->target);
+  app->add_option("--method", flags->method, "A quantizer of the run, as its reports name it")
+      ->type_name("NAME")
+      ->required();
+  app->add_option("--bits", flags->bits, "Its bit-width")
+      ->type_name("N")
+      ->check(Quiet(CLI::Range(1, 16)))
+      ->required();
+  app->add_option("--points", flags->points, "Points along each axis")
+      ->type_name("N")
+      ->check(Quiet(CLI::Range(kMinSlicePoints, kMaxSlicePoints)))
+      ->capture_default_str();
+  app->add_flag("--wait", flags->wait, "Show the progress and wait for the file");
+  app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
+      ->type_name("SECONDS")
+      ->check(Seconds())
+      ->capture_default_str();
+  app->footer(kSliceNotes);
+}
+
+void AddEvery(CLI::App* app, EveryFlags* flags) {
+  AddTarget(app, &flags->target);
+  app->add_option("STEPS", flags->steps, "Steps between snapshots")
+      ->type_name("")
+      ->required()
+      ->check(AtLeast(1));
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,19 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_RUN_FLAGS_H_
+#define PTQWATCH_TOOLS_PTQWATCH_RUN_FLAGS_H_
+
+#include "CLI/CLI.hpp"
+#include "flags.h"
+
+namespace ptqwatch::internal {
+
+// The flags of the commands that follow or control a run.
+void AddTarget(CLI::App* app, Target* target);
+void AddWatch(CLI::App* app, WatchFlags* flags);
+void AddStatus(CLI::App* app, StatusFlags* flags);
+void AddSnapshot(CLI::App* app, SnapshotFlags* flags);
+void AddSlice(CLI::App* app, SliceFlags* flags);
+void AddEvery(CLI::App* app, EveryFlags* flags);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_RUN_FLAGS_H_
