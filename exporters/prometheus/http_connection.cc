@@ -58,8 +58,6 @@ void HttpConnection::RefuseOtherProtocol() {
   Linger();
 }
 
-// Closing a socket with something unread resets the connection, and the client may never see what
-// it was told.
 void HttpConnection::Linger() {
   shutdown(channel_->socket(), SHUT_WR);
   const Time until = std::min(read_until_, steady_clock::now() + kLinger);

@@ -26,6 +26,10 @@ class HttpConnection final : public httplib::Stream {
   /// is no request to read: nothing comes, the handshake fails, or one side speaks TLS and the
   /// other does not. Such a client has been told, and everything that is left is to close.
   bool Open();
+  /// After the answer to a client that may still be sending: reads what comes, within limits.
+  /// Closing a socket with something unread resets the connection, and the client may then never
+  /// see what it was told.
+  void Linger();
   /// Nothing is sent any more; what is written counts as sent.
   void Mute() { muted_ = true; }
 
@@ -46,7 +50,6 @@ class HttpConnection final : public httplib::Stream {
   // Calls until bytes have moved; nullopt where it is too late, 0 at the end of the connection.
   std::optional<size_t> Move(const std::function<Channel::Moved()>& call, Time until) const;
   void RefuseOtherProtocol();
-  void Linger();
 
   Channel* const channel_;
   const Time read_until_;

@@ -33,6 +33,7 @@ constexpr size_t kMinCompressedBytes = 1024;
 struct Exchange {
   HttpConnection* connection;
   bool accepts_gzip = false;
+  bool may_have_body = true;  // that nobody reads
   std::function<void(std::unique_ptr<Channel>)> take_over = nullptr;
 };
 thread_local Exchange* exchange = nullptr;
@@ -113,8 +114,12 @@ void HttpResponder::Serve(std::unique_ptr<Channel>& channel,
         connection, /*close_connection=*/true, closed, [&here](httplib::Request& request) {
           here.accepts_gzip = AcceptsGzip(request.get_header_value("Accept-Encoding"));
           request.headers.erase("Accept-Encoding");
+          here.may_have_body = request.method != "GET" && request.method != "HEAD";
         });
-    if (!here.take_over) return;
+    if (!here.take_over) {
+      if (here.may_have_body) connection.Linger();
+      return;
+    }
     if (before_take_over) before_take_over();
     here.take_over(std::move(channel));
   } catch (...) {

@@ -50,13 +50,14 @@ absl::Status WithAddress(const std::string& folder, const std::string& name, con
   return absl::OkStatus();
 }
 
-// False once `until` has passed.
-bool WaitFor(int descriptor, int16_t events, steady_clock::time_point until) {
+// False once `until` has passed or `cancel` is readable.
+bool WaitFor(int descriptor, int16_t events, steady_clock::time_point until, int cancel) {
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now());
     if (left.count() <= 0) return false;
-    pollfd wait{.fd = descriptor, .events = events, .revents = 0};
-    if (poll(&wait, 1, static_cast<int>(left.count())) > 0) return true;
+    pollfd waits[] = {{.fd = descriptor, .events = events, .revents = 0},
+                      {.fd = cancel, .events = POLLIN, .revents = 0}};
+    if (poll(waits, 2, static_cast<int>(left.count())) > 0) return waits[1].revents == 0;
   }
 }
 
@@ -88,19 +89,25 @@ bool UnixConnection::IsOpen() const {
   return poll(&look, 1, 0) >= 0 && (look.revents & (POLLHUP | POLLERR)) == 0;
 }
 
-bool UnixConnection::IsOfThisUser() const {
+std::optional<uid_t> UnixConnection::PeerUser() const {
   ucred peer{};
   socklen_t size = sizeof(peer);
-  return getsockopt(descriptor_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         (peer.uid == geteuid() || peer.uid == 0);
+  if (getsockopt(descriptor_, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
 }
 
-absl::Status UnixConnection::SendLine(std::string_view line, milliseconds timeout) const {
+bool UnixConnection::IsOfThisUser() const {
+  const std::optional<uid_t> user = PeerUser();
+  return user == geteuid() || user == uid_t{0};
+}
+
+absl::Status UnixConnection::SendLine(std::string_view line, milliseconds timeout,
+                                      int cancel) const {
   const auto until = steady_clock::now() + timeout;
   const std::string bytes = StrCat(line, "\n");
   size_t sent = 0;
   while (sent < bytes.size()) {
-    if (!WaitFor(descriptor_, POLLOUT, until)) {
+    if (!WaitFor(descriptor_, POLLOUT, until, cancel)) {
       return absl::DeadlineExceededError("the other end does not read");
     }
     const ssize_t got = send(descriptor_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -110,12 +117,12 @@ absl::Status UnixConnection::SendLine(std::string_view line, milliseconds timeou
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> UnixConnection::ReceiveLine(size_t max_bytes,
-                                                        milliseconds timeout) const {
+absl::StatusOr<std::string> UnixConnection::ReceiveLine(size_t max_bytes, milliseconds timeout,
+                                                        int cancel) const {
   const auto until = steady_clock::now() + timeout;
   std::string line;
   while (true) {
-    if (!WaitFor(descriptor_, POLLIN, until)) {
+    if (!WaitFor(descriptor_, POLLIN, until, cancel)) {
       return absl::DeadlineExceededError("no whole line came in time");
     }
     char buffer[512];

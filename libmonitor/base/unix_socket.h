@@ -1,8 +1,11 @@
 #ifndef PTQWATCH_BASE_UNIX_SOCKET_H_
 #define PTQWATCH_BASE_UNIX_SOCKET_H_
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,14 +28,18 @@ class UnixConnection {
 
   /// Whether the other end is still open.
   bool IsOpen() const;
+  /// The user of the process that connected or, seen from there, that listens.
+  std::optional<uid_t> PeerUser() const;
   /// Whether the other end is a process of this process's user, or of root.
   bool IsOfThisUser() const;
-  /// Sends `line` and a newline. DeadlineExceeded where the other end does not read.
-  absl::Status SendLine(std::string_view line, std::chrono::milliseconds timeout) const;
-  /// A line without its newline. DeadlineExceeded, Unavailable where the other end closes before,
-  /// ResourceExhausted for more than `max_bytes`.
-  absl::StatusOr<std::string> ReceiveLine(size_t max_bytes,
-                                          std::chrono::milliseconds timeout) const;
+  /// Sends `line` and a newline. DeadlineExceeded where the other end does not read, or once the
+  /// descriptor `cancel` is readable.
+  absl::Status SendLine(std::string_view line, std::chrono::milliseconds timeout,
+                        int cancel = -1) const;
+  /// A line without its newline. DeadlineExceeded as above, Unavailable where the other end closes
+  /// before, ResourceExhausted for more than `max_bytes`.
+  absl::StatusOr<std::string> ReceiveLine(size_t max_bytes, std::chrono::milliseconds timeout,
+                                          int cancel = -1) const;
 
  private:
   int descriptor_;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -28,6 +29,7 @@ struct Worker::State {
   // call; no lock.
   sem_t wake;
   std::atomic<bool> stopping{false};
+  std::atomic<std::thread::id> id{};
   Thread thread;
   Mutex mutex;
   CondVar ended_changed;
@@ -45,6 +47,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(Hooks hooks) {
 Worker::~Worker() { Stop(std::chrono::seconds(2)); }
 
 void Worker::Run(std::shared_ptr<State> state) {
+  state->id.store(std::this_thread::get_id(), std::memory_order_relaxed);
   try {
     if (state->hooks.thread_init) state->hooks.thread_init();
   } catch (...) {
@@ -64,6 +67,10 @@ void Worker::Run(std::shared_ptr<State> state) {
   MutexLock lock(state->mutex);
   state->ended = true;
   state->ended_changed.SignalAll();
+}
+
+bool Worker::IsCurrentThread() const noexcept {
+  return state_->id.load(std::memory_order_relaxed) == std::this_thread::get_id();
 }
 
 void Worker::Wake() noexcept { sem_post(&state_->wake); }

@@ -31,6 +31,9 @@ class Worker {
   /// Lock-free, async-signal-safe; may be called by the training thread.
   void Wake() noexcept;
 
+  /// Whether the caller is the job, or one of the other hooks.
+  bool IsCurrentThread() const noexcept;
+
   /// Ends the thread after the job that is running. False if that takes longer than `deadline`: the
   /// thread is then detached and ends by itself. Idempotent.
   bool Stop(std::chrono::milliseconds deadline);

@@ -1,6 +1,9 @@
 #include "journal/run_control.h"
 
+#include <sys/stat.h>
+
 #include <chrono>
+#include <optional>
 
 #include "base/strings.h"
 #include "base/unix_socket.h"
@@ -10,9 +13,21 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{1};
 
+// Where others may write to the directory, one of them could have put a socket there.
+absl::Status CheckListener(const UnixConnection& connection, const std::string& run_dir) {
+  struct stat folder {};
+  if (stat(run_dir.c_str(), &folder) != 0) return absl::ErrnoToStatus(errno, "stat");
+  const std::optional<uid_t> user = connection.PeerUser();
+  if (user == folder.st_uid || user == uid_t{0}) return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("the process that listens at its ", kControlSocketName,
+                                            " is of user ", user ? StrCat(*user) : "unknown",
+                                            ", the directory of user ", folder.st_uid));
+}
+
 absl::StatusOr<std::string> Exchange(const std::string& run_dir, const std::string& request) {
   absl::StatusOr<UnixConnection> connection = UnixConnection::Open(run_dir, kControlSocketName);
   if (!connection.ok()) return connection.status();
+  if (absl::Status known = CheckListener(*connection, run_dir); !known.ok()) return known;
   if (absl::Status sent = connection->SendLine(request, kTimeout); !sent.ok()) return sent;
   return connection->ReceiveLine(kMaxControlBytes, kTimeout);
 }

@@ -124,10 +124,11 @@ class Loop {
   absl::Status ServeOne() {
     PTQWATCH_ASSIGN_OR_RETURN(const UnixConnection client, listener_->Accept());
     if (!client.IsOfThisUser()) return absl::OkStatus();
-    const absl::StatusOr<std::string> line = client.ReceiveLine(kMaxControlBytes, kClientTimeout);
+    const absl::StatusOr<std::string> line =
+        client.ReceiveLine(kMaxControlBytes, kClientTimeout, wake_);
     // A client that has given up was told that nothing came of it.
     if (!line.ok() || !client.IsOpen()) return absl::OkStatus();
-    client.SendLine(ResponseToJson(Answer(*line)), kClientTimeout).IgnoreError();
+    client.SendLine(ResponseToJson(Answer(*line)), kClientTimeout, wake_).IgnoreError();
     return absl::OkStatus();
   }
 

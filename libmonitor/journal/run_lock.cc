@@ -2,10 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <system_error>
 
@@ -17,6 +20,37 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr char kLockFileName[] = "lock";
+
+// The files of all locks. A child of fork() shares them with its parent, and would keep the
+// directory locked where it outlives it.
+class LockFiles {
+ public:
+  static void Add(int file) {
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, CloseAll);
+    for (std::atomic<int>& place : files()) {
+      int free = kFree;
+      if (place.compare_exchange_strong(free, file)) return;
+    }
+  }
+  static void Remove(int file) {
+    for (std::atomic<int>& place : files()) {
+      int taken = file;
+      if (place.compare_exchange_strong(taken, kFree)) return;
+    }
+  }
+
+ private:
+  static constexpr int kFree = 0;
+  static std::array<std::atomic<int>, 256>& files() {
+    static std::array<std::atomic<int>, 256> files{};
+    return files;
+  }
+  static void CloseAll() {
+    for (std::atomic<int>& place : files()) {
+      if (const int file = place.exchange(kFree); file != kFree) close(file);
+    }
+  }
+};
 
 // What exists keeps its mode.
 absl::Status MakeDirectory(const std::string& run_dir) {
@@ -77,8 +111,12 @@ absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Take(const std::string& path_o
   return lock;
 }
 
+RunLock::RunLock(int file) : file_(file) { LockFiles::Add(file); }
+
 RunLock::~RunLock() {
-  // A forked child may still hold the file open, and with it the lock.
+  if (!process_.here()) return;  // closed at the fork
+  LockFiles::Remove(file_);
+  // A child between fork() and exec() may still hold the file open, and with it the lock.
   flock(file_, LOCK_UN);
   close(file_);
 }

@@ -5,10 +5,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/process_end.h"
 
 namespace ptqwatch::internal {
 
-/// A run directory that is this monitor's alone, as long as the object lives.
+/// A run directory that is this monitor's alone, as long as the object lives. A child of fork() has
+/// no part in it.
 class RunLock {
  public:
   /// Creates `run_dir`, for its owner only, if it is missing, locks it, and removes files that a
@@ -20,7 +22,8 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
  private:
-  explicit RunLock(int file) : file_(file) {}
+  explicit RunLock(int file);
+  const ProcessMark process_;
   const int file_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -199,21 +201,44 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
 }
 
 absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
-  if (stopped_.exchange(true)) return absl::OkStatus();
   deadline = std::min(deadline, kMaxTimeout);
   const auto end = std::chrono::steady_clock::now() + deadline;
+  {
+    MutexLock lock(stop_mutex_);
+    if (stopped_.exchange(true)) {
+      // Under way on this thread, or on one that waits for it.
+      if (stopper_ == std::this_thread::get_id() || worker_->IsCurrentThread()) {
+        return absl::OkStatus();
+      }
+      while (!stop_result_ && stop_ended_.WaitUntil(stop_mutex_, end)) {
+      }
+      return stop_result_.value_or(
+          absl::DeadlineExceededError("another thread has not ended its Stop in time"));
+    }
+    stopper_ = std::this_thread::get_id();
+  }
+  const absl::Status status = StopOnce(end);
+  MutexLock lock(stop_mutex_);
+  stop_result_ = status;
+  stop_ended_.SignalAll();
+  return status;
+}
+
+absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end) {
+  const auto left = [end] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(end -
+                                                                 std::chrono::steady_clock::now());
+  };
   context_.cancel.Cancel();
   control_->Close();
   slices_->Close("the monitor was stopped");
   // A share of the deadline is kept for the exporters.
-  const bool ended = worker_->Stop(deadline * 4 / 5);
+  const bool ended = worker_->Stop(left() * 4 / 5);
   board_->SetHealth(Health::kStopped);
   const int64_t step = publisher_->status().step.value_or(0);
   const Event stopped{Event::Kind::kStopped, Severity::kInfo, step, clock_->UnixSeconds(),
                       StrCat("the monitor was stopped after step ", step)};
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-  publisher_->Stop(std::max(left, std::chrono::milliseconds(100)), /*destroy=*/!ended, stopped);
+  publisher_->Stop(std::max(left(), std::chrono::milliseconds(100)), /*destroy=*/!ended, stopped);
   if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(
       "the losses closure did not return in time, or the disk of run_dir; the monitor thread is "

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "base/process_end.h"
 #include "base/worker.h"
 #include "monitor/control_queue.h"
@@ -57,6 +59,7 @@ class RunningMonitor {
                               std::vector<std::unique_ptr<Exporter>>& exporters);
   absl::Status StartThread(MonitorThread::Parts parts, const LrTracker& lr);
   absl::Status MeasureLastStep(std::chrono::milliseconds timeout, const CancelToken& cancel);
+  absl::Status StopOnce(std::chrono::steady_clock::time_point end);
 
   Clock* const clock_;
   const double max_overhead_;
@@ -77,6 +80,10 @@ class RunningMonitor {
   ExecutionContext context_;
   std::string description_;
   std::atomic<bool> stopped_{false};
+  Mutex stop_mutex_;
+  CondVar stop_ended_;
+  std::thread::id stopper_ ABSL_GUARDED_BY(stop_mutex_);
+  std::optional<absl::Status> stop_result_ ABSL_GUARDED_BY(stop_mutex_);
   std::optional<AtProcessEnd> at_end_;  // last: may be calling Stop
 };
 

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -59,7 +60,11 @@ absl::StatusOr<AnalyzedReport> FromJson(std::string_view json) {
         if (parsed.contains("event")) {
           return absl::InvalidArgumentError("report JSON: an event, not a report");
         }
-        return internal::ReadRecord<AnalyzedReport>("report JSON", parsed);
+        PTQWATCH_ASSIGN_OR_RETURN(AnalyzedReport report,
+                                  internal::ReadRecord<AnalyzedReport>("report JSON", parsed));
+        // 0 is a rate, too: the end of a decay.
+        if (!parsed.contains("learning_rate")) report.report.learning_rate = std::nan("");
+        return report;
       });
 }
 

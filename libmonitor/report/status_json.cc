@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,9 @@ absl::StatusOr<RunStatus> Read(std::string_view json) {
   reader("stall_buckets", buckets);
   reader("dropped_reports", drops);
   if (!failure.ok()) return absl::InvalidArgumentError(StrCat("status JSON: ", failure));
+  if (object.is_object() && !object.contains("learning_rate")) {
+    counters.learning_rate = std::nan("");
+  }
   std::copy_n(buckets.begin(), std::min(buckets.size(), counters.stall_buckets.size()),
               counters.stall_buckets.begin());
   for (Drop& drop : drops) {

@@ -92,9 +92,9 @@ class PTQWATCH_EXPORT Monitor {
   /// the first OnStep and after Stop; the creation_status of an inert monitor.
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel = {});
 
-  /// Cancels what is being measured, and stops the monitor thread and the exporters. Idempotent.
-  /// DeadlineExceeded if the losses closure does not return in time: the thread is then left behind
-  /// and touches nothing but that closure.
+  /// Cancels what is being measured, and stops the monitor thread and the exporters. Idempotent; a
+  /// second caller waits for the first. DeadlineExceeded if the losses closure does not return in
+  /// time: the thread is then left behind and touches nothing but that closure.
   absl::Status Stop(std::chrono::milliseconds deadline);
 
   /// What will be measured, as text: layers covered and skipped with the reason, bytes, and the

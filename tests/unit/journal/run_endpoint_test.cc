@@ -1,9 +1,11 @@
 #include "journal/run_endpoint.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -188,6 +190,30 @@ TEST_F(RunEndpointTest, StopIsNotKeptByASilentClient) {
   ASSERT_TRUE(silent.ok());
   endpoint_->Stop(seconds(20));
   EXPECT_TRUE(RunLock::Take(dir_.path()).ok());
+}
+
+TEST_F(RunEndpointTest, CommandsGoToNobodyButTheOwner) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  constexpr uid_t kSomebody = 65534;
+  ASSERT_EQ(chmod(dir_.path().c_str(), 0777), 0);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    if (setuid(kSomebody) != 0) _exit(1);
+    auto listener = UnixListener::Open(dir_.path(), kControlSocketName);
+    if (!listener.ok() || write(ready[1], "x", 1) != 1) _exit(2);
+    while (true) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const absl::Status paused = RunControl(dir_.path()).Pause();
+  EXPECT_TRUE(absl::IsPermissionDenied(paused)) << paused;
+  EXPECT_THAT(std::string(paused.message()), HasSubstr("user 65534"));
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
 }
 
 TEST(ControlMessage, SurvivesItsJson) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -34,6 +36,43 @@ TEST(RunLock, IsHeldByOneAtATime) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("'" + folder.path() + "'"));
   first->reset();
   EXPECT_TRUE(RunLock::Take(folder.path()).ok());
+}
+
+TEST(RunLock, IsNotKeptByAChildOfAProcessThatEnded) {
+  const TempDir folder;
+  int hold[2];
+  ASSERT_EQ(pipe(hold), 0);
+  const pid_t trainer = fork();
+  if (trainer == 0) {
+    const auto lock = RunLock::Take(folder.path());
+    if (!lock.ok()) _exit(1);
+    if (fork() == 0) {  // outlives its parent, until the test ends
+      close(hold[1]);
+      char byte = 0;
+      _exit(static_cast<int>(read(hold[0], &byte, 1)));
+    }
+    _exit(0);
+  }
+  int ended = 0;
+  ASSERT_EQ(waitpid(trainer, &ended, 0), trainer);
+  ASSERT_EQ(ended, 0);
+  const auto next = RunLock::Take(folder.path());
+  EXPECT_TRUE(next.ok()) << next.status();
+  close(hold[0]);
+  close(hold[1]);
+}
+
+TEST(RunLock, IsNotGivenUpByAChild) {
+  const TempDir folder;
+  auto lock = RunLock::Take(folder.path());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  const pid_t child = fork();
+  if (child == 0) {
+    lock->reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(RunLock::Take(folder.path()).ok());
 }
 
 TEST(RunLock, RemovesWhatACrashLeftHalfWritten) {

@@ -108,6 +108,25 @@ TEST_F(MonitorTest, FinishCutsAnEarlierSnapshotShortForTheLastOne) {
   EXPECT_EQ(reports[1]->report.quantization[0].status, ProbeStatus::kOk);
 }
 
+TEST_F(MonitorTest, ASecondStopWaitsForTheFirst) {
+  Create(Every(1));
+  gate->Set(false);
+  Step(1);
+  gate->AwaitCaller();
+  absl::Status first;
+  std::thread stopper([&] { first = monitor->Stop(seconds(100)); });
+  // The monitor takes no more steps once Stop has begun.
+  while (absl::IsDeadlineExceeded(monitor->Finish(std::chrono::milliseconds(1)))) {
+  }
+  const absl::Status second = monitor->Stop(std::chrono::milliseconds(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(second)) << second;
+  gate->Set(true);
+  EXPECT_TRUE(monitor->Stop(seconds(100)).ok());
+  EXPECT_EQ(monitor->status().health, Health::kStopped);
+  stopper.join();
+  EXPECT_TRUE(first.ok()) << first;
+}
+
 TEST_F(MonitorTest, FinishCanBeCancelled) {
   Create(Every(10));
   gate->Set(false);

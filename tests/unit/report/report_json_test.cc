@@ -162,7 +162,7 @@ TEST(ReportJson, LeavesOutWhatWasNotMeasured) {
 
   const AnalyzedReport read = RoundTrip(report);
   EXPECT_EQ(read.report.probe_loss_nats, std::nullopt);
-  EXPECT_EQ(read.report.learning_rate, 0);
+  EXPECT_TRUE(std::isnan(read.report.learning_rate));
   EXPECT_EQ(read.report.quantization[0].delta_nats, std::nullopt);
   EXPECT_EQ(read.report.cost.count("gptq"), 0u);
 }
@@ -206,7 +206,8 @@ TEST(ReportJson, IgnoresUnknownKeysAndNames) {
 }
 
 TEST(ReportJson, ReadsAMissingOrNullOptionalAsAbsent) {
-  const absl::StatusOr<AnalyzedReport> read = FromJson(R"({"step": 5, "tokens": null})");
+  const absl::StatusOr<AnalyzedReport> read =
+      FromJson(R"({"step": 5, "learning_rate": 0, "tokens": null})");
   ASSERT_TRUE(read.ok()) << read.status();
   AnalyzedReport expected;
   expected.report.step = 5;

@@ -77,6 +77,15 @@ TEST(HttpServer, RefusesOtherPathsAndMethods) {
   EXPECT_THAT(refused, HasSubstr("Allow: GET, HEAD\r\n"));
 }
 
+TEST(HttpServer, HearsOutAClientWhoseBodyNobodyWants) {
+  auto server = StartServer();
+  RawClient client(server->address());
+  client.Send("POST /page HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n");
+  EXPECT_THAT(client.ReadSome(), StartsWith("HTTP/1.1 405 "));
+  EXPECT_TRUE(client.TrySend(std::string(1000, 'x')));
+  EXPECT_TRUE(client.TrySend(std::string(1000, 'x')));  // the connection was not reset
+}
+
 TEST(HttpServer, SurvivesWhatIsNotHttp) {
   auto server = StartServer();
   for (const std::string& request :
