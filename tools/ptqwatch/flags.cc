@@ -34,6 +34,7 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
   ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
   ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
+  ptqwatch plot runs/7 runs/8 -o runs.svg   loss, error, curvature and rate of runs, drawn; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kPlanNotes[] = R"(Examples:
@@ -185,6 +186,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   HistoryFlags history_flags;
   LayersFlags layers_flags;
   ReportFlags report_flags;
+  PlotFlags plot_flags;
   CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
   CLI::App* const watch = app.add_subcommand("watch", "Follow a run, live");
   CLI::App* const status = app.add_subcommand("status", "Show the state of a run, once");
@@ -214,6 +216,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   AddHistory(history, &history_flags);
   AddLayers(layers, &layers_flags);
   AddReport(report, &report_flags);
+  CLI::App* const plot = app.add_subcommand("plot", "Draw one or more runs into a file");
+  AddPlot(plot, &plot_flags);
   std::string shell;
   CLI::App* const completion =
       app.add_subcommand("completion", "Print what completes command lines in a shell");
@@ -242,6 +246,7 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   if (history->parsed()) return history_flags;
   if (layers->parsed()) return layers_flags;
   if (report->parsed()) return report_flags;
+  if (plot->parsed()) return plot_flags;
   if (completion->parsed()) return PrintText{Completion(shell, app)};
   if (man->parsed()) return PrintText{ManPage(ReadHelp(app))};
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");

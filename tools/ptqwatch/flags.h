@@ -5,9 +5,11 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/target.h"
+#include "plot_script.h"
 #include "ptqwatch/offline/plan_from_shapes.h"
 #include "ptqwatch/offline/verdict_options.h"
 #include "run_server.h"
@@ -92,6 +94,12 @@ struct ReportFlags {
   std::string output;  ///< a file
 };
 
+struct PlotFlags {
+  std::vector<std::string> journals;  ///< as above
+  std::string output;                 ///< a file
+  PlotOptions options = {};
+};
+
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
@@ -99,7 +107,7 @@ struct PrintText {
 
 using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
                              ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags,
-                             HistoryFlags, LayersFlags, ReportFlags, PrintText>;
+                             HistoryFlags, LayersFlags, ReportFlags, PlotFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

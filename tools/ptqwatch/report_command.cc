@@ -1,6 +1,5 @@
 #include "report_command.h"
 
-#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "printable.h"
 #include "ptqwatch/offline/follow_run.h"
 #include "ptqwatch/run_page.h"
+#include "run_name.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -42,13 +42,6 @@ class PageExporter final : public Exporter {
   FoundRun* const found_;
 };
 
-std::string NameOf(const std::string& run_dir) {
-  std::error_code error;
-  const auto path = std::filesystem::absolute(run_dir, error).lexically_normal();
-  const std::string last = path.has_filename() ? path.filename() : path.parent_path().filename();
-  return last.empty() ? run_dir : last;
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> WriteRunPage(const ReportFlags& flags, Clock* clock) {
@@ -71,7 +64,7 @@ absl::StatusOr<std::string> WriteRunPage(const ReportFlags& flags, Clock* clock)
     return absl::FailedPreconditionError(
         StrCat("the run in ", Quoted(flags.run_dir), " cannot be read; the log says why"));
   }
-  const std::string html = found.page.Render(NameOf(flags.run_dir), found.source->run(),
+  const std::string html = found.page.Render(NameOfRun(flags.run_dir), found.source->run(),
                                              found.source->status(), clock->UnixSeconds());
   PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(flags.output));
   PTQWATCH_RETURN_IF_ERROR(file.Append(html));
