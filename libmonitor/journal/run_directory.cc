@@ -15,7 +15,7 @@ namespace ptqwatch::internal {
 namespace {
 
 // A resumed run needs its newest past, and must not wait for the rest.
-constexpr int64_t kMaxBytes = int64_t{256} << 20;
+constexpr int64_t kMaxHistoryBytes = int64_t{256} << 20;
 constexpr size_t kMaxReports = 20'000;
 constexpr size_t kChunkBytes = size_t{1} << 18;
 
@@ -56,7 +56,7 @@ absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir) {
   std::vector<InputFile> parts;  // newest first
   int64_t bytes = 0;
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, JournalPaths(run_dir));
-  for (auto path = paths.rbegin(); path != paths.rend() && bytes < kMaxBytes; ++path) {
+  for (auto path = paths.rbegin(); path != paths.rend() && bytes < kMaxHistoryBytes; ++path) {
     absl::StatusOr<InputFile> part = InputFile::Open(*path);
     if (absl::IsNotFound(part.status())) continue;
     PTQWATCH_RETURN_IF_ERROR(part.status());

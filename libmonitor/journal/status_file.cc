@@ -13,7 +13,7 @@ namespace ptqwatch::internal {
 namespace {
 
 // Far above any status.
-constexpr int64_t kMaxBytes = int64_t{1} << 20;
+constexpr int64_t kMaxStatusBytes = int64_t{1} << 20;
 
 std::string PathIn(const std::string& run_dir) { return StrCat(run_dir, "/", kStatusFileName); }
 
@@ -31,7 +31,7 @@ absl::StatusOr<RunStatus> ReadStatusFile(const std::string& run_dir) {
   PTQWATCH_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, file.Size());
   PTQWATCH_ASSIGN_OR_RETURN(const std::string content,
-                            file.ReadAt(0, static_cast<size_t>(std::min(size, kMaxBytes))));
+                            file.ReadAt(0, static_cast<size_t>(std::min(size, kMaxStatusBytes))));
   absl::StatusOr<RunStatus> status = StatusFromJson(content);
   if (!status.ok()) {
     return absl::Status(status.status().code(), StrCat("'", path, "': ", status.status()));

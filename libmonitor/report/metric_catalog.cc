@@ -16,8 +16,7 @@ namespace ptqwatch {
 namespace internal {
 namespace {
 
-constexpr MetricType kGauge = MetricType::kGauge;
-constexpr MetricType kCounter = MetricType::kCounter;
+using enum MetricType;
 
 std::vector<MetricInfo> MeasurementMetrics() {
   using Q = QuantizationReport;

@@ -12,7 +12,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr MetricType kGauge = MetricType::kGauge;
+using enum MetricType;
 
 template <auto kMember>
 Samples OfVerdict(Input input) {

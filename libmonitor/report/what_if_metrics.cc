@@ -10,7 +10,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr MetricType kGauge = MetricType::kGauge;
+using enum MetricType;
 
 // The averages that were measured, with the value of their `window` label.
 std::vector<std::pair<std::string, const AveragingReport*>> Averages(Input input) {

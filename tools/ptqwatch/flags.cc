@@ -1,5 +1,6 @@
 #include "flags.h"
 
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -165,6 +166,59 @@ ServeFlags ServedAddresses(ServeFlags flags) {
   return flags;
 }
 
+struct AllFlags {
+  ServeFlags serve;
+  WatchFlags watch;
+  StatusFlags status;
+  SnapshotFlags snapshot;
+  SliceFlags slice;
+  PauseFlags pause;
+  ResumeFlags resume;
+  EveryFlags every;
+  PlanFlags plan;
+  ReplayFlags replay;
+  HistoryFlags history;
+  LayersFlags layers;
+  ReportFlags report;
+  PlotFlags plot;
+  std::string shell;
+};
+
+// With what each becomes once it is parsed.
+using Subcommands = std::vector<std::pair<const CLI::App*, std::function<Command()>>>;
+
+Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
+  Subcommands all;
+  const auto add = [&](const char* name, const char* help, auto add_flags, auto* own) {
+    CLI::App* const subcommand = app->add_subcommand(name, help);
+    add_flags(subcommand, own);
+    all.emplace_back(subcommand, [own] { return Command(*own); });
+  };
+  const auto target = [](CLI::App* subcommand, auto* own) { AddTarget(subcommand, &own->target); };
+  add("serve", "Serve the runs of run directories", AddServe, &flags->serve);
+  all.back().second = [flags] { return Command(ServedAddresses(flags->serve)); };
+  add("watch", "Follow a run, live", AddWatch, &flags->watch);
+  add("status", "Show the state of a run, once", AddStatus, &flags->status);
+  add("snapshot", "Take a snapshot at the next step", AddSnapshot, &flags->snapshot);
+  add("slice", "Measure the loss surface around the next snapshots", AddSlice, &flags->slice);
+  add("pause", "Take no more snapshots", target, &flags->pause);
+  add("resume", "Take snapshots again after pause", target, &flags->resume);
+  add("every", "Change the steps between snapshots", AddEvery, &flags->every);
+  add("plan", "Say what a monitor of a model would cost, from shapes alone", AddPlan, &flags->plan);
+  add("replay", "Judge the reports of a journal once more", AddReplay, &flags->replay);
+  add("history", "Print the reports of a journal", AddHistory, &flags->history);
+  add("layers", "Show the layers that quantization hurts most", AddLayers, &flags->layers);
+  add("report", "Write the page of a run as one HTML file", AddReport, &flags->report);
+  add("plot", "Draw one or more runs into a file", AddPlot, &flags->plot);
+  CLI::App* const completion =
+      app->add_subcommand("completion", "Print what completes command lines in a shell");
+  AddCompletion(completion, &flags->shell);
+  all.emplace_back(completion, [=] { return PrintText{Completion(flags->shell, *app)}; });
+  all.emplace_back(app->add_subcommand("man", "Print the manual page: ptqwatch man | man -l -"),
+                   [app] { return PrintText{ManPage(ReadHelp(*app))}; });
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
@@ -173,57 +227,8 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   app.set_version_flag("--version", "ptqwatch " PTQWATCH_VERSION_STRING);
   app.footer(kExamples);
   app.require_subcommand(0, 1);  // 1 would hide what else is wrong
-  WatchFlags watch_flags;
-  StatusFlags status_flags;
-  SnapshotFlags snapshot_flags;
-  SliceFlags slice_flags;
-  PauseFlags pause_flags;
-  ResumeFlags resume_flags;
-  EveryFlags every_flags;
-  PlanFlags plan_flags;
-  ServeFlags serve_flags;
-  ReplayFlags replay_flags;
-  HistoryFlags history_flags;
-  LayersFlags layers_flags;
-  ReportFlags report_flags;
-  PlotFlags plot_flags;
-  CLI::App* const serve = app.add_subcommand("serve", "Serve the runs of run directories");
-  CLI::App* const watch = app.add_subcommand("watch", "Follow a run, live");
-  CLI::App* const status = app.add_subcommand("status", "Show the state of a run, once");
-  CLI::App* const snapshot = app.add_subcommand("snapshot", "Take a snapshot at the next step");
-  CLI::App* const slice =
-      app.add_subcommand("slice", "Measure the loss surface around the next snapshots");
-  CLI::App* const pause = app.add_subcommand("pause", "Take no more snapshots");
-  CLI::App* const resume = app.add_subcommand("resume", "Take snapshots again after pause");
-  CLI::App* const every = app.add_subcommand("every", "Change the steps between snapshots");
-  CLI::App* const plan =
-      app.add_subcommand("plan", "Say what a monitor of a model would cost, from shapes alone");
-  CLI::App* const replay = app.add_subcommand("replay", "Judge the reports of a journal once more");
-  CLI::App* const history = app.add_subcommand("history", "Print the reports of a journal");
-  CLI::App* const layers =
-      app.add_subcommand("layers", "Show the layers that quantization hurts most");
-  CLI::App* const report = app.add_subcommand("report", "Write the page of a run as one HTML file");
-  AddWatch(watch, &watch_flags);
-  AddStatus(status, &status_flags);
-  AddSnapshot(snapshot, &snapshot_flags);
-  AddSlice(slice, &slice_flags);
-  AddTarget(pause, &pause_flags.target);
-  AddTarget(resume, &resume_flags.target);
-  AddEvery(every, &every_flags);
-  AddPlan(plan, &plan_flags);
-  AddServe(serve, &serve_flags);
-  AddReplay(replay, &replay_flags);
-  AddHistory(history, &history_flags);
-  AddLayers(layers, &layers_flags);
-  AddReport(report, &report_flags);
-  CLI::App* const plot = app.add_subcommand("plot", "Draw one or more runs into a file");
-  AddPlot(plot, &plot_flags);
-  std::string shell;
-  CLI::App* const completion =
-      app.add_subcommand("completion", "Print what completes command lines in a shell");
-  AddCompletion(completion, &shell);
-  CLI::App* const man = app.add_subcommand("man", "Print the manual page: ptqwatch man | man -l -");
-
+  AllFlags flags;
+  const Subcommands subcommands = AddSubcommands(&app, &flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -233,22 +238,9 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(StrCat(OneLine(error.what()), " (see ptqwatch --help)"));
   }
-  if (watch->parsed()) return watch_flags;
-  if (status->parsed()) return status_flags;
-  if (snapshot->parsed()) return snapshot_flags;
-  if (slice->parsed()) return slice_flags;
-  if (pause->parsed()) return pause_flags;
-  if (resume->parsed()) return resume_flags;
-  if (every->parsed()) return every_flags;
-  if (plan->parsed()) return plan_flags;
-  if (serve->parsed()) return ServedAddresses(serve_flags);
-  if (replay->parsed()) return replay_flags;
-  if (history->parsed()) return history_flags;
-  if (layers->parsed()) return layers_flags;
-  if (report->parsed()) return report_flags;
-  if (plot->parsed()) return plot_flags;
-  if (completion->parsed()) return PrintText{Completion(shell, app)};
-  if (man->parsed()) return PrintText{ManPage(ReadHelp(app))};
+  for (const auto& [subcommand, command] : subcommands) {
+    if (subcommand->parsed()) return command();
+  }
   return absl::InvalidArgumentError("no command given (see ptqwatch --help)");
 }
 

@@ -17,22 +17,22 @@
 namespace ptqwatch::internal {
 namespace {
 
-using Lines = std::vector<std::string>;
+using TextLines = std::vector<std::string>;
 
 constexpr size_t kGap = 2;
 constexpr size_t kMaxLayers = 8;
 constexpr size_t kMaxAdvice = 3;
-constexpr double kMinSilenceSeconds = 5;
+constexpr double kMinShownSilenceSeconds = 5;
 
 std::string_view If(bool color, std::string_view escape) { return color ? escape : ""; }
 
-void AddPart(Lines* parts, std::string text) {
+void AddPart(TextLines* parts, std::string text) {
   if (!text.empty()) parts->push_back(std::move(text));
 }
 
 // As many parts to a line as fit.
-Lines Flow(const Lines& parts, size_t columns) {
-  Lines lines;
+TextLines Flow(const TextLines& parts, size_t columns) {
+  TextLines lines;
   for (const std::string& part : parts) {
     const size_t width = DisplayWidth(part);
     if (lines.empty() || DisplayWidth(lines.back()) + kGap + width > columns) {
@@ -48,7 +48,8 @@ std::string Title(std::string_view text, size_t columns, TextStyle style) {
   return Painted(std::string(CutToWidth(text, columns)), If(style.color, kBold));
 }
 
-void AddWrapped(Lines* lines, std::string_view text, size_t columns, std::string_view color = {}) {
+void AddWrapped(TextLines* lines, std::string_view text, size_t columns,
+                std::string_view color = {}) {
   for (std::string& line : Wrapped(text, columns)) {
     lines->push_back(Painted(std::move(line), color));
   }
@@ -86,14 +87,14 @@ struct TrendRow {
   std::function<std::string(size_t columns)> draw;
 };
 
-Lines TrendLines(const std::vector<TrendRow>& rows, size_t columns) {
+TextLines TrendLines(const std::vector<TrendRow>& rows, size_t columns) {
   size_t name_width = 0, value_width = 0;
   for (const TrendRow& row : rows) {
     name_width = std::max(name_width, DisplayWidth(row.name));
     value_width = std::max(value_width, DisplayWidth(row.value));
   }
   const size_t before = name_width + value_width + 2 * kGap;
-  Lines lines;
+  TextLines lines;
   for (const TrendRow& row : rows) {
     const std::vector<TextCell> cells = {{.text = row.name, .width = name_width, .left = true},
                                          {.text = row.value, .width = value_width}};
@@ -118,8 +119,8 @@ std::string PaintSince(const std::string& drawn, const WatchState& state, TextSt
 
 }  // namespace
 
-Lines RunSection(const WatchState& state, size_t columns, TextStyle style) {
-  Lines lines;
+TextLines RunSection(const WatchState& state, size_t columns, TextStyle style) {
+  TextLines lines;
   if (!state.status) {
     AddWrapped(&lines, StrCat("connecting to ", Readable(state.target, style.utf8)), columns);
     return lines;
@@ -130,7 +131,7 @@ Lines RunSection(const WatchState& state, size_t columns, TextStyle style) {
   lines.push_back(
       Title(StrCat(Readable(name, style.utf8), " at ", Readable(state.target, style.utf8)), columns,
             style));
-  Lines parts;
+  TextLines parts;
   AddPart(&parts, status.has_step() ? StrCat("step ", status.step()) : "no step yet");
   if (state.steps_per_second) {
     AddPart(&parts, StrCat(NumberText(*state.steps_per_second, 3), " steps/s"));
@@ -162,14 +163,14 @@ Lines RunSection(const WatchState& state, size_t columns, TextStyle style) {
         StrCat("no connection since ", ClockText(*state.lost_unix_seconds), " (",
                AgeText(state.now_unix_seconds - *state.lost_unix_seconds), "), trying again"),
         columns, warning);
-  } else if (state.silence_seconds > kMinSilenceSeconds) {
+  } else if (state.silence_seconds > kMinShownSilenceSeconds) {
     AddWrapped(&lines, StrCat("no answer for ", AgeText(state.silence_seconds)), columns, warning);
   }
   return lines;
 }
 
-Lines VerdictSection(const WatchState& state, size_t columns, TextStyle style) {
-  Lines lines;
+TextLines VerdictSection(const WatchState& state, size_t columns, TextStyle style) {
+  TextLines lines;
   if (!state.newest) return lines;
   const Verdict& verdict = state.newest->verdict;
   std::string head =
@@ -193,7 +194,7 @@ Lines VerdictSection(const WatchState& state, size_t columns, TextStyle style) {
   return lines;
 }
 
-Lines QuantizerSection(const WatchState& state, size_t columns, TextStyle style) {
+TextLines QuantizerSection(const WatchState& state, size_t columns, TextStyle style) {
   if (!state.newest || state.newest->report.quantization.empty()) return {};
   const std::vector<QuantizationReport>& entries = state.newest->report.quantization;
   const std::vector<std::string> names = QuantizerNames(entries);
@@ -204,7 +205,7 @@ Lines QuantizerSection(const WatchState& state, size_t columns, TextStyle style)
                     }});
   }
   const QuantizationReport* const watched = WatchedQuantizer(*state.newest);
-  Lines lines = {Title("relative loss increase E", columns, style)};
+  TextLines lines = {Title("relative loss increase E", columns, style)};
   for (TrendRow& row : rows) {
     const bool is_watched =
         watched != nullptr && row.name == names[static_cast<size_t>(watched - entries.data())];
@@ -217,7 +218,7 @@ Lines QuantizerSection(const WatchState& state, size_t columns, TextStyle style)
   return lines;
 }
 
-Lines TrendSection(const WatchState& state, size_t columns, TextStyle style) {
+TextLines TrendSection(const WatchState& state, size_t columns, TextStyle style) {
   if (!state.newest) return {};
   const Report& report = state.newest->report;
   const auto drawn = [&](double TrendPoint::*member) {
@@ -240,12 +241,12 @@ Lines TrendSection(const WatchState& state, size_t columns, TextStyle style) {
     rows.push_back(
         {"top eig", TopEigenvalueCell(*state.curvature), drawn(&TrendPoint::top_eigenvalue)});
   }
-  Lines lines = {Title(StrCat("last ", state.points.size(), " reports"), columns, style)};
+  TextLines lines = {Title(StrCat("last ", state.points.size(), " reports"), columns, style)};
   for (std::string& line : TrendLines(rows, columns)) lines.push_back(std::move(line));
   return lines;
 }
 
-Lines LayerSection(const WatchState& state, size_t columns, TextStyle style) {
+TextLines LayerSection(const WatchState& state, size_t columns, TextStyle style) {
   if (state.layers.empty() || !state.newest) return {};
   const bool nats = state.layers.front().contribution.has_value();
   const QuantizationReport* const watched = WatchedQuantizer(*state.newest);
@@ -254,7 +255,7 @@ Lines LayerSection(const WatchState& state, size_t columns, TextStyle style) {
     title += StrCat(" under ", ShortName(ToString(watched->method), watched->bits));
   }
   title += StrCat(nats ? ", nats" : ", output error", ", step ", state.layers_step);
-  Lines lines = {Title(title, columns, style)};
+  TextLines lines = {Title(title, columns, style)};
   for (size_t i = 0; i < std::min(state.layers.size(), kMaxLayers); ++i) {
     const LayerRow& layer = state.layers[i];
     std::optional<double> value = layer.contribution;
@@ -269,9 +270,9 @@ Lines LayerSection(const WatchState& state, size_t columns, TextStyle style) {
   return lines;
 }
 
-Lines EventSection(const WatchState& state, size_t columns, TextStyle style) {
+TextLines EventSection(const WatchState& state, size_t columns, TextStyle style) {
   if (state.events.empty()) return {};
-  Lines lines = {Title("events", columns, style)};
+  TextLines lines = {Title("events", columns, style)};
   for (const TimedText& event : state.events) {
     const std::string text =
         StrCat(ClockText(event.unix_seconds), " ", Readable(event.text, style.utf8));
