@@ -2,11 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -14,19 +15,17 @@ namespace {
 class SpareCores : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/ptqwatch_cores_XXXXXX";
-    root_ = mkdtemp(name);
     cpu_set_t set;
     ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
     affinity_ = CPU_COUNT(&set);
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  std::string root_;
+  const testing::TempDir dir_;
+  const std::string root_ = dir_.path();
   int affinity_ = 0;
 };
 

@@ -42,24 +42,27 @@ TEST(RunLock, IsNotKeptByAChildOfAProcessThatEnded) {
   const TempDir folder;
   int hold[2];
   ASSERT_EQ(pipe(hold), 0);
+  int started[2];
+  ASSERT_EQ(pipe(started), 0);
   const pid_t trainer = fork();
   if (trainer == 0) {
     const auto lock = RunLock::Take(folder.path());
     if (!lock.ok()) _exit(1);
+    char byte = 0;
     if (fork() == 0) {  // outlives its parent, until the test ends
       close(hold[1]);
-      char byte = 0;
+      if (write(started[1], &byte, 1) != 1) _exit(1);
       _exit(static_cast<int>(read(hold[0], &byte, 1)));
     }
-    _exit(0);
+    // The child gives the lock up as its first act, which may come after its parent's last.
+    _exit(read(started[0], &byte, 1) == 1 ? 0 : 1);
   }
   int ended = 0;
   ASSERT_EQ(waitpid(trainer, &ended, 0), trainer);
   ASSERT_EQ(ended, 0);
   const auto next = RunLock::Take(folder.path());
   EXPECT_TRUE(next.ok()) << next.status();
-  close(hold[0]);
-  close(hold[1]);
+  for (const int file : {hold[0], hold[1], started[0], started[1]}) close(file);
 }
 
 TEST(RunLock, IsNotGivenUpByAChild) {

@@ -1,9 +1,6 @@
 #include <gmock/gmock.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "ATen/TensorOperators.h"
@@ -14,6 +11,7 @@
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
 #include "support/recording_exporter.h"
+#include "support/temp_dir.h"
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
@@ -79,14 +77,13 @@ TEST(MonitorCreate, RefusesNulls) {
 }
 
 TEST(MonitorCreate, RefusesARunDirectoryThatIsAFile) {
-  char name[] = "/tmp/ptqwatch_file_XXXXXX";
-  close(mkstemp(name));
+  const testing::TempDir dir;
   MonitorOptions options = Strict();
-  options.run_dir = name;
+  options.run_dir = dir.File("file");
+  testing::WriteFile(options.run_dir, "");
   const absl::Status status = CreateStatus(Fault::kNone, options);
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()), HasSubstr(name));
-  unlink(name);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(options.run_dir));
 }
 
 TEST(MonitorCreate, IsInertWhenDisabled) {
@@ -170,8 +167,8 @@ TEST(MonitorCreate, DescribesWhatCalibrationCosts) {
 }
 
 TEST(MonitorCreate, ResumesARunDirectory) {
-  char name[] = "/tmp/ptqwatch_run_XXXXXX";
-  const std::string run_dir = mkdtemp(name);
+  const testing::TempDir dir;
+  const std::string run_dir = dir.path();
   MonitorOptions options = Strict();
   options.schedule.every = 5;
   options.duty_cycle = 1.0;  // no rests
@@ -216,7 +213,6 @@ TEST(MonitorCreate, ResumesARunDirectory) {
   EXPECT_EQ(reports, 4);
   EXPECT_EQ(bad, 1);
   EXPECT_THAT(events, ::testing::Contains(Event::Kind::kResumed));
-  std::filesystem::remove_all(run_dir);
 }
 
 }  // namespace
