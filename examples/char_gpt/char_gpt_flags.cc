@@ -61,6 +61,8 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
   integer("--calibration-sequences", &flags->calibration_sequences, 1,
           "Training sequences that GPTQ is calibrated with")
       ->capture_default_str();
+  integer("--cooldown-every", &flags->cooldown_every, 0,
+          "With wsd: a shadow cooldown at every so many-th snapshot of the plateau [on request]");
 }
 
 /// Fills in what depends on several flags; a UsageError where they contradict each other.
@@ -81,6 +83,10 @@ void Resolve(const Given& given, CharGptFlags* flags) {
       schedule.kind != ScheduleKind::kWsd
           ? 0
           : std::llround(given.decay_fraction * static_cast<double>(schedule.steps));
+  if (flags->cooldown_every > 0 && schedule.decay_steps == 0) {
+    throw UsageError("--cooldown-every: " + std::to_string(flags->cooldown_every) +
+                     " needs --schedule wsd with a decay");
+  }
   const int64_t before_decay = schedule.steps - schedule.decay_steps;
   schedule.warmup_steps =
       given.warmup.value_or(std::min({kWarmupSteps, schedule.steps / 10, before_decay}));

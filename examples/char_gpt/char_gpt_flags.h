@@ -24,6 +24,7 @@ struct CharGptFlags {
   int64_t batch = 8;
   int64_t probe_sequences = 1024;
   int64_t calibration_sequences = 128;
+  int64_t cooldown_every = 0;  ///< snapshots of the plateau; 0: on request
 };
 
 /// Throws a UsageError for a mistake; --help ends the process. `add_more` adds a program's own

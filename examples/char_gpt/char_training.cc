@@ -1,5 +1,6 @@
 #include "char_training.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,41 @@ std::vector<Batch> MakeProbe(const Text& text, SequenceShape shape, const CharGp
                      kProbeBatch);
 }
 
+// One optimizer step; its loss before that.
+at::Tensor TrainOn(CharModel& model, const at::Tensor& x, const at::Tensor& y, double learning_rate,
+                   torch::optim::AdamW& optimizer) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
+  const at::Tensor loss = model.TokenLosses(x, y).mean();
+  optimizer.zero_grad();
+  loss.backward();
+  torch::nn::utils::clip_grad_norm_(model.parameters(), kClipNorm);
+  optimizer.step();
+  return loss;
+}
+
+// Trains a copy of the model as Step trains the model, on batches of its own.
+class ReplicaTrainer {
+ public:
+  ReplicaTrainer(std::vector<uint8_t> text, SequenceShape shape, int64_t batch, double weight_decay)
+      : text_(std::move(text)), shape_(shape), batch_(batch), weight_decay_(weight_decay) {}
+
+  void Step(CharModel& replica, const CooldownStep& step) {
+    if (step.index == 0) optimizer_.emplace(MakeOptimizer(replica, weight_decay_));
+    std::mt19937_64 generator(static_cast<uint64_t>(step.batch));
+    const auto starts = DrawStarts(text_, shape_, batch_, generator);
+    const Batch batch = MakeBatches(text_, shape_, starts, batch_).front();
+    TrainOn(replica, batch[0], batch[1], step.learning_rate, *optimizer_);
+    if (step.index == step.steps - 1) optimizer_.reset();
+  }
+
+ private:
+  const std::vector<uint8_t> text_;
+  const SequenceShape shape_;
+  const int64_t batch_;
+  const double weight_decay_;
+  std::optional<torch::optim::AdamW> optimizer_;
+};
+
 }  // namespace
 
 CharTraining::CharTraining(const CharGptFlags& flags)
@@ -55,39 +91,37 @@ CharTraining::CharTraining(const CharGptFlags& flags)
       model_(MakeSeededModel(flags, config_)),
       shape_{model_->inputs(), flags.length},
       probe_(MakeProbe(text_, shape_, flags)),
-      parameters_(model_->parameters()),
       optimizer_(MakeOptimizer(*model_, flags.weight_decay)),
       generator_(flags.trainer.seed),
       x_(at::empty({flags.batch, shape_.inputs}, at::kLong)),
       y_(at::empty({flags.batch, shape_.length}, at::kLong)) {}
 
 at::Tensor CharTraining::Step(double learning_rate) {
-  for (auto& group : optimizer_.param_groups()) group.options().set_lr(learning_rate);
   FillSequences(text_.training, shape_,
                 DrawStarts(text_.training, shape_, flags_.batch, generator_), x_, y_);
-  const at::Tensor loss = model_->TokenLosses(x_, y_).mean();
-  optimizer_.zero_grad();
-  loss.backward();
-  torch::nn::utils::clip_grad_norm_(parameters_, kClipNorm);
-  optimizer_.step();
-  return loss;
+  return TrainOn(*model_, x_, y_, learning_rate, optimizer_);
 }
 
 std::unique_ptr<Subject> CharTraining::MakeSubject() const {
   std::mt19937_64 generator(flags_.trainer.seed ^ kCalibrationStream);
   const auto starts = DrawStarts(text_.training, shape_, flags_.calibration_sequences, generator);
+  auto trainer =
+      std::make_shared<ReplicaTrainer>(text_.training, shape_, flags_.batch, flags_.weight_decay);
   return MakeModuleSubject(
-      model_, {.replica = [mlp = flags_.mlp, config = config_] { return MakeModel(mlp, config); },
-               .losses = [](std::shared_ptr<CharModel>& replica, const Batch& batch) -> LossValues {
-                 CharModel::Answers answers = replica->TokenAnswers(batch[0], batch[1]);
-                 LossValues losses(std::move(answers.losses));
-                 losses.correct = std::move(answers.correct);
-                 return losses;
-               },
-               .probe = probe_,
-               .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
-               .optimizer = [optimizer = &optimizer_,
-                             model = model_] { return ViewOf(*optimizer, *model); }});
+      model_,
+      {.replica = [mlp = flags_.mlp, config = config_] { return MakeModel(mlp, config); },
+       .losses = [](std::shared_ptr<CharModel>& replica, const Batch& batch) -> LossValues {
+         CharModel::Answers answers = replica->TokenAnswers(batch[0], batch[1]);
+         LossValues losses(std::move(answers.losses));
+         losses.correct = std::move(answers.correct);
+         return losses;
+       },
+       .probe = probe_,
+       .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
+       .optimizer = [optimizer = &optimizer_,
+                     model = model_] { return ViewOf(*optimizer, *model); },
+       .train_step = [trainer](std::shared_ptr<CharModel>& replica,
+                               const CooldownStep& step) { trainer->Step(*replica, step); }});
 }
 
 double CharTraining::ValidationLoss() {

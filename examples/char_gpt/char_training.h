@@ -45,7 +45,6 @@ class CharTraining {
   const std::shared_ptr<CharModel> model_;
   const SequenceShape shape_;
   const std::vector<Batch> probe_;
-  const std::vector<at::Tensor> parameters_;
   torch::optim::AdamW optimizer_;
   std::mt19937_64 generator_;
   const at::Tensor x_, y_;  // the batch

@@ -27,7 +27,9 @@ using Clock = std::chrono::steady_clock;
 /// With --run-dir, reports are also kept in a journal.
 std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
   Exporters exporters = MakeExporters(flags.trainer);
-  const MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
+  MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
+  options.cooldown.decay_steps = flags.schedule.decay_steps;
+  options.cooldown.every_snapshots = flags.cooldown_every;
   auto monitor =
       OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters.list)));
   // The first line of the description says how much is covered; the rest lists the layers.

@@ -213,6 +213,33 @@ grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerConte
       });
 }
 
+grpc::ServerUnaryReactor* MonitorService::RequestCooldown(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* response) {
+  return Handle<wire::RequestCooldownRequest, v1::RequestCooldownResponse>(
+      context, *request, response,
+      [this](const wire::RequestCooldownRequest& parsed,
+             v1::RequestCooldownResponse* answer) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, route->control->RequestCooldown(
+                                                            {.decay_steps = parsed.decay_steps()}));
+        answer->set_number(static_cast<int32_t>(number));
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* MonitorService::CancelCooldown(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) {
+  return Handle<wire::CancelCooldownRequest, v1::CancelCooldownResponse>(
+      context, *request, response,
+      [this](const wire::CancelCooldownRequest& parsed,
+             v1::CancelCooldownResponse*) -> absl::Status {
+        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
+        return route->control->CancelCooldown();
+      });
+}
+
 grpc::ServerUnaryReactor* MonitorService::Pause(grpc::CallbackServerContext* context,
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {

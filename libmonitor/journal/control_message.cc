@@ -13,7 +13,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr std::string_view kCommandNames[] = {"snapshot", "pause", "resume", "every", "slice"};
+constexpr std::string_view kCommandNames[] = {"snapshot", "pause",    "resume",         "every",
+                                              "slice",    "cooldown", "cancel_cooldown"};
 
 // A message is cut, never refused, for its length.
 constexpr size_t kMaxMessage = 2000;
@@ -22,6 +23,7 @@ struct WireRequest {
   std::string command;
   int64_t every = 0;
   std::optional<SliceRequest> slice;
+  int64_t decay_steps = 0;
 };
 
 template <Of<WireRequest> Record, typename Visitor>
@@ -29,6 +31,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("command", record.command);
   visit("every", record.every);
   visit("slice", record.slice);
+  visit("decay_steps", record.decay_steps);
 }
 
 struct WireResponse {
@@ -62,7 +65,8 @@ absl::StatusOr<Wire> Read(std::string_view what, std::string_view line) {
 std::string RequestToJson(const ControlRequest& request) {
   WireRequest wire{.command = std::string(EnumName(kCommandNames, request.kind)),
                    .every = request.every,
-                   .slice = std::nullopt};
+                   .slice = std::nullopt,
+                   .decay_steps = request.decay_steps};
   if (request.kind == ControlRequest::Kind::kSlice) wire.slice = request.slice;
   return Dump(wire);
 }
@@ -78,8 +82,10 @@ absl::StatusOr<ControlRequest> RequestFromJson(std::string_view line) {
   PTQWATCH_ASSIGN_OR_RETURN(const WireRequest wire, Read<WireRequest>("control request", line));
   const auto kind = EnumValue<ControlRequest::Kind>(kCommandNames, wire.command);
   if (!kind) return UnknownName("command", kCommandNames, wire.command);
-  return ControlRequest{
-      .kind = *kind, .every = wire.every, .slice = wire.slice.value_or(SliceRequest())};
+  return ControlRequest{.kind = *kind,
+                        .every = wire.every,
+                        .slice = wire.slice.value_or(SliceRequest()),
+                        .decay_steps = wire.decay_steps};
 }
 
 ControlResponse ResponseFromJson(std::string_view line) {
@@ -109,6 +115,11 @@ ControlResponse Apply(const ControlRequest& request, Control& control) {
       break;
     case ControlRequest::Kind::kSlice:
       return control.RequestSlice(request.slice);
+    case ControlRequest::Kind::kCooldown:
+      return control.RequestCooldown({.decay_steps = request.decay_steps});
+    case ControlRequest::Kind::kCancelCooldown:
+      status = control.CancelCooldown();
+      break;
   }
   if (!status.ok()) return status;
   return 0;

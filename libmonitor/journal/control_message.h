@@ -13,13 +13,22 @@ namespace ptqwatch::internal {
 
 /// A command on its way through the control socket of a run directory: one line of JSON.
 struct ControlRequest {
-  enum class Kind : int { kSnapshot = 0, kPause = 1, kResume = 2, kEvery = 3, kSlice = 4 };
+  enum class Kind : int {
+    kSnapshot = 0,
+    kPause = 1,
+    kResume = 2,
+    kEvery = 3,
+    kSlice = 4,
+    kCooldown = 5,
+    kCancelCooldown = 6
+  };
   Kind kind = Kind::kSnapshot;
   int64_t every = 0;        ///< kEvery only
   SliceRequest slice = {};  ///< kSlice only
+  int64_t decay_steps = 0;  ///< kCooldown only
 };
 
-/// What became of it: the number of a slice, and 0 for the other commands.
+/// What became of it: the number of a slice or cooldown, and 0 for the other commands.
 using ControlResponse = absl::StatusOr<int64_t>;
 
 /// Longest line of either.

@@ -60,5 +60,11 @@ absl::Status RunControl::SetEvery(int64_t steps) {
 absl::StatusOr<int64_t> RunControl::RequestSlice(const SliceRequest& request) {
   return Send({.kind = ControlRequest::Kind::kSlice, .slice = request});
 }
+absl::StatusOr<int64_t> RunControl::RequestCooldown(const CooldownRequest& request) {
+  return Send({.kind = ControlRequest::Kind::kCooldown, .decay_steps = request.decay_steps});
+}
+absl::Status RunControl::CancelCooldown() {
+  return Send({.kind = ControlRequest::Kind::kCancelCooldown}).status();
+}
 
 }  // namespace ptqwatch::internal

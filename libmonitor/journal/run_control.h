@@ -23,6 +23,8 @@ class RunControl final : public Control {
   absl::Status Resume() override;
   absl::Status SetEvery(int64_t steps) override;
   absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override;
+  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override;
+  absl::Status CancelCooldown() override;
 
  private:
   ControlResponse Send(const ControlRequest& request) const;

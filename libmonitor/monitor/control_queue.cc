@@ -57,6 +57,27 @@ absl::StatusOr<int64_t> ControlQueue::RequestSlice(const SliceRequest& request) 
   return number;
 }
 
+absl::StatusOr<int64_t> ControlQueue::RequestCooldown(const CooldownRequest& request) {
+  if (cooldowns_ == nullptr) {
+    return absl::FailedPreconditionError("no shadow cooldown: the monitor is off");
+  }
+  absl::StatusOr<int64_t> number = cooldowns_->Accept(request);
+  if (!number.ok()) return number;
+  // It is made from the next snapshot.
+  if (absl::Status requested = RequestSnapshot(); !requested.ok()) {
+    cooldowns_->Fail(std::string(Message(requested)));
+    return requested;
+  }
+  return number;
+}
+
+absl::Status ControlQueue::CancelCooldown() {
+  if (cooldowns_ == nullptr) {
+    return absl::FailedPreconditionError("no shadow cooldown: the monitor is off");
+  }
+  return cooldowns_->Cancel();
+}
+
 std::vector<Command> ControlQueue::Drain() {
   MutexLock lock(mutex_);
   return std::exchange(commands_, {});

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "monitor/status_board.h"
+#include "probes/cooldown_tracker.h"
 #include "probes/slice_tracker.h"
 #include "ptqwatch/control.h"
 
@@ -36,12 +37,13 @@ using Command = std::variant<TakeSnapshot, SetPaused, SetInterval, MakeSlice>;
 /// are kinds.
 class ControlQueue final : public Control {
  public:
-  /// `slices` accepts or refuses requests for slices, `board` counts the snapshots taken so far;
-  /// both must outlive the queue. Where they are null, slices are refused. While `nothing_to_do`,
+  /// `slices` and `cooldowns` accept or refuse requests for them, `board` counts the snapshots
+  /// taken so far; all must outlive the queue. What is null is refused. While `nothing_to_do`,
   /// every probe is switched off.
   explicit ControlQueue(SliceTracker* slices = nullptr, const StatusBoard* board = nullptr,
-                        const std::atomic<bool>* nothing_to_do = nullptr)
-      : slices_(slices), board_(board), nothing_to_do_(nothing_to_do) {}
+                        const std::atomic<bool>* nothing_to_do = nullptr,
+                        CooldownTracker* cooldowns = nullptr)
+      : slices_(slices), board_(board), nothing_to_do_(nothing_to_do), cooldowns_(cooldowns) {}
 
   /// From now on every command calls `wake`, and so does this call if one is waiting. `wake` must
   /// return at once and not call back.
@@ -54,6 +56,8 @@ class ControlQueue final : public Control {
   absl::Status Resume() override;
   absl::Status SetEvery(int64_t steps) override;
   absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override;
+  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override;
+  absl::Status CancelCooldown() override;
 
   /// Monitor thread: takes what is there, in the order it came.
   std::vector<Command> Drain();
@@ -64,6 +68,7 @@ class ControlQueue final : public Control {
   SliceTracker* const slices_;
   const StatusBoard* const board_;
   const std::atomic<bool>* const nothing_to_do_;
+  CooldownTracker* const cooldowns_;
   Mutex mutex_;
   std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // why
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);

@@ -50,6 +50,8 @@ class Governor {
   double share() const;
   /// Share of wall-clock time that all work together may take in the long run, in (0, 1].
   double long_run_share() const;
+  /// Whether it was told how fast to work.
+  bool told() const { return options_.duty_cycle.has_value(); }
   bool spare() const { return known_ ? spare_ : options_.cores_exceed_threads; }
   /// Whether its work is charged, and paid for by rests.
   bool rests() const {

@@ -53,4 +53,14 @@ absl::StatusOr<int64_t> LimitedControl::RequestSlice(const SliceRequest& request
   return Limit(slices_, "slices", [&] { return control_->RequestSlice(request); });
 }
 
+absl::StatusOr<int64_t> LimitedControl::RequestCooldown(const CooldownRequest& request) {
+  MutexLock lock(mutex_);
+  return Limit(cooldowns_, "shadow cooldowns", [&] { return control_->RequestCooldown(request); });
+}
+
+absl::Status LimitedControl::CancelCooldown() {
+  MutexLock lock(mutex_);
+  return Limit(switches_, "commands", [&] { return control_->CancelCooldown(); });
+}
+
 }  // namespace ptqwatch::internal

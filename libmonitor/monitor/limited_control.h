@@ -41,6 +41,8 @@ class LimitedControl final : public Control {
   absl::Status Resume() override;
   absl::Status SetEvery(int64_t steps) override;
   absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override;
+  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override;
+  absl::Status CancelCooldown() override;
 
  private:
   template <typename Call>
@@ -52,6 +54,7 @@ class LimitedControl final : public Control {
   Mutex mutex_;
   TokenBucket snapshots_ ABSL_GUARDED_BY(mutex_){5, std::chrono::minutes(1)};
   TokenBucket slices_ ABSL_GUARDED_BY(mutex_){3, std::chrono::minutes(10)};
+  TokenBucket cooldowns_ ABSL_GUARDED_BY(mutex_){3, std::chrono::minutes(10)};
   TokenBucket switches_ ABSL_GUARDED_BY(mutex_){20, std::chrono::seconds(1)};
 };
 

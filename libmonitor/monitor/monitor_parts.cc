@@ -25,6 +25,7 @@ int64_t MaxBytes(const MonitorOptions& options) {
 absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
                                                       const MonitorOptions& options,
                                                       SliceTracker* slices,
+                                                      CooldownTracker* cooldowns,
                                                       const ExecutionContext& context) {
   std::shared_ptr<ProbeSuite> suite;
   const auto open = [&]() -> absl::Status {
@@ -33,7 +34,7 @@ absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
     // What it times there is what the monitor thread will take.
     return OnComputeThread([&]() -> absl::Status {
       PTQWATCH_ASSIGN_OR_RETURN(
-          suite, ProbeSuite::Create(std::move(session), options, slices, {}, context));
+          suite, ProbeSuite::Create(std::move(session), options, slices, {}, context, cooldowns));
       return absl::OkStatus();
     });
   };

@@ -36,6 +36,7 @@ Governor::Options GovernorOptions(const MonitorOptions& options);
 absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
                                                       const MonitorOptions& options,
                                                       SliceTracker* slices,
+                                                      CooldownTracker* cooldowns,
                                                       const ExecutionContext& context);
 
 /// FailedPrecondition where the run directory has a run of another fingerprint, unless that is

@@ -48,7 +48,13 @@ MonitorThread::MonitorThread(Parts parts)
                .lock = std::move(parts_.lock),
                .bytes = parts_.context.bytes,
                .board = parts_.board,
-               .clock = parts_.context.clock}) {}
+               .clock = parts_.context.clock}),
+      spare_({.suite = parts_.suite,
+              .pace = parts_.pace,
+              .staging = parts_.staging,
+              .context = parts_.context,
+              .poll = [this] { CarryOutCommands(); },
+              .publisher = parts_.publisher}) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
@@ -78,7 +84,7 @@ void MonitorThread::Run() noexcept {
   });
   if (!before.ok()) Log(Severity::kError, "commands or skipped snapshots were lost");
   const Snapshot* filled = parts_.staging->BeginLoading();
-  if (filled == nullptr) return;
+  if (filled == nullptr) return spare_.Run();
   parts_.board->SetBusy(true, MonotonicSeconds());
   loading_ = true;
   ++measuring_;
@@ -96,10 +102,13 @@ void MonitorThread::Run() noexcept {
   }
   parts_.pace->EndSnapshot();
   parts_.board->SetBusy(false, MonotonicSeconds());
-  MutexLock lock(mutex_);
-  step_in_work_.reset();
-  ++done_;
-  changed_.SignalAll();
+  {
+    MutexLock lock(mutex_);
+    step_in_work_.reset();
+    ++done_;
+    changed_.SignalAll();
+  }
+  spare_.Run();
 }
 
 double MonitorThread::MonotonicSeconds() const {
@@ -248,8 +257,11 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .step = filled.header.info.step,
                             .ordinal = measuring_,
                             .regular = IsRegular(filled.header),
-                            .plan = NextPlan(filled)};
+                            .plan = NextPlan(filled),
+                            .learning_rate = filled.header.info.learning_rate,
+                            .lr_phase = filled.header.lr.phase};
   header.plan = place.plan;
+  header.predicted_end = parts_.suite->PredictedEndNow();
   absl::StatusOr<Measured> measured = Guard([&] { return LoadAndMeasure(filled, place, context); });
   ReleaseSlot();
   if (parts_.context.cancel.cancelled()) return;
@@ -273,17 +285,18 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                   /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
   }
   CarryOutCommands();
+  if (header.snapshot.trigger == SnapshotTrigger::kFinish) spare_.End();
   ExecutionContext unhurried =
       context.WithDeadline(parts_.context.clock->Monotonic() + kLongestSlice);
   unhurried.hurry = SharedDeadline();
-  parts_.suite->MeasureAfterReport(place, *std::move(measured), slice_ ? &*slice_ : nullptr,
-                                   {.announce =
-                                        [&](Severity severity, std::string message) {
-                                          PublishEvent(Event::Kind::kSlice, severity, place.step,
-                                                       std::move(message));
-                                        },
-                                    .poll = [this] { CarryOutCommands(); }},
-                                   unhurried);
+  parts_.suite->MeasureAfterReport(
+      place, *std::move(measured), slice_ ? &*slice_ : nullptr,
+      {.announce =
+           [&](Event::Kind kind, Severity severity, std::string message) {
+             PublishEvent(kind, severity, place.step, std::move(message));
+           },
+       .poll = [this] { CarryOutCommands(); }},
+      unhurried);
 }
 
 absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,

@@ -19,6 +19,7 @@
 #include "monitor/planner.h"
 #include "monitor/publisher.h"
 #include "monitor/skip_notices.h"
+#include "monitor/spare_work.h"
 #include "monitor/state_keeper.h"
 #include "monitor/status_board.h"
 #include "probes/assemble_report.h"
@@ -42,6 +43,7 @@ class MonitorThread {
     std::shared_ptr<StatusBoard> board;
     std::shared_ptr<TrainerSwitches> switches;
     std::shared_ptr<SliceTracker> slices;
+    std::shared_ptr<CooldownTracker> cooldowns;
     std::shared_ptr<ControlQueue> control;
     std::shared_ptr<Staging> staging;
     std::shared_ptr<ProbeSuite> suite;
@@ -130,6 +132,7 @@ class MonitorThread {
   SlowdownEstimate slowdown_;
   RateLimitedLog probe_failed_;
   StateKeeper states_;
+  SpareWork spare_;
 
   Mutex mutex_;
   CondVar changed_;

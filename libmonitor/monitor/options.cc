@@ -60,6 +60,45 @@ absl::Status Validate(const AveragingOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status Validate(const CooldownOptions& options) {
+  using internal::StrCat;
+  constexpr size_t kMostLengths = 16;
+  if (options.decay_steps < 0) {
+    return Invalid("cooldown.decay_steps", StrCat(options.decay_steps),
+                   "zero (not planned) or positive");
+  }
+  if (!(options.final_ratio >= 0 && options.final_ratio < 1)) {
+    return Invalid("cooldown.final_ratio", StrCat(options.final_ratio), "in [0, 1)");
+  }
+  if (options.lengths.empty() || options.lengths.size() > kMostLengths) {
+    return Invalid("cooldown.lengths", StrCat(options.lengths.size(), " of them"),
+                   StrCat("from 1 to ", kMostLengths));
+  }
+  double before = 0;
+  for (const double length : options.lengths) {
+    if (!(length > before && length <= 1)) {
+      return Invalid("cooldown.lengths", StrCat(length), "ascending, in (0, 1]");
+    }
+    before = length;
+  }
+  if (options.settle_steps < 0) {
+    return Invalid("cooldown.settle_steps", StrCat(options.settle_steps), "zero or positive");
+  }
+  if (options.every_snapshots < 0) {
+    return Invalid("cooldown.every_snapshots", StrCat(options.every_snapshots),
+                   "zero (on request) or positive");
+  }
+  if (options.every_snapshots > 0 && options.decay_steps == 0) {
+    return Invalid("cooldown.every_snapshots", StrCat(options.every_snapshots),
+                   "zero where cooldown.decay_steps is");
+  }
+  if (options.max_time < std::chrono::milliseconds(0)) {
+    return Invalid("cooldown.max_time", StrCat(options.max_time.count(), " ms"),
+                   "zero (no cap) or positive");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const MonitorOptions& options) {
   using internal::StrCat;
   if (absl::Status status = ValidateSchedule(options.schedule); !status.ok()) return status;
@@ -112,6 +151,7 @@ absl::Status Validate(const MonitorOptions& options) {
     }
   }
   if (absl::Status status = Validate(options.averaging); !status.ok()) return status;
+  if (absl::Status status = Validate(options.cooldown); !status.ok()) return status;
   if (absl::Status status = Validate(options.curvature); !status.ok()) {
     return absl::InvalidArgumentError(StrCat("MonitorOptions.", status));
   }

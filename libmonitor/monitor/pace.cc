@@ -1,5 +1,6 @@
 #include "monitor/pace.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -55,6 +56,24 @@ void Pace::EndSnapshot() {
   Apply();
 }
 
+bool Pace::spare_time() const { return governor_.spare() || unhindered() || governor_.told(); }
+
+bool Pace::BeginSpareTime() {
+  governor_.Read(read_());
+  if (!spare_time()) return false;
+  spare_time_ = true;
+  switches_->measuring.store(true, std::memory_order_relaxed);
+  Apply();
+  pacer_.Begin();
+  return true;
+}
+
+void Pace::EndSpareTime() {
+  spare_time_ = false;
+  switches_->measuring.store(false, std::memory_order_relaxed);
+  Apply();
+}
+
 void Pace::Slowed(const Slowdown& slowdown) {
   board_->AddLostSeconds(slowdown.lost_seconds);
   if (!unhindered()) governor_.Slowed(slowdown.ratio, slowdown.stderr_ratio);
@@ -62,7 +81,8 @@ void Pace::Slowed(const Slowdown& slowdown) {
 
 void Pace::Apply() {
   governor_.SetUnhindered(unhindered());
-  pacer_.SetDutyCycle(governor_.share());
+  const double share = governor_.share();
+  pacer_.SetDutyCycle(spare_time_ ? std::min(share, governor_.long_run_share()) : share);
   board_->SetDutyCycle(governor_.long_run_share());
   // At idle priority a thread gives its core up at once to any other that becomes runnable.
   const bool idle = may_idle_ && governor_.spare() && !unhindered();

@@ -33,6 +33,13 @@ class Pace {
   void BeginSnapshot();
   void EndSnapshot();
 
+  /// Around work that can wait until nothing else is to be done. Snapshots are taken meanwhile; it
+  /// goes at the pace that can be kept up. False where no core is spare: then it may not begin.
+  bool BeginSpareTime();
+  void EndSpareTime();
+  /// Whether work that can wait may go on.
+  bool spare_time() const;
+
   /// Any thread: full speed while training waits or is over. Each Begin is followed by an End;
   /// after the last one, Refresh on the monitor thread puts its rest into effect again.
   void BeginUnhindered();
@@ -59,6 +66,7 @@ class Pace {
   std::atomic<int> unhindered_{0};
   double next_reading_ = 0;
   bool measuring_ = false;
+  bool spare_time_ = false;
 };
 
 }  // namespace ptqwatch::internal

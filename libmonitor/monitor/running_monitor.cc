@@ -64,12 +64,16 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   context_.pacer = Pacer(1, clock_);
   context_.seeds = SeedSource(options.seed);
   context_.bytes = std::make_shared<ByteBudget>(options.max_bytes);
-  PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<ProbeSuite> suite,
-                            OpenSuite(*subject_, options, slices_.get(), context_));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const std::shared_ptr<ProbeSuite> suite,
+      OpenSuite(*subject_, options, slices_.get(), cooldowns_.get(), context_));
   PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging,
                             MakeStaging(*suite, context_.bytes));
   const RunInfo run = MakeRunInfo(state, suite->session(), options);
   PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
+  if (!state.history.empty() && state.history.back().report.fingerprint == run.fingerprint) {
+    suite->cooldown()->Resume(state.history.back().report.predicted_end);
+  }
   suite->session().ReleaseLiveTensors();
 
   const Governor::Options governor = GovernorOptions(options);
@@ -85,6 +89,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                              .board = board_,
                              .switches = switches_,
                              .slices = slices_,
+                             .cooldowns = cooldowns_,
                              .control = control_,
                              .staging = staging,
                              .suite = suite,
@@ -141,13 +146,15 @@ absl::Status RunningMonitor::StartExporters(const MonitorOptions& options, const
   publisher_ = std::make_shared<Publisher>(
       std::move(run), board_, clock_, std::move(exporters),
       // An exporter that Stop had to leave behind may still call these.
-      [control = control_, from_outside = from_outside_, slices = slices_, switches = switches_,
-       bytes = context_.bytes, max_overhead = max_overhead_](MonitorStatus& status) {
+      [control = control_, from_outside = from_outside_, slices = slices_, cooldowns = cooldowns_,
+       switches = switches_, bytes = context_.bytes,
+       max_overhead = max_overhead_](MonitorStatus& status) {
         status.overhead_budget_ratio = max_overhead;
         status.memory_bytes = bytes->used();
         status.memory_peak_bytes = bytes->peak();
         status.memory_budget_bytes = bytes->limit();
         status.slice = slices->status();
+        status.cooldown = cooldowns->status();
         status.every = switches->every;
         status.paused = switches->paused || switches->idle;
       });
@@ -232,6 +239,7 @@ absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end)
   context_.cancel.Cancel();
   control_->Close();
   slices_->Close("the monitor was stopped");
+  cooldowns_->Close("the monitor was stopped");
   // A share of the deadline is kept for the exporters.
   const bool ended = worker_->Stop(left() * 4 / 5);
   board_->SetHealth(Health::kStopped);

@@ -68,8 +68,9 @@ class RunningMonitor {
   const std::shared_ptr<StatusBoard> board_ = std::make_shared<StatusBoard>();
   const std::shared_ptr<TrainerSwitches> switches_;
   const std::shared_ptr<SliceTracker> slices_ = std::make_shared<SliceTracker>();
-  const std::shared_ptr<ControlQueue> control_ =
-      std::make_shared<ControlQueue>(slices_.get(), board_.get(), &switches_->idle);
+  const std::shared_ptr<CooldownTracker> cooldowns_ = std::make_shared<CooldownTracker>();
+  const std::shared_ptr<ControlQueue> control_ = std::make_shared<ControlQueue>(
+      slices_.get(), board_.get(), &switches_->idle, cooldowns_.get());
   const std::shared_ptr<LimitedControl> from_outside_ =
       std::make_shared<LimitedControl>(control_.get(), clock_);
   std::shared_ptr<Publisher> publisher_;

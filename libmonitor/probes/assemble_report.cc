@@ -75,6 +75,7 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.decay_onset_step = snapshot.lr.decay_onset_step;
   report.rolled_back = snapshot.lr.rolled_back;
   report.plan = header.plan;
+  report.predicted_end = header.predicted_end;
   report.cost["stall"] = header.stall_seconds;
   for (const ProbeResult& result : results) {
     for (const auto& [part, seconds] : result.cost_seconds) report.cost[part] += seconds;

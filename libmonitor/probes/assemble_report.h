@@ -22,6 +22,7 @@ struct ReportHeader {
   SnapshotHeader snapshot = {};
   double stall_seconds = 0;
   std::optional<Plan> plan = {};
+  std::optional<PredictedEnd> predicted_end = {};
 };
 
 /// The report of one snapshot. Fields whose probe is not among `results` keep their defaults.

@@ -13,6 +13,7 @@
 #include "probes/probe_result.h"
 #include "probes/probe_state.h"
 #include "probes/slice_tracker.h"
+#include "ptqwatch/event.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/report.h"
@@ -30,13 +31,16 @@ struct SnapshotPlace {
   bool regular = true;  ///< IsRegular
   /// What it is measured with; nothing: all that the subject has.
   std::optional<Plan> plan = {};
+  double learning_rate = 0;
+  LrPhase lr_phase = LrPhase::kUnknown;
 };
 
 /// How a probe that works long speaks to its caller. Both must be set, and are called on the
 /// probe's thread.
 struct ProbeCallbacks {
   /// Says something of interest.
-  std::function<void(Severity, std::string message)> announce = [](Severity, std::string) {};
+  std::function<void(Event::Kind, Severity, std::string message)> announce =
+      [](Event::Kind, Severity, std::string) {};
   /// Lets the caller look at what else there is to do. Called between short pieces of work.
   std::function<void()> poll = [] {};
 };

@@ -45,7 +45,8 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 
 absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
     std::unique_ptr<ModelSession> session, const MonitorOptions& options, SliceTracker* slices,
-    const CurvatureEngineOptions& engine, const ExecutionContext& context) {
+    const CurvatureEngineOptions& engine, const ExecutionContext& context,
+    CooldownTracker* cooldowns) {
   std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
   // The list of probes: each sees the results of those before it.
   PTQWATCH_ASSIGN_OR_RETURN(auto quantization,
@@ -68,6 +69,12 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
   }
   if (slices != nullptr) {
     suite->probes_.push_back(std::make_unique<SliceProbe>(*suite->session_, options, slices));
+  }
+  if (cooldowns != nullptr) {
+    auto cooldown =
+        std::make_unique<CooldownProbe>(*suite->session_, options, suite->curvature_, cooldowns);
+    suite->cooldown_ = cooldown.get();
+    suite->probes_.push_back(std::move(cooldown));
   }
   return suite;
 }

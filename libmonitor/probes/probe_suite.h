@@ -14,6 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "probes/cooldown_probe.h"
+#include "probes/cooldown_tracker.h"
 #include "probes/curvature_probe.h"
 #include "probes/probe.h"
 #include "probes/probe_state.h"
@@ -43,13 +45,13 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 /// All probes of a monitor, on its opened subject. One thread at a time.
 class ProbeSuite {
  public:
-  /// `session` was opened with the SessionOptions of the same options. `slices`, where not null,
-  /// follows requested slices and must outlive the suite. Of the context, bytes count. Errors as
-  /// those of the probes' Create.
+  /// `session` was opened with the SessionOptions of the same options. `slices` and `cooldowns`,
+  /// where not null, follow what is requested and must outlive the suite. Of the context, bytes
+  /// count. Errors as those of the probes' Create.
   static absl::StatusOr<std::unique_ptr<ProbeSuite>> Create(
       std::unique_ptr<ModelSession> session, const MonitorOptions& options,
       SliceTracker* slices = nullptr, const CurvatureEngineOptions& engine = {},
-      const ExecutionContext& context = {});
+      const ExecutionContext& context = {}, CooldownTracker* cooldowns = nullptr);
 
   /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
   void Load(const Snapshot& snapshot);
@@ -77,6 +79,12 @@ class ProbeSuite {
   const QuantizationProbe& quantization() const { return *quantization_; }
   /// Where curvature is switched off, null.
   const CurvatureProbe* curvature() const { return curvature_; }
+  /// Null where none are tracked.
+  CooldownProbe* cooldown() const { return cooldown_; }
+  /// Of the newest shadow cooldown that has ended.
+  std::optional<PredictedEnd> PredictedEndNow() const {
+    return cooldown_ == nullptr ? std::nullopt : cooldown_->newest();
+  }
 
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
@@ -93,7 +101,8 @@ class ProbeSuite {
   const int64_t max_bytes_;                     // 0: no limit
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;
-  const CurvatureProbe* curvature_ = nullptr;
+  CurvatureProbe* curvature_ = nullptr;
+  CooldownProbe* cooldown_ = nullptr;
   OptimizerState optimizer_;
 };
 

@@ -74,9 +74,10 @@ ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext&
     tracker_->KeptFirst();
     return nothing;
   }
-  input.callbacks.announce(Severity::kInfo, StrCat("slice through steps ", previous_step_, " and ",
-                                                   input.place.step, " and ", name, ": measuring ",
-                                                   request.points, " x ", request.points));
+  input.callbacks.announce(
+      Event::Kind::kSlice, Severity::kInfo,
+      StrCat("slice through steps ", previous_step_, " and ", input.place.step, " and ", name,
+             ": measuring ", request.points, " x ", request.points));
   tracker_->Progress(0, SlicePoints(request.points));
   return Made(Guard([&] { return Make(input, *quantization, context); }), name, input);
 }
@@ -85,11 +86,12 @@ ProbeResult SliceProbe::Made(const absl::StatusOr<std::string>& path, const std:
                              const ProbeInput& input) {
   Forget();
   if (path.ok()) {
-    input.callbacks.announce(Severity::kInfo, StrCat("slice written to ", *path));
+    input.callbacks.announce(Event::Kind::kSlice, Severity::kInfo,
+                             StrCat("slice written to ", *path));
     tracker_->Done(*path);
     return {.outcome = {std::string(kName)}, .value = SliceResult{*path}};
   }
-  input.callbacks.announce(Severity::kWarning,
+  input.callbacks.announce(Event::Kind::kSlice, Severity::kWarning,
                            StrCat("slice through ", quantizer, " failed: ", path.status()));
   tracker_->Fail(StrCat(path.status()));
   return NotMeasured(ProbeStatusOf(path.status()), StrCat(path.status()));

@@ -46,12 +46,14 @@ constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stop
 constexpr std::string_view kEventKindNames[] = {
     "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
     "exporter_failed",  "resumed",      "stopped",        "slice",
-    "plan_changed",     "inert",        "alert"};
+    "plan_changed",     "inert",        "alert",          "cooldown"};
 constexpr std::string_view kSliceStates[] = {
     "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);
 static_assert(std::size(kHealthNames) == kHealths);
 static_assert(std::size(kEventKindNames) == kEventKinds);
+constexpr std::string_view kDecayShapes[] = {"linear", "one_minus_sqrt", "cosine"};
+constexpr std::string_view kCooldownStates[] = {"none", "waiting", "simulating", "done", "failed"};
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
 // Lower case, without '.', '_' and '-'.
@@ -86,6 +88,8 @@ EnumNames NamesOf(Event::Kind) { return kEventKindNames; }
 EnumNames NamesOf(Severity) { return kSeverities; }
 EnumNames NamesOf(Health) { return kHealthNames; }
 EnumNames NamesOf(SliceState) { return kSliceStates; }
+EnumNames NamesOf(DecayShape) { return kDecayShapes; }
+EnumNames NamesOf(CooldownState) { return kCooldownStates; }
 
 }  // namespace internal
 
@@ -165,6 +169,11 @@ absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name) {
 }
 
 std::string_view ToString(SliceState value) { return EnumName(kSliceStates, value); }
+std::string_view ToString(CooldownState value) { return EnumName(kCooldownStates, value); }
+std::string_view ToString(DecayShape value) { return EnumName(kDecayShapes, value); }
+absl::StatusOr<DecayShape> ParseDecayShape(std::string_view name) {
+  return ParseEnum<DecayShape>("decay shape", kDecayShapes, name);
+}
 std::string_view ToString(Severity value) { return EnumName(kSeverities, value); }
 absl::StatusOr<Severity> ParseSeverity(std::string_view name) {
   return ParseEnum<Severity>("severity", kSeverities, name);

@@ -27,6 +27,8 @@ PTQWATCH_EXPORT EnumNames NamesOf(Event::Kind);
 PTQWATCH_EXPORT EnumNames NamesOf(Severity);
 PTQWATCH_EXPORT EnumNames NamesOf(Health);
 PTQWATCH_EXPORT EnumNames NamesOf(SliceState);
+PTQWATCH_EXPORT EnumNames NamesOf(DecayShape);
+PTQWATCH_EXPORT EnumNames NamesOf(CooldownState);
 
 /// Reads the name of a value of a report. A name that a later version added, and the empty one that
 /// stands for "no value", leave `value` at its default: the rest of the report is still worth

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "ptqwatch/config.h"
 #include "report/metric_samples.h"
+#include "report/predicted_end_metrics.h"
 #include "report/verdict_metrics.h"
 #include "report/what_if_metrics.h"
 
@@ -375,7 +376,8 @@ absl::Span<const MetricInfo> MetricCatalog() {
   // Leaked: a scrape may come while static objects are being destroyed.
   static const auto* const catalog = [] {
     auto* all = new std::vector<MetricInfo>(internal::MakeCatalog());
-    for (MetricInfo& metric : internal::WhatIfMetrics()) all->push_back(std::move(metric));
+    for (const auto& more : {internal::WhatIfMetrics(), internal::PredictedEndMetrics()})
+      all->insert(all->end(), more.begin(), more.end());
     return all;
   }();
   return *catalog;

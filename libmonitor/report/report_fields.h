@@ -177,6 +177,56 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("delta_stderr_nats", record.delta_stderr_nats);
 }
 
+template <Of<SimulatedError> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("error_ratio", record.error_ratio);
+  visit("error_ratio_stderr", record.error_ratio_stderr);
+}
+
+template <Of<SimulatedDecay> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("steps", record.steps);
+  visit("settle_steps", record.settle_steps);
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("loss_nats", record.loss_nats);
+  visit("trace", record.trace);
+  visit("top_eigenvalue", record.top_eigenvalue);
+  visit("quantization", record.quantization);
+  visit("seconds", record.seconds);
+}
+
+template <Of<PredictedError> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("error_ratio", record.error_ratio);
+  visit("error_low_ratio", record.error_low_ratio);
+  visit("error_high_ratio", record.error_high_ratio);
+}
+
+template <Of<PredictedEnd> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("step", record.step);
+  visit("learning_rate", record.learning_rate);
+  visit("shape", record.shape);
+  visit("decay_steps", record.decay_steps);
+  visit("simulated_steps", record.simulated_steps);
+  visit("seconds", record.seconds);
+  visit("loss_nats", record.loss_nats);
+  visit("loss_low_nats", record.loss_low_nats);
+  visit("loss_high_nats", record.loss_high_nats);
+  visit("trace", record.trace);
+  visit("trace_low", record.trace_low);
+  visit("trace_high", record.trace_high);
+  visit("quantization", record.quantization);
+  visit("decays", record.decays);
+}
+
 template <Of<Evidence> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("series", record.series);
@@ -259,6 +309,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("curvature", record.curvature);
   visit("averaging", record.averaging);
   visit("mixed_precision", record.mixed_precision);
+  visit("predicted_end", record.predicted_end);
   visit("plan", record.plan);
   visit("cost", record.cost);
 }

@@ -39,6 +39,18 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("error", record.error);
 }
 
+template <Of<CooldownStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("state", record.state);
+  visit("number", record.number);
+  visit("decay_steps", record.decay_steps);
+  visit("step", record.step);
+  visit("steps_done", record.steps_done);
+  visit("steps_all", record.steps_all);
+  visit("result", record.result);
+  visit("error", record.error);
+}
+
 template <Of<MonitorStatus> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("step", record.step);
@@ -66,6 +78,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("every", record.every);
   visit("paused", record.paused);
   visit("slice", record.slice);
+  visit("cooldown", record.cooldown);
 }
 
 }  // namespace ptqwatch::internal

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/hessian_mode.h"
+#include "session/trained_parameters.h"
 #include "snapshot/generator_guard.h"
 
 namespace ptqwatch::internal {
@@ -28,22 +29,8 @@ bool IsFloatParameter(const TensorEntry& entry) {
   return entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type());
 }
 
-std::vector<bool> TrainedParameters(const std::vector<TensorEntry>& table,
-                                    const TensorTable& live) {
-  // Tensors that wrap a trainer's own memory never require gradients although they are trained.
-  const bool knows_frozen =
-      std::any_of(live.entries.begin(), live.entries.end(),
-                  [](const TensorEntry& entry) { return entry.tensor.requires_grad(); });
-  std::vector<bool> chosen(table.size());
-  for (size_t i = 0; i < table.size(); ++i) {
-    chosen[i] =
-        IsFloatParameter(table[i]) && (!knows_frozen || live.entries[i].tensor.requires_grad());
-  }
-  return chosen;
-}
-
-absl::StatusOr<std::vector<bool>> NamedParameters(const std::vector<TensorEntry>& table,
-                                                  const std::vector<std::string>& globs) {
+absl::StatusOr<std::vector<int>> NamedParameters(const std::vector<TensorEntry>& table,
+                                                 const std::vector<std::string>& globs) {
   std::vector<bool> chosen(table.size());
   for (const std::string& glob : globs) {
     bool matched = false;
@@ -56,7 +43,11 @@ absl::StatusOr<std::vector<bool>> NamedParameters(const std::vector<TensorEntry>
           StrCat("curvature.parameters: no floating-point parameter matches '", glob, "'"));
     }
   }
-  return chosen;
+  std::vector<int> entries;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i]) entries.push_back(static_cast<int>(i));
+  }
+  return entries;
 }
 
 absl::StatusOr<std::vector<int>> ScopeEntries(const ModelSession& session,
@@ -71,17 +62,8 @@ absl::StatusOr<std::vector<int>> ScopeEntries(const ModelSession& session,
     }
     return scope;
   }
-  const std::vector<TensorEntry>& table = session.replica().table().entries;
-  std::vector<bool> chosen;
-  if (options.scope == CurvatureScope::kAllParameters) {
-    chosen = TrainedParameters(table, session.live());
-  } else {
-    PTQWATCH_ASSIGN_OR_RETURN(chosen, NamedParameters(table, options.parameters));
-  }
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (chosen[i]) scope.push_back(static_cast<int>(i));
-  }
-  return scope;
+  if (options.scope == CurvatureScope::kAllParameters) return TrainedParameters(session);
+  return NamedParameters(session.replica().table().entries, options.parameters);
 }
 
 }  // namespace

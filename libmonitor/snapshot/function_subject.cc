@@ -81,6 +81,8 @@ class FunctionSubject final : public Subject {
 
   std::vector<NamedTensor> ReplicaTensors() const override { return replica_; }
   LossValues ReplicaLosses(const Batch& batch) override { return options_.losses(by_name_, batch); }
+  bool CanTrainReplica() const override { return options_.train_step != nullptr; }
+  void TrainReplica(const CooldownStep& step) override { options_.train_step(by_name_, step); }
   const std::vector<Batch>& probe() const override { return options_.probe; }
   const std::vector<Batch>& calibration() const override { return options_.calibration; }
   const std::vector<Batch>& curvature() const override { return options_.curvature; }

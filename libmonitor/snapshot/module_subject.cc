@@ -1,5 +1,9 @@
 #include "ptqwatch/module_subject.h"
 
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -20,14 +24,16 @@ class ModuleSubject final : public Subject {
                 std::function<std::shared_ptr<torch::nn::Module>()> build,
                 std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
                 std::vector<Batch> calibration, std::vector<Batch> curvature,
-                std::function<std::optional<OptimizerView>()> optimizer)
+                std::function<std::optional<OptimizerView>()> optimizer,
+                std::function<void(const CooldownStep&)> train_step)
       : live_(std::move(live)),
         build_(std::move(build)),
         losses_(std::move(losses)),
         probe_(std::move(probe)),
         calibration_(std::move(calibration)),
         curvature_(std::move(curvature)),
-        optimizer_(std::move(optimizer)) {
+        optimizer_(std::move(optimizer)),
+        train_step_(std::move(train_step)) {
     if (calibration_.empty()) calibration_ = probe_;
   }
 
@@ -58,6 +64,12 @@ class ModuleSubject final : public Subject {
 
   std::vector<NamedTensor> ReplicaTensors() const override { return TensorsOf(*replica_); }
   LossValues ReplicaLosses(const Batch& batch) override { return losses_(batch); }
+  bool CanTrainReplica() const override { return train_step_ != nullptr; }
+  void TrainReplica(const CooldownStep& step) override {
+    replica_->train();
+    const absl::Cleanup evaluate = [this] { replica_->eval(); };
+    train_step_(step);
+  }
   const std::vector<Batch>& probe() const override { return probe_; }
   const std::vector<Batch>& calibration() const override { return calibration_; }
   const std::vector<Batch>& curvature() const override { return curvature_; }
@@ -70,6 +82,7 @@ class ModuleSubject final : public Subject {
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
   const std::function<std::optional<OptimizerView>()> optimizer_;
+  const std::function<void(const CooldownStep&)> train_step_;
   std::shared_ptr<torch::nn::Module> replica_;
 };
 
@@ -80,10 +93,11 @@ std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
     std::vector<Batch> calibration, std::vector<Batch> curvature,
-    std::function<std::optional<OptimizerView>()> optimizer) {
-  return std::make_unique<ModuleSubject>(std::move(live), std::move(replica), std::move(losses),
-                                         std::move(probe), std::move(calibration),
-                                         std::move(curvature), std::move(optimizer));
+    std::function<std::optional<OptimizerView>()> optimizer,
+    std::function<void(const CooldownStep&)> train_step) {
+  return std::make_unique<ModuleSubject>(
+      std::move(live), std::move(replica), std::move(losses), std::move(probe),
+      std::move(calibration), std::move(curvature), std::move(optimizer), std::move(train_step));
 }
 
 }  // namespace ptqwatch::internal

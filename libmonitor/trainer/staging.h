@@ -38,6 +38,9 @@ class Staging {
 
   bool free() const noexcept { return state_.load(std::memory_order_acquire) == State::kFree; }
 
+  /// Whether a snapshot waits for the monitor thread.
+  bool filled() const noexcept { return state_.load(std::memory_order_acquire) == State::kFilled; }
+
   /// Trainer's thread. Copies the live tensors and the optimizer into the slot if it is free.
   FillOutcome TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock) noexcept;
 

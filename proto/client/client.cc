@@ -163,6 +163,13 @@ class GrpcClient final : public Client {
     return response.number();
   }
 
+  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& cooldown) override {
+    v1::RequestCooldownResponse response;
+    PTQWATCH_RETURN_IF_ERROR(Answer(Connect().RequestCooldown(cooldown.decay_steps, &response)));
+    return response.number();
+  }
+  absl::Status CancelCooldown() override { return Answer(Connect().CancelCooldown()); }
+
  private:
   Connection Connect() const { return Connection(target_, timeout_); }
   absl::Status Answer(const grpc::Status& status) const {

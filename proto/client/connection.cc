@@ -172,6 +172,21 @@ grpc::Status Connection::RequestSlice(v1::RequestSliceRequest request,
   return Call(&Stub::RequestSlice, request, response);
 }
 
+grpc::Status Connection::RequestCooldown(int64_t decay_steps,
+                                         v1::RequestCooldownResponse* response) {
+  v1::RequestCooldownRequest request;
+  request.set_decay_steps(decay_steps);
+  request.set_run_id(run_);
+  return Call(&Stub::RequestCooldown, request, response);
+}
+
+grpc::Status Connection::CancelCooldown() {
+  v1::CancelCooldownRequest request;
+  request.set_run_id(run_);
+  v1::CancelCooldownResponse response;
+  return Call(&Stub::CancelCooldown, request, &response);
+}
+
 grpc::Status Connection::Pause() {
   v1::PauseRequest request;
   request.set_run_id(run_);

@@ -30,6 +30,8 @@ class Connection {
   grpc::Status RequestSnapshot(v1::RequestSnapshotResponse* response);
   /// `request` without a run_id.
   grpc::Status RequestSlice(v1::RequestSliceRequest request, v1::RequestSliceResponse* response);
+  grpc::Status RequestCooldown(int64_t decay_steps, v1::RequestCooldownResponse* response);
+  grpc::Status CancelCooldown();
   grpc::Status Pause();
   grpc::Status Resume();
   grpc::Status SetInterval(int64_t steps);

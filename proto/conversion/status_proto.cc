@@ -49,6 +49,17 @@ void Fill(const SliceStatus& slice, v1::SliceStatus* response) {
   response->set_error(ValidUtf8(slice.error));
 }
 
+void Fill(const CooldownStatus& cooldown, v1::CooldownStatus* response) {
+  response->set_state(static_cast<v1::CooldownState>(cooldown.state));
+  response->set_number(static_cast<int32_t>(cooldown.number));
+  response->set_decay_steps(cooldown.decay_steps);
+  response->set_step(cooldown.step);
+  response->set_steps_done(cooldown.steps_done);
+  response->set_steps_all(cooldown.steps_all);
+  response->set_result(ValidUtf8(cooldown.result));
+  response->set_error(ValidUtf8(cooldown.error));
+}
+
 void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   response->set_health(ToProto(status.health));
   response->set_health_reason(ValidUtf8(status.health_reason));
@@ -82,6 +93,9 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   response->set_paused(status.paused);
   response->set_every_steps(status.every);
   if (status.slice.state != SliceState::kNone) Fill(status.slice, response->mutable_slice());
+  if (status.cooldown.state != CooldownState::kNone) {
+    Fill(status.cooldown, response->mutable_cooldown());
+  }
 }
 
 Health FromProto(v1::Health health) {
@@ -113,6 +127,19 @@ void Read(const v1::SliceStatus& response, SliceStatus* slice) {
   slice->points_all = response.points_all();
   slice->path = response.path();
   slice->error = response.error();
+}
+
+void Read(const v1::CooldownStatus& response, CooldownStatus* cooldown) {
+  if (v1::CooldownState_IsValid(response.state())) {
+    cooldown->state = static_cast<CooldownState>(response.state());
+  }
+  cooldown->number = response.number();
+  cooldown->decay_steps = response.decay_steps();
+  cooldown->step = response.step();
+  cooldown->steps_done = response.steps_done();
+  cooldown->steps_all = response.steps_all();
+  cooldown->result = response.result();
+  cooldown->error = response.error();
 }
 
 void Read(const v1::GetStatusResponse& response, MonitorStatus* status) {
@@ -150,6 +177,7 @@ void Read(const v1::GetStatusResponse& response, MonitorStatus* status) {
   status->paused = response.paused();
   status->every = response.every_steps();
   if (response.has_slice()) Read(response.slice(), &status->slice);
+  if (response.has_cooldown()) Read(response.cooldown(), &status->cooldown);
 }
 
 }  // namespace

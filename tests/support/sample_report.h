@@ -119,6 +119,37 @@ inline MixedPrecisionReport SampleMixedPrecision() {
   return mixed;
 }
 
+inline PredictedEnd SamplePrediction() {
+  SimulatedDecay decay;
+  decay.steps = 400;
+  decay.settle_steps = 100;
+  decay.status = ProbeStatus::kOk;
+  decay.status_detail = "short";
+  decay.loss_nats = 1.64;
+  decay.trace = 210;
+  decay.top_eigenvalue = 6.5;
+  decay.quantization = {{QuantizationMethod::kGptq, 3, 0.06, 0.001}};
+  decay.seconds = 2.5;
+  PredictedEnd end;
+  end.status = ProbeStatus::kOk;
+  end.status_detail = "one length of three";
+  end.step = 8000;
+  end.learning_rate = 0.01;
+  end.shape = DecayShape::kCosine;
+  end.decay_steps = 3200;
+  end.simulated_steps = 500;
+  end.seconds = 2.75;
+  end.loss_nats = 1.58;
+  end.loss_low_nats = 1.57;
+  end.loss_high_nats = 1.59;
+  end.trace = 350;
+  end.trace_low = 300;
+  end.trace_high = 400;
+  end.quantization = {{QuantizationMethod::kGptq, 3, 0.088, 0.071, 0.109}};
+  end.decays = {decay};
+  return end;
+}
+
 inline Verdict SampleVerdict() {
   Verdict verdict;
   verdict.state = VerdictState::kDecayDegradation;
@@ -175,6 +206,7 @@ inline AnalyzedReport SampleReport() {
   report.curvature = SampleCurvature();
   report.averaging = {SampleAveraging()};
   report.mixed_precision = {SampleMixedPrecision()};
+  report.predicted_end = SamplePrediction();
   report.plan = Plan{4, 2, 8, 3};
   report.cost = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict = SampleVerdict();

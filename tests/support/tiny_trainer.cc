@@ -83,6 +83,7 @@ struct TinyTrainer::State {
   std::unique_ptr<torch::optim::AdamW> optimizer;
   std::vector<Batch> training;
   size_t next = 0;
+  std::function<void(const CooldownStep&)> before_train_step;
 };
 
 TinyTrainer::TinyTrainer(uint64_t seed, int width) : state_(std::make_shared<State>()) {
@@ -120,6 +121,10 @@ std::string TinyTrainer::Bytes() const {
     bytes.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
   }
   return bytes;
+}
+
+void TinyTrainer::OnTrainStep(std::function<void(const CooldownStep&)> before) {
+  state_->before_train_step = std::move(before);
 }
 
 void TinyTrainer::Poison() {
@@ -162,6 +167,20 @@ std::unique_ptr<Subject> TinyTrainer::MakeSubject(Fault fault,
   if (fault != Fault::kNoProbe) options.probe = MakeBatches(8, 6);
   options.calibration = MakeBatches(9, 4);
   options.optimizer = [state = state_] { return ViewOf(*state->optimizer, *state->model); };
+  if (fault == Fault::kNoTrainStep) return MakeModuleSubject(state_->model, std::move(options));
+  options.train_step = [before = state_->before_train_step, training = state_->training,
+                        optimizer = std::shared_ptr<torch::optim::AdamW>()](
+                           TinyModel& model, const CooldownStep& step) mutable {
+    if (before) before(step);
+    if (step.index == 0) {
+      optimizer = std::make_shared<torch::optim::AdamW>(model->parameters());
+    }
+    for (auto& group : optimizer->param_groups()) group.options().set_lr(step.learning_rate);
+    const Batch& batch = training[static_cast<size_t>(step.batch) % training.size()];
+    optimizer->zero_grad();
+    model->Losses(batch[0], batch[1]).mean().backward();
+    optimizer->step();
+  };
   return MakeModuleSubject(state_->model, std::move(options));
 }
 

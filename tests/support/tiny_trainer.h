@@ -26,6 +26,7 @@ enum class Fault {
   kLossesNotDeterministic,
   kNoProbe,
   kNoLosses,
+  kNoTrainStep,
 };
 
 /// A token model of 3 blocks with an embedding tied to its head, norms, dropout and a buffer,
@@ -41,6 +42,10 @@ class TinyTrainer {
   /// All parameters and buffers, raw bytes.
   std::string Bytes() const;
   std::vector<at::Tensor> CloneTensors() const;
+  /// `before` runs at the start of each training step of a replica; it may throw or wait. To be
+  /// called before MakeSubject.
+  void OnTrainStep(std::function<void(const CooldownStep&)> before);
+
   /// Writes NaN into one weight of block 1.
   void Poison();
   /// Replaces the head bias by one of another shape.

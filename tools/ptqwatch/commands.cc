@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "command_support.h"
 #include "end_signals.h"
 #include "history_command.h"
 #include "plot_command.h"
@@ -23,8 +24,6 @@
 #include "report_command.h"
 #include "report_proto.h"
 #include "report_text.h"
-#include "requested_report.h"
-#include "requested_slice.h"
 #include "run_server.h"
 #include "shapes_file.h"
 #include "status_text.h"
@@ -32,87 +31,6 @@
 
 namespace ptqwatch::internal {
 namespace {
-
-using std::chrono::nanoseconds;
-
-nanoseconds FromSeconds(double seconds) {
-  return std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
-}
-
-int Fail(const absl::Status& status, Terminal* terminal) {
-  terminal->Notice(Message(status));
-  return kExitFailed;
-}
-
-// The exit code of a command that has written all its output.
-int Finish(Terminal* terminal) {
-  return terminal->error().ok() ? 0 : Fail(terminal->error(), terminal);
-}
-
-int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotResponse& requested,
-                    Clock* clock, Terminal* terminal, FollowOptions options) {
-  options.after_sequence = requested.last_sequence();
-  options.without_layers = !flags.json;
-  options.ask_status = true;
-  options.exit_when_done = true;
-  RequestedReport listener(requested, clock->Monotonic() + FromSeconds(flags.timeout_seconds),
-                           clock, terminal);
-  const absl::Status followed = Follower(flags.target, options, clock, &listener).Run();
-  if (!followed.ok()) return Fail(followed, terminal);
-  if (terminal->closed()) return Finish(terminal);
-  if (!listener.report().has_value()) {
-    if (listener.failed()) {
-      return Fail(absl::AbortedError(StrCat("the snapshot at ", flags.target.ToString(),
-                                            " failed; the trainer's log says why")),
-                  terminal);
-    }
-    const v1::GetStatusResponse status = listener.status().value_or(v1::GetStatusResponse());
-    const std::string last_step =
-        status.has_step() ? StrCat("last step ", status.step(), ", ",
-                                   AgoText(clock->UnixSeconds() - status.last_step_unix_seconds()))
-                          : "no step yet";
-    return Fail(
-        absl::DeadlineExceededError(
-            StrCat("no report of the requested snapshot from ", flags.target.ToString(), " within ",
-                   AgeText(flags.timeout_seconds), " or before the run ended (", last_step, ")")),
-        terminal);
-  }
-  if (flags.json) {
-    const std::string json = ToJson(*listener.report());
-    terminal->Line(terminal->terminal() ? PrintableJson(json) : json);
-  } else {
-    terminal->Block(ReportBlock(*listener.report(), clock->UnixSeconds(), terminal->style()));
-  }
-  return Finish(terminal);
-}
-
-int WaitForSlice(const SliceFlags& flags, int32_t number, Clock* clock, Terminal* terminal,
-                 FollowOptions options) {
-  options.after_sequence.reset();
-  options.without_layers = true;
-  options.ask_status = true;
-  options.exit_when_done = true;
-  RequestedSlice listener(number, clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
-                          terminal);
-  const absl::Status followed = Follower(flags.target, options, clock, &listener).Run();
-  terminal->Status("");
-  if (!followed.ok()) return Fail(followed, terminal);
-  if (terminal->closed()) return Finish(terminal);
-  const v1::SliceStatus& slice = listener.slice();
-  if (slice.state() == v1::SLICE_STATE_DONE) {
-    terminal->Line(StrCat("slice ", Printable(slice.path())));
-    return Finish(terminal);
-  }
-  if (slice.state() == v1::SLICE_STATE_FAILED) {
-    return Fail(absl::AbortedError(StrCat(flags.target.ToString(), ": slice ", SliceText(slice))),
-                terminal);
-  }
-  return Fail(absl::DeadlineExceededError(StrCat(
-                  "no slice from ", flags.target.ToString(), " within ",
-                  AgeText(flags.timeout_seconds), " or before the run ended (", SliceText(slice),
-                  "); if it is finished later, its file will be in the run directory")),
-              terminal);
-}
 
 // Of a server with several runs.
 int ShowAllRuns(const StatusFlags& flags, Connection* connection, Clock* clock,
@@ -135,18 +53,6 @@ int ShowAllRuns(const StatusFlags& flags, Connection* connection, Clock* clock,
     }
   }
   return Finish(terminal);
-}
-
-// Gives a command to the run itself, where the target is its directory, else to its server.
-absl::Status Send(const Target& target, const std::function<absl::Status(Control&)>& to_run,
-                  const std::function<grpc::Status(Connection&)>& to_server) {
-  if (!target.run_dir.empty()) {
-    const absl::Status sent = to_run(*ControlOfRun(target.run_dir));
-    return absl::Status(sent.code(), Printable(Message(sent)));
-  }
-  Connection connection(target);
-  const grpc::Status answer = to_server(connection);
-  return answer.ok() ? absl::OkStatus() : ExplainFailure(answer, target);
 }
 
 // How long the past of a run is read at most before a command gives up.
@@ -214,36 +120,6 @@ int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
     terminal->Block(StrCat("\n", ReportBlock(FromProto(newest.reports(newest.reports_size() - 1)),
                                              clock->UnixSeconds(), terminal->style())));
   }
-  return Finish(terminal);
-}
-
-int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.target);
-  v1::RequestSnapshotResponse requested;
-  if (const grpc::Status answer = connection.RequestSnapshot(&requested); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.target), terminal);
-  }
-  if (flags.wait) {
-    return WaitForSnapshot(flags, requested, clock, terminal, pace);
-  }
-  terminal->Line(
-      StrCat("snapshot requested; its report comes after sequence ", requested.last_sequence()));
-  return Finish(terminal);
-}
-
-int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.target);
-  v1::RequestSliceRequest request;
-  request.set_method(flags.method);
-  request.set_bits(flags.bits);
-  request.set_points(flags.points);
-  v1::RequestSliceResponse requested;
-  if (const grpc::Status answer = connection.RequestSlice(request, &requested); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.target), terminal);
-  }
-  if (flags.wait) return WaitForSlice(flags, requested.number(), clock, terminal, pace);
-  terminal->Line(StrCat("slice requested; `ptqwatch status ", flags.target.ToString(),
-                        "` shows its progress"));
   return Finish(terminal);
 }
 
@@ -337,7 +213,8 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
         using Flags = std::decay_t<decltype(flags)>;
         // The other commands go to the run without reading its past.
         if constexpr (std::is_same_v<Flags, WatchFlags> || std::is_same_v<Flags, StatusFlags> ||
-                      std::is_same_v<Flags, SnapshotFlags> || std::is_same_v<Flags, SliceFlags>) {
+                      std::is_same_v<Flags, SnapshotFlags> || std::is_same_v<Flags, SliceFlags> ||
+                      std::is_same_v<Flags, CooldownFlags>) {
           if (!flags.target.run_dir.empty()) {
             terminal->Status(StrCat("reading ", Printable(flags.target.run_dir)));
           }
@@ -356,6 +233,7 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
     int operator()(const StatusFlags& flags) const { return RunStatus(flags, clock, terminal); }
     int operator()(const SnapshotFlags& flags) const { return RunSnapshot(flags, clock, terminal); }
     int operator()(const SliceFlags& flags) const { return RunSlice(flags, clock, terminal); }
+    int operator()(const CooldownFlags& flags) const { return RunCooldown(flags, clock, terminal); }
     int operator()(const PauseFlags& flags) const { return RunPause(flags, terminal); }
     int operator()(const ResumeFlags& flags) const { return RunResume(flags, terminal); }
     int operator()(const EveryFlags& flags) const { return RunEvery(flags, terminal); }

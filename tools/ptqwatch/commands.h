@@ -21,6 +21,8 @@ int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal);
 int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal,
                 FollowOptions pace = {});
 int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace = {});
+int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal,
+                FollowOptions pace = {});
 int RunPause(const PauseFlags& flags, Terminal* terminal);
 int RunResume(const ResumeFlags& flags, Terminal* terminal);
 int RunEvery(const EveryFlags& flags, Terminal* terminal);

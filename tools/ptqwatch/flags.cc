@@ -29,6 +29,7 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch status trainer-7:9465            counters, health and the newest report
   ptqwatch snapshot runs/7 --wait           measure now and print the result
   ptqwatch slice runs/7 --method gptq --bits 3 --wait   the loss surface around the run, as a file
+  ptqwatch cooldown runs/7 --steps 20000 --wait         what a decay of 20,000 steps would end with
   ptqwatch pause runs/7                     no snapshots until ptqwatch resume runs/7
   ptqwatch every runs/7 500                 a snapshot every 500 steps from now on
   ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
@@ -172,6 +173,7 @@ struct AllFlags {
   StatusFlags status;
   SnapshotFlags snapshot;
   SliceFlags slice;
+  CooldownFlags cooldown;
   PauseFlags pause;
   ResumeFlags resume;
   EveryFlags every;
@@ -201,6 +203,8 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   add("status", "Show the state of a run, once", AddStatus, &flags->status);
   add("snapshot", "Take a snapshot at the next step", AddSnapshot, &flags->snapshot);
   add("slice", "Measure the loss surface around the next snapshots", AddSlice, &flags->slice);
+  add("cooldown", "Predict what the decay of the learning rate would end with", AddCooldown,
+      &flags->cooldown);
   add("pause", "Take no more snapshots", target, &flags->pause);
   add("resume", "Take snapshots again after pause", target, &flags->resume);
   add("every", "Change the steps between snapshots", AddEvery, &flags->every);

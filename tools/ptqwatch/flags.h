@@ -47,6 +47,14 @@ struct SliceFlags {
   double timeout_seconds = 3600;
 };
 
+struct CooldownFlags {
+  Target target;
+  int64_t decay_steps = 0;  ///< 0: as in the trainer's options
+  bool cancel = false;
+  bool wait = false;
+  double timeout_seconds = 86400;
+};
+
 struct PauseFlags {
   Target target;
 };
@@ -105,9 +113,10 @@ struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, PauseFlags,
-                             ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags,
-                             HistoryFlags, LayersFlags, ReportFlags, PlotFlags, PrintText>;
+using Command =
+    std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags, PauseFlags,
+                 ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags, HistoryFlags,
+                 LayersFlags, ReportFlags, PlotFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

@@ -60,6 +60,7 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
   text += VerdictBlock(analyzed.verdict, style);
   text += AveragingBlock(report, style);
   text += MixedPrecisionBlock(report, style);
+  text += PredictionBlock(report);
   if (report.quantization.empty()) return text;
 
   const std::vector<std::string> names = QuantizerNames(report.quantization);

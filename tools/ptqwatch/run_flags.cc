@@ -32,6 +32,11 @@ constexpr char kSliceNotes[] =
     R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
 is written to the trainer's run directory; examples/plot_slice draws it.)";
 
+constexpr char kCooldownNotes[] =
+    R"(A copy of the model is trained through shorter decays than the one that is planned, in time that
+training does not use; the error at the end of the whole one is extrapolated. The trainer must say
+how to train a copy (train_step of its subject).)";
+
 constexpr char kTargetHelp[] =
     "A run directory (with a slash, or existing); or a server as printed by it, \"grpc "
     "HOST:PORT\": "
@@ -144,6 +149,25 @@ void AddSlice(CLI::App* app, SliceFlags* flags) {
       ->check(Seconds())
       ->capture_default_str();
   app->footer(kSliceNotes);
+}
+
+void AddCooldown(CLI::App* app, CooldownFlags* flags) {
+  AddTarget(app, &flags->target);
+  CLI::Option* const steps =
+      app->add_option("--steps", flags->decay_steps,
+                      "Steps of the planned decay [as in the trainer's options]")
+          ->type_name("N")
+          ->check(AtLeast(1));
+  CLI::Option* const wait =
+      app->add_flag("--wait", flags->wait, "Show the progress and wait for the prediction");
+  app->add_option("--timeout", flags->timeout_seconds, "With --wait: how long")
+      ->type_name("SECONDS")
+      ->check(Seconds())
+      ->capture_default_str();
+  app->add_flag("--cancel", flags->cancel, "End the one under way")
+      ->excludes(steps)
+      ->excludes(wait);
+  app->footer(kCooldownNotes);
 }
 
 void AddEvery(CLI::App* app, EveryFlags* flags) {

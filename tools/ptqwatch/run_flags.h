@@ -12,6 +12,7 @@ void AddWatch(CLI::App* app, WatchFlags* flags);
 void AddStatus(CLI::App* app, StatusFlags* flags);
 void AddSnapshot(CLI::App* app, SnapshotFlags* flags);
 void AddSlice(CLI::App* app, SliceFlags* flags);
+void AddCooldown(CLI::App* app, CooldownFlags* flags);
 void AddEvery(CLI::App* app, EveryFlags* flags);
 
 }  // namespace ptqwatch::internal

@@ -81,6 +81,24 @@ std::string SliceText(const v1::SliceStatus& slice) {
   }
 }
 
+std::string CooldownText(const v1::CooldownStatus& cooldown) {
+  std::string name = StrCat(cooldown.number());
+  if (cooldown.step() > 0) name += StrCat(" from step ", cooldown.step());
+  switch (cooldown.state()) {
+    case v1::COOLDOWN_STATE_WAITING:
+      return StrCat(name, ": waiting for the next snapshot");
+    case v1::COOLDOWN_STATE_SIMULATING:
+      return StrCat(name, ": ", cooldown.steps_done(), " of ", cooldown.steps_all(),
+                    " steps simulated");
+    case v1::COOLDOWN_STATE_DONE:
+      return StrCat(cooldown.number(), ": ", Printable(cooldown.result()));
+    case v1::COOLDOWN_STATE_FAILED:
+      return StrCat(name, ": failed: ", Printable(cooldown.error()));
+    default:
+      return StrCat(name, ": unknown state");
+  }
+}
+
 std::string EventText(const v1::Event& event) {
   return StrCat("-- step ", event.step(), ", ", SeverityText(event.severity()), ", ",
                 EventKindText(event.kind()), ": ", Printable(event.message()));
@@ -103,6 +121,8 @@ std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double
     parts.push_back(StrCat("slice ", SliceText(status.slice())));
   } else if (status.busy()) {
     parts.push_back("busy");
+  } else if (status.cooldown().state() == v1::COOLDOWN_STATE_SIMULATING) {
+    parts.push_back(StrCat("cooldown ", CooldownText(status.cooldown())));
   }
   if (status.paused()) parts.push_back("paused");
   if (const int64_t skipped = Skipped(status); skipped > 0) {
@@ -174,6 +194,7 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
                                       1e-6 * static_cast<double>(status.memory_peak_bytes()),
                                       1e-6 * static_cast<double>(status.memory_budget_bytes())));
   }
+  if (status.has_cooldown()) text += FieldLine("cooldown", CooldownText(status.cooldown()));
   if (status.has_slice()) text += FieldLine("slice", SliceText(status.slice()));
   text += FieldLine("watchers", StrCat(status.subscribers()));
   return text;

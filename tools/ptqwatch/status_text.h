@@ -33,6 +33,8 @@ std::string_view HealthText(v1::Health health);
 
 /// "gptq4: 45 of 444 points measured": the progress of a slice.
 std::string SliceText(const v1::SliceStatus& slice);
+/// "2 from step 8000: 450 of 3000 steps simulated": the progress of a shadow cooldown.
+std::string CooldownText(const v1::CooldownStatus& cooldown);
 
 /// "-- step 1200, warning, snapshot_skipped: MESSAGE".
 std::string EventText(const v1::Event& event);

@@ -160,4 +160,24 @@ std::string MixedPrecisionBlock(const Report& report, TextStyle style) {
   return Lines("mixed", texts);
 }
 
+std::string PredictionBlock(const Report& report) {
+  if (!report.predicted_end) return "";
+  const PredictedEnd& end = *report.predicted_end;
+  std::string text = StrCat("decay of ", end.decay_steps, " steps, from step ", end.step, ": ");
+  if (end.status != ProbeStatus::kOk) {
+    return Lines("predicted", {StrCat(text, Missing(end.status, end.status_detail))});
+  }
+  text += StrCat("loss ", Has(end.loss_nats) ? StrFormat("%.3f", *end.loss_nats) : "-");
+  for (const PredictedError& error : end.quantization) {
+    text += StrCat(", ", ShortName(ToString(error.method), error.bits), " E ");
+    if (!Has(error.error_ratio) || !Has(error.error_low_ratio) || !Has(error.error_high_ratio)) {
+      text += "-";
+      continue;
+    }
+    text += StrFormat("%.1f%% (%.1f to %.1f)", 100 * *error.error_ratio,
+                      100 * *error.error_low_ratio, 100 * *error.error_high_ratio);
+  }
+  return Lines("predicted", {text});
+}
+
 }  // namespace ptqwatch::internal

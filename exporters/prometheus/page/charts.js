@@ -15,9 +15,14 @@ const CHARTS = [
   {
     id: 'error', title: 'Relative loss increase E', unit: '%, band: 95 % interval', logarithm: true,
     empty: 'No quantizer has been measured yet.',
-    lines: (series) => [...series.quantizers.values()].map((quantizer, i) =>
-        line(quantizer.name, seriesColor(i), quantizer.ratio.map((value) => value * 100),
-             {band: quantizer.ratioError.map((value) => value * 100), text: (value, error) => percent(value / 100, error / 100)})),
+    lines: (series) => {
+      const line100 = (label, color, ratio, error, dashed = false) => line(label, color, ratio.map((value) => value * 100),
+          {band: error.map((value) => value * 100), dashed, text: (value, error) => percent(value / 100, error / 100)});
+      const lines = [...series.quantizers.values()].map((quantizer, i) => line100(quantizer.name, seriesColor(i), quantizer.ratio, quantizer.ratioError));
+      const {predicted, predictedError} = series.columns;
+      if (finite(predicted)) lines.push(line100(`${series.predictedName}, predicted end of the decay`, css('--second'), predicted, predictedError, true));
+      return lines;
+    },
   },
   {
     id: 'loss', title: 'Loss, full and quantized', unit: 'nats per token', empty: 'No loss has been measured yet.',

@@ -11,7 +11,8 @@ class Series {
   clear() {
     this.columns = {};
     for (const name of ['sequence', 'step', 'time', 'learningRate', 'loss', 'lossError', 'trainingLoss', 'trace', 'traceError',
-                        'eigenvalue', 'eigenvalueResidual', 'phase', 'state', 'onset', 'sigmas', 'alarmSigmas']) {
+                        'eigenvalue', 'eigenvalueResidual', 'phase', 'state', 'onset', 'sigmas', 'alarmSigmas', 'predicted',
+                        'predictedError']) {
       this.columns[name] = [];
     }
     this.quantizers = new Map();  // by key: {key, name, loss, ratio, ratioError}
@@ -42,6 +43,10 @@ class Series {
     columns.onset.push(orNaN((report.verdict || {}).onset_step));
     columns.sigmas.push(orNaN((report.verdict || {}).sigmas));
     columns.alarmSigmas.push(orNaN((report.verdict || {}).alarm_sigmas));
+    const predicted = predictedError(report) || {};
+    columns.predicted.push(orNaN(predicted.error_ratio));
+    columns.predictedError.push((orNaN(predicted.error_high_ratio) - orNaN(predicted.error_low_ratio)) / 2 / BAND);
+    if (isNumber(predicted.error_ratio)) this.predictedName = quantizerName(predicted.method, predicted.bits);
     this.decayOnset = report.decay_onset_step;
     for (const entry of report.quantization || []) this.addQuantizer(entry);
     for (const quantizer of this.quantizers.values()) quantizer.pad(this.length);

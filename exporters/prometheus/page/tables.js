@@ -28,6 +28,25 @@ function watched(report) {
       entries.find((entry) => isNumber(entry.error_ratio)) || entries[0];
 }
 
+/** What a shadow cooldown says of the watched quantizer, if there was one. */
+function predictedError(report) {
+  const end = report.predicted_end;
+  if (!end || end.status !== 'ok') return undefined;
+  const entry = watched(report) || {};
+  return (end.quantization || []).find((error) => quantizerKey(error) === quantizerKey(entry));
+}
+
+function predictionTable(report) {
+  const end = report.predicted_end;
+  const rows = end.quantization.map((error) => {
+    const now = (report.quantization || []).find((entry) => quantizerKey(entry) === quantizerKey(error)) || {};
+    return [quantizerName(error.method, error.bits), percent(now.error_ratio), percent(error.error_ratio),
+            isNumber(error.error_low_ratio) ? `${percent(error.error_low_ratio)} to ${percent(error.error_high_ratio)}` : DASH];
+  });
+  return table(`E that a decay of ${integer(end.decay_steps)} steps would end with, by a shadow cooldown from step ${integer(end.step)}`,
+               ['quantizer', 'now', 'at the end', '95 % interval'], rows);
+}
+
 function layersTable(report) {
   const {entry, layers, byCost} = worstLayers(report);
   if (layers.length === 0) return el('p', {class: 'note'}, 'No layer has been measured yet.');
@@ -75,8 +94,10 @@ function averagingTable(report) {
 function outlookTable(report) {
   const outlook = (report.verdict || {}).outlook || [];
   const raised = (report.mixed_precision || []).filter((mixed) => isNumber(mixed.delta_nats));
-  if (outlook.length === 0 && raised.length === 0) return el('p', {class: 'note'}, 'The learning rate has not decayed yet.');
+  const predicted = report.predicted_end && report.predicted_end.status === 'ok';
+  if (outlook.length === 0 && raised.length === 0 && !predicted) return el('p', {class: 'note'}, 'The learning rate has not decayed yet.');
   const parts = [];
+  if (predicted) parts.push(predictionTable(report));
   if (outlook.length > 0) {
     parts.push(table('How much of the loss gained since the decay began survives quantization', ['quantizer', 'gain kept', 'best stop'],
         outlook.map((entry) => [quantizerName(entry.method, entry.bits), percent(entry.gain_kept_ratio, entry.gain_kept_stderr),

@@ -140,6 +140,12 @@ class RunView {
                       isNumber(quantizer.error_ratio) ? percent(quantizer.error_ratio, quantizer.error_ratio_stderr) : words(quantizer.status), '', snapshot));
       tiles.push(tile('quantized', `Loss, ${quantizerName(quantizer.method, quantizer.bits)}`, measured(quantizer.loss_nats, number(quantizer.loss_nats)), 'nats', snapshot));
     }
+    const predicted = predictedError(newest);
+    if (predicted && isNumber(predicted.error_ratio)) {
+      tiles.push(tile('predicted', `E at the end of the decay, ${quantizerName(predicted.method, predicted.bits)}`, percent(predicted.error_ratio),
+                      `${percent(predicted.error_low_ratio)} to ${percent(predicted.error_high_ratio)}, predicted at step ${integer(newest.predicted_end.step)}`,
+                      snapshot));
+    }
     tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), '', snapshot));
     tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)), '', snapshot));
     if (status) {

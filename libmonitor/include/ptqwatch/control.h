@@ -25,11 +25,16 @@ struct SliceRequest {
   std::optional<int64_t> at_step = {};
 };
 
+/// Asks for a shadow cooldown (CooldownOptions) from the next snapshot.
+struct CooldownRequest {
+  int64_t decay_steps = 0;  ///< of the planned decay; 0: CooldownOptions::decay_steps
+};
+
 /// Commands to a running monitor. All calls are thread-safe and return at once.
 ///
 /// What reaches the monitor from outside, by gRPC or through the run directory, is limited: a few
-/// snapshots at once and one a minute in the long run, a few slices and one in ten minutes, twenty
-/// other commands and one a second. Monitor::control() is not.
+/// snapshots at once and one a minute in the long run, a few slices or cooldowns and one in ten
+/// minutes, twenty other commands and one a second. Monitor::control() is not.
 ///
 /// A command is carried out by the monitor thread: at once where that is idle; while it measures a
 /// snapshot, after the layer, loss comparison, probe or slice point that it works on. From then on
@@ -58,6 +63,16 @@ class PTQWATCH_EXPORT Control {
   /// FailedPrecondition without run_dir, with curvature switched off, while another slice is under
   /// way, and on a monitor that is disabled or stopped. ResourceExhausted as above.
   virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
+  /// Takes a snapshot as RequestSnapshot does, and predicts from it what the planned decay of the
+  /// learning rate would end with (Report::predicted_end). Returns the cooldown's number;
+  /// MonitorStatus::cooldown follows it.
+  ///
+  /// InvalidArgument where no length of the decay is known, or a negative one is asked for.
+  /// FailedPrecondition where the subject cannot train its replica, while another cooldown is under
+  /// way, and on a monitor that is disabled or stopped. ResourceExhausted as above.
+  virtual absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) = 0;
+  /// Ends the cooldown that is under way, if there is one.
+  virtual absl::Status CancelCooldown() = 0;
 };
 
 }  // namespace ptqwatch

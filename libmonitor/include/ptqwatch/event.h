@@ -25,6 +25,7 @@ struct Event {
     kPlanChanged = 8,      ///< what later snapshots are measured with (Report::plan)
     kInert = 9,            ///< Monitor::Create failed; the only event of an inert monitor
     kAlert = 10,           ///< the verdict became an alarm, another one, or no alarm any more
+    kCooldown = 11,        ///< a shadow cooldown is begun, done, or failed
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -33,9 +34,9 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 11;
+inline constexpr int kEventKinds = 12;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert".
+/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown".
 PTQWATCH_EXPORT std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

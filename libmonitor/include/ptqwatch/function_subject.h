@@ -64,6 +64,11 @@ struct FunctionSubjectOptions {
   /// trainer's memory. Called inside Monitor::Create, and inside OnStep and Finish when they take a
   /// snapshot, on the caller's thread.
   std::function<std::optional<OptimizerView>()> optimizer = nullptr;
+  /// For shadow cooldowns (MonitorOptions::cooldown): one optimizer step of the replica as the
+  /// trainer makes it, on a batch of the trainer's own source, written to these tensors in place.
+  /// At `step.index` 0 the optimizer's state begins anew. The rest is as for `losses`, but it may
+  /// draw random numbers.
+  std::function<void(const TensorMap&, const CooldownStep&)> train_step = nullptr;
 };
 
 /// The Subject of named tensors and a function of them, for trainers without torch::nn::Module.

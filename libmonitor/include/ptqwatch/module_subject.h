@@ -36,6 +36,23 @@ struct ModuleSubjectOptions {
   /// Monitor::Create, and inside OnStep and Finish when they take a snapshot, on the caller's
   /// thread.
   std::function<std::optional<OptimizerView>()> optimizer = nullptr;
+  /// For shadow cooldowns (MonitorOptions::cooldown): one optimizer step of the replica as the
+  /// trainer makes it, on a batch of the trainer's own source. At `step.index` 0 it makes a new
+  /// optimizer. Runs on the monitor thread while training goes on, with the replica in training
+  /// mode. Must own what it captures, and share nothing with the training loop that is written to.
+  /// @code
+  ///   .train_step = [optimizer = std::shared_ptr<torch::optim::AdamW>(), data](
+  ///                     Net& net, const ptqwatch::CooldownStep& step) mutable {
+  ///     if (step.index == 0) optimizer = std::make_shared<torch::optim::AdamW>(net->parameters());
+  ///     SetLearningRate(*optimizer, step.learning_rate);
+  ///     std::mt19937_64 generator(static_cast<uint64_t>(step.batch));
+  ///     const ptqwatch::Batch batch = data->Draw(generator);
+  ///     optimizer->zero_grad();
+  ///     Loss(net, batch).backward();
+  ///     optimizer->step();
+  ///   },
+  /// @endcode
+  std::function<void(Model&, const CooldownStep&)> train_step = nullptr;
 };
 
 namespace internal {
@@ -44,7 +61,8 @@ PTQWATCH_EXPORT std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::function<std::shared_ptr<torch::nn::Module>()> replica,
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
     std::vector<Batch> calibration, std::vector<Batch> curvature,
-    std::function<std::optional<OptimizerView>()> optimizer);
+    std::function<std::optional<OptimizerView>()> optimizer,
+    std::function<void(const CooldownStep&)> train_step);
 
 template <typename Model>
 std::shared_ptr<torch::nn::Module> AsModule(const Model& model) {
@@ -76,9 +94,16 @@ std::unique_ptr<Subject> MakeModuleSubject(
       return evaluate(*replica, batch);
     };
   }
+  std::function<void(const CooldownStep&)> train_step;
+  if (options.train_step) {
+    train_step = [replica, train = std::move(options.train_step)](const CooldownStep& step) {
+      train(*replica, step);
+    };
+  }
   return internal::MakeErasedModuleSubject(
       internal::AsModule(live), std::move(build), std::move(losses), std::move(options.probe),
-      std::move(options.calibration), std::move(options.curvature), std::move(options.optimizer));
+      std::move(options.calibration), std::move(options.curvature), std::move(options.optimizer),
+      std::move(train_step));
 }
 
 }  // namespace ptqwatch

@@ -91,6 +91,35 @@ struct AveragingOptions {
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const AveragingOptions& options);
 
+/// 1/8, 1/4 and 1/2.
+PTQWATCH_EXPORT std::vector<double> DefaultCooldownLengths();
+
+/// Shadow cooldowns: from a snapshot, a copy of the model is trained through a decay of the
+/// learning rate that has not begun, on the subject's own batches (train_step of its options), to
+/// see what quantization would cost at its end. They use the time that snapshots leave, and stop
+/// while one is measured.
+struct CooldownOptions {
+  /// Optimizer steps of the decay that is planned. 0: known to whoever asks for a cooldown alone.
+  int64_t decay_steps = 0;
+  DecayShape shape = DecayShape::kLinear;
+  double final_ratio = 0;  ///< of the last rate to the first, in [0, 1)
+  /// Decays are simulated in these shares of `decay_steps`, in (0, 1], ascending; what the whole
+  /// one would give is extrapolated. The more steps, the surer it is: those by default are 7/8 of
+  /// the steps of the decay itself.
+  std::vector<double> lengths = DefaultCooldownLengths();
+  /// Before each of them the copy is trained at the full rate for as many steps, or as many as the
+  /// simulated decay has, if they are fewer: its optimizer begins with no moments.
+  int64_t settle_steps = 100;
+  /// At every so many-th snapshot of the plateau; 0: only where asked for (Control). Needs
+  /// `decay_steps`.
+  int64_t every_snapshots = 0;
+  /// Wall-clock cap of a cooldown. What it cuts short has the status out_of_time. Zero: no cap.
+  std::chrono::milliseconds max_time{0};
+};
+
+/// InvalidArgument naming the field and its value.
+PTQWATCH_EXPORT absl::Status Validate(const CooldownOptions& options);
+
 struct MonitorOptions {
   /// By default training starts whatever is wrong with the monitor. The log, Monitor::status(), the
   /// exporters that can be started and, where it can be written, the journal say what it is.
@@ -116,6 +145,8 @@ struct MonitorOptions {
   CurvatureOptions curvature = {};
 
   AveragingOptions averaging = {};
+  /// Off unless the subject can train its replica.
+  CooldownOptions cooldown = {};
   /// Which layers to keep at more bits, where two bit-widths of one method are tried: chosen by the
   /// curvature along the quantization error, and measured (Report::mixed_precision).
   bool mixed_precision = true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/offline/predicted_end.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/verdict.h"
@@ -328,12 +329,10 @@ struct Report {
   std::string run_id;
   /// 1, 2, ...: attempts of this run that have written reports, including this one.
   int attempt = 1;
-  /// Hash of parameter table, probe tokens, quantizer specs and seed. Reports with the same
-  /// fingerprint are comparable.
+  /// Hash of parameters, probe tokens, quantizers and seed: reports with the same are comparable.
   std::string fingerprint;
   int64_t sequence = 0;  ///< 1, 2, ... over all attempts of a run
-  /// Sequence of the report whose probe state (warm starts) this one began with; 0 for a cold
-  /// start.
+  /// Sequence of the report whose probe state this one began with; 0: none, a cold start.
   int64_t probe_state_sequence = 0;
 
   int64_t step = 0;
@@ -363,11 +362,12 @@ struct Report {
   std::optional<CalibrationMode> calibration_mode;
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
-  /// Absent where MonitorOptions::curvature is off, and where the plan leaves it to another
-  /// snapshot.
+  /// Absent where it is off (MonitorOptions::curvature) and where it was not due.
   std::optional<CurvatureReport> curvature;
   std::vector<AveragingReport> averaging;
   std::vector<MixedPrecisionReport> mixed_precision;
+  /// The newest shadow cooldown that has ended, of this snapshot or an earlier one.
+  std::optional<PredictedEnd> predicted_end;
   /// What this snapshot was measured with; `curvature_sequences` is 0 where curvature was not due.
   std::optional<Plan> plan;
 

@@ -47,6 +47,33 @@ struct SliceStatus {
   }
 };
 
+/// How far the newest shadow cooldown has come.
+enum class CooldownState : int {
+  kNone = 0,        ///< there was none
+  kWaiting = 1,     ///< for its snapshot
+  kSimulating = 2,  ///< in the time that snapshots leave
+  kDone = 3,        ///< the next report has what it found
+  kFailed = 4,
+};
+/// "none", "waiting", "simulating", "done", "failed".
+PTQWATCH_EXPORT std::string_view ToString(CooldownState state);
+
+/// Of the newest shadow cooldown.
+struct CooldownStatus {
+  CooldownState state = CooldownState::kNone;
+  int64_t number = 0;       ///< 1 for the first one of this process, ...
+  int64_t decay_steps = 0;  ///< of the planned decay
+  int64_t step = 0;         ///< of its snapshot; 0 while it waits
+  int64_t steps_done = 0;   ///< simulated so far
+  int64_t steps_all = 0;
+  std::string result = {};  ///< one sentence; kDone only
+  std::string error = {};   ///< kFailed only
+
+  bool under_way() const {
+    return state == CooldownState::kWaiting || state == CooldownState::kSimulating;
+  }
+};
+
 /// Facts of a run that do not change while it runs.
 struct RunInfo {
   std::string run_id;
@@ -127,6 +154,7 @@ struct MonitorStatus {
   std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;
   /// The newest slice through the loss surface that was asked for.
   SliceStatus slice = {};
+  CooldownStatus cooldown = {};
 };
 
 /// What exporters may read, from any thread, from Start until Stop returns.

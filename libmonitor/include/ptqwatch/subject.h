@@ -47,6 +47,16 @@ struct LossValues {
   at::Tensor correct;
 };
 
+/// One optimizer step of a simulated learning-rate decay (CooldownOptions).
+struct CooldownStep {
+  int64_t index = 0;  ///< 0, 1, ... in this decay. At 0 the optimizer's state begins anew.
+  int64_t steps = 0;  ///< of this decay; the last one has index steps - 1
+  double learning_rate = 0;
+  /// Names the step's batch: the same number for the same step of the same snapshot, another one
+  /// for any other step. Not negative; seeds whatever draws the batch.
+  int64_t batch = 0;
+};
+
 /// A parameter or buffer under the name its model gives it.
 struct NamedTensor {
   std::string name;
@@ -110,6 +120,11 @@ class PTQWATCH_EXPORT Subject {
   virtual std::vector<NamedTensor> ReplicaTensors() const = 0;
   /// Evaluates the replica. May throw.
   virtual LossValues ReplicaLosses(const Batch& batch) = 0;
+  /// Whether TrainReplica can be called. Without it there are no shadow cooldowns.
+  virtual bool CanTrainReplica() const;
+  /// Makes one optimizer step of the replica, in place, on a batch of its own source. Called with
+  /// gradients enabled. May throw, and may draw random numbers: it draws others than training does.
+  virtual void TrainReplica(const CooldownStep& step);
 
   /// Held-out data on which losses are compared.
   virtual const std::vector<Batch>& probe() const = 0;

@@ -39,6 +39,11 @@ class NotingControl final : public Control {
         .IgnoreError();
     return 7;
   }
+  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override {
+    Note("cooldown " + std::to_string(request.decay_steps)).IgnoreError();
+    return 8;
+  }
+  absl::Status CancelCooldown() override { return Note("cancel cooldown"); }
   std::vector<std::string> notes() {
     std::lock_guard<std::mutex> lock(mutex_);
     return notes_;
@@ -120,8 +125,10 @@ TEST_F(RunEndpointTest, TakesCommandsFromTheOwner) {
   EXPECT_TRUE(run.SetEvery(12).ok());
   EXPECT_EQ(run.SetEvery(0), absl::InvalidArgumentError("every = 0: must be positive"));
   EXPECT_EQ(run.RequestSlice({QuantizationMethod::kNf4, 4, 9, 500}).value(), 7);
-  EXPECT_THAT(control_.notes(),
-              ElementsAre("snapshot", "pause", "resume", "every 12", "nf44 9 500"));
+  EXPECT_EQ(run.RequestCooldown({.decay_steps = 3200}).value(), 8);
+  EXPECT_TRUE(run.CancelCooldown().ok());
+  EXPECT_THAT(control_.notes(), ElementsAre("snapshot", "pause", "resume", "every 12", "nf44 9 500",
+                                            "cooldown 3200", "cancel cooldown"));
 }
 
 TEST_F(RunEndpointTest, HasNoLimitOnThePath) {

@@ -25,7 +25,8 @@ class LimitedControlTest : public ::testing::Test {
   testing::FakeClock clock_;
   StatusBoard board_;
   SliceTracker slices_;
-  ControlQueue queue_{&slices_, &board_};
+  CooldownTracker cooldowns_;
+  ControlQueue queue_{&slices_, &board_, nullptr, &cooldowns_};
   LimitedControl control_{&queue_, &clock_};
 };
 
@@ -67,6 +68,18 @@ TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
   EXPECT_EQ(request(3).status().code(), absl::StatusCode::kResourceExhausted);
   clock_.Advance(minutes(10));
   EXPECT_TRUE(request(3).ok());
+}
+
+TEST_F(LimitedControlTest, TakesAFewCooldownsAndThenOneInTenMinutes) {
+  cooldowns_.Open(100);
+  const auto request = [&] { return control_.RequestCooldown({}); };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(request().ok()) << i;
+    EXPECT_TRUE(control_.CancelCooldown().ok()) << i;
+  }
+  EXPECT_EQ(request().status().code(), absl::StatusCode::kResourceExhausted);
+  clock_.Advance(minutes(10));
+  EXPECT_TRUE(request().ok());
 }
 
 TEST_F(LimitedControlTest, AClockThatGoesBackGivesNothing) {

@@ -40,6 +40,24 @@ TEST(MonitorOptions, RefusesSchedulesThatMakeNoSense) {
   EXPECT_TRUE(Validate(options).ok());
 }
 
+TEST(MonitorOptions, RefusesCooldownsThatMakeNoSense) {
+  const auto refuse = [](auto change, const std::string& field, const std::string& value) {
+    MonitorOptions options;
+    change(options.cooldown);
+    ExpectRefused(options, "MonitorOptions.cooldown." + field, value);
+  };
+  refuse([](CooldownOptions& c) { c.decay_steps = -1; }, "decay_steps", "-1");
+  refuse([](CooldownOptions& c) { c.final_ratio = 1; }, "final_ratio", "1");
+  refuse([](CooldownOptions& c) { c.final_ratio = std::nan(""); }, "final_ratio", "nan");
+  refuse([](CooldownOptions& c) { c.lengths = {}; }, "lengths", "0 of them");
+  refuse([](CooldownOptions& c) { c.lengths = {0.5, 1.5}; }, "lengths", "1.5");
+  refuse([](CooldownOptions& c) { c.lengths = {0.5, 0.5}; }, "lengths", "0.5");
+  refuse([](CooldownOptions& c) { c.settle_steps = -2; }, "settle_steps", "-2");
+  refuse([](CooldownOptions& c) { c.every_snapshots = 4; }, "every_snapshots", "4");
+  refuse([](CooldownOptions& c) { c.max_time = std::chrono::milliseconds(-1); }, "max_time",
+         "-1 ms");
+}
+
 TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   for (int64_t every : {0, -5}) {
     MonitorOptions options;

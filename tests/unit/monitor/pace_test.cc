@@ -65,6 +65,33 @@ TEST_F(PaceTest, WorksOnWithoutRestWhereACoreIsSpare) {
   EXPECT_EQ(board_->Read(0, 0).duty_cycle, 1);
 }
 
+TEST_F(PaceTest, GivesNoTimeToWhatCanWaitWhereNoCoreIsSpare) {
+  pace_.Enter();
+  clock_.Advance(milliseconds(200));
+  EXPECT_FALSE(pace_.BeginSpareTime());
+  EXPECT_FALSE(switches_->measuring);
+  // Training waits: now there is time.
+  pace_.BeginUnhindered();
+  EXPECT_TRUE(pace_.BeginSpareTime());
+  pace_.EndUnhindered();
+  EXPECT_FALSE(pace_.spare_time());
+  pace_.EndSpareTime();
+}
+
+TEST_F(PaceTest, TakesSnapshotsWhileItDoesWhatCanWait) {
+  busy_ = 1;
+  pace_.Enter();
+  clock_.Advance(seconds(2));
+  ASSERT_TRUE(pace_.BeginSpareTime());
+  EXPECT_TRUE(switches_->measuring);
+  EXPECT_EQ(rest_until(), 0);
+  Work(seconds(5));
+  EXPECT_TRUE(pace_.spare_time());
+  pace_.EndSpareTime();
+  EXPECT_FALSE(switches_->measuring);
+  EXPECT_EQ(rest_until(), 0);
+}
+
 TEST_F(PaceTest, NoticesWhileItWorksThatTheCoreIsGone) {
   busy_ = 1;
   pace_.Enter();

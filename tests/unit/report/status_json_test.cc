@@ -62,6 +62,14 @@ RunStatus Sample() {
                   .points_all = 23,
                   .path = "slice.json",
                   .error = "why"};
+  status.cooldown = {.state = CooldownState::kSimulating,
+                     .number = 24,
+                     .decay_steps = 25,
+                     .step = 26,
+                     .steps_done = 27,
+                     .steps_all = 28,
+                     .result = "8.8 %",
+                     .error = "why"};
   return sample;
 }
 

@@ -102,6 +102,19 @@ TEST(Flags, ReadsSlice) {
             21);
 }
 
+TEST(Flags, ReadsCooldown) {
+  const auto cooldown = Parse({"cooldown", "h:1", "--steps", "3200", "--wait", "--timeout", "60"});
+  ASSERT_TRUE(cooldown.ok()) << cooldown.status();
+  const auto& flags = std::get<CooldownFlags>(*cooldown);
+  EXPECT_EQ(flags.decay_steps, 3200);
+  EXPECT_TRUE(flags.wait);
+  EXPECT_FALSE(flags.cancel);
+  EXPECT_EQ(flags.timeout_seconds, 60);
+  EXPECT_TRUE(std::get<CooldownFlags>(*Parse({"cooldown", "h", "--cancel"})).cancel);
+  EXPECT_THAT(Mistake({"cooldown", "h", "--steps", "0"}), HasSubstr("--steps"));
+  EXPECT_THAT(Mistake({"cooldown", "h", "--cancel", "--wait"}), HasSubstr("--cancel"));
+}
+
 TEST(Flags, ReadsCommandsThatControl) {
   const auto pause = Parse({"pause", "h:1"});
   ASSERT_TRUE(pause.ok()) << pause.status();

@@ -79,6 +79,21 @@ TEST(AveragingBlock, ShowsWhatTheAverageWouldGive) {
   EXPECT_EQ(AveragingBlock(report, {}), "");
 }
 
+TEST(PredictionBlock, ShowsWhatTheDecayWouldEndWith) {
+  Report report = testing::SampleReport().report;
+  EXPECT_EQ(PredictionBlock(report),
+            "predicted  decay of 3200 steps, from step 8000: loss 1.580, gptq3 E 8.8% (7.1 to "
+            "10.9)\n");
+  report.predicted_end->quantization[0].error_low_ratio.reset();
+  EXPECT_THAT(PredictionBlock(report), HasSubstr("gptq3 E -\n"));
+  report.predicted_end->status = ProbeStatus::kFailed;
+  report.predicted_end->status_detail = "train_step: \x1b boom";
+  EXPECT_EQ(PredictionBlock(report),
+            "predicted  decay of 3200 steps, from step 8000: failed: train_step: ? boom\n");
+  report.predicted_end.reset();
+  EXPECT_EQ(PredictionBlock(report), "");
+}
+
 TEST(MixedPrecisionBlock, ShowsWhatRaisingLayersWouldGive) {
   Report report = testing::SampleReport().report;
   EXPECT_EQ(MixedPrecisionBlock(report, {}),

@@ -105,6 +105,9 @@ class PTQWATCH_EXPORT Client {
   virtual absl::Status SetEvery(int64_t steps) = 0;
   /// SliceRequest::at_step must be unset. Returns the slice's number.
   virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
+  /// Returns the cooldown's number.
+  virtual absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) = 0;
+  virtual absl::Status CancelCooldown() = 0;
 };
 
 }  // namespace ptqwatch

@@ -78,6 +78,30 @@ TEST_F(GrpcExporterTest, RequestsSnapshots) {
   EXPECT_EQ(control_.requests, 1);
 }
 
+TEST_F(GrpcExporterTest, RequestsAndCancelsCooldowns) {
+  CreateAndStart();
+  GrpcClient client(address());
+  v1::RequestCooldownRequest request;
+  request.set_decay_steps(3200);
+  v1::RequestCooldownResponse response;
+  const auto ask = [&] {
+    grpc::ClientContext context;
+    return client.stub->RequestCooldown(&context, request, &response);
+  };
+  control_.answer = 2;
+  ASSERT_TRUE(ask().ok());
+  EXPECT_EQ(response.number(), 2);
+  EXPECT_EQ(control_.cooldown.decay_steps, 3200);
+  control_.answer = absl::FailedPreconditionError("train_step is not set");
+  EXPECT_EQ(ask().error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(ask().error_message(), HasSubstr("train_step"));
+
+  grpc::ClientContext context;
+  v1::CancelCooldownResponse cancelled;
+  EXPECT_TRUE(client.stub->CancelCooldown(&context, {}, &cancelled).ok());
+  EXPECT_EQ(control_.cancels, 1);
+}
+
 TEST_F(GrpcExporterTest, RequestsSlices) {
   CreateAndStart();
   GrpcClient client(address());

@@ -35,9 +35,15 @@ class FakeControl final : public Control {
     slice = request;
     return answer;
   }
-  std::atomic<int> requests{0}, pauses{0}, resumes{0};
+  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override {
+    cooldown = request;
+    return answer;
+  }
+  absl::Status CancelCooldown() override { return Count(cancels); }
+  std::atomic<int> requests{0}, pauses{0}, resumes{0}, cancels{0};
   std::atomic<int64_t> every{0};
   SliceRequest slice;  ///< the last one
+  CooldownRequest cooldown;
   absl::StatusOr<int64_t> answer = 1;
 
  private:

@@ -174,10 +174,12 @@ TEST_F(GrpcControlTest, IsOffUnlessAllowed) {
   using Stub = v1::MonitorService::Stub;
   call(&Stub::RequestSnapshot, v1::RequestSnapshotRequest(), v1::RequestSnapshotResponse());
   call(&Stub::RequestSlice, v1::RequestSliceRequest(), v1::RequestSliceResponse());
+  call(&Stub::RequestCooldown, v1::RequestCooldownRequest(), v1::RequestCooldownResponse());
+  call(&Stub::CancelCooldown, v1::CancelCooldownRequest(), v1::CancelCooldownResponse());
   call(&Stub::Pause, v1::PauseRequest(), v1::PauseResponse());
   call(&Stub::Resume, v1::ResumeRequest(), v1::ResumeResponse());
   call(&Stub::SetInterval, v1::SetIntervalRequest(), v1::SetIntervalResponse());
-  EXPECT_EQ(control_.requests + control_.pauses + control_.resumes, 0);
+  EXPECT_EQ(control_.requests + control_.pauses + control_.resumes + control_.cancels, 0);
   EXPECT_EQ(client.Status().run_id(), "run-1");
 }
 

@@ -80,6 +80,8 @@ TEST_F(GrpcRequestsTest, TextThatIsNotUtf8ReachesNobodysTerminal) {
                                       {"RequestSnapshot", 1},
                                       {"RequestSlice", 1},
                                       {"RequestSlice", 4},
+                                      {"RequestCooldown", 2},
+                                      {"CancelCooldown", 1},
                                       {"Pause", 1},
                                       {"Resume", 1},
                                       {"SetInterval", 2}}) {

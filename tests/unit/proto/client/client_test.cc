@@ -149,6 +149,10 @@ TEST_F(ClientTest, CommandsReachTheMonitor) {
   ASSERT_TRUE(slice.ok()) << slice.status();
   EXPECT_EQ(*slice, 3);
   EXPECT_EQ(control_.slice.points, 5);
+  EXPECT_EQ(client_->RequestCooldown({.decay_steps = 400}).value(), 3);
+  EXPECT_EQ(control_.cooldown.decay_steps, 400);
+  EXPECT_TRUE(client_->CancelCooldown().ok());
+  EXPECT_EQ(control_.cancels, 1);
   EXPECT_EQ(control_.requests, 1);
   EXPECT_EQ(control_.pauses, 1);
   EXPECT_EQ(control_.resumes, 1);

@@ -102,12 +102,18 @@ class FakeServer final : public v1::MonitorService::Service {
     slice_number_ = number;
     slice_course_ = std::move(course);
   }
+  /// The same for RequestCooldown; the course begins with the first GetStatus.
+  void AnswerCooldownsWith(int32_t number, std::vector<v1::CooldownStatus> course) {
+    const std::lock_guard lock(mutex_);
+    cooldown_number_ = number;
+    cooldown_course_ = std::move(course);
+  }
   /// Streamed before the reports, to those who ask for events.
   void PublishEvent(const v1::Event& event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
   }
-  /// "pause", "resume", "every N" in the order in which they came.
+  /// "pause", "resume", "every N", "cooldown N", "cancel cooldown" in the order in which they came.
   std::vector<std::string> commands() const {
     const std::lock_guard lock(mutex_);
     return commands_;
@@ -178,6 +184,10 @@ class FakeServer final : public v1::MonitorService::Service {
       *status_.mutable_slice() = slice_course_.front();
       if (slice_course_.size() > 1) slice_course_.erase(slice_course_.begin());
     }
+    if (!cooldown_course_.empty()) {
+      *status_.mutable_cooldown() = cooldown_course_.front();
+      if (cooldown_course_.size() > 1) cooldown_course_.erase(cooldown_course_.begin());
+    }
     if (calls_fail_.ok()) *response = status_;
     return calls_fail_;
   }
@@ -207,6 +217,19 @@ class FakeServer final : public v1::MonitorService::Service {
     return calls_fail_;
   }
 
+  grpc::Status RequestCooldown(grpc::ServerContext*, const v1::RequestCooldownRequest* request,
+                               v1::RequestCooldownResponse* response) override {
+    {
+      const std::lock_guard lock(mutex_);
+      response->set_number(cooldown_number_);
+    }
+    return Note("cooldown " + std::to_string(request->decay_steps()));
+  }
+  grpc::Status CancelCooldown(grpc::ServerContext*, const v1::CancelCooldownRequest*,
+                              v1::CancelCooldownResponse*) override {
+    return Note("cancel cooldown");
+  }
+
   grpc::Status RequestSnapshot(grpc::ServerContext*, const v1::RequestSnapshotRequest*,
                                v1::RequestSnapshotResponse* response) override {
     const std::lock_guard lock(mutex_);
@@ -231,6 +254,8 @@ class FakeServer final : public v1::MonitorService::Service {
   int snapshots_requested_ = 0;
   int32_t slice_number_ = 0;
   v1::RequestSliceRequest slice_request_;
+  int32_t cooldown_number_ = 0;
+  std::vector<v1::CooldownStatus> cooldown_course_;
   std::vector<v1::SliceStatus> slice_course_;
   std::string padding_;
   std::unique_ptr<grpc::Server> server_;

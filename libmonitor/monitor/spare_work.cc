@@ -1,0 +1,59 @@
+#include "monitor/spare_work.h"
+
+#include <utility>
+
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+
+SpareWork::SpareWork(Parts parts) : parts_(std::move(parts)), cooldown_(parts_.suite->cooldown()) {}
+
+void SpareWork::Announce(Event::Kind kind, Severity severity, std::string message) const {
+  if (severity != Severity::kInfo) Log(severity, message);
+  parts_.publisher->PublishEvent(
+      {kind, severity, cooldown_->step(), parts_.context.clock->UnixSeconds(), std::move(message)});
+}
+
+void SpareWork::Run() noexcept {
+  if (cooldown_ == nullptr || !cooldown_->under_way()) return;
+  const absl::Status worked = Guard([&] {
+    Work();
+    return absl::OkStatus();
+  });
+  if (!worked.ok()) Log(Severity::kError, "a shadow cooldown was lost to an exception");
+}
+
+void SpareWork::Work() {
+  if (!parts_.pace->BeginSpareTime()) {
+    if (std::exchange(waits_, true)) return;
+    Announce(Event::Kind::kCooldown, Severity::kInfo,
+             "the shadow cooldown waits for a spare core: on one that training uses it would cost "
+             "more than MonitorOptions.max_overhead");
+    return;
+  }
+  waits_ = false;
+  ExecutionContext context = parts_.context;
+  context.hurry = SharedDeadline();  // Finish does not wait for it
+  const absl::Status worked = Guard([&] {
+    cooldown_->Advance(
+        [this] {
+          parts_.poll();
+          return parts_.staging->filled() || !parts_.pace->spare_time();
+        },
+        {.announce = [this](Event::Kind kind, Severity severity,
+                            std::string message) { Announce(kind, severity, std::move(message)); }},
+        context);
+    parts_.suite->session().stream()->Drain();
+    return absl::OkStatus();
+  });
+  if (!worked.ok()) cooldown_->Abandon(StrCat(worked));
+  parts_.pace->EndSpareTime();
+}
+
+void SpareWork::End() {
+  if (cooldown_ != nullptr) cooldown_->Abandon("training has ended");
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,85 @@
+#ifndef PTQWATCH_PROBES_COOLDOWN_RUN_H_
+#define PTQWATCH_PROBES_COOLDOWN_RUN_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "analysis/decay_end.h"
+#include "base/reservation.h"
+#include "probes/probe.h"
+#include "probes/quantization_measurement.h"
+#include "ptqwatch/options.h"
+#include "session/model_session.h"
+
+namespace ptqwatch::internal {
+
+/// A shadow cooldown on a session's replica: from the weights of one snapshot it trains the replica
+/// through the planned decays, one after the other, and measures what each ends with. It works in
+/// slices, between which the replica is the session's as before. One thread at a time.
+class CooldownRun {
+ public:
+  /// What it works with. All must outlive it.
+  struct Parts {
+    ModelSession& session;
+    const QuantizationMeasurement& measurement;
+    Probe* curvature = nullptr;  ///< measures the trace; null: nothing does
+    const std::vector<int>& trained;
+    const CooldownOptions& options;
+  };
+  /// Begins at the snapshot that is loaded. ResourceExhausted where its memory does not fit: five
+  /// copies of the parameters and the activations of a training step.
+  static absl::StatusOr<std::unique_ptr<CooldownRun>> Begin(const Parts& parts,
+                                                            const SnapshotPlace& place,
+                                                            int64_t decay_steps,
+                                                            const ExecutionContext& context);
+
+  /// Works until all is done, or `stop` is true between two optimizer steps; puts the snapshot back
+  /// that is loaded. True where nothing is left to do. Errors: the closure's; Cancelled;
+  /// DeadlineExceeded after CooldownOptions::max_time; ResourceExhausted. What was measured before
+  /// an error is in Result.
+  absl::StatusOr<bool> Advance(absl::FunctionRef<bool()> stop, const ExecutionContext& context);
+
+  int64_t steps_done() const { return result_.simulated_steps; }
+  int64_t steps_all() const { return steps_all_; }
+  /// The step of its snapshot.
+  int64_t step() const { return result_.step; }
+
+  /// What is known so far; `status` is how it ended.
+  PredictedEnd Result(const absl::Status& status) const;
+
+ private:
+  using Weights = std::vector<Replica::Override>;
+  CooldownRun(const Parts& parts, const SnapshotPlace& place, const ExecutionContext& context);
+  absl::Status TakeMemory();
+  // Trains until the decay has ended (true) or `stop`.
+  absl::StatusOr<bool> Train(absl::FunctionRef<bool()> stop, const ExecutionContext& context);
+  absl::Status TrainOneStep(const ExecutionContext& context);
+  absl::Status MeasureEnd(const ExecutionContext& context);
+  Weights Copy(const Weights& weights) const;
+  const DecayPlan& decay() const { return decays_[at_]; }
+
+  Parts parts_;
+  SnapshotPlace place_;
+  std::chrono::nanoseconds deadline_;
+  Reservation held_;
+  int64_t step_bytes_ = 0;  // reserved for what a training step takes
+  std::vector<DecayPlan> decays_;
+  int64_t steps_all_ = 0;
+  size_t at_ = 0;       // in decays_
+  int64_t index_ = 0;   // of the next step, settling included
+  double seconds_ = 0;  // of work at this decay
+  Weights start_;
+  Weights now_;
+  PredictedEnd result_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_COOLDOWN_RUN_H_

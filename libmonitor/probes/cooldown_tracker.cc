@@ -1,0 +1,89 @@
+#include "probes/cooldown_tracker.h"
+
+#include <utility>
+
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+
+void CooldownTracker::Open(int64_t decay_steps) {
+  MutexLock lock(mutex_);
+  decay_steps_ = decay_steps;
+  closed_.clear();
+}
+
+void CooldownTracker::Close(std::string reason) {
+  MutexLock lock(mutex_);
+  closed_ = reason;
+  if (!status_.under_way()) return;
+  status_.state = CooldownState::kFailed;
+  status_.error = std::move(reason);
+}
+
+absl::StatusOr<int64_t> CooldownTracker::Accept(const CooldownRequest& request) {
+  MutexLock lock(mutex_);
+  if (!closed_.empty()) {
+    return absl::FailedPreconditionError(StrCat("no shadow cooldown: ", closed_));
+  }
+  if (request.decay_steps < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("decay_steps = ", request.decay_steps, ": must be positive"));
+  }
+  const int64_t decay_steps = request.decay_steps > 0 ? request.decay_steps : decay_steps_;
+  if (decay_steps == 0) {
+    return absl::InvalidArgumentError(
+        "decay_steps = 0: the length of the planned decay is in neither the request nor "
+        "MonitorOptions.cooldown.decay_steps");
+  }
+  if (status_.under_way()) {
+    return absl::FailedPreconditionError(StrCat("shadow cooldown ", status_.number,
+                                                " is under way (", ToString(status_.state),
+                                                "); ask again when it is done, or cancel it"));
+  }
+  const int64_t number = status_.number + 1;
+  status_ = CooldownStatus();
+  status_.state = CooldownState::kWaiting;
+  status_.number = number;
+  status_.decay_steps = decay_steps;
+  return number;
+}
+
+absl::Status CooldownTracker::Cancel() {
+  MutexLock lock(mutex_);
+  if (!status_.under_way()) {
+    return absl::FailedPreconditionError("no shadow cooldown is under way");
+  }
+  status_.state = CooldownState::kFailed;
+  status_.error = "cancelled by a command";
+  return absl::OkStatus();
+}
+
+CooldownStatus CooldownTracker::status() const {
+  MutexLock lock(mutex_);
+  return status_;
+}
+
+void CooldownTracker::Progress(int64_t step, int64_t steps_done, int64_t steps_all) {
+  MutexLock lock(mutex_);
+  if (!status_.under_way()) return;
+  status_.state = CooldownState::kSimulating;
+  status_.step = step;
+  status_.steps_done = steps_done;
+  status_.steps_all = steps_all;
+}
+
+void CooldownTracker::Done(std::string result) {
+  MutexLock lock(mutex_);
+  if (!status_.under_way()) return;
+  status_.state = CooldownState::kDone;
+  status_.result = std::move(result);
+}
+
+void CooldownTracker::Fail(std::string error) {
+  MutexLock lock(mutex_);
+  if (!status_.under_way()) return;
+  status_.state = CooldownState::kFailed;
+  status_.error = std::move(error);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,94 @@
+#include "report/predicted_end_metrics.h"
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "report/metric_samples.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using enum MetricType;
+
+// The newest shadow cooldown that told something, or null.
+const PredictedEnd* Predicted(Input input) {
+  if (input.report == nullptr) return nullptr;
+  const std::optional<PredictedEnd>& end = input.report->report.predicted_end;
+  return end && end->status == ProbeStatus::kOk ? &*end : nullptr;
+}
+
+template <std::optional<double> PredictedEnd::*kMember>
+Samples OfPrediction(Input input) {
+  const PredictedEnd* end = Predicted(input);
+  return end ? One(end->*kMember) : Samples{};
+}
+
+template <std::optional<double> PredictedError::*kMember>
+Samples PredictedErrors(Input input) {
+  Samples samples;
+  const PredictedEnd* end = Predicted(input);
+  if (end == nullptr) return samples;
+  std::set<Labels> seen;
+  for (const PredictedError& error : end->quantization) {
+    const std::optional<double>& value = error.*kMember;
+    if (!value || !std::isfinite(*value)) continue;
+    Labels labels = {std::string(ToString(error.method)), std::to_string(error.bits)};
+    if (seen.insert(labels).second) samples.push_back({std::move(labels), *value});
+  }
+  return samples;
+}
+
+Samples CooldownProgress(Input input) {
+  const CooldownStatus& cooldown = input.status.cooldown;
+  if (cooldown.state != CooldownState::kSimulating || cooldown.steps_all == 0) return {};
+  return One(static_cast<double>(cooldown.steps_done) / static_cast<double>(cooldown.steps_all));
+}
+
+}  // namespace
+
+std::vector<MetricInfo> PredictedEndMetrics() {
+  return {
+      {"ptqwatch_predicted_end_error_ratio",
+       kGauge,
+       "Quantization error that the planned decay of the learning rate would end with, by the "
+       "newest shadow cooldown: to compare with ptqwatch_quantization_error_ratio.",
+       {"method", "bits"},
+       PredictedErrors<&PredictedError::error_ratio>},
+      {"ptqwatch_predicted_end_error_low_ratio",
+       kGauge,
+       "Lower end of its 95 % interval.",
+       {"method", "bits"},
+       PredictedErrors<&PredictedError::error_low_ratio>},
+      {"ptqwatch_predicted_end_error_high_ratio",
+       kGauge,
+       "Upper end of its 95 % interval.",
+       {"method", "bits"},
+       PredictedErrors<&PredictedError::error_high_ratio>},
+      {"ptqwatch_predicted_end_loss_nats",
+       kGauge,
+       "Unquantized loss that the planned decay would end with, in nats per token.",
+       {},
+       OfPrediction<&PredictedEnd::loss_nats>},
+      {"ptqwatch_predicted_end_trace",
+       kGauge,
+       "Trace of the Hessian that the planned decay would end with.",
+       {},
+       OfPrediction<&PredictedEnd::trace>},
+      {"ptqwatch_predicted_end_step",
+       kGauge,
+       "Step of the snapshot that the prediction was made from.",
+       {},
+       [](Input in) { return Predicted(in) ? Count(Predicted(in)->step) : Samples{}; }},
+      {"ptqwatch_cooldown_progress_ratio",
+       kGauge,
+       "Share of the steps of the shadow cooldown under way that are simulated. Absent where none "
+       "is.",
+       {},
+       CooldownProgress},
+  };
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,57 @@
+#include "requested_work.h"
+
+#include <utility>
+
+#include "base/strings.h"
+#include "status_text.h"
+
+namespace ptqwatch::internal {
+
+WorkProgress SliceProgress(const v1::GetStatusResponse& status) {
+  const v1::SliceStatus& slice = status.slice();
+  return {slice.number(), slice.state(),
+          slice.state() == v1::SLICE_STATE_DONE || slice.state() == v1::SLICE_STATE_FAILED,
+          StrCat("slice ", SliceText(slice))};
+}
+
+WorkProgress CooldownProgress(const v1::GetStatusResponse& status) {
+  const v1::CooldownStatus& cooldown = status.cooldown();
+  return {
+      cooldown.number(), cooldown.state(),
+      cooldown.state() == v1::COOLDOWN_STATE_DONE || cooldown.state() == v1::COOLDOWN_STATE_FAILED,
+      StrCat("cooldown ", CooldownText(cooldown))};
+}
+
+RequestedWork::RequestedWork(Read read, int32_t number, std::chrono::nanoseconds deadline,
+                             Clock* clock, Terminal* terminal)
+    : read_(std::move(read)),
+      number_(number),
+      deadline_(deadline),
+      clock_(clock),
+      terminal_(terminal) {}
+
+void RequestedWork::OnStatus(const v1::GetStatusResponse& status) {
+  const WorkProgress progress = read_(status);
+  // What a server of run directories says of a run may be a second old.
+  if (!status.run().empty() && progress.number < number_) return;
+  // The process was restarted, or somebody requested more after this one ended.
+  lost_ = progress.number != number_;
+  if (lost_) return;
+  status_ = status;
+  ended_ = progress.ended;
+  const bool other_stage = std::exchange(stage_, progress.stage) != progress.stage;
+  if (ended_) return;
+  if (terminal_->terminal()) {
+    terminal_->Status(progress.text);
+  } else if (other_stage) {
+    terminal_->Line(progress.text);
+  }
+}
+
+void RequestedWork::OnNotice(std::string_view text) { terminal_->Notice(text); }
+
+bool RequestedWork::OnTick(bool) {
+  return !ended_ && !lost_ && clock_->Monotonic() < deadline_ && !terminal_->closed();
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,59 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_REQUESTED_WORK_H_
+#define PTQWATCH_TOOLS_PTQWATCH_REQUESTED_WORK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "client/follower.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
+#include "terminal.h"
+
+namespace ptqwatch::internal {
+
+/// Where a slice or a shadow cooldown is.
+struct WorkProgress {
+  int32_t number = 0;  ///< 0: there was none
+  int stage = 0;       ///< a change of it is worth a line
+  bool ended = false;
+  std::string text;
+};
+WorkProgress SliceProgress(const v1::GetStatusResponse& status);
+WorkProgress CooldownProgress(const v1::GetStatusResponse& status);
+
+/// Follows a run until work that was requested has ended, or the deadline passes, and shows its
+/// progress. Not thread-safe.
+class RequestedWork final : public FollowListener {
+ public:
+  using Read = std::function<WorkProgress(const v1::GetStatusResponse&)>;
+  /// `number` is the server's answer to the request; `deadline` is a time of `clock`. Clock and
+  /// terminal must outlive it.
+  RequestedWork(Read read, int32_t number, std::chrono::nanoseconds deadline, Clock* clock,
+                Terminal* terminal);
+
+  bool OnReport(const v1::Report&, int64_t) override { return true; }
+  void OnStatus(const v1::GetStatusResponse& status) override;
+  void OnNotice(std::string_view text) override;
+  bool OnTick(bool connected) override;
+
+  /// As last seen.
+  const v1::GetStatusResponse& status() const { return status_; }
+
+ private:
+  const Read read_;
+  const int32_t number_;
+  const std::chrono::nanoseconds deadline_;
+  Clock* const clock_;
+  Terminal* const terminal_;
+  v1::GetStatusResponse status_;
+  int stage_ = -1;
+  bool ended_ = false;
+  bool lost_ = false;  ///< the server has other work now
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_REQUESTED_WORK_H_
