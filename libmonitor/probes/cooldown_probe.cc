@@ -142,6 +142,7 @@ void CooldownProbe::Advance(absl::FunctionRef<bool()> stop, const ProbeCallbacks
 
 void CooldownProbe::End(const absl::Status& status, const ProbeCallbacks& callbacks) {
   PredictedEnd end = run_->Result(status);
+  tracker_->Progress(run_->step(), run_->steps_done(), run_->steps_all());
   run_.reset();
   if (end.status == ProbeStatus::kOk) {
     const std::string result = DescribePrediction(end);

@@ -220,7 +220,12 @@ absl::Status CooldownRun::MeasureEnd(const ExecutionContext& context) {
 PredictedEnd CooldownRun::Result(const absl::Status& status) const {
   PredictedEnd end = result_;
   end.status = ProbeStatusOf(status);
-  if (!status.ok()) end.status_detail = StrCat(status);
+  if (absl::IsDeadlineExceeded(status)) {
+    end.status_detail =
+        StrCat("max_time was over after ", end.decays.size(), " of ", decays_.size(), " lengths");
+  } else if (!status.ok()) {
+    end.status_detail = StrCat(status);
+  }
   if (status.ok() && std::none_of(end.decays.begin(), end.decays.end(), [](const auto& decay) {
         return decay.status == ProbeStatus::kOk;
       })) {

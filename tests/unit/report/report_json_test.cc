@@ -44,8 +44,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
              "lr_change_points decay_onset_step rolled_back probe_status probe_status_detail "
              "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_accuracy_ratio "
              "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
-             "averaging mixed_precision plan verdict cost");
-  EXPECT_EQ(line.size(), 32u);
+             "averaging mixed_precision predicted_end plan verdict cost");
+  EXPECT_EQ(line.size(), 33u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,

@@ -30,6 +30,7 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "advice     average the last 6 snapshots\n"
       "average    of 5 snapshots (decay 0.900): loss 1.6600, gptq3 E 3.66\u00b10.18%\n"
       "mixed      gptq3, 1 layer at 4 bits: 0.208 -> 0.1600\u00b10.0070 nats\n"
+      "predicted  decay of 3200 steps, from step 8000: loss 1.580, gptq3 E 8.8% (7.1 to 10.9)\n"
       "\n"
       "quantizer        error  loss change (nats)  predicted  covered\n"
       "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187    30.0%\n"

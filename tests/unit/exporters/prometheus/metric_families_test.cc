@@ -44,6 +44,9 @@ MonitorStatus FullStatus() {
   status.stall_seconds_total = 6.5;
   status.overhead_ratio = 0.004;
   status.dropped_reports = {{{"journal", "queue_full"}, 4}};
+  status.cooldown.state = CooldownState::kSimulating;
+  status.cooldown.steps_done = 450;
+  status.cooldown.steps_all = 3000;
   status.slice.state = SliceState::kDone;
   return status;
 }
