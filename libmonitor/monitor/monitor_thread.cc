@@ -23,8 +23,6 @@ template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;
 };
-template <typename... Functions>
-Overloaded(Functions...) -> Overloaded<Functions...>;
 
 // A first report, and a curvature measurement that Finish adds, should take no longer than this.
 constexpr double kSoonSeconds = 15;
@@ -164,6 +162,7 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
   if (filled.header.additional) return AdditionalPlan();
   if (!parts_.adapt_plan) return FullPlan(planner.range());
   Plan plan = planner.Next(kSoonSeconds * parts_.pace->governor().share());
+  spare_.MakeRoom(planner.costs(), IntervalSeconds(parts_.publisher->status()), plan);
   if (filled.header.trigger == SnapshotTrigger::kFinish && plan.curvature_sequences == 0 &&
       CurvatureSeconds(planner.plan(), planner.costs()) <= kSoonSeconds) {
     plan.curvature_sequences = planner.plan().curvature_sequences;

@@ -82,7 +82,9 @@ void Pace::Slowed(const Slowdown& slowdown) {
 void Pace::Apply() {
   governor_.SetUnhindered(unhindered());
   const double share = governor_.share();
-  pacer_.SetDutyCycle(spare_time_ ? std::min(share, governor_.long_run_share()) : share);
+  // What can wait leaves half of the allowance to snapshots, whose rests would otherwise never end.
+  const double sustained = governor_.long_run_share() * (governor_.rests() ? 0.5 : 1);
+  pacer_.SetDutyCycle(spare_time_ ? std::min(share, sustained) : share);
   board_->SetDutyCycle(governor_.long_run_share());
   // At idle priority a thread gives its core up at once to any other that becomes runnable.
   const bool idle = may_idle_ && governor_.spare() && !unhindered();

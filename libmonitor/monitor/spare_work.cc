@@ -7,6 +7,12 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
+namespace {
+
+// Of the time between snapshots, while a cooldown is under way.
+constexpr double kShareOfCurvature = 0.25;
+
+}  // namespace
 
 SpareWork::SpareWork(Parts parts) : parts_(std::move(parts)), cooldown_(parts_.suite->cooldown()) {}
 
@@ -16,8 +22,15 @@ void SpareWork::Announce(Event::Kind kind, Severity severity, std::string messag
       {kind, severity, cooldown_->step(), parts_.context.clock->UnixSeconds(), std::move(message)});
 }
 
+void SpareWork::MakeRoom(const SnapshotCosts& costs, double interval_seconds, Plan& plan) const {
+  if (!under_way()) return;
+  if (CurvatureSeconds(plan, costs) > kShareOfCurvature * interval_seconds) {
+    plan.curvature_sequences = 0;
+  }
+}
+
 void SpareWork::Run() noexcept {
-  if (cooldown_ == nullptr || !cooldown_->under_way()) return;
+  if (!under_way()) return;
   const absl::Status worked = Guard([&] {
     Work();
     return absl::OkStatus();

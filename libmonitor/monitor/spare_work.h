@@ -7,6 +7,7 @@
 #include <string>
 
 #include "monitor/pace.h"
+#include "monitor/planner.h"
 #include "monitor/publisher.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/event.h"
@@ -30,12 +31,15 @@ class SpareWork {
   };
   explicit SpareWork(Parts parts);
 
+  /// Leaves curvature out of the plan of a snapshot where it would take the time that Run needs.
+  void MakeRoom(const SnapshotCosts& costs, double interval_seconds, Plan& plan) const;
   /// Works until a snapshot is there, nothing is left, or no core is spare any more.
   void Run() noexcept;
   /// Training has ended: nothing is to come that a cooldown could predict.
   void End();
 
  private:
+  bool under_way() const { return cooldown_ != nullptr && cooldown_->under_way(); }
   void Work();
   void Announce(Event::Kind kind, Severity severity, std::string message) const;
 
