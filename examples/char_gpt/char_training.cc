@@ -9,6 +9,7 @@
 #include "ptqwatch/torch_optimizer.h"
 #include "torch/nn/utils/clip_grad.h"
 #include "torch/utils.h"
+#include "training_state.h"
 
 namespace ptqwatch::examples {
 namespace {
@@ -88,6 +89,22 @@ std::unique_ptr<Subject> CharTraining::MakeSubject() const {
                .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
                .optimizer = [optimizer = &optimizer_,
                              model = model_] { return ViewOf(*optimizer, *model); }});
+}
+
+absl::Status CharTraining::SaveState(const std::string& path) const {
+  return SaveTrainingState(path, *model_, optimizer_, generator_);
+}
+
+absl::Status CharTraining::LoadState(const std::string& path) {
+  return LoadTrainingState(path, *model_, optimizer_, generator_);
+}
+
+absl::Status CharTraining::SaveWeights(const std::string& path) const {
+  return SaveModelWeights(path, *model_);
+}
+
+absl::Status CharTraining::LoadWeights(const std::vector<NamedTensor>& weights) {
+  return SetModelWeights(weights, *model_);
 }
 
 double CharTraining::ValidationLoss() {

@@ -6,9 +6,16 @@
 namespace ptqwatch::examples {
 
 enum class ScheduleKind {
-  kWsd,       ///< warm-up, plateau, then linear to zero over the last `decay_steps`
+  kWsd,       ///< warm-up, plateau, then to zero over the last `decay_steps`
   kCosine,    ///< warm-up, then half a cosine to zero
   kConstant,  ///< warm-up, then the peak
+};
+
+/// How a plateau ends. t goes from 0 to 1 over the decay.
+enum class DecayShape {
+  kLinear,        ///< 1 - t
+  kCosine,        ///< (1 + cos(pi t)) / 2
+  kOneMinusSqrt,  ///< 1 - sqrt(t), arXiv 2405.18392
 };
 
 /// Learning rates of a run. Step 0 is the first. A decaying rate reaches zero one step after the
@@ -19,6 +26,7 @@ struct Schedule {
   int64_t steps = 0;
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;
+  DecayShape shape = DecayShape::kLinear;  ///< kWsd only
 
   double LearningRate(int64_t step) const;
 };
