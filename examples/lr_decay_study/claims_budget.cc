@@ -70,7 +70,7 @@ std::optional<Finding> LossFalls(const StudyData& data, int64_t seed) {
   const std::vector<Decay> decays =
       Cooldowns(data, seed, [](const Point& point) { return point.loss; });
   if (decays.empty()) return {};
-  Finding finding{.holds = true, .numbers = {}};
+  Finding finding{.holds = true};
   for (size_t i = 0; i < decays.size(); ++i) {
     finding.holds = finding.holds && decays[i].end < decays[i].stable;
     finding.numbers.push_back({"change " + std::to_string(data.settings.budgets[i]) + " nats",

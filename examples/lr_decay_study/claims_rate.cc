@@ -38,7 +38,7 @@ std::optional<Finding> Order(const StudyData& data, int64_t seed, const Quantity
     middle.push_back(Mean(Values(*run, onset / 2, onset, error)));
     ends.push_back(error(run->back()));
   }
-  Finding finding{.holds = IsFalling(middle) && IsFalling(ends), .numbers = {}};
+  Finding finding{.holds = IsFalling(middle) && IsFalling(ends)};
   for (size_t i = 0; i < runs.size(); ++i) {
     finding.numbers.push_back({Name("mid-run", settings.rates[i], "%"), 100 * middle[i]});
   }

@@ -58,7 +58,7 @@ std::string Summary(const Claim& claim) {
 
 Claim Judge(const StudyData& data, ClaimText text,
             const std::function<std::optional<Finding>(int64_t seed)>& find) {
-  Claim claim{.text = std::move(text), .seeds = {}};
+  Claim claim{.text = std::move(text)};
   for (int64_t seed = 0; seed < data.settings.seeds; ++seed) {
     if (std::optional<Finding> finding = find(seed)) claim.seeds.push_back(*std::move(finding));
   }

@@ -15,28 +15,28 @@ namespace ptqwatch::examples {
 
 /// A number behind a judgement. Its name ends with " %" or " nats" where that is its unit.
 struct NamedNumber {
-  std::string name;
+  std::string name = {};
   double value = 0;
 };
 
 /// What one seed shows.
 struct Finding {
   bool holds = false;
-  std::vector<NamedNumber> numbers;  ///< the same names for every seed
+  std::vector<NamedNumber> numbers = {};  ///< the same names for every seed
 };
 
 /// What is judged, written down before it was looked at.
 struct ClaimText {
-  std::string id;         ///< the claim's number in docs/lr_decay_study.md, with the bits
-  std::string claim;      ///< one sentence
-  std::string paper;      ///< the paper's numbers
-  std::string criterion;  ///< when one seed shows it
+  std::string id = {};         ///< the claim's number in docs/lr_decay_study.md, with the bits
+  std::string claim = {};      ///< one sentence
+  std::string paper = {};      ///< the paper's numbers
+  std::string criterion = {};  ///< when one seed shows it
 };
 
 /// A claim and what was found.
 struct Claim {
-  ClaimText text;
-  std::vector<Finding> seeds;  ///< empty: its runs were not made
+  ClaimText text = {};
+  std::vector<Finding> seeds = {};  ///< empty: its runs were not made
 };
 
 /// The fewest seeds that show anything.

@@ -17,15 +17,15 @@ using Groups = std::vector<std::string>;
 
 /// A run before it is cut into legs.
 struct Course {
-  std::string run;
-  Groups groups;
+  std::string run = {};
+  Groups groups = {};
   int64_t seed = 0;
-  Schedule schedule;
+  Schedule schedule = {};
   double weight_decay = 0;
-  std::string parent;
+  std::string parent = {};
   int64_t from = 0;
-  std::set<int64_t> cuts;  ///< steps whose states others begin with
-  std::optional<uint64_t> batch_seed;
+  std::set<int64_t> cuts = {};  ///< steps whose states others begin with
+  std::optional<uint64_t> batch_seed = {};
   bool keeps_weights = false;
 };
 
@@ -160,7 +160,7 @@ class Builder {
     std::vector<WeightsMean> means;
     for (int64_t step = s_.average_every; step <= s_.trunk(); step += s_.average_every) {
       if (step < s_.window * s_.every) continue;
-      WeightsMean mean{.step = step, .members = {}};
+      WeightsMean mean{.step = step};
       for (int64_t i = s_.window; i-- > 0;) {
         mean.members.push_back(OfTrunk(seed, step - i * s_.every));
       }

@@ -28,12 +28,16 @@ StudySettings SettingsOf(const std::string& scale) {
     settings.seeds = 1;
   };
   if (scale == "quick") {
-    shrink(4);
+    shrink(5);
     settings.warmup = 100;
-    settings.every = 200;
-    settings.cooldown = 400;
-    settings.average_every = 800;
+    settings.every = 160;
+    settings.cooldown = 320;
+    settings.average_every = 640;
     settings.window = 5;
+    settings.rates = {3e-3, 1e-2, 2e-2};
+    settings.decays = {0.1, 0.3};
+    settings.cosines = {settings.run};
+    settings.soup = 2;
   } else if (scale == "tiny") {
     shrink(200);
     settings.warmup = 2;

@@ -51,7 +51,7 @@ struct StudySettings {
   int64_t trunk() const { return budgets.back(); }
 };
 
-/// "full": evidence. "quick": the same runs, a quarter as long and with one seed, to see that
+/// "full": evidence. "quick": most of its runs, a fifth as long and with one seed, to see that
 /// everything works. "tiny": seconds, for tests. REQUIRES: one of these.
 StudySettings SettingsOf(const std::string& scale);
 

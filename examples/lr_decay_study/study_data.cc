@@ -30,7 +30,7 @@ Point PointOf(const Report& report) {
 
 StudyData ReadStudy(const StudySettings& settings, const StudyDir& dir,
                     const std::vector<Leg>& legs) {
-  StudyData data{.settings = settings, .runs = {}, .seconds = {}};
+  StudyData data{.settings = settings};
   for (const auto& [run, leg] : LastLegs(legs)) {
     if (!dir.IsFinished(leg->id)) continue;
     Series& series = data.runs[run];

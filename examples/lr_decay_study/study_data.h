@@ -26,10 +26,10 @@ struct QuantizedPoint {
 struct Point {
   int64_t step = 0;
   double learning_rate = 0;
-  double loss = kAbsent;                            ///< full precision, nats per token
-  std::map<std::string, QuantizedPoint> quantized;  ///< by "gptq3", "rtn4", ...
-  double trace = kAbsent;                           ///< of the Hessian, over quantized weights
-  double weighted_trace = kAbsent;                  ///< sum over layers of mean(w^2) trace
+  double loss = kAbsent;                                 ///< full precision, nats per token
+  std::map<std::string, QuantizedPoint> quantized = {};  ///< by "gptq3", "rtn4", ...
+  double trace = kAbsent;                                ///< of the Hessian, over quantized weights
+  double weighted_trace = kAbsent;                       ///< sum over layers of mean(w^2) trace
   double top_eigenvalue = kAbsent;
 };
 
@@ -37,9 +37,9 @@ struct Point {
 using Series = std::vector<Point>;
 
 struct StudyData {
-  StudySettings settings;
-  std::map<std::string, Series> runs;     ///< the finished ones
-  std::map<std::string, double> seconds;  ///< what each leg took, by its id
+  StudySettings settings = {};
+  std::map<std::string, Series> runs = {};     ///< the finished ones
+  std::map<std::string, double> seconds = {};  ///< what each leg took, by its id
 };
 
 /// Reads the journals of the runs whose last legs are finished. Throws std::runtime_error where one

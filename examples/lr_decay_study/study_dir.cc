@@ -60,12 +60,16 @@ std::string StudyDir::WeightsName(int64_t step) {
   return name;
 }
 
-void StudyDir::Lock() const {
+StudyDir::~StudyDir() {
+  if (lock_ >= 0) close(lock_);
+}
+
+void StudyDir::Lock() {
   // Without O_CLOEXEC: children hold it, too, so that no leg is written by two.
-  const int descriptor = open((root_ / "lock").c_str(), O_RDWR | O_CREAT, 0644);
-  if (descriptor < 0) Refuse(root_, std::strerror(errno));
+  lock_ = open((root_ / "lock").c_str(), O_RDWR | O_CREAT, 0644);
+  if (lock_ < 0) Refuse(root_, std::strerror(errno));
   for (int i = 0; i < kLockAttempts; ++i) {
-    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return;
+    if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
     if (errno != EWOULDBLOCK) Refuse(root_, std::strerror(errno));
     std::this_thread::sleep_for(kLockPause);
   }

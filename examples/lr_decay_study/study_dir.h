@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "settings.h"
 
@@ -21,11 +22,14 @@ namespace ptqwatch::examples {
 class StudyDir {
  public:
   explicit StudyDir(std::filesystem::path root) : root_(std::move(root)) {}
+  ~StudyDir();
+  StudyDir(const StudyDir&) = delete;
+  StudyDir& operator=(const StudyDir&) = delete;
 
   /// Creates it, or goes on with one of the same settings, and removes unfinished legs. While this
-  /// process or a child of it lives, another that calls this is refused. Throws a UsageError that
-  /// names --dir: where it cannot be written, is another study's, belongs to a study that runs, or
-  /// has other files in it.
+  /// object or a child of this process lives, another that calls this is refused. Throws a
+  /// UsageError that names --dir: where it cannot be written, was made with other settings, belongs
+  /// to a study that runs, or is a folder of something else.
   void Take(const StudySettings& settings, std::string_view text);
 
   const std::filesystem::path& root() const { return root_; }
@@ -55,9 +59,10 @@ class StudyDir {
   void Write(const std::string& name, std::string_view content) const;
 
  private:
-  void Lock() const;
+  void Lock();
 
   std::filesystem::path root_;
+  int lock_ = -1;
 };
 
 /// The content of a file. Throws std::runtime_error naming it.
