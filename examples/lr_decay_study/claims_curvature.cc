@@ -2,7 +2,7 @@
 #include <string>
 
 #include "claims.h"
-#include "leg_graph.h"
+#include "run_names.h"
 #include "statistics.h"
 
 namespace ptqwatch::examples {

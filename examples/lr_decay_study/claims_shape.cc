@@ -5,6 +5,7 @@
 
 #include "claims.h"
 #include "leg_graph.h"
+#include "run_names.h"
 #include "statistics.h"
 
 namespace ptqwatch::examples {

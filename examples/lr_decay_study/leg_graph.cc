@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "run_names.h"
+
 namespace ptqwatch::examples {
 namespace {
 
@@ -232,29 +234,6 @@ double WorkOf(const Leg& leg, const StudySettings& settings) {
   const int64_t steps = leg.to - leg.from;
   const auto measurements = leg.means.empty() ? steps / settings.every : std::ssize(leg.means);
   return static_cast<double>(steps) + kStepsPerMeasurement * static_cast<double>(measurements);
-}
-
-std::string RunName(int64_t seed, const std::string& what) {
-  return "s" + std::to_string(seed) + "." + what;
-}
-
-std::string RunName(int64_t seed, const std::string& what, double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "-%.12g", value);
-  return RunName(seed, what) + text;
-}
-
-std::string ReferenceRun(const StudySettings& settings, int64_t seed) {
-  return RunName(seed, "linear", settings.fraction);
-}
-
-std::string RateRun(const StudySettings& settings, int64_t seed, double rate) {
-  return rate == settings.peak ? ReferenceRun(settings, seed) : RunName(seed, "rate", rate);
-}
-
-std::string WeightDecayRun(const StudySettings& settings, int64_t seed, double weight_decay) {
-  return weight_decay == settings.weight_decay ? ReferenceRun(settings, seed)
-                                               : RunName(seed, "decay", weight_decay);
 }
 
 std::vector<Leg> MakeLegs(const StudySettings& settings, const std::vector<std::string>& groups) {

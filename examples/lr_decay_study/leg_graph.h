@@ -14,17 +14,6 @@ namespace ptqwatch::examples {
 inline constexpr const char* kGroups[] = {"budget", "rate",         "average",
                                           "shape",  "weight_decay", "cosine"};
 
-/// Names of runs. Seed 0's trunk is "s0.trunk".
-std::string RunName(int64_t seed, const std::string& what);
-std::string RunName(int64_t seed, const std::string& what, double value);
-
-/// The run of `settings.run` steps with the settings' own rate, weight decay and linear decay, with
-/// which the others are compared.
-std::string ReferenceRun(const StudySettings& settings, int64_t seed);
-/// The runs of a sweep: the reference where the value is the settings' own.
-std::string RateRun(const StudySettings& settings, int64_t seed, double rate);
-std::string WeightDecayRun(const StudySettings& settings, int64_t seed, double weight_decay);
-
 /// All legs of the groups (all groups, where there are none) and what they need, each after those
 /// that it needs. For every seed:
 ///   trunk          constant rate, longest of all

@@ -114,6 +114,7 @@ void StudyDir::Take(const StudySettings& settings, std::string_view text) {
 }
 
 void StudyDir::Finish(const std::string& id) const {
+  for (const auto& entry : fs::recursive_directory_iterator(part(id))) Sync(entry.path());
   Sync(part(id));
   fs::rename(part(id), leg(id));
   Sync(root_ / "legs");

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "leg_graph.h"
 #include "results.h"
+#include "run_names.h"
 
 namespace ptqwatch::examples {
 namespace {

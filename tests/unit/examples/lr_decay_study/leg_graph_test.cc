@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "leg_queue.h"
 #include "progress.h"
+#include "run_names.h"
 
 namespace ptqwatch::examples {
 namespace {
