@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::minutes kPatience(5);
+// A machine may sleep, or have other things to do.
+constexpr std::chrono::hours kPatience(24);
 constexpr std::chrono::seconds kStopTime(30);
 // Enough for everything, and the same on every machine.
 constexpr int64_t kMonitorBytes = int64_t{1} << 30;
