@@ -10,6 +10,7 @@
 #include "ptqwatch/torch_optimizer.h"
 #include "torch/nn/utils/clip_grad.h"
 #include "torch/utils.h"
+#include "training_state.h"
 
 namespace ptqwatch::examples {
 namespace {
@@ -122,6 +123,22 @@ std::unique_ptr<Subject> CharTraining::MakeSubject() const {
                      model = model_] { return ViewOf(*optimizer, *model); },
        .train_step = [trainer](std::shared_ptr<CharModel>& replica,
                                const CooldownStep& step) { trainer->Step(*replica, step); }});
+}
+
+absl::Status CharTraining::SaveState(const std::string& path) const {
+  return SaveTrainingState(path, *model_, optimizer_, generator_);
+}
+
+absl::Status CharTraining::LoadState(const std::string& path) {
+  return LoadTrainingState(path, *model_, optimizer_, generator_);
+}
+
+absl::Status CharTraining::SaveWeights(const std::string& path) const {
+  return SaveModelWeights(path, *model_);
+}
+
+absl::Status CharTraining::LoadWeights(const std::vector<NamedTensor>& weights) {
+  return SetModelWeights(weights, *model_);
 }
 
 double CharTraining::ValidationLoss() {

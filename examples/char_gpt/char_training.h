@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "char_gpt_flags.h"
 #include "char_model.h"
 #include "ptqwatch/subject.h"
@@ -32,6 +34,19 @@ class CharTraining {
   /// The closures own what they capture, except the optimizer: this object must outlive the
   /// monitor.
   std::unique_ptr<Subject> MakeSubject() const;
+
+  /// Training goes on from `path` as it would have from here: weights, optimizer, batches. Written
+  /// whole or not at all. Errors name the file.
+  absl::Status SaveState(const std::string& path) const;
+  /// REQUIRES: the flags that shape the model are those of the training that saved.
+  absl::Status LoadState(const std::string& path);
+  /// The parameters alone, as safetensors. Written whole or not at all.
+  absl::Status SaveWeights(const std::string& path) const;
+  /// Gives the model these parameters; the optimizer stays as it is. InvalidArgument where one is
+  /// missing or has another shape.
+  absl::Status LoadWeights(const std::vector<NamedTensor>& weights);
+  /// The batches from here on.
+  void SeedBatches(uint64_t seed) { generator_.seed(seed); }
 
   /// Mean loss on the held-out text.
   double ValidationLoss();

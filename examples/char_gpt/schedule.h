@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
+#include "ptqwatch/offline/predicted_end.h"
+
 namespace ptqwatch::examples {
 
 enum class ScheduleKind {
-  kWsd,       ///< warm-up, plateau, then linear to zero over the last `decay_steps`
+  kWsd,       ///< warm-up, plateau, then to zero over the last `decay_steps`
   kCosine,    ///< warm-up, then half a cosine to zero
   kConstant,  ///< warm-up, then the peak
 };
@@ -19,6 +21,7 @@ struct Schedule {
   int64_t steps = 0;
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;
+  DecayShape shape = DecayShape::kLinear;  ///< kWsd only
 
   double LearningRate(int64_t step) const;
 };

@@ -48,8 +48,12 @@ absl::StatusOr<std::string> ReadBible() {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  return path.empty() ? ReadBible() : ReadFile(path);
+}
+
 absl::StatusOr<Text> LoadText(const std::string& path) {
-  const absl::StatusOr<std::string> bytes = path.empty() ? ReadBible() : ReadFile(path);
+  const absl::StatusOr<std::string> bytes = ReadText(path);
   if (!bytes.ok()) return bytes.status();
 
   std::array<bool, 256> seen{};

@@ -16,8 +16,11 @@ struct Text {
   int64_t vocabulary = 0;
 };
 
-/// Reads the file `path`; if `path` is empty, the King James Bible as the program `bible` prints it
-/// (Debian package bible-kjv). Errors name --text and the path.
+/// The bytes of the file `path`; if `path` is empty, the King James Bible as the program `bible`
+/// prints it (Debian package bible-kjv). Errors name --text and the path.
+absl::StatusOr<std::string> ReadText(const std::string& path);
+
+/// The same as tokens.
 absl::StatusOr<Text> LoadText(const std::string& path);
 
 }  // namespace ptqwatch::examples

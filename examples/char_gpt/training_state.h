@@ -1,0 +1,36 @@
+#ifndef PTQWATCH_CHAR_GPT_TRAINING_STATE_H_
+#define PTQWATCH_CHAR_GPT_TRAINING_STATE_H_
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ptqwatch/subject.h"
+#include "torch/nn/module.h"
+#include "torch/optim/adamw.h"
+
+namespace ptqwatch::examples {
+
+/// Writes a safetensors file: the parameters, AdamW's two moments and step counts, and the
+/// generator as metadata. Reading it back gives the same bits. Written whole or not at all (fsync
+/// and rename). Errors are those of WriteSafetensors.
+absl::Status SaveTrainingState(const std::string& path, const torch::nn::Module& model,
+                               const torch::optim::AdamW& optimizer,
+                               const std::mt19937_64& generator);
+
+/// Reads what SaveTrainingState wrote. Errors: those of SafetensorsFile; DataLoss, naming the file,
+/// where it is of another model or lacks something.
+absl::Status LoadTrainingState(const std::string& path, torch::nn::Module& model,
+                               torch::optim::AdamW& optimizer, std::mt19937_64& generator);
+
+/// Writes the parameters alone, under their names.
+absl::Status SaveModelWeights(const std::string& path, const torch::nn::Module& model);
+
+/// Copies `weights` into the parameters of the same names. InvalidArgument, naming the parameter,
+/// where one is missing or has another shape.
+absl::Status SetModelWeights(const std::vector<NamedTensor>& weights, torch::nn::Module& model);
+
+}  // namespace ptqwatch::examples
+
+#endif  // PTQWATCH_CHAR_GPT_TRAINING_STATE_H_

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""The study of learning-rate decay from the outside, at its smallest scale:
+usage: lr_decay_study_test.py LR_DECAY_STUDY FOLDER_OF_ITS_SCRIPTS [unittest arguments]"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+STUDY = None
+SCRIPTS = None
+
+
+def results(folder):
+    """What a study found, without how long it took."""
+    with open(os.path.join(folder, "results.json"), encoding="utf-8") as file:
+        found = json.load(file)
+    seconds = found.pop("seconds")
+    assert all(value > 0 for value in seconds.values()), seconds
+    return found
+
+
+class StudyTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.text = cls.path("text")
+        with open(cls.text, "w", encoding="ascii") as text:
+            text.write("".join(f"{i} times {i % 7} is {i * (i % 7)}.\n" for i in range(5000)))
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.directory.name, name)
+
+    def command(self, folder, *flags):
+        return [STUDY, "--tiny", "--text", self.text, "--dir", folder, *flags]
+
+    def run_study(self, folder, *flags):
+        return subprocess.run(self.command(folder, *flags), capture_output=True, text=True, timeout=240)
+
+    def start(self, folder, *flags):
+        process = subprocess.Popen(self.command(folder, *flags), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for_legs(self, process, count):
+        """Reads what the study says of its progress until that many legs are finished."""
+        for line in process.stderr:
+            if int(line.split()[0]) >= count:
+                return
+        self.fail("ended too early")
+
+
+class Whole(StudyTest):
+    """One study without interruption, and what others make of it."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.whole = cls.path("whole")
+        done = subprocess.run([STUDY, "--tiny", "--text", cls.text, "--dir", cls.whole, "--jobs", "2"],
+                              capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        cls.out, cls.err = done.stdout, done.stderr
+
+    def test_every_claim_is_judged_and_nothing_is_called_evidence(self):
+        found = results(self.whole)
+        self.assertFalse(found["evidence"])
+        self.assertIn("smoke test", self.out)
+        with open(os.path.join(self.whole, "results.md"), encoding="utf-8") as page:
+            self.assertIn("smoke test", page.read())
+        self.assertEqual({claim["verdict"] for claim in found["claims"]}, {"too few seeds", "not run"})
+        for number in ("7", "8 (3 bits)", "9 (3 bits)", "11 (3 bits)", "18", "19", "23", "25 (trace)"):
+            self.assertTrue(next(c for c in found["claims"] if c["id"] == number)["seeds"], number)
+        for name, points in found["runs"].items():
+            for point in points:
+                self.assertIsNotNone(point["loss_nats"], name)
+                self.assertIsNotNone(point["gptq3"]["error_ratio"], name)
+        self.assertRegex(self.err, r"about \d+ (s|min) left")
+
+    def test_killed_it_goes_on_and_finds_the_same(self):
+        folder = self.path("killed")
+        process = self.start(folder, "--jobs", "2")
+        self.wait_for_legs(process, 3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assertFalse(os.path.exists(os.path.join(folder, "results.json")))
+        # As if the power had failed in the middle of a leg.
+        os.makedirs(os.path.join(folder, "legs", "s0.trunk@000160.part"), exist_ok=True)
+
+        process = self.start(folder, "--jobs", "1")
+        self.wait_for_legs(process, 8)
+        process.send_signal(signal.SIGINT)
+        self.assertIn("the same command goes on", process.stderr.read())
+        self.assertEqual(process.wait(), 130)
+
+        done = self.run_study(folder, "--jobs", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(results(folder), results(self.whole))
+        self.assertFalse([name for name in os.listdir(os.path.join(folder, "legs")) if name.endswith(".part")])
+
+        # Nothing is left to do.
+        start = time.monotonic()
+        self.assertEqual(self.run_study(folder).stderr, "")
+        self.assertLess(time.monotonic() - start, 30)
+
+    def test_a_leg_that_fails_does_not_lose_the_others(self):
+        folder = self.path("failing")
+        self.assertEqual(self.run_study(folder, "--only", "cosine").returncode, 0)
+        damaged = os.path.join(folder, "legs", "s0.trunk@000064", "state.safetensors")
+        with open(damaged, "wb") as state:
+            state.write(b"no longer one")
+        done = self.run_study(folder, "--only", "budget")
+        self.assertEqual(done.returncode, 1)
+        log = os.path.join(folder, "logs", "s0.trunk@000072.log")
+        self.assertIn(log, done.stderr)
+        with open(log, encoding="utf-8") as lines:
+            self.assertIn(damaged, lines.read())
+        self.assertIn("s0.cooldown-40", results(folder)["runs"])
+        self.assertNotIn("s0.trunk", results(folder)["runs"])
+
+    def test_other_settings_and_other_studies_are_refused(self):
+        done = self.run_study(self.whole, "--seeds", "2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"--dir {self.whole}: was made otherwise: seeds is 1, not 2", done.stderr)
+        folder = self.path("taken")
+        process = self.start(folder, "--jobs", "1")
+        self.wait_for_legs(process, 1)
+        done = self.run_study(folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"--dir {folder}: a study runs there", done.stderr)
+
+    def test_plots_and_pack(self):
+        plots = self.path("plots")
+        done = subprocess.run([os.path.join(SCRIPTS, "plot"), os.path.join(self.whole, "results.json"), plots],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 8)
+        for name in os.listdir(plots):
+            with open(os.path.join(plots, name), "rb") as image:
+                self.assertEqual(image.read(4), b"\x89PNG")
+        packed = self.path("packed.tar.gz")
+        subprocess.run([os.path.join(SCRIPTS, "pack"), self.whole, packed], check=True, capture_output=True)
+        files = subprocess.run(["tar", "-tzf", packed], check=True, capture_output=True, text=True).stdout.splitlines()
+        for name in ("results.json", "versions.txt", "study.json", "journals/s0.trunk/journal.jsonl"):
+            self.assertIn("packed/" + name, files)
+
+    def test_scripts_name_what_is_wrong(self):
+        for script, arguments in (("plot", [self.text, self.path("p")]), ("pack", [self.directory.name, "x.tar.gz"]),
+                                  ("pack", [self.whole, "x.zip"])):
+            done = subprocess.run([os.path.join(SCRIPTS, script), *arguments], capture_output=True, text=True)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertRegex(done.stderr, f"^{script}: ")
+
+
+class BadInput(StudyTest):
+    def refused(self, *flags, says):
+        done = subprocess.run([STUDY, "--tiny", *flags], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        for part in says:
+            self.assertIn(part, done.stderr)
+
+    def test_flags(self):
+        self.refused("--sedes", "3", says=["--sedes"])
+        self.refused("--seeds", "0", says=["--seeds", "0"])
+        self.refused("--jobs", "0", says=["--jobs", "0"])
+        self.refused("--only", "everything", says=["--only", "everything"])
+        self.refused("--quick", says=["--quick"])
+
+    def test_text_and_directory(self):
+        self.refused("--text", "/nonexistent/text", says=["--text", "/nonexistent/text"])
+        short = self.path("short")
+        with open(short, "w", encoding="ascii") as text:
+            text.write("too short a text\n")
+        self.refused("--text", short, "--dir", self.path("x"), says=["--text", short, "too short"])
+        self.refused("--text", self.text, "--dir", "/proc/study", says=["--dir /proc/study"])
+        self.refused("--text", self.text, "--dir", self.directory.name, says=[f"--dir {self.directory.name}", "has "])
+
+
+if __name__ == "__main__":
+    STUDY, SCRIPTS = sys.argv[1:3]
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
