@@ -8,6 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
+#include "base/overloaded.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
@@ -17,12 +18,6 @@
 
 namespace ptqwatch::internal {
 namespace {
-
-// One call for each alternative of a variant.
-template <typename... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
 
 // A first report, and a curvature measurement that Finish adds, should take no longer than this.
 constexpr double kSoonSeconds = 15;

@@ -1,0 +1,19 @@
+#ifndef PTQWATCH_BASE_OVERLOADED_H_
+#define PTQWATCH_BASE_OVERLOADED_H_
+
+namespace ptqwatch::internal {
+
+// One call for each alternative of a std::variant:
+//
+//   std::visit(Overloaded{[](int number) { ... }, [](const Text& text) { ... }}, value);
+template <typename... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+// C++20 deduces the arguments by itself; Clang does so from version 17 on.
+template <typename... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_OVERLOADED_H_
