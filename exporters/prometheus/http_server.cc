@@ -18,12 +18,14 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/thread.h"
+#include "first_byte_wait.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 constexpr int kWorkers = 4;
 constexpr size_t kMaxWaiting = 64;  // for a worker; further connections are closed at once
+constexpr std::chrono::seconds kMostSilence{5};
 
 }  // namespace
 
@@ -41,15 +43,18 @@ class HttpServer::Impl {
       threads_.push_back(std::move(thread));
     }
     PTQWATCH_ASSIGN_OR_RETURN(
+        silent_, FirstByteWait::Start(kMostSilence, [this](int connection) { Take(connection); }));
+    PTQWATCH_ASSIGN_OR_RETURN(
         listener_,
         Listener::Start(std::move(socket), "ptqw-http", StrCat("http address '", address_, "'"),
-                        [this](int connection) { Take(connection); }));
+                        [this](int connection) { silent_->Add(connection); }));
     return absl::OkStatus();
   }
 
   void Stop() {
     if (!process_.here()) return;  // in a child of fork() there are no threads to end
     if (listener_ != nullptr) listener_->Stop();
+    if (silent_ != nullptr) silent_->Stop();
     {
       MutexLock lock(mutex_);
       stopping_ = true;
@@ -127,6 +132,7 @@ class HttpServer::Impl {
   std::deque<int> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<int> active_ ABSL_GUARDED_BY(mutex_);
   std::vector<Thread> threads_;
+  std::unique_ptr<FirstByteWait> silent_;
   std::unique_ptr<Listener> listener_;
 };
 

@@ -12,10 +12,11 @@
 
 namespace ptqwatch::internal {
 
-/// A small HTTP server for use inside a trainer's process: five threads, at most 68 connections at
-/// a time, one request per connection, a request within 5 s and 64 KiB. Signal dispositions stay as
-/// they are, and its threads block all signals. A handshake of TLS is a worker's, and counts as
-/// part of the request. cpp-httplib parses and writes HTTP.
+/// A small HTTP server for use inside a trainer's process: six threads, four of which serve; at
+/// most 68 connections with a request and 64 silent ones at a time; one request per connection,
+/// within 5 s of silence, another 5 s and 64 KiB. Signal dispositions stay as they are, and its
+/// threads block all signals. A handshake of TLS is a worker's, and counts as part of the request.
+/// cpp-httplib parses and writes HTTP.
 ///
 /// prometheus::Exposer cannot be used. Its civetweb asks for thread stacks of 100 KiB, from which
 /// glibc also takes static thread-local storage, so no thread starts in a process with LibTorch:

@@ -222,9 +222,22 @@ TEST(HttpServer, ClosesConnectionsBeyondItsLimit) {
   auto server = StartServer();
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 80; ++i) clients.push_back(std::make_unique<RawClient>(server->address()));
-  // Four are with workers and 64 wait, at most; nobody has said anything, so nobody was
-  // answered.
-  EXPECT_EQ(clients.back()->ReadAll(), "");
+  // Nobody has said anything, so nobody was answered, and the first have waited for longest.
+  EXPECT_EQ(clients.front()->ReadAll(), "");
+  clients.back()->Send("GET /page HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(clients.back()->ReadAll(), StartsWith("HTTP/1.1 200 "));
+}
+
+// Browsers open connections ahead of requests that may never come.
+TEST(HttpServer, AnswersBesideSilentConnections) {
+  auto server = StartServer();
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 12; ++i) silent.push_back(std::make_unique<RawClient>(server->address()));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(Get(server->address(), "/page"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  silent.front()->Send("GET /page HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(silent.front()->ReadAll(), StartsWith("HTTP/1.1 200 "));
 }
 
 // A write to a connection that the client has reset raises SIGPIPE, which by default ends the
