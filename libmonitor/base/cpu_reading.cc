@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/cgroup.h"
 #include "base/usable_cores.h"
 
 namespace ptqwatch::internal {
@@ -50,6 +51,20 @@ std::optional<double> WaitedSeconds(const std::string& path) {
   return 1e-9 * waited;
 }
 
+// "throttled_usec 12" (v2) or "throttled_time 12000" (v1, in ns) among other lines.
+double ThrottledSeconds(const std::string& root) {
+  double seconds = 0;
+  ForEachCgroup("cpu", root, [&](const std::string& folder, bool v2) {
+    std::ifstream file(folder + "/cpu.stat");
+    std::string name;
+    double value = 0;
+    while (file >> name >> value) {
+      if (name == (v2 ? "throttled_usec" : "throttled_time")) seconds += (v2 ? 1e-6 : 1e-9) * value;
+    }
+  });
+  return seconds;
+}
+
 }  // namespace
 
 std::optional<CpuReading> ReadCpu(const std::string& root) {
@@ -60,7 +75,8 @@ std::optional<CpuReading> ReadCpu(const std::string& root) {
                     .idle = *idle,
                     .own = Seconds(CLOCK_THREAD_CPUTIME_ID),
                     .waited = *waited,
-                    .process = Seconds(CLOCK_PROCESS_CPUTIME_ID)};
+                    .process = Seconds(CLOCK_PROCESS_CPUTIME_ID),
+                    .throttled = ThrottledSeconds(root)};
 }
 
 }  // namespace ptqwatch::internal

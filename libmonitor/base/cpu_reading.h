@@ -13,11 +13,13 @@ struct CpuReading {
   double own = 0;      ///< CPU time of the calling thread
   double waited = 0;   ///< of the calling thread: runnable, but not running
   double process = 0;  ///< CPU time of the process
+  /// For which threads of the process's cgroups were stopped because a CPU quota was used up.
+  double throttled = 0;
 };
 
-/// Reads them from /proc/stat, /proc/thread-self/schedstat and the CPU clocks. Nothing where the
-/// system does not provide them. `root` replaces "" in front of /proc, for tests. Costs about 0.1
-/// ms.
+/// Reads them from /proc/stat, /proc/thread-self/schedstat, the CPU clocks and, where there are
+/// any, the cgroups' cpu.stat. Nothing where the system does not provide them. `root` replaces ""
+/// in front of /proc and /sys, for tests. Costs about 0.1 ms.
 std::optional<CpuReading> ReadCpu(const std::string& root = "");
 
 }  // namespace ptqwatch::internal

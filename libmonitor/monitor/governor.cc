@@ -16,6 +16,10 @@ constexpr double kNoSpareCores = 0.5;
 // it certainly has not.
 constexpr double kLittleWaiting = 0.1;
 constexpr double kMuchWaiting = 0.3;
+// Of the time between two readings, summed over the cgroups and CPUs that were throttled.
+constexpr double kThrottled = 0.02;
+constexpr double kFirstBackoffSeconds = 10;
+constexpr double kLongestBackoffSeconds = 600;
 constexpr double kShareWithoutSpareCore = 0.25;
 constexpr double kMostSavedSeconds = 30;
 // Of slower steps. Neighbouring steps are alike, so a reading is less sure than it seems, and one
@@ -50,13 +54,26 @@ void Governor::Read(const std::optional<CpuReading>& reading) {
   }
   // A thread that hardly ran says nothing about waiting.
   const double waiting = own + waited > 0.05 ? waited / (own + waited) : 0;
+  const bool throttled = Throttled(*reading);
   if (spare_) {
     spare_ = cores >= kNoSpareCores && waiting <= kMuchWaiting;
   } else {
     spare_ = cores >= kSpareCores && waiting <= kLittleWaiting;
   }
+  if (throttled) spare_ = false;
   known_ = true;
   last_ = reading;
+}
+
+bool Governor::Throttled(const CpuReading& reading) {
+  const double seconds = reading.throttled - last_->throttled;
+  if (seconds > kThrottled * (reading.wall - last_->wall)) {
+    // Only where the monitor took a core for spare is the throttling its own doing.
+    const double next = spare_ ? 2 * throttle_backoff_ : throttle_backoff_;
+    throttle_backoff_ = std::clamp(next, kFirstBackoffSeconds, kLongestBackoffSeconds);
+    not_spare_until_ = reading.wall + throttle_backoff_;
+  }
+  return reading.wall < not_spare_until_;
 }
 
 void Governor::Worked(double seconds, double now) {

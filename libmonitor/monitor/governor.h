@@ -12,10 +12,12 @@ namespace ptqwatch::internal {
 /// A core is spare where the CPUs that the process may use were idle, or the monitor's own, for
 /// most of one core over the last second or more. Then the monitor works without pause, unless the
 /// steps of training are seen to take longer meanwhile (shared caches and memory, hardware
-/// threads): then it rests so long that training loses no more than `max_overhead`. Without a spare
-/// core its work takes time from training: it works a quarter of the time, and rests between
-/// snapshots so that all of its work stays below 2 `max_overhead` of wall-clock time. Two, because
-/// a stretch of work on one of the trainer's cores makes its step take at most twice as long there.
+/// threads): then it rests so long that training loses no more than `max_overhead`. No core is
+/// spare either while a cgroup's quota stops the process: after 10 seconds, and after twice as many
+/// each time it happens again, up to 10 minutes, another attempt is made. Without a spare core its
+/// work takes time from training: it works a quarter of the time, and rests between snapshots so
+/// that all of its work stays below 2 `max_overhead` of wall-clock time. Two, because a stretch of
+/// work on one of the trainer's cores makes its step take at most twice as long there.
 ///
 /// Until there is a reading it works slowly, but neither rests nor takes a core for spare or taken
 /// other than by the number of threads. From then on one reading decides. Times are in seconds. One
@@ -61,6 +63,7 @@ class Governor {
   double RestSeconds(double now) const;
 
  private:
+  bool Throttled(const CpuReading& reading);
   double LongRunShare() const;
   double ShareWithoutSpareCore() const;
   double SavedAt(double now) const;
@@ -69,6 +72,8 @@ class Governor {
   std::optional<CpuReading> last_;
   bool known_ = false;
   bool spare_ = false;
+  double throttle_backoff_ = 0;  // after the newest throttling
+  double not_spare_until_ = 0;   // by the reading's clock
   bool unhindered_ = false;
   double evidence_ = 0;  // sum of the weights of what Slowed was given, older ones forgotten
   double weighted_ = 0;  // ... and of its ratios

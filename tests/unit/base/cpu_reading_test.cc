@@ -46,6 +46,18 @@ TEST_F(CpuReadingTest, SumsTheIdleTimeOfTheAllowedCpus) {
   EXPECT_NEAR(reading->waited, 2.5, 1e-9);
 }
 
+TEST_F(CpuReadingTest, SumsTheThrottledTimeOfTheCgroups) {
+  WriteStat(1, 1);
+  Write("/proc/thread-self/schedstat", "1 1 1\n");
+  EXPECT_EQ(ReadCpu(dir_.path())->throttled, 0);
+  Write("/proc/self/cgroup", "4:cpu,cpuacct:/pod\n0::/pod/run\n");
+  Write("/sys/fs/cgroup/pod/run/cpu.stat",
+        "usage_usec 9000000\nnr_throttled 3\nthrottled_usec 1500000\n");
+  Write("/sys/fs/cgroup/pod/cpu.stat", "throttled_usec 500000\n");
+  Write("/sys/fs/cgroup/cpu,cpuacct/pod/cpu.stat", "nr_periods 7\nthrottled_time 250000000\n");
+  EXPECT_NEAR(ReadCpu(dir_.path())->throttled, 2.25, 1e-9);
+}
+
 TEST_F(CpuReadingTest, IsNothingWhereTheSystemDoesNotSay) {
   EXPECT_FALSE(ReadCpu(dir_.path()));
   WriteStat(1, 1);

@@ -17,6 +17,10 @@ class Machine {
     now_.process += seconds * (busy + own);
     return now_;
   }
+  Machine& Throttled(double seconds) {
+    now_.throttled += seconds;
+    return *this;
+  }
 
  private:
   CpuReading now_;
@@ -97,6 +101,31 @@ TEST(Governor, ObeysACgroupQuota) {
   governor.Read(machine.After(0, 0));
   governor.Read(machine.After(5, 1));  // one CPU is idle, but training has used up the quota
   EXPECT_FALSE(governor.spare());
+}
+
+TEST(Governor, BacksOffFromAQuotaThatOthersUseAsWell) {
+  Machine machine;
+  Governor governor({.quota_cores = 2}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  ASSERT_TRUE(governor.spare());
+  // A core is idle, but the cgroup, which has other processes as well, is stopped now and then.
+  governor.Read(machine.Throttled(0.1).After(1, 1));
+  EXPECT_FALSE(governor.spare());
+  governor.Read(machine.After(9, 1));
+  EXPECT_FALSE(governor.spare());
+  governor.Read(machine.After(2, 1));
+  EXPECT_TRUE(governor.spare());
+  governor.Read(machine.Throttled(0.1).After(1, 1));
+  governor.Read(machine.After(18, 1));
+  EXPECT_FALSE(governor.spare());
+  // Training is throttled without the monitor's help: no reason to wait longer and longer.
+  for (int i = 0; i < 10; ++i) governor.Read(machine.Throttled(0.1).After(1, 1));
+  governor.Read(machine.After(21, 1));
+  EXPECT_TRUE(governor.spare());
+  // A hundredth of the time is not worth a rest.
+  governor.Read(machine.Throttled(0.01).After(1, 1));
+  EXPECT_TRUE(governor.spare());
 }
 
 TEST(Governor, RestsUntilItsWorkIsWithinTheOverhead) {
