@@ -2,10 +2,15 @@
 // works and is held up in windows of some 50 steps, in pairs of random order, so that whatever else
 // the machine does falls on both alike. A snapshot is due at every step: as soon as one is measured
 // the next one is taken, so the monitor works all the time that it may. Without a spare core that
-// is a few percent of the time.
+// is a few percent of the time. With --control the second core also has windows in which it only
+// counts in a register: what they cost, no monitor can avoid on this machine.
+
+#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -13,6 +18,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ATen/Parallel.h"
@@ -44,6 +50,7 @@ struct Flags {
   int64_t window = 50;
   int64_t probe_sequences = 1024;
   std::optional<double> duty_cycle;
+  bool control = false;
   std::string text;
 };
 
@@ -112,10 +119,49 @@ class Trainer {
   int64_t step_ = 0;
 };
 
+/// A thread of idle priority that keeps a core busy without touching memory.
+class Spinner {
+ public:
+  Spinner() : thread_([this] { Run(); }) {}
+  ~Spinner() {
+    Set(State::kEnd);
+    thread_.join();
+  }
+  Spinner(const Spinner&) = delete;
+  Spinner& operator=(const Spinner&) = delete;
+
+  void Spin() { Set(State::kSpin); }
+  void Rest() { Set(State::kRest); }
+
+ private:
+  enum class State { kRest, kSpin, kEnd };
+
+  void Set(State state) {
+    state_ = state;
+    state_.notify_one();
+  }
+  void Run() {
+    const sched_param parameter{};
+    sched_setscheduler(0, SCHED_IDLE, &parameter);
+    while (state_ != State::kEnd) {
+      state_.wait(State::kRest);
+      while (state_ == State::kSpin) {
+        for (int i = 0; i < 100000; ++i) asm volatile("" : "+r"(count_));
+      }
+    }
+  }
+
+  std::atomic<State> state_{State::kRest};
+  uint64_t count_ = 0;
+  std::thread thread_;
+};
+
+enum class Window { kBusy, kPaused, kControl };
+
 struct Times {
-  std::vector<double> busy;
-  std::vector<double> paused;
-  std::vector<Pair> pairs;
+  std::array<std::vector<double>, 3> steps;  // by Window
+  std::vector<Pair> pairs;                   // busy and paused windows
+  std::vector<Pair> controls;                // control and paused windows
 };
 
 /// Trains until the monitor stands at a checkpoint, or has nothing to do.
@@ -134,31 +180,38 @@ Times Measure(Trainer& trainer, Monitor& monitor, HeldClock& clock, const Flags&
   std::mt19937_64 random(2);
   // What is called for the first time takes longer.
   while (monitor.status().reports_total < 1) trainer.Step(&monitor);
+  Spinner spinner;
+  std::vector<Window> windows = {Window::kBusy, Window::kPaused};
+  if (flags.control) windows.push_back(Window::kControl);
   const auto start = SteadyClock::now();
   while (times.pairs.size() < 2 || Since(start) < flags.seconds) {
-    Pair pair;
-    const bool busy_first = random() % 2 == 0;
-    for (const bool busy : {busy_first, !busy_first}) {
-      if (busy) {
+    std::shuffle(windows.begin(), windows.end(), random);
+    std::array<double, 3> sums{};
+    for (const Window window : windows) {
+      if (window == Window::kBusy) {
         clock.Release();
         for (int i = 0; i < 3; ++i) trainer.Step(&monitor);
       } else {
         HoldUp(trainer, monitor, clock);
       }
-      std::vector<double>& steps = busy ? times.busy : times.paused;
-      double& sum = busy ? pair.busy : pair.paused;
+      if (window == Window::kControl) spinner.Spin();
       for (int64_t i = 0; i < flags.window; ++i) {
-        steps.push_back(trainer.Step(&monitor));
-        sum += steps.back();
+        const double seconds = trainer.Step(&monitor);
+        times.steps[static_cast<size_t>(window)].push_back(seconds);
+        sums[static_cast<size_t>(window)] += seconds;
       }
+      spinner.Rest();
     }
-    times.pairs.push_back(pair);
+    const auto [busy, paused, control] = sums;
+    times.pairs.push_back({busy, paused});
+    if (flags.control) times.controls.push_back({control, paused});
   }
   clock.Release();
   return times;
 }
 
 void PrintSteps(const char* name, const std::vector<double>& steps) {
+  if (steps.empty()) return;
   std::printf("%-7s step, ms: p50 %.3f  p99 %.3f  max %.3f\n", name, 1e3 * Quantile(steps, 0.5),
               1e3 * Quantile(steps, 0.99), 1e3 * Quantile(steps, 1));
 }
@@ -204,8 +257,13 @@ int Run(const Flags& flags) {
       static_cast<long>(status.reports_total), status.duty_cycle);
   PrintRatio("busy / paused, all steps:      ", Bootstrap(times.pairs, RatioOfSums));
   PrintRatio("busy / paused, median of pairs:", Bootstrap(times.pairs, MedianOfRatios));
-  PrintSteps("busy", times.busy);
-  PrintSteps("paused", times.paused);
+  if (flags.control) {
+    PrintRatio("control / paused, all steps:      ", Bootstrap(times.controls, RatioOfSums));
+    PrintRatio("control / paused, median of pairs:", Bootstrap(times.controls, MedianOfRatios));
+  }
+  PrintSteps("busy", times.steps[0]);
+  PrintSteps("paused", times.steps[1]);
+  PrintSteps("control", times.steps[2]);
   return 0;
 }
 
@@ -226,6 +284,8 @@ int main(int argc, char** argv) {
   app.add_option("--probe-sequences", flags.probe_sequences, "Held-out sequences");
   app.add_option("--duty-cycle", flags.duty_cycle,
                  "Share of the time that the monitor works, whatever the machine has to spare");
+  app.add_flag("--control", flags.control,
+               "Also windows in which a thread counts in a register instead of the monitor");
   app.add_option("--text", flags.text, "Text to train on [the King James Bible]");
   CLI11_PARSE(app, argc, argv);
   at::set_num_threads(flags.threads);
