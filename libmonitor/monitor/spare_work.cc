@@ -40,6 +40,7 @@ void SpareWork::Run() noexcept {
 
 void SpareWork::Work() {
   if (!parts_.pace->BeginSpareTime()) {
+    cooldown_->WaitForCore();
     if (std::exchange(waits_, true)) return;
     Announce(Event::Kind::kCooldown, Severity::kInfo,
              "the shadow cooldown waits for a spare core: on one that training uses it would cost "

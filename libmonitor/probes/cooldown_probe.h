@@ -46,6 +46,8 @@ class CooldownProbe final : public Probe {
   /// Works at the cooldown under way until `stop`, or until it has ended, which is announced.
   void Advance(absl::FunctionRef<bool()> stop, const ProbeCallbacks& callbacks,
                const ExecutionContext& context);
+  /// Its status says that it waits for a core, until it goes on.
+  void WaitForCore() { tracker_->WaitsForCore(); }
   /// Gives it up, with a reason.
   void Abandon(const std::string& reason);
 

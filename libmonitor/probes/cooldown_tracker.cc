@@ -17,6 +17,7 @@ void CooldownTracker::Close(std::string reason) {
   closed_ = reason;
   if (!status_.under_way()) return;
   status_.state = CooldownState::kFailed;
+  status_.waits_for_core = false;
   status_.error = std::move(reason);
 }
 
@@ -54,6 +55,7 @@ absl::Status CooldownTracker::Cancel() {
     return absl::FailedPreconditionError("no shadow cooldown is under way");
   }
   status_.state = CooldownState::kFailed;
+  status_.waits_for_core = false;
   status_.error = "cancelled by a command";
   return absl::OkStatus();
 }
@@ -70,12 +72,19 @@ void CooldownTracker::Progress(int64_t step, int64_t steps_done, int64_t steps_a
   status_.step = step;
   status_.steps_done = steps_done;
   status_.steps_all = steps_all;
+  status_.waits_for_core = false;
+}
+
+void CooldownTracker::WaitsForCore() {
+  MutexLock lock(mutex_);
+  if (status_.state == CooldownState::kSimulating) status_.waits_for_core = true;
 }
 
 void CooldownTracker::Done(std::string result) {
   MutexLock lock(mutex_);
   if (!status_.under_way()) return;
   status_.state = CooldownState::kDone;
+  status_.waits_for_core = false;
   status_.result = std::move(result);
 }
 
@@ -83,6 +92,7 @@ void CooldownTracker::Fail(std::string error) {
   MutexLock lock(mutex_);
   if (!status_.under_way()) return;
   status_.state = CooldownState::kFailed;
+  status_.waits_for_core = false;
   status_.error = std::move(error);
 }
 

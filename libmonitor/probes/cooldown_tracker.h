@@ -33,6 +33,8 @@ class CooldownTracker {
 
   /// Of the one under way; no effect if there is none. `step` is its snapshot's.
   void Progress(int64_t step, int64_t steps_done, int64_t steps_all);
+  /// Until the next progress.
+  void WaitsForCore();
   void Done(std::string result);
   void Fail(std::string error);
 

@@ -47,6 +47,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("step", record.step);
   visit("steps_done", record.steps_done);
   visit("steps_all", record.steps_all);
+  visit("waits_for_core", record.waits_for_core);
   visit("result", record.result);
   visit("error", record.error);
 }

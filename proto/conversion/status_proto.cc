@@ -56,6 +56,7 @@ void Fill(const CooldownStatus& cooldown, v1::CooldownStatus* response) {
   response->set_step(cooldown.step);
   response->set_steps_done(cooldown.steps_done);
   response->set_steps_all(cooldown.steps_all);
+  response->set_waits_for_core(cooldown.waits_for_core);
   response->set_result(ValidUtf8(cooldown.result));
   response->set_error(ValidUtf8(cooldown.error));
 }
@@ -138,6 +139,7 @@ void Read(const v1::CooldownStatus& response, CooldownStatus* cooldown) {
   cooldown->step = response.step();
   cooldown->steps_done = response.steps_done();
   cooldown->steps_all = response.steps_all();
+  cooldown->waits_for_core = response.waits_for_core();
   cooldown->result = response.result();
   cooldown->error = response.error();
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The study of learning-rate decay from the outside, at its smallest scale:
+"""The study of learning-rate decay from the outside, at its smallest scales:
 usage: lr_decay_study_test.py LR_DECAY_STUDY FOLDER_OF_ITS_SCRIPTS [unittest arguments]"""
 
 import json
@@ -184,6 +184,16 @@ class BadInput(StudyTest):
         self.refused("--text", short, "--dir", self.path("x"), says=["--text", short, "too short"])
         self.refused("--text", self.text, "--dir", "/proc/study", says=["--dir /proc/study"])
         self.refused("--text", self.text, "--dir", self.directory.name, says=[f"--dir {self.directory.name}", "has "])
+
+
+class Quick(unittest.TestCase):
+    def test_on_the_text_of_the_study(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([STUDY, "--quick", "--dir", folder, "--jobs", "2"], capture_output=True, text=True, timeout=540)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = results(folder)
+        self.assertFalse(found["evidence"])
+        self.assertNotIn("not run", {claim["verdict"] for claim in found["claims"]})
 
 
 if __name__ == "__main__":

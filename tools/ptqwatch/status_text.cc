@@ -89,7 +89,8 @@ std::string CooldownText(const v1::CooldownStatus& cooldown) {
       return StrCat(name, ": waiting for the next snapshot");
     case v1::COOLDOWN_STATE_SIMULATING:
       return StrCat(name, ": ", cooldown.steps_done(), " of ", cooldown.steps_all(),
-                    " steps simulated");
+                    " steps simulated",
+                    cooldown.waits_for_core() ? ", waiting for a spare core" : "");
     case v1::COOLDOWN_STATE_DONE:
       return StrCat(cooldown.number(), ": ", Printable(cooldown.result()));
     case v1::COOLDOWN_STATE_FAILED:

@@ -66,8 +66,9 @@ struct CooldownStatus {
   int64_t step = 0;         ///< of its snapshot; 0 while it waits
   int64_t steps_done = 0;   ///< simulated so far
   int64_t steps_all = 0;
-  std::string result = {};  ///< one sentence; kDone only
-  std::string error = {};   ///< kFailed only
+  bool waits_for_core = false;  ///< it goes on when training leaves a core to it; kSimulating only
+  std::string result = {};      ///< one sentence; kDone only
+  std::string error = {};       ///< kFailed only
 
   bool under_way() const {
     return state == CooldownState::kWaiting || state == CooldownState::kSimulating;

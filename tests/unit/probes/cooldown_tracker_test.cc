@@ -31,6 +31,22 @@ TEST(CooldownTracker, FollowsACooldownToItsEnd) {
   EXPECT_EQ(tracker.status().result, "");
 }
 
+TEST(CooldownTracker, SaysThatItWaitsForACore) {
+  CooldownTracker tracker;
+  tracker.Open(10);
+  ASSERT_TRUE(tracker.Accept({}).ok());
+  tracker.WaitsForCore();  // not yet: there is no snapshot to begin from
+  EXPECT_FALSE(tracker.status().waits_for_core);
+  tracker.Progress(8000, 0, 3000);
+  tracker.WaitsForCore();
+  EXPECT_TRUE(tracker.status().waits_for_core);
+  tracker.Progress(8000, 1, 3000);
+  EXPECT_FALSE(tracker.status().waits_for_core);
+  tracker.WaitsForCore();
+  ASSERT_TRUE(tracker.Cancel().ok());
+  EXPECT_FALSE(tracker.status().waits_for_core);
+}
+
 TEST(CooldownTracker, MakesOneAtATime) {
   CooldownTracker tracker;
   tracker.Open(0);

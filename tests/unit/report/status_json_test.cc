@@ -68,6 +68,7 @@ RunStatus Sample() {
                      .step = 26,
                      .steps_done = 27,
                      .steps_all = 28,
+                     .waits_for_core = true,
                      .result = "8.8 %",
                      .error = "why"};
   return sample;

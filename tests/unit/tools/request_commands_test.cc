@@ -104,6 +104,15 @@ TEST_F(RequestCommandsTest, CooldownWaitsForThePrediction) {
             "cooldown 2: gptq3 error would end at 8.8 %\n");
 }
 
+TEST_F(RequestCommandsTest, CooldownSaysThatItWaitsForACore) {
+  v1::CooldownStatus waits = Cooldown(v1::COOLDOWN_STATE_SIMULATING);
+  waits.set_waits_for_core(true);
+  server_.AnswerCooldownsWith(2, {waits, Cooldown(v1::COOLDOWN_STATE_DONE, 3000)});
+  const CooldownFlags flags{.target = server_.address(), .wait = true};
+  EXPECT_EQ(RunCooldown(flags, Clock::Real(), captured_.get(), kQuick), 0);
+  EXPECT_THAT(captured_.out(), HasSubstr("0 of 3000 steps simulated, waiting for a spare core\n"));
+}
+
 TEST_F(RequestCommandsTest, CooldownFailsWithTheReason) {
   server_.AnswerCooldownsWith(2, {Cooldown(v1::COOLDOWN_STATE_FAILED)});
   const CooldownFlags flags{.target = server_.address(), .wait = true};
