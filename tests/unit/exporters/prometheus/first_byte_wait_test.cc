@@ -54,8 +54,9 @@ class Ready {
 
 TEST(FirstByteWait, HandsOnWhoeverSpeaks) {
   Ready ready;
+  const Pair silent, first, second,
+      late;  // outlive the wait, which would take their end for a word
   auto wait = FirstByteWait::Start(kLong, [&](int connection) { ready(connection); }).value();
-  const Pair silent, first, second;
   first.Say();  // before it waits
   wait->Add(silent.connection());
   wait->Add(first.connection());
@@ -65,14 +66,13 @@ TEST(FirstByteWait, HandsOnWhoeverSpeaks) {
   EXPECT_EQ(ready.Next(), second.connection());
   wait->Stop();
   EXPECT_TRUE(silent.Closed());
-  const Pair late;
   wait->Add(late.connection());
   EXPECT_TRUE(late.Closed());
 }
 
 TEST(FirstByteWait, ClosesThoseThatStaySilent) {
-  auto wait = FirstByteWait::Start(milliseconds(20), [](int) { FAIL(); }).value();
   const Pair first, second;
+  auto wait = FirstByteWait::Start(milliseconds(20), [](int) { FAIL(); }).value();
   wait->Add(first.connection());
   wait->Add(second.connection());
   EXPECT_TRUE(first.Closed());
@@ -80,8 +80,8 @@ TEST(FirstByteWait, ClosesThoseThatStaySilent) {
 }
 
 TEST(FirstByteWait, MakesRoomByClosingTheOldest) {
+  const std::array<Pair, FirstByteWait::kMostConnections + 1> pairs;
   auto wait = FirstByteWait::Start(kLong, [](int) { FAIL(); }).value();
-  std::array<Pair, FirstByteWait::kMostConnections + 1> pairs;
   for (const Pair& pair : pairs) wait->Add(pair.connection());
   EXPECT_TRUE(pairs.front().Closed());
 }
