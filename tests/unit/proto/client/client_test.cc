@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "support/eventually.h"
 #include "support/temp_dir.h"
 #include "unit/exporters/grpc/grpc_fixture.h"
 
@@ -61,9 +62,13 @@ class ClientTest : public ::testing::Test {
 
 TEST_F(ClientTest, ReportsAreThoseOfTheMonitor) {
   for (int64_t sequence = 1; sequence <= 3; ++sequence) Publish(sequence);
-  const auto reports = client_->ListReports(1);
+  auto reports = client_->ListReports(1);
+  // The exporter takes them on a thread of its own.
+  ASSERT_TRUE(Eventually([&] {
+    reports = client_->ListReports(1);
+    return !reports.ok() || reports->size() == 2;
+  }));
   ASSERT_TRUE(reports.ok()) << reports.status();
-  ASSERT_EQ(reports->size(), 2u);
   AnalyzedReport expected = SampleReport();
   expected.report.sequence = 2;
   EXPECT_EQ(ToJson(reports->front()), ToJson(expected));
