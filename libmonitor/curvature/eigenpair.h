@@ -28,6 +28,9 @@ struct WarmStart {
   /// towards the wanted end of the spectrum. If another eigenvalue grows past the tracked one, its
   /// eigenvector accumulates here from search to search. May be undefined.
   Vector secondary;
+  /// The loss's gradient where the matrix is; may be undefined. It lies mostly along the top
+  /// eigenvectors (Gur-Ari, Roberts and Dyer 2018), including new ones. Not left by a search.
+  Vector gradient = {};
 };
 
 struct EigenpairOptions {
@@ -64,9 +67,9 @@ struct EigenpairSearch {
 /// kMinLanczosVectors (and the space has more dimensions than would fit): the same result, after
 /// many more products.
 ///
-/// A cold start is a random vector of `context.seeds`, the same one every time; a secondary vector
-/// alone (the gradient is a good one) improves it. A warm start is a mixture of the vector and the
-/// secondary vector of an earlier search with a random one. `pair.start` is kRestarted where hardly
+/// A cold start is a random vector of `context.seeds`, the same one every time; the gradient
+/// improves it. A warm start is a mixture of the vector and the secondary vector of an earlier
+/// search, the gradient and a random one. `pair.start` is kRestarted where hardly
 /// anything of the old vector is left in the one found.
 ///
 /// Memory: up to 27 vectors. Errors: as SymmetricOperator::Apply; ResourceExhausted, with the

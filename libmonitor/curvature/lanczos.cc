@@ -27,6 +27,8 @@ constexpr double kHiddenExcess = 0.1;
 // top; five sometimes missed the 1.2, four also the 1.5.
 constexpr int kMinBiasedProducts = 6;
 constexpr int kMinCoarseWarmProducts = 4;
+// A warm start goes on up to this many where the second eigenvalue in sight may be the larger one.
+constexpr int kMinRivalledProducts = 7;
 // A search for a residual of at least this does not notice the error of rough products.
 constexpr double kRoughResidual = 0.02;
 // An eigenvalue closer to zero than this share of the spectrum counts as zero for its residual.
@@ -126,10 +128,12 @@ class LanczosSearch {
         dimension_(space_.dimension() - static_cast<int64_t>(deflated.size())),
         max_basis_(static_cast<size_t>(std::min(max_basis, dimension_))),
         breakdown_(space_.dtype() == at::kDouble ? kBreakdown : kBreakdownFloat),
-        start_vectors_(space_, deflated, SharesFor(options), context) {}
+        start_vectors_(space_, deflated, context) {}
 
   absl::StatusOr<EigenpairSearch> Run(const WarmStart& start) {
-    StartVector first = start_vectors_.First(start);
+    const StartShares shares = SharesFor(start, options_);
+    random_share_ = shares.random;
+    StartVector first = start_vectors_.First(start, shares);
     if (!first.vector.defined()) return NothingLeftError();
     basis_.push_back(std::move(first.vector));
     start_weights_ = {1};
@@ -138,7 +142,9 @@ class LanczosSearch {
       PTQWATCH_RETURN_IF_ERROR(Extend());
       if (Whole() || pair_.products >= options_.max_products) break;
       const bool full = basis_.size() >= max_basis_;
-      const bool trusted = pair_.products >= min_products || LargerWouldHaveShown();
+      const bool rivalled =
+          first.warm && pair_.products < kMinRivalledProducts && AnotherMayBeLarger();
+      const bool trusted = (pair_.products >= min_products && !rivalled) || LargerWouldHaveShown();
       if (residual_reached_ && trusted && (full || !left_invariant_space_)) break;
       // What can be reached from this start may not contain the wanted eigenvector.
       if (remainder_ == 0) next_ = start_vectors_.Next(basis_);
@@ -208,6 +214,16 @@ class LanczosSearch {
 
   bool Whole() const { return static_cast<int64_t>(basis_.size()) == dimension_; }
 
+  // Whether an eigenvalue within the residual of another Ritz value may lie beyond the wanted one.
+  bool AnotherMayBeLarger() const {
+    const double sign = options_.end == SpectrumEnd::kTop ? 1 : -1;
+    for (size_t k = 1; k < values_.size(); ++k) {
+      const double residual = remainder_ * std::abs(ritz_[k].back());
+      if (sign * (values_[k] - pair_.value) + residual > 0) return true;
+    }
+    return false;
+  }
+
   // Whether an eigenvalue larger by kHiddenExcess would have become visible. With p the monic
   // polynomial whose roots are the Ritz values, ||p(H) s|| is the product of the remainders so far.
   // A start s with the component c along an eigenvector of eigenvalue x therefore has |c p(x)| of
@@ -215,8 +231,8 @@ class LanczosSearch {
   bool LargerWouldHaveShown() const {
     if (restarted_) return false;
     const double excess = kHiddenExcess * std::abs(pair_.value);
-    double log_growth = 0.5 * std::log(SharesFor(options_).random) -
-                        0.5 * std::log(static_cast<double>(space_.dimension()));
+    double log_growth =
+        0.5 * std::log(random_share_) - 0.5 * std::log(static_cast<double>(space_.dimension()));
     for (double other : values_) log_growth += std::log(std::abs(pair_.value - other) + excess);
     return log_growth > log_remainders_;
   }
@@ -299,6 +315,7 @@ class LanczosSearch {
   const size_t max_basis_;
   const double breakdown_;
   StartVectors start_vectors_;
+  double random_share_ = 0;  // of the start
 
   std::vector<Vector> basis_;
   std::vector<double> start_weights_;                // the start in the basis

@@ -15,10 +15,10 @@ namespace ptqwatch::internal {
 /// vectors are held beside it.
 ///
 /// A warm start stops only when an eigenvalue 10 % beyond the one found would have become visible,
-/// or after six products (four for a coarse search, see IsCoarse). An invariant space that does not
-/// hold the whole spectrum is left with the next random vector, until basis or products are used
-/// up. After k products from a random start the relative error is O((ln n / k)^2) (Kuczynski and
-/// Wozniakowski 1992).
+/// or after six products (four for a coarse search, see IsCoarse; seven where another Ritz value is
+/// within its residual of the one found). An invariant space that does not hold the whole spectrum
+/// is left with the next random vector, until basis or products are used up. After k products from
+/// a random start the relative error is O((ln n / k)^2) (Kuczynski and Wozniakowski 1992).
 absl::StatusOr<EigenpairSearch> Lanczos(SymmetricOperator& hessian, const WarmStart& start,
                                         const EigenpairOptions& options,
                                         absl::Span<const Vector> deflated, int64_t max_basis,

@@ -25,12 +25,12 @@ class Iteration {
         space_(hessian.space()),
         options_(options),
         deflated_(deflated),
-        start_vectors_(space_, deflated, SharesFor(options), context) {
+        start_vectors_(space_, deflated, context) {
     pair_.method = EigenvalueMethod::kPowerIteration;
   }
 
   absl::StatusOr<EigenpairSearch> Run(const WarmStart& start) {
-    StartVector first = start_vectors_.First(start);
+    StartVector first = start_vectors_.First(start, SharesFor(start, options_));
     if (!first.vector.defined()) return NothingLeftError();
     iterate_ = std::move(first.vector);
     rest_ = space_.Zero();

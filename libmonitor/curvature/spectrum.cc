@@ -12,6 +12,7 @@ namespace ptqwatch::internal {
 namespace {
 
 std::string SecondaryName(const std::string& name) { return StrCat(name, ".secondary"); }
+std::string GradientName(const std::string& name) { return StrCat(name, ".gradient"); }
 
 int64_t TopEigenvalues(const VectorSpace& space, const SpectrumOptions& options) {
   return std::min<int64_t>(options.top, space.dimension());
@@ -33,7 +34,7 @@ WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name) {
     const auto found = vectors.find(key);
     return found == vectors.end() ? Vector() : found->second;
   };
-  return {find(name), find(SecondaryName(name))};
+  return {find(name), find(SecondaryName(name)), find(GradientName(name))};
 }
 
 void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors) {
@@ -43,19 +44,9 @@ void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vec
   if (found.secondary.defined()) vectors[SecondaryName(name)] = found.secondary;
 }
 
-VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const Vector& gradient) {
+VectorMap WithGradient(const VectorMap& before, const Vector& gradient) {
   VectorMap start = before;
-  const double norm = space.Norm(gradient);
-  if (!(norm > 0)) return start;
-  Vector secondary = space.Copy(gradient);
-  space.Scale(1 / norm, secondary);
-  const std::string name = SecondaryName("top.0");
-  const auto kept = before.find(name);
-  if (kept != before.end() && kept->second.elements.numel() == space.dimension()) {
-    // The sign of either is arbitrary: they must not cancel.
-    space.Axpy(space.Dot(kept->second, secondary) < 0 ? -1 : 1, kept->second, secondary);
-  }
-  start[name] = std::move(secondary);
+  start[GradientName("top.0")] = gradient;
   return start;
 }
 

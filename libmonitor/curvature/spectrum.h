@@ -42,12 +42,11 @@ absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const Ve
 absl::Status CheckSpectrumMemory(const VectorSpace& space, const SpectrumOptions& options,
                                  const ExecutionContext& context);
 
-/// `before` with the loss's gradient added to the secondary vector of the search for the top
-/// eigenvector. The gradient lies mostly along the top eigenvectors (Gur-Ari, Roberts and Dyer
-/// 2018), including new ones.
-VectorMap WithGradient(const VectorSpace& space, const VectorMap& before, const Vector& gradient);
+/// `before` with the loss's gradient for the search for the top eigenvector.
+VectorMap WithGradient(const VectorMap& before, const Vector& gradient);
 
-/// The vectors of one search in a map, under "NAME" and "NAME.secondary".
+/// The vectors of one search in a map, under "NAME", "NAME.secondary" and "NAME.gradient". The last
+/// is not kept.
 WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name);
 void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors);
 

@@ -45,21 +45,32 @@ Vector StartVectors::Next(absl::Span<const Vector> basis) {
   return {};
 }
 
-StartVector StartVectors::First(const WarmStart& start) {
+Vector StartVectors::Beside(const Vector& main, const WarmStart& start) const {
+  const absl::Span<const Vector> without(&main, main.defined() ? 1 : 0);
+  Vector secondary = Usable(start.secondary, without);
+  const Vector gradient = Usable(start.gradient, without);
+  if (!gradient.defined()) return secondary;
+  if (!secondary.defined()) return gradient;
+  // The sign of either is arbitrary: they must not cancel.
+  space_.Axpy(space_.Dot(gradient, secondary) < 0 ? -1 : 1, gradient, secondary);
+  space_.Scale(1 / space_.Norm(secondary), secondary);
+  return secondary;
+}
+
+StartVector StartVectors::First(const WarmStart& start, StartShares shares) {
   Vector main = Usable(start.vector, {});
   const bool warm = main.defined();
-  Vector secondary =
-      Usable(start.secondary, warm ? absl::MakeConstSpan(&main, 1) : absl::Span<Vector>());
+  Vector secondary = Beside(main, start);
   if (!warm) main = std::exchange(secondary, {});
   if (!main.defined()) return {.vector = Next({}), .warm = false, .biased = false};
   // Orthogonal to the main vector only, so that the shares are approximate where there are three.
   const Vector random = Next({&main, 1});
   double rest = 1;
-  if (secondary.defined()) rest -= shares_.secondary;
-  if (random.defined()) rest -= shares_.random;
+  if (secondary.defined()) rest -= shares.secondary;
+  if (random.defined()) rest -= shares.random;
   space_.Scale(std::sqrt(rest), main);
-  if (secondary.defined()) space_.Axpy(std::sqrt(shares_.secondary), secondary, main);
-  if (random.defined()) space_.Axpy(std::sqrt(shares_.random), random, main);
+  if (secondary.defined()) space_.Axpy(std::sqrt(shares.secondary), secondary, main);
+  if (random.defined()) space_.Axpy(std::sqrt(shares.random), random, main);
   space_.Scale(1 / space_.Norm(main), main);
   return {.vector = std::move(main), .warm = warm, .biased = true};
 }

@@ -18,11 +18,11 @@ struct StartVector {
   bool biased = false;  ///< has a part that is not random: other eigenvectors are underrepresented
 };
 
-/// Shares of the squared norm of a warm start; the rest is the old eigenvector. The random part
-/// finds what neither of the others has. It costs a product, because nearly all of it lies in the
-/// bulk of the spectrum.
+/// Shares of the squared norm of a warm start; the rest is the old eigenvector.
 struct StartShares {
-  double secondary = 0;
+  double secondary = 0;  ///< of the secondary vector and the gradient together
+  /// Finds what neither of the others has. It costs a product, because nearly all of it lies in the
+  /// bulk of the spectrum.
   double random = 0;
 };
 
@@ -31,13 +31,13 @@ struct StartShares {
 class StartVectors {
  public:
   /// Arguments must outlive this.
-  StartVectors(const VectorSpace& space, absl::Span<const Vector> deflated, StartShares shares,
+  StartVectors(const VectorSpace& space, absl::Span<const Vector> deflated,
                const ExecutionContext& context)
-      : seeds_(context.seeds), space_(space), deflated_(deflated), shares_(shares) {}
+      : seeds_(context.seeds), space_(space), deflated_(deflated) {}
 
   /// The mixture of what `start` has with a random vector. Vectors that are zero, not finite or of
   /// another dimension are ignored.
-  StartVector First(const WarmStart& start);
+  StartVector First(const WarmStart& start, StartShares shares);
 
   /// A random unit vector orthogonal to `basis` and to what is deflated; undefined when none is
   /// found.
@@ -46,19 +46,24 @@ class StartVectors {
  private:
   // x of norm 1 without what is deflated and without `other`; undefined where nothing is left.
   Vector Usable(const Vector& x, absl::Span<const Vector> other) const;
+  // The secondary vector and the gradient, without `main` where it is defined.
+  Vector Beside(const Vector& main, const WarmStart& start) const;
 
   const SeedSource seeds_;
   const VectorSpace& space_;
   const absl::Span<const Vector> deflated_;
-  const StartShares shares_;
   uint64_t drawn_ = 0;
 };
 
 /// A search for a residual of 5 % or more accepts a higher risk of missing a new largest
 /// eigenvalue: its start has a smaller random part, and it may stop after fewer products.
 inline bool IsCoarse(const EigenpairOptions& options) { return options.residual_ratio >= 0.05; }
-inline StartShares SharesFor(const EigenpairOptions& options) {
-  return IsCoarse(options) ? StartShares{0.1, 0.05} : StartShares{0.1, 0.5};
+
+/// The gradient shows what has overtaken the old eigenvector since the search before; without one,
+/// that is left to the random part.
+inline StartShares SharesFor(const WarmStart& start, const EigenpairOptions& options) {
+  if (!start.gradient.defined()) return {0.1, IsCoarse(options) ? 0.05 : 0.5};
+  return IsCoarse(options) ? StartShares{0.2, 0.05} : StartShares{0.3, 0.3};
 }
 
 /// kWarm, or kRestarted where hardly anything of the old vector is left in the one found.

@@ -84,8 +84,7 @@ class LossCurvature::Impl {
     const internal::VectorSpace& space = hessian->space();
     PTQWATCH_ASSIGN_OR_RETURN(
         internal::SpectrumSearch found,
-        internal::FindSpectrum(*hessian,
-                               internal::WithGradient(space, vectors_, hessian->gradient()),
+        internal::FindSpectrum(*hessian, internal::WithGradient(vectors_, hessian->gradient()),
                                internal::SpectrumOptionsFrom(options_, engine_, space), context));
     vectors_ = std::move(found.next);
     krylov_ = std::move(found.krylov);

@@ -154,7 +154,7 @@ class CurvatureProbe::Attempt {
 
     PTQWATCH_ASSIGN_OR_RETURN(
         SpectrumSearch search,
-        FindSpectrum(hessian, WithGradient(space, input_.state.vectors, hessian.gradient()),
+        FindSpectrum(hessian, WithGradient(input_.state.vectors, hessian.gradient()),
                      SpectrumOptionsFrom(options, engine, space), context_));
     vectors = std::move(search.next);
     Fill(search.spectrum, report);

@@ -52,8 +52,8 @@ absl::StatusOr<EigenpairSearch> MeasureEigenpair(internal::ReplicaSurface& surfa
   const Clock clock;
   auto hessian = HessianOperator::Create(&surface, mode, context);
   if (!hessian.ok()) return hessian.status();
-  const internal::WarmStart start = internal::WarmStartFrom(
-      internal::WithGradient((*hessian)->space(), state, (*hessian)->gradient()), "top.0");
+  const internal::WarmStart start =
+      internal::WarmStartFrom(internal::WithGradient(state, (*hessian)->gradient()), "top.0");
   absl::StatusOr<EigenpairSearch> search =
       ExtremeEigenpair(**hessian, start, {.residual_ratio = goal}, {}, context);
   if (!search.ok()) return search.status();

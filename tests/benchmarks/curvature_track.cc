@@ -119,8 +119,8 @@ absl::StatusOr<std::vector<Snapshot>> Load(const std::string& path, const GptCon
 absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact) {
   ExecutionContext context;
   // The same start as in a monitor.
-  const internal::WarmStart start = internal::WarmStartFrom(
-      internal::WithGradient(hessian.space(), strategy.state, hessian.gradient()), "top.0");
+  const internal::WarmStart start =
+      internal::WarmStartFrom(internal::WithGradient(strategy.state, hessian.gradient()), "top.0");
   absl::StatusOr<EigenpairSearch> search =
       ExtremeEigenpair(hessian, start, {.residual_ratio = strategy.residual_ratio}, {}, context);
   if (!search.ok()) return search.status();

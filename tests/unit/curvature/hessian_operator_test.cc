@@ -121,6 +121,20 @@ TEST(HessianOperator, DifferencesInFloat32AreGoodToAThousandthAndSaySo) {
   EXPECT_LT(*check, 1e-3);
 }
 
+TEST(HessianOperator, RoughDifferencesAreGoodToAHundredthWhereTheGradientLiesElsewhere) {
+  // The step is one by which the gradient of b changes little, and that of a by a tenth.
+  at::Tensor a = at::zeros({1}, at::kDouble);
+  at::Tensor b = at::full({1}, 100.0, at::kDouble);
+  TensorSurface surface({{"a", a}, {"b", b}}, [&](size_t) { return (a.exp() + 15 * b).sum(); });
+  ExecutionContext context;
+  const auto rough = Make(&surface, kDifference, context);
+  Vector v = surface.space().Zero();
+  v.elements[0] = 1;
+  Vector hv = surface.space().Zero();
+  ASSERT_TRUE(rough->ApplyRoughly(v, hv, context).ok());
+  EXPECT_NEAR(hv.elements[0].item<double>(), 1, 1e-2);
+}
+
 TEST(HessianOperator, RoughDifferencesCostAGradientAndAreGoodToAHundredth) {
   at::Tensor w = at::linspace(0.1, 1, 50);
   int gradients = 0;

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <utility>
 
 #include "ATen/TensorOperators.h"
@@ -114,6 +115,27 @@ TEST(Lanczos, AWarmStartDoesNotHideAnEigenvalueThatHasGrownLarger) {
         last = after.Search(coarse, last.next);
       }
       EXPECT_LE(searches, top < 1.3 ? 12 : 5) << "coarse, bulk " << bulk << " top " << top;
+    }
+  }
+}
+
+TEST(Lanczos, TheGradientShowsACoarseWarmStartWhatHasOvertakenIt) {
+  for (const double bulk : {0.005, 0.05}) {
+    Quadratic before(WithAnother(100'000, bulk, 0.9));
+    EigenpairOptions coarse;
+    coarse.residual_ratio = 0.05;
+    const EigenpairSearch settled = before.Search(coarse, before.Search(coarse).next);
+    for (const double top : {1.2, 1.5}) {
+      Quadratic after(WithAnother(100'000, bulk, top));
+      // A hundredth of its square is along the new top, the rest along the other outliers.
+      Vector gradient = after.hessian->space().Zero();
+      gradient.elements.narrow(0, 0, 20).fill_(std::sqrt(0.99 / 20));
+      gradient.elements[40] = std::sqrt(0.01);
+      WarmStart start = settled.next;
+      start.gradient = gradient;
+      const HessianEigenpair found = after.Find(coarse, start);
+      EXPECT_NEAR(found.value, top, 0.02 * top) << "bulk " << bulk;
+      EXPECT_LE(found.products, 8) << "bulk " << bulk << " top " << top;
     }
   }
 }
