@@ -1,5 +1,7 @@
 #include "ptqwatch/execution_context.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -14,6 +16,11 @@ class RealClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {
     return std::chrono::steady_clock::now().time_since_epoch();
+  }
+  std::chrono::nanoseconds ThreadCpu() const override {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   }
   double UnixSeconds() const override {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
@@ -49,16 +56,24 @@ Clock* Clock::Real() {
   return clock;
 }
 
+std::chrono::nanoseconds Pacer::WorkTime(const Clock& clock) const {
+  return state_ != nullptr && state_->work_time ? state_->work_time() : clock.ThreadCpu();
+}
+
+void Pacer::CountBy(std::function<std::chrono::nanoseconds()> work_time) const {
+  if (state_ != nullptr) state_->work_time = std::move(work_time);
+}
+
 void Pacer::Begin() const {
-  if (state_ != nullptr && state_->clock != nullptr) state_->since = state_->clock->Monotonic();
+  if (state_ != nullptr && state_->clock != nullptr) state_->since = WorkTime(*state_->clock);
 }
 
 void Pacer::Pause(const CancelToken& cancel) const {
   if (state_ == nullptr || state_->clock == nullptr) return;
   State& state = *state_;
-  const std::chrono::nanoseconds begin = state.clock->Monotonic();
-  const std::chrono::nanoseconds worked = begin - state.since;
+  const std::chrono::nanoseconds worked = WorkTime(*state.clock) - state.since;
   if (worked < state.quantum) return;
+  const std::chrono::nanoseconds begin = state.clock->Monotonic();
   state.worked += worked;
   if (state.on_work) state.on_work(std::chrono::duration<double>(worked).count());
   std::chrono::nanoseconds now = begin;
@@ -71,7 +86,7 @@ void Pacer::Pause(const CancelToken& cancel) const {
     now = state.clock->Monotonic();
   }
   state.slept += now - begin;
-  state.since = state.clock->Monotonic();
+  state.since = WorkTime(*state.clock);
 }
 
 void Pacer::SetDutyCycle(double duty_cycle) const {

@@ -22,6 +22,18 @@ class Stopwatch {
   std::chrono::nanoseconds begin_;
 };
 
+/// Seconds that the calling thread worked since it was created, as the context's pacer counts them.
+class WorkStopwatch {
+ public:
+  explicit WorkStopwatch(const ExecutionContext& context) : context_(context), begin_(Now()) {}
+  double seconds() const { return std::chrono::duration<double>(Now() - begin_).count(); }
+
+ private:
+  std::chrono::nanoseconds Now() const { return context_.pacer.WorkTime(*context_.clock); }
+  const ExecutionContext& context_;
+  const std::chrono::nanoseconds begin_;
+};
+
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_BASE_STOPWATCH_H_

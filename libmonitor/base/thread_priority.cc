@@ -1,7 +1,10 @@
 #include "base/thread_priority.h"
 
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <system_error>
 #include <thread>
 
@@ -9,6 +12,13 @@
 
 namespace ptqwatch::internal {
 namespace {
+
+constexpr int kLowerBy = 12;
+constexpr int kLowest = 19;
+
+// On Linux these are of the thread alone, not of its process.
+int Nice() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
+void SetNice(int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice); }
 
 bool SetPolicy(int policy) {
   const sched_param parameter{};
@@ -18,7 +28,11 @@ bool SetPolicy(int policy) {
 }  // namespace
 
 void SetThreadPriority(ThreadPriority priority) {
+  // Never less nice than the trainer was when it made the thread.
+  thread_local const int own = Nice();
   SetPolicy(priority == ThreadPriority::kIdle ? SCHED_IDLE : SCHED_BATCH);
+  if (priority == ThreadPriority::kIdle) return;
+  SetNice(priority == ThreadPriority::kLow ? std::min(own + kLowerBy, kLowest) : own);
 }
 
 bool IdlePriorityCanBeLeft() {

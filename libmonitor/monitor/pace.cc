@@ -86,15 +86,21 @@ void Pace::Apply() {
   const double sustained = governor_.long_run_share() * (governor_.rests() ? 0.5 : 1);
   pacer_.SetDutyCycle(spare_time_ ? std::min(share, sustained) : share);
   board_->SetDutyCycle(governor_.long_run_share());
-  // At idle priority a thread gives its core up at once to any other that becomes runnable.
-  const bool idle = may_idle_ && governor_.spare() && !unhindered();
-  SetThreadPriority(idle ? ThreadPriority::kIdle : ThreadPriority::kBatch);
+  SetThreadPriority(Priority());
   int64_t rest_until = 0;
   if (governor_.rests()) {
     rest_until = measuring_ ? std::numeric_limits<int64_t>::max()
                             : static_cast<int64_t>(1e9 * (Now() + governor_.RestSeconds(Now())));
   }
   switches_->rest_until_ns.store(rest_until, std::memory_order_relaxed);
+}
+
+// At idle priority a thread gives its core up at once to any other that becomes runnable, but where
+// the cores are kept busy it would not run at all.
+ThreadPriority Pace::Priority() const {
+  if (unhindered()) return ThreadPriority::kBatch;
+  if (governor_.spare()) return may_idle_ ? ThreadPriority::kIdle : ThreadPriority::kBatch;
+  return governor_.told() ? ThreadPriority::kBatch : ThreadPriority::kLow;
 }
 
 void Pace::BeginUnhindered() {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/cpu_reading.h"
+#include "base/thread_priority.h"
 #include "monitor/governor.h"
 #include "monitor/status_board.h"
 #include "monitor/step_times.h"
@@ -54,6 +55,7 @@ class Pace {
 
  private:
   double Now() const;
+  ThreadPriority Priority() const;
   void Apply();
 
   Clock* const clock_;

@@ -123,21 +123,17 @@ absl::StatusOr<bool> CooldownRun::Advance(absl::FunctionRef<bool()> stop,
   at::NoGradGuard no_grad;
   const ExecutionContext limited = context.WithDeadline(std::min(deadline_, context.deadline));
   while (at_ < decays_.size()) {
-    Stopwatch watch(context.clock);
-    const std::chrono::nanoseconds slept = context.pacer.slept();
-    const absl::Cleanup count = [&] {
-      const double seconds =
-          watch.Lap() - std::chrono::duration<double>(context.pacer.slept() - slept).count();
-      seconds_ += seconds;
-      result_.seconds += seconds;
-    };
-    const absl::StatusOr<bool> ended = Guard([&] { return Train(stop, limited); });
+    const WorkStopwatch watch(context);
+    const absl::StatusOr<bool> ended = Guard([&]() -> absl::StatusOr<bool> {
+      PTQWATCH_ASSIGN_OR_RETURN(const bool trained, Train(stop, limited));
+      if (trained) PTQWATCH_RETURN_IF_ERROR(MeasureEnd(limited));
+      return trained;
+    });
+    const double seconds = watch.seconds();
+    seconds_ += seconds;
+    result_.seconds += seconds;
     if (!ended.ok() || !*ended) return ended;
-    PTQWATCH_RETURN_IF_ERROR(Guard([&] { return MeasureEnd(limited); }));
-    result_.decays.back().seconds =
-        seconds_ + watch.Lap() -
-        std::chrono::duration<double>(context.pacer.slept() - slept).count();
-    seconds_ = 0;
+    result_.decays.back().seconds = std::exchange(seconds_, 0);
     ++at_;
     index_ = 0;
   }

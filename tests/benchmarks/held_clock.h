@@ -27,6 +27,10 @@ class HeldClock final : public Clock {
     }
     return (held_ ? held_since_ : Clock::Real()->Monotonic()) - stood_still_;
   }
+  std::chrono::nanoseconds ThreadCpu() const override {
+    (void)Monotonic();  // waits while it is held
+    return Clock::Real()->ThreadCpu();
+  }
   double UnixSeconds() const override { return Clock::Real()->UnixSeconds(); }
   void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& cancelled) override {
     Clock::Real()->SleepFor(duration, cancelled);

@@ -7,11 +7,14 @@
 
 namespace ptqwatch::testing {
 
-/// Stands still until Advance is called; a sleep advances it at once.
+/// Stands still until Advance or Wait is called; a sleep advances it at once.
 class FakeClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {
     return std::chrono::nanoseconds(now_.load());
+  }
+  std::chrono::nanoseconds ThreadCpu() const override {
+    return std::chrono::nanoseconds(worked_.load());
   }
   double UnixSeconds() const override {
     return unix_.load() + static_cast<double>(now_.load()) * 1e-9;
@@ -20,13 +23,20 @@ class FakeClock final : public Clock {
     now_ += duration.count();
     slept_ += duration.count();
   }
-  void Advance(std::chrono::nanoseconds duration) { now_ += duration.count(); }
+  /// The calling thread works.
+  void Advance(std::chrono::nanoseconds duration) {
+    now_ += duration.count();
+    worked_ += duration.count();
+  }
+  /// The calling thread waits for a core.
+  void Wait(std::chrono::nanoseconds duration) { now_ += duration.count(); }
   /// Somebody sets the time of day.
   void SetUnixSeconds(double seconds) { unix_ = seconds; }
   std::chrono::nanoseconds slept() const { return std::chrono::nanoseconds(slept_.load()); }
 
  private:
   std::atomic<int64_t> now_{1};
+  std::atomic<int64_t> worked_{0};
   std::atomic<int64_t> slept_{0};
   std::atomic<double> unix_{1.7e9};
 };

@@ -18,6 +18,8 @@ class PTQWATCH_EXPORT Clock {
  public:
   virtual ~Clock() = default;
   virtual std::chrono::nanoseconds Monotonic() const = 0;
+  /// CPU time of the calling thread. By default Monotonic(), for clocks that stand still meanwhile.
+  virtual std::chrono::nanoseconds ThreadCpu() const { return Monotonic(); }
   virtual double UnixSeconds() const = 0;
   /// Returns after `duration`, or earlier when `cancelled` becomes true.
   virtual void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& cancelled) = 0;
@@ -38,8 +40,9 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> flag_;
 };
 
-/// Keeps a thread to a share of wall-clock time: after `work` it sleeps work (1 / duty_cycle - 1).
-/// Copies count together. For one thread, except SetDutyCycle.
+/// Keeps a thread to a share of the time: after `work` it sleeps work (1 / duty_cycle - 1). Work is
+/// the thread's CPU time: waiting for a core that others use takes nothing from them. Copies count
+/// together. For one thread, except SetDutyCycle.
 class PTQWATCH_EXPORT Pacer {
  public:
   Pacer() = default;
@@ -48,6 +51,9 @@ class PTQWATCH_EXPORT Pacer {
   Pacer(double duty_cycle, Clock* clock,
         std::chrono::nanoseconds quantum = std::chrono::milliseconds(2))
       : state_(std::make_shared<State>(duty_cycle, clock, quantum)) {}
+  /// From the next Begin on, work is what `work_time` grows by, for work that a device does. It is
+  /// called by Begin, Pause and WorkTime, and must not throw.
+  void CountBy(std::function<std::chrono::nanoseconds()> work_time) const;
   /// Call before a stretch of work; time since the last Pause is forgotten.
   void Begin() const;
   /// Call between small pieces of work.
@@ -66,6 +72,8 @@ class PTQWATCH_EXPORT Pacer {
   std::chrono::nanoseconds worked() const {
     return state_ == nullptr ? std::chrono::nanoseconds(0) : state_->worked;
   }
+  /// What differences are taken of to know how long it worked, without the time slept.
+  std::chrono::nanoseconds WorkTime(const Clock& clock) const;
 
  private:
   struct State {
@@ -74,7 +82,8 @@ class PTQWATCH_EXPORT Pacer {
     std::atomic<double> duty_cycle;
     Clock* const clock;
     const std::chrono::nanoseconds quantum;
-    std::chrono::nanoseconds since{0};
+    std::function<std::chrono::nanoseconds()> work_time;  // empty: the thread's CPU time
+    std::chrono::nanoseconds since{0};                    // of WorkTime
     std::chrono::nanoseconds slept{0};
     std::chrono::nanoseconds worked{0};
     std::function<void(double)> on_work;

@@ -59,6 +59,33 @@ TEST(Pacer, TakesAnotherDutyCycleWhileItSleeps) {
   EXPECT_LE(clock.slept(), milliseconds(20));
 }
 
+TEST(Pacer, CountsTheTimeOnACoreAlone) {
+  testing::FakeClock clock;
+  const Pacer pacer(0.5, &clock);
+  pacer.Begin();
+  clock.Wait(milliseconds(500));
+  pacer.Pause(CancelToken());
+  EXPECT_EQ(clock.slept().count(), 0);
+  clock.Advance(milliseconds(10));
+  clock.Wait(milliseconds(500));
+  pacer.Pause(CancelToken());
+  EXPECT_EQ(clock.slept(), milliseconds(10));
+  EXPECT_EQ(pacer.worked(), milliseconds(10));
+}
+
+TEST(Pacer, CountsTheTimeOfADevice) {
+  testing::FakeClock clock;
+  const Pacer pacer(0.5, &clock);
+  milliseconds device(0);
+  pacer.CountBy([&] { return device; });
+  pacer.Begin();
+  device += milliseconds(30);
+  clock.Advance(milliseconds(500));  // launching, and waiting for the device
+  pacer.Pause(CancelToken());
+  EXPECT_EQ(clock.slept(), milliseconds(30));
+  EXPECT_EQ(pacer.WorkTime(clock), milliseconds(30));
+}
+
 TEST(Pacer, ReportsEachStretchOfWork) {
   testing::FakeClock clock;
   const Pacer pacer(1.0, &clock);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -17,6 +19,17 @@ TEST(ThreadPriority, IsThatOfTheCallingThreadAlone) {
     EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
   }).join();
   EXPECT_EQ(sched_getscheduler(0), before);
+}
+
+TEST(ThreadPriority, IsNeverAboveThatOfTheTrainer) {
+  const auto nice = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  std::thread([&] {
+    ASSERT_EQ(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10), 0);
+    SetThreadPriority(ThreadPriority::kBatch);
+    EXPECT_EQ(nice(), 10);
+    SetThreadPriority(ThreadPriority::kLow);
+    EXPECT_EQ(nice(), 19);
+  }).join();
 }
 
 TEST(ThreadPriority, SaysWhetherIdleCanBeLeft) {

@@ -1,9 +1,13 @@
 #include "monitor/pace.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <limits>
+#include <thread>
 
+#include "base/thread_priority.h"
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
@@ -101,6 +105,35 @@ TEST_F(PaceTest, NoticesWhileItWorksThatTheCoreIsGone) {
   Work(seconds(2));
   EXPECT_GT(clock_.slept(), seconds(5));
   EXPECT_EQ(rest_until(), std::numeric_limits<int64_t>::max());
+}
+
+TEST_F(PaceTest, IsNotChargedForWaiting) {
+  pace_.Enter();
+  clock_.Advance(milliseconds(200));
+  pace_.BeginSnapshot();
+  pacer_.Begin();
+  clock_.Wait(seconds(60));
+  pacer_.Pause(CancelToken());
+  pace_.EndSnapshot();
+  EXPECT_EQ(clock_.slept().count(), 0);
+  EXPECT_LE(rest_until(), clock_.Monotonic().count());
+}
+
+TEST_F(PaceTest, IsNicerWhereNoCoreIsSpare) {
+  const auto nice = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  std::thread([&] {
+    const int before = nice();
+    pace_.Enter();
+    clock_.Advance(milliseconds(200));
+    pace_.BeginSnapshot();
+    EXPECT_GT(nice(), before);
+    // Linux may refuse the way back.
+    pace_.BeginUnhindered();
+    pace_.EndSnapshot();
+    if (IdlePriorityCanBeLeft()) {
+      EXPECT_EQ(nice(), before);
+    }
+  }).join();
 }
 
 TEST_F(PaceTest, IsUnhinderedWhileTrainingWaits) {
