@@ -75,11 +75,14 @@ ProcessMark::ProcessMark() : generation_(generation().load(std::memory_order_rel
 }
 
 AtProcessEnd::AtProcessEnd(std::function<void()> end) : end_(std::move(end)) {
-  [[maybe_unused]] static const int registered = std::atexit(EndProcess);
+  Renew();
   Registry& registry = TheRegistry();
   MutexLock lock(registry.mutex);
   registry.ends.emplace_back(this, &end_);
 }
+
+// The later of two registrations is called first.
+void AtProcessEnd::Renew() noexcept { (void)std::atexit(EndProcess); }
 
 AtProcessEnd::~AtProcessEnd() {
   if (!process_.here()) return;

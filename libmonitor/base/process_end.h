@@ -23,15 +23,18 @@ class PTQWATCH_EXPORT ProcessMark {
 };
 
 /// Calls `end` once when the process ends by exit() or by returning from main, unless it is
-/// destroyed before: earlier than the static objects that existed when the first of these was made
-/// are destroyed, on the thread that called exit(). Not in a child of fork(). The destructor waits
-/// for a call under way.
+/// destroyed before: earlier than the static objects that existed when the last of these was made,
+/// or at the last Renew, are destroyed, on the thread that called exit(). Not in a child of fork().
+/// The destructor waits for a call under way.
 class AtProcessEnd {
  public:
   explicit AtProcessEnd(std::function<void()> end);
   ~AtProcessEnd();
   AtProcessEnd(const AtProcessEnd&) = delete;
   AtProcessEnd& operator=(const AtProcessEnd&) = delete;
+  /// Static objects that were made since then outlive the calls, too. Takes 32 bytes for ever. Any
+  /// thread.
+  static void Renew() noexcept;
 
  private:
   const ProcessMark process_;

@@ -58,15 +58,19 @@ CALL = b"".join(header(name, value) for name, value in (
     (b"content-type", b"application/grpc")))
 
 
-class Clients(unittest.TestCase):
+class Served(unittest.TestCase):
+    """A trainer with both servers."""
+
+    FLAGS = ()
+
     def setUp(self):
         self.stack = self.enterContext(contextlib.ExitStack())
         folder = self.stack.enter_context(tempfile.TemporaryDirectory())
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # the trainer inherits it
         try:
-            self.trainer = self.stack.enter_context(Trainer(RUN_TRAINER, *STEPS, "--serve", "on", "--linger", "on", "--checkpoints", folder,
-                                                            short=False))
+            self.trainer = self.stack.enter_context(Trainer(RUN_TRAINER, *STEPS, *self.FLAGS, "--serve", "on", "--linger", "on", "--checkpoints",
+                                                            folder, short=False))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         self.page = self.trainer.wait_for(r"^metrics (http://\S+)$")[1]
@@ -118,6 +122,8 @@ class Clients(unittest.TestCase):
         self.assertEqual(weights(out), weights(alone.stdout))
         self.assertRegex(out, r"(?m)^checkpoints \d+ failed 0$")
 
+
+class Clients(Served):
     def test_ten_thousand_connections(self):
         greetings = (b"", b"GET /metrics HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x7f" * 100)
         most = 0
@@ -186,6 +192,15 @@ class Clients(unittest.TestCase):
                         connection.sendall(begin)
             # Those that wait are cut off one after the other, or everybody else would wait for ever.
             self.assert_served()
+        self.assert_unharmed()
+
+
+class Children(Served):
+    FLAGS = ("--forks", "4")
+
+    def test_end_and_leave_the_servers_to_the_parent(self):
+        self.trainer.wait_for(r"^weights ")
+        self.assertEqual([line for line in self.trainer.lines if line.startswith("child ")], 4 * ["child 0"])
         self.assert_unharmed()
 
 

@@ -2,20 +2,23 @@
 //
 //   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--reports N] [--size N]
 //               [--serve on] [--checkpoints DIR] [--checkpoint-mb N] [--checkpoint-steps N]
-//               [--linger on]
+//               [--linger on] [--forks N]
 //
 // Trains for at least --steps, and until there are --reports; with --linger until SIGTERM. Every
-// --checkpoint-steps it writes a checkpoint beside the old one and renames it. Prints, one a line:
-// `metrics URL`, `grpc ADDRESS`, `started`, `report SEQUENCE` for each, `weights HASH` as of
-// --steps, `checkpoints N failed N`.
+// --checkpoint-steps it writes a checkpoint beside the old one and renames it. After the first 100
+// steps it forks --forks times; the children end by exit() and by returning from main, in turn.
+// Prints, one a line: `metrics URL`, `grpc ADDRESS`, `started`, `report SEQUENCE` for each,
+// `child CODE` (-1: it had to be killed), `weights HASH` as of --steps, `checkpoints N failed N`.
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -122,6 +125,17 @@ std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
   return *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
 }
 
+// Of a child, -1 where it does not end by itself.
+int ExitCodeOf(pid_t child) {
+  const auto end = std::chrono::steady_clock::now() + seconds(20);
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) kill(child, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 bool WriteAll(int file, const std::vector<char>& bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
@@ -162,6 +176,14 @@ int Run(const Flags& flags) {
   for (int64_t step = 1; (step <= steps || *reports < wanted || linger) && !terminated; ++step) {
     weights.Step();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 0.1});
+    for (int64_t i = 0; step == 100 && i < flags.Number("--forks", 0); ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        if (i % 2 == 0) std::exit(0);
+        return 0;  // destroys the monitor
+      }
+      std::printf("child %d\n", ExitCodeOf(child));
+    }
     // Leaves clients and monitor some of a small machine.
     if (linger) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!checkpoints.empty() && step % checkpoint_steps == 0) {

@@ -55,6 +55,23 @@ TEST(AtProcessEnd, IsWaitedForByItsDestructor) {
             7);
 }
 
+struct Late {
+  ~Late() { alive = false; }
+  static inline bool alive = true;
+};
+
+TEST(AtProcessEnd, IsCalledWhileWhatWasMadeBeforeTheLastRenewalLives) {
+  const auto ends = [](bool renew) {
+    return ExitOfChild([renew] {
+      new AtProcessEnd([] { _exit(Late::alive ? 7 : 8); });
+      static const Late late;
+      if (renew) AtProcessEnd::Renew();
+    });
+  };
+  EXPECT_EQ(ends(true), 7);
+  EXPECT_EQ(ends(false), 8);
+}
+
 TEST(AtProcessEnd, IsNotCalledOnceDestroyed) {
   EXPECT_EQ(ExitOfChild([] { AtProcessEnd gone([] { _exit(7); }); }), 3);
 }
