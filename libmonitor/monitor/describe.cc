@@ -13,6 +13,14 @@ namespace {
 
 double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
+// Nothing where there is no choice.
+std::string DescribeDevice(const MonitorDevice& device) {
+  if (device.note.empty()) return "";
+  std::string text = StrCat("measured on ", device.device.str(), ": ", device.note, "\n");
+  if (!device.warning.empty()) text += StrCat("  ", device.warning, "\n");
+  return text;
+}
+
 // What a snapshot is measured with, and the seconds of work that takes.
 std::string DescribeWork(const Planner& planner, const MonitorOptions& options) {
   const Plan& plan = planner.plan();
@@ -80,7 +88,7 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
 
 std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
                             const MonitorOptions& options, const ByteBudget& budget) {
-  std::string text;
+  std::string text = DescribeDevice(suite.session().device());
   const std::vector<ProbeDescription> probes = suite.Describe(budget.remaining());
   for (const ProbeDescription& probe : probes) text += probe.text;
   text += DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);

@@ -33,6 +33,7 @@ constexpr double kStillSureErrors = 1.5;
 }  // namespace
 
 void Governor::Read(const std::optional<CpuReading>& reading) {
+  if (options_.on_training_device) return;
   if (!reading) {
     last_.reset();
     known_ = true;
@@ -87,7 +88,10 @@ double Governor::SavedAt(double now) const {
   return std::min(kMostSavedSeconds, saved_ + share * (now - last_charge_));
 }
 
-double Governor::ShareWithoutSpareCore() const { return std::min(1.0, 2 * options_.max_overhead); }
+double Governor::ShareWithoutSpareCore() const {
+  // What a GPU does for the monitor it does not do for training, second by second.
+  return std::min(1.0, (options_.on_training_device ? 1 : 2) * options_.max_overhead);
+}
 
 void Governor::Slowed(double ratio, double stderr_ratio) {
   if (!spare()) return;

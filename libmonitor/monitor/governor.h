@@ -32,15 +32,18 @@ class Governor {
     bool cores_exceed_threads = false;
     /// CPU time a second that the process may use; less than its CPUs under a cgroup quota.
     std::optional<double> quota_cores = {};
+    /// The work is done by a GPU that trains, which is never spare, whatever its CPUs are.
+    bool on_training_device = false;
   };
   /// `now` is when the allowance begins to grow.
-  Governor(const Options& options, double now) : options_(options), last_charge_(now) {}
+  Governor(const Options& options, double now)
+      : options_(options), known_(options.on_training_device), last_charge_(now) {}
 
   /// Takes a reading; one less than a second after the previous one (for the first two: a tenth) is
   /// ignored. Nothing means that the system has none.
   void Read(const std::optional<CpuReading>& reading);
-  /// Charges wall-clock time that the thread worked, or waited to work, until `now`. At most half a
-  /// minute of work can have been saved up before.
+  /// Charges the time that the thread, or its device, worked until `now`. At most half a minute of
+  /// work can have been saved up before.
   void Worked(double seconds, double now);
   /// Takes how much longer steps took while it worked, with the standard error. The mean of about
   /// the last ten, weighted by their errors, counts while it is more than three of its own.
@@ -70,7 +73,7 @@ class Governor {
 
   const Options options_;
   std::optional<CpuReading> last_;
-  bool known_ = false;
+  bool known_;
   bool spare_ = false;
   double throttle_backoff_ = 0;  // after the newest throttling
   double not_spare_until_ = 0;   // by the reading's clock

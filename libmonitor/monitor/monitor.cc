@@ -108,6 +108,10 @@ void Monitor::OnStep(const StepInfo& info) noexcept {
   }
 }
 
+void Monitor::BeforeUpdate() noexcept {
+  if (auto* monitor = running()) monitor->BeforeUpdate();
+}
+
 Monitor::IdleScope Monitor::Idle() noexcept {
   if (auto* monitor = running()) monitor->BeginIdle();
   return IdleScope(this);

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
+#include "absl/cleanup/cleanup.h"
 #include "base/free_memory.h"
+#include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/usable_cores.h"
@@ -31,11 +33,17 @@ absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
   const auto open = [&]() -> absl::Status {
     PTQWATCH_ASSIGN_OR_RETURN(
         auto session, ModelSession::Open(subject, SessionOptions(options, {}, context.bytes)));
+    const std::shared_ptr<DeviceStream> stream = session->stream();
+    stream->Settle();
     // What it times there is what the monitor thread will take.
-    return OnComputeThread([&]() -> absl::Status {
-      PTQWATCH_ASSIGN_OR_RETURN(
-          suite, ProbeSuite::Create(std::move(session), options, slices, {}, context, cooldowns));
-      return absl::OkStatus();
+    return OnComputeThread([&] {
+      return Guard([&]() -> absl::Status {
+        stream->EnterMonitorThread();
+        const absl::Cleanup drain = [&] { DrainQuietly(*stream); };
+        PTQWATCH_ASSIGN_OR_RETURN(
+            suite, ProbeSuite::Create(std::move(session), options, slices, {}, context, cooldowns));
+        return absl::OkStatus();
+      });
     });
   };
   const absl::Status status = open();
@@ -51,13 +59,14 @@ int TrainingThreads(const MonitorOptions& options) {
   return options.training_threads > 0 ? options.training_threads : at::get_num_threads();
 }
 
-Governor::Options GovernorOptions(const MonitorOptions& options) {
+Governor::Options GovernorOptions(const MonitorOptions& options, const MonitorDevice& device) {
   const int cores = UsableCores();
   Governor::Options governor;
   governor.max_overhead = options.max_overhead;
   governor.duty_cycle = options.duty_cycle;
   governor.cores_exceed_threads = cores > TrainingThreads(options);
   if (cores < AllowedCpus()) governor.quota_cores = cores;
+  governor.on_training_device = device.shares_gpu;
   return governor;
 }
 
@@ -97,7 +106,8 @@ Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
 }
 
 absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite,
-                                                     const std::shared_ptr<ByteBudget>& bytes) {
+                                                     const std::shared_ptr<ByteBudget>& bytes,
+                                                     bool beside) {
   ModelSession& session = suite.session();
   OptimizerStaging optimizer;
   if (suite.curvature() != nullptr) {
@@ -105,7 +115,7 @@ absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite,
                               OptimizerStaging::Create(session.subject(), session.live(),
                                                        suite.curvature()->scope(), bytes));
   }
-  return std::make_shared<Staging>(session.live(), session.stream(), std::move(optimizer));
+  return std::make_shared<Staging>(session.live(), session.stream(), std::move(optimizer), beside);
 }
 
 RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {

@@ -30,7 +30,7 @@ int TrainingThreads(const MonitorOptions& options);
 /// MonitorOptions::max_bytes, or its default.
 int64_t MaxBytes(const MonitorOptions& options);
 
-Governor::Options GovernorOptions(const MonitorOptions& options);
+Governor::Options GovernorOptions(const MonitorOptions& options, const MonitorDevice& device);
 
 /// Opens the subject and sets the probes up within the context's bytes. `options` have max_bytes.
 absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
@@ -51,9 +51,10 @@ Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
                     const Governor::Options& governor, std::optional<Plan> kept);
 
 /// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs, where
-/// `bytes` allows that.
+/// `bytes` allows that. `beside`: MonitorOptions::copy_beside_training.
 absl::StatusOr<std::shared_ptr<Staging>> MakeStaging(ProbeSuite& suite,
-                                                     const std::shared_ptr<ByteBudget>& bytes);
+                                                     const std::shared_ptr<ByteBudget>& bytes,
+                                                     bool beside);
 
 RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options);
 

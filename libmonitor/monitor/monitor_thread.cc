@@ -9,22 +9,16 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
 #include "base/overloaded.h"
+#include "base/process_end.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
-#include "probes/averaging_probe.h"
-#include "probes/mixed_precision_probe.h"
-#include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// A first report, and a curvature measurement that Finish adds, should take no longer than this.
-constexpr double kSoonSeconds = 15;
 // A cancelled wait ends after this time.
 constexpr std::chrono::milliseconds kLongestWait{50};
-// Of the time between additional snapshots, for all that could be measured.
-constexpr double kShareForAdditional = 0.9;
 // Nothing else is measured meanwhile.
 constexpr std::chrono::minutes kLongestSlice{30};
 
@@ -53,17 +47,24 @@ void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
     InitComputeThread();
     parts_.pace->Enter();
-    parts_.suite->session().stream()->EnterMonitorThread();
+    const std::shared_ptr<DeviceStream> stream = parts_.suite->session().stream();
+    stream->EnterMonitorThread();
+    parts_.context.pacer.CountBy(
+        [stream, clock = parts_.context.clock] { return stream->WorkTime(*clock); });
     return absl::OkStatus();
   });
-  if (set_up_.ok()) return;
   // Measuring on the trainer's own stream would be unordered with its work.
+  if (!set_up_.ok()) GiveUp(set_up_, /*step=*/0);
+}
+
+void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
+  set_up_ = why;
   parts_.switches->idle = true;
   (void)Guard([&] {
-    const std::string message(Message(set_up_));
+    const std::string message(Message(why));
     parts_.board->SetHealth(Health::kDegraded, message);
     Log(Severity::kError, message);
-    PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, 0, message);
+    PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, step, message);
     return absl::OkStatus();
   });
 }
@@ -81,6 +82,8 @@ void MonitorThread::Run() noexcept {
   parts_.board->SetBusy(true, MonotonicSeconds());
   loading_ = true;
   ++measuring_;
+  // What the closure keeps in static objects is mostly made by the first snapshots.
+  if ((measuring_ & (measuring_ - 1)) == 0) AtProcessEnd::Renew();
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
     OfferAdditional();
@@ -109,6 +112,8 @@ double MonitorThread::MonotonicSeconds() const {
 }
 
 void MonitorThread::Leave() noexcept {
+  // The memory of what it still has to do is given back soon.
+  DrainQuietly(*parts_.suite->session().stream());
   (void)Guard([&] {
     states_.End();
     return absl::OkStatus();
@@ -150,65 +155,6 @@ ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
   context.hurry.Set(finishing_ ? finishing_->Until(*step_in_work_)
                                : std::chrono::nanoseconds::max());
   return context;
-}
-
-Plan MonitorThread::NextPlan(const Snapshot& filled) {
-  Planner& planner = parts_.planner;
-  if (filled.header.additional) return AdditionalPlan();
-  if (!parts_.adapt_plan) return FullPlan(planner.range());
-  Plan plan = planner.Next(kSoonSeconds * parts_.pace->governor().share());
-  spare_.MakeRoom(planner.costs(), IntervalSeconds(parts_.publisher->status()), plan);
-  if (filled.header.trigger == SnapshotTrigger::kFinish && plan.curvature_sequences == 0 &&
-      CurvatureSeconds(planner.plan(), planner.costs()) <= kSoonSeconds) {
-    plan.curvature_sequences = planner.plan().curvature_sequences;
-  }
-  return plan;
-}
-
-double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
-  return SecondsBetween(parts_.schedule, status.every, status.step.value_or(0),
-                        status.seconds_a_step);
-}
-
-Plan MonitorThread::AdditionalPlan() const {
-  if (!parts_.adapt_plan) return FullPlan(parts_.planner.range());
-  const double interval = IntervalSeconds(parts_.publisher->status());
-  return parts_.planner.Additional(kShareForAdditional * parts_.pace->governor().long_run_share() *
-                                   interval / static_cast<double>(parts_.schedule.decay_density));
-}
-
-void MonitorThread::OfferAdditional() {
-  const Plan plan = AdditionalPlan();
-  const Planner& planner = parts_.planner;
-  const double work = QuantizationSeconds(plan, planner.range(), planner.costs()) +
-                      CurvatureSeconds(plan, planner.costs());
-  parts_.switches->additional_seconds = work / parts_.pace->governor().long_run_share();
-}
-
-void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
-  if (!parts_.adapt_plan || parts_.pace->unhindered()) return;
-  // What failed or was cut short says nothing about what it takes.
-  for (const ProbeResult& result : measured.results) {
-    if (result.outcome.kind != ProbeOutcome::Kind::kOk) return;
-  }
-  const auto seconds = [&](std::string_view probe) -> std::optional<double> {
-    const auto found = measured.work_seconds.find(probe);
-    return found == measured.work_seconds.end() ? std::nullopt : std::optional(found->second);
-  };
-  SnapshotWork work{.plan = plan,
-                    .quantization = seconds(QuantizationProbe::kName).value_or(0),
-                    .curvature = seconds(CurvatureProbe::kName)};
-  // They measure where curvature is measured, or where it never is, every snapshot.
-  (work.curvature ? *work.curvature : work.quantization) +=
-      seconds(AveragingProbe::kName).value_or(0) + seconds(MixedPrecisionProbe::kName).value_or(0);
-  const Governor& governor = parts_.pace->governor();
-  const double interval = IntervalSeconds(parts_.publisher->status());
-  const std::optional<std::string> changed = parts_.planner.Measured(
-      work, AllowedSeconds(governor.rests(), governor.long_run_share(), interval));
-  parts_.board->SetPlanLevel(parts_.planner.Level());
-  if (!changed) return;
-  Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
-  PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);
 }
 
 void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout) {
@@ -259,6 +205,11 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   absl::StatusOr<Measured> measured = Guard([&] { return LoadAndMeasure(filled, place, context); });
   ReleaseSlot();
   if (parts_.context.cancel.cancelled()) return;
+  if (set_up_.ok()) {
+    if (const absl::Status fault = parts_.suite->session().stream()->Fault(); !fault.ok()) {
+      GiveUp(fault, place.step);
+    }
+  }
   if (!measured.ok()) measured = parts_.suite->NotMeasured(measured.status());
 
   auto analyzed = std::make_shared<AnalyzedReport>();
@@ -283,6 +234,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   ExecutionContext unhurried =
       context.WithDeadline(parts_.context.clock->Monotonic() + kLongestSlice);
   unhurried.hurry = SharedDeadline();
+  const absl::Cleanup drain = [this] { DrainQuietly(*parts_.suite->session().stream()); };
   parts_.suite->MeasureAfterReport(
       place, *std::move(measured), slice_ ? &*slice_ : nullptr,
       {.announce =
@@ -297,15 +249,12 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
                                                        const SnapshotPlace& place,
                                                        const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(set_up_);
-  DeviceStream& stream = *parts_.suite->session().stream();
+  ModelSession& session = parts_.suite->session();
+  DeviceStream& stream = *session.stream();
   // Also after an exception: what the device still does reads memory that is about to be given
   // back.
-  const absl::Cleanup drain = [&stream] {
-    (void)Guard([&] {
-      stream.Drain();
-      return absl::OkStatus();
-    });
-  };
+  const absl::Cleanup drain = [&stream] { DrainQuietly(stream); };
+  PTQWATCH_RETURN_IF_ERROR(session.CheckDeviceBytes(0, "a snapshot"));
   stream.WaitForCopy();
   parts_.suite->Load(filled);
   stream.Drain();
@@ -333,8 +282,10 @@ void MonitorThread::NoteOutcomes(const Report& report, const Measured& measured)
     parts_.switches->idle = true;
     return;
   }
-  parts_.board->SetHealth(decision.failure ? Health::kDegraded : Health::kOk,
-                          decision.failure.value_or(""));
+  if (set_up_.ok()) {
+    parts_.board->SetHealth(decision.failure ? Health::kDegraded : Health::kOk,
+                            decision.failure.value_or(""));
+  }
   if (decision.failure) {
     parts_.board->OnProbeFailure();
     probe_failed_(Severity::kWarning, StrCat("step ", report.step, ": ", *decision.failure));

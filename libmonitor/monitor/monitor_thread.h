@@ -101,6 +101,8 @@ class MonitorThread {
 
   double MonotonicSeconds() const;
   void CarryOutCommands();
+  // Measures nothing any more, and takes no snapshots.
+  void GiveUp(const absl::Status& why, int64_t step) noexcept;
   void AnnounceSkips();
   ExecutionContext BeginMeasuring(const Snapshot& filled);
   Plan NextPlan(const Snapshot& filled);

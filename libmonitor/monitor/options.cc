@@ -136,6 +136,10 @@ absl::Status Validate(const MonitorOptions& options) {
     return Invalid("training_threads", StrCat(options.training_threads),
                    "0 (ask LibTorch) or positive");
   }
+  if (options.device_reserve_bytes < 0) {
+    return Invalid("device_reserve_bytes", StrCat(options.device_reserve_bytes),
+                   "zero (no reserve) or positive");
+  }
   if (options.clock == nullptr) return Invalid("clock", "null", "a clock");
   if (options.quantizers.empty()) return Invalid("quantizers", "{}", "one quantizer or more");
   for (size_t i = 0; i < options.quantizers.size(); ++i) {

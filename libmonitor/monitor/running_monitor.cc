@@ -68,15 +68,17 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
       const std::shared_ptr<ProbeSuite> suite,
       OpenSuite(*subject_, options, slices_.get(), cooldowns_.get(), context_));
   PTQWATCH_ASSIGN_OR_RETURN(const std::shared_ptr<Staging> staging,
-                            MakeStaging(*suite, context_.bytes));
+                            MakeStaging(*suite, context_.bytes, options.copy_beside_training));
   const RunInfo run = MakeRunInfo(state, suite->session(), options);
   PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
   if (!state.history.empty() && state.history.back().report.fingerprint == run.fingerprint) {
     suite->cooldown()->Resume(state.history.back().report.predicted_end);
   }
   suite->session().ReleaseLiveTensors();
+  const std::string& risk = suite->session().device().warning;
+  if (!risk.empty()) Log(Severity::kWarning, StrCat("MonitorOptions.monitor_device: ", risk));
 
-  const Governor::Options governor = GovernorOptions(options);
+  const Governor::Options governor = GovernorOptions(options, suite->session().device());
   Planner planner =
       MakePlanner(*suite, options, governor,
                   options.adapt_plan ? KeptPlan(state, run.fingerprint) : std::nullopt);
@@ -176,6 +178,7 @@ absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const Can
     return absl::FailedPreconditionError("Finish before the first OnStep");
   }
   timeout = std::min(timeout, kMaxTimeout);
+  trainer_->BeforeUpdate();  // none follows
   thread_->BeginFinish(*trainer_->last_step(), timeout);
   const absl::Status status = MeasureLastStep(timeout, cancel);
   thread_->EndFinish();

@@ -45,6 +45,9 @@ class RunningMonitor {
   void OnStep(const StepInfo& info) noexcept {
     if (!stopped()) trainer_->OnStep(info);
   }
+  void BeforeUpdate() noexcept {
+    if (!stopped()) trainer_->BeforeUpdate();
+  }
   void BeginIdle() noexcept { pace_->BeginUnhindered(); }
   void EndIdle() noexcept;
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel);

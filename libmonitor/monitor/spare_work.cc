@@ -59,9 +59,9 @@ void SpareWork::Work() {
         {.announce = [this](Event::Kind kind, Severity severity,
                             std::string message) { Announce(kind, severity, std::move(message)); }},
         context);
-    parts_.suite->session().stream()->Drain();
     return absl::OkStatus();
   });
+  DrainQuietly(*parts_.suite->session().stream());
   if (!worked.ok()) cooldown_->Abandon(StrCat(worked));
   parts_.pace->EndSpareTime();
 }

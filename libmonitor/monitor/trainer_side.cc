@@ -12,23 +12,48 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
                               .trigger = trigger,
                               .additional = additional,
                               .unix_seconds = parts_.clock->UnixSeconds()};
-  FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock);
+  FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock,
+                                                trigger == SnapshotTrigger::kFinish);
   if (outcome.result == SnapshotResult::kTaken) {
-    ++taken_;
     last_taken_step_ = last_->step;
     parts_.lr.Reported();
+  }
+  if (outcome.pending) {
+    pending_ = outcome;
+  } else {
+    Note(outcome);
+  }
+  return outcome;
+}
+
+void TrainerSide::Note(const FillOutcome& outcome) noexcept {
+  if (outcome.result == SnapshotResult::kTaken) {
+    ++taken_;
     parts_.wake();
   }
   parts_.board->OnSnapshot(outcome.result, outcome.stall_seconds);
-  if (!outcome.problem.empty()) {
-    try {
-      not_taken_(Severity::kWarning,
-                 StrCat("no snapshot at step ", last_->step, ": ", outcome.problem));
-    } catch (...) {
-    }
-    parts_.wake();  // announces the skip
+  if (outcome.problem.empty()) return;
+  try {
+    not_taken_(Severity::kWarning,
+               StrCat("no snapshot at step ", last_->step, ": ", outcome.problem));
+  } catch (...) {
   }
-  return outcome;
+  parts_.wake();  // announces the skip
+}
+
+void TrainerSide::GatePending() noexcept {
+  if (!parts_.staging->pending()) return;
+  if (const absl::Status status = parts_.staging->Gate(); !status.ok()) {
+    pending_ =
+        FillOutcome::NotTaken(SnapshotResult::kFailed, pending_.stall_seconds, Message(status));
+  }
+  Note(pending_);
+}
+
+void TrainerSide::BeforeUpdate() noexcept {
+  if (entered_.test_and_set(std::memory_order_acquire)) return;  // the next OnStep counts it
+  GatePending();
+  entered_.clear(std::memory_order_release);
 }
 
 bool TrainerSide::HasTimeForMore() const noexcept {
@@ -64,6 +89,13 @@ FillOutcome TrainerSide::TakeLast() noexcept {
 
 void TrainerSide::Step(const StepInfo& info) noexcept {
   const TrainerSwitches& switches = *parts_.switches;
+  if (parts_.staging->pending()) {
+    parts_.staging->Discard();
+    Note(FillOutcome::NotTaken(
+        SnapshotResult::kFailed, pending_.stall_seconds,
+        "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called "
+        "before the update that followed"));
+  }
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
   // Reading a clock takes longer than all the rest of a step at which nothing is due.
   const double now = std::chrono::duration<double>(parts_.clock->Monotonic()).count();

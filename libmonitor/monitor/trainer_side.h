@@ -39,6 +39,8 @@ class TrainerSide {
   explicit TrainerSide(Parts parts) : parts_(std::move(parts)), schedule_(parts_.schedule) {}
 
   void OnStep(const StepInfo& info) noexcept;
+  /// Keeps the next update behind a copy that is made beside training. O(1).
+  void BeforeUpdate() noexcept;
 
   /// Takes a snapshot of the last step. REQUIRES: last_step().
   FillOutcome TakeLast() noexcept;
@@ -51,6 +53,9 @@ class TrainerSide {
  private:
   void Step(const StepInfo& info) noexcept;
   FillOutcome Take(SnapshotTrigger trigger, bool additional) noexcept;
+  // The snapshot of last_taken_step_ is in the slot, or is not: counts it, wakes the thread.
+  void Note(const FillOutcome& outcome) noexcept;
+  void GatePending() noexcept;
   // Whether an additional snapshot would hold up nothing that is due anyway.
   bool HasTimeForMore() const noexcept;
 
@@ -59,6 +64,7 @@ class TrainerSide {
   Schedule schedule_;
   std::optional<StepInfo> last_;
   std::optional<int64_t> last_taken_step_;
+  FillOutcome pending_;  // while the slot is pending
   int64_t taken_ = 0;
   int64_t requests_served_ = 0;
   RateLimitedLog not_taken_;

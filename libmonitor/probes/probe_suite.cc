@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/clone.h"
 #include "base/free_memory.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
@@ -39,6 +38,8 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
     session.curvature = CurvatureBatchesRequest{.micro_batch = engine.micro_batch};
   }
   session.snapshots = true;
+  session.device = options.monitor_device;
+  session.device_reserve_bytes = options.device_reserve_bytes;
   session.bytes = std::move(bytes);
   return session;
 }
@@ -88,7 +89,9 @@ void ProbeSuite::Load(const Snapshot& snapshot) {
   const absl::Status copied = Guard([&] {
     for (OptimizedParameter& parameter : optimizer_.view->parameters) {
       if (parameter.second_moment.defined()) {
-        parameter.second_moment = parameter.second_moment.clone();
+        const at::Tensor& moment = parameter.second_moment;
+        parameter.second_moment = moment.to(moment.options().device(session_->replica().device()),
+                                            /*non_blocking=*/false, /*copy=*/true);
       }
     }
     return absl::OkStatus();
@@ -125,14 +128,23 @@ std::vector<ProbeDescription> ProbeSuite::Describe(int64_t available) const {
   return descriptions;
 }
 
+void ProbeSuite::FitBudget(ByteBudget& budget) const {
+  if (max_bytes_ == 0) return;
+  internal::FitBudget(max_bytes_, budget);
+  if (session_->stream() == nullptr) return;
+  if (const std::optional<int64_t> left = session_->DeviceBytesLeft()) {
+    budget.SetLimit(std::min(budget.limit(), budget.used() + *left));
+  }
+}
+
 void ProbeSuite::Collect(const SnapshotPlace& place, const ExecutionContext& context,
                          Measured& measured) {
-  if (max_bytes_ > 0) FitBudget(max_bytes_, *context.bytes);
+  FitBudget(*context.bytes);
   for (const std::unique_ptr<Probe>& probe : probes_) {
     if (!probe->disabled().empty() || !HasWhatItNeeds(*probe)) continue;
-    Stopwatch watch(context.clock);
+    const WorkStopwatch watch(context);
     if (probe->Collect(place, context)) {
-      measured.work_seconds[std::string(probe->name())] += watch.Lap();
+      measured.work_seconds[std::string(probe->name())] += watch.seconds();
     }
   }
 }
@@ -160,18 +172,16 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
       next.vectors.insert(state.vectors.begin(), state.vectors.end());
       continue;
     }
-    if (max_bytes_ > 0) FitBudget(max_bytes_, *context.bytes);
+    FitBudget(*context.bytes);
     const ProbeInput input{.place = place,
                            .optimizer = optimizer_,
                            .state = state,
                            .callbacks = callbacks,
                            .earlier = absl::MakeSpan(measured.results),
                            .keep_quantized = QuantizedWeightsAreUsed(place.plan)};
-    const std::chrono::nanoseconds slept = context.pacer.slept();
-    Stopwatch watch(context.clock);
+    const WorkStopwatch watch(context);
     ProbeResult result = MeasureGuarded(*probe, input, limited);
-    measured.work_seconds[std::string(probe->name())] +=
-        watch.Lap() - std::chrono::duration<double>(context.pacer.slept() - slept).count();
+    measured.work_seconds[std::string(probe->name())] += watch.seconds();
     if (context.cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
     next.vectors.merge(result.vectors);
     measured.results.push_back(std::move(result));

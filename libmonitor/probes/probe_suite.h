@@ -93,6 +93,8 @@ class ProbeSuite {
         max_bytes_(options.max_bytes) {}
   bool HasWhatItNeeds(const Probe& probe) const;
   bool QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const;
+  // Lowers the budget to what the machine and the device can give at the moment.
+  void FitBudget(ByteBudget& budget) const;
   // Lets probes take what they need of the snapshot.
   void Collect(const SnapshotPlace& place, const ExecutionContext& context, Measured& measured);
 

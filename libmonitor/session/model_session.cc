@@ -1,6 +1,7 @@
 #include "session/model_session.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -68,17 +69,14 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   }
   PTQWATCH_RETURN_IF_ERROR(CheckBatches(subject_, options));
   PTQWATCH_ASSIGN_OR_RETURN(live_, ReadLiveTensors(subject_));
-  const at::Device device = live_.entries[0].tensor.device();
-  if (options.snapshots) {
-    PTQWATCH_ASSIGN_OR_RETURN(stream_, DeviceStream::Create(device, subject_.UpdateStream()));
-  }
+  PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
   if (options.require_finite) {
     if (const absl::Status status = CheckFinite(live_); !status.ok()) {
       return absl::FailedPreconditionError(StrCat("the live model is not finite: ", status));
     }
   }
   PTQWATCH_RETURN_IF_ERROR(ReserveBatches(options));
-  PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options, device));
+  PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options));
   PTQWATCH_RETURN_IF_ERROR(BuildReplica(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   if (options.probe) {
@@ -107,7 +105,7 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   if (options.calibration) checked.push_back(&calibration_[0]);
   if (checked.empty()) checked.push_back(&curvature.at(0));
   subject_.opened_ = true;
-  PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked));
+  PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked, device_.device));
   bytes_.replica = replica_->bytes();
   bytes_.small = kSmallThings;
   if (options.snapshots) {
@@ -138,8 +136,38 @@ absl::Status ModelSession::ReserveBatches(const ModelSessionOptions& options) {
   return held_.Take(bytes_.batches, "the batches");
 }
 
-absl::Status ModelSession::CopySubjectBatches(const ModelSessionOptions& options,
-                                              at::Device device) {
+absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
+  const at::Device live = live_.entries[0].tensor.device();
+  const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  PTQWATCH_ASSIGN_OR_RETURN(device_,
+                            ChooseMonitorDevice(options.device, live, live_.parameters(),
+                                                connections == nullptr ? "" : connections));
+  if (!options.snapshots) return absl::OkStatus();
+  PTQWATCH_ASSIGN_OR_RETURN(stream_,
+                            DeviceStream::Create(live, device_.device, subject_.UpdateStream()));
+  device_reserve_bytes_ = options.device_reserve_bytes;
+  const int64_t model = live_.bytes();
+  return CheckDeviceBytes(device_.device == live ? 3 * model : model, "copies of the model");
+}
+
+std::optional<int64_t> ModelSession::DeviceBytesLeft() const {
+  const std::optional<int64_t> free = stream_->FreeBytes();
+  if (!free) return std::nullopt;
+  return std::max<int64_t>(0, *free - device_reserve_bytes_);
+}
+
+absl::Status ModelSession::CheckDeviceBytes(int64_t bytes, std::string_view what) const {
+  const std::optional<int64_t> left = DeviceBytesLeft();
+  if (!left || (bytes <= *left && *left > 0)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrFormat("%s would take %.1f MB of the GPU, and %.1f MB are left beside "
+                "MonitorOptions.device_reserve_bytes = %d",
+                what, 1e-6 * static_cast<double>(bytes), 1e-6 * static_cast<double>(*left),
+                device_reserve_bytes_));
+}
+
+absl::Status ModelSession::CopySubjectBatches(const ModelSessionOptions& options) {
+  const at::Device device = device_.device;
   const bool own = !subject_.curvature().empty();
   if (options.probe || (options.curvature && !own)) {
     PTQWATCH_ASSIGN_OR_RETURN(probe_, CopyBatches(subject_.probe(), device, "probe"));

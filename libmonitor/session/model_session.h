@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "capture/capture_plan.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
+#include "session/monitor_device.h"
 #include "snapshot/device_stream.h"
 #include "snapshot/replica.h"
 #include "snapshot/tensor_table.h"
@@ -31,7 +34,7 @@ struct CurvatureBatchesRequest {
   int64_t micro_batch = 0;  ///< if positive, the batches are cut by MicroBatches
 };
 
-/// What the caller needs. Batches are copied to the model's device. At least one kind is needed:
+/// What the caller needs. Batches are copied to the replica's device. At least one kind is needed:
 /// the replica is checked on the first probe and calibration batch, or else on the first curvature
 /// batch.
 struct ModelSessionOptions {
@@ -40,6 +43,10 @@ struct ModelSessionOptions {
   std::optional<CurvatureBatchesRequest> curvature = {};
   /// The plan is made from the first calibration batch, or else from the first curvature batch.
   std::optional<CaptureRequest> capture = {};
+  /// Where the replica lives: as MonitorOptions::monitor_device.
+  std::string device = std::string(kTrainerDevice);
+  /// With `snapshots`: as MonitorOptions::device_reserve_bytes.
+  int64_t device_reserve_bytes = 0;
   /// Refuse live weights that contain NaN or infinity.
   bool require_finite = false;
   /// The caller takes snapshots: wait for the trainer's queued updates and provide stream().
@@ -81,8 +88,17 @@ class ModelSession {
   /// REQUIRES: no lease of the replica is alive.
   absl::Status Reload();
 
+  /// Reserves bytes for as long as the session lives. ResourceExhausted.
+  absl::Status Hold(int64_t bytes, std::string_view what) { return held_.Take(bytes, what); }
+
   Subject& subject() { return subject_; }
   const SessionBytes& bytes() const { return bytes_; }
+  const MonitorDevice& device() const { return device_; }
+  /// Bytes that may be taken on the devices that hold snapshots or the replica; nothing where that
+  /// is the CPU alone. REQUIRES: opened with `snapshots`.
+  std::optional<int64_t> DeviceBytesLeft() const;
+  /// ResourceExhausted unless so many may be taken.
+  absl::Status CheckDeviceBytes(int64_t bytes, std::string_view what) const;
   /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
   const TensorTable& live() const { return live_; }
   /// Drops the session's references to the live tensors.
@@ -104,7 +120,8 @@ class ModelSession {
   ModelSession(Subject& subject, std::shared_ptr<ByteBudget> bytes)
       : subject_(subject), held_(std::move(bytes)) {}
   absl::Status Build(const ModelSessionOptions& options);
-  absl::Status CopySubjectBatches(const ModelSessionOptions& options, at::Device device);
+  absl::Status ChooseDevice(const ModelSessionOptions& options);
+  absl::Status CopySubjectBatches(const ModelSessionOptions& options);
   absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
   absl::Status BuildReplica(const ModelSessionOptions& options);
   absl::Status ReserveBatches(const ModelSessionOptions& options);
@@ -113,10 +130,12 @@ class ModelSession {
   Reservation held_;
   SessionBytes bytes_;
   TensorTable live_;
+  MonitorDevice device_{.device = at::Device(at::kCPU)};
   std::shared_ptr<DeviceStream> stream_;
   std::vector<Batch> probe_;
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
+  int64_t device_reserve_bytes_ = 0;
   bool mean_losses_ = false;
   std::unique_ptr<Replica> replica_;
   CapturePlan plan_;

@@ -1,83 +1,152 @@
 // For builds with CUDA. The binary also runs on machines without a GPU.
 #include <cuda_runtime_api.h>
 
-#include <optional>
-
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_copy.h"
+#include "base/guard.h"
+#include "base/strings.h"
+#include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAException.h"
+#include "c10/cuda/CUDAFunctions.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
-#include "snapshot/device_stream.h"
+#include "snapshot/device_runtime.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-class CudaStream final : public DeviceStream {
+cudaStream_t RawStream(DeviceRuntime::Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t RawEvent(DeviceRuntime::Event event) { return static_cast<cudaEvent_t>(event); }
+
+// Errors after which every later call of the process on the device fails (CUDA Runtime API, 6.3
+// "Error Handling": the process must be ended and relaunched), as opposed to those of one call.
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorMpsClientTerminated:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class CudaRuntime final : public DeviceRuntime {
  public:
-  CudaStream(at::Device device, std::optional<c10::Stream> updates) : device_(device) {
-    if (updates) updates_.emplace(*updates);
-    c10::cuda::CUDAGuard guard(device_);
-    C10_CUDA_CHECK(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
+  explicit CudaRuntime(at::Device device) : device_(device) {}
+
+  Stream MakeStream() override {
+    const c10::cuda::CUDAGuard guard(device_);
     int lowest = 0;
     int highest = 0;
     C10_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     // Not from c10's pool, whose streams are shared with other users.
-    C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, lowest));
+    cudaStream_t stream = nullptr;
+    C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, lowest));
+    if (probe_ == nullptr) probe_ = stream;
+    return stream;
   }
 
-  // Event and stream are leaked: at exit the CUDA runtime may already be gone.
-  ~CudaStream() override = default;
+  Event MakeEvent() override { return NewEvent(cudaEventDisableTiming); }
+  Event MakeTimedEvent() override { return NewEvent(cudaEventDefault); }
 
-  void Settle() override {
-    c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
-    if (updates_) updates_->synchronize();
+  Stream Current() override { return c10::cuda::getCurrentCUDAStream(device_.index()).stream(); }
+
+  void Record(Event event, Stream stream) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(cudaEventRecord(RawEvent(event), RawStream(stream)));
   }
 
-  void Copy(const std::vector<at::Tensor>& destinations,
+  void Wait(Stream stream, Event event) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(cudaStreamWaitEvent(RawStream(stream), RawEvent(event), 0));
+  }
+
+  void Copy(Stream stream, const std::vector<at::Tensor>& destinations,
             const std::vector<at::Tensor>& sources) override {
     at::NoGradGuard no_grad;
-    const c10::cuda::CUDAStream stream =
-        updates_ ? *updates_ : c10::cuda::getCurrentCUDAStream(device_.index());
-    // Makes stream and device current, and restores the trainer's at the end of the scope.
-    c10::cuda::CUDAStreamGuard guard(stream);
+    // Makes stream and device current, and restores the thread's own at the end of the scope.
+    const c10::cuda::CUDAStreamGuard guard(
+        c10::cuda::getStreamFromExternal(RawStream(stream), device_.index()));
     at::_foreach_copy_(destinations, sources);
-    C10_CUDA_CHECK(cudaEventRecord(copied_, stream.stream()));
   }
 
-  void EnterMonitorThread() override {
+  void Synchronize(Stream stream) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(cudaStreamSynchronize(RawStream(stream)));
+  }
+
+  void SynchronizeEvent(Event event) noexcept override {
+    (void)cudaEventSynchronize(RawEvent(event));
+  }
+
+  std::chrono::nanoseconds Between(Event begin, Event end) override {
+    float milliseconds = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, RawEvent(begin), RawEvent(end)));
+    return std::chrono::nanoseconds(static_cast<int64_t>(1e6 * static_cast<double>(milliseconds)));
+  }
+
+  void EnterThread(Stream stream) override {
     c10::cuda::set_device(device_.index());
     // An allocation or a query on this thread would break a CUDA graph that the trainer is
     // capturing, unless the thread opts out for good. After set_device, because the call was seen
     // to create a context otherwise.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
     C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
-    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromExternal(stream_, device_.index()));
+    c10::cuda::setCurrentCUDAStream(
+        c10::cuda::getStreamFromExternal(RawStream(stream), device_.index()));
   }
 
-  void WaitForCopy() override { C10_CUDA_CHECK(cudaStreamWaitEvent(stream_, copied_, 0)); }
+  int64_t FreeBytes() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    size_t free = 0;
+    size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+  }
 
-  void Drain() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
-
-  // The result does not matter: an event that was never recorded counts as done, and at exit the
-  // runtime may be gone, and every copy with it.
-  void FinishCopy() noexcept override { (void)cudaEventSynchronize(copied_); }
+  absl::Status Fault() noexcept override {
+    const cudaError_t error = cudaStreamQuery(RawStream(probe_));
+    if (!IsSticky(error)) return absl::OkStatus();
+    return absl::UnavailableError(
+        StrCat(device_.str(), " gives nothing but errors any more: ", cudaGetErrorString(error)));
+  }
 
  private:
+  Event NewEvent(unsigned int flags) {
+    const c10::cuda::CUDAGuard guard(device_);
+    cudaEvent_t event = nullptr;
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, flags));
+    return event;
+  }
+
   const at::Device device_;
-  std::optional<c10::cuda::CUDAStream> updates_;
-  cudaEvent_t copied_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t probe_ = nullptr;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceStream>> MakeCudaStream(at::Device device,
-                                                             std::optional<c10::Stream> updates) {
-  auto stream = std::make_unique<CudaStream>(device, updates);
-  // Monitor::Create then reads weights whose updates are complete.
-  stream->Settle();
-  return stream;
+absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device) {
+  const int devices = c10::cuda::device_count();
+  if (device.index() < 0 || device.index() >= devices) {
+    return absl::FailedPreconditionError(
+        StrCat(device.str(), " is not there: CUDA sees ", devices, " devices"));
+  }
+  return std::make_shared<CudaRuntime>(device);
+}
+
+DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream) {
+  return c10::cuda::CUDAStream(stream).stream();
 }
 
 }  // namespace ptqwatch::internal

@@ -1,27 +1,72 @@
 #include "snapshot/device_stream.h"
 
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
+#include "snapshot/device_runtime.h"
+#include "snapshot/ordered_stream.h"
 
 namespace ptqwatch::internal {
 
-absl::StatusOr<std::unique_ptr<DeviceStream>> DeviceStream::Create(
-    at::Device device, std::optional<c10::Stream> updates) {
-  if (updates && updates->device() != device) {
-    return absl::FailedPreconditionError(StrCat("the stream that the updates run on is stream ",
-                                                updates->id(), " of ", updates->device().str(),
-                                                ", but the tensors are on ", device.str()));
-  }
-  if (device.is_cpu()) return std::make_unique<CpuStream>();
-  if (device.is_cuda()) return MakeCudaStream(device, updates);
-  return absl::FailedPreconditionError(
-      StrCat("the tensors are on ", device.str(), "; only cpu and cuda are supported"));
+namespace {
+
+MakeRuntime& Replaced() {
+  static MakeRuntime* const make = new MakeRuntime;
+  return *make;
 }
 
-void CpuStream::Copy(const std::vector<at::Tensor>& destinations,
-                     const std::vector<at::Tensor>& sources) {
+absl::StatusOr<std::shared_ptr<DeviceRuntime>> RuntimeOf(at::Device device, std::string_view what) {
+  if (Replaced()) return Replaced()(device);
+  if (device.is_cuda()) return MakeCudaRuntime(device);
+  return absl::FailedPreconditionError(
+      StrCat(what, " on ", device.str(), "; only cpu and cuda are supported"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceStream>> DeviceStream::Create(
+    at::Device live, at::Device measured, std::optional<c10::Stream> updates) {
+  if (updates && updates->device() != live) {
+    return absl::FailedPreconditionError(StrCat("the stream that the updates run on is stream ",
+                                                updates->id(), " of ", updates->device().str(),
+                                                ", but the tensors are on ", live.str()));
+  }
+  if (!Replaced() && live.is_cpu() && measured.is_cpu()) return std::make_unique<CpuStream>();
+  if (live.is_cpu() && !measured.is_cpu()) {
+    return absl::FailedPreconditionError(StrCat("the tensors are on the CPU; measuring them on ",
+                                                measured.str(), " is not supported"));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const auto live_runtime, RuntimeOf(live, "the tensors are"));
+  std::shared_ptr<DeviceRuntime> measured_runtime;
+  if (measured == live) {
+    measured_runtime = live_runtime;
+  } else if (!measured.is_cpu()) {
+    PTQWATCH_ASSIGN_OR_RETURN(measured_runtime, RuntimeOf(measured, "the replica would be"));
+  }
+  return Guard([&]() -> absl::StatusOr<std::unique_ptr<DeviceStream>> {
+    const auto written = updates ? std::optional(CudaStreamOf(*updates)) : std::nullopt;
+    auto stream = std::make_unique<OrderedStream>(live_runtime, written, measured_runtime);
+    // Monitor::Create then reads weights whose updates are complete.
+    stream->Settle();
+    return stream;
+  });
+}
+
+void DrainQuietly(DeviceStream& stream) noexcept {
+  (void)Guard([&] {
+    stream.Drain();
+    return absl::OkStatus();
+  });
+}
+
+void ReplaceDeviceRuntimes(MakeRuntime make) { Replaced() = std::move(make); }
+
+void CpuStream::Copy(const Tensors& destinations, const Tensors& sources) {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < sources.size(); ++i) {
     const at::Tensor& to = destinations[i];

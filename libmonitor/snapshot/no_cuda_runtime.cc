@@ -1,14 +1,16 @@
 // For builds without CUDA.
 #include "base/strings.h"
-#include "snapshot/device_stream.h"
+#include "snapshot/device_runtime.h"
 
 namespace ptqwatch::internal {
 
-absl::StatusOr<std::unique_ptr<DeviceStream>> MakeCudaStream(at::Device device,
-                                                             std::optional<c10::Stream>) {
-  return absl::FailedPreconditionError(StrCat("the tensors are on ", device.str(),
-                                              ", but ptqwatch was built without CUDA "
-                                              "(PTQWATCH_CUDA=OFF, or no CUDA toolkit was found)"));
+absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device) {
+  return absl::FailedPreconditionError(
+      StrCat("the model is on ", device.str(),
+             ", but ptqwatch was built without CUDA (PTQWATCH_CUDA=OFF, or no CUDA toolkit was "
+             "found)"));
 }
+
+DeviceRuntime::Stream CudaStreamOf(const c10::Stream&) { return nullptr; }
 
 }  // namespace ptqwatch::internal

@@ -18,6 +18,7 @@
 #include "snapshot/batches.h"
 #include "snapshot/generator_guard.h"
 #include "snapshot/memory_meter.h"
+#include "snapshot/move_to_device.h"
 #include "snapshot/own_draws.h"
 
 namespace ptqwatch::internal {
@@ -132,9 +133,16 @@ void Replica::StandIn::Exchange() {
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
-                                                         const std::vector<const Batch*>& check) {
+                                                         const std::vector<const Batch*>& check,
+                                                         std::optional<at::Device> device) {
   at::NoGradGuard no_grad;
+  const at::Device where = device.value_or(live.entries[0].tensor.device());
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, BuildTensors(*subject));
+  PTQWATCH_RETURN_IF_ERROR(Guard(StrCat("moving the replica to ", where.str(), " failed"),
+                                 absl::StatusCode::kFailedPrecondition, [&] {
+                                   MoveToDevice(tensors, where);
+                                   return absl::OkStatus();
+                                 }));
   absl::StatusOr<TensorTable> table = MakeTensorTable(tensors);
   if (!table.ok()) {
     return absl::FailedPreconditionError(StrCat("replica: ", table.status()));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,13 +74,15 @@ class Replica {
     std::vector<Override> values_;  // what the replica has not at the moment
   };
 
-  /// Builds the subject's replica, checks it against `live`, copies the live weights into it and
-  /// moves its tensors into flat buffers. For each batch of `check` the losses must be the same
+  /// Builds the subject's replica, checks it against `live`, moves its tensors to `device` (by
+  /// default that of the live ones), copies the live weights into it and moves its tensors into
+  /// flat buffers. For each batch of `check` the losses must be the same
   /// twice and the same before and after the move, to the bit, must change with the weights, and
   /// must not draw from a default random generator. FailedPrecondition saying what does not hold;
   /// ResourceExhausted if memory runs out.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
-                                                         const std::vector<const Batch*>& check);
+                                                         const std::vector<const Batch*>& check,
+                                                         std::optional<at::Device> device = {});
 
   /// Loads a snapshot: buffers and weights. REQUIRES: no lease or stand-in is alive.
   void Load(const std::vector<at::Tensor>& tensors);

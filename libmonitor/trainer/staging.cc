@@ -1,8 +1,10 @@
 #include "trainer/staging.h"
 
 #include <chrono>
+#include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros.h"
@@ -13,9 +15,35 @@
 
 namespace ptqwatch::internal {
 
+namespace {
+
+std::vector<at::Tensor> Picked(const std::vector<at::Tensor>& tensors,
+                               const std::vector<int>& which) {
+  std::vector<at::Tensor> picked;
+  for (int entry : which) picked.push_back(tensors[static_cast<size_t>(entry)]);
+  return picked;
+}
+
+}  // namespace
+
+FillOutcome FillOutcome::NotTaken(SnapshotResult result, double stall_seconds,
+                                  std::string_view problem) noexcept {
+  FillOutcome outcome;
+  outcome.result = result;
+  outcome.stall_seconds = stall_seconds;
+  try {
+    outcome.problem = problem;
+  } catch (const std::bad_alloc&) {
+  }
+  return outcome;
+}
+
 Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
-                 OptimizerStaging optimizer)
-    : index_(live.index), stream_(std::move(stream)), optimizer_(std::move(optimizer)) {
+                 OptimizerStaging optimizer, bool beside)
+    : index_(live.index),
+      beside_(beside),
+      stream_(std::move(stream)),
+      optimizer_(std::move(optimizer)) {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < live.names.size(); ++i) {
     const at::Tensor& tensor = live.entries[static_cast<size_t>(live.index[i])].tensor;
@@ -28,6 +56,8 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
         entry.tensor.sizes(),
         at::TensorOptions().dtype(entry.tensor.scalar_type()).device(entry.tensor.device())));
     bytes_ += static_cast<int64_t>(entry.tensor.nbytes());
+    std::vector<int>& kind = entry.is_parameter ? parameters_ : buffers_;
+    kind.push_back(static_cast<int>(&entry - live.entries.data()));
   }
   sources_.resize(live.entries.size());
   // The zeros are queued on this thread's stream; the first copy over them may use another one.
@@ -66,40 +96,69 @@ absl::Status Staging::Match(const std::vector<NamedTensor>& tensors) {
   return absl::OkStatus();
 }
 
-absl::Status Staging::CopyLiveState(const Subject& subject) {
-  at::NoGradGuard no_grad;
-  // References to live tensors must not outlast this call, however it ends.
-  absl::Cleanup forget = [this] {
-    for (at::Tensor& source : sources_) source.reset();
-  };
-  PTQWATCH_RETURN_IF_ERROR(Match(subject.LiveTensors()));
-  stream_->Copy(slot_.tensors, sources_);
-  optimizer_.Fill(subject, *stream_, slot_.optimizer);
-  return absl::OkStatus();
+void Staging::ForgetSources() noexcept {
+  for (at::Tensor& source : sources_) source.reset();
 }
 
-FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& header,
-                             Clock& clock) noexcept {
+absl::StatusOr<bool> Staging::CopyTensors(bool beside) {
+  if (!beside) {
+    stream_->Copy(slot_.tensors, sources_);
+    return false;
+  }
+  if (!buffers_.empty()) stream_->Copy(Picked(slot_.tensors, buffers_), Picked(sources_, buffers_));
+  return stream_->CopyBeside(Picked(slot_.tensors, parameters_), Picked(sources_, parameters_));
+}
+
+absl::StatusOr<bool> Staging::CopyLiveState(const Subject& subject, bool beside) {
+  at::NoGradGuard no_grad;
+  // References to live tensors must not outlast the copy, however it ends.
+  absl::Cleanup forget = [this] { ForgetSources(); };
+  PTQWATCH_RETURN_IF_ERROR(Match(subject.LiveTensors()));
+  PTQWATCH_ASSIGN_OR_RETURN(const bool pending, CopyTensors(beside));
+  optimizer_.Fill(subject, *stream_, slot_.optimizer);
+  if (pending) std::move(forget).Cancel();
+  return pending;
+}
+
+FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock,
+                             bool last) noexcept {
   FillOutcome outcome;
   if (!free()) {
     outcome.result = SnapshotResult::kSkippedBusy;
     return outcome;
   }
   const auto begin = clock.Monotonic();
-  const absl::Status status = Guard([&] { return CopyLiveState(subject); });
+  const absl::StatusOr<bool> copied =
+      Guard([&] { return CopyLiveState(subject, beside_ && !last); });
   outcome.stall_seconds = std::chrono::duration<double>(clock.Monotonic() - begin).count();
-  if (!status.ok()) {
-    outcome.problem = Message(status);
+  if (!copied.ok()) {
     // Only Match gives FailedPrecondition.
-    outcome.result = absl::IsFailedPrecondition(status) ? SnapshotResult::kSkippedMismatch
-                                                        : SnapshotResult::kFailed;
-    return outcome;
+    return FillOutcome::NotTaken(absl::IsFailedPrecondition(copied.status())
+                                     ? SnapshotResult::kSkippedMismatch
+                                     : SnapshotResult::kFailed,
+                                 outcome.stall_seconds, Message(copied.status()));
   }
   slot_.header = header;
   slot_.stall_seconds = outcome.stall_seconds;
-  state_.store(State::kFilled, std::memory_order_release);
+  outcome.pending = *copied;
+  state_.store(outcome.pending ? State::kPending : State::kFilled, std::memory_order_release);
   outcome.result = SnapshotResult::kTaken;
   return outcome;
+}
+
+absl::Status Staging::Gate() noexcept {
+  const absl::Status status = Guard([this] {
+    stream_->Gate();
+    return absl::OkStatus();
+  });
+  ForgetSources();
+  state_.store(status.ok() ? State::kFilled : State::kFree, std::memory_order_release);
+  return status;
+}
+
+void Staging::Discard() noexcept {
+  ForgetSources();
+  state_.store(State::kFree, std::memory_order_release);
 }
 
 const Snapshot* Staging::BeginLoading() noexcept {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,17 +21,24 @@ namespace ptqwatch::internal {
 /// What became of an attempt to take a snapshot.
 struct FillOutcome {
   SnapshotResult result = SnapshotResult::kFailed;
+  bool pending = false;      ///< kTaken: only if Gate is called before the parameters change
   double stall_seconds = 0;  ///< how long the attempt held up the training thread
   std::string problem;       ///< of kSkippedMismatch and kFailed
+
+  /// Short of memory, the text is left out.
+  static FillOutcome NotTaken(SnapshotResult result, double stall_seconds,
+                              std::string_view problem) noexcept;
 };
 
 /// One slot between the trainer's thread and the monitor thread: Free -> Filled -> Loading -> Free.
 /// The trainer's thread fills it and the monitor thread empties it. Neither waits for the other.
+/// A copy beside training is Pending between Free and Filled.
 class Staging {
  public:
-  /// Allocates and touches the buffers. Later snapshots must match `live`.
+  /// Allocates and touches the buffers. Later snapshots must match `live`. With `beside`,
+  /// parameters are copied beside training where the device can do that.
   Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
-          OptimizerStaging optimizer = {});
+          OptimizerStaging optimizer = {}, bool beside = false);
   /// Waits for a copy that is still queued on the device.
   ~Staging();
   Staging(const Staging&) = delete;
@@ -42,7 +50,19 @@ class Staging {
   bool filled() const noexcept { return state_.load(std::memory_order_acquire) == State::kFilled; }
 
   /// Trainer's thread. Copies the live tensors and the optimizer into the slot if it is free.
-  FillOutcome TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock) noexcept;
+  /// `last`: no update of the parameters follows.
+  FillOutcome TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock,
+                      bool last = false) noexcept;
+
+  /// Trainer's thread. Whether a copy is pending.
+  bool pending() const noexcept {
+    return state_.load(std::memory_order_relaxed) == State::kPending;
+  }
+  /// Trainer's thread: keeps the next update of the parameters behind a pending copy, which fills
+  /// the slot.
+  absl::Status Gate() noexcept;
+  /// Trainer's thread: an update was queued without Gate, so the pending copy may be torn.
+  void Discard() noexcept;
 
   /// Monitor thread. The filled snapshot, or null. A filled slot is Loading from here on.
   const Snapshot* BeginLoading() noexcept;
@@ -53,7 +73,7 @@ class Staging {
   const OptimizerStaging& optimizer() const { return optimizer_; }
 
  private:
-  enum class State { kFree, kFilled, kLoading };
+  enum class State { kFree, kPending, kFilled, kLoading };
   /// What every snapshot must look like.
   struct Expected {
     std::string name;
@@ -63,13 +83,19 @@ class Staging {
   };
   /// Puts the canonical tensors into sources_; FailedPrecondition if `tensors` do not match.
   absl::Status Match(const std::vector<NamedTensor>& tensors);
-  absl::Status CopyLiveState(const Subject& subject);
+  // True if the copy is pending.
+  absl::StatusOr<bool> CopyLiveState(const Subject& subject, bool beside);
+  absl::StatusOr<bool> CopyTensors(bool beside);
+  void ForgetSources() noexcept;
 
   std::atomic<State> state_{State::kFree};
   Snapshot slot_;
   std::vector<Expected> expected_;  // one for each listed tensor
   std::vector<int> index_;          // listed tensor -> entry
   std::vector<at::Tensor> sources_;
+  std::vector<int> parameters_;  // entries; copied beside training where asked for
+  std::vector<int> buffers_;     // entries, which a forward pass may change
+  const bool beside_;
   std::shared_ptr<DeviceStream> stream_;
   OptimizerStaging optimizer_;
   int64_t bytes_ = 0;

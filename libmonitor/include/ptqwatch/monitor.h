@@ -64,6 +64,12 @@ class PTQWATCH_EXPORT Monitor {
   /// stopped, inert or disabled.
   void OnStep(const StepInfo& info) noexcept;
 
+  /// With MonitorOptions::copy_beside_training, call before each optimizer step, on the thread that
+  /// steps: the update stream waits for a copy of the parameters that is still under way. A
+  /// snapshot before whose next OnStep this was not called is left out and counted. Otherwise it
+  /// does nothing.
+  void BeforeUpdate() noexcept;
+
   /// While one lives, the trainer says that it does not train: it evaluates, writes a checkpoint or
   /// waits for data. The monitor then works at full speed, and that work counts as none of its
   /// share. Must not outlive the monitor.

@@ -120,6 +120,10 @@ struct CooldownOptions {
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const CooldownOptions& options);
 
+/// MonitorOptions::monitor_device = "auto": a larger model on a GPU is measured there, because on a
+/// core a snapshot of it takes minutes.
+inline constexpr int64_t kMostParametersOnCpu = 100'000'000;
+
 struct MonitorOptions {
   /// By default training starts whatever is wrong with the monitor. The log, Monitor::status(), the
   /// exporters that can be started and, where it can be written, the journal say what it is.
@@ -194,6 +198,24 @@ struct MonitorOptions {
   /// Threads the trainer computes with, and that Finish may use. 0: at::get_num_threads() at
   /// Create.
   int training_threads = 0;
+
+  /// Where the replica lives and everything is measured, which matters for models on a GPU:
+  ///   "auto"     the model's own device, but the CPU for a model on a GPU that has at most
+  ///              kMostParametersOnCpu parameters
+  ///   "trainer"  the model's own device
+  ///   "cpu", "cuda:1", ...
+  /// On the trainer's own GPU nothing separates the monitor from training: an assertion or an
+  /// illegal access of a kernel that the losses closure starts ends all CUDA work of the process,
+  /// and no priority keeps the monitor's kernels from delaying others. What the closure and the
+  /// replica use beside their tensors must work on this device.
+  std::string monitor_device = "auto";
+  /// For models on a GPU whose trainer calls Monitor::BeforeUpdate: parameters are copied on a
+  /// stream of the monitor's beside the forward and backward passes that follow, and not on the
+  /// trainer's own.
+  bool copy_beside_training = false;
+  /// Free bytes of a GPU that the monitor leaves to others: where a snapshot would take them, it
+  /// is not measured. Of the GPU that it works on and of the model's.
+  int64_t device_reserve_bytes = int64_t{1} << 30;
 
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else
   /// generated.

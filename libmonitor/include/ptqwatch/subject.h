@@ -21,7 +21,7 @@ class ModelSession;
 }  // namespace internal
 
 /// The tensors of one batch, in the order that the losses closure expects. They are copied to the
-/// model's device when the subject is opened.
+/// replica's device when the subject is opened.
 using Batch = std::vector<at::Tensor>;
 
 /// What a losses closure returns: losses in nats per token, of shape [sequences, time], [sequences]
@@ -113,8 +113,8 @@ class PTQWATCH_EXPORT Subject {
   /// of the optimizer itself. Called by Monitor::Create, when the kind must be known, and at every
   /// snapshot. Must not change anything. May throw.
   virtual std::optional<OptimizerView> Optimizer() const;
-  /// Makes the replica: the same names and shapes, memory of its own, in evaluation mode. Leaves
-  /// one that is there as it is.
+  /// Makes the replica: the same names and shapes, memory of its own, in evaluation mode, on any
+  /// device. Leaves one that is there as it is.
   virtual absl::Status BuildReplica() = 0;
   /// The replica's tensors: the same handles every time.
   virtual std::vector<NamedTensor> ReplicaTensors() const = 0;

@@ -50,6 +50,20 @@ TEST(Governor, WorksWithoutPauseWhereACoreIsIdle) {
   EXPECT_EQ(governor.RestSeconds(6), 0);
 }
 
+TEST(Governor, NeverTakesAGpuThatTrainsForSpare) {
+  Machine machine;
+  Governor governor({.cores_exceed_threads = true, .on_training_device = true}, 0);
+  governor.Read(machine.After(0, 0));
+  governor.Read(machine.After(5, 1));
+  EXPECT_FALSE(governor.spare());
+  EXPECT_EQ(governor.share(), 0.25);
+  EXPECT_DOUBLE_EQ(governor.long_run_share(), 0.02);  // max_overhead
+  governor.Worked(1, 10);
+  EXPECT_GT(governor.RestSeconds(10), 0);
+  governor.SetUnhindered(true);
+  EXPECT_EQ(governor.share(), 1);
+}
+
 TEST(Governor, StaysThereWhileItsOwnWorkKeepsTheCoreBusy) {
   Machine machine;
   Governor governor({}, 0);

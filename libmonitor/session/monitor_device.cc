@@ -1,0 +1,74 @@
+#include "session/monitor_device.h"
+
+#include <optional>
+
+#include "base/guard.h"
+#include "base/strings.h"
+#include "ptqwatch/options.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+std::optional<at::Device> Parsed(std::string_view option, at::Device live) {
+  std::optional<at::Device> device;
+  (void)Guard([&] {
+    device = at::Device(std::string(option));
+    return absl::OkStatus();
+  });
+  if (!device || (!device->is_cpu() && !device->is_cuda())) return std::nullopt;
+  if (device->is_cpu()) return at::Device(at::kCPU);
+  if (device->has_index()) return device;
+  return live.is_cuda() ? live : at::Device(at::kCUDA, 0);
+}
+
+constexpr std::string_view kSharedQueue =
+    "CUDA_DEVICE_MAX_CONNECTIONS is 1: kernels of the monitor hold up those of training that are "
+    "started after them";
+
+MonitorDevice OnTrainersGpu(at::Device live, std::string note, bool one_queue) {
+  MonitorDevice chosen{.device = live, .shares_gpu = true, .note = std::move(note)};
+  chosen.warning = StrCat("measuring on ", live.str(),
+                          ", where training runs: an assertion or an illegal access of a kernel "
+                          "that the losses closure "
+                          "starts would end all CUDA work of this process",
+                          one_queue ? StrCat("; ", kSharedQueue) : "");
+  return chosen;
+}
+
+}  // namespace
+
+absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
+                                                  int64_t parameters,
+                                                  std::string_view connections) {
+  const bool one_queue = connections == "1";
+  if (option == "auto") {
+    if (!live.is_cuda()) return MonitorDevice{.device = live};
+    const std::string size =
+        StrFormat("%.3g million parameters", 1e-6 * static_cast<double>(parameters));
+    if (parameters <= kMostParametersOnCpu) {
+      return MonitorDevice{.device = at::Device(at::kCPU),
+                           .note = StrCat("the model is on ", live.str(), " and has ", size,
+                                          ", which a core can measure")};
+    }
+    return OnTrainersGpu(live, StrCat(size, " are too many for a core"), one_queue);
+  }
+  if (option == kTrainerDevice) {
+    return live.is_cuda() ? OnTrainersGpu(live, "asked for", one_queue)
+                          : MonitorDevice{.device = live};
+  }
+  const std::optional<at::Device> device = Parsed(option, live);
+  if (!device) {
+    return absl::InvalidArgumentError(
+        StrCat("MonitorOptions.monitor_device = '", option,
+               "': must be auto, trainer, cpu, cuda or a GPU such as cuda:1"));
+  }
+  if (*device == live) return ChooseMonitorDevice(kTrainerDevice, live, parameters, connections);
+  if (live.is_cpu()) {
+    return absl::InvalidArgumentError(
+        StrCat("MonitorOptions.monitor_device = '", option,
+               "': a model on the CPU is measured there; must be auto, trainer or cpu"));
+  }
+  return MonitorDevice{.device = *device, .note = "asked for"};
+}
+
+}  // namespace ptqwatch::internal
