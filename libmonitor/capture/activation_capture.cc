@@ -22,10 +22,10 @@ struct Role {
 
 class Capture {
  public:
-  Capture(const CapturePlan& plan, absl::Span<const int> grams, const ExecutionContext& context)
-      : context_(context), seen_(grams.size()) {
+  Capture(const CapturePlan& plan, absl::Span<const int> grams,
+          std::vector<std::unique_ptr<GramSum>> sums, const ExecutionContext& context)
+      : context_(context), sums_(std::move(sums)), seen_(grams.size()) {
     for (size_t i = 0; i < grams.size(); ++i) {
-      grams_.emplace_back(plan.gram_inputs[static_cast<size_t>(grams[i])]);
       bool first = true;
       for (const CoveredLayer& layer : plan.layers) {
         if (layer.gram == grams[i]) roles_[layer.weight] = {&layer, i, std::exchange(first, false)};
@@ -55,20 +55,21 @@ class Capture {
     }
     if (!role.feeds) return;
     inputs.push_back(std::move(identity));
-    failed_ = ForEachBlockOfRows(
-        product.input, [&](MatrixView rows) { return grams_[role.gram].Add(rows, context_); });
+    failed_ = sums_[role.gram]->Add(product.input, context_);
   }
 
   const absl::Status& failed() const { return failed_; }
-  std::vector<GramStatistics> Take() {
-    std::vector<GramStatistics> statistics;
-    for (GramAccumulator& gram : grams_) statistics.push_back(gram.Take());
-    return statistics;
+  absl::StatusOr<std::vector<std::unique_ptr<LayerGram>>> Take() {
+    std::vector<std::unique_ptr<LayerGram>> grams;
+    for (const std::unique_ptr<GramSum>& sum : sums_) {
+      PTQWATCH_ASSIGN_OR_RETURN(grams.emplace_back(), sum->Take(context_));
+    }
+    return grams;
   }
 
  private:
   const ExecutionContext& context_;
-  std::vector<GramAccumulator> grams_;
+  std::vector<std::unique_ptr<GramSum>> sums_;
   std::map<WeightKey, Role> roles_;
   std::vector<std::vector<InputIdentity>> seen_;
   absl::Status failed_;
@@ -76,11 +77,15 @@ class Capture {
 
 }  // namespace
 
-absl::StatusOr<std::vector<GramStatistics>> CaptureGrams(Replica& replica, const CapturePlan& plan,
-                                                         absl::Span<const int> grams,
-                                                         const std::vector<Batch>& batches,
-                                                         const ExecutionContext& context) {
-  Capture capture(plan, grams, context);
+absl::StatusOr<std::vector<std::unique_ptr<LayerGram>>> CaptureGrams(
+    Replica& replica, const CapturePlan& plan, absl::Span<const int> grams,
+    const std::vector<Batch>& batches, QuantizeBackend& backend, const ExecutionContext& context) {
+  std::vector<std::unique_ptr<GramSum>> sums;
+  for (int gram : grams) {
+    PTQWATCH_ASSIGN_OR_RETURN(sums.emplace_back(),
+                              backend.Sum(plan.gram_inputs[static_cast<size_t>(gram)]));
+  }
+  Capture capture(plan, grams, std::move(sums), context);
   ProductWatcher watcher(replica.table(), [&](const Product& product) { capture.Add(product); });
   for (size_t i = 0; i < batches.size(); ++i) {
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());

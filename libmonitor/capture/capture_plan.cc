@@ -207,10 +207,10 @@ void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
 
 }  // namespace
 
-at::Tensor CoveredLayer::AsMatrix(const at::Tensor& stored) const {
+at::Tensor CoveredLayer::AsMatrix(const at::Tensor& stored, at::Device device) const {
   const at::Tensor matrix =
       transposed ? stored.reshape({inputs, outputs}).t() : stored.reshape({outputs, inputs});
-  return matrix.to(at::TensorOptions().dtype(at::kFloat).device(at::kCPU)).contiguous();
+  return matrix.to(at::TensorOptions().dtype(at::kFloat).device(device)).contiguous();
 }
 
 int64_t CapturePlan::gram_bytes() const {

@@ -40,8 +40,8 @@ struct CoveredLayer {
   bool transposed = false;  ///< stored as [inputs, outputs]
   int gram = 0;             ///< layers with the same inputs share a Gram matrix
 
-  /// A tensor of the weight's shape as a contiguous float32 [m, d] matrix on the host.
-  at::Tensor AsMatrix(const at::Tensor& stored) const;
+  /// A tensor of the weight's shape as a contiguous float32 [m, d] matrix on a device.
+  at::Tensor AsMatrix(const at::Tensor& stored, at::Device device = at::Device(at::kCPU)) const;
   /// An [m, d] matrix with the dimensions in the order of the stored weight.
   at::Tensor AsStored(const at::Tensor& matrix) const { return transposed ? matrix.t() : matrix; }
 };

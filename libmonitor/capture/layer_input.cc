@@ -14,16 +14,17 @@ namespace {
 constexpr int64_t kWindowRows = 4096;
 
 at::Tensor OnHost(const at::Tensor& tensor) {
-  return tensor.detach().to(at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
+  return tensor.to(at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
 }
 
-absl::Status Give(const at::Tensor& rows, absl::FunctionRef<absl::Status(MatrixView)> take) {
-  const at::Tensor matrix = rows.reshape({-1, rows.size(-1)}).contiguous();
-  return take({matrix.const_data_ptr<float>(), matrix.size(0), matrix.size(1)});
+using Convert = absl::FunctionRef<at::Tensor(const at::Tensor&)>;
+using Take = absl::FunctionRef<absl::Status(const at::Tensor&)>;
+
+absl::Status Give(const at::Tensor& rows, Take take) {
+  return take(rows.reshape({-1, rows.size(-1)}).contiguous());
 }
 
-absl::Status ForEachBlockOfWindows(const LayerInput& input,
-                                   absl::FunctionRef<absl::Status(MatrixView)> take) {
+absl::Status ForEachBlockOfWindows(const LayerInput& input, Convert convert, Take take) {
   InputForm form = input.form;
   at::Tensor images = input.tensor;
   const auto spatial = static_cast<int64_t>(form.kernel.size());
@@ -34,7 +35,7 @@ absl::Status ForEachBlockOfWindows(const LayerInput& input,
     for (auto* list : {&form.kernel, &form.stride, &form.dilation}) list->insert(list->begin(), 1);
   }
   const auto windows = [&](const at::Tensor& some) {
-    at::Tensor padded = OnHost(some);
+    at::Tensor padded = convert(some.detach());
     if (form.pad_before != form.pad_after) {
       padded = at::constant_pad_nd(
           padded, {form.pad_before[1], form.pad_after[1], form.pad_before[0], form.pad_after[0]});
@@ -60,17 +61,23 @@ absl::Status ForEachBlockOfWindows(const LayerInput& input,
 
 }  // namespace
 
-absl::Status ForEachBlockOfRows(const LayerInput& input,
-                                absl::FunctionRef<absl::Status(MatrixView)> take) {
+absl::Status ForEachBlockOfRows(const LayerInput& input, Convert convert, Take take) {
   switch (input.form.kind) {
     case InputForm::Kind::kRows:
-      return Give(OnHost(input.tensor), take);
+      return Give(convert(input.tensor.detach()), take);
     case InputForm::Kind::kColumns:
-      return Give(OnHost(input.tensor).transpose(-1, -2), take);
+      return Give(convert(input.tensor.detach()).transpose(-1, -2), take);
     case InputForm::Kind::kWindows:
       break;
   }
-  return ForEachBlockOfWindows(input, take);
+  return ForEachBlockOfWindows(input, convert, take);
+}
+
+absl::Status ForEachBlockOfRows(const LayerInput& input,
+                                absl::FunctionRef<absl::Status(MatrixView)> take) {
+  return ForEachBlockOfRows(input, OnHost, [take](const at::Tensor& rows) {
+    return take({rows.const_data_ptr<float>(), rows.size(0), rows.size(1)});
+  });
 }
 
 InputIdentity::InputIdentity(const LayerInput& input)

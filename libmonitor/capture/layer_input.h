@@ -36,9 +36,14 @@ struct LayerInput {
   InputForm form;
 };
 
-/// Calls `take` with the rows of an input as float32 on the host, in blocks whose size depends only
-/// on the shape: activations as one block, windows image by image in blocks of about 4096 rows. The
-/// values are valid until `take` returns. Stops at the first error.
+/// Calls `take` with the rows of an input as contiguous tensors [n, d], in blocks whose size
+/// depends only on the shape: activations as one block, windows image by image in blocks of about
+/// 4096 rows. What is taken goes through `convert` first: to another dtype or device. Stops at the
+/// first error.
+absl::Status ForEachBlockOfRows(const LayerInput& input,
+                                absl::FunctionRef<at::Tensor(const at::Tensor&)> convert,
+                                absl::FunctionRef<absl::Status(const at::Tensor&)> take);
+/// The same as float32 on the host; the values are valid until `take` returns.
 absl::Status ForEachBlockOfRows(const LayerInput& input,
                                 absl::FunctionRef<absl::Status(MatrixView)> take);
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/empty.h"
 #include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
@@ -21,25 +20,9 @@ bool AnyCodesUseStatistics(const LayerSpecs& specs) {
 
 }  // namespace
 
-/// A layer's weight as a matrix, and its quantizer.
-struct ModelQuantizer::PreparedLayer {
-  size_t index;
-  at::Tensor weight;
-  MatrixView view;
-  const GramStatistics* statistics;
-  LayerQuantizer quantizer;
-};
-
-ModelQuantizer::PreparedLayer ModelQuantizer::Prepare(size_t layer,
-                                                      const GramStatistics* statistics) const {
+at::Tensor ModelQuantizer::MatrixOf(size_t layer) const {
   const CoveredLayer& covered = plan_.layers[layer];
-  at::Tensor weight = covered.AsMatrix(replica_.loaded(covered.entry));
-  const MatrixView view{weight.const_data_ptr<float>(), covered.outputs, covered.inputs};
-  return {.index = layer,
-          .weight = std::move(weight),
-          .view = view,
-          .statistics = statistics,
-          .quantizer = LayerQuantizer(view, statistics)};
+  return covered.AsMatrix(replica_.loaded(covered.entry), backend_.device());
 }
 
 int64_t ModelQuantizer::OwnPasses(const LayerSpecs& specs) const {
@@ -79,7 +62,7 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
   Stopwatch watch(context.clock);
   absl::Status captured;
   for (const std::vector<int>& pass : plan_.Passes(options_.max_gram_bytes)) {
-    std::vector<GramStatistics> statistics;
+    std::vector<std::unique_ptr<LayerGram>> grams;
     Reservation held(context.bytes);
     if (captured.ok()) captured = held.Take(plan_.GramBytesOf(pass), "the Gram matrices");
     if (captured.ok()) {
@@ -87,9 +70,9 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
       const absl::StatusOr<Replica::Lease> lease = replica_.Use({});
       captured = lease.status();
       if (captured.ok()) {
-        auto result = CaptureGrams(replica_, plan_, pass, calibration_, context);
+        auto result = CaptureGrams(replica_, plan_, pass, calibration_, backend_, context);
         captured = result.status();
-        if (result.ok()) statistics = *std::move(result);
+        if (result.ok()) grams = *std::move(result);
       }
       ++run.captures;
       run.capture_seconds += watch.Lap();
@@ -98,25 +81,53 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
       absl::Status& status = run.quantizers[quantizer].status;
       if (status.ok() && AnyCodesUseStatistics(quantizers[quantizer])) status = captured;
     }
-    for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
-      const int gram = plan_.layers[layer].gram;
-      if (gram < pass.front() || gram > pass.back()) continue;
-      if (std::none_of(which.begin(), which.end(),
-                       [&](size_t i) { return run.quantizers[i].status.ok(); })) {
-        break;
-      }
-      PreparedLayer prepared = Prepare(
-          layer,
-          statistics.empty() ? nullptr : &statistics[static_cast<size_t>(gram - pass.front())]);
-      for (size_t quantizer : which) {
-        QuantizationRun::Quantizer& outcome = run.quantizers[quantizer];
-        if (!outcome.status.ok()) continue;
-        outcome.status = QuantizeLayer(quantizer, prepared, quantizers[quantizer][layer], nullptr,
-                                       on_layer, context);
-        outcome.seconds += watch.Lap();
-      }
-    }
+    QuantizePass(quantizers, which, pass, grams, on_layer, run, context);
+    watch.Lap();
   }
+}
+
+void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
+                                  const std::vector<size_t>& which, const std::vector<int>& pass,
+                                  const std::vector<std::unique_ptr<LayerGram>>& grams,
+                                  OnQuantizedLayer on_layer, QuantizationRun& run,
+                                  const ExecutionContext& context) const {
+  struct Place {
+    size_t quantizer;
+    size_t layer;
+  };
+  Stopwatch watch(context.clock);
+  std::vector<QuantizeBackend::Task> tasks;
+  std::vector<Place> places;
+  const auto work = [&] {
+    backend_.Quantize(
+        tasks,
+        [&](size_t i, absl::StatusOr<QuantizedMatrix> result) {
+          const auto [quantizer, layer] = places[i];
+          QuantizationRun::Quantizer& outcome = run.quantizers[quantizer];
+          if (outcome.status.ok()) outcome.status = result.status();
+          if (outcome.status.ok()) on_layer(quantizer, layer, tasks[i].gram, *std::move(result));
+          outcome.seconds += watch.Lap();
+        },
+        context);
+    tasks.clear();
+    places.clear();
+  };
+  for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
+    const int gram = plan_.layers[layer].gram;
+    if (gram < pass.front() || gram > pass.back()) continue;
+    at::Tensor weight;
+    for (size_t quantizer : which) {
+      if (!run.quantizers[quantizer].status.ok()) continue;
+      if (!weight.defined()) weight = MatrixOf(layer);
+      tasks.push_back(
+          {.weight = weight,
+           .gram = grams.empty() ? nullptr : grams[static_cast<size_t>(gram - pass.front())].get(),
+           .spec = quantizers[quantizer][layer]});
+      places.push_back({quantizer, layer});
+    }
+    if (!tasks.empty() && !backend_.takes_many()) work();
+  }
+  if (!tasks.empty()) work();
 }
 
 absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& specs,
@@ -126,33 +137,31 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
   for (int gram : plan_.stages) {
     Reservation held(context.bytes);
     PTQWATCH_RETURN_IF_ERROR(held.Take(plan_.GramBytesOf({gram}), "a Gram matrix"));
-    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<GramStatistics> statistics,
-                              CaptureGrams(replica_, plan_, {gram}, calibration_, context));
+    PTQWATCH_ASSIGN_OR_RETURN(
+        const auto grams, CaptureGrams(replica_, plan_, {gram}, calibration_, backend_, context));
+    std::vector<QuantizeBackend::Task> tasks;
+    std::vector<size_t> layers;
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
       if (plan_.layers[layer].gram != gram) continue;
-      PreparedLayer prepared = Prepare(layer, &statistics.front());
-      PTQWATCH_RETURN_IF_ERROR(
-          QuantizeLayer(quantizer, prepared, specs[layer], &lease, on_layer, context));
+      tasks.push_back(
+          {.weight = MatrixOf(layer), .gram = grams.front().get(), .spec = specs[layer]});
+      layers.push_back(layer);
     }
+    absl::Status status;
+    backend_.Quantize(
+        tasks,
+        [&](size_t i, absl::StatusOr<QuantizedMatrix> result) {
+          if (status.ok()) status = result.status();
+          if (!status.ok()) return;
+          const CoveredLayer& covered = plan_.layers[layers[i]];
+          // A layer without codes stays in full precision.
+          const at::Tensor matrix = result->View(covered.outputs, covered.inputs);
+          if (matrix.defined()) lease.Write({covered.entry, covered.AsStored(matrix)});
+          on_layer(quantizer, layers[i], tasks[i].gram, *std::move(result));
+        },
+        context);
+    PTQWATCH_RETURN_IF_ERROR(status);
   }
-  return absl::OkStatus();
-}
-
-absl::Status ModelQuantizer::QuantizeLayer(size_t quantizer, PreparedLayer& layer,
-                                           const QuantizerSpec& spec, Replica::Lease* lease,
-                                           OnQuantizedLayer on_layer,
-                                           const ExecutionContext& context) const {
-  PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, layer.quantizer.Quantize(spec, context));
-  // A layer without codes stays in full precision.
-  if (lease != nullptr && !result.dequantized.empty()) {
-    const CoveredLayer& covered = plan_.layers[layer.index];
-    at::Tensor matrix = at::empty({covered.outputs, covered.inputs}, at::kFloat);
-    std::copy(result.dequantized.begin(), result.dequantized.end(),
-              matrix.mutable_data_ptr<float>());
-    lease->Write({covered.entry, covered.AsStored(matrix)});
-  }
-  on_layer(quantizer, layer.index, layer.view, layer.statistics, std::move(result));
   return absl::OkStatus();
 }
 

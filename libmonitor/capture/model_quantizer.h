@@ -2,11 +2,13 @@
 #define PTQWATCH_CAPTURE_MODEL_QUANTIZER_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "capture/capture_plan.h"
+#include "capture/quantize_backend.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/quantizer.h"
@@ -18,11 +20,10 @@ namespace ptqwatch::internal {
 using LayerSpecs = std::vector<QuantizerSpec>;
 
 /// Receives layer `layer` of the plan under one quantizer, in the order of the work: quantizers
-/// that share statistics take each layer in turn. `weight` and `statistics` are valid during the
-/// call; `statistics` is null where there are none.
-using OnQuantizedLayer =
-    absl::FunctionRef<void(size_t quantizer, size_t layer, MatrixView weight,
-                           const GramStatistics* statistics, QuantizedWeight result)>;
+/// that share statistics take each layer in turn. `gram` is valid during the call, and null where
+/// there are no statistics.
+using OnQuantizedLayer = absl::FunctionRef<void(size_t quantizer, size_t layer,
+                                                const LayerGram* gram, QuantizedMatrix result)>;
 
 /// How ModelQuantizer::Run ended.
 struct QuantizationRun {
@@ -52,8 +53,12 @@ class ModelQuantizer {
   };
   /// All arguments must outlive it.
   ModelQuantizer(Replica& replica, const CapturePlan& plan, const std::vector<Batch>& calibration,
-                 const Options& options)
-      : replica_(replica), plan_(plan), calibration_(calibration), options_(options) {}
+                 QuantizeBackend& backend, const Options& options)
+      : replica_(replica),
+        plan_(plan),
+        calibration_(calibration),
+        backend_(backend),
+        options_(options) {}
 
   /// Each element of `quantizers` has one spec a layer. A quantizer's failure leaves the others
   /// alone: where statistics cannot be captured, those that need none still run. Afterwards the
@@ -73,16 +78,17 @@ class ModelQuantizer {
                  const ExecutionContext& context) const;
   absl::Status RunSequential(size_t quantizer, const LayerSpecs& specs, OnQuantizedLayer on_layer,
                              const ExecutionContext& context) const;
-  struct PreparedLayer;
-  PreparedLayer Prepare(size_t layer, const GramStatistics* statistics) const;
-  // `lease`, where there is one, gets the quantized weight.
-  absl::Status QuantizeLayer(size_t quantizer, PreparedLayer& layer, const QuantizerSpec& spec,
-                             Replica::Lease* lease, OnQuantizedLayer on_layer,
-                             const ExecutionContext& context) const;
+  // The layers whose Gram is one of the pass, under those quantizers that have not failed.
+  void QuantizePass(const std::vector<LayerSpecs>& quantizers, const std::vector<size_t>& which,
+                    const std::vector<int>& pass,
+                    const std::vector<std::unique_ptr<LayerGram>>& grams, OnQuantizedLayer on_layer,
+                    QuantizationRun& run, const ExecutionContext& context) const;
+  at::Tensor MatrixOf(size_t layer) const;
 
   Replica& replica_;
   const CapturePlan& plan_;
   const std::vector<Batch>& calibration_;
+  QuantizeBackend& backend_;
   const Options options_;
 };
 

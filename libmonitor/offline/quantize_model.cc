@@ -50,12 +50,12 @@ class Collector {
     result_.covered_parameters = plan.covered_parameters;
   }
 
-  void Add(size_t index, const GramStatistics* statistics, QuantizedWeight weight) {
+  void Add(size_t index, const internal::LayerGram* gram, QuantizedWeight weight) {
     QuantizedLayer& layer = result_.layers[index];
     layer.spec = specs_[index];
-    if (statistics != nullptr) {
-      layer.tokens = statistics->tokens;
-      layer.skipped_rows = statistics->skipped_rows;
+    if (gram != nullptr) {
+      layer.tokens = gram->tokens();
+      layer.skipped_rows = gram->skipped_rows();
     }
     layer.weight = std::move(weight);
     const double seconds = watch_.Lap();
@@ -91,14 +91,16 @@ absl::StatusOr<ModelQuantization> QuantizeOrThrow(Subject& subject,
   const CapturePlan& plan = session->plan();
   internal::LayerSpecs specs;
   for (const CoveredLayer& layer : plan.layers) specs.push_back(SpecFor(options, layer.name));
+  internal::HostBackend backend;  // codes are wanted on the host
   const internal::ModelQuantizer quantizer(
-      session->replica(), plan, session->calibration(),
+      session->replica(), plan, session->calibration(), backend,
       {.mode = options.calibration_mode, .max_gram_bytes = options.max_gram_bytes});
   Collector collector(plan, specs, session->replica(), options, context.clock);
   const internal::QuantizationRun run = quantizer.Run(
       {specs},
-      [&](size_t, size_t layer, MatrixView, const GramStatistics* statistics,
-          QuantizedWeight weight) { collector.Add(layer, statistics, std::move(weight)); },
+      [&](size_t, size_t layer, const internal::LayerGram* gram, internal::QuantizedMatrix result) {
+        collector.Add(layer, gram, std::move(result.weight));
+      },
       context);
   PTQWATCH_RETURN_IF_ERROR(run.quantizers[0].status);
   return collector.Take();

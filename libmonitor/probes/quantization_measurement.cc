@@ -50,18 +50,42 @@ std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const Captu
   return quantizers;
 }
 
+BackendNeeds NeedsOf(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
+                     int64_t max_gram_bytes) {
+  BackendNeeds needs;
+  int64_t most = -1;
+  for (const std::vector<int>& pass : plan.Passes(max_gram_bytes)) {
+    if (plan.GramBytesOf(pass) <= most) continue;
+    most = plan.GramBytesOf(pass);
+    needs.gram_inputs.clear();
+    for (int gram : pass) {
+      needs.gram_inputs.push_back(plan.gram_inputs[static_cast<size_t>(gram)]);
+    }
+  }
+  for (const LayerSpecs& specs : quantizers) {
+    for (size_t layer = 0; layer < specs.size(); ++layer) {
+      needs.layers.push_back({plan.layers[layer].outputs, plan.layers[layer].inputs, specs[layer]});
+    }
+  }
+  return needs;
+}
+
 }  // namespace
 
 QuantizationMeasurement::QuantizationMeasurement(ModelSession& session, MonitorOptions options)
     : session_(session),
       options_(std::move(options)),
-      specs_(SpecsOfLayers(options_, session.plan())) {}
+      specs_(SpecsOfLayers(options_, session.plan())),
+      backend_(MakeBackend(
+          session.replica().device(), NeedsOf(session.plan(), specs_, options_.max_gram_bytes),
+          [&](int64_t bytes) { return session.Hold(bytes, "quantizing on the device"); })) {}
 
 ModelQuantizer QuantizationMeasurement::Quantizer(const std::vector<Batch>& calibration,
                                                   int64_t gram_bytes) const {
   return {session_.replica(),
           session_.plan(),
           calibration,
+          *backend_,
           {.mode = options_.calibration_mode, .max_gram_bytes = gram_bytes}};
 }
 
@@ -156,9 +180,9 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
     run = Quantizer(calibration, portion.gram_bytes)
               .Run(
                   specs,
-                  [&](size_t quantizer, size_t layer, MatrixView weight,
-                      const GramStatistics* statistics, QuantizedWeight quantized) {
-                    layers.Add(quantizer, layer, weight, statistics, std::move(quantized));
+                  [&](size_t quantizer, size_t layer, const LayerGram* gram,
+                      QuantizedMatrix quantized) {
+                    layers.Add(quantizer, layer, gram, std::move(quantized));
                     input.callbacks.poll();
                   },
                   context);

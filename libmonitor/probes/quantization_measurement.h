@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "capture/model_quantizer.h"
+#include "capture/quantize_backend.h"
 #include "probes/loss_comparison.h"
 #include "probes/probe.h"
 #include "ptqwatch/options.h"
@@ -54,6 +56,7 @@ class QuantizationMeasurement {
   ModelSession& session_;
   const MonitorOptions options_;
   const std::vector<LayerSpecs> specs_;  // [quantizer][layer]
+  const std::unique_ptr<QuantizeBackend> backend_;
 };
 
 }  // namespace ptqwatch::internal

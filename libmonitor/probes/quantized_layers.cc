@@ -1,52 +1,36 @@
 #include "probes/quantized_layers.h"
 
 #include <cmath>
-#include <memory>
 #include <utility>
 
-#include "ATen/ops/from_blob.h"
 #include "absl/status/status.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
-namespace {
-
-// The values as a [rows, cols] tensor, without a copy.
-at::Tensor AsTensor(std::vector<float> values, int64_t rows, int64_t cols) {
-  auto owned = std::make_shared<std::vector<float>>(std::move(values));
-  float* data = owned->data();
-  return at::from_blob(
-      data, {rows, cols}, [owned](void*) mutable { owned.reset(); }, at::kFloat);
-}
-
-}  // namespace
-
-void QuantizedLayers::Add(size_t quantizer, size_t layer, MatrixView weight,
-                          const GramStatistics* statistics, QuantizedWeight result) {
+void QuantizedLayers::Add(size_t quantizer, size_t layer, const LayerGram* gram,
+                          QuantizedMatrix result) {
   const CoveredLayer& covered = plan_.layers[layer];
+  const QuantizedWeight& weight = result.weight;
   Row& row = rows_[quantizer][layer];
   LayerQuantization& report = row.report;
   report.name = covered.name;
-  report.status = result.status;
-  if (statistics != nullptr) {
-    report.tokens = statistics->tokens;
-    report.skipped_rows = statistics->skipped_rows;
+  report.status = weight.status;
+  if (gram != nullptr) {
+    report.tokens = gram->tokens();
+    report.skipped_rows = gram->skipped_rows();
   }
-  report.dead_columns = result.dead_columns;
-  if (specs_[quantizer][layer].method == QuantizationMethod::kGptq) report.damp = result.damp;
-  if (result.output_energy.value_or(0) > 0) {
-    if (result.loss) report.output_error_ratio = *result.loss / *result.output_energy;
-    if (result.rtn_loss) report.rtn_output_error_ratio = *result.rtn_loss / *result.output_energy;
+  report.dead_columns = weight.dead_columns;
+  if (specs_[quantizer][layer].method == QuantizationMethod::kGptq) report.damp = weight.damp;
+  if (weight.output_energy.value_or(0) > 0) {
+    if (weight.loss) report.output_error_ratio = *weight.loss / *weight.output_energy;
+    if (weight.rtn_loss) report.rtn_output_error_ratio = *weight.rtn_loss / *weight.output_energy;
   }
-  if (result.status == LayerStatus::kNonFinite) {
-    row.nonfinite = StrCat("layer '", covered.name, "': ", result.status_detail);
-  } else if (!result.dequantized.empty()) {  // else it stays in full precision
-    for (size_t i = 0; i < result.dequantized.size(); ++i) {
-      const double step = static_cast<double>(result.dequantized[i]) - weight.data[i];
-      row.displacement += step * step;
-    }
-    row.matrix = AsTensor(std::move(result.dequantized), covered.outputs, covered.inputs);
+  if (weight.status == LayerStatus::kNonFinite) {
+    row.nonfinite = StrCat("layer '", covered.name, "': ", weight.status_detail);
+    return;
   }
+  row.displacement = result.squared_displacement;
+  row.matrix = result.Take(covered.outputs, covered.inputs);  // undefined: in full precision
 }
 
 absl::StatusOr<std::vector<Replica::Override>> QuantizedLayers::Take(size_t quantizer,

@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "capture/capture_plan.h"
 #include "capture/model_quantizer.h"
-#include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
 #include "snapshot/replica.h"
 
@@ -25,8 +24,7 @@ class QuantizedLayers {
       : plan_(plan), specs_(specs), rows_(specs.size(), std::vector<Row>(plan.layers.size())) {}
 
   /// Arguments as of OnQuantizedLayer.
-  void Add(size_t quantizer, size_t layer, MatrixView weight, const GramStatistics* statistics,
-           QuantizedWeight result);
+  void Add(size_t quantizer, size_t layer, const LayerGram* gram, QuantizedMatrix result);
 
   /// Moves the layers of one quantizer into its report, in the order of the plan, and returns the
   /// weights. `all_parameters` are those of the model. DataLoss where a layer was not finite.

@@ -202,7 +202,7 @@ TEST(ActivationCapture, FailsWhenSharedInputsComeApart) {
   ASSERT_EQ(plan.gram_inputs.size(), 1u);
   *calls = 1;
   ExecutionContext context;
-  auto grams = CaptureGrams(*fixture.replica, plan, {0}, fixture.batches, context);
+  auto grams = CaptureGrams(*fixture.replica, plan, {0}, fixture.batches, fixture.backend, context);
   EXPECT_EQ(grams.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -213,7 +213,7 @@ TEST(ActivationCapture, StopsWhenCancelled) {
   const CapturePlan plan = fixture.Plan();
   ExecutionContext context;
   context.cancel.Cancel();
-  auto grams = CaptureGrams(*fixture.replica, plan, {0}, fixture.batches, context);
+  auto grams = CaptureGrams(*fixture.replica, plan, {0}, fixture.batches, fixture.backend, context);
   EXPECT_EQ(grams.status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -54,14 +54,18 @@ struct Fixture {
     std::vector<int> all(plan.gram_inputs.size());
     std::iota(all.begin(), all.end(), 0);
     ExecutionContext context;
-    auto grams = CaptureGrams(*replica, plan, all, batches, context);
+    auto grams = CaptureGrams(*replica, plan, all, batches, backend, context);
     EXPECT_TRUE(grams.ok()) << grams.status();
-    return grams.ok() ? *std::move(grams) : std::vector<GramStatistics>(all.size());
+    if (!grams.ok()) return std::vector<GramStatistics>(all.size());
+    std::vector<GramStatistics> statistics;
+    for (const auto& gram : *grams) statistics.push_back(HostBackend::StatisticsOf(*gram));
+    return statistics;
   }
 
   std::vector<Batch> batches;
   std::unique_ptr<Subject> subject;
   std::unique_ptr<Replica> replica;
+  HostBackend backend;
 };
 
 /// Sum of x x^T over the rows of all tensors, in float64.

@@ -67,19 +67,18 @@ Recorder QuantizeAll(Fixture& fixture, const CapturePlan& plan, std::vector<Quan
                      CalibrationMode mode, int64_t max_gram_bytes = kNoLimit) {
   std::vector<LayerSpecs> quantizers;
   for (const QuantizerSpec& spec : specs) quantizers.emplace_back(plan.layers.size(), spec);
-  const ModelQuantizer quantizer(*fixture.replica, plan, fixture.batches,
+  const ModelQuantizer quantizer(*fixture.replica, plan, fixture.batches, fixture.backend,
                                  {.mode = mode, .max_gram_bytes = max_gram_bytes});
   ExecutionContext context;
   Recorder recorder;
   const QuantizationRun run = quantizer.Run(
       quantizers,
-      [&](size_t index, size_t layer, MatrixView, const GramStatistics* statistics,
-          QuantizedWeight result) {
+      [&](size_t index, size_t layer, const LayerGram* gram, QuantizedMatrix result) {
         Recorder::Layer& kept = recorder.layers[{index, layer}];
-        kept.weight = std::move(result);
-        if (statistics != nullptr) {
-          kept.gram = statistics->sum;
-          kept.tokens = statistics->tokens;
+        kept.weight = std::move(result.weight);
+        if (gram != nullptr) {
+          kept.gram = HostBackend::StatisticsOf(*gram).sum;
+          kept.tokens = gram->tokens();
         }
         recorder.order.push_back(layer);
       },
@@ -297,7 +296,7 @@ TEST(ModelQuantizer, SaysWhatCalibrationCosts) {
   LayerSpecs mixed = rtn;
   mixed[3] = Gptq();
   const auto with = [&](CalibrationMode mode, int64_t bytes) {
-    return ModelQuantizer(*fixture.replica, plan, fixture.batches,
+    return ModelQuantizer(*fixture.replica, plan, fixture.batches, fixture.backend,
                           {.mode = mode, .max_gram_bytes = bytes});
   };
   const ModelQuantizer one_shot = with(CalibrationMode::kOneShot, 2 * GramBytes(6));
@@ -338,13 +337,13 @@ TEST(ModelQuantizer, StopsWhenCancelled) {
     ExecutionContext context;
     context.cancel.Cancel();
     int layers = 0;
-    const QuantizationRun run = ModelQuantizer(*fixture.replica, plan, fixture.batches,
-                                               {.mode = mode, .max_gram_bytes = kNoLimit})
-                                    .Run(
-                                        {LayerSpecs(5, Rtn()), LayerSpecs(5, Gptq())},
-                                        [&](size_t, size_t, MatrixView, const GramStatistics*,
-                                            const QuantizedWeight&) { ++layers; },
-                                        context);
+    const QuantizationRun run =
+        ModelQuantizer(*fixture.replica, plan, fixture.batches, fixture.backend,
+                       {.mode = mode, .max_gram_bytes = kNoLimit})
+            .Run(
+                {LayerSpecs(5, Rtn()), LayerSpecs(5, Gptq())},
+                [&](size_t, size_t, const LayerGram*, const QuantizedMatrix&) { ++layers; },
+                context);
     EXPECT_EQ(layers, 0);
     ASSERT_EQ(run.quantizers.size(), 2u);
     for (const QuantizationRun::Quantizer& quantizer : run.quantizers) {
