@@ -50,8 +50,8 @@ struct HostCopy {
   int64_t bytes = 0;
 };
 
-/// A device with one queue of work and one arena of memory. Everything but Read is put into the
-/// queue and carried out in order; it never waits for the device and never allocates.
+/// A device with one queue of work and one arena of memory. Everything but Read and Upload is put
+/// into the queue and carried out in order; it never waits for the device and never allocates.
 /// Pointers are the device's unless they say host. Not thread-safe.
 ///
 /// Errors: LostContextError (lost_context.h) where the device is of no more use, otherwise
@@ -75,7 +75,7 @@ class ComputeDevice {
   virtual absl::StatusOr<int64_t> FactorizeBytes(int64_t size) = 0;
 
   virtual absl::Status Zero(void* memory, int64_t bytes) = 0;
-  /// `host` may change once the call has returned.
+  /// `host` may change once the call has returned. May wait, too: it is not for the way of a layer.
   virtual absl::Status Upload(void* to, const void* host, int64_t bytes) = 0;
   /// Waits until the queue is empty, and then has copied these pieces to the host.
   virtual absl::Status Read(std::span<const HostCopy> copies) = 0;

@@ -5,9 +5,12 @@
 
 #ifdef __CUDACC__
 #define PTQWATCH_HOST_DEVICE __host__ __device__
-#define PTQWATCH_UNROLL _Pragma("unroll")
 #else
 #define PTQWATCH_HOST_DEVICE
+#endif
+#ifdef __CUDA_ARCH__
+#define PTQWATCH_UNROLL _Pragma("unroll")
+#else
 #define PTQWATCH_UNROLL
 #endif
 
