@@ -26,12 +26,16 @@ struct DeviceMoments {
 ///
 /// Up to 256 inputs sums are float64. Beyond that, products are summed in float32 by matrix units
 /// over at most 8192 rows, and in float64 across them. bfloat16 and float16 go in as they are, and
-/// their products are exact in float32. float32 goes in as the sum of two bfloat16, of which the
-/// product of the small parts is left out: see device_gram.cc.
+/// their products are exact in float32. float32 goes in as the sum of two bfloat16, at four times
+/// the cost; device_gram.cc says why.
 class DeviceGram {
  public:
   /// Takes Bytes(inputs) from the device's arena, for as long as the caller's ArenaScope lives.
   static absl::StatusOr<DeviceGram> Create(ComputeDevice& device, int64_t inputs);
+  /// Finished moments that were summed elsewhere; may wait. `abs_sum` and `abs_max` may be empty
+  /// and are then zeros. InvalidArgument for sizes that do not match.
+  static absl::StatusOr<DeviceGram> FromHost(ComputeDevice& device,
+                                             const GramStatistics& statistics);
   /// 8 inputs^2 and a little.
   static int64_t Bytes(int64_t inputs);
   /// What Add takes from the arena while it runs, for a call of that many rows.

@@ -53,7 +53,7 @@ cudaError_t Prepare() {
 
 }  // namespace ptqwatch::internal
 
-#define PTQWATCH_LAUNCH(K)                                  \
+#define PTQWATCH_LAUNCH(K)                                \
   template cudaError_t Launch<K>(const K&, cudaStream_t); \
   template cudaError_t Prepare<K>()
 

@@ -93,6 +93,14 @@ const DeviceGram* DeviceRun::Gram(const Matrix& x, RowType type) {
   return &grams_.back();
 }
 
+const DeviceGram* DeviceRun::Gram(const GramStatistics& statistics) {
+  const absl::StatusOr<DeviceGram> gram = DeviceGram::FromHost(device_, statistics);
+  EXPECT_TRUE(gram.ok()) << gram.status();
+  if (!gram.ok()) return nullptr;
+  grams_.push_back(*gram);
+  return &grams_.back();
+}
+
 DeviceLayer DeviceRun::Layer(const Matrix& weight, const DeviceGram* gram,
                              const QuantizerSpec& spec) {
   return {.weight = Upload(weight),

@@ -34,6 +34,7 @@ class DeviceRun {
   /// The moments of `x`, finished.
   const internal::DeviceGram* Gram(const Matrix& x,
                                    internal::RowType type = internal::RowType::kFloat32);
+  const internal::DeviceGram* Gram(const GramStatistics& statistics);
   internal::DeviceLayer Layer(const Matrix& weight, const internal::DeviceGram* gram,
                               const QuantizerSpec& spec);
   /// Through one DeviceQuantizer.

@@ -189,6 +189,21 @@ TEST(DeviceGram, RefusesWhatDoesNotFit) {
   EXPECT_EQ(gram->CopyToHost()->tokens, 0);
 }
 
+TEST(DeviceGram, TakesMomentsFromTheHost) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  GramStatistics statistics = testing::Gram(CorrelatedInputs(20, 6, 5));
+  statistics.skipped_rows = 3;
+  DeviceRun run(*device);
+  const absl::StatusOr<GramStatistics> back = run.Gram(statistics)->CopyToHost();
+  ASSERT_TRUE(back.ok());
+  ExpectGram(*back, statistics, 0);
+  EXPECT_EQ(back->sum, statistics.sum);
+  statistics.abs_max.pop_back();
+  EXPECT_EQ(DeviceGram::FromHost(*device, statistics).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(DeviceGram, SaysHowMuchMemoryItTakes) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
