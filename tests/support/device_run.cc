@@ -194,4 +194,12 @@ void ExpectIdentical(const QuantizedWeight& got, const QuantizedWeight& expected
   EXPECT_EQ(got.outlier_columns, expected.outlier_columns);
 }
 
+void ExpectSameAlone(const QuantizedWeight& got, const QuantizedWeight& expected) {
+  if (BatchesAreExact()) {
+    ExpectIdentical(got, expected);
+  } else {
+    ExpectAgrees(got, expected);
+  }
+}
+
 }  // namespace ptqwatch::testing

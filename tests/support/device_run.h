@@ -18,6 +18,10 @@ namespace ptqwatch::testing {
 /// the machine has none.
 std::unique_ptr<internal::ComputeDevice> MakeTestDevice(int64_t bytes = int64_t{64} << 20);
 
+/// Whether layers that go together have the bits that they have alone. A library of matrix products
+/// may add up in another order for a batch.
+bool BatchesAreExact();
+
 /// `x` rounded to a row type.
 Matrix RoundedTo(internal::RowType type, const Matrix& x);
 
@@ -56,6 +60,8 @@ void ExpectAgrees(const QuantizedWeight& got, const QuantizedWeight& expected,
                   Tolerance tolerance = {});
 /// All fields are, to the bit.
 void ExpectIdentical(const QuantizedWeight& got, const QuantizedWeight& expected);
+/// What BatchesAreExact promises.
+void ExpectSameAlone(const QuantizedWeight& got, const QuantizedWeight& expected);
 
 }  // namespace ptqwatch::testing
 

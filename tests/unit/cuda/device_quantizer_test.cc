@@ -21,11 +21,12 @@ using internal::DeviceResult;
 using testing::CorrelatedInputs;
 using testing::DeviceRun;
 using testing::ExpectIdentical;
+using testing::ExpectSameAlone;
 using ::testing::HasSubstr;
 using testing::Matrix;
 using testing::RandomMatrix;
 
-TEST(DeviceQuantizer, BatchesGiveTheBitsOfSingleLayers) {
+TEST(DeviceQuantizer, BatchesGiveWhatSingleLayersDo) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
   DeviceRun run(*device);
@@ -51,7 +52,7 @@ TEST(DeviceQuantizer, BatchesGiveTheBitsOfSingleLayers) {
   const std::vector<QuantizedWeight> together = run.Quantize(layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     SCOPED_TRACE(i);
-    ExpectIdentical(together[i], run.Quantize({layers[i]})[0]);
+    ExpectSameAlone(together[i], run.Quantize({layers[i]})[0]);
   }
   const std::vector<QuantizedWeight> again = run.Quantize(layers);
   for (size_t i = 0; i < layers.size(); ++i) ExpectIdentical(together[i], again[i]);
@@ -162,7 +163,7 @@ TEST(DeviceQuantizer, SaysHowMuchMemoryItTakes) {
       internal::ArenaScope scope(arena);
       ASSERT_TRUE(arena.Take((arena.remaining() - *need) / 256 * 256, "filler").ok());
       const std::vector<QuantizedWeight> tight = run.Quantize(layers);
-      for (size_t i = 0; i < layers.size(); ++i) ExpectIdentical(tight[i], roomy[i]);
+      for (size_t i = 0; i < layers.size(); ++i) ExpectSameAlone(tight[i], roomy[i]);
     }
     {
       internal::ArenaScope scope(arena);
