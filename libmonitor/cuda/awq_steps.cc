@@ -9,14 +9,15 @@ namespace {
 absl::Status RoundScaled(const LayerGroup& group, const Strided<const float>& channel_scale,
                          RoundGroups round, Queue& queue) {
   round.layers = group.layers;
-  round.grid = group.Grid();
+  round.grids = group.grids;
   round.source = group.Source();
   round.source.channel_scale = channel_scale;
   round.scale = Const(group.scale);
   round.zero = Const(group.zero);
   PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
                                                .source = round.source,
-                                               .grid = round.grid,
+                                               .grids = group.grids,
+                                               .most_groups = group.MostGroups(),
                                                .scale = group.scale,
                                                .zero = group.zero}));
   return queue.Run(round);

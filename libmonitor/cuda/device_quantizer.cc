@@ -16,9 +16,22 @@ struct Candidates {
   bool shared = false;  // all have the same inputs; with one layer, either may become true
 };
 
+// What must be equal: each layer of a group has a grid of its own.
+QuantizerSpec WithoutGrid(QuantizerSpec spec) {
+  if (spec.method == QuantizationMethod::kNf4 || spec.method == QuantizationMethod::kLlmInt8) {
+    return spec;
+  }
+  const QuantizerSpec defaults;
+  spec.bits = defaults.bits;
+  spec.group_size = defaults.group_size;
+  spec.symmetric = defaults.symmetric;
+  spec.scale_dtype = defaults.scale_dtype;
+  return spec;
+}
+
 bool Alike(const LayerState& a, const LayerState& b) {
   return a.layer().rows == b.layer().rows && a.layer().cols == b.layer().cols &&
-         a.layer().spec == b.layer().spec && a.attempt() == b.attempt();
+         WithoutGrid(a.layer().spec) == WithoutGrid(b.layer().spec) && a.attempt() == b.attempt();
 }
 
 bool Admits(const Candidates& group, const LayerState& state) {

@@ -50,9 +50,10 @@ struct DeviceResult {
 /// for rounding. Fewer than 0.3 % of the codes and 1e-3 of a loss differ. The same bits for the
 /// same layers, whatever they are quantized together with.
 ///
-/// Layers of one call that agree in shape and spec go through the kernels together, up to
-/// kMaxBatch, if memory allows it and their inputs are either all the same or all different. The
-/// same inputs are factorised once.
+/// Layers of one call that agree in shape and in all of the spec but the grid go through the
+/// kernels together, up to kMaxBatch, if memory allows it and their inputs are either all the same
+/// or all different. So one weight at 3 and 4 bits, or weights with the same inputs, share one
+/// factor.
 ///
 /// Not there: ClipSearch::kMse.
 class DeviceQuantizer {

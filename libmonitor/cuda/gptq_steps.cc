@@ -100,7 +100,7 @@ absl::Status Loop(const LayerGroup& group, const Buffers& buffers, Queue& queue)
   QuantizeBlock block{.layers = group.layers,
                       .rows = group.rows,
                       .cols = group.cols,
-                      .grid = group.Grid(),
+                      .grids = group.grids,
                       .padded = PaddedCols(group.cols),
                       .ratios = Const(buffers.ratios),
                       .diagonal = Const(buffers.pivots),
@@ -147,7 +147,8 @@ absl::Status QuantizeByGptq(const LayerGroup& group, Queue& queue) {
   const GridSource live = group.LiveSource();
   PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
                                                .source = live,
-                                               .grid = group.Grid(),
+                                               .grids = group.grids,
+                                               .most_groups = group.MostGroups(),
                                                .scale = group.scale,
                                                .zero = group.zero}));
   PTQWATCH_RETURN_IF_ERROR(Factorize(group, buffers, queue));
@@ -159,7 +160,7 @@ absl::Status QuantizeByGptq(const LayerGroup& group, Queue& queue) {
   PTQWATCH_RETURN_IF_ERROR(queue.Run(UnpackCodes{.layers = group.layers,
                                                  .rows = group.rows,
                                                  .cols = group.cols,
-                                                 .grid = group.Grid(),
+                                                 .grids = group.grids,
                                                  .position = Const(group.position),
                                                  .packed = Const(buffers.codes),
                                                  .scale = Const(group.scale),

@@ -1,5 +1,6 @@
 #include "cuda/group_steps.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/status_macros.h"
@@ -10,15 +11,23 @@
 namespace ptqwatch::internal {
 namespace {
 
+struct Sizes {
+  int64_t at[kMaxBatch] = {};
+};
+
+Sizes AllOf(int64_t size) {
+  Sizes sizes;
+  std::fill(sizes.at, sizes.at + kMaxBatch, size);
+  return sizes;
+}
+
 // Finds the first number that is not finite, of `layers` arrays.
 template <typename T>
 absl::Status FindBad(const LayerGroup& group, int layers, const Batch<const T>& values,
-                     int64_t size, Number position, Queue& queue) {
-  FindNonFinite<T> find{.layers = layers,
-                        .size = size,
-                        .parts = PartsOf(size),
-                        .values = values,
-                        .partials = group.partials};
+                     const Sizes& sizes, Number position, Queue& queue) {
+  FindNonFinite<T> find{.layers = layers, .values = values, .partials = group.partials};
+  std::copy(sizes.at, sizes.at + layers, find.sizes);
+  find.parts = PartsOf(*std::max_element(sizes.at, sizes.at + layers));
   PTQWATCH_RETURN_IF_ERROR(queue.Run(find));
   Strided<const double> partials = Const(group.partials);
   if (layers < group.layers) partials.stride = 0;
@@ -40,7 +49,7 @@ absl::Status DescribeMoments(const LayerGroup& group, Queue& queue) {
                                                     .numbers = group.numbers}));
   if (!group.attempt.quantize) return absl::OkStatus();
   PTQWATCH_RETURN_IF_ERROR(
-      FindBad(group, group.inputs, group.sum, group.cols * group.cols, kBadMoment, queue));
+      FindBad(group, group.inputs, group.sum, AllOf(group.cols * group.cols), kBadMoment, queue));
   PTQWATCH_RETURN_IF_ERROR(queue.Run(FindDuplicates{
       .layers = group.inputs, .cols = group.cols, .sum = group.sum, .found = group.partials}));
   Strided<const double> found = Const(group.partials);
@@ -50,6 +59,14 @@ absl::Status DescribeMoments(const LayerGroup& group, Queue& queue) {
                             .values = found,
                             .numbers = group.numbers,
                             .position = kDuplicateColumns});
+}
+
+Sizes Scales(const LayerGroup& group) {
+  Sizes sizes;
+  for (int i = 0; i < group.layers; ++i) {
+    sizes.at[i] = ScaleCount(group.rows, group.cols, group.grids.at[i], group.attempt.method);
+  }
+  return sizes;
 }
 
 absl::Status QuantizeGroup(const LayerGroup& group, Queue& queue) {
@@ -89,11 +106,10 @@ absl::Status RunGroup(LayerGroup group, Queue& queue) {
   if (group.inputs > 0) PTQWATCH_RETURN_IF_ERROR(DescribeMoments(group, queue));
   if (group.attempt.quantize) {
     PTQWATCH_RETURN_IF_ERROR(
-        FindBad(group, group.layers, group.weight, group.size(), kBadWeight, queue));
+        FindBad(group, group.layers, group.weight, AllOf(group.size()), kBadWeight, queue));
     PTQWATCH_RETURN_IF_ERROR(QuantizeGroup(group, queue));
-    const int64_t scales = ScaleCount(group.rows, group.cols, group.spec, group.attempt.method);
     PTQWATCH_RETURN_IF_ERROR(
-        FindBad(group, group.layers, Const(group.scale), scales, kBadScale, queue));
+        FindBad(group, group.layers, Const(group.scale), Scales(group), kBadScale, queue));
     PTQWATCH_RETURN_IF_ERROR(MeasureDistance(group, queue));
   }
   return AddTraces(group, queue);

@@ -6,13 +6,19 @@
 
 namespace ptqwatch::internal {
 
-GridShape LayerGroup::Grid() const {
+GridShape GridOf(int64_t cols, const QuantizerSpec& spec) {
   const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
   return {.group_size = group,
           .groups = CeilDiv(cols, group),
           .bits = spec.bits,
           .symmetric = spec.symmetric,
           .scale_dtype = spec.scale_dtype};
+}
+
+int64_t LayerGroup::MostGroups() const {
+  int64_t most = 0;
+  for (int i = 0; i < layers; ++i) most = std::max(most, grids.at[i].groups);
+  return most;
 }
 
 GridSource LayerGroup::LiveSource() const {
@@ -31,11 +37,10 @@ absl::Status LayerGroup::TakeShared(Arena& arena) {
   return absl::OkStatus();
 }
 
-int64_t ScaleCount(int64_t rows, int64_t cols, const QuantizerSpec& spec,
-                   QuantizationMethod method) {
+int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method) {
   if (method == QuantizationMethod::kNf4) return CeilDiv(rows * cols, kNf4Block);
-  if (method == QuantizationMethod::kLlmInt8 || spec.group_size < 0) return rows;
-  return rows * CeilDiv(cols, std::min<int64_t>(spec.group_size, cols));
+  if (method == QuantizationMethod::kLlmInt8) return rows;
+  return rows * grid.groups;
 }
 
 int64_t MostLayers(int64_t rows, int64_t cols) {

@@ -35,8 +35,9 @@ struct LayerGroup {
   int inputs = 0;
   int64_t rows = 0;
   int64_t cols = 0;
-  QuantizerSpec spec;
+  QuantizerSpec spec;  ///< but for what is in `grids`
   Attempt attempt;
+  Grids grids;
 
   Batch<const float> weight;
   Batch<const double> sum;
@@ -59,7 +60,7 @@ struct LayerGroup {
   int64_t size() const { return rows * cols; }
   /// From one layer's array to the next, for arrays of `count` that depend on inputs alone.
   int64_t InputStride(int64_t count) const { return inputs == 1 ? 0 : count; }
-  GridShape Grid() const;
+  int64_t MostGroups() const;
   GridSource Source() const { return {.rows = rows, .cols = cols, .weight = weight}; }
   /// The weight with the columns of dead inputs set to zero.
   GridSource LiveSource() const;
@@ -68,9 +69,10 @@ struct LayerGroup {
   absl::Status TakeShared(Arena& arena);
 };
 
-/// Numbers of a group's scales, by method.
-int64_t ScaleCount(int64_t rows, int64_t cols, const QuantizerSpec& spec,
-                   QuantizationMethod method);
+GridShape GridOf(int64_t cols, const QuantizerSpec& spec);
+
+/// How many scales a weight has, by method.
+int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method);
 
 template <typename T>
 Batch<const T> Const(const Batch<T>& batch) {

@@ -140,7 +140,8 @@ absl::Status LayerState::TakeResults(Arena& arena, double* numbers) {
   }
   const QuantizationMethod method = layer_.spec.method;
   // A method that falls back to RTN has the same groups.
-  const int64_t scales = ScaleCount(layer_.rows, layer_.cols, layer_.spec, method);
+  const int64_t scales =
+      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), method);
   PTQWATCH_ASSIGN_OR_RETURN(scale_, arena.TakeArray<float>(scales, kWhat));
   if (method != QuantizationMethod::kNf4) {
     PTQWATCH_ASSIGN_OR_RETURN(zero_, arena.TakeArray<float>(scales, kWhat));
@@ -156,6 +157,7 @@ absl::Status LayerState::TakeResults(Arena& arena, double* numbers) {
 
 void LayerState::AddTo(LayerGroup& group, int i) const {
   group.weight.at[i] = layer_.weight;
+  group.grids.at[i] = GridOf(layer_.cols, layer_.spec);
   group.codes.at[i] = codes_;
   group.dequantized.at[i] = dequantized_;
   group.scale.at[i] = scale_;
@@ -367,7 +369,8 @@ DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
   result.dequantized = dequantized_;
   result.scale = scale_;
   result.zero = zero_;
-  result.scales = ScaleCount(layer_.rows, layer_.cols, layer_.spec, attempt_.method);
+  result.scales =
+      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), attempt_.method);
   if (gptq) result.order = order_;
   if (attempt_.method == QuantizationMethod::kAwq) result.channel_scale = channel_scale_;
   return result;

@@ -27,7 +27,7 @@ RoundInt8 Int8Kernel(const LayerGroup& group) {
 RoundGroups GroupsKernel(const LayerGroup& group, const GridSource& source) {
   return {.layers = group.layers,
           .source = source,
-          .grid = group.Grid(),
+          .grids = group.grids,
           .scale = Const(group.scale),
           .zero = Const(group.zero)};
 }
@@ -54,7 +54,8 @@ absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue) {
   }
   PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
                                                .source = group.Source(),
-                                               .grid = group.Grid(),
+                                               .grids = group.grids,
+                                               .most_groups = group.MostGroups(),
                                                .scale = group.scale,
                                                .zero = group.zero}));
   RoundGroups round = GroupsKernel(group, group.Source());

@@ -74,7 +74,7 @@ struct QuantizeBlock {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t first = 0;  ///< column in the order of handling; a multiple of 128
-  GridShape grid = {};
+  Grids grids = {};
   int64_t padded = 0;
   Strided<const float> ratios = {};     ///< [padded, padded]
   Strided<const double> diagonal = {};  ///< [cols]
@@ -121,13 +121,15 @@ struct QuantizeBlock {
     for (int k = thread; k < count; k += kThreads) {
       const double r = diagonal.at(layer)[first + k];
       shared.weight[k] = r * r;
-      shared.group[k] =
-          static_cast<int32_t>(order.at[layer * factor_of_layer][first + k] / grid.group_size);
+      shared.group[k] = static_cast<int32_t>(order.at[layer * factor_of_layer][first + k] /
+                                             grids.at[layer].group_size);
     }
   }
 
   PTQWATCH_HOST_DEVICE void QuantizeRow(int64_t layer, int64_t row, int count, int thread,
                                         Shared& shared) const {
+    const int64_t groups = grids.at[layer].groups;
+    const float top = grids.at[layer].Top();
     double loss = 0;
     double norm = 0;
     for (int s = 0; s < count; s += kTogether) {
@@ -153,10 +155,10 @@ struct QuantizeBlock {
       for (int c = 0; c < kTogether; ++c) {
         if (s + c >= count) break;
         const float w = current[c];
-        const int64_t g = row * grid.groups + shared.group[s + c];
+        const int64_t g = row * groups + shared.group[s + c];
         const float step = scale.at[layer][g];
         const float z = zero.at[layer][g];
-        const float code = CodeOf(w, step, z, grid.Top());
+        const float code = CodeOf(w, step, z, top);
         const float q = step * (code - z);
         const float d = original[c] - q;
         PTQWATCH_UNROLL
@@ -189,7 +191,7 @@ struct UnpackCodes {
   int layers = 0;
   int64_t rows = 0;
   int64_t cols = 0;
-  GridShape grid = {};
+  Grids grids = {};
   Strided<const int32_t> position = {};
   Strided<const uint8_t> packed = {};  ///< [cols, rows]
   Batch<const float> scale = {};
@@ -217,6 +219,7 @@ struct UnpackCodes {
         const int64_t row = r0 + slow;
         const int64_t col = c0 + fast;
         const uint8_t code = shared.tile[fast][slow];
+        const GridShape& grid = grids.at[layer];
         const int64_t g = row * grid.groups + col / grid.group_size;
         codes.at[layer][row * cols + col] = code;
         decoded.at[layer][row * cols + col] =

@@ -38,6 +38,11 @@ struct GridShape {
   PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
 };
 
+/// One a layer.
+struct Grids {
+  GridShape at[kMaxBatch] = {};
+};
+
 /// Fits the grid of every group, as FitGroup in quantize/kernels/grid.h. 32 threads a group. Cost:
 /// the weight is read once.
 struct FitGroups {
@@ -52,12 +57,13 @@ struct FitGroups {
 
   int layers = 0;
   GridSource source = {};
-  GridShape grid = {};
+  Grids grids = {};
+  int64_t most_groups = 0;  ///< of any layer
   Batch<float> scale = {};
   Batch<float> zero = {};
 
   PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
-    return CeilDiv(source.rows * grid.groups, kThreads / kLanes);
+    return CeilDiv(source.rows * most_groups, kThreads / kLanes);
   }
   int64_t Blocks() const { return layers * BlocksPerLayer(); }
 
@@ -65,6 +71,7 @@ struct FitGroups {
   PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
     const int64_t layer = at.block / BlocksPerLayer();
     const int64_t item = at.block % BlocksPerLayer() * (kThreads / kLanes) + at.thread / kLanes;
+    const GridShape& grid = grids.at[layer];
     if (item >= source.rows * grid.groups) return;
     if constexpr (kPhase == 0) {
       const int64_t row = item / grid.groups;
@@ -86,12 +93,13 @@ struct FitGroups {
         low = shared.low[i] < low ? shared.low[i] : low;
         high = shared.high[i] > high ? shared.high[i] : high;
       }
-      Fit(low, high, &scale.at[layer][item], &zero.at[layer][item]);
+      Fit(grid, low, high, &scale.at[layer][item], &zero.at[layer][item]);
     }
   }
 
  private:
-  PTQWATCH_HOST_DEVICE void Fit(float low, float high, float* out_scale, float* out_zero) const {
+  PTQWATCH_HOST_DEVICE static void Fit(const GridShape& grid, float low, float high,
+                                       float* out_scale, float* out_zero) {
     if (grid.symmetric) {
       high = -low > high ? -low : high;
       low = -high;
@@ -125,7 +133,7 @@ struct RoundGroups {
 
   int layers = 0;
   GridSource source = {};
-  GridShape grid = {};
+  Grids grids = {};
   Batch<const float> scale = {};
   Batch<const float> zero = {};
   Batch<uint8_t> codes = {};
@@ -151,6 +159,7 @@ struct RoundGroups {
   PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t to) const {
     const int64_t row = to / source.cols;
     const int64_t col = to % source.cols;
+    const GridShape& grid = grids.at[layer];
     const int64_t g = row * grid.groups + col / grid.group_size;
     const float s = scale.at[layer][g];
     const float z = zero.at[layer][g];

@@ -64,7 +64,7 @@ struct FindNonFinite {
   using Local = Nothing;
 
   int layers = 0;
-  int64_t size = 0;
+  int64_t sizes[kMaxBatch] = {};
   int64_t parts = 0;  ///< blocks a layer
   Batch<const T> values = {};
   Strided<double> partials = {};  ///< [parts]
@@ -76,8 +76,8 @@ struct FindNonFinite {
     const int64_t layer = at.block / parts;
     const int64_t part = at.block % parts;
     if constexpr (kPhase == 0) {
-      const int64_t each = CeilDiv(size, parts);
-      const int64_t end = AtMost(size, (part + 1) * each);
+      const int64_t each = CeilDiv(sizes[layer], parts);
+      const int64_t end = AtMost(sizes[layer], (part + 1) * each);
       double first = HUGE_VAL;
       for (int64_t i = part * each + at.thread; i < end; i += kThreads) {
         const T value = values.at[layer][i];

@@ -44,6 +44,19 @@ TEST(DeviceQuantizer, BatchesGiveWhatSingleLayersDo) {
       if (i % 2 == 0) layers.push_back(run.Layer(RandomMatrix(9, 33, 60 + i), other, spec));
     }
   }
+  // One weight on several grids.
+  const Matrix weight = RandomMatrix(20, 70, 49);
+  for (const QuantizationMethod method :
+       {QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kAwq}) {
+    QuantizerSpec spec = testing::SpecOf(method);
+    for (const int bits : {2, 3, 8}) {
+      spec.bits = bits;
+      spec.group_size = bits == 3 ? -1 : 16 * bits;
+      spec.symmetric = bits == 8;
+      spec.scale_dtype = bits == 2 ? ScaleDtype::kFloat16 : ScaleDtype::kFloat32;
+      layers.push_back(run.Layer(weight, grams[0], spec));
+    }
+  }
   // More than go together.
   for (uint64_t i = 0; i < 20; ++i) {
     layers.push_back(

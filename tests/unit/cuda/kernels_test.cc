@@ -107,20 +107,19 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
         std::vector<float> zero(grid.zero.size());
         std::vector<uint8_t> got(codes.size());
         std::vector<float> values(codes.size());
-        FitGroups fit{.layers = 1,
-                      .source = {.rows = 5, .cols = cols},
-                      .grid = {.group_size = grid.group_size,
-                               .groups = grid.groups,
-                               .bits = bits,
-                               .symmetric = symmetric,
-                               .scale_dtype = spec.scale_dtype}};
+        FitGroups fit{.layers = 1, .source = {.rows = 5, .cols = cols}, .most_groups = grid.groups};
+        fit.grids.at[0] = {.group_size = grid.group_size,
+                           .groups = grid.groups,
+                           .bits = bits,
+                           .symmetric = symmetric,
+                           .scale_dtype = spec.scale_dtype};
         fit.source.weight.at[0] = w.values.data();
         fit.scale.at[0] = scale.data();
         fit.zero.at[0] = zero.data();
         ASSERT_TRUE(Device().Run(fit).ok());
         EXPECT_EQ(scale, grid.scale);
         EXPECT_EQ(zero, grid.zero);
-        RoundGroups round{.layers = 1, .source = fit.source, .grid = fit.grid};
+        RoundGroups round{.layers = 1, .source = fit.source, .grids = fit.grids};
         round.scale.at[0] = scale.data();
         round.zero.at[0] = zero.data();
         round.codes.at[0] = got.data();
@@ -179,7 +178,7 @@ TEST(ReduceKernels, FindTheFirstBadNumber) {
     std::vector<double> partials(7);
     double number = 0;
     FindNonFinite<float> find{
-        .layers = 1, .size = 10000, .parts = 7, .partials = {partials.data(), 0}};
+        .layers = 1, .sizes = {10000}, .parts = 7, .partials = {partials.data(), 0}};
     find.values.at[0] = values.data();
     ASSERT_TRUE(Device().Run(find).ok());
     Collapse collapse{.layers = 1, .smallest = true, .count = 7, .values = {partials.data(), 0}};
