@@ -63,7 +63,10 @@ absl::StatusOr<DeviceGram> DeviceGram::Create(ComputeDevice& device, int64_t inp
     PTQWATCH_ASSIGN_OR_RETURN(moments.abs_sum, arena.TakeArray<double>(inputs, kWhat));
     PTQWATCH_ASSIGN_OR_RETURN(moments.abs_max, arena.TakeArray<float>(inputs, kWhat));
     PTQWATCH_ASSIGN_OR_RETURN(moments.counts, arena.TakeArray<int64_t>(2, kWhat));
-    return device.Zero(moments.sum, Bytes(inputs));
+    PTQWATCH_RETURN_IF_ERROR(device.Zero(moments.sum, 8 * inputs * inputs));
+    PTQWATCH_RETURN_IF_ERROR(device.Zero(moments.abs_sum, 8 * inputs));
+    PTQWATCH_RETURN_IF_ERROR(device.Zero(moments.abs_max, 4 * inputs));
+    return device.Zero(moments.counts, 16);
   };
   if (const absl::Status status = take(); !status.ok()) {
     arena.ReturnTo(begin);
