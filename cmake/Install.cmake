@@ -51,7 +51,12 @@ if(TARGET ptqwatch_monitor)
   string(REPLACE "OpenMP::OpenMP_CXX" "-fopenmp" torch_libs "${torch_libs}")
   string(PREPEND torch_libs " -Wl,-rpath,${LibTorch_ROOT}/lib ")
   if(PTQWATCH_HAVE_CUDA)
-    string(APPEND torch_libs " -Wl,--no-as-needed ${LibTorch_C10_CUDA_LIBRARY} ${CUDA_cudart_LIBRARY} -Wl,--as-needed"
+    set_target_properties(ptqwatch_cuda_engine PROPERTIES EXPORT_NAME cuda_engine)
+    set_target_properties(ptqwatch_cuda_device PROPERTIES EXPORT_NAME cuda_device)
+    list(APPEND static ptqwatch_cuda_engine ptqwatch_cuda_device)
+    string(REPLACE "-lptqwatch_checkpoint" "-lptqwatch_cuda_device -lptqwatch_cuda_engine -lptqwatch_checkpoint" monitor_libs "${monitor_libs}")
+    string(APPEND torch_libs " -Wl,--no-as-needed ${LibTorch_C10_CUDA_LIBRARY} ${CUDA_cudart_LIBRARY}"
+                             " ${CUDA_cublas_LIBRARY} ${CUDA_cusolver_LIBRARY} -Wl,--as-needed"
                              " -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR}")
   endif()
   get_target_property(torch_includes LibTorch::LibTorch INTERFACE_INCLUDE_DIRECTORIES)

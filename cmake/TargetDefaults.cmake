@@ -6,12 +6,14 @@ check_pie_supported()
 
 # The checks cost no floating-point operation another result. They are Debian's, and glibc's of buffers (which need an optimised build).
 function(_ptqwatch_harden target)
+  set(cxx "$<COMPILE_LANGUAGE:CXX>")
+  set(optimised "$<AND:${cxx},$<NOT:$<CONFIG:Debug>>>")
   target_compile_options(${target} PRIVATE
-    -fstack-protector-strong -fstack-clash-protection
-    $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE>
-    $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
+    $<${cxx}:-fstack-protector-strong> $<${cxx}:-fstack-clash-protection>
+    $<${optimised}:-U_FORTIFY_SOURCE>
+    $<${optimised}:-D_FORTIFY_SOURCE=2>)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-    target_compile_options(${target} PRIVATE -fcf-protection)
+    target_compile_options(${target} PRIVATE $<${cxx}:-fcf-protection>)
   endif()
   get_target_property(type ${target} TYPE)
   if(NOT type STREQUAL "STATIC_LIBRARY")
@@ -22,11 +24,14 @@ endfunction()
 function(ptqwatch_target_defaults target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
-    CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-                                           # The codes of a quantized weight depend on the last bit.
-                                           -ffp-contract=off
-                                           $<$<BOOL:${PTQWATCH_WERROR}>:-Werror>)
+    CXX_EXTENSIONS OFF CUDA_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Shared)
+  # The codes of a quantized weight depend on the last bit: no contraction, by neither compiler.
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-ffp-contract=off>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${PTQWATCH_WERROR}>>:-Werror>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${PTQWATCH_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
   if(PTQWATCH_FUZZ)
     # Coverage for libFuzzer; programs without it link the same objects.
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)

@@ -22,7 +22,7 @@ _TOKENS = re.compile(r'R"(?P<tag>[^()\s\\]*)\(.*?\)(?P=tag)"'  # raw string
                      r'|//[^\n]*|/\*.*?\*/', re.S)
 
 
-def files(folders=FOLDERS, suffixes=(".cc", ".h")):
+def files(folders=FOLDERS, suffixes=(".cc", ".h", ".cu", ".cuh")):
     """Paths relative to the root, sorted; a suffix "" stands for scripts, which start with #!."""
     found = []
     for folder in folders:
@@ -93,7 +93,7 @@ def sources_of_target(target):
 
 def torch_free_sources():
     """Sources of the libraries that link no LibTorch."""
-    found = [path for target in ("ptqwatch_core", "ptqwatch_quantize", "ptqwatch_checkpoint")
+    found = [path for target in ("ptqwatch_core", "ptqwatch_quantize", "ptqwatch_cuda_engine", "ptqwatch_checkpoint")
              for path in sources_of_target(target)]
     found += [path for path in files(("exporters", "proto", "tools/ptqwatch"), (".cc",))]
     return found

@@ -1,0 +1,117 @@
+#ifndef PTQWATCH_CUDA_COMPUTE_DEVICE_H_
+#define PTQWATCH_CUDA_COMPUTE_DEVICE_H_
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status_macros.h"
+#include "cuda/arena.h"
+#include "cuda/kernels/all_kernels.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// What a matrix product reads, and what it sums in.
+enum class Arithmetic {
+  kFloat32,   ///< float32 throughout, never with shortened inputs
+  kFloat64,   ///< float64 throughout
+  kBFloat16,  ///< bfloat16 inputs, float32 sums and result
+  kFloat16,   ///< float16 inputs, float32 sums and result
+};
+
+/// C = op(A) op(B) + beta C, column-major, for each of `batch` matrices that are `stride` numbers
+/// apart. op(A) is [m, k] and op(B) is [k, n].
+struct MatrixProduct {
+  Arithmetic arithmetic = Arithmetic::kFloat32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const void* a = nullptr;
+  int64_t lda = 0;
+  int64_t stride_a = 0;
+  const void* b = nullptr;
+  int64_t ldb = 0;
+  int64_t stride_b = 0;
+  double beta = 0;  ///< 0 or 1; with 0, C is not read
+  void* c = nullptr;
+  int64_t ldc = 0;
+  int64_t stride_c = 0;
+  int64_t batch = 1;
+};
+
+/// A piece of a device's memory that the host wants.
+struct HostCopy {
+  void* host = nullptr;
+  const void* from = nullptr;
+  int64_t bytes = 0;
+};
+
+/// A device with one queue of work and one arena of memory. Everything but Read and Upload is put
+/// into the queue and carried out in order; it never waits for the device and never allocates.
+/// Pointers are the device's unless they say host. Not thread-safe.
+///
+/// Errors: LostContextError (lost_context.h) where the device is of no more use, otherwise
+/// ResourceExhausted, InvalidArgument or Internal.
+class ComputeDevice {
+ public:
+  ComputeDevice(void* memory, int64_t bytes) : arena_(memory, bytes) {}
+  virtual ~ComputeDevice() = default;
+  ComputeDevice(const ComputeDevice&) = delete;
+  ComputeDevice& operator=(const ComputeDevice&) = delete;
+
+  Arena& arena() { return arena_; }
+
+  virtual absl::Status Run(const Kernel& kernel) = 0;
+  virtual absl::Status Multiply(const MatrixProduct& product) = 0;
+
+  /// Factorises a symmetric [size, size] float64 matrix, of which the upper triangle is given
+  /// (column-major), into U^T U. `info` becomes 0, or another number where it is not positive
+  /// definite; nobody waits for it. Takes FactorizeBytes from the arena meanwhile.
+  virtual absl::Status Factorize(double* matrix, int64_t size, int32_t* info) = 0;
+  virtual absl::StatusOr<int64_t> FactorizeBytes(int64_t size) = 0;
+
+  virtual absl::Status Zero(void* memory, int64_t bytes) = 0;
+  /// `host` may change once the call has returned. May wait, too: it is not for the way of a layer.
+  virtual absl::Status Upload(void* to, const void* host, int64_t bytes) = 0;
+  /// Waits until the queue is empty, and then has copied these pieces to the host.
+  virtual absl::Status Read(std::span<const HostCopy> copies) = 0;
+  absl::Status Synchronize() { return Read({}); }
+
+ private:
+  Arena arena_;
+};
+
+/// Puts work into a device's queue, with a checkpoint of the context before each piece.
+class Queue {
+ public:
+  Queue(ComputeDevice& device, const ExecutionContext& context)
+      : device_(device), context_(context) {}
+
+  Arena& arena() { return device_.arena(); }
+  ComputeDevice& device() { return device_; }
+
+  absl::Status Run(const Kernel& kernel) {
+    PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
+    return device_.Run(kernel);
+  }
+  absl::Status Multiply(const MatrixProduct& product) {
+    PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
+    return device_.Multiply(product);
+  }
+  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) {
+    PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
+    return device_.Factorize(matrix, size, info);
+  }
+
+ private:
+  ComputeDevice& device_;
+  const ExecutionContext& context_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_COMPUTE_DEVICE_H_

@@ -1,0 +1,292 @@
+#include "cuda/cuda_device.h"
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "cuda/launch.h"
+#include "cuda/lost_context.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// What cuBLAS's documentation recommends for Hopper.
+constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;
+
+// An error of a library may only be the first to meet one of the context.
+absl::Status LibraryStatus(bool ok, bool out_of_memory, int code, std::string_view what) {
+  if (ok) return absl::OkStatus();
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), what));
+  const std::string message = StrCat(what, " failed with status ", code);
+  return out_of_memory ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
+}
+
+absl::Status BlasStatus(cublasStatus_t status, std::string_view what) {
+  return LibraryStatus(status == CUBLAS_STATUS_SUCCESS, status == CUBLAS_STATUS_ALLOC_FAILED,
+                       static_cast<int>(status), what);
+}
+
+absl::Status SolverStatus(cusolverStatus_t status, std::string_view what) {
+  return LibraryStatus(status == CUSOLVER_STATUS_SUCCESS, status == CUSOLVER_STATUS_ALLOC_FAILED,
+                       static_cast<int>(status), what);
+}
+
+struct Types {
+  cudaDataType_t input;
+  cudaDataType_t output;
+  cublasComputeType_t compute;
+};
+
+Types TypesOf(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kFloat32:
+      break;
+    case Arithmetic::kFloat64:
+      return {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+    case Arithmetic::kBFloat16:
+      return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    case Arithmetic::kFloat16:
+      return {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  }
+  return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+}
+
+template <size_t... kIndex>
+cudaError_t PrepareAll(std::index_sequence<kIndex...>) {
+  cudaError_t result = cudaSuccess;
+  const auto prepare = [&](cudaError_t one) {
+    if (result == cudaSuccess) result = one;
+  };
+  (prepare(Prepare<std::variant_alternative_t<kIndex, Kernel>>()), ...);
+  return result;
+}
+
+}  // namespace
+
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorCudartUnloading:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      return false;
+  }
+}
+
+absl::Status CudaStatus(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  // Others look at the thread's last error, too.
+  static_cast<void>(cudaGetLastError());
+  const std::string message =
+      StrCat(what, ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
+  if (IsSticky(error)) return LostContextError(message);
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return absl::ResourceExhaustedError(message);
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidResourceHandle:
+      return absl::InvalidArgumentError(message);
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoKernelImageForDevice:
+      return absl::UnavailableError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+CudaDevice::Resources& CudaDevice::Resources::operator=(Resources&& other) noexcept {
+  std::swap(stream, other.stream);
+  std::swap(arena, other.arena);
+  std::swap(workspace, other.workspace);
+  std::swap(blas, other.blas);
+  std::swap(solver, other.solver);
+  return *this;
+}
+
+CudaDevice::Resources::~Resources() {
+  if (stream == nullptr || IsSticky(cudaStreamSynchronize(stream))) return;
+  if (solver != nullptr) cusolverDnDestroy(solver);
+  if (blas != nullptr) cublasDestroy(blas);
+  cudaFree(workspace);
+  cudaFree(arena);
+}
+
+CudaDevice::CudaDevice(Resources resources, void* memory, int64_t bytes)
+    : ComputeDevice(memory, bytes), resources_(std::move(resources)) {}
+
+CudaDevice::~CudaDevice() = default;
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceOptions& options) {
+  int devices = 0;
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&devices), "looking for a GPU"));
+  if (devices == 0) return absl::UnavailableError("there is no GPU");
+  if (options.stream == nullptr || options.stream == cudaStreamLegacy ||
+      options.stream == cudaStreamPerThread) {
+    return absl::InvalidArgumentError("CudaDeviceOptions.stream is a default stream");
+  }
+  if (options.bytes < 0) {
+    return absl::InvalidArgumentError(StrCat("CudaDeviceOptions.bytes is ", options.bytes));
+  }
+  Resources resources;
+  resources.stream = options.stream;
+  void* memory = options.memory;
+  if (memory == nullptr) {
+    PTQWATCH_RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&resources.arena, static_cast<size_t>(options.bytes)),
+                   StrCat("allocating ", options.bytes, " bytes")));
+    memory = resources.arena;
+  }
+  PTQWATCH_RETURN_IF_ERROR(MakeHandles(resources));
+  std::unique_ptr<CudaDevice> device(new CudaDevice(std::move(resources), memory, options.bytes));
+  PTQWATCH_RETURN_IF_ERROR(device->Warm());
+  return device;
+}
+
+absl::Status CudaDevice::MakeHandles(Resources& resources) {
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&resources.workspace, kBlasWorkspaceBytes),
+                                      "allocating cuBLAS's workspace"));
+  PTQWATCH_RETURN_IF_ERROR(BlasStatus(cublasCreate(&resources.blas), "cublasCreate"));
+  // SetStream takes the workspace away.
+  PTQWATCH_RETURN_IF_ERROR(
+      BlasStatus(cublasSetStream(resources.blas, resources.stream), "cublasSetStream"));
+  PTQWATCH_RETURN_IF_ERROR(
+      BlasStatus(cublasSetWorkspace(resources.blas, resources.workspace, kBlasWorkspaceBytes),
+                 "cublasSetWorkspace"));
+  // Parts of a split sum stay float32.
+  PTQWATCH_RETURN_IF_ERROR(BlasStatus(
+      cublasSetMathMode(resources.blas, static_cast<cublasMath_t>(
+                                            CUBLAS_DEFAULT_MATH |
+                                            CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
+      "cublasSetMathMode"));
+  PTQWATCH_RETURN_IF_ERROR(SolverStatus(cusolverDnCreate(&resources.solver), "cusolverDnCreate"));
+  return SolverStatus(cusolverDnSetStream(resources.solver, resources.stream),
+                      "cusolverDnSetStream");
+}
+
+// Everything is loaded and has allocated what it keeps before the first real call.
+absl::Status CudaDevice::Warm() {
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(
+      PrepareAll(std::make_index_sequence<std::variant_size_v<Kernel>>()), "loading kernels"));
+  constexpr int64_t kSize = 64;
+  constexpr int64_t kBytes = kSize * kSize * 8;
+  ArenaScope scope(arena());
+  const absl::StatusOr<void*> matrix = arena().Take(kBytes, "trying the device");
+  const absl::StatusOr<void*> product = arena().Take(kBytes, "trying the device");
+  const absl::StatusOr<int32_t*> info = arena().TakeArray<int32_t>(1, "trying the device");
+  if (!matrix.ok() || !product.ok() || !info.ok()) return Read({});  // an arena for a test
+  PTQWATCH_RETURN_IF_ERROR(Zero(*matrix, kBytes));
+  for (const Arithmetic arithmetic :
+       {Arithmetic::kFloat32, Arithmetic::kFloat64, Arithmetic::kBFloat16, Arithmetic::kFloat16}) {
+    PTQWATCH_RETURN_IF_ERROR(Multiply({.arithmetic = arithmetic,
+                                       .transpose_b = true,
+                                       .m = kSize,
+                                       .n = kSize,
+                                       .k = kSize,
+                                       .a = *matrix,
+                                       .lda = kSize,
+                                       .b = *matrix,
+                                       .ldb = kSize,
+                                       .c = *product,
+                                       .ldc = kSize}));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, FactorizeBytes(kSize));
+  if (bytes <= arena().remaining()) {
+    PTQWATCH_RETURN_IF_ERROR(Factorize(static_cast<double*>(*matrix), kSize, *info));
+  }
+  return Read({});
+}
+
+absl::Status CudaDevice::Run(const Kernel& kernel) {
+  return std::visit(
+      [&](const auto& one) {
+        return CudaStatus(Launch(one, resources_.stream), "launching a kernel");
+      },
+      kernel);
+}
+
+absl::Status CudaDevice::Multiply(const MatrixProduct& p) {
+  const Types types = TypesOf(p.arithmetic);
+  const float one32 = 1;
+  const double one64 = 1;
+  const float beta32 = static_cast<float>(p.beta);
+  const bool wide = types.compute == CUBLAS_COMPUTE_64F;
+  const void* one = wide ? static_cast<const void*>(&one64) : &one32;
+  const void* beta = wide ? static_cast<const void*>(&p.beta) : &beta32;
+  return BlasStatus(
+      cublasGemmStridedBatchedEx_64(resources_.blas, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                    p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, p.m, p.n, p.k, one,
+                                    p.a, types.input, p.lda, p.stride_a, p.b, types.input, p.ldb,
+                                    p.stride_b, beta, p.c, types.output, p.ldc, p.stride_c, p.batch,
+                                    types.compute, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmStridedBatchedEx");
+}
+
+absl::StatusOr<int64_t> CudaDevice::FactorizeBytes(int64_t size) {
+  if (const auto known = factorize_bytes_.find(size); known != factorize_bytes_.end()) {
+    return known->second;
+  }
+  int count = 0;
+  PTQWATCH_RETURN_IF_ERROR(SolverStatus(
+      cusolverDnDpotrf_bufferSize(resources_.solver, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size),
+                                  nullptr, static_cast<int>(size), &count),
+      "cusolverDnDpotrf_bufferSize"));
+  const int64_t bytes = static_cast<int64_t>(sizeof(double)) * count;
+  factorize_bytes_[size] = bytes;
+  return bytes;
+}
+
+absl::Status CudaDevice::Factorize(double* matrix, int64_t size, int32_t* info) {
+  ArenaScope scope(arena());
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, FactorizeBytes(size));
+  PTQWATCH_ASSIGN_OR_RETURN(void* const workspace, arena().Take(bytes, "factorising H"));
+  return SolverStatus(
+      cusolverDnDpotrf(resources_.solver, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size), matrix,
+                       static_cast<int>(size), static_cast<double*>(workspace),
+                       static_cast<int>(bytes / static_cast<int64_t>(sizeof(double))), info),
+      "cusolverDnDpotrf");
+}
+
+absl::Status CudaDevice::Zero(void* memory, int64_t bytes) {
+  return CudaStatus(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), resources_.stream),
+                    "clearing memory");
+}
+
+absl::Status CudaDevice::Upload(void* to, const void* host, int64_t bytes) {
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to, host, static_cast<size_t>(bytes),
+                                                      cudaMemcpyHostToDevice, resources_.stream),
+                                      "copying to the device"));
+  return Read({});
+}
+
+absl::Status CudaDevice::Read(std::span<const HostCopy> copies) {
+  for (const HostCopy& copy : copies) {
+    PTQWATCH_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(copy.host, copy.from, static_cast<size_t>(copy.bytes),
+                                   cudaMemcpyDeviceToHost, resources_.stream),
+                   "copying from the device"));
+  }
+  return CudaStatus(cudaStreamSynchronize(resources_.stream), "waiting for the device");
+}
+
+}  // namespace ptqwatch::internal

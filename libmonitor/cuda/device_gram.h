@@ -1,0 +1,85 @@
+#ifndef PTQWATCH_CUDA_DEVICE_GRAM_H_
+#define PTQWATCH_CUDA_DEVICE_GRAM_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cuda/compute_device.h"
+#include "cuda/kernels/gram_kernels.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/quantizer.h"
+
+namespace ptqwatch::internal {
+
+/// Second moments of a layer's inputs in a device's memory.
+struct DeviceMoments {
+  int64_t inputs = 0;
+  double* sum = nullptr;      ///< [inputs, inputs]: both triangles once finished
+  double* abs_sum = nullptr;  ///< [inputs]
+  float* abs_max = nullptr;   ///< [inputs]
+  int64_t* counts = nullptr;  ///< finite rows, which are summed, and others, which are left out
+};
+
+/// Sums X^T X over rows that are in a device's memory; GramAccumulator on a device. It never waits.
+/// The same bits for the same calls.
+///
+/// Up to 256 inputs sums are float64. Beyond that, products are summed in float32 by matrix units
+/// over at most 8192 rows, and in float64 across them. bfloat16 and float16 go in as they are, and
+/// their products are exact in float32. float32 goes in as the sum of two bfloat16, at four times
+/// the cost; device_gram.cc says why.
+class DeviceGram {
+ public:
+  /// Takes Bytes(inputs) from the device's arena, for as long as the caller's ArenaScope lives.
+  static absl::StatusOr<DeviceGram> Create(ComputeDevice& device, int64_t inputs);
+  /// Finished moments that were summed elsewhere; may wait. `abs_sum` and `abs_max` may be empty
+  /// and are then zeros. InvalidArgument for sizes that do not match.
+  static absl::StatusOr<DeviceGram> FromHost(ComputeDevice& device,
+                                             const GramStatistics& statistics);
+  /// 8 inputs^2 and a little.
+  static int64_t Bytes(int64_t inputs);
+  /// What Add takes from the arena while it runs, for a call of that many rows.
+  static int64_t WorkingBytes(int64_t inputs, int64_t rows, RowType type);
+
+  /// Adds the rows; they must not change until the device has read them. Errors: InvalidArgument
+  /// for other shapes and null pointers, and after Finish; those of the device; Cancelled,
+  /// DeadlineExceeded. After any but InvalidArgument the sums are of no more use.
+  absl::Status Add(const DeviceRows& rows, const ExecutionContext& context = {});
+  /// Fills in the lower triangle. Call once, after the last Add.
+  absl::Status Finish(const ExecutionContext& context = {});
+
+  const DeviceMoments& moments() const { return moments_; }
+  /// Rows that were added, finite or not.
+  int64_t rows() const { return rows_; }
+  bool finished() const { return finished_; }
+
+  /// Waits, and copies all to the host. FailedPrecondition before Finish.
+  absl::StatusOr<GramStatistics> CopyToHost() const;
+
+ private:
+  DeviceGram(ComputeDevice& device, int64_t inputs) : device_(&device) { moments_.inputs = inputs; }
+
+  // Rows of a chunk on their way into the product.
+  struct Staging {
+    uint16_t* bits16 = nullptr;
+    uint16_t* rest16 = nullptr;
+    double* wide = nullptr;
+    uint8_t* finite = nullptr;
+    double* sums = nullptr;
+    float* maxima = nullptr;
+    float* panel = nullptr;
+  };
+  absl::StatusOr<Staging> TakeStaging(int64_t rows, RowType type);
+  absl::Status AddChunk(const DeviceRows& rows, const Staging& staging, Queue& queue);
+  absl::Status Stage(const DeviceRows& rows, const Staging& staging, Queue& queue);
+  absl::Status AddProducts(const DeviceRows& rows, const Staging& staging, Queue& queue);
+
+  ComputeDevice* device_;
+  DeviceMoments moments_;
+  int64_t rows_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_DEVICE_GRAM_H_

@@ -1,0 +1,139 @@
+#include "cuda/group_steps.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/status_macros.h"
+#include "cuda/gptq_steps.h"
+#include "cuda/round_steps.h"
+#include "cuda/trace_steps.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+struct Sizes {
+  int64_t at[kMaxBatch] = {};
+};
+
+Sizes AllOf(int64_t size) {
+  Sizes sizes;
+  std::fill(sizes.at, sizes.at + kMaxBatch, size);
+  return sizes;
+}
+
+// Finds the first number that is not finite, of `layers` arrays.
+template <typename T>
+absl::Status FindBad(const LayerGroup& group, int layers, const Batch<const T>& values,
+                     const Sizes& sizes, Number position, Queue& queue) {
+  FindNonFinite<T> find{.layers = layers, .values = values, .partials = group.partials};
+  std::copy(sizes.at, sizes.at + layers, find.sizes);
+  find.parts = PartsOf(*std::max_element(sizes.at, sizes.at + layers));
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(find));
+  Strided<const double> partials = Const(group.partials);
+  if (layers < group.layers) partials.stride = 0;
+  return queue.Run(Collapse{.layers = group.layers,
+                            .smallest = true,
+                            .count = find.parts,
+                            .values = partials,
+                            .numbers = group.numbers,
+                            .position = position});
+}
+
+absl::Status DescribeMoments(const LayerGroup& group, Queue& queue) {
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(DescribeInputs{.layers = group.layers,
+                                                    .cols = group.cols,
+                                                    .damp = group.attempt.damp,
+                                                    .sum = group.sum,
+                                                    .counts = group.counts,
+                                                    .diagonal = group.diagonal,
+                                                    .numbers = group.numbers}));
+  if (!group.attempt.quantize) return absl::OkStatus();
+  PTQWATCH_RETURN_IF_ERROR(
+      FindBad(group, group.inputs, group.sum, AllOf(group.cols * group.cols), kBadMoment, queue));
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(FindDuplicates{
+      .layers = group.inputs, .cols = group.cols, .sum = group.sum, .found = group.partials}));
+  Strided<const double> found = Const(group.partials);
+  if (group.inputs < group.layers) found.stride = 0;
+  return queue.Run(Collapse{.layers = group.layers,
+                            .count = group.cols,
+                            .values = found,
+                            .numbers = group.numbers,
+                            .position = kDuplicateColumns});
+}
+
+Sizes Scales(const LayerGroup& group) {
+  Sizes sizes;
+  for (int i = 0; i < group.layers; ++i) {
+    sizes.at[i] = ScaleCount(group.rows, group.cols, group.grids.at[i], group.attempt.method);
+  }
+  return sizes;
+}
+
+absl::Status QuantizeGroup(const LayerGroup& group, Queue& queue) {
+  switch (group.attempt.method) {
+    case QuantizationMethod::kGptq:
+      return QuantizeByGptq(group, queue);
+    case QuantizationMethod::kAwq:
+      return QuantizeByAwq(group, queue);
+    case QuantizationMethod::kRtn:
+    case QuantizationMethod::kLlmInt8:
+    case QuantizationMethod::kNf4:
+      break;
+  }
+  return QuantizeByRounding(group, queue);
+}
+
+absl::Status MeasureDistance(const LayerGroup& group, Queue& queue) {
+  const int64_t parts = PartsOf(group.size());
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(SquaredDistance{.layers = group.layers,
+                                                     .size = group.size(),
+                                                     .parts = parts,
+                                                     .a = group.weight,
+                                                     .b = Const(group.dequantized),
+                                                     .partials = group.partials}));
+  return queue.Run(Collapse{.layers = group.layers,
+                            .count = parts,
+                            .values = Const(group.partials),
+                            .numbers = group.numbers,
+                            .position = kSquaredError});
+}
+
+}  // namespace
+
+absl::Status RunGroup(LayerGroup group, Queue& queue) {
+  ArenaScope scope(queue.arena());
+  PTQWATCH_RETURN_IF_ERROR(group.TakeShared(queue.arena()));
+  if (group.inputs > 0) PTQWATCH_RETURN_IF_ERROR(DescribeMoments(group, queue));
+  if (group.attempt.quantize) {
+    PTQWATCH_RETURN_IF_ERROR(
+        FindBad(group, group.layers, group.weight, AllOf(group.size()), kBadWeight, queue));
+    PTQWATCH_RETURN_IF_ERROR(QuantizeGroup(group, queue));
+    PTQWATCH_RETURN_IF_ERROR(
+        FindBad(group, group.layers, Const(group.scale), Scales(group), kBadScale, queue));
+    PTQWATCH_RETURN_IF_ERROR(MeasureDistance(group, queue));
+  }
+  return AddTraces(group, queue);
+}
+
+absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device) {
+  Arena measure(nullptr, std::numeric_limits<int64_t>::max());
+  PTQWATCH_RETURN_IF_ERROR(group.TakeShared(measure));
+  if (group.attempt.quantize && group.attempt.method == QuantizationMethod::kGptq) {
+    ArenaScope scope(measure);
+    PTQWATCH_RETURN_IF_ERROR(TakeGptqBuffers(group, device, measure));
+  }
+  if (group.inputs > 0) {
+    ArenaScope scope(measure);
+    Tracer tracer(group);
+    if (group.attempt.method == QuantizationMethod::kAwq) {
+      Strided<double> exact;
+      Strided<float> scale;
+      PTQWATCH_RETURN_IF_ERROR(TakeStrided(measure, group.layers, group.cols, &exact));
+      PTQWATCH_RETURN_IF_ERROR(TakeStrided(measure, group.layers, group.cols, &scale));
+    }
+    PTQWATCH_RETURN_IF_ERROR(tracer.Take(measure));
+  }
+  return measure.peak();
+}
+
+}  // namespace ptqwatch::internal

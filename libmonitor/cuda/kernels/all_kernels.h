@@ -1,0 +1,27 @@
+#ifndef PTQWATCH_CUDA_KERNELS_ALL_KERNELS_H_
+#define PTQWATCH_CUDA_KERNELS_ALL_KERNELS_H_
+
+#include <variant>
+
+#include "cuda/kernels/awq_kernels.h"
+#include "cuda/kernels/factor_kernels.h"
+#include "cuda/kernels/format_kernels.h"
+#include "cuda/kernels/gptq_kernels.h"
+#include "cuda/kernels/gram_kernels.h"
+#include "cuda/kernels/grid_kernels.h"
+#include "cuda/kernels/reduce_kernels.h"
+#include "cuda/kernels/trace_kernels.h"
+
+namespace ptqwatch::internal {
+
+/// Any kernel: what a device can run.
+using Kernel =
+    std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorSum, DescribeInputs,
+                 RankColumns, FindDuplicates, BuildDamped, PackFeedback, PackWeight, QuantizeBlock,
+                 UnpackCodes, FitGroups, RoundGroups, RoundNf4, RoundInt8, ChannelScales, PickRatio,
+                 FoldSum, Subtract, Widen, DotRows<float>, DotRows<double>, Collapse,
+                 FindNonFinite<float>, FindNonFinite<double>, SquaredDistance>;
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_KERNELS_ALL_KERNELS_H_

@@ -1,0 +1,251 @@
+#ifndef PTQWATCH_CUDA_KERNELS_GRAM_KERNELS_H_
+#define PTQWATCH_CUDA_KERNELS_GRAM_KERNELS_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "cuda/kernels/kernel.h"
+#include "cuda/kernels/scalars.h"
+
+namespace ptqwatch::internal {
+
+enum class RowType { kFloat32, kBFloat16, kFloat16 };
+
+/// A device's matrix of tokens.
+struct DeviceRows {
+  const void* data = nullptr;
+  RowType type = RowType::kFloat32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;  ///< numbers from one row to the next; at least `cols`
+
+  PTQWATCH_HOST_DEVICE float Number(int64_t row, int64_t col) const {
+    const int64_t at = row * stride + col;
+    if (type == RowType::kFloat32) return static_cast<const float*>(data)[at];
+    const uint16_t bits = static_cast<const uint16_t*>(data)[at];
+    return type == RowType::kBFloat16 ? FromBFloat16(bits) : FromFloat16(bits);
+  }
+};
+
+/// Writes rows for the matrix product, `padded` numbers each; those that are not finite as zeros.
+/// A block a row.
+///   bits16  the 16-bit number itself, or for float32 the nearest bfloat16
+///   rest16  for float32: the nearest bfloat16 to what is left
+///   wide    in float64, instead of both
+struct StageRows {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 2;
+  struct Shared {
+    int finite[kThreads];
+  };
+  using Local = Nothing;
+
+  DeviceRows rows = {};
+  int64_t padded = 0;
+  uint16_t* bits16 = nullptr;
+  uint16_t* rest16 = nullptr;
+  double* wide = nullptr;
+  uint8_t* finite = nullptr;  ///< [rows]: 1 where the row is
+
+  int64_t Blocks() const { return rows.rows; }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t row = at.block;
+    if constexpr (kPhase == 0) {
+      int good = 1;
+      for (int64_t c = at.thread; c < rows.cols; c += kThreads) {
+        good &= IsFiniteBits(rows.Number(row, c)) ? 1 : 0;
+      }
+      shared.finite[at.thread] = good;
+    } else {
+      int good = 1;
+      for (int i = 0; i < kThreads; ++i) good &= shared.finite[i];
+      if (at.thread == 0) finite[row] = static_cast<uint8_t>(good);
+      for (int64_t c = at.thread; c < padded; c += kThreads) {
+        Write(row * padded + c, good != 0 && c < rows.cols ? rows.Number(row, c) : 0.0f);
+      }
+    }
+  }
+
+ private:
+  PTQWATCH_HOST_DEVICE void Write(int64_t to, float x) const {
+    if (wide != nullptr) {
+      wide[to] = static_cast<double>(x);
+    } else if (rows.type == RowType::kFloat32) {
+      const uint16_t high = Truncated(x);
+      bits16[to] = high;
+      rest16[to] = ToBFloat16(x - FromBFloat16(high));
+    } else {
+      bits16[to] = rows.type == RowType::kBFloat16 ? ToBFloat16(x) : HalfBits(x);
+    }
+  }
+  // The nearest bfloat16, but the largest one where that would be infinite.
+  PTQWATCH_HOST_DEVICE static uint16_t Truncated(float x) {
+    const uint16_t bits = ToBFloat16(x);
+    return (bits & 0x7fffu) == 0x7f80u ? static_cast<uint16_t>(bits - 1) : bits;
+  }
+  // Of a number that was a float16.
+  PTQWATCH_HOST_DEVICE static uint16_t HalfBits(float x) {
+    const uint32_t bits = FloatBits(x);
+    const uint32_t sign = (bits >> 16) & 0x8000u;
+    const uint32_t exponent = (bits >> 23) & 0xffu;
+    if (exponent > 112) {
+      return static_cast<uint16_t>(sign | ((exponent - 112) << 10) | ((bits >> 13) & 0x3ffu));
+    }
+    const float magnitude = x < 0 ? -x : x;
+    return static_cast<uint16_t>(sign | static_cast<uint32_t>(magnitude * 0x1p24f));
+  }
+};
+
+/// Sums and maxima of |x| over the finite rows of a chunk, by column and by slab of rows.
+struct SumColumns {
+  static constexpr int kThreads = 128;
+  static constexpr int kPhases = 1;
+  static constexpr int64_t kSlabRows = 128;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  DeviceRows rows = {};
+  const uint8_t* finite = nullptr;
+  double* sums = nullptr;   ///< [slabs, cols]
+  float* maxima = nullptr;  ///< [slabs, cols]
+
+  int64_t Slabs() const { return CeilDiv(rows.rows, kSlabRows); }
+  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(rows.cols, kThreads); }
+  int64_t Blocks() const { return Slabs() * Strips(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t slab = at.block / Strips();
+    const int64_t c = at.block % Strips() * kThreads + at.thread;
+    if (c >= rows.cols) return;
+    const int64_t end = AtMost(rows.rows, (slab + 1) * kSlabRows);
+    double sum = 0;
+    float largest = 0;
+    for (int64_t r = slab * kSlabRows; r < end; ++r) {
+      const float magnitude = finite[r] != 0 ? fabsf(rows.Number(r, c)) : 0.0f;
+      sum += static_cast<double>(magnitude);
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    sums[slab * rows.cols + c] = sum;
+    maxima[slab * rows.cols + c] = largest;
+  }
+};
+
+/// Adds a chunk's slabs to the totals, and counts its rows.
+struct AddColumns {
+  static constexpr int kThreads = 128;
+  static constexpr int kPhases = 2;
+  struct Shared {
+    int64_t finite[kThreads];
+  };
+  using Local = Nothing;
+
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t slabs = 0;
+  const uint8_t* finite = nullptr;
+  const double* sums = nullptr;
+  const float* maxima = nullptr;
+  double* abs_sum = nullptr;
+  float* abs_max = nullptr;
+  int64_t* counts = nullptr;  ///< finite rows, other rows
+
+  int64_t Blocks() const { return CeilDiv(cols, kThreads); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    if constexpr (kPhase == 0) {
+      const int64_t c = at.block * kThreads + at.thread;
+      if (c < cols) {
+        double sum = abs_sum[c];
+        float largest = abs_max[c];
+        for (int64_t s = 0; s < slabs; ++s) {
+          sum += sums[s * cols + c];
+          largest = maxima[s * cols + c] > largest ? maxima[s * cols + c] : largest;
+        }
+        abs_sum[c] = sum;
+        abs_max[c] = largest;
+      }
+      if (at.block == 0) {
+        int64_t count = 0;
+        for (int64_t r = at.thread; r < rows; r += kThreads) count += finite[r];
+        shared.finite[at.thread] = count;
+      }
+    } else if (at.block == 0 && at.thread == 0) {
+      int64_t count = 0;
+      for (int i = 0; i < kThreads; ++i) count += shared.finite[i];
+      counts[0] += count;
+      counts[1] += rows - count;
+    }
+  }
+};
+
+/// Adds a panel of a chunk's products to the upper triangle of the sum.
+struct AddPanel {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 1;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  const float* panel =
+      nullptr;  ///< [count, width]: rows first.. and columns first.. of the product
+  int64_t width = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t cols = 0;
+  double* sum = nullptr;  ///< [cols, cols]
+
+  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols - first, kThreads); }
+  int64_t Blocks() const { return count * Strips(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t i = at.block / Strips();
+    const int64_t j = at.block % Strips() * kThreads + at.thread;
+    if (j < i || first + j >= cols) return;
+    sum[(first + i) * cols + first + j] += static_cast<double>(panel[i * width + j]);
+  }
+};
+
+/// Copies the upper triangle to the lower one, in square tiles.
+struct MirrorSum {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 2;
+  static constexpr int kTile = 32;
+  struct Shared {
+    double tile[kTile][kTile + 1];
+  };
+  using Local = Nothing;
+
+  double* sum = nullptr;
+  int64_t cols = 0;
+
+  PTQWATCH_HOST_DEVICE int64_t Tiles() const { return CeilDiv(cols, kTile); }
+  int64_t Blocks() const { return Tiles() * Tiles(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t i0 = at.block / Tiles() * kTile;
+    const int64_t j0 = at.block % Tiles() * kTile;
+    if (j0 < i0) return;
+    const int column = at.thread % kTile;
+    for (int row = at.thread / kTile; row < kTile; row += kThreads / kTile) {
+      if constexpr (kPhase == 0) {
+        if (i0 + row < cols && j0 + column < cols) {
+          shared.tile[row][column] = sum[(i0 + row) * cols + j0 + column];
+        }
+      } else {
+        // Row and column of the lower triangle.
+        const int64_t i = j0 + row;
+        const int64_t j = i0 + column;
+        if (i < cols && j < i) sum[i * cols + j] = shared.tile[column][row];
+      }
+    }
+  }
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_KERNELS_GRAM_KERNELS_H_

@@ -1,0 +1,182 @@
+#ifndef PTQWATCH_CUDA_KERNELS_GRID_KERNELS_H_
+#define PTQWATCH_CUDA_KERNELS_GRID_KERNELS_H_
+
+#include <cstdint>
+
+#include "cuda/kernels/kernel.h"
+#include "cuda/kernels/scalars.h"
+
+namespace ptqwatch::internal {
+
+/// Where the numbers that go on a grid come from: a weight, [rows, cols], with some columns
+/// changed.
+struct GridSource {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  Batch<const float> weight = {};
+  /// Where `first` is not null: columns whose diag(H) is 0 count as zeros.
+  Strided<const double> diagonal = {};
+  /// Where `first` is not null: each column is multiplied by its scale.
+  Strided<const float> channel_scale = {};
+
+  PTQWATCH_HOST_DEVICE float Number(int64_t layer, int64_t row, int64_t col) const {
+    if (diagonal.first != nullptr && diagonal.at(layer)[col] == 0) return 0;
+    const float w = weight.at[layer][row * cols + col];
+    return channel_scale.first != nullptr ? w * channel_scale.at(layer)[col] : w;
+  }
+  PTQWATCH_HOST_DEVICE int64_t size() const { return rows * cols; }
+};
+
+/// The grids of a weight as in quantize/kernels/grid.h: scale and zero are [rows, groups].
+struct GridShape {
+  int64_t group_size = 0;
+  int64_t groups = 0;
+  int bits = 4;
+  bool symmetric = true;
+  ScaleDtype scale_dtype = ScaleDtype::kFloat32;
+
+  PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
+};
+
+/// One a layer.
+struct Grids {
+  GridShape at[kMaxBatch] = {};
+};
+
+/// Fits the grid of every group, as FitGroup in quantize/kernels/grid.h. 32 threads a group. Cost:
+/// the weight is read once.
+struct FitGroups {
+  static constexpr int kThreads = 128;
+  static constexpr int kPhases = 2;
+  static constexpr int kLanes = 32;
+  struct Shared {
+    float low[kThreads];
+    float high[kThreads];
+  };
+  using Local = Nothing;
+
+  int layers = 0;
+  GridSource source = {};
+  Grids grids = {};
+  int64_t most_groups = 0;  ///< of any layer
+  Batch<float> scale = {};
+  Batch<float> zero = {};
+
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
+    return CeilDiv(source.rows * most_groups, kThreads / kLanes);
+  }
+  int64_t Blocks() const { return layers * BlocksPerLayer(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t layer = at.block / BlocksPerLayer();
+    const int64_t item = at.block % BlocksPerLayer() * (kThreads / kLanes) + at.thread / kLanes;
+    const GridShape& grid = grids.at[layer];
+    if (item >= source.rows * grid.groups) return;
+    if constexpr (kPhase == 0) {
+      const int64_t row = item / grid.groups;
+      const int64_t begin = item % grid.groups * grid.group_size;
+      const int64_t end = AtMost(source.cols, begin + grid.group_size);
+      float low = 0;
+      float high = 0;
+      for (int64_t c = begin + at.thread % kLanes; c < end; c += kLanes) {
+        const float w = source.Number(layer, row, c);
+        low = w < low ? w : low;
+        high = w > high ? w : high;
+      }
+      shared.low[at.thread] = low;
+      shared.high[at.thread] = high;
+    } else if (at.thread % kLanes == 0) {
+      float low = 0;
+      float high = 0;
+      for (int i = at.thread; i < at.thread + kLanes; ++i) {
+        low = shared.low[i] < low ? shared.low[i] : low;
+        high = shared.high[i] > high ? shared.high[i] : high;
+      }
+      Fit(grid, low, high, &scale.at[layer][item], &zero.at[layer][item]);
+    }
+  }
+
+ private:
+  PTQWATCH_HOST_DEVICE static void Fit(const GridShape& grid, float low, float high,
+                                       float* out_scale, float* out_zero) {
+    if (grid.symmetric) {
+      high = -low > high ? -low : high;
+      low = -high;
+    }
+    if (!(high > low)) {
+      low = -1;
+      high = 1;
+    }
+    float exact = (high - low) / grid.Top();
+    const float smallest = FloatFromBits(1);
+    if (!(exact > smallest)) exact = smallest;
+    const float rounded = RoundToDtype(exact, grid.scale_dtype);
+    const float shift = rintf(-low / rounded) + 0.0f;
+    *out_scale = rounded;
+    *out_zero = grid.symmetric ? static_cast<float>(1 << (grid.bits - 1))
+                               : (shift < grid.Top() ? shift : grid.Top());
+  }
+};
+
+/// Rounds to the nearest grid point, as RoundRow in quantize/kernels/grid.h. Each output may be
+/// null:
+///   codes, decoded  the code, and scale * (code - zero), divided by the channel scale if any
+///   error           [rows, cols]: the number that was rounded, less what it became; with a channel
+///                   scale, the weight less what is decoded
+struct RoundGroups {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 1;
+  static constexpr int64_t kPerThread = 4;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  int layers = 0;
+  GridSource source = {};
+  Grids grids = {};
+  Batch<const float> scale = {};
+  Batch<const float> zero = {};
+  Batch<uint8_t> codes = {};
+  Batch<float> decoded = {};
+  Strided<float> error = {};
+
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
+    return CeilDiv(source.size(), kThreads * kPerThread);
+  }
+  int64_t Blocks() const { return layers * BlocksPerLayer(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t layer = at.block / BlocksPerLayer();
+    const int64_t begin = at.block % BlocksPerLayer() * kThreads * kPerThread + at.thread;
+    for (int64_t i = 0; i < kPerThread; ++i) {
+      const int64_t to = begin + i * kThreads;
+      if (to < source.size()) RoundOne(layer, to);
+    }
+  }
+
+ private:
+  PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t to) const {
+    const int64_t row = to / source.cols;
+    const int64_t col = to % source.cols;
+    const GridShape& grid = grids.at[layer];
+    const int64_t g = row * grid.groups + col / grid.group_size;
+    const float s = scale.at[layer][g];
+    const float z = zero.at[layer][g];
+    const float w = source.Number(layer, row, col);
+    const float code = CodeOf(w, s, z, grid.Top());
+    float value = s * (code - z);
+    float original = w;
+    if (source.channel_scale.first != nullptr) {
+      value /= source.channel_scale.at(layer)[col];
+      original = source.weight.at[layer][to];
+    }
+    if (codes.at[layer] != nullptr) codes.at[layer][to] = static_cast<uint8_t>(code);
+    if (decoded.at[layer] != nullptr) decoded.at[layer][to] = value;
+    if (error.first != nullptr) error.at(layer)[to] = original - value;
+  }
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_KERNELS_GRID_KERNELS_H_

@@ -1,0 +1,62 @@
+#ifndef PTQWATCH_CUDA_KERNELS_KERNEL_H_
+#define PTQWATCH_CUDA_KERNELS_KERNEL_H_
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define PTQWATCH_HOST_DEVICE __host__ __device__
+#else
+#define PTQWATCH_HOST_DEVICE
+#endif
+#ifdef __CUDA_ARCH__
+#define PTQWATCH_UNROLL _Pragma("unroll")
+#else
+#define PTQWATCH_UNROLL
+#endif
+
+/// A kernel is a struct of arguments that may be copied to a device:
+///
+///   static constexpr int kThreads, kPhases;
+///   struct Shared;  // belongs to a block of threads; at most 99 KiB
+///   struct Local;   // belongs to a thread
+///   int64_t Blocks() const;
+///   template <int kPhase> void Run(Place at, Shared& shared, Local& local) const;
+///
+/// Run is called with every phase in turn, for every thread of every block. Between two phases the
+/// threads of a block wait for each other. Blocks are independent. Neither Shared nor Local is
+/// initialised. The body is compiled for the device and for the host; what decides a code is IEEE
+/// float32 without contraction, and fused only where it says fmaf.
+namespace ptqwatch::internal {
+
+/// Where a thread is.
+struct Place {
+  int64_t block;
+  int thread;
+};
+
+struct Nothing {};
+
+/// Layers that go through a kernel together.
+inline constexpr int kMaxBatch = 16;
+
+/// One pointer a layer.
+template <typename T>
+struct Batch {
+  T* at[kMaxBatch] = {};
+};
+
+/// One array a layer, `stride` apart; 0 where all share one.
+template <typename T>
+struct Strided {
+  T* first = nullptr;
+  int64_t stride = 0;
+
+  PTQWATCH_HOST_DEVICE T* at(int64_t layer) const { return first + layer * stride; }
+};
+
+PTQWATCH_HOST_DEVICE constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+PTQWATCH_HOST_DEVICE constexpr int64_t AtMost(int64_t a, int64_t b) { return a < b ? a : b; }
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_KERNELS_KERNEL_H_

@@ -1,0 +1,139 @@
+#ifndef PTQWATCH_CUDA_KERNELS_REDUCE_KERNELS_H_
+#define PTQWATCH_CUDA_KERNELS_REDUCE_KERNELS_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "cuda/kernels/block_sum.h"
+#include "cuda/kernels/kernel.h"
+#include "cuda/kernels/scalars.h"
+
+namespace ptqwatch::internal {
+
+/// Adds up float64 numbers of each layer, or finds the smallest, and writes it among the layer's
+/// numbers. A block a layer.
+struct Collapse {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 3;
+  struct Shared {
+    BlockSum<kThreads> sum;
+  };
+  using Local = Nothing;
+
+  int layers = 0;
+  bool smallest = false;  ///< of numbers that are not negative; -1 where all are infinite
+  int64_t count = 0;
+  int64_t spacing = 1;  ///< from one number to the next
+  Strided<const double> values = {};
+  Batch<double> numbers = {};
+  int position = 0;
+
+  int64_t Blocks() const { return layers; }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t layer = at.block;
+    if constexpr (kPhase == 0) {
+      double result = smallest ? HUGE_VAL : 0;
+      for (int64_t i = at.thread; i < count; i += kThreads) {
+        const double value = values.at(layer)[i * spacing];
+        result = smallest ? (value < result ? value : result) : result + value;
+      }
+      shared.sum.value[at.thread] = result;
+    } else if constexpr (kPhase == 1) {
+      if (!smallest) shared.sum.AddParts(at.thread);
+    } else if (at.thread == 0) {
+      double result = HUGE_VAL;
+      for (int i = 0; smallest && i < kThreads; ++i) {
+        result = shared.sum.value[i] < result ? shared.sum.value[i] : result;
+      }
+      if (!smallest) result = shared.sum.Total();
+      numbers.at[layer][position] = smallest && result == HUGE_VAL ? -1 : result;
+    }
+  }
+};
+
+/// Finds the first number that is not finite: its position for each block, or infinity.
+template <typename T>
+struct FindNonFinite {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 2;
+  struct Shared {
+    double first[kThreads];
+  };
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t sizes[kMaxBatch] = {};
+  int64_t parts = 0;  ///< blocks a layer
+  Batch<const T> values = {};
+  Strided<double> partials = {};  ///< [parts]
+
+  int64_t Blocks() const { return layers * parts; }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t layer = at.block / parts;
+    const int64_t part = at.block % parts;
+    if constexpr (kPhase == 0) {
+      const int64_t each = CeilDiv(sizes[layer], parts);
+      const int64_t end = AtMost(sizes[layer], (part + 1) * each);
+      double first = HUGE_VAL;
+      for (int64_t i = part * each + at.thread; i < end; i += kThreads) {
+        const T value = values.at[layer][i];
+        // 0 * x is NaN where x is not finite.
+        if (!(value * 0 == 0) && first == HUGE_VAL) first = static_cast<double>(i);
+      }
+      shared.first[at.thread] = first;
+    } else if (at.thread == 0) {
+      double first = HUGE_VAL;
+      for (int i = 0; i < kThreads; ++i) {
+        first = shared.first[i] < first ? shared.first[i] : first;
+      }
+      partials.at(layer)[part] = first;
+    }
+  }
+};
+
+/// Partial sums of (a - b)^2, the differences in float32, the rest in float64.
+struct SquaredDistance {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 3;
+  struct Shared {
+    BlockSum<kThreads> sum;
+  };
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t size = 0;
+  int64_t parts = 0;
+  Batch<const float> a = {};
+  Batch<const float> b = {};
+  Strided<double> partials = {};  ///< [parts]
+
+  int64_t Blocks() const { return layers * parts; }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t layer = at.block / parts;
+    const int64_t part = at.block % parts;
+    if constexpr (kPhase == 0) {
+      const int64_t each = CeilDiv(size, parts);
+      const int64_t end = AtMost(size, (part + 1) * each);
+      double sum = 0;
+      for (int64_t i = part * each + at.thread; i < end; i += kThreads) {
+        const double difference = static_cast<double>(a.at[layer][i] - b.at[layer][i]);
+        sum += difference * difference;
+      }
+      shared.sum.value[at.thread] = sum;
+    } else if constexpr (kPhase == 1) {
+      shared.sum.AddParts(at.thread);
+    } else if (at.thread == 0) {
+      partials.at(layer)[part] = shared.sum.Total();
+    }
+  }
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_KERNELS_REDUCE_KERNELS_H_

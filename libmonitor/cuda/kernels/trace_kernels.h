@@ -1,0 +1,145 @@
+#ifndef PTQWATCH_CUDA_KERNELS_TRACE_KERNELS_H_
+#define PTQWATCH_CUDA_KERNELS_TRACE_KERNELS_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "cuda/kernels/block_sum.h"
+#include "cuda/kernels/kernel.h"
+
+namespace ptqwatch::internal {
+
+/// The float32 triangle T with x S x^T = x T x^T: S on the diagonal, 2 S above, 0 below.
+struct FoldSum {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 1;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t cols = 0;
+  Batch<const double> sum = {};
+  Strided<float> out = {};  ///< [cols, cols]
+
+  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
+  int64_t Blocks() const { return layers * cols * Strips(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t layer = at.block / (cols * Strips());
+    const int64_t i = at.block / Strips() % cols;
+    const int64_t j = at.block % Strips() * kThreads + at.thread;
+    if (j >= cols) return;
+    const double s = sum.at[layer][i * cols + j];
+    out.at(layer)[i * cols + j] = j < i ? 0.0f : static_cast<float>(j == i ? s : 2 * s);
+  }
+};
+
+/// X of a trace: a weight, less what it became unless `minus` is null.
+struct Subtract {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 1;
+  static constexpr int64_t kPerThread = 4;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t size = 0;
+  Batch<const float> from = {};
+  Batch<const float> minus = {};
+  Strided<float> out = {};
+
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
+    return CeilDiv(size, kThreads * kPerThread);
+  }
+  int64_t Blocks() const { return layers * BlocksPerLayer(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t layer = at.block / BlocksPerLayer();
+    const int64_t begin = at.block % BlocksPerLayer() * kThreads * kPerThread + at.thread;
+    for (int64_t i = 0; i < kPerThread; ++i) {
+      const int64_t to = begin + i * kThreads;
+      if (to >= size) return;
+      const float w = from.at[layer][to];
+      out.at(layer)[to] = minus.at[layer] == nullptr ? w : w - minus.at[layer][to];
+    }
+  }
+};
+
+/// Copies float32 numbers to float64 ones.
+struct Widen {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 1;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  int64_t size = 0;
+  const float* from = nullptr;
+  double* out = nullptr;
+
+  int64_t Blocks() const { return CeilDiv(size, kThreads); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t to = at.block * kThreads + at.thread;
+    if (to < size) out[to] = static_cast<double>(from[to]);
+  }
+};
+
+/// Partial sums of P * X, entry by entry, and of |P * X|, in float64. Each block of threads sums a
+/// stretch of rows.
+template <typename T>
+struct DotRows {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 3;
+  struct Shared {
+    BlockSum<kThreads> value;
+    BlockSum<kThreads> magnitude;
+  };
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t rows = 0;
+  int64_t width = 0;              ///< columns of the product
+  int64_t parts = 0;              ///< blocks a layer
+  Strided<const T> product = {};  ///< [rows, width]
+  Strided<const T> x = {};        ///< its first column that has a product
+  int64_t x_cols = 0;             ///< numbers from one row of x to the next
+  Strided<double> partials = {};  ///< [parts, 2]
+
+  int64_t Blocks() const { return layers * parts; }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t layer = at.block / parts;
+    const int64_t part = at.block % parts;
+    if constexpr (kPhase == 0) {
+      const int64_t rows_each = CeilDiv(rows, parts);
+      const int64_t begin = AtMost(rows, part * rows_each);
+      const int64_t size = (AtMost(rows, begin + rows_each) - begin) * width;
+      double value = 0;
+      double magnitude = 0;
+      for (int64_t i = at.thread; i < size; i += kThreads) {
+        const int64_t row = begin + i / width;
+        const int64_t col = i % width;
+        const double term = static_cast<double>(product.at(layer)[row * width + col]) *
+                            static_cast<double>(x.at(layer)[row * x_cols + col]);
+        value += term;
+        magnitude += fabs(term);
+      }
+      shared.value.value[at.thread] = value;
+      shared.magnitude.value[at.thread] = magnitude;
+    } else if constexpr (kPhase == 1) {
+      shared.value.AddParts(at.thread);
+      shared.magnitude.AddParts(at.thread);
+    } else if (at.thread == 0) {
+      partials.at(layer)[2 * part] = shared.value.Total();
+      partials.at(layer)[2 * part + 1] = shared.magnitude.Total();
+    }
+  }
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_KERNELS_TRACE_KERNELS_H_

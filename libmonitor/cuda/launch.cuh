@@ -1,0 +1,60 @@
+#ifndef PTQWATCH_CUDA_LAUNCH_CUH_
+#define PTQWATCH_CUDA_LAUNCH_CUH_
+
+#include <cuda_runtime.h>
+
+#include <climits>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "cuda/kernels/kernel.h"
+#include "cuda/launch.h"
+
+namespace ptqwatch::internal {
+
+template <class K, int... kPhase>
+__device__ void RunPhases(const K& kernel, Place at, typename K::Shared& shared,
+                          std::integer_sequence<int, kPhase...>) {
+  typename K::Local local;
+  (..., (kPhase > 0 ? __syncthreads() : void(), kernel.template Run<kPhase>(at, shared, local)));
+}
+
+template <class K>
+__global__ void __launch_bounds__(K::kThreads) Entry(const __grid_constant__ K kernel) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  RunPhases(kernel, Place{static_cast<int64_t>(blockIdx.x), static_cast<int>(threadIdx.x)},
+            *reinterpret_cast<typename K::Shared*>(memory),
+            std::make_integer_sequence<int, K::kPhases>());
+}
+
+template <class K>
+constexpr size_t SharedBytes() {
+  return std::is_same_v<typename K::Shared, Nothing> ? 0 : sizeof(typename K::Shared);
+}
+
+template <class K>
+cudaError_t Launch(const K& kernel, cudaStream_t stream) {
+  const int64_t blocks = kernel.Blocks();
+  if (blocks == 0) return cudaSuccess;
+  if (blocks < 0 || blocks > INT_MAX) return cudaErrorInvalidConfiguration;
+  Entry<K><<<static_cast<unsigned>(blocks), K::kThreads, SharedBytes<K>(), stream>>>(kernel);
+  return cudaGetLastError();
+}
+
+template <class K>
+cudaError_t Prepare() {
+  cudaFuncAttributes attributes;
+  const cudaError_t loaded = cudaFuncGetAttributes(&attributes, Entry<K>);
+  if (loaded != cudaSuccess || SharedBytes<K>() <= 48 * 1024) return loaded;
+  return cudaFuncSetAttribute(Entry<K>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(SharedBytes<K>()));
+}
+
+}  // namespace ptqwatch::internal
+
+#define PTQWATCH_LAUNCH(K)                                \
+  template cudaError_t Launch<K>(const K&, cudaStream_t); \
+  template cudaError_t Prepare<K>()
+
+#endif  // PTQWATCH_CUDA_LAUNCH_CUH_

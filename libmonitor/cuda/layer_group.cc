@@ -1,0 +1,60 @@
+#include "cuda/layer_group.h"
+
+#include <algorithm>
+
+#include "base/status_macros.h"
+
+namespace ptqwatch::internal {
+
+GridShape GridOf(int64_t cols, const QuantizerSpec& spec) {
+  const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
+  return {.group_size = group,
+          .groups = CeilDiv(cols, group),
+          .bits = spec.bits,
+          .symmetric = spec.symmetric,
+          .scale_dtype = spec.scale_dtype};
+}
+
+int64_t LayerGroup::MostGroups() const {
+  int64_t most = 0;
+  for (int i = 0; i < layers; ++i) most = std::max(most, grids.at[i].groups);
+  return most;
+}
+
+GridSource LayerGroup::LiveSource() const {
+  GridSource source = Source();
+  source.diagonal = Const(diagonal);
+  return source;
+}
+
+absl::Status LayerGroup::TakeShared(Arena& arena) {
+  PTQWATCH_RETURN_IF_ERROR(
+      TakeStrided(arena, layers, std::max(PartsOf(cols * cols), cols), &partials));
+  if (inputs == 0) return absl::OkStatus();
+  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, inputs, cols, &diagonal));
+  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, inputs, cols, &position));
+  diagonal.stride = position.stride = InputStride(cols);
+  return absl::OkStatus();
+}
+
+int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method) {
+  if (method == QuantizationMethod::kNf4) return CeilDiv(rows * cols, kNf4Block);
+  if (method == QuantizationMethod::kLlmInt8) return rows;
+  return rows * grid.groups;
+}
+
+int64_t MostLayers(int64_t rows, int64_t cols) {
+  constexpr int64_t kMostWeights = int64_t{1} << 25;
+  return std::clamp<int64_t>(kMostWeights / (rows * cols), 1, kMaxBatch);
+}
+
+int64_t RowsPerProduct(int64_t rows, int64_t width, int64_t depth) {
+  constexpr int64_t kMostMultiplyAdds = int64_t{1} << 34;
+  constexpr int64_t kTile = 128;
+  const int64_t fit = kMostMultiplyAdds / std::max<int64_t>(1, width * depth);
+  return std::min(rows, std::max(kTile, fit / kTile * kTile));
+}
+
+int64_t PartsOf(int64_t size) { return std::clamp<int64_t>(CeilDiv(size, 4096), 1, 256); }
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,379 @@
+#include "cuda/layer_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "quantize/statistics_use.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// As in quantize/kernels/gram.cc.
+constexpr double kSmallTrace = 1 << 24;
+constexpr double kCancellation = 100;
+// As in quantize/gptq.cc.
+constexpr double kMinRetryDamp = 1e-4;
+constexpr double kMinLoopShare = 0.05;
+constexpr int64_t kMinLoopWeights = 1 << 16;
+
+double NeededTokens(const DeviceLayer& layer) {
+  if (layer.spec.method != QuantizationMethod::kGptq) return 1;
+  return layer.spec.min_tokens_ratio * static_cast<double>(layer.cols);
+}
+
+}  // namespace
+
+absl::Status CheckLayer(const DeviceLayer& layer) {
+  PTQWATCH_RETURN_IF_ERROR(Validate(layer.spec));
+  if (!DeviceQuantizer::Supports(layer.spec)) {
+    return absl::UnimplementedError(
+        StrCat("clip ", ToString(layer.spec.clip), " is not available on a device"));
+  }
+  if (layer.rows < 0 || layer.cols < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("the weight's shape is [", layer.rows, ", ", layer.cols, "]"));
+  }
+  if (layer.weight == nullptr && layer.rows > 0 && layer.cols > 0) {
+    return absl::InvalidArgumentError("weight is null");
+  }
+  if (layer.gram == nullptr) {
+    if (!RequiresStatistics(layer.spec)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        StrCat(ToString(layer.spec.method),
+               " needs second moments of the layer's inputs; there are none"));
+  }
+  if (!layer.gram->finished()) {
+    return absl::FailedPreconditionError("second moments before DeviceGram::Finish");
+  }
+  if (layer.gram->moments().inputs != layer.cols) {
+    return absl::InvalidArgumentError(StrCat("second moments are of ", layer.gram->moments().inputs,
+                                             " inputs, but the weight has ", layer.cols,
+                                             " columns"));
+  }
+  return absl::OkStatus();
+}
+
+LayerState::LayerState(const DeviceLayer& layer) : layer_(layer) {
+  attempt_.use_moments = layer.gram != nullptr && layer.gram->rows() > 0;
+  if (size() == 0) {
+    pending_ = false;
+    status_ = LayerStatus::kUnsupported;
+    detail_ = StrCat("the weight is empty: [", layer.rows, ", ", layer.cols, "]");
+    return;
+  }
+  const double rows = layer.gram == nullptr ? 0 : static_cast<double>(layer.gram->rows());
+  if (!RefuseMoments(rows)) PlanMethod();
+}
+
+Precision LayerState::FirstPrecision() const {
+  if (!attempt_.use_moments) return Precision::kNone;
+  const double work = static_cast<double>(size()) * static_cast<double>(layer_.cols);
+  return work > kSmallTrace ? Precision::kFloat32 : Precision::kFloat64;
+}
+
+void LayerState::PlanRounding(LayerStatus status, std::string detail) {
+  status_ = status;
+  detail_ = std::move(detail);
+  attempt_.method = QuantizationMethod::kRtn;
+  attempt_.quantize = true;
+  attempt_.damp = 0;
+  attempt_.loss = attempt_.energy = FirstPrecision();
+  attempt_.rtn_loss = Precision::kNone;
+  has_rtn_loss_ = false;
+  has_energy_ = attempt_.use_moments;
+  loss_from_loop_ = false;
+  pending_ = true;
+}
+
+void LayerState::PlanMethod() {
+  const QuantizerSpec& spec = layer_.spec;
+  attempt_.method = spec.method;
+  has_energy_ = attempt_.use_moments;
+  attempt_.loss = attempt_.energy = FirstPrecision();
+  if (spec.method == QuantizationMethod::kGptq) {
+    attempt_.damp = spec.damp;
+    has_rtn_loss_ = has_energy_ = spec.baselines;
+    attempt_.rtn_loss = attempt_.energy = spec.baselines ? FirstPrecision() : Precision::kNone;
+    // As on the CPU: with few weights the float32 errors of its terms do not average out.
+    loss_from_loop_ = size() >= kMinLoopWeights;
+    if (loss_from_loop_) attempt_.loss = Precision::kNone;
+  } else if (spec.method == QuantizationMethod::kLlmInt8 && spec.outlier_threshold > 0 &&
+             attempt_.use_moments) {
+    has_rtn_loss_ = true;
+    attempt_.rtn_loss = FirstPrecision();
+  }
+}
+
+// What is done with too few tokens: RTN where GPTQ or AWQ was asked for.
+bool LayerState::RefuseMoments(double tokens) {
+  const QuantizationMethod method = layer_.spec.method;
+  if (tokens == 0) attempt_.use_moments = false;
+  if (method == QuantizationMethod::kGptq || method == QuantizationMethod::kAwq) {
+    const double needed = NeededTokens(layer_);
+    if (tokens > 0 && tokens >= needed) return false;
+    PlanRounding(LayerStatus::kTooFewTokens,
+                 StrCat(static_cast<int64_t>(tokens), " tokens for ", layer_.cols, " inputs; ",
+                        ToString(method), " needs ", std::max(1.0, std::ceil(needed))));
+    return true;
+  }
+  if (method == QuantizationMethod::kLlmInt8 && layer_.spec.outlier_threshold > 0 && tokens == 0) {
+    status_ = LayerStatus::kTooFewTokens;
+    detail_ = "0 tokens: outlier columns are not known, none was kept";
+  }
+  return false;
+}
+
+absl::Status LayerState::TakeResults(Arena& arena, double* numbers) {
+  numbers_ = numbers;
+  if (size() == 0) return absl::OkStatus();
+  constexpr char kWhat[] = "a quantized weight";
+  codes_ = layer_.codes;
+  dequantized_ = layer_.dequantized;
+  if (codes_ == nullptr) {
+    PTQWATCH_ASSIGN_OR_RETURN(codes_, arena.TakeArray<uint8_t>(size(), kWhat));
+  }
+  if (dequantized_ == nullptr) {
+    PTQWATCH_ASSIGN_OR_RETURN(dequantized_, arena.TakeArray<float>(size(), kWhat));
+  }
+  const QuantizationMethod method = layer_.spec.method;
+  // A method that falls back to RTN has the same groups.
+  const int64_t scales =
+      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), method);
+  PTQWATCH_ASSIGN_OR_RETURN(scale_, arena.TakeArray<float>(scales, kWhat));
+  if (method != QuantizationMethod::kNf4) {
+    PTQWATCH_ASSIGN_OR_RETURN(zero_, arena.TakeArray<float>(scales, kWhat));
+  }
+  if (method == QuantizationMethod::kGptq) {
+    PTQWATCH_ASSIGN_OR_RETURN(order_, arena.TakeArray<int32_t>(layer_.cols, kWhat));
+  }
+  if (method == QuantizationMethod::kAwq) {
+    PTQWATCH_ASSIGN_OR_RETURN(channel_scale_, arena.TakeArray<float>(layer_.cols, kWhat));
+  }
+  return absl::OkStatus();
+}
+
+void LayerState::AddTo(LayerGroup& group, int i) const {
+  group.weight.at[i] = layer_.weight;
+  group.grids.at[i] = GridOf(layer_.cols, layer_.spec);
+  group.codes.at[i] = codes_;
+  group.dequantized.at[i] = dequantized_;
+  group.scale.at[i] = scale_;
+  group.zero.at[i] = zero_;
+  group.channel_scale.at[i] = channel_scale_;
+  group.order.at[i] = order_;
+  group.numbers.at[i] = numbers_;
+  if (!attempt_.use_moments) return;
+  const DeviceMoments& moments = layer_.gram->moments();
+  group.sum.at[i] = moments.sum;
+  group.abs_sum.at[i] = moments.abs_sum;
+  group.abs_max.at[i] = moments.abs_max;
+  group.counts.at[i] = moments.counts;
+}
+
+int64_t LayerState::BadWeight(const double* numbers) const {
+  return size() == 0 ? -1 : static_cast<int64_t>(numbers[kBadWeight]);
+}
+
+bool LayerState::NeedsAbsMax() const {
+  return attempt_.method == QuantizationMethod::kLlmInt8 && attempt_.use_moments &&
+         layer_.spec.outlier_threshold > 0;
+}
+
+void LayerState::Judge(const double* numbers) {
+  if (size() == 0 || numbers[kBadWeight] >= 0) return;
+  if (attempt_.use_moments) {
+    if (numbers[kBadMoment] >= 0) return;
+    // Rows that were not finite are not tokens, which is known only now.
+    const Attempt before = attempt_;
+    if (attempt_.method == layer_.spec.method && RefuseMoments(numbers[kTokens])) return;
+    if (!attempt_.use_moments) {
+      attempt_ = before;
+      attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
+      return;
+    }
+  }
+  if (attempt_.method != QuantizationMethod::kAwq && numbers[kBadScale] >= 0) return;
+  if (attempt_.method == QuantizationMethod::kGptq) JudgeFactor(numbers);
+  if (!pending_ && attempt_.use_moments) JudgeLosses(numbers);
+}
+
+void LayerState::JudgeFactor(const double* numbers) {
+  if (numbers[kFactorInfo] == 0 && std::isfinite(numbers[kLoopLoss]) &&
+      std::isfinite(numbers[kLoopSquaredNorm])) {
+    return;
+  }
+  if (attempt_.damp >= 1) {
+    const absl::Status failed =
+        absl::NotFoundError(StrCat("H could not be factorised with damp ", layer_.spec.damp,
+                                   " nor any up to ", attempt_.damp));
+    PlanRounding(LayerStatus::kRtnFallback, StrCat(failed));
+    return;
+  }
+  const double damp = std::clamp(10 * attempt_.damp, kMinRetryDamp, 1.0);
+  PlanMethod();
+  attempt_.damp = damp;
+  attempt_.quantize = true;
+  pending_ = true;
+}
+
+// A zero is computed again, too: float32 products may have underflowed.
+bool LayerState::Cancels(const double* numbers, int position) const {
+  const double magnitude = numbers[position + 1];
+  return !(std::isfinite(magnitude) && magnitude < kCancellation * std::abs(numbers[position]));
+}
+
+void LayerState::JudgeLosses(const double* numbers) {
+  Attempt again = attempt_;
+  again.quantize = false;
+  const auto look = [&](Precision precision, int position) {
+    const bool repeat = precision == Precision::kFloat32 && Cancels(numbers, position);
+    pending_ = pending_ || repeat;
+    return repeat ? Precision::kFloat64 : Precision::kNone;
+  };
+  again.rtn_loss = look(attempt_.rtn_loss, kRtnLoss);
+  again.energy = look(attempt_.energy, kEnergy);
+  if (attempt_.method == QuantizationMethod::kAwq) {
+    if (attempt_.quantize && attempt_.loss == Precision::kFloat32) {
+      for (int i = 0; i < kAwqRatios; ++i) look(attempt_.loss, kSearchLosses + 2 * i);
+      again.quantize = pending_;
+      again.loss = pending_ ? Precision::kFloat64 : Precision::kNone;
+    } else {
+      again.loss = Precision::kNone;
+    }
+  } else {
+    again.loss = look(attempt_.loss, kLoss);
+  }
+  if (loss_from_loop_ && attempt_.method == QuantizationMethod::kGptq) {
+    const double damped = numbers[kLoopLoss];
+    const double undamped = damped - numbers[kDampValue] * numbers[kLoopSquaredNorm];
+    // The difference cancels where damping is most of the loss.
+    if (!(undamped > kMinLoopShare * damped)) {
+      loss_from_loop_ = false;
+      again.loss = FirstPrecision();
+      pending_ = true;
+    }
+  }
+  if (pending_) attempt_ = again;
+}
+
+std::optional<double> LayerState::Loss(const double* numbers, int position) const {
+  const double value = 2 / numbers[kTokens] * numbers[position];
+  // H is positive semidefinite: anything below zero is rounding.
+  return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
+}
+
+bool LayerState::WithoutCodes(const double* numbers, float bad_weight,
+                              QuantizedWeight* result) const {
+  const auto refuse = [&](LayerStatus status, std::string detail) {
+    result->status = status;
+    result->status_detail = std::move(detail);
+    return true;
+  };
+  if (size() == 0) return true;
+  if (numbers[kBadWeight] >= 0) {
+    const int64_t at = BadWeight(numbers);
+    return refuse(LayerStatus::kNonFinite,
+                  StrCat("weight[", at / layer_.cols, ", ", at % layer_.cols, "] is ", bad_weight));
+  }
+  if (attempt_.use_moments && numbers[kBadMoment] >= 0) {
+    const int64_t row = static_cast<int64_t>(numbers[kBadMoment]) / layer_.cols;
+    return refuse(LayerStatus::kNonFinite,
+                  StrCat("row ", row, " of the inputs' second moments is not finite"));
+  }
+  bool fits = numbers[kBadScale] < 0;
+  if (attempt_.method == QuantizationMethod::kAwq) {
+    fits = std::isfinite(numbers[kSearchLosses + 2 * static_cast<int>(numbers[kBestRatio])]);
+  }
+  if (fits) return false;
+  return refuse(LayerStatus::kUnsupported, StrCat("a weight is too large for a grid with ",
+                                                  ToString(layer_.spec.scale_dtype), " scales"));
+}
+
+void LayerState::SetSearch(const double* numbers, QuantizedWeight* result) const {
+  for (int i = 0; i < kAwqRatios; ++i) {
+    result->search_losses.push_back(Loss(numbers, kSearchLosses + 2 * i).value_or(HUGE_VAL));
+  }
+  const size_t best = static_cast<size_t>(numbers[kBestRatio]);
+  result->loss = result->search_losses[best];
+  if (std::isfinite(result->search_losses[0])) result->rtn_loss = result->search_losses[0];
+  result->channel_scale_ratio = static_cast<double>(best) / kAwqRatios;
+}
+
+void LayerState::SetLosses(const double* numbers, QuantizedWeight* result) const {
+  if (!attempt_.use_moments) return;
+  if (attempt_.method == QuantizationMethod::kAwq) {
+    SetSearch(numbers, result);
+  } else if (!loss_from_loop_) {
+    result->loss = Loss(numbers, kLoss);
+  }
+  if (attempt_.method == QuantizationMethod::kGptq) {
+    result->damp = attempt_.damp;
+    result->damp_value = numbers[kDampValue];
+    result->loss_damped = numbers[kLoopLoss];
+    if (loss_from_loop_) {
+      result->loss = numbers[kLoopLoss] - numbers[kDampValue] * numbers[kLoopSquaredNorm];
+    }
+  } else if (attempt_.method != QuantizationMethod::kAwq && !has_rtn_loss_) {
+    result->rtn_loss = result->loss;
+  }
+  if (has_rtn_loss_) result->rtn_loss = Loss(numbers, kRtnLoss);
+  if (has_energy_) result->output_energy = Loss(numbers, kEnergy);
+}
+
+void LayerState::AddCounts(const double* numbers, QuantizedWeight* result) const {
+  if (attempt_.use_moments) {
+    result->dead_columns = static_cast<int64_t>(numbers[kDeadColumns]);
+    result->duplicate_columns = static_cast<int64_t>(numbers[kDuplicateColumns]);
+  }
+  if (attempt_.method == QuantizationMethod::kGptq && attempt_.damp != layer_.spec.damp &&
+      result->status == LayerStatus::kOk) {
+    result->status = LayerStatus::kDamped;
+    result->status_detail = StrCat("damp ", attempt_.damp, " instead of ", layer_.spec.damp);
+  }
+  if (layer_.gram != nullptr && numbers[kSkippedRows] > 0) {
+    const int64_t skipped = static_cast<int64_t>(numbers[kSkippedRows]);
+    const int64_t tokens = static_cast<int64_t>(numbers[kTokens]);
+    result->status_detail +=
+        StrCat(result->status_detail.empty() ? "" : "; ", skipped, " of ", tokens + skipped,
+               " calibration rows were not finite and left out");
+  }
+}
+
+DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
+                                const std::vector<float>& abs_max) const {
+  DeviceResult result;
+  result.rows = layer_.rows;
+  result.cols = layer_.cols;
+  QuantizedWeight& out = result.numbers;
+  out.status = status_;
+  out.status_detail = detail_;
+  if (layer_.gram != nullptr && layer_.gram->rows() > 0 && size() > 0) {
+    result.tokens = static_cast<int64_t>(numbers[kTokens]);
+  }
+  const bool codes = !WithoutCodes(numbers, bad_weight, &out);
+  if (size() == 0 || out.status == LayerStatus::kNonFinite) return result;
+  AddCounts(numbers, &out);
+  if (!codes) return result;
+  const bool gptq = attempt_.method == QuantizationMethod::kGptq;
+  SetLosses(numbers, &out);
+  for (size_t c = 0; c < abs_max.size(); ++c) {
+    if (static_cast<double>(abs_max[c]) >= layer_.spec.outlier_threshold) {
+      out.outlier_columns.push_back(static_cast<int64_t>(c));
+    }
+  }
+  result.squared_error = numbers[kSquaredError];
+  result.codes = codes_;
+  result.dequantized = dequantized_;
+  result.scale = scale_;
+  result.zero = zero_;
+  result.scales =
+      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), attempt_.method);
+  if (gptq) result.order = order_;
+  if (attempt_.method == QuantizationMethod::kAwq) result.channel_scale = channel_scale_;
+  return result;
+}
+
+}  // namespace ptqwatch::internal

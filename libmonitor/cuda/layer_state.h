@@ -1,0 +1,85 @@
+#ifndef PTQWATCH_CUDA_LAYER_STATE_H_
+#define PTQWATCH_CUDA_LAYER_STATE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cuda/device_quantizer.h"
+#include "cuda/kernels/numbers.h"
+#include "cuda/layer_group.h"
+
+namespace ptqwatch::internal {
+
+/// A layer on its way through a DeviceQuantizer: where its results are, what is to be done next,
+/// and what came of it.
+class LayerState {
+ public:
+  /// `layer` must have passed CheckLayer. What does not depend on numbers is decided here.
+  explicit LayerState(const DeviceLayer& layer);
+
+  /// Takes memory for the results from `arena`. `numbers` is the layer's, of kNumberCount.
+  absl::Status TakeResults(Arena& arena, double* numbers);
+
+  const DeviceLayer& layer() const { return layer_; }
+  const Attempt& attempt() const { return attempt_; }
+  /// Whether there is something to do, which `attempt` says.
+  bool pending() const { return pending_; }
+  void Enqueued() { pending_ = false; }
+  /// Puts the layer at position `i` of the group.
+  void AddTo(LayerGroup& group, int i) const;
+  /// The layer's order is written by the layer that it shares its inputs with.
+  void ShareOrder(const LayerState& other) { order_ = other.order_; }
+
+  /// Looks at the numbers of the last attempt, and decides whether there must be another.
+  void Judge(const double* numbers);
+  /// The position in the weight of the number that Finish must be told, or -1.
+  int64_t BadWeight(const double* numbers) const;
+  /// Whether Finish needs the largest |x| of each input.
+  bool NeedsAbsMax() const;
+  /// The result, once nothing is pending.
+  DeviceResult Finish(const double* numbers, float bad_weight,
+                      const std::vector<float>& abs_max) const;
+
+ private:
+  int64_t size() const { return layer_.rows * layer_.cols; }
+  // What a loss is computed in at first.
+  Precision FirstPrecision() const;
+  void PlanRounding(LayerStatus status, std::string detail);
+  void PlanMethod();
+  bool RefuseMoments(double tokens);
+  void JudgeFactor(const double* numbers);
+  void JudgeLosses(const double* numbers);
+  bool Cancels(const double* numbers, int position) const;
+  std::optional<double> Loss(const double* numbers, int position) const;
+  void SetLosses(const double* numbers, QuantizedWeight* result) const;
+  void AddCounts(const double* numbers, QuantizedWeight* result) const;
+  void SetSearch(const double* numbers, QuantizedWeight* result) const;
+  bool WithoutCodes(const double* numbers, float bad_weight, QuantizedWeight* result) const;
+
+  DeviceLayer layer_;
+  Attempt attempt_;
+  bool pending_ = true;
+  bool has_rtn_loss_ = false;  // that is not `loss`
+  bool has_energy_ = false;
+  bool loss_from_loop_ = false;
+  LayerStatus status_ = LayerStatus::kOk;
+  std::string detail_;
+
+  uint8_t* codes_ = nullptr;
+  float* dequantized_ = nullptr;
+  float* scale_ = nullptr;
+  float* zero_ = nullptr;
+  float* channel_scale_ = nullptr;
+  int32_t* order_ = nullptr;
+  double* numbers_ = nullptr;
+};
+
+/// As the checks of Quantize.
+absl::Status CheckLayer(const DeviceLayer& layer);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_LAYER_STATE_H_

@@ -1,0 +1,78 @@
+#include "cuda/round_steps.h"
+
+#include "base/status_macros.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+Nf4Table MakeNf4Table() {
+  Nf4Table table;
+  const auto& levels = Nf4Levels();
+  for (size_t i = 0; i < 16; ++i) table.level[i] = levels[i];
+  for (size_t i = 0; i < 15; ++i) {
+    table.midpoint[i] = static_cast<float>(
+        (static_cast<double>(levels[i]) + static_cast<double>(levels[i + 1])) / 2);
+  }
+  return table;
+}
+
+RoundInt8 Int8Kernel(const LayerGroup& group) {
+  return {.layers = group.layers,
+          .source = group.Source(),
+          .scale_dtype = group.spec.scale_dtype,
+          .scale = group.scale,
+          .zero = group.zero};
+}
+
+RoundGroups GroupsKernel(const LayerGroup& group, const GridSource& source) {
+  return {.layers = group.layers,
+          .source = source,
+          .grids = group.grids,
+          .scale = Const(group.scale),
+          .zero = Const(group.zero)};
+}
+
+}  // namespace
+
+absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue) {
+  if (group.attempt.method == QuantizationMethod::kNf4) {
+    return queue.Run(RoundNf4{.layers = group.layers,
+                              .source = group.Source(),
+                              .scale_dtype = group.spec.scale_dtype,
+                              .table = MakeNf4Table(),
+                              .absmax = group.scale,
+                              .codes = group.codes,
+                              .decoded = group.dequantized});
+  }
+  if (group.attempt.method == QuantizationMethod::kLlmInt8) {
+    RoundInt8 round = Int8Kernel(group);
+    if (group.spec.outlier_threshold > 0) round.abs_max = group.abs_max;
+    round.threshold = group.spec.outlier_threshold;
+    round.codes = group.codes;
+    round.decoded = group.dequantized;
+    return queue.Run(round);
+  }
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
+                                               .source = group.Source(),
+                                               .grids = group.grids,
+                                               .most_groups = group.MostGroups(),
+                                               .scale = group.scale,
+                                               .zero = group.zero}));
+  RoundGroups round = GroupsKernel(group, group.Source());
+  round.codes = group.codes;
+  round.decoded = group.dequantized;
+  return queue.Run(round);
+}
+
+absl::Status RoundingError(const LayerGroup& group, const Strided<float>& error, Queue& queue) {
+  if (group.attempt.method == QuantizationMethod::kLlmInt8) {
+    RoundInt8 round = Int8Kernel(group);
+    round.error = error;
+    return queue.Run(round);
+  }
+  RoundGroups round = GroupsKernel(group, group.LiveSource());
+  round.error = error;
+  return queue.Run(round);
+}
+
+}  // namespace ptqwatch::internal

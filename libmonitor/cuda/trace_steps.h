@@ -1,0 +1,54 @@
+#ifndef PTQWATCH_CUDA_TRACE_STEPS_H_
+#define PTQWATCH_CUDA_TRACE_STEPS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "cuda/compute_device.h"
+#include "cuda/layer_group.h"
+
+namespace ptqwatch::internal {
+
+/// Computes tr(X S X^T) for the layers of a group, S the sum of their inputs' products, and the
+/// same sum over absolute values of its terms; see QuadraticTrace in quantize/kernels/gram.h.
+///   float32  products with the folded triangle of S, the terms added up in float64. A term is one
+///            of (X T) * X. Cost: half of rows * cols^2 multiply-adds.
+///   float64  all float64. Cost: twice that.
+class Tracer {
+ public:
+  /// `group` must outlive this.
+  explicit Tracer(const LayerGroup& group) : group_(group) {}
+
+  /// Takes memory for the precisions that the group's attempt asks for.
+  absl::Status Take(Arena& arena);
+  /// Folds S where float32 is asked for.
+  absl::Status Prepare(Queue& queue);
+  /// Where X goes, [rows, cols] a layer.
+  const Strided<float>& x() const { return x_; }
+  /// Writes value and magnitude to `position` and the one behind it. X is kept.
+  absl::Status Run(Queue& queue, Precision precision, int position);
+
+ private:
+  absl::Status RunFloat32(Queue& queue, int position);
+  absl::Status RunFloat64(Queue& queue, int position);
+  absl::Status Finish(Queue& queue, int position, int64_t count);
+  bool Wants(Precision precision) const;
+
+  const LayerGroup& group_;
+  Strided<float> x_;
+  Strided<float> folded_;
+  Strided<float> product_;
+  double* wide_x_ = nullptr;
+  double* wide_product_ = nullptr;
+  Strided<double> partials_;
+  int64_t rows32_ = 0;  // that are multiplied at a time
+  int64_t rows64_ = 0;
+};
+
+/// The losses that the group's attempt asks for, of weights that are quantized. AWQ's search is not
+/// among them.
+absl::Status AddTraces(const LayerGroup& group, Queue& queue);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CUDA_TRACE_STEPS_H_

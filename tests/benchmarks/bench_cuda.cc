@@ -1,0 +1,189 @@
+// Gram matrices and quantizing on a GPU. Times are the device's, between two events.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cuda/cuda_device.h"
+#include "cuda/device_gram.h"
+#include "cuda/device_quantizer.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+template <typename T>
+T OrExit(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+  std::exit(1);
+}
+void OrExit(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+void OrExit(cudaError_t error) { OrExit(CudaStatus(error, "bench_cuda")); }
+
+struct Gpu {
+  Gpu() {
+    OrExit(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    OrExit(cudaEventCreate(&begin));
+    OrExit(cudaEventCreate(&end));
+    device = OrExit(CudaDevice::Create({.stream = stream, .bytes = int64_t{12} << 30}));
+    OrExit(cudaGetDeviceProperties(&properties, 0));
+    int kilohertz = 0;
+    OrExit(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, 0));
+    // Dense bfloat16 operations a clock and multiprocessor.
+    double each = 1024;
+    if (properties.major == 8 && properties.minor == 0) each = 2048;
+    if (properties.major == 8 && properties.minor == 6) each = 512;
+    if (properties.major == 9) each = 4096;
+    if (properties.major >= 10) each = 8192;
+    peak = each * properties.multiProcessorCount * kilohertz * 1e3;
+  }
+
+  // Seconds of the device.
+  template <typename Work>
+  double Time(Work work) {
+    OrExit(cudaEventRecord(begin, stream));
+    work();
+    OrExit(cudaEventRecord(end, stream));
+    OrExit(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    OrExit(cudaEventElapsedTime(&milliseconds, begin, end));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+  float* Random(int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (float& value : values) value = normal(random);
+    float* memory = OrExit(device->arena().TakeArray<float>(count, "numbers"));
+    OrExit(device->Upload(memory, values.data(), 4 * count));
+    return memory;
+  }
+
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  cudaDeviceProp properties;
+  double peak = 0;
+  std::unique_ptr<CudaDevice> device;
+};
+
+Gpu* gpu = nullptr;
+
+// Zeros are as good as other numbers for time, but not for power: rows are random bits that are
+// finite in every type.
+DeviceRows Rows(RowType type, int64_t rows, int64_t cols) {
+  const int64_t bytes = rows * cols * (type == RowType::kFloat32 ? 4 : 2);
+  std::vector<uint16_t> bits(static_cast<size_t>(bytes / 2));
+  std::mt19937 random(2);
+  for (uint16_t& one : bits) one = static_cast<uint16_t>(0x3c00 + (random() & 0x83ff));
+  void* memory = OrExit(gpu->device->arena().Take(bytes, "rows"));
+  OrExit(gpu->device->Upload(memory, bits.data(), bytes));
+  return {.data = memory, .type = type, .rows = rows, .cols = cols, .stride = cols};
+}
+
+// `peak share` counts one triangle: rows * cols^2 operations.
+void GramMatrix(benchmark::State& state) {
+  ArenaScope scope(gpu->device->arena());
+  const RowType type = static_cast<RowType>(state.range(0));
+  const int64_t cols = state.range(1);
+  const int64_t count = state.range(2);
+  const DeviceRows rows = Rows(type, count, cols);
+  DeviceGram gram = OrExit(DeviceGram::Create(*gpu->device, cols));
+  OrExit(gram.Add(rows));
+  double seconds = 0;
+  for (auto _ : state) {
+    const double one = gpu->Time([&] { OrExit(gram.Add(rows)); });
+    state.SetIterationTime(one);
+    seconds += one;
+  }
+  const double operations =
+      static_cast<double>(count) * static_cast<double>(cols) * static_cast<double>(cols);
+  state.counters["peak share"] =
+      operations * static_cast<double>(state.iterations()) / seconds / gpu->peak;
+}
+BENCHMARK(GramMatrix)
+    ->ArgNames({"type", "inputs", "rows"})
+    ->ArgsProduct({{0, 1, 2}, {1024, 4096, 8192}, {16384}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+// Time of Begin's work and Collect's, the Gram matrix being there.
+void Layers(benchmark::State& state, QuantizationMethod method, bool baselines) {
+  ArenaScope scope(gpu->device->arena());
+  const int64_t rows = state.range(0);
+  const int64_t cols = state.range(1);
+  const int64_t count = state.range(2);
+  std::vector<DeviceGram> grams;
+  for (int64_t i = 0; i < count; ++i) {
+    grams.push_back(OrExit(DeviceGram::Create(*gpu->device, cols)));
+    OrExit(grams.back().Add(
+        {.data = gpu->Random(2 * cols * cols), .rows = 2 * cols, .cols = cols, .stride = cols}));
+    OrExit(grams.back().Finish());
+  }
+  std::vector<DeviceLayer> layers;
+  for (int64_t i = 0; i < count; ++i) {
+    DeviceLayer layer{.weight = gpu->Random(rows * cols),
+                      .rows = rows,
+                      .cols = cols,
+                      .gram = &grams[static_cast<size_t>(i)]};
+    layer.spec.method = method;
+    layer.spec.bits = method == QuantizationMethod::kLlmInt8 ? 8 : 4;
+    layer.spec.baselines = baselines;
+    layers.push_back(layer);
+  }
+  for (auto _ : state) {
+    DeviceQuantizer quantizer(*gpu->device);
+    state.SetIterationTime(gpu->Time([&] {
+      OrExit(quantizer.Begin(layers));
+      OrExit(quantizer.Collect().status());
+    }));
+  }
+}
+void GptqCodesOnly(benchmark::State& state) { Layers(state, QuantizationMethod::kGptq, false); }
+void Gptq(benchmark::State& state) { Layers(state, QuantizationMethod::kGptq, true); }
+void Rtn(benchmark::State& state) { Layers(state, QuantizationMethod::kRtn, true); }
+void Awq(benchmark::State& state) { Layers(state, QuantizationMethod::kAwq, true); }
+void Nf4(benchmark::State& state) { Layers(state, QuantizationMethod::kNf4, true); }
+void LlmInt8(benchmark::State& state) { Layers(state, QuantizationMethod::kLlmInt8, true); }
+
+void Shapes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"rows", "cols", "layers"})
+      ->Args({4096, 4096, 1})
+      ->Args({768, 768, 1})
+      ->Args({768, 768, 16})
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+BENCHMARK(GptqCodesOnly)->Apply(Shapes);
+BENCHMARK(Gptq)->Apply(Shapes);
+BENCHMARK(Rtn)->Apply(Shapes);
+BENCHMARK(Awq)->Apply(Shapes);
+BENCHMARK(Nf4)->Apply(Shapes);
+BENCHMARK(LlmInt8)->Apply(Shapes);
+
+}  // namespace
+}  // namespace ptqwatch::internal
+
+int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("no GPU");
+    return 0;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  ptqwatch::internal::gpu = new ptqwatch::internal::Gpu();
+  std::printf("%s, bfloat16 peak %.0f TFLOP/s\n", ptqwatch::internal::gpu->properties.name,
+              ptqwatch::internal::gpu->peak * 1e-12);
+  benchmark::RunSpecifiedBenchmarks();
+  delete ptqwatch::internal::gpu;
+  return 0;
+}

@@ -1,0 +1,214 @@
+#include "support/host_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "cuda/kernels/scalars.h"
+
+namespace ptqwatch::testing {
+namespace {
+
+using internal::Arithmetic;
+using internal::MatrixProduct;
+using internal::Place;
+
+constexpr int kUndefined = 0xff;  // four of them are a NaN
+
+template <int kPhase, typename K>
+void RunPhase(const K& kernel, int64_t block, bool backwards, typename K::Shared& shared,
+              std::vector<typename K::Local>& locals) {
+  for (int i = 0; i < K::kThreads; ++i) {
+    const int thread = backwards ? K::kThreads - 1 - i : i;
+    kernel.template Run<kPhase>(Place{.block = block, .thread = thread}, shared,
+                                locals[static_cast<size_t>(thread)]);
+  }
+}
+
+template <typename K, int... kPhase>
+void RunPhases(const K& kernel, int64_t block, bool backwards, typename K::Shared& shared,
+               std::vector<typename K::Local>& locals, std::integer_sequence<int, kPhase...>) {
+  (RunPhase<kPhase>(kernel, block, backwards, shared, locals), ...);
+}
+
+template <typename K>
+void RunKernel(const K& kernel, bool backwards) {
+  std::vector<typename K::Local> locals(static_cast<size_t>(K::kThreads));
+  const auto shared = std::make_unique<typename K::Shared>();
+  const int64_t blocks = kernel.Blocks();
+  for (int64_t i = 0; i < blocks; ++i) {
+    std::memset(static_cast<void*>(shared.get()), kUndefined, sizeof(typename K::Shared));
+    RunPhases(kernel, backwards ? blocks - 1 - i : i, backwards, *shared, locals,
+              std::make_integer_sequence<int, K::kPhases>());
+  }
+}
+
+double Load(Arithmetic arithmetic, const void* matrix, int64_t at) {
+  switch (arithmetic) {
+    case Arithmetic::kFloat32:
+      return static_cast<double>(static_cast<const float*>(matrix)[at]);
+    case Arithmetic::kFloat64:
+      return static_cast<const double*>(matrix)[at];
+    case Arithmetic::kBFloat16:
+      return static_cast<double>(internal::FromBFloat16(static_cast<const uint16_t*>(matrix)[at]));
+    case Arithmetic::kFloat16:
+      break;
+  }
+  return static_cast<double>(internal::FromFloat16(static_cast<const uint16_t*>(matrix)[at]));
+}
+
+// op(M) as a column-major matrix [rows, cols] of the type that is summed in.
+template <typename T>
+std::vector<T> Expand(Arithmetic arithmetic, const void* matrix, int64_t offset, bool transpose,
+                      int64_t ld, int64_t rows, int64_t cols) {
+  std::vector<T> out(static_cast<size_t>(rows * cols));
+  for (int64_t j = 0; j < cols; ++j) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = offset + (transpose ? i * ld + j : j * ld + i);
+      out[static_cast<size_t>(j * rows + i)] = static_cast<T>(Load(arithmetic, matrix, at));
+    }
+  }
+  return out;
+}
+
+template <typename T>
+void MultiplyOne(const MatrixProduct& p, int64_t batch) {
+  const std::vector<T> a =
+      Expand<T>(p.arithmetic, p.a, batch * p.stride_a, p.transpose_a, p.lda, p.m, p.k);
+  const std::vector<T> b =
+      Expand<T>(p.arithmetic, p.b, batch * p.stride_b, p.transpose_b, p.ldb, p.k, p.n);
+  std::vector<T> column(static_cast<size_t>(p.m));
+  for (int64_t j = 0; j < p.n; ++j) {
+    std::fill(column.begin(), column.end(), T{0});
+    for (int64_t k = 0; k < p.k; ++k) {
+      const T factor = b[static_cast<size_t>(j * p.k + k)];
+      const T* from = a.data() + k * p.m;
+      for (int64_t i = 0; i < p.m; ++i) column[static_cast<size_t>(i)] += from[i] * factor;
+    }
+    T* c = static_cast<T*>(p.c) + batch * p.stride_c + j * p.ldc;
+    for (int64_t i = 0; i < p.m; ++i) {
+      c[i] = column[static_cast<size_t>(i)] + (p.beta == 0 ? T{0} : c[i]);
+    }
+  }
+}
+
+// The nearest float towards zero; infinity where the value is too large for any.
+float Truncate(double value) {
+  const float nearest = static_cast<float>(value);
+  if (std::isinf(nearest) || std::abs(static_cast<double>(nearest)) <= std::abs(value)) {
+    return nearest;
+  }
+  return std::nextafter(nearest, 0.0f);
+}
+
+// As matrix units are known to: sixteen products are added up exactly, and what comes out is added
+// to a float32 sum and cut off (Fasi et al. 2021, doi 10.7717/peerj-cs.330).
+void MultiplyShort(const MatrixProduct& p, int64_t batch) {
+  constexpr int64_t kTogether = 16;
+  const std::vector<float> a =
+      Expand<float>(p.arithmetic, p.a, batch * p.stride_a, p.transpose_a, p.lda, p.m, p.k);
+  const std::vector<float> b =
+      Expand<float>(p.arithmetic, p.b, batch * p.stride_b, p.transpose_b, p.ldb, p.k, p.n);
+  std::vector<double> sum(static_cast<size_t>(p.m));
+  for (int64_t j = 0; j < p.n; ++j) {
+    float* c = static_cast<float*>(p.c) + batch * p.stride_c + j * p.ldc;
+    if (p.beta == 0) std::fill_n(c, p.m, 0.0f);
+    for (int64_t first = 0; first < p.k; first += kTogether) {
+      std::fill(sum.begin(), sum.end(), 0.0);
+      for (int64_t k = first; k < std::min(p.k, first + kTogether); ++k) {
+        const double factor = static_cast<double>(b[static_cast<size_t>(j * p.k + k)]);
+        const float* from = a.data() + k * p.m;
+        for (int64_t i = 0; i < p.m; ++i) {
+          sum[static_cast<size_t>(i)] += static_cast<double>(from[i]) * factor;
+        }
+      }
+      for (int64_t i = 0; i < p.m; ++i) {
+        c[i] = Truncate(static_cast<double>(c[i]) + sum[static_cast<size_t>(i)]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+HostMemory::HostMemory(int64_t size)
+    : bytes(static_cast<size_t>(size + internal::Arena::kAlignment),
+            static_cast<char>(kUndefined)) {}
+
+void* HostMemory::aligned() {
+  void* begin = bytes.data();
+  size_t space = bytes.size();
+  return std::align(internal::Arena::kAlignment, 1, begin, space);
+}
+
+HostDevice::HostDevice(int64_t size) : HostMemory(size), ComputeDevice(aligned(), size) {}
+
+absl::Status HostDevice::Count() { return calls_left_-- > 0 ? absl::OkStatus() : failure_; }
+
+absl::Status HostDevice::Run(const internal::Kernel& kernel) {
+  if (absl::Status status = Count(); !status.ok()) return status;
+  ++kernels_run_;
+  std::visit([&](const auto& one) { RunKernel(one, backwards_); }, kernel);
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::Multiply(const MatrixProduct& product) {
+  if (absl::Status status = Count(); !status.ok()) return status;
+  for (int64_t i = 0; i < product.batch; ++i) {
+    if (product.arithmetic == Arithmetic::kFloat64) {
+      MultiplyOne<double>(product, i);
+    } else if (product.arithmetic != Arithmetic::kFloat32) {
+      MultiplyShort(product, i);
+    } else {
+      MultiplyOne<float>(product, i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::Factorize(double* matrix, int64_t size, int32_t* info) {
+  if (absl::Status status = Count(); !status.ok()) return status;
+  internal::ArenaScope scope(arena());
+  if (auto taken = arena().Take(8 * size, "factorising"); !taken.ok()) return taken.status();
+  *info = failing_factors_-- > 0 ? 1 : 0;
+  // Column j of U lies at matrix + j * size.
+  for (int64_t j = 0; *info == 0 && j < size; ++j) {
+    for (int64_t i = 0; i <= j; ++i) {
+      double value = matrix[j * size + i];
+      for (int64_t k = 0; k < i; ++k) value -= matrix[i * size + k] * matrix[j * size + k];
+      if (i < j) {
+        matrix[j * size + i] = value / matrix[i * size + i];
+      } else if (value > 0 && std::isfinite(value)) {
+        matrix[j * size + j] = std::sqrt(value);
+      } else {
+        *info = static_cast<int32_t>(j + 1);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::Zero(void* memory, int64_t count) {
+  if (absl::Status status = Count(); !status.ok()) return status;
+  std::memset(memory, 0, static_cast<size_t>(count));
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::Upload(void* to, const void* host, int64_t count) {
+  if (absl::Status status = Count(); !status.ok()) return status;
+  std::memcpy(to, host, static_cast<size_t>(count));
+  return absl::OkStatus();
+}
+
+absl::Status HostDevice::Read(std::span<const internal::HostCopy> copies) {
+  ++reads_;
+  for (const internal::HostCopy& copy : copies) {
+    std::memcpy(copy.host, copy.from, static_cast<size_t>(copy.bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::testing

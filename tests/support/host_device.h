@@ -1,0 +1,57 @@
+#ifndef PTQWATCH_TESTS_SUPPORT_HOST_DEVICE_H_
+#define PTQWATCH_TESTS_SUPPORT_HOST_DEVICE_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cuda/compute_device.h"
+
+namespace ptqwatch::testing {
+
+struct HostMemory {
+  explicit HostMemory(int64_t size);
+  void* aligned();
+  std::vector<char> bytes;
+};
+
+/// A ComputeDevice of plain loops: the bodies of the kernels, block after block and phase after
+/// phase. What the device does not initialise is filled with bytes that make NaNs.
+class HostDevice final : private HostMemory, public internal::ComputeDevice {
+ public:
+  explicit HostDevice(int64_t size);
+
+  /// Threads of a block run last to first, and blocks too: results must be the same.
+  void set_backwards(bool backwards) { backwards_ = backwards; }
+  /// Factorize fails for the next `count` matrices.
+  void FailFactors(int count) { failing_factors_ = count; }
+  /// Every call but Read fails with this from the `calls`-th on; OkStatus ends that.
+  void FailAfter(int calls, absl::Status status) {
+    calls_left_ = calls;
+    failure_ = std::move(status);
+  }
+  int64_t kernels_run() const { return kernels_run_; }
+  int64_t reads() const { return reads_; }
+
+  absl::Status Run(const internal::Kernel& kernel) override;
+  absl::Status Multiply(const internal::MatrixProduct& product) override;
+  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) override;
+  absl::StatusOr<int64_t> FactorizeBytes(int64_t size) override { return 8 * size; }
+  absl::Status Zero(void* memory, int64_t count) override;
+  absl::Status Upload(void* to, const void* host, int64_t count) override;
+  absl::Status Read(std::span<const internal::HostCopy> copies) override;
+
+ private:
+  absl::Status Count();
+
+  bool backwards_ = false;
+  int failing_factors_ = 0;
+  int calls_left_ = 0;
+  absl::Status failure_;
+  int64_t kernels_run_ = 0;
+  int64_t reads_ = 0;
+};
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_SUPPORT_HOST_DEVICE_H_

@@ -1,0 +1,246 @@
+// Results on a device beside those of the engine.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cuda/device_quantizer.h"
+#include "support/device_run.h"
+#include "unit/quantize/reference.h"
+#include "unit/quantize/run_ok.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::ComputeDevice;
+using internal::DeviceGram;
+using internal::RowType;
+using testing::CorrelatedInputs;
+using testing::DeviceRun;
+using testing::ExpectAgrees;
+using testing::Matrix;
+using testing::RandomMatrix;
+using testing::RunOk;
+
+QuantizerSpec Gptq(int bits, int group_size, bool symmetric, QuantizationOrder order) {
+  QuantizerSpec spec;
+  spec.bits = bits;
+  spec.group_size = group_size;
+  spec.symmetric = symmetric;
+  spec.order = order;
+  spec.min_tokens_ratio = 0;
+  return spec;
+}
+
+// On the device and by the engine, from the same weight and inputs.
+void ExpectSame(ComputeDevice& device, const Matrix& weight, const Matrix* x,
+                const QuantizerSpec& spec, RowType type = RowType::kFloat32,
+                testing::Tolerance tolerance = {}) {
+  SCOPED_TRACE(Describe(spec) + " " + std::to_string(weight.rows) + "x" +
+               std::to_string(weight.cols));
+  DeviceRun run(device);
+  const DeviceGram* gram = x == nullptr ? nullptr : run.Gram(*x, type);
+  GramStatistics statistics;
+  if (x != nullptr) statistics = testing::Gram(*x);
+  const QuantizedWeight expected = RunOk(weight, x == nullptr ? nullptr : &statistics, spec);
+  ExpectAgrees(run.Quantize({run.Layer(weight, gram, spec)})[0], expected, tolerance);
+}
+
+TEST(DeviceAgreement, GptqAgreesOnOddShapes) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  struct Shape {
+    int64_t rows;
+    int64_t cols;
+  };
+  for (const Shape& shape : {Shape{70, 150}, Shape{5, 1}, Shape{1, 300}, Shape{64, 128},
+                             Shape{65, 129}, Shape{33, 270}}) {
+    const Matrix weight = RandomMatrix(shape.rows, shape.cols, 5);
+    const Matrix x = CorrelatedInputs(2 * shape.cols + 40, shape.cols, 6);
+    for (const QuantizationOrder order :
+         {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
+      ExpectSame(*device, weight, &x, Gptq(4, 32, true, order));
+      ExpectSame(*device, weight, &x, Gptq(3, 128, false, order));
+      ExpectSame(*device, weight, &x, Gptq(2, -1, true, order));
+      ExpectSame(*device, weight, &x, Gptq(8, -1, false, order));
+    }
+  }
+}
+
+TEST(DeviceAgreement, GptqAgreesWithRoundedScalesAndInputs) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(40, 140, 7);
+  for (const RowType type : {RowType::kBFloat16, RowType::kFloat16}) {
+    const Matrix x = testing::RoundedTo(type, CorrelatedInputs(300, 140, 8));
+    for (const ScaleDtype dtype : {ScaleDtype::kFloat16, ScaleDtype::kBFloat16}) {
+      QuantizerSpec spec =
+          Gptq(4, 64, dtype == ScaleDtype::kFloat16, QuantizationOrder::kStaticAct);
+      spec.scale_dtype = dtype;
+      ExpectSame(*device, weight, &x, spec, type);
+    }
+  }
+}
+
+TEST(DeviceAgreement, GptqAgreesOnAWideLayer) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  // Wide enough for float32 losses, and for a loss that comes from the loop.
+  const Matrix weight = RandomMatrix(192, 352, 9);
+  for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
+    const Matrix x = testing::RoundedTo(type, CorrelatedInputs(700, 352, 10));
+    for (const int bits : {3, 4}) {
+      ExpectSame(*device, weight, &x, Gptq(bits, 128, true, QuantizationOrder::kStaticAct), type);
+    }
+  }
+}
+
+TEST(DeviceAgreement, GptqLeavesOutBaselines) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(9, 40, 11);
+  const Matrix x = CorrelatedInputs(90, 40, 12);
+  QuantizerSpec spec = Gptq(4, 32, true, QuantizationOrder::kStaticAct);
+  spec.baselines = false;
+  ExpectSame(*device, weight, &x, spec);
+}
+
+TEST(DeviceAgreement, GptqFindsALossThatDampingHides) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  // So much damping that the loop's loss says nothing about the undamped one.
+  const Matrix weight = RandomMatrix(300, 230, 13);
+  const Matrix x = CorrelatedInputs(500, 230, 14);
+  QuantizerSpec spec = Gptq(4, 128, true, QuantizationOrder::kNone);
+  spec.damp = 30;
+  ExpectSame(*device, weight, &x, spec);
+}
+
+TEST(DeviceAgreement, OtherMethodsAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(37, 150, 15);
+  Matrix x = CorrelatedInputs(200, 150, 16);
+  x.at(3, 5) = 30;
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    QuantizerSpec spec = testing::SpecOf(method);
+    for (const ScaleDtype dtype :
+         {ScaleDtype::kFloat32, ScaleDtype::kFloat16, ScaleDtype::kBFloat16}) {
+      spec.scale_dtype = dtype;
+      spec.symmetric = dtype != ScaleDtype::kFloat16;
+      ExpectSame(*device, weight, &x, spec);
+      if (method == QuantizationMethod::kRtn || method == QuantizationMethod::kNf4) {
+        ExpectSame(*device, weight, nullptr, spec);
+      }
+    }
+    if (method == QuantizationMethod::kLlmInt8) {
+      spec.outlier_threshold = 0;
+      ExpectSame(*device, weight, nullptr, spec);
+      ExpectSame(*device, weight, &x, spec);
+    }
+  }
+}
+
+TEST(DeviceAgreement, OtherMethodsAgreeOnAWideLayer) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(160, 330, 17);
+  const Matrix x = CorrelatedInputs(400, 330, 18);
+  for (const QuantizationMethod method :
+       {QuantizationMethod::kRtn, QuantizationMethod::kNf4, QuantizationMethod::kLlmInt8}) {
+    ExpectSame(*device, weight, &x, testing::SpecOf(method));
+  }
+}
+
+TEST(DeviceAgreement, AgreesOnDeadAndEqualInputs) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix weight = RandomMatrix(20, 70, 19);
+  Matrix x = CorrelatedInputs(150, 70, 20);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (const int64_t dead : {0, 33, 69}) x.at(r, dead) = 0;
+    x.at(r, 40) = x.at(r, 12);
+    x.at(r, 41) = x.at(r, 12);
+  }
+  // A group of zeros, and numbers of one sign.
+  for (int64_t c = 0; c < 32; ++c) weight.at(3, c) = 0;
+  for (int64_t c = 32; c < 70; ++c) weight.at(4, c) = std::abs(weight.at(4, c)) + 1;
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    for (const bool symmetric : {false, true}) {
+      QuantizerSpec spec = testing::SpecOf(method);
+      spec.symmetric = symmetric;
+      ExpectSame(*device, weight, &x, spec);
+    }
+  }
+}
+
+TEST(DeviceAgreement, AgreesWhenNumbersAreNotFinite) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix weight = RandomMatrix(6, 40, 21);
+  Matrix x = CorrelatedInputs(90, 40, 22);
+  x.at(4, 4) = std::numeric_limits<float>::quiet_NaN();
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    ExpectSame(*device, weight, &x, testing::SpecOf(method));
+  }
+  weight.at(2, 7) = -std::numeric_limits<float>::infinity();
+  weight.at(5, 0) = std::numeric_limits<float>::quiet_NaN();
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    ExpectSame(*device, weight, &x, testing::SpecOf(method));
+  }
+  // Squares that overflow float32.
+  const Matrix small = RandomMatrix(3, 300, 23);
+  Matrix large(10, 300);
+  large.at(1, 200) = 1e30f;
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    ExpectSame(*device, small, &large, testing::SpecOf(method));
+  }
+}
+
+TEST(DeviceAgreement, AgreesWhenAWeightOverflowsItsScale) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix weight = RandomMatrix(6, 40, 24);
+  weight.at(1, 2) = 3e38f;
+  const Matrix x = CorrelatedInputs(90, 40, 25);
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    QuantizerSpec spec = testing::SpecOf(method);
+    spec.scale_dtype = ScaleDtype::kFloat16;
+    ExpectSame(*device, weight, &x, spec);
+  }
+}
+
+TEST(DeviceAgreement, AgreesWithTooFewTokens) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(6, 80, 26);
+  Matrix x = CorrelatedInputs(10, 80, 27);
+  Matrix none(0, 80);
+  Matrix bad(12, 80);
+  bad.values.assign(bad.values.size(), std::numeric_limits<float>::infinity());
+  // Ten rows are just enough, of which one is not finite. Then none are, which is known only later.
+  for (const QuantizationMethod method : testing::kAllMethods) {
+    const QuantizerSpec spec = testing::SpecOf(method);
+    ExpectSame(*device, weight, &x, spec);
+    ExpectSame(*device, weight, &none, spec);
+    ExpectSame(*device, weight, &bad, spec);
+  }
+  x.at(5, 5) = std::numeric_limits<float>::quiet_NaN();
+  ExpectSame(*device, weight, &x, testing::SpecOf(QuantizationMethod::kGptq));
+}
+
+TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(6, 3, 28);
+  Matrix x(1, 3);
+  x.values = {1, 1, 1};
+  QuantizerSpec spec = Gptq(4, -1, true, QuantizationOrder::kStaticAct);
+  spec.damp = 0;
+  ExpectSame(*device, weight, &x, spec);
+}
+
+}  // namespace
+}  // namespace ptqwatch

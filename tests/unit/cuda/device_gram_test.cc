@@ -1,0 +1,245 @@
+#include "cuda/device_gram.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/device_run.h"
+#include "unit/quantize/reference.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::ComputeDevice;
+using internal::DeviceGram;
+using internal::DeviceRows;
+using internal::RowType;
+using testing::CorrelatedInputs;
+using testing::DeviceRun;
+using ::testing::HasSubstr;
+using testing::Matrix;
+using testing::NaiveGram;
+using testing::RoundedTo;
+
+constexpr RowType kTypes[] = {RowType::kFloat32, RowType::kBFloat16, RowType::kFloat16};
+
+// Relative to the product of two columns' norms.
+double LargestError(const GramStatistics& got, const GramStatistics& expected) {
+  double worst = 0;
+  const size_t d = static_cast<size_t>(expected.inputs);
+  for (size_t i = 0; i < d; ++i) {
+    for (size_t j = 0; j < d; ++j) {
+      const double norms = expected.sum[i * d + i] * expected.sum[j * d + j];
+      const double error = std::abs(got.sum[i * d + j] - expected.sum[i * d + j]);
+      if (norms > 0) worst = std::max(worst, error / std::sqrt(norms));
+      EXPECT_EQ(got.sum[i * d + j], got.sum[j * d + i]);
+    }
+  }
+  return worst;
+}
+
+void ExpectGram(const GramStatistics& got, const GramStatistics& expected, double tolerance) {
+  EXPECT_EQ(got.inputs, expected.inputs);
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_EQ(got.skipped_rows, expected.skipped_rows);
+  EXPECT_EQ(got.abs_max, expected.abs_max);
+  for (size_t c = 0; c < got.abs_sum.size(); ++c) {
+    EXPECT_NEAR(got.abs_sum[c], expected.abs_sum[c], 1e-12 * expected.abs_sum[c]);
+  }
+  EXPECT_LE(LargestError(got, expected), tolerance);
+}
+
+TEST(DeviceGram, AgreesWithTheDefinition) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  struct Case {
+    int64_t rows;
+    int64_t cols;
+    double tolerance;
+  };
+  for (const Case& one : {Case{1, 1, 1e-15}, Case{7, 5, 1e-14}, Case{130, 256, 1e-14},
+                          Case{300, 257, 1e-5}, Case{40, 600, 1e-5}}) {
+    for (const RowType type : kTypes) {
+      SCOPED_TRACE(one.cols);
+      const Matrix x = RoundedTo(type, CorrelatedInputs(one.rows, one.cols, 1));
+      DeviceRun run(*device);
+      const absl::StatusOr<GramStatistics> got = run.Gram(x, type)->CopyToHost();
+      ASSERT_TRUE(got.ok()) << got.status();
+      ExpectGram(*got, testing::Gram(x), one.tolerance);
+    }
+  }
+}
+
+TEST(DeviceGram, AddsUpChunksAndReadsStridedRows) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  constexpr int64_t kRows = 8192 + 1024 + 77;
+  constexpr int64_t kCols = 9;
+  const Matrix x = CorrelatedInputs(kRows, kCols, 2);
+  Matrix wide(kRows, 13);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) wide.at(r, c) = x.at(r, c);
+    wide.at(r, kCols) = std::numeric_limits<float>::quiet_NaN();
+  }
+  DeviceRun run(*device);
+  DeviceRows rows = run.UploadRows(wide, RowType::kFloat32);
+  rows.cols = kCols;
+  absl::StatusOr<DeviceGram> gram = DeviceGram::Create(*device, kCols);
+  ASSERT_TRUE(gram.ok());
+  ASSERT_TRUE(gram->Add(rows).ok());
+  rows.rows = 3;
+  ASSERT_TRUE(gram->Add(rows).ok());
+  ASSERT_TRUE(gram->Finish().ok());
+  EXPECT_EQ(gram->rows(), kRows + 3);
+  GramAccumulator expected(kCols);
+  ASSERT_TRUE(expected.Add(x.view()).ok());
+  ASSERT_TRUE(expected.Add({.data = x.values.data(), .rows = 3, .cols = kCols}).ok());
+  const absl::StatusOr<GramStatistics> got = gram->CopyToHost();
+  ASSERT_TRUE(got.ok());
+  ExpectGram(*got, expected.Take(), 1e-13);
+}
+
+TEST(DeviceGram, LeavesOutRowsThatAreNotFinite) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  for (const RowType type : kTypes) {
+    for (const int64_t cols : {6, 300}) {
+      Matrix x = RoundedTo(type, CorrelatedInputs(50, cols, 3));
+      x.at(0, cols - 1) = std::numeric_limits<float>::infinity();
+      x.at(17, 2) = std::numeric_limits<float>::quiet_NaN();
+      x.at(49, 0) = -std::numeric_limits<float>::infinity();
+      DeviceRun run(*device);
+      const absl::StatusOr<GramStatistics> got = run.Gram(x, type)->CopyToHost();
+      ASSERT_TRUE(got.ok());
+      EXPECT_EQ(got->skipped_rows, 3);
+      ExpectGram(*got, testing::Gram(x), 1e-5);
+    }
+  }
+}
+
+TEST(DeviceGram, TakesExtremeNumbers) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix x(2, 300);
+  x.at(0, 0) = std::numeric_limits<float>::max();
+  x.at(1, 1) = std::numeric_limits<float>::denorm_min();
+  x.at(1, 2) = -1e-18f;
+  DeviceRun run(*device);
+  const absl::StatusOr<GramStatistics> got = run.Gram(x)->CopyToHost();
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->tokens, 2);
+  // Overflows as it does on the CPU.
+  EXPECT_FALSE(std::isfinite(got->sum[0]));
+  EXPECT_NEAR(got->sum[2 * 300 + 2], 1e-36, 1e-40);
+  EXPECT_EQ(got->abs_max[0], std::numeric_limits<float>::max());
+}
+
+TEST(DeviceGram, HasTheSameBitsTwice) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix x = CorrelatedInputs(400, 270, 4);
+  DeviceRun run(*device);
+  const absl::StatusOr<GramStatistics> first = run.Gram(x)->CopyToHost();
+  const absl::StatusOr<GramStatistics> second = run.Gram(x)->CopyToHost();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->sum, second->sum);
+  EXPECT_EQ(first->abs_sum, second->abs_sum);
+}
+
+TEST(DeviceGram, RefusesWhatDoesNotFit) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  DeviceRun run(*device);
+  EXPECT_EQ(DeviceGram::Create(*device, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  const int64_t before = device->arena().used();
+  EXPECT_EQ(DeviceGram::Create(*device, 1 << 16).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device->arena().used(), before);
+
+  absl::StatusOr<DeviceGram> gram = DeviceGram::Create(*device, 4);
+  ASSERT_TRUE(gram.ok());
+  EXPECT_EQ(device->arena().used() - before, DeviceGram::Bytes(4));
+  const DeviceRows good = run.UploadRows(Matrix(3, 4), RowType::kFloat32);
+  const auto refused = [&](DeviceRows rows) {
+    const absl::Status status = gram->Add(rows);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  };
+  DeviceRows rows = good;
+  rows.cols = 3;
+  refused(rows);
+  rows = good;
+  rows.rows = -1;
+  refused(rows);
+  rows = good;
+  rows.stride = 3;
+  refused(rows);
+  rows = good;
+  rows.data = nullptr;
+  refused(rows);
+  rows.rows = 0;
+  EXPECT_TRUE(gram->Add(rows).ok());
+  EXPECT_EQ(gram->CopyToHost().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(gram->Finish().ok());
+  EXPECT_EQ(gram->Finish().code(), absl::StatusCode::kFailedPrecondition);
+  refused(good);
+  EXPECT_EQ(gram->CopyToHost()->tokens, 0);
+}
+
+TEST(DeviceGram, TakesMomentsFromTheHost) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  GramStatistics statistics = testing::Gram(CorrelatedInputs(20, 6, 5));
+  statistics.skipped_rows = 3;
+  DeviceRun run(*device);
+  const absl::StatusOr<GramStatistics> back = run.Gram(statistics)->CopyToHost();
+  ASSERT_TRUE(back.ok());
+  ExpectGram(*back, statistics, 0);
+  EXPECT_EQ(back->sum, statistics.sum);
+  statistics.abs_max.pop_back();
+  EXPECT_EQ(DeviceGram::FromHost(*device, statistics).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DeviceGram, SaysHowMuchMemoryItTakes) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  for (const RowType type : kTypes) {
+    for (const int64_t cols : {5, 300}) {
+      DeviceRun run(*device);
+      const DeviceRows rows = run.UploadRows(Matrix(70, cols), type);
+      absl::StatusOr<DeviceGram> gram = DeviceGram::Create(*device, cols);
+      ASSERT_TRUE(gram.ok());
+      internal::Arena& arena = device->arena();
+      const int64_t used = arena.used();
+      const int64_t need = DeviceGram::WorkingBytes(cols, 70, type);
+      // All but what is needed, and then one byte less.
+      for (const int64_t spare : {need, need - 1}) {
+        internal::ArenaScope scope(arena);
+        ASSERT_TRUE(arena.Take((arena.remaining() - spare) / 256 * 256, "filler").ok());
+        const bool fits = arena.remaining() >= need;
+        EXPECT_EQ(gram->Add(rows).ok(), fits) << spare;
+      }
+      EXPECT_EQ(arena.used(), used);
+    }
+  }
+}
+
+TEST(DeviceGram, StopsWhenCancelled) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  DeviceRun run(*device);
+  const DeviceRows rows = run.UploadRows(Matrix(3, 4), RowType::kFloat32);
+  absl::StatusOr<DeviceGram> gram = DeviceGram::Create(*device, 4);
+  ASSERT_TRUE(gram.ok());
+  ExecutionContext context;
+  context.cancel.Cancel();
+  EXPECT_EQ(gram->Add(rows, context).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(gram->Finish(context).code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace ptqwatch
