@@ -173,6 +173,7 @@ absl::Status HostDevice::Factorize(double* matrix, int64_t size, int32_t* info) 
   if (absl::Status status = Count(); !status.ok()) return status;
   internal::ArenaScope scope(arena());
   if (auto taken = arena().Take(8 * size, "factorising"); !taken.ok()) return taken.status();
+  ++factors_made_;
   *info = failing_factors_-- > 0 ? 1 : 0;
   // Column j of U lies at matrix + j * size.
   for (int64_t j = 0; *info == 0 && j < size; ++j) {
