@@ -200,14 +200,14 @@ absl::Status HostDevice::Zero(void* memory, int64_t count) {
 
 absl::Status HostDevice::Upload(void* to, const void* host, int64_t count) {
   if (absl::Status status = Count(); !status.ok()) return status;
-  std::memcpy(to, host, static_cast<size_t>(count));
+  std::copy_n(static_cast<const char*>(host), count, static_cast<char*>(to));
   return absl::OkStatus();
 }
 
 absl::Status HostDevice::Read(std::span<const internal::HostCopy> copies) {
   ++reads_;
   for (const internal::HostCopy& copy : copies) {
-    std::memcpy(copy.host, copy.from, static_cast<size_t>(copy.bytes));
+    std::copy_n(static_cast<const char*>(copy.from), copy.bytes, static_cast<char*>(copy.host));
   }
   return absl::OkStatus();
 }
