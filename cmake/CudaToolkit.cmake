@@ -1,6 +1,7 @@
-# Finds the CUDA toolkit and enables its language, unless PTQWATCH_CUDA is OFF. Sets PTQWATCH_HAVE_CUDA_TOOLKIT.
+# Finds the CUDA toolkit and enables its language, unless PTQWATCH_CUDA is OFF or a sanitizer is asked for. Sets PTQWATCH_HAVE_CUDA_TOOLKIT.
 set(PTQWATCH_HAVE_CUDA_TOOLKIT OFF)
-if(PTQWATCH_CUDA STREQUAL "OFF")
+# nvcc knows no sanitizers.
+if(PTQWATCH_CUDA STREQUAL "OFF" OR PTQWATCH_SANITIZER OR PTQWATCH_FUZZ)
   return()
 endif()
 find_package(CUDAToolkit QUIET)

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/status_macros.h"
 #include "cuda/compute_device.h"
 #include "cuda/kernels/grid_kernels.h"
 #include "cuda/kernels/kernel.h"

@@ -173,6 +173,7 @@ absl::Status HostDevice::Factorize(double* matrix, int64_t size, int32_t* info) 
   if (absl::Status status = Count(); !status.ok()) return status;
   internal::ArenaScope scope(arena());
   if (auto taken = arena().Take(8 * size, "factorising"); !taken.ok()) return taken.status();
+  ++factors_made_;
   *info = failing_factors_-- > 0 ? 1 : 0;
   // Column j of U lies at matrix + j * size.
   for (int64_t j = 0; *info == 0 && j < size; ++j) {
@@ -199,14 +200,14 @@ absl::Status HostDevice::Zero(void* memory, int64_t count) {
 
 absl::Status HostDevice::Upload(void* to, const void* host, int64_t count) {
   if (absl::Status status = Count(); !status.ok()) return status;
-  std::memcpy(to, host, static_cast<size_t>(count));
+  std::copy_n(static_cast<const char*>(host), count, static_cast<char*>(to));
   return absl::OkStatus();
 }
 
 absl::Status HostDevice::Read(std::span<const internal::HostCopy> copies) {
   ++reads_;
   for (const internal::HostCopy& copy : copies) {
-    std::memcpy(copy.host, copy.from, static_cast<size_t>(copy.bytes));
+    std::copy_n(static_cast<const char*>(copy.from), copy.bytes, static_cast<char*>(copy.host));
   }
   return absl::OkStatus();
 }

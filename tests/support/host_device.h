@@ -31,6 +31,7 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
     failure_ = std::move(status);
   }
   int64_t kernels_run() const { return kernels_run_; }
+  int64_t factors_made() const { return factors_made_; }
   int64_t reads() const { return reads_; }
 
   absl::Status Run(const internal::Kernel& kernel) override;
@@ -49,6 +50,7 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
   int calls_left_ = 0;
   absl::Status failure_;
   int64_t kernels_run_ = 0;
+  int64_t factors_made_ = 0;
   int64_t reads_ = 0;
 };
 

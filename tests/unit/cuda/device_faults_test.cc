@@ -94,6 +94,26 @@ TEST(DeviceQuantizer, RepeatsOnlyTheLayerThatFailed) {
   testing::ExpectIdentical(got[2], good[2]);
 }
 
+TEST(DeviceQuantizer, FactorisesTheSameInputsOnce) {
+  HostDevice device(64 << 20);
+  DeviceRun run(device);
+  const DeviceGram* gram = run.Gram(CorrelatedInputs(90, 24, 8));
+  std::vector<DeviceLayer> layers;
+  for (const int bits : {3, 4}) {
+    for (uint64_t i = 0; i < 3; ++i) {
+      QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kGptq);
+      spec.bits = bits;
+      layers.push_back(run.Layer(RandomMatrix(6, 24, i), gram, spec));
+    }
+  }
+  const std::vector<QuantizedWeight> got = run.Quantize(layers);
+  EXPECT_EQ(device.factors_made(), 1);
+  for (const QuantizedWeight& weight : got) EXPECT_EQ(weight.order, got[0].order);
+  layers.back().spec.damp = 0.02;
+  run.Quantize(layers);
+  EXPECT_EQ(device.factors_made(), 3);
+}
+
 TEST(DeviceQuantizer, WaitsOnceWhereNothingFails) {
   HostDevice device(64 << 20);
   DeviceRun run(device);
