@@ -102,6 +102,13 @@ absl::StatusOr<DeviceGram> DeviceGram::FromHost(ComputeDevice& device,
   return gram;
 }
 
+DeviceGram DeviceGram::OfShape(ComputeDevice& device, int64_t inputs) {
+  DeviceGram gram(device, inputs);
+  gram.rows_ = INT32_MAX;
+  gram.finished_ = true;
+  return gram;
+}
+
 absl::StatusOr<DeviceGram::Staging> DeviceGram::TakeStaging(int64_t rows, RowType type) {
   constexpr char kWhat[] = "a chunk of a layer's inputs";
   Arena& arena = device_->arena();

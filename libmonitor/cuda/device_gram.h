@@ -36,6 +36,8 @@ class DeviceGram {
   /// and are then zeros. InvalidArgument for sizes that do not match.
   static absl::StatusOr<DeviceGram> FromHost(ComputeDevice& device,
                                              const GramStatistics& statistics);
+  /// One without memory, as finished after many rows: only to ask DeviceQuantizer::WorkingBytes.
+  static DeviceGram OfShape(ComputeDevice& device, int64_t inputs);
   /// 8 inputs^2 and a little.
   static int64_t Bytes(int64_t inputs);
   /// What Add takes from the arena while it runs, for a call of that many rows.

@@ -3,13 +3,12 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_copy.h"
-#include "base/guard.h"
 #include "base/strings.h"
-#include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAException.h"
 #include "c10/cuda/CUDAFunctions.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
+#include "cuda/cuda_device.h"
 #include "snapshot/device_runtime.h"
 
 namespace ptqwatch::internal {
@@ -17,29 +16,6 @@ namespace {
 
 cudaStream_t RawStream(DeviceRuntime::Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t RawEvent(DeviceRuntime::Event event) { return static_cast<cudaEvent_t>(event); }
-
-// Errors after which every later call of the process on the device fails (CUDA Runtime API, 6.3
-// "Error Handling": the process must be ended and relaunched), as opposed to those of one call.
-bool IsSticky(cudaError_t error) {
-  switch (error) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorLaunchFailure:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContextIsDestroyed:
-    case cudaErrorMpsClientTerminated:
-      return true;
-    default:
-      return false;
-  }
-}
 
 class CudaRuntime final : public DeviceRuntime {
  public:

@@ -1,0 +1,46 @@
+// For builds with CUDA. The binary also runs on machines without a GPU.
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "c10/cuda/CUDAGuard.h"
+#include "c10/cuda/CUDAStream.h"
+#include "capture/device_backend.h"
+#include "capture/quantize_backend.h"
+#include "cuda/cuda_device.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+absl::StatusOr<std::unique_ptr<QuantizeBackend>> OnCuda(
+    at::Device device, const BackendNeeds& needs,
+    absl::FunctionRef<absl::Status(int64_t)> reserve) {
+  const c10::cuda::CUDAGuard guard(device);
+  CudaDeviceOptions options{.stream = c10::cuda::getCurrentCUDAStream(device.index()).stream()};
+  // Only to ask what the libraries need.
+  PTQWATCH_ASSIGN_OR_RETURN(const auto asked, CudaDevice::Create(options));
+  PTQWATCH_ASSIGN_OR_RETURN(options.bytes, DeviceArenaBytes(*asked, needs));
+  PTQWATCH_RETURN_IF_ERROR(reserve(options.bytes));
+  at::Tensor memory =
+      at::empty({options.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  options.memory = memory.mutable_data_ptr();
+  PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> compute, CudaDevice::Create(options));
+  return std::make_unique<DeviceBackend>(device, std::move(compute), std::move(memory));
+}
+
+}  // namespace
+
+std::unique_ptr<QuantizeBackend> MakeBackend(at::Device device, const BackendNeeds& needs,
+                                             absl::FunctionRef<absl::Status(int64_t)> reserve) {
+  if (!device.is_cuda()) return std::make_unique<HostBackend>();
+  absl::StatusOr<std::unique_ptr<QuantizeBackend>> backend =
+      Guard([&] { return OnCuda(device, needs, reserve); });
+  if (backend.ok()) return *std::move(backend);
+  Log(Severity::kWarning, StrCat("weights are quantized on the CPU: ", Message(backend.status())));
+  return std::make_unique<HostBackend>();
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,185 @@
+#include "capture/device_backend.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "cuda/device_gram.h"
+#include "cuda/device_quantizer.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Layers of one shape that go together, where there is room.
+constexpr int64_t kTogether = 4;
+// Rows of one Add that the arena has room for.
+constexpr int64_t kRowsAtATime = 8192;
+
+class DeviceLayerGram final : public LayerGram {
+ public:
+  DeviceLayerGram(DeviceGram gram, std::shared_ptr<ArenaScope> memory)
+      : memory_(std::move(memory)), gram_(std::move(gram)) {}
+  int64_t tokens() const override { return tokens_; }
+  int64_t skipped_rows() const override { return gram_.rows() - tokens_; }
+  const DeviceGram& gram() const { return gram_; }
+  // The device counts them; known once a layer is quantized.
+  void SetTokens(int64_t tokens) const { tokens_ = tokens; }
+
+ private:
+  const std::shared_ptr<ArenaScope> memory_;
+  const DeviceGram gram_;
+  mutable int64_t tokens_ = 0;
+};
+
+class DeviceSum final : public GramSum {
+ public:
+  DeviceSum(DeviceGram gram, std::shared_ptr<ArenaScope> memory)
+      : memory_(std::move(memory)), gram_(std::move(gram)) {}
+
+  absl::Status Add(const LayerInput& input, const ExecutionContext& context) override {
+    return ForEachBlockOfRows(input, Readable, [&](const at::Tensor& rows) {
+      return gram_.Add({.data = rows.const_data_ptr(),
+                        .type = TypeOf(rows),
+                        .rows = rows.size(0),
+                        .cols = rows.size(1),
+                        .stride = rows.size(1)},
+                       context);
+    });
+  }
+  absl::StatusOr<std::unique_ptr<LayerGram>> Take(const ExecutionContext& context) override {
+    PTQWATCH_RETURN_IF_ERROR(gram_.Finish(context));
+    return std::make_unique<DeviceLayerGram>(std::move(gram_), std::move(memory_));
+  }
+
+ private:
+  static at::Tensor Readable(const at::Tensor& tensor) {
+    const at::ScalarType dtype = tensor.scalar_type();
+    return dtype == at::kBFloat16 || dtype == at::kHalf ? tensor : tensor.to(at::kFloat);
+  }
+  static RowType TypeOf(const at::Tensor& rows) {
+    if (rows.scalar_type() == at::kBFloat16) return RowType::kBFloat16;
+    return rows.scalar_type() == at::kHalf ? RowType::kFloat16 : RowType::kFloat32;
+  }
+
+  std::shared_ptr<ArenaScope> memory_;
+  DeviceGram gram_;
+};
+
+const DeviceLayerGram* OnDevice(const LayerGram* gram) {
+  return static_cast<const DeviceLayerGram*>(gram);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GramSum>> DeviceBackend::Sum(int64_t inputs) {
+  std::shared_ptr<ArenaScope> memory = grams_.lock();
+  if (memory == nullptr) grams_ = memory = std::make_shared<ArenaScope>(compute_->arena());
+  PTQWATCH_ASSIGN_OR_RETURN(DeviceGram gram, DeviceGram::Create(*compute_, inputs));
+  return std::make_unique<DeviceSum>(std::move(gram), std::move(memory));
+}
+
+void DeviceBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
+                             const ExecutionContext& context) {
+  std::vector<size_t> device;
+  std::vector<size_t> host;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    (DeviceQuantizer::Supports(tasks[i].spec) ? device : host).push_back(i);
+  }
+  if (!device.empty()) QuantizeOnDevice(tasks, device, done, context);
+  if (!host.empty()) QuantizeOnHost(tasks, host, done, context);
+}
+
+void DeviceBackend::QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<const size_t> which,
+                                     OnDone done, const ExecutionContext& context) {
+  std::vector<DeviceLayer> layers;
+  std::vector<at::Tensor> dequantized;
+  for (size_t i : which) {
+    const Task& task = tasks[i];
+    at::Tensor& result = dequantized.emplace_back(
+        at::empty(task.weight.sizes(), at::TensorOptions().dtype(at::kFloat).device(device_)));
+    layers.push_back({.weight = task.weight.const_data_ptr<float>(),
+                      .rows = task.weight.size(0),
+                      .cols = task.weight.size(1),
+                      .gram = task.gram == nullptr ? nullptr : &OnDevice(task.gram)->gram(),
+                      .spec = task.spec,
+                      .dequantized = result.mutable_data_ptr<float>()});
+  }
+  DeviceQuantizer quantizer(*compute_);
+  absl::Status status = quantizer.Begin(layers, context);
+  absl::StatusOr<std::vector<DeviceResult>> results =
+      status.ok() ? quantizer.Collect(context) : std::move(status);
+  if (!results.ok()) {
+    // The tensors are freed here: what the device still does comes before that on its stream.
+    for (size_t i : which) done(i, results.status());
+    return;
+  }
+  for (size_t k = 0; k < which.size(); ++k) {
+    const Task& task = tasks[which[k]];
+    DeviceResult& result = (*results)[k];
+    if (task.gram != nullptr) OnDevice(task.gram)->SetTokens(result.tokens);
+    QuantizedMatrix matrix{.weight = std::move(result.numbers)};
+    if (result.dequantized != nullptr) matrix.on_device = std::move(dequantized[k]);
+    matrix.squared_displacement = result.squared_error.value_or(0);
+    done(which[k], std::move(matrix));
+  }
+}
+
+void DeviceBackend::QuantizeOnHost(absl::Span<const Task> tasks, absl::Span<const size_t> which,
+                                   OnDone done, const ExecutionContext& context) {
+  std::map<const LayerGram*, std::unique_ptr<LayerGram>> grams;
+  std::map<const void*, at::Tensor> weights;
+  HostBackend host;
+  for (size_t i : which) {
+    Task task = tasks[i];
+    at::Tensor& weight = weights[task.weight.const_data_ptr()];
+    if (!weight.defined()) weight = task.weight.cpu();
+    task.weight = weight;
+    if (task.gram != nullptr) {
+      std::unique_ptr<LayerGram>& copy = grams[task.gram];
+      if (copy == nullptr) {
+        absl::StatusOr<GramStatistics> statistics = OnDevice(task.gram)->gram().CopyToHost();
+        if (!statistics.ok()) {
+          done(i, statistics.status());
+          continue;
+        }
+        OnDevice(task.gram)->SetTokens(statistics->tokens);
+        copy = HostBackend::Wrap(*std::move(statistics));
+      }
+      task.gram = copy.get();
+    }
+    host.Quantize(
+        absl::MakeConstSpan(&task, 1),
+        [&](size_t, absl::StatusOr<QuantizedMatrix> result) { done(i, std::move(result)); },
+        context);
+  }
+}
+
+absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNeeds& needs) {
+  int64_t grams = 0;
+  int64_t adding = 0;
+  for (int64_t inputs : needs.gram_inputs) {
+    grams += Arena::Padded(DeviceGram::Bytes(inputs));
+    adding = std::max(adding, DeviceGram::WorkingBytes(inputs, kRowsAtATime, RowType::kFloat32));
+  }
+  int64_t quantizing = 0;
+  for (const BackendNeeds::Layer& shape : needs.layers) {
+    if (!DeviceQuantizer::Supports(shape.spec)) continue;
+    const DeviceGram gram = DeviceGram::OfShape(compute, shape.inputs);
+    // Neither is read.
+    const float weight = 0;
+    const DeviceLayer layer{.weight = &weight,
+                            .rows = shape.outputs,
+                            .cols = shape.inputs,
+                            .gram = &gram,
+                            .spec = shape.spec};
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes,
+                              DeviceQuantizer::WorkingBytes(compute, {&layer, 1}));
+    quantizing = std::max(quantizing, bytes);
+  }
+  return grams + std::max(adding, kTogether * quantizing);
+}
+
+}  // namespace ptqwatch::internal

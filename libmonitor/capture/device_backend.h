@@ -1,0 +1,50 @@
+#ifndef PTQWATCH_CAPTURE_DEVICE_BACKEND_H_
+#define PTQWATCH_CAPTURE_DEVICE_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "capture/quantize_backend.h"
+#include "cuda/compute_device.h"
+
+namespace ptqwatch::internal {
+
+/// Sums and quantizes where the replica is, without a copy to the host: DeviceGram and
+/// DeviceQuantizer. What these cannot do (DeviceQuantizer::Supports) goes through the host.
+///
+/// Grams lie in the device's arena, and give it back when the last of them is gone.
+class DeviceBackend final : public QuantizeBackend {
+ public:
+  /// `compute` works on the memory of `device`, after what ATen has queued on the calling thread's
+  /// current stream. `memory` is what its arena lies in, if somebody has to keep that.
+  DeviceBackend(at::Device device, std::unique_ptr<ComputeDevice> compute, at::Tensor memory = {})
+      : device_(device), memory_(std::move(memory)), compute_(std::move(compute)) {}
+
+  at::Device device() const override { return device_; }
+  bool takes_many() const override { return true; }
+  absl::StatusOr<std::unique_ptr<GramSum>> Sum(int64_t inputs) override;
+  void Quantize(absl::Span<const Task> tasks, OnDone done,
+                const ExecutionContext& context) override;
+
+ private:
+  void QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<const size_t> which, OnDone done,
+                        const ExecutionContext& context);
+  void QuantizeOnHost(absl::Span<const Task> tasks, absl::Span<const size_t> which, OnDone done,
+                      const ExecutionContext& context);
+
+  const at::Device device_;
+  const at::Tensor memory_;
+  const std::unique_ptr<ComputeDevice> compute_;
+  std::weak_ptr<ArenaScope> grams_;  // of those that are alive
+};
+
+/// Bytes of an arena that is enough for `needs`, with some room to take several layers at a time.
+absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNeeds& needs);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CAPTURE_DEVICE_BACKEND_H_
