@@ -3,6 +3,7 @@
 // Prints how soon and how often reports come, and what the trainer's steps take meanwhile, between
 // two stretches of the same training without a monitor.
 
+#include <dlfcn.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,7 @@
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/torch_optimizer.h"
 #include "text.h"
+#include "torch/cuda.h"
 #include "torch/optim/adamw.h"
 #include "torch/utils.h"
 
@@ -42,7 +44,21 @@ struct Flags {
   int64_t calibration_batches = 16;
   double finish_seconds = 120;
   std::string run_dir;
+  std::string device = "cpu";
+  std::string monitor_device = "auto";
 };
+
+/// A program on the CPU does without LibTorch's CUDA half, which takes seconds to load.
+bool HasDevice(const Flags& flags) {
+  if (flags.device == "cpu") return true;
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    std::fprintf(stderr, "--device %s: %s\n", flags.device.c_str(), dlerror());
+    return false;
+  }
+  if (torch::cuda::is_available()) return true;
+  std::fprintf(stderr, "--device %s: there is no GPU\n", flags.device.c_str());
+  return false;
+}
 
 double Since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
@@ -135,7 +151,7 @@ class Trainer {
   Trainer(const Flags& flags, std::vector<int64_t> training)
       : flags_(flags),
         tokens_(std::move(training)),
-        model_(examples::MakeGpt(flags.model)),
+        model_(MakeModel(flags)),
         optimizer_(model_->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.1)) {}
 
   double Step() {
@@ -144,7 +160,7 @@ class Trainer {
         (0.55 + 0.45 * std::cos(std::min(M_PI, M_PI * static_cast<double>(step_) / 5000)));
     for (auto& group : optimizer_.param_groups()) group.options().set_lr(rate);
     const Batch batch = DrawBatch(tokens_, flags_, random_);
-    const at::Tensor loss = model_->TokenLosses(batch[0], batch[1]).mean();
+    const at::Tensor loss = model_->TokenLosses(batch[0].to(device_), batch[1].to(device_)).mean();
     optimizer_.zero_grad();
     loss.backward();
     optimizer_.step();
@@ -192,7 +208,14 @@ class Trainer {
   double first_due() const { return first_due_; }
 
  private:
+  static std::shared_ptr<CharModel> MakeModel(const Flags& flags) {
+    auto model = examples::MakeGpt(flags.model);
+    model->to(torch::Device(flags.device));
+    return model;
+  }
+
   const Flags flags_;
+  const torch::Device device_{flags_.device};
   const std::vector<int64_t> tokens_;
   std::shared_ptr<CharModel> model_;
   torch::optim::AdamW optimizer_;
@@ -238,6 +261,7 @@ int Run(const Flags& flags) {
   options.on_failure = OnFailure::kError;
   options.schedule.every = flags.every;
   options.run_dir = flags.run_dir;
+  options.monitor_device = flags.monitor_device;
   const auto create = SteadyClock::now();
   std::vector<std::unique_ptr<Exporter>> exporters;
   auto arrivals = std::make_unique<Arrivals>(create);
@@ -308,7 +332,10 @@ int main(int argc, char** argv) {
   app.add_option("--probe-batches", flags.probe_batches, "Held-out batches");
   app.add_option("--finish-seconds", flags.finish_seconds, "Given to Finish");
   app.add_option("--run-dir", flags.run_dir, "Kept there");
+  app.add_option("--device", flags.device, "Where it trains: cpu, cuda, cuda:1");
+  app.add_option("--monitor-device", flags.monitor_device, "As MonitorOptions::monitor_device");
   CLI11_PARSE(app, argc, argv);
+  if (!ptqwatch::benchmarks::HasDevice(flags)) return 1;
   at::set_num_threads(flags.threads);
   at::set_num_interop_threads(1);
   return ptqwatch::benchmarks::Run(flags);
