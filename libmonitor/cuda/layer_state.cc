@@ -24,13 +24,20 @@ double NeededTokens(const DeviceLayer& layer) {
   return layer.spec.min_tokens_ratio * static_cast<double>(layer.cols);
 }
 
+std::string TooFewTokens(const DeviceLayer& layer, double tokens) {
+  return StrCat(static_cast<int64_t>(tokens), " tokens for ", layer.cols, " inputs; ",
+                ToString(layer.spec.method), " needs ",
+                std::max(1.0, std::ceil(NeededTokens(layer))));
+}
+
 }  // namespace
 
 absl::Status CheckLayer(const DeviceLayer& layer) {
   PTQWATCH_RETURN_IF_ERROR(Validate(layer.spec));
   if (!DeviceQuantizer::Supports(layer.spec)) {
-    return absl::UnimplementedError(
-        StrCat("clip ", ToString(layer.spec.clip), " is not available on a device"));
+    return absl::UnimplementedError(StrCat(ToString(layer.spec.method), " with clip ",
+                                           ToString(layer.spec.clip),
+                                           " is not available on a device"));
   }
   if (layer.rows < 0 || layer.cols < 0) {
     return absl::InvalidArgumentError(
@@ -112,11 +119,8 @@ bool LayerState::RefuseMoments(double tokens) {
   const QuantizationMethod method = layer_.spec.method;
   if (tokens == 0) attempt_.use_moments = false;
   if (method == QuantizationMethod::kGptq || method == QuantizationMethod::kAwq) {
-    const double needed = NeededTokens(layer_);
-    if (tokens > 0 && tokens >= needed) return false;
-    PlanRounding(LayerStatus::kTooFewTokens,
-                 StrCat(static_cast<int64_t>(tokens), " tokens for ", layer_.cols, " inputs; ",
-                        ToString(method), " needs ", std::max(1.0, std::ceil(needed))));
+    if (tokens > 0 && tokens >= NeededTokens(layer_)) return false;
+    PlanRounding(LayerStatus::kTooFewTokens, TooFewTokens(layer_, tokens));
     return true;
   }
   if (method == QuantizationMethod::kLlmInt8 && layer_.spec.outlier_threshold > 0 && tokens == 0) {
@@ -173,6 +177,13 @@ void LayerState::AddTo(LayerGroup& group, int i) const {
   group.counts.at[i] = moments.counts;
 }
 
+// There is no H, after all. Clipping has used it.
+void LayerState::ForgetMoments() {
+  attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
+  attempt_.loss = attempt_.rtn_loss = attempt_.energy = Precision::kNone;
+  pending_ = attempt_.method == QuantizationMethod::kRtn && layer_.spec.clip != ClipSearch::kNone;
+}
+
 int64_t LayerState::BadWeight(const double* numbers) const {
   return size() == 0 ? -1 : static_cast<int64_t>(numbers[kBadWeight]);
 }
@@ -187,11 +198,14 @@ void LayerState::Judge(const double* numbers) {
   if (attempt_.use_moments) {
     if (numbers[kBadMoment] >= 0) return;
     // Rows that were not finite are not tokens, which is known only now.
-    const Attempt before = attempt_;
-    if (attempt_.method == layer_.spec.method && RefuseMoments(numbers[kTokens])) return;
-    if (!attempt_.use_moments) {
-      attempt_ = before;
-      attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
+    const double tokens = numbers[kTokens];
+    if (attempt_.method == layer_.spec.method) {
+      if (RefuseMoments(tokens)) return;
+    } else if (status_ == LayerStatus::kTooFewTokens) {
+      detail_ = TooFewTokens(layer_, tokens);
+    }
+    if (tokens == 0) {
+      ForgetMoments();
       return;
     }
   }
@@ -358,6 +372,7 @@ DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
   AddCounts(numbers, &out);
   if (!codes) return result;
   const bool gptq = attempt_.method == QuantizationMethod::kGptq;
+  out.clipped_groups = static_cast<int64_t>(numbers[kClippedGroups]);
   SetLosses(numbers, &out);
   for (size_t c = 0; c < abs_max.size(); ++c) {
     if (static_cast<double>(abs_max[c]) >= layer_.spec.outlier_threshold) {

@@ -154,6 +154,32 @@ TEST(DeviceAgreement, OtherMethodsAgreeOnAWideLayer) {
   }
 }
 
+TEST(DeviceAgreement, ClippedGridsAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix weight = RandomMatrix(21, 100, 19);
+  for (int64_t r = 0; r < weight.rows; ++r) weight.at(r, r) *= 6;
+  for (int64_t c = 0; c < 100; ++c) weight.at(4, c) = c == 7 ? 3e38f : 0.0f;
+  Matrix x = CorrelatedInputs(150, 100, 20);
+  for (int64_t r = 0; r < x.rows; ++r) x.at(r, 50) = 0;
+  Matrix bad(12, 100);
+  bad.values.assign(bad.values.size(), std::numeric_limits<float>::infinity());
+  for (const QuantizationMethod method :
+       {QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kNf4}) {
+    QuantizerSpec spec = testing::SpecOf(method);
+    spec.clip = ClipSearch::kMse;
+    for (const bool symmetric : {false, true}) {
+      spec.symmetric = symmetric;
+      spec.scale_dtype = ScaleDtype::kFloat32;
+      ExpectSame(*device, weight, &x, spec);
+      ExpectSame(*device, weight, &bad, spec);
+      if (method == QuantizationMethod::kRtn) ExpectSame(*device, weight, nullptr, spec);
+      spec.scale_dtype = ScaleDtype::kFloat16;  // where one group overflows
+      ExpectSame(*device, weight, &x, spec);
+    }
+  }
+}
+
 TEST(DeviceAgreement, AgreesOnDeadAndEqualInputs) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
@@ -228,7 +254,12 @@ TEST(DeviceAgreement, AgreesWithTooFewTokens) {
     ExpectSame(*device, weight, &bad, spec);
   }
   x.at(5, 5) = std::numeric_limits<float>::quiet_NaN();
-  ExpectSame(*device, weight, &x, testing::SpecOf(QuantizationMethod::kGptq));
+  QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kGptq);
+  ExpectSame(*device, weight, &x, spec);
+  // So few that it is known before.
+  spec.min_tokens_ratio = 1;
+  ExpectSame(*device, weight, &x, spec);
+  ExpectSame(*device, weight, &bad, spec);
 }
 
 TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {

@@ -123,6 +123,7 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   layer.spec.bits = 5;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
+  layer.spec.method = QuantizationMethod::kAwq;
   layer.spec.clip = ClipSearch::kMse;
   refused(layer, absl::StatusCode::kUnimplemented);
   layer = good;
