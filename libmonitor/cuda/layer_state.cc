@@ -43,6 +43,9 @@ absl::Status CheckLayer(const DeviceLayer& layer) {
     return absl::InvalidArgumentError(
         StrCat("the weight's shape is [", layer.rows, ", ", layer.cols, "]"));
   }
+  if (layer.cols > INT32_MAX) {
+    return absl::InvalidArgumentError(StrCat("the weight has ", layer.cols, " columns"));
+  }
   if (layer.weight == nullptr && layer.rows > 0 && layer.cols > 0) {
     return absl::InvalidArgumentError("weight is null");
   }

@@ -220,7 +220,7 @@ struct UnpackCodes {
         const int64_t col = c0 + fast;
         const uint8_t code = shared.tile[fast][slow];
         const GridShape& grid = grids.at[layer];
-        const int64_t g = row * grid.groups + col / grid.group_size;
+        const int64_t g = row * grid.groups + grid.GroupOf(col);
         codes.at[layer][row * cols + col] = code;
         decoded.at[layer][row * cols + col] =
             scale.at[layer][g] * (static_cast<float>(code) - zero.at[layer][g]);

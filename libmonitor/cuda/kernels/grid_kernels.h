@@ -48,6 +48,10 @@ struct GridShape {
   bool symmetric = true;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
 
+  /// Division in 32 bits: devices have none in 64.
+  PTQWATCH_HOST_DEVICE int64_t GroupOf(int64_t col) const {
+    return static_cast<uint32_t>(col) / static_cast<uint32_t>(group_size);
+  }
   PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
 };
 
@@ -151,27 +155,28 @@ struct RoundGroups {
   Batch<float> decoded = {};
   Strided<float> error = {};
 
-  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
-    return CeilDiv(source.size(), kThreads * kPerThread);
+  PTQWATCH_HOST_DEVICE int64_t Strips() const {
+    return CeilDiv(source.cols, kThreads * kPerThread);
   }
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const { return source.rows * Strips(); }
   int64_t Blocks() const { return layers * BlocksPerLayer(); }
 
   template <int kPhase>
   PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
     const int64_t layer = at.block / BlocksPerLayer();
-    const int64_t begin = at.block % BlocksPerLayer() * kThreads * kPerThread + at.thread;
+    const int64_t row = at.block % BlocksPerLayer() / Strips();
+    const int64_t begin = at.block % Strips() * kThreads * kPerThread + at.thread;
     for (int64_t i = 0; i < kPerThread; ++i) {
-      const int64_t to = begin + i * kThreads;
-      if (to < source.size()) RoundOne(layer, to);
+      const int64_t col = begin + i * kThreads;
+      if (col < source.cols) RoundOne(layer, row, col);
     }
   }
 
  private:
-  PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t to) const {
-    const int64_t row = to / source.cols;
-    const int64_t col = to % source.cols;
+  PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t row, int64_t col) const {
+    const int64_t to = row * source.cols + col;
     const GridShape& grid = grids.at[layer];
-    const int64_t g = row * grid.groups + col / grid.group_size;
+    const int64_t g = row * grid.groups + grid.GroupOf(col);
     const float s = scale.at[layer][g];
     const float z = zero.at[layer][g];
     const float w = source.Number(layer, row, col);

@@ -133,6 +133,9 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   layer.rows = -1;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
+  layer.cols = int64_t{1} << 31;
+  refused(layer, absl::StatusCode::kInvalidArgument);
+  layer = good;
   layer.gram = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer.spec = testing::SpecOf(QuantizationMethod::kAwq);
