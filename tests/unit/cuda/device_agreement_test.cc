@@ -34,18 +34,26 @@ QuantizerSpec Gptq(int bits, int group_size, bool symmetric, QuantizationOrder o
   return spec;
 }
 
-// On the device and by the engine, from the same weight and inputs.
+// On the device, all together, and by the engine: from the same weight and inputs.
 void ExpectSame(ComputeDevice& device, const Matrix& weight, const Matrix* x,
-                const QuantizerSpec& spec, RowType type = RowType::kFloat32,
-                testing::Tolerance tolerance = {}) {
-  SCOPED_TRACE(Describe(spec) + " " + std::to_string(weight.rows) + "x" +
-               std::to_string(weight.cols));
+                const std::vector<QuantizerSpec>& specs, RowType type = RowType::kFloat32) {
   DeviceRun run(device);
   const DeviceGram* gram = x == nullptr ? nullptr : run.Gram(*x, type);
   GramStatistics statistics;
   if (x != nullptr) statistics = testing::Gram(*x);
-  const QuantizedWeight expected = RunOk(weight, x == nullptr ? nullptr : &statistics, spec);
-  ExpectAgrees(run.Quantize({run.Layer(weight, gram, spec)})[0], expected, tolerance);
+  std::vector<internal::DeviceLayer> layers;
+  for (const QuantizerSpec& spec : specs) layers.push_back(run.Layer(weight, gram, spec));
+  const std::vector<QuantizedWeight> got = run.Quantize(layers);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    SCOPED_TRACE(Describe(specs[i]) + " " + std::to_string(weight.rows) + "x" +
+                 std::to_string(weight.cols));
+    ExpectAgrees(got[i], RunOk(weight, x == nullptr ? nullptr : &statistics, specs[i]));
+  }
+}
+
+void ExpectSame(ComputeDevice& device, const Matrix& weight, const Matrix* x,
+                const QuantizerSpec& spec, RowType type = RowType::kFloat32) {
+  ExpectSame(device, weight, x, std::vector<QuantizerSpec>{spec}, type);
 }
 
 TEST(DeviceAgreement, GptqAgreesOnOddShapes) {
@@ -59,13 +67,15 @@ TEST(DeviceAgreement, GptqAgreesOnOddShapes) {
                              Shape{65, 129}, Shape{33, 270}}) {
     const Matrix weight = RandomMatrix(shape.rows, shape.cols, 5);
     const Matrix x = CorrelatedInputs(2 * shape.cols + 40, shape.cols, 6);
+    std::vector<QuantizerSpec> specs;
     for (const QuantizationOrder order :
          {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
-      ExpectSame(*device, weight, &x, Gptq(4, 32, true, order));
-      ExpectSame(*device, weight, &x, Gptq(3, 128, false, order));
-      ExpectSame(*device, weight, &x, Gptq(2, -1, true, order));
-      ExpectSame(*device, weight, &x, Gptq(8, -1, false, order));
+      specs.push_back(Gptq(4, 32, true, order));
+      specs.push_back(Gptq(3, 128, false, order));
+      specs.push_back(Gptq(2, -1, true, order));
+      specs.push_back(Gptq(8, -1, false, order));
     }
+    ExpectSame(*device, weight, &x, specs);
   }
 }
 
@@ -91,9 +101,10 @@ TEST(DeviceAgreement, GptqAgreesOnAWideLayer) {
   const Matrix weight = RandomMatrix(192, 352, 9);
   for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
     const Matrix x = testing::RoundedTo(type, CorrelatedInputs(700, 352, 10));
-    for (const int bits : {3, 4}) {
-      ExpectSame(*device, weight, &x, Gptq(bits, 128, true, QuantizationOrder::kStaticAct), type);
-    }
+    ExpectSame(*device, weight, &x,
+               {Gptq(3, 128, true, QuantizationOrder::kStaticAct),
+                Gptq(4, 128, true, QuantizationOrder::kStaticAct)},
+               type);
   }
 }
 
@@ -148,10 +159,9 @@ TEST(DeviceAgreement, OtherMethodsAgreeOnAWideLayer) {
   if (device == nullptr) return;
   const Matrix weight = RandomMatrix(160, 330, 17);
   const Matrix x = CorrelatedInputs(400, 330, 18);
-  for (const QuantizationMethod method :
-       {QuantizationMethod::kRtn, QuantizationMethod::kNf4, QuantizationMethod::kLlmInt8}) {
-    ExpectSame(*device, weight, &x, testing::SpecOf(method));
-  }
+  ExpectSame(*device, weight, &x,
+             {testing::SpecOf(QuantizationMethod::kRtn), testing::SpecOf(QuantizationMethod::kNf4),
+              testing::SpecOf(QuantizationMethod::kLlmInt8)});
 }
 
 TEST(DeviceAgreement, ClippedGridsAgree) {
