@@ -23,7 +23,7 @@ Sizes AllOf(int64_t size) {
 
 // Finds the first number that is not finite, of `layers` arrays.
 template <typename T>
-absl::Status FindBad(const LayerGroup& group, int layers, const Batch<const T>& values,
+absl::Status FindBad(const LayerGroup& group, int layers, const PerLayer<const T>& values,
                      const Sizes& sizes, Number position, Queue& queue) {
   FindNonFinite<T> find{.layers = layers, .values = values, .partials = group.partials};
   std::copy(sizes.at, sizes.at + layers, find.sizes);

@@ -40,18 +40,18 @@ struct LayerGroup {
   Attempt attempt;
   Grids grids;
 
-  Batch<const float> weight;
-  Batch<const double> sum;
-  Batch<const double> abs_sum;
-  Batch<const float> abs_max;
-  Batch<const int64_t> counts;
-  Batch<uint8_t> codes;
-  Batch<float> dequantized;
-  Batch<float> scale;
-  Batch<float> zero;
-  Batch<float> channel_scale;
-  Batch<int32_t> order;
-  Batch<double> numbers;
+  PerLayer<const float> weight;
+  PerLayer<const double> sum;
+  PerLayer<const double> abs_sum;
+  PerLayer<const float> abs_max;
+  PerLayer<const int64_t> counts;
+  PerLayer<uint8_t> codes;
+  PerLayer<float> dequantized;
+  PerLayer<float> scale;
+  PerLayer<float> zero;
+  PerLayer<float> channel_scale;
+  PerLayer<int32_t> order;
+  PerLayer<double> numbers;
 
   // Scratch, see TakeShared.
   Strided<double> diagonal;
@@ -76,8 +76,8 @@ GridShape GridOf(int64_t cols, const QuantizerSpec& spec);
 int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method);
 
 template <typename T>
-Batch<const T> Const(const Batch<T>& batch) {
-  Batch<const T> result;
+PerLayer<const T> Const(const PerLayer<T>& batch) {
+  PerLayer<const T> result;
   std::copy(batch.at, batch.at + kMaxBatch, result.at);
   return result;
 }

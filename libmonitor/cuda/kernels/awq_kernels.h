@@ -22,12 +22,12 @@ struct ChannelScales {
   int layers = 0;
   int64_t cols = 0;
   int ratio = 0;  ///< in twentieths; -1: the one that `numbers` says has won
-  Batch<const double> abs_sum = {};
-  Batch<const int64_t> counts = {};
-  Batch<const double> numbers = {};
+  PerLayer<const double> abs_sum = {};
+  PerLayer<const int64_t> counts = {};
+  PerLayer<const double> numbers = {};
   Strided<double> exact = {};  ///< [cols]: scratch
   Strided<float> scale = {};   ///< [cols]
-  Batch<float> kept = {};      ///< [cols]: where it goes, too; may be null
+  PerLayer<float> kept = {};      ///< [cols]: where it goes, too; may be null
 
   int64_t Blocks() const { return layers; }
 
@@ -76,7 +76,7 @@ struct PickRatio {
   using Local = Nothing;
 
   int layers = 0;
-  Batch<double> numbers = {};
+  PerLayer<double> numbers = {};
 
   int64_t Blocks() const { return layers; }
 

@@ -32,8 +32,8 @@ struct FitClipped {
   Grids grids = {};
   int64_t most_groups = 0;                ///< of any layer
   Strided<const double> importance = {};  ///< [cols]; 1 where null
-  Batch<float> scale = {};
-  Batch<float> zero = {};
+  PerLayer<float> scale = {};
+  PerLayer<float> zero = {};
   Strided<double> clipped = {};  ///< [BlocksPerLayer]: groups that cover less than their range
 
   PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {

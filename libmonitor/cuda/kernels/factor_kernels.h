@@ -22,10 +22,10 @@ struct DescribeInputs {
   int layers = 0;
   int64_t cols = 0;
   double damp = 0;
-  Batch<const double> sum = {};
-  Batch<const int64_t> counts = {};
+  PerLayer<const double> sum = {};
+  PerLayer<const int64_t> counts = {};
   Strided<double> diagonal = {};  ///< [cols]
-  Batch<double> numbers = {};
+  PerLayer<double> numbers = {};
 
   int64_t Blocks() const { return layers; }
 
@@ -73,7 +73,7 @@ struct RankColumns {
   int64_t cols = 0;
   bool by_diagonal = false;
   Strided<const double> diagonal = {};
-  Batch<int32_t> order = {};       ///< [cols]: the column that is handled k-th
+  PerLayer<int32_t> order = {};       ///< [cols]: the column that is handled k-th
   Strided<int32_t> position = {};  ///< [cols]: the inverse
 
   PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
@@ -114,7 +114,7 @@ struct FindDuplicates {
 
   int layers = 0;
   int64_t cols = 0;
-  Batch<const double> sum = {};
+  PerLayer<const double> sum = {};
   Strided<double> found = {};  ///< [cols]: 1 where the input is a duplicate, else 0
 
   int64_t Blocks() const { return layers * cols; }
@@ -188,7 +188,7 @@ struct PackFeedback {
   const int32_t* info = nullptr;
   float* ratios = nullptr;     ///< [padded, padded]
   double* diagonal = nullptr;  ///< [cols]
-  Batch<double> numbers = {};  ///< of layers begin .. end, which share the factor
+  PerLayer<double> numbers = {};  ///< of layers begin .. end, which share the factor
   int begin = 0;
   int end = 0;
 

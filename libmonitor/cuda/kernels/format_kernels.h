@@ -32,9 +32,9 @@ struct RoundNf4 {
   GridSource source = {};
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   Nf4Table table = {};
-  Batch<float> absmax = {};  ///< [ceil(rows * cols / 64)]
-  Batch<uint8_t> codes = {};
-  Batch<float> decoded = {};
+  PerLayer<float> absmax = {};  ///< [ceil(rows * cols / 64)]
+  PerLayer<uint8_t> codes = {};
+  PerLayer<float> decoded = {};
   Strided<float> error = {};
 
   PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const { return CeilDiv(source.size(), kThreads); }
@@ -88,12 +88,12 @@ struct RoundInt8 {
   GridSource source = {};
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   /// Where at[layer] is not null: columns whose number is at least `threshold` stay as they are.
-  Batch<const float> abs_max = {};
+  PerLayer<const float> abs_max = {};
   double threshold = 0;
-  Batch<float> scale = {};  ///< [rows]
-  Batch<float> zero = {};   ///< [rows]
-  Batch<uint8_t> codes = {};
-  Batch<float> decoded = {};
+  PerLayer<float> scale = {};  ///< [rows]
+  PerLayer<float> zero = {};   ///< [rows]
+  PerLayer<uint8_t> codes = {};
+  PerLayer<float> decoded = {};
   Strided<float> error = {};
 
   int64_t Blocks() const { return layers * source.rows; }

@@ -78,11 +78,11 @@ struct QuantizeBlock {
   int64_t padded = 0;
   Strided<const float> ratios = {};     ///< [padded, padded]
   Strided<const double> diagonal = {};  ///< [cols]
-  Batch<const int32_t> order = {};      ///< [cols], by factor
+  PerLayer<const int32_t> order = {};      ///< [cols], by factor
   int64_t factor_of_layer = 0;          ///< 1: each layer has a factor of its own; 0: all share one
   Strided<const float> updates = {};  ///< [128, rows]: of columns before `first`; unless first is 0
-  Batch<const float> scale = {};
-  Batch<const float> zero = {};
+  PerLayer<const float> scale = {};
+  PerLayer<const float> zero = {};
   Strided<float> delta = {};      ///< [cols, rows]: in w, out w - q
   Strided<uint8_t> codes = {};    ///< [cols, rows]
   Strided<double> row_loss = {};  ///< [rows]: this block's share is added, unless first is 0
@@ -194,10 +194,10 @@ struct UnpackCodes {
   Grids grids = {};
   Strided<const int32_t> position = {};
   Strided<const uint8_t> packed = {};  ///< [cols, rows]
-  Batch<const float> scale = {};
-  Batch<const float> zero = {};
-  Batch<uint8_t> codes = {};  ///< [rows, cols]
-  Batch<float> decoded = {};  ///< [rows, cols]
+  PerLayer<const float> scale = {};
+  PerLayer<const float> zero = {};
+  PerLayer<uint8_t> codes = {};  ///< [rows, cols]
+  PerLayer<float> decoded = {};  ///< [rows, cols]
 
   PTQWATCH_HOST_DEVICE int64_t RowTiles() const { return CeilDiv(rows, kTile); }
   PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const { return RowTiles() * CeilDiv(cols, kTile); }

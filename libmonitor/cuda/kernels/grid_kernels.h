@@ -13,7 +13,7 @@ namespace ptqwatch::internal {
 struct GridSource {
   int64_t rows = 0;
   int64_t cols = 0;
-  Batch<const float> weight = {};
+  PerLayer<const float> weight = {};
   /// Where `first` is not null: columns whose diag(H) is 0 count as zeros.
   Strided<const double> diagonal = {};
   /// Where `first` is not null: each column is multiplied by its scale.
@@ -105,8 +105,8 @@ struct FitGroups {
   GridSource source = {};
   Grids grids = {};
   int64_t most_groups = 0;  ///< of any layer
-  Batch<float> scale = {};
-  Batch<float> zero = {};
+  PerLayer<float> scale = {};
+  PerLayer<float> zero = {};
 
   PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
     return CeilDiv(source.rows * most_groups, kThreads / kLanes);
@@ -149,10 +149,10 @@ struct RoundGroups {
   int layers = 0;
   GridSource source = {};
   Grids grids = {};
-  Batch<const float> scale = {};
-  Batch<const float> zero = {};
-  Batch<uint8_t> codes = {};
-  Batch<float> decoded = {};
+  PerLayer<const float> scale = {};
+  PerLayer<const float> zero = {};
+  PerLayer<uint8_t> codes = {};
+  PerLayer<float> decoded = {};
   Strided<float> error = {};
 
   PTQWATCH_HOST_DEVICE int64_t Strips() const {

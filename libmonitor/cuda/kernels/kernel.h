@@ -41,7 +41,7 @@ inline constexpr int kMaxBatch = 16;
 
 /// One pointer a layer.
 template <typename T>
-struct Batch {
+struct PerLayer {
   T* at[kMaxBatch] = {};
 };
 

@@ -25,7 +25,7 @@ struct Collapse {
   int64_t count = 0;
   int64_t spacing = 1;  ///< from one number to the next
   Strided<const double> values = {};
-  Batch<double> numbers = {};
+  PerLayer<double> numbers = {};
   int position = 0;
 
   int64_t Blocks() const { return layers; }
@@ -66,7 +66,7 @@ struct FindNonFinite {
   int layers = 0;
   int64_t sizes[kMaxBatch] = {};
   int64_t parts = 0;  ///< blocks a layer
-  Batch<const T> values = {};
+  PerLayer<const T> values = {};
   Strided<double> partials = {};  ///< [parts]
 
   int64_t Blocks() const { return layers * parts; }
@@ -107,8 +107,8 @@ struct SquaredDistance {
   int layers = 0;
   int64_t size = 0;
   int64_t parts = 0;
-  Batch<const float> a = {};
-  Batch<const float> b = {};
+  PerLayer<const float> a = {};
+  PerLayer<const float> b = {};
   Strided<double> partials = {};  ///< [parts]
 
   int64_t Blocks() const { return layers * parts; }

@@ -18,7 +18,7 @@ struct FoldSum {
 
   int layers = 0;
   int64_t cols = 0;
-  Batch<const double> sum = {};
+  PerLayer<const double> sum = {};
   Strided<float> out = {};  ///< [cols, cols]
 
   PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
@@ -45,8 +45,8 @@ struct Subtract {
 
   int layers = 0;
   int64_t size = 0;
-  Batch<const float> from = {};
-  Batch<const float> minus = {};
+  PerLayer<const float> from = {};
+  PerLayer<const float> minus = {};
   Strided<float> out = {};
 
   PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
