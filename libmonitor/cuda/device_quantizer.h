@@ -59,7 +59,7 @@ struct DeviceResult {
 /// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be
 /// cuSOLVER's own, and from about 16384 inputs on the passes over H.
 ///
-/// Not there: ClipSearch::kMse.
+/// Not there: AWQ with ClipSearch::kMse.
 class DeviceQuantizer {
  public:
   /// `device` must outlive this. What is taken from its arena is returned by the destructor, in
@@ -69,7 +69,9 @@ class DeviceQuantizer {
   DeviceQuantizer(const DeviceQuantizer&) = delete;
   DeviceQuantizer& operator=(const DeviceQuantizer&) = delete;
 
-  static bool Supports(const QuantizerSpec& spec) { return spec.clip == ClipSearch::kNone; }
+  static bool Supports(const QuantizerSpec& spec) {
+    return spec.clip == ClipSearch::kNone || spec.method != QuantizationMethod::kAwq;
+  }
 
   /// What Begin and Collect take from the arena at least, in bytes. With up to kMaxBatch times as
   /// much, layers go together.

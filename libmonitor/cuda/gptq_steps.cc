@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
+#include "cuda/round_steps.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -136,6 +137,8 @@ absl::Status AddUp(const LayerGroup& group, const Strided<double>& values, Numbe
 absl::Status TakeGptqBuffers(const LayerGroup& group, ComputeDevice& device, Arena& arena) {
   Buffers buffers;
   PTQWATCH_RETURN_IF_ERROR(buffers.Take(group, arena));
+  Strided<double> clipped;
+  PTQWATCH_RETURN_IF_ERROR(TakeFitBuffers(group, arena, &clipped));
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, device.FactorizeBytes(group.cols));
   return arena.Take(bytes, "factorising H").status();
 }
@@ -145,12 +148,7 @@ absl::Status QuantizeByGptq(const LayerGroup& group, Queue& queue) {
   Buffers buffers;
   PTQWATCH_RETURN_IF_ERROR(buffers.Take(group, queue.arena()));
   const GridSource live = group.LiveSource();
-  PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
-                                               .source = live,
-                                               .grids = group.grids,
-                                               .most_groups = group.MostGroups(),
-                                               .scale = group.scale,
-                                               .zero = group.zero}));
+  PTQWATCH_RETURN_IF_ERROR(FitGrids(group, live, queue));
   PTQWATCH_RETURN_IF_ERROR(Factorize(group, buffers, queue));
   PTQWATCH_RETURN_IF_ERROR(queue.Run(PackWeight{.layers = group.layers,
                                                 .source = live,

@@ -122,6 +122,11 @@ absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device) {
     ArenaScope scope(measure);
     PTQWATCH_RETURN_IF_ERROR(TakeGptqBuffers(group, device, measure));
   }
+  {
+    ArenaScope scope(measure);
+    Strided<double> clipped;
+    PTQWATCH_RETURN_IF_ERROR(TakeFitBuffers(group, measure, &clipped));
+  }
   if (group.inputs > 0) {
     ArenaScope scope(measure);
     Tracer tracer(group);

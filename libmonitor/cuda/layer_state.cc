@@ -24,17 +24,27 @@ double NeededTokens(const DeviceLayer& layer) {
   return layer.spec.min_tokens_ratio * static_cast<double>(layer.cols);
 }
 
+std::string TooFewTokens(const DeviceLayer& layer, double tokens) {
+  return StrCat(static_cast<int64_t>(tokens), " tokens for ", layer.cols, " inputs; ",
+                ToString(layer.spec.method), " needs ",
+                std::max(1.0, std::ceil(NeededTokens(layer))));
+}
+
 }  // namespace
 
 absl::Status CheckLayer(const DeviceLayer& layer) {
   PTQWATCH_RETURN_IF_ERROR(Validate(layer.spec));
   if (!DeviceQuantizer::Supports(layer.spec)) {
-    return absl::UnimplementedError(
-        StrCat("clip ", ToString(layer.spec.clip), " is not available on a device"));
+    return absl::UnimplementedError(StrCat(ToString(layer.spec.method), " with clip ",
+                                           ToString(layer.spec.clip),
+                                           " is not available on a device"));
   }
   if (layer.rows < 0 || layer.cols < 0) {
     return absl::InvalidArgumentError(
         StrCat("the weight's shape is [", layer.rows, ", ", layer.cols, "]"));
+  }
+  if (layer.cols > INT32_MAX) {
+    return absl::InvalidArgumentError(StrCat("the weight has ", layer.cols, " columns"));
   }
   if (layer.weight == nullptr && layer.rows > 0 && layer.cols > 0) {
     return absl::InvalidArgumentError("weight is null");
@@ -112,11 +122,8 @@ bool LayerState::RefuseMoments(double tokens) {
   const QuantizationMethod method = layer_.spec.method;
   if (tokens == 0) attempt_.use_moments = false;
   if (method == QuantizationMethod::kGptq || method == QuantizationMethod::kAwq) {
-    const double needed = NeededTokens(layer_);
-    if (tokens > 0 && tokens >= needed) return false;
-    PlanRounding(LayerStatus::kTooFewTokens,
-                 StrCat(static_cast<int64_t>(tokens), " tokens for ", layer_.cols, " inputs; ",
-                        ToString(method), " needs ", std::max(1.0, std::ceil(needed))));
+    if (tokens > 0 && tokens >= NeededTokens(layer_)) return false;
+    PlanRounding(LayerStatus::kTooFewTokens, TooFewTokens(layer_, tokens));
     return true;
   }
   if (method == QuantizationMethod::kLlmInt8 && layer_.spec.outlier_threshold > 0 && tokens == 0) {
@@ -173,6 +180,13 @@ void LayerState::AddTo(LayerGroup& group, int i) const {
   group.counts.at[i] = moments.counts;
 }
 
+// There is no H, after all. Clipping has used it.
+void LayerState::ForgetMoments() {
+  attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
+  attempt_.loss = attempt_.rtn_loss = attempt_.energy = Precision::kNone;
+  pending_ = attempt_.method == QuantizationMethod::kRtn && layer_.spec.clip != ClipSearch::kNone;
+}
+
 int64_t LayerState::BadWeight(const double* numbers) const {
   return size() == 0 ? -1 : static_cast<int64_t>(numbers[kBadWeight]);
 }
@@ -187,11 +201,14 @@ void LayerState::Judge(const double* numbers) {
   if (attempt_.use_moments) {
     if (numbers[kBadMoment] >= 0) return;
     // Rows that were not finite are not tokens, which is known only now.
-    const Attempt before = attempt_;
-    if (attempt_.method == layer_.spec.method && RefuseMoments(numbers[kTokens])) return;
-    if (!attempt_.use_moments) {
-      attempt_ = before;
-      attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
+    const double tokens = numbers[kTokens];
+    if (attempt_.method == layer_.spec.method) {
+      if (RefuseMoments(tokens)) return;
+    } else if (status_ == LayerStatus::kTooFewTokens) {
+      detail_ = TooFewTokens(layer_, tokens);
+    }
+    if (tokens == 0) {
+      ForgetMoments();
       return;
     }
   }
@@ -257,123 +274,6 @@ void LayerState::JudgeLosses(const double* numbers) {
     }
   }
   if (pending_) attempt_ = again;
-}
-
-std::optional<double> LayerState::Loss(const double* numbers, int position) const {
-  const double value = 2 / numbers[kTokens] * numbers[position];
-  // H is positive semidefinite: anything below zero is rounding.
-  return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
-}
-
-bool LayerState::WithoutCodes(const double* numbers, float bad_weight,
-                              QuantizedWeight* result) const {
-  const auto refuse = [&](LayerStatus status, std::string detail) {
-    result->status = status;
-    result->status_detail = std::move(detail);
-    return true;
-  };
-  if (size() == 0) return true;
-  if (numbers[kBadWeight] >= 0) {
-    const int64_t at = BadWeight(numbers);
-    return refuse(LayerStatus::kNonFinite,
-                  StrCat("weight[", at / layer_.cols, ", ", at % layer_.cols, "] is ", bad_weight));
-  }
-  if (attempt_.use_moments && numbers[kBadMoment] >= 0) {
-    const int64_t row = static_cast<int64_t>(numbers[kBadMoment]) / layer_.cols;
-    return refuse(LayerStatus::kNonFinite,
-                  StrCat("row ", row, " of the inputs' second moments is not finite"));
-  }
-  bool fits = numbers[kBadScale] < 0;
-  if (attempt_.method == QuantizationMethod::kAwq) {
-    fits = std::isfinite(numbers[kSearchLosses + 2 * static_cast<int>(numbers[kBestRatio])]);
-  }
-  if (fits) return false;
-  return refuse(LayerStatus::kUnsupported, StrCat("a weight is too large for a grid with ",
-                                                  ToString(layer_.spec.scale_dtype), " scales"));
-}
-
-void LayerState::SetSearch(const double* numbers, QuantizedWeight* result) const {
-  for (int i = 0; i < kAwqRatios; ++i) {
-    result->search_losses.push_back(Loss(numbers, kSearchLosses + 2 * i).value_or(HUGE_VAL));
-  }
-  const size_t best = static_cast<size_t>(numbers[kBestRatio]);
-  result->loss = result->search_losses[best];
-  if (std::isfinite(result->search_losses[0])) result->rtn_loss = result->search_losses[0];
-  result->channel_scale_ratio = static_cast<double>(best) / kAwqRatios;
-}
-
-void LayerState::SetLosses(const double* numbers, QuantizedWeight* result) const {
-  if (!attempt_.use_moments) return;
-  if (attempt_.method == QuantizationMethod::kAwq) {
-    SetSearch(numbers, result);
-  } else if (!loss_from_loop_) {
-    result->loss = Loss(numbers, kLoss);
-  }
-  if (attempt_.method == QuantizationMethod::kGptq) {
-    result->damp = attempt_.damp;
-    result->damp_value = numbers[kDampValue];
-    result->loss_damped = numbers[kLoopLoss];
-    if (loss_from_loop_) {
-      result->loss = numbers[kLoopLoss] - numbers[kDampValue] * numbers[kLoopSquaredNorm];
-    }
-  } else if (attempt_.method != QuantizationMethod::kAwq && !has_rtn_loss_) {
-    result->rtn_loss = result->loss;
-  }
-  if (has_rtn_loss_) result->rtn_loss = Loss(numbers, kRtnLoss);
-  if (has_energy_) result->output_energy = Loss(numbers, kEnergy);
-}
-
-void LayerState::AddCounts(const double* numbers, QuantizedWeight* result) const {
-  if (attempt_.use_moments) {
-    result->dead_columns = static_cast<int64_t>(numbers[kDeadColumns]);
-    result->duplicate_columns = static_cast<int64_t>(numbers[kDuplicateColumns]);
-  }
-  if (attempt_.method == QuantizationMethod::kGptq && attempt_.damp != layer_.spec.damp &&
-      result->status == LayerStatus::kOk) {
-    result->status = LayerStatus::kDamped;
-    result->status_detail = StrCat("damp ", attempt_.damp, " instead of ", layer_.spec.damp);
-  }
-  if (layer_.gram != nullptr && numbers[kSkippedRows] > 0) {
-    const int64_t skipped = static_cast<int64_t>(numbers[kSkippedRows]);
-    const int64_t tokens = static_cast<int64_t>(numbers[kTokens]);
-    result->status_detail +=
-        StrCat(result->status_detail.empty() ? "" : "; ", skipped, " of ", tokens + skipped,
-               " calibration rows were not finite and left out");
-  }
-}
-
-DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
-                                const std::vector<float>& abs_max) const {
-  DeviceResult result;
-  result.rows = layer_.rows;
-  result.cols = layer_.cols;
-  QuantizedWeight& out = result.numbers;
-  out.status = status_;
-  out.status_detail = detail_;
-  if (layer_.gram != nullptr && layer_.gram->rows() > 0 && size() > 0) {
-    result.tokens = static_cast<int64_t>(numbers[kTokens]);
-  }
-  const bool codes = !WithoutCodes(numbers, bad_weight, &out);
-  if (size() == 0 || out.status == LayerStatus::kNonFinite) return result;
-  AddCounts(numbers, &out);
-  if (!codes) return result;
-  const bool gptq = attempt_.method == QuantizationMethod::kGptq;
-  SetLosses(numbers, &out);
-  for (size_t c = 0; c < abs_max.size(); ++c) {
-    if (static_cast<double>(abs_max[c]) >= layer_.spec.outlier_threshold) {
-      out.outlier_columns.push_back(static_cast<int64_t>(c));
-    }
-  }
-  result.squared_error = numbers[kSquaredError];
-  result.codes = codes_;
-  result.dequantized = dequantized_;
-  result.scale = scale_;
-  result.zero = zero_;
-  result.scales =
-      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), attempt_.method);
-  if (gptq) result.order = order_;
-  if (attempt_.method == QuantizationMethod::kAwq) result.channel_scale = channel_scale_;
-  return result;
 }
 
 }  // namespace ptqwatch::internal

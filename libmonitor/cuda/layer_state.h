@@ -50,6 +50,7 @@ class LayerState {
   void PlanRounding(LayerStatus status, std::string detail);
   void PlanMethod();
   bool RefuseMoments(double tokens);
+  void ForgetMoments();
   void JudgeFactor(const double* numbers);
   void JudgeLosses(const double* numbers);
   bool Cancels(const double* numbers, int position) const;

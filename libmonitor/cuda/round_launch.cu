@@ -1,4 +1,5 @@
 #include "cuda/kernels/awq_kernels.h"
+#include "cuda/kernels/clip_kernels.h"
 #include "cuda/kernels/format_kernels.h"
 #include "cuda/kernels/grid_kernels.h"
 #include "cuda/kernels/trace_kernels.h"
@@ -7,6 +8,7 @@
 namespace ptqwatch::internal {
 
 PTQWATCH_LAUNCH(FitGroups);
+PTQWATCH_LAUNCH(FitClipped);
 PTQWATCH_LAUNCH(RoundGroups);
 PTQWATCH_LAUNCH(RoundNf4);
 PTQWATCH_LAUNCH(RoundInt8);

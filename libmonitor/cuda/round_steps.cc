@@ -34,6 +34,38 @@ RoundGroups GroupsKernel(const LayerGroup& group, const GridSource& source) {
 
 }  // namespace
 
+absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped) {
+  if (group.spec.clip == ClipSearch::kNone) return absl::OkStatus();
+  return TakeStrided(arena, group.layers,
+                     CeilDiv(group.rows * group.MostGroups(), FitClipped::kGroups), clipped);
+}
+
+absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& queue) {
+  if (group.spec.clip == ClipSearch::kNone) {
+    return queue.Run(FitGroups{.layers = group.layers,
+                               .source = source,
+                               .grids = group.grids,
+                               .most_groups = group.MostGroups(),
+                               .scale = group.scale,
+                               .zero = group.zero});
+  }
+  ArenaScope scope(queue.arena());
+  FitClipped fit{.layers = group.layers,
+                 .source = source,
+                 .grids = group.grids,
+                 .most_groups = group.MostGroups(),
+                 .scale = group.scale,
+                 .zero = group.zero};
+  if (group.inputs > 0) fit.importance = Const(group.diagonal);
+  PTQWATCH_RETURN_IF_ERROR(TakeFitBuffers(group, queue.arena(), &fit.clipped));
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(fit));
+  return queue.Run(Collapse{.layers = group.layers,
+                            .count = fit.BlocksPerLayer(),
+                            .values = Const(fit.clipped),
+                            .numbers = group.numbers,
+                            .position = kClippedGroups});
+}
+
 absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue) {
   if (group.attempt.method == QuantizationMethod::kNf4) {
     return queue.Run(RoundNf4{.layers = group.layers,
@@ -52,12 +84,7 @@ absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue) {
     round.decoded = group.dequantized;
     return queue.Run(round);
   }
-  PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
-                                               .source = group.Source(),
-                                               .grids = group.grids,
-                                               .most_groups = group.MostGroups(),
-                                               .scale = group.scale,
-                                               .zero = group.zero}));
+  PTQWATCH_RETURN_IF_ERROR(FitGrids(group, group.Source(), queue));
   RoundGroups round = GroupsKernel(group, group.Source());
   round.codes = group.codes;
   round.decoded = group.dequantized;

@@ -7,6 +7,11 @@
 
 namespace ptqwatch::internal {
 
+/// The grids of `source`, clipped where the spec asks for it, and the number of clipped groups.
+absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& queue);
+/// Takes from `arena` all that FitGrids does.
+absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped);
+
 /// Grids, codes and decoded weights of methods that look at one weight at a time: RTN, NF4 and
 /// LLM.int8.
 absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue);

@@ -138,6 +138,7 @@ void ExpectAgrees(const QuantizedWeight& got, const QuantizedWeight& expected,
   } else {
     EXPECT_THAT(got.order, ::testing::UnorderedElementsAreArray(expected.order));
   }
+  EXPECT_EQ(got.clipped_groups, expected.clipped_groups);
   EXPECT_EQ(got.damp, expected.damp);
   EXPECT_NEAR(got.damp_value, expected.damp_value, 1e-5 * expected.damp_value);
   EXPECT_EQ(got.dead_columns, expected.dead_columns);
@@ -183,6 +184,7 @@ void ExpectIdentical(const QuantizedWeight& got, const QuantizedWeight& expected
   EXPECT_EQ(got.order, expected.order);
   EXPECT_EQ(got.damp, expected.damp);
   EXPECT_EQ(got.damp_value, expected.damp_value);
+  EXPECT_EQ(got.clipped_groups, expected.clipped_groups);
   EXPECT_EQ(got.loss, expected.loss);
   EXPECT_EQ(got.loss_damped, expected.loss_damped);
   EXPECT_EQ(got.rtn_loss, expected.rtn_loss);

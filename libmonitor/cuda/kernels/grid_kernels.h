@@ -25,6 +25,19 @@ struct GridSource {
     return channel_scale.first != nullptr ? w * channel_scale.at(layer)[col] : w;
   }
   PTQWATCH_HOST_DEVICE int64_t size() const { return rows * cols; }
+  /// min(w, 0) and max(w, 0) over every `spacing`-th number from `begin` on.
+  PTQWATCH_HOST_DEVICE void Range(int64_t layer, int64_t row, int64_t begin, int64_t end,
+                                  int spacing, float* low, float* high) const {
+    float least = 0;
+    float most = 0;
+    for (int64_t c = begin; c < end; c += spacing) {
+      const float w = Number(layer, row, c);
+      least = w < least ? w : least;
+      most = w > most ? w : most;
+    }
+    *low = least;
+    *high = most;
+  }
 };
 
 /// The grids of a weight as in quantize/kernels/grid.h: scale and zero are [rows, groups].
@@ -35,6 +48,10 @@ struct GridShape {
   bool symmetric = true;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
 
+  /// Division in 32 bits: devices have none in 64.
+  PTQWATCH_HOST_DEVICE int64_t GroupOf(int64_t col) const {
+    return static_cast<uint32_t>(col) / static_cast<uint32_t>(group_size);
+  }
   PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
 };
 
@@ -43,7 +60,36 @@ struct Grids {
   GridShape at[kMaxBatch] = {};
 };
 
-/// Fits the grid of every group, as FitGroup in quantize/kernels/grid.h. 32 threads a group. Cost:
+/// The first of `count` ranges becomes the widest.
+PTQWATCH_HOST_DEVICE inline void Widest(int count, float* low, float* high) {
+  for (int i = 1; i < count; ++i) {
+    *low = low[i] < *low ? low[i] : *low;
+    *high = high[i] > *high ? high[i] : *high;
+  }
+}
+
+/// As FitGroup in quantize/kernels/grid.h; an overflow shows as an infinite scale.
+PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float low, float high, float* scale,
+                                         float* zero) {
+  if (grid.symmetric) {
+    high = -low > high ? -low : high;
+    low = -high;
+  }
+  if (!(high > low)) {
+    low = -1;
+    high = 1;
+  }
+  float exact = (high - low) / grid.Top();
+  const float smallest = FloatFromBits(1);
+  if (!(exact > smallest)) exact = smallest;
+  const float rounded = RoundToDtype(exact, grid.scale_dtype);
+  const float shift = rintf(-low / rounded) + 0.0f;
+  *scale = rounded;
+  *zero = grid.symmetric ? static_cast<float>(1 << (grid.bits - 1))
+                         : (shift < grid.Top() ? shift : grid.Top());
+}
+
+/// Fits the grid of every group, as FitRow in quantize/kernels/grid.h. 32 threads a group. Cost:
 /// the weight is read once.
 struct FitGroups {
   static constexpr int kThreads = 128;
@@ -77,45 +123,14 @@ struct FitGroups {
       const int64_t row = item / grid.groups;
       const int64_t begin = item % grid.groups * grid.group_size;
       const int64_t end = AtMost(source.cols, begin + grid.group_size);
-      float low = 0;
-      float high = 0;
-      for (int64_t c = begin + at.thread % kLanes; c < end; c += kLanes) {
-        const float w = source.Number(layer, row, c);
-        low = w < low ? w : low;
-        high = w > high ? w : high;
-      }
-      shared.low[at.thread] = low;
-      shared.high[at.thread] = high;
+      source.Range(layer, row, begin + at.thread % kLanes, end, kLanes, &shared.low[at.thread],
+                   &shared.high[at.thread]);
     } else if (at.thread % kLanes == 0) {
-      float low = 0;
-      float high = 0;
-      for (int i = at.thread; i < at.thread + kLanes; ++i) {
-        low = shared.low[i] < low ? shared.low[i] : low;
-        high = shared.high[i] > high ? shared.high[i] : high;
-      }
-      Fit(grid, low, high, &scale.at[layer][item], &zero.at[layer][item]);
+      float* low = &shared.low[at.thread];
+      float* high = &shared.high[at.thread];
+      Widest(kLanes, low, high);
+      FitGrid(grid, *low, *high, &scale.at[layer][item], &zero.at[layer][item]);
     }
-  }
-
- private:
-  PTQWATCH_HOST_DEVICE static void Fit(const GridShape& grid, float low, float high,
-                                       float* out_scale, float* out_zero) {
-    if (grid.symmetric) {
-      high = -low > high ? -low : high;
-      low = -high;
-    }
-    if (!(high > low)) {
-      low = -1;
-      high = 1;
-    }
-    float exact = (high - low) / grid.Top();
-    const float smallest = FloatFromBits(1);
-    if (!(exact > smallest)) exact = smallest;
-    const float rounded = RoundToDtype(exact, grid.scale_dtype);
-    const float shift = rintf(-low / rounded) + 0.0f;
-    *out_scale = rounded;
-    *out_zero = grid.symmetric ? static_cast<float>(1 << (grid.bits - 1))
-                               : (shift < grid.Top() ? shift : grid.Top());
   }
 };
 
@@ -140,27 +155,28 @@ struct RoundGroups {
   PerLayer<float> decoded = {};
   Strided<float> error = {};
 
-  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
-    return CeilDiv(source.size(), kThreads * kPerThread);
+  PTQWATCH_HOST_DEVICE int64_t Strips() const {
+    return CeilDiv(source.cols, kThreads * kPerThread);
   }
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const { return source.rows * Strips(); }
   int64_t Blocks() const { return layers * BlocksPerLayer(); }
 
   template <int kPhase>
   PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
     const int64_t layer = at.block / BlocksPerLayer();
-    const int64_t begin = at.block % BlocksPerLayer() * kThreads * kPerThread + at.thread;
+    const int64_t row = at.block % BlocksPerLayer() / Strips();
+    const int64_t begin = at.block % Strips() * kThreads * kPerThread + at.thread;
     for (int64_t i = 0; i < kPerThread; ++i) {
-      const int64_t to = begin + i * kThreads;
-      if (to < source.size()) RoundOne(layer, to);
+      const int64_t col = begin + i * kThreads;
+      if (col < source.cols) RoundOne(layer, row, col);
     }
   }
 
  private:
-  PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t to) const {
-    const int64_t row = to / source.cols;
-    const int64_t col = to % source.cols;
+  PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t row, int64_t col) const {
+    const int64_t to = row * source.cols + col;
     const GridShape& grid = grids.at[layer];
-    const int64_t g = row * grid.groups + col / grid.group_size;
+    const int64_t g = row * grid.groups + grid.GroupOf(col);
     const float s = scale.at[layer][g];
     const float z = zero.at[layer][g];
     const float w = source.Number(layer, row, col);

@@ -23,6 +23,7 @@ enum Number : int {
   kFactorInfo,        ///< 0 where H was factorised, else not 0
   kLoopLoss,          ///< tr(dW A dW^T) for the matrix A that was factorised
   kLoopSquaredNorm,   ///< |dW|^2 with dead columns left out
+  kClippedGroups,     ///< whose grid covers less than their range
   kSquaredError,      ///< |W_hat - W|^2
   kLoss,              ///< tr(dW S dW^T), S the sum of products
   kLossMagnitude,     ///< the same sum over absolute terms

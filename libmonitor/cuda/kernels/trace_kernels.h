@@ -115,18 +115,17 @@ struct DotRows {
     const int64_t layer = at.block / parts;
     const int64_t part = at.block % parts;
     if constexpr (kPhase == 0) {
-      const int64_t rows_each = CeilDiv(rows, parts);
-      const int64_t begin = AtMost(rows, part * rows_each);
-      const int64_t size = (AtMost(rows, begin + rows_each) - begin) * width;
+      const int64_t each = CeilDiv(rows, parts);
+      const int64_t end = AtMost(rows, (part + 1) * each);
       double value = 0;
       double magnitude = 0;
-      for (int64_t i = at.thread; i < size; i += kThreads) {
-        const int64_t row = begin + i / width;
-        const int64_t col = i % width;
-        const double term = static_cast<double>(product.at(layer)[row * width + col]) *
-                            static_cast<double>(x.at(layer)[row * x_cols + col]);
-        value += term;
-        magnitude += fabs(term);
+      for (int64_t row = part * each; row < end; ++row) {
+        for (int64_t col = at.thread; col < width; col += kThreads) {
+          const double term = static_cast<double>(product.at(layer)[row * width + col]) *
+                              static_cast<double>(x.at(layer)[row * x_cols + col]);
+          value += term;
+          magnitude += fabs(term);
+        }
       }
       shared.value.value[at.thread] = value;
       shared.magnitude.value[at.thread] = magnitude;

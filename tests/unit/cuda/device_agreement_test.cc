@@ -34,18 +34,26 @@ QuantizerSpec Gptq(int bits, int group_size, bool symmetric, QuantizationOrder o
   return spec;
 }
 
-// On the device and by the engine, from the same weight and inputs.
+// On the device, all together, and by the engine: from the same weight and inputs.
 void ExpectSame(ComputeDevice& device, const Matrix& weight, const Matrix* x,
-                const QuantizerSpec& spec, RowType type = RowType::kFloat32,
-                testing::Tolerance tolerance = {}) {
-  SCOPED_TRACE(Describe(spec) + " " + std::to_string(weight.rows) + "x" +
-               std::to_string(weight.cols));
+                const std::vector<QuantizerSpec>& specs, RowType type = RowType::kFloat32) {
   DeviceRun run(device);
   const DeviceGram* gram = x == nullptr ? nullptr : run.Gram(*x, type);
   GramStatistics statistics;
   if (x != nullptr) statistics = testing::Gram(*x);
-  const QuantizedWeight expected = RunOk(weight, x == nullptr ? nullptr : &statistics, spec);
-  ExpectAgrees(run.Quantize({run.Layer(weight, gram, spec)})[0], expected, tolerance);
+  std::vector<internal::DeviceLayer> layers;
+  for (const QuantizerSpec& spec : specs) layers.push_back(run.Layer(weight, gram, spec));
+  const std::vector<QuantizedWeight> got = run.Quantize(layers);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    SCOPED_TRACE(Describe(specs[i]) + " " + std::to_string(weight.rows) + "x" +
+                 std::to_string(weight.cols));
+    ExpectAgrees(got[i], RunOk(weight, x == nullptr ? nullptr : &statistics, specs[i]));
+  }
+}
+
+void ExpectSame(ComputeDevice& device, const Matrix& weight, const Matrix* x,
+                const QuantizerSpec& spec, RowType type = RowType::kFloat32) {
+  ExpectSame(device, weight, x, std::vector<QuantizerSpec>{spec}, type);
 }
 
 TEST(DeviceAgreement, GptqAgreesOnOddShapes) {
@@ -59,13 +67,15 @@ TEST(DeviceAgreement, GptqAgreesOnOddShapes) {
                              Shape{65, 129}, Shape{33, 270}}) {
     const Matrix weight = RandomMatrix(shape.rows, shape.cols, 5);
     const Matrix x = CorrelatedInputs(2 * shape.cols + 40, shape.cols, 6);
+    std::vector<QuantizerSpec> specs;
     for (const QuantizationOrder order :
          {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
-      ExpectSame(*device, weight, &x, Gptq(4, 32, true, order));
-      ExpectSame(*device, weight, &x, Gptq(3, 128, false, order));
-      ExpectSame(*device, weight, &x, Gptq(2, -1, true, order));
-      ExpectSame(*device, weight, &x, Gptq(8, -1, false, order));
+      specs.push_back(Gptq(4, 32, true, order));
+      specs.push_back(Gptq(3, 128, false, order));
+      specs.push_back(Gptq(2, -1, true, order));
+      specs.push_back(Gptq(8, -1, false, order));
     }
+    ExpectSame(*device, weight, &x, specs);
   }
 }
 
@@ -91,9 +101,10 @@ TEST(DeviceAgreement, GptqAgreesOnAWideLayer) {
   const Matrix weight = RandomMatrix(192, 352, 9);
   for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
     const Matrix x = testing::RoundedTo(type, CorrelatedInputs(700, 352, 10));
-    for (const int bits : {3, 4}) {
-      ExpectSame(*device, weight, &x, Gptq(bits, 128, true, QuantizationOrder::kStaticAct), type);
-    }
+    ExpectSame(*device, weight, &x,
+               {Gptq(3, 128, true, QuantizationOrder::kStaticAct),
+                Gptq(4, 128, true, QuantizationOrder::kStaticAct)},
+               type);
   }
 }
 
@@ -148,9 +159,34 @@ TEST(DeviceAgreement, OtherMethodsAgreeOnAWideLayer) {
   if (device == nullptr) return;
   const Matrix weight = RandomMatrix(160, 330, 17);
   const Matrix x = CorrelatedInputs(400, 330, 18);
+  ExpectSame(*device, weight, &x,
+             {testing::SpecOf(QuantizationMethod::kRtn), testing::SpecOf(QuantizationMethod::kNf4),
+              testing::SpecOf(QuantizationMethod::kLlmInt8)});
+}
+
+TEST(DeviceAgreement, ClippedGridsAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix weight = RandomMatrix(21, 100, 19);
+  for (int64_t r = 0; r < weight.rows; ++r) weight.at(r, r) *= 6;
+  for (int64_t c = 0; c < 100; ++c) weight.at(4, c) = c == 7 ? 3e38f : 0.0f;
+  Matrix x = CorrelatedInputs(150, 100, 20);
+  for (int64_t r = 0; r < x.rows; ++r) x.at(r, 50) = 0;
+  Matrix bad(12, 100);
+  bad.values.assign(bad.values.size(), std::numeric_limits<float>::infinity());
   for (const QuantizationMethod method :
-       {QuantizationMethod::kRtn, QuantizationMethod::kNf4, QuantizationMethod::kLlmInt8}) {
-    ExpectSame(*device, weight, &x, testing::SpecOf(method));
+       {QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kNf4}) {
+    QuantizerSpec spec = testing::SpecOf(method);
+    spec.clip = ClipSearch::kMse;
+    for (const bool symmetric : {false, true}) {
+      spec.symmetric = symmetric;
+      spec.scale_dtype = ScaleDtype::kFloat32;
+      ExpectSame(*device, weight, &x, spec);
+      ExpectSame(*device, weight, &bad, spec);
+      if (method == QuantizationMethod::kRtn) ExpectSame(*device, weight, nullptr, spec);
+      spec.scale_dtype = ScaleDtype::kFloat16;  // where one group overflows
+      ExpectSame(*device, weight, &x, spec);
+    }
   }
 }
 
@@ -228,7 +264,12 @@ TEST(DeviceAgreement, AgreesWithTooFewTokens) {
     ExpectSame(*device, weight, &bad, spec);
   }
   x.at(5, 5) = std::numeric_limits<float>::quiet_NaN();
-  ExpectSame(*device, weight, &x, testing::SpecOf(QuantizationMethod::kGptq));
+  QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kGptq);
+  ExpectSame(*device, weight, &x, spec);
+  // So few that it is known before.
+  spec.min_tokens_ratio = 1;
+  ExpectSame(*device, weight, &x, spec);
+  ExpectSame(*device, weight, &bad, spec);
 }
 
 TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {

@@ -123,6 +123,7 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   layer.spec.bits = 5;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
+  layer.spec.method = QuantizationMethod::kAwq;
   layer.spec.clip = ClipSearch::kMse;
   refused(layer, absl::StatusCode::kUnimplemented);
   layer = good;
@@ -130,6 +131,9 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
   layer.rows = -1;
+  refused(layer, absl::StatusCode::kInvalidArgument);
+  layer = good;
+  layer.cols = int64_t{1} << 31;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
   layer.gram = nullptr;
