@@ -327,6 +327,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", flags.batch, "Sequences a step");
   app.add_option("--width", flags.model.width, "Width of the hidden state");
   app.add_option("--layers", flags.model.layers, "Blocks");
+  app.add_option("--heads", flags.model.heads, "Heads of the attention");
   app.add_option("--vocabulary", flags.model.vocabulary, "Tokens");
   app.add_option("--length", flags.model.length, "Predictions a sequence");
   app.add_option("--probe-batches", flags.probe_batches, "Held-out batches");

@@ -27,7 +27,7 @@ struct ChannelScales {
   PerLayer<const double> numbers = {};
   Strided<double> exact = {};  ///< [cols]: scratch
   Strided<float> scale = {};   ///< [cols]
-  PerLayer<float> kept = {};      ///< [cols]: where it goes, too; may be null
+  PerLayer<float> kept = {};   ///< [cols]: where it goes, too; may be null
 
   int64_t Blocks() const { return layers; }
 

@@ -73,7 +73,7 @@ struct RankColumns {
   int64_t cols = 0;
   bool by_diagonal = false;
   Strided<const double> diagonal = {};
-  PerLayer<int32_t> order = {};       ///< [cols]: the column that is handled k-th
+  PerLayer<int32_t> order = {};    ///< [cols]: the column that is handled k-th
   Strided<int32_t> position = {};  ///< [cols]: the inverse
 
   PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
@@ -186,8 +186,8 @@ struct PackFeedback {
   int64_t padded = 0;
   const double* factor = nullptr;
   const int32_t* info = nullptr;
-  float* ratios = nullptr;     ///< [padded, padded]
-  double* diagonal = nullptr;  ///< [cols]
+  float* ratios = nullptr;        ///< [padded, padded]
+  double* diagonal = nullptr;     ///< [cols]
   PerLayer<double> numbers = {};  ///< of layers begin .. end, which share the factor
   int begin = 0;
   int end = 0;

@@ -78,7 +78,7 @@ struct QuantizeBlock {
   int64_t padded = 0;
   Strided<const float> ratios = {};     ///< [padded, padded]
   Strided<const double> diagonal = {};  ///< [cols]
-  PerLayer<const int32_t> order = {};      ///< [cols], by factor
+  PerLayer<const int32_t> order = {};   ///< [cols], by factor
   int64_t factor_of_layer = 0;          ///< 1: each layer has a factor of its own; 0: all share one
   Strided<const float> updates = {};  ///< [128, rows]: of columns before `first`; unless first is 0
   PerLayer<const float> scale = {};
