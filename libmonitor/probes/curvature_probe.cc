@@ -250,6 +250,7 @@ absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {
     const auto hessian = HessianOperator::Create(surface.get(), trial_.mode, context);
     PTQWATCH_RETURN_IF_ERROR(hessian.status());
     graph_bytes = meter.bytes() - surface->space().bytes();
+    session_.Drain();
     return watch.Lap();
   };
   const std::vector<Batch>& few = trial_.target.batches;

@@ -38,12 +38,14 @@ absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
   std::unique_ptr<QuantizationProbe> probe(new QuantizationProbe(session, options));
   Stopwatch watch(Clock::Real());
   PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, session.replica().Losses(session.probe()[0]));
+  session.Drain();
   probe->probe_batch_seconds_ = watch.Lap();
   PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses probe_units, SumByUnit(losses, session.probe()[0]));
   probe->probe_batch_units_ = std::max<int64_t>(1, std::ssize(probe_units.sum));
   watch.Lap();
   PTQWATCH_ASSIGN_OR_RETURN(const LossValues calibration,
                             session.replica().Losses(session.calibration()[0]));
+  session.Drain();
   probe->calibration_batch_seconds_ = watch.Lap();
   PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units,
                             SumByUnit(calibration, session.calibration()[0]));

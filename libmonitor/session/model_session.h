@@ -88,6 +88,10 @@ class ModelSession {
   /// REQUIRES: no lease of the replica is alive.
   absl::Status Reload();
 
+  /// Waits for what the device still does, for who takes the time.
+  void Drain() const {
+    if (stream_ != nullptr) stream_->Drain();
+  }
   /// Reserves bytes for as long as the session lives. ResourceExhausted.
   absl::Status Hold(int64_t bytes, std::string_view what) { return held_.Take(bytes, what); }
 
