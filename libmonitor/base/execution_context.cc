@@ -57,7 +57,8 @@ Clock* Clock::Real() {
 }
 
 std::chrono::nanoseconds Pacer::WorkTime(const Clock& clock) const {
-  return state_ != nullptr && state_->work_time ? state_->work_time() : clock.ThreadCpu();
+  return state_ != nullptr && state_->work_time ? state_->work_time() - state_->rested
+                                                : clock.ThreadCpu();
 }
 
 void Pacer::CountBy(std::function<std::chrono::nanoseconds()> work_time) const {
@@ -71,7 +72,8 @@ void Pacer::Begin() const {
 void Pacer::Pause(const CancelToken& cancel) const {
   if (state_ == nullptr || state_->clock == nullptr) return;
   State& state = *state_;
-  const std::chrono::nanoseconds worked = WorkTime(*state.clock) - state.since;
+  const std::chrono::nanoseconds before = WorkTime(*state.clock);
+  const std::chrono::nanoseconds worked = before - state.since;
   if (worked < state.quantum) return;
   const std::chrono::nanoseconds begin = state.clock->Monotonic();
   state.worked += worked;
@@ -86,6 +88,7 @@ void Pacer::Pause(const CancelToken& cancel) const {
     now = state.clock->Monotonic();
   }
   state.slept += now - begin;
+  if (state.work_time) state.rested += WorkTime(*state.clock) - before;
   state.since = WorkTime(*state.clock);
 }
 

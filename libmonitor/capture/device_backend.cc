@@ -13,8 +13,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Layers of one shape that go together, where there is room.
+// What layers of one shape may take to go together, where one takes less.
 constexpr int64_t kTogether = 4;
+constexpr int64_t kTogetherBytes = int64_t{512} << 20;
 // Rows of one Add that the arena has room for.
 constexpr int64_t kRowsAtATime = 8192;
 
@@ -72,6 +73,14 @@ const DeviceLayerGram* OnDevice(const LayerGram* gram) {
   return static_cast<const DeviceLayerGram*>(gram);
 }
 
+DeviceLayer AsDeviceLayer(const QuantizeBackend::Task& task) {
+  return {.weight = task.weight.const_data_ptr<float>(),
+          .rows = task.weight.size(0),
+          .cols = task.weight.size(1),
+          .gram = task.gram == nullptr ? nullptr : &OnDevice(task.gram)->gram(),
+          .spec = task.spec};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GramSum>> DeviceBackend::Sum(int64_t inputs) {
@@ -88,8 +97,23 @@ void DeviceBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
   for (size_t i = 0; i < tasks.size(); ++i) {
     (DeviceQuantizer::Supports(tasks[i].spec) ? device : host).push_back(i);
   }
-  if (!device.empty()) QuantizeOnDevice(tasks, device, done, context);
+  for (absl::Span<const size_t> left = device; !left.empty();) {
+    const size_t count = FittingRun(tasks, left);
+    QuantizeOnDevice(tasks, left.first(count), done, context);
+    left.remove_prefix(count);
+  }
   if (!host.empty()) QuantizeOnHost(tasks, host, done, context);
+}
+
+size_t DeviceBackend::FittingRun(absl::Span<const Task> tasks, absl::Span<const size_t> which) {
+  std::vector<DeviceLayer> layers;
+  for (size_t i : which) {
+    layers.push_back(AsDeviceLayer(tasks[i]));
+    const absl::StatusOr<int64_t> bytes = DeviceQuantizer::WorkingBytes(*compute_, layers);
+    if (!bytes.ok() || *bytes > compute_->arena().remaining()) break;
+    if (layers.size() == which.size()) return which.size();
+  }
+  return std::max<size_t>(1, layers.size() - 1);
 }
 
 void DeviceBackend::QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<const size_t> which,
@@ -100,12 +124,8 @@ void DeviceBackend::QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<co
     const Task& task = tasks[i];
     at::Tensor& result = dequantized.emplace_back(
         at::empty(task.weight.sizes(), at::TensorOptions().dtype(at::kFloat).device(device_)));
-    layers.push_back({.weight = task.weight.const_data_ptr<float>(),
-                      .rows = task.weight.size(0),
-                      .cols = task.weight.size(1),
-                      .gram = task.gram == nullptr ? nullptr : &OnDevice(task.gram)->gram(),
-                      .spec = task.spec,
-                      .dequantized = result.mutable_data_ptr<float>()});
+    layers.push_back(AsDeviceLayer(task));
+    layers.back().dequantized = result.mutable_data_ptr<float>();
   }
   DeviceQuantizer quantizer(*compute_);
   absl::Status status = quantizer.Begin(layers, context);
@@ -179,7 +199,8 @@ absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNe
                               DeviceQuantizer::WorkingBytes(compute, {&layer, 1}));
     quantizing = std::max(quantizing, bytes);
   }
-  return grams + std::max(adding, kTogether * quantizing);
+  const int64_t together = std::max(quantizing, std::min(kTogether * quantizing, kTogetherBytes));
+  return grams + std::max(adding, together);
 }
 
 }  // namespace ptqwatch::internal

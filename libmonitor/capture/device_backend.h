@@ -25,12 +25,14 @@ class DeviceBackend final : public QuantizeBackend {
       : device_(device), memory_(std::move(memory)), compute_(std::move(compute)) {}
 
   at::Device device() const override { return device_; }
-  bool takes_many() const override { return true; }
+  int64_t weights_together() const override { return int64_t{1} << 25; }
   absl::StatusOr<std::unique_ptr<GramSum>> Sum(int64_t inputs) override;
   void Quantize(absl::Span<const Task> tasks, OnDone done,
                 const ExecutionContext& context) override;
 
  private:
+  // The longest run of `which` that the arena has room for; at least one task.
+  size_t FittingRun(absl::Span<const Task> tasks, absl::Span<const size_t> which);
   void QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<const size_t> which, OnDone done,
                         const ExecutionContext& context);
   void QuantizeOnHost(absl::Span<const Task> tasks, absl::Span<const size_t> which, OnDone done,

@@ -98,6 +98,7 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
   Stopwatch watch(context.clock);
   std::vector<QuantizeBackend::Task> tasks;
   std::vector<Place> places;
+  int64_t weights = 0;
   const auto work = [&] {
     backend_.Quantize(
         tasks,
@@ -111,6 +112,7 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
         context);
     tasks.clear();
     places.clear();
+    weights = 0;
   };
   for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
     const int gram = plan_.layers[layer].gram;
@@ -118,14 +120,17 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
     at::Tensor weight;
     for (size_t quantizer : which) {
       if (!run.quantizers[quantizer].status.ok()) continue;
-      if (!weight.defined()) weight = MatrixOf(layer);
+      if (!weight.defined()) {
+        weight = MatrixOf(layer);
+        weights += weight.numel();
+      }
       tasks.push_back(
           {.weight = weight,
            .gram = grams.empty() ? nullptr : grams[static_cast<size_t>(gram - pass.front())].get(),
            .spec = quantizers[quantizer][layer]});
       places.push_back({quantizer, layer});
     }
-    if (!tasks.empty() && !backend_.takes_many()) work();
+    if (!tasks.empty() && weights >= backend_.weights_together()) work();
   }
   if (!tasks.empty()) work();
 }
@@ -139,28 +144,25 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
     PTQWATCH_RETURN_IF_ERROR(held.Take(plan_.GramBytesOf({gram}), "a Gram matrix"));
     PTQWATCH_ASSIGN_OR_RETURN(
         const auto grams, CaptureGrams(replica_, plan_, {gram}, calibration_, backend_, context));
-    std::vector<QuantizeBackend::Task> tasks;
-    std::vector<size_t> layers;
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
-      if (plan_.layers[layer].gram != gram) continue;
-      tasks.push_back(
-          {.weight = MatrixOf(layer), .gram = grams.front().get(), .spec = specs[layer]});
-      layers.push_back(layer);
+      const CoveredLayer& covered = plan_.layers[layer];
+      if (covered.gram != gram) continue;
+      const QuantizeBackend::Task task{
+          .weight = MatrixOf(layer), .gram = grams.front().get(), .spec = specs[layer]};
+      absl::Status status;
+      backend_.Quantize(
+          absl::MakeConstSpan(&task, 1),
+          [&](size_t, absl::StatusOr<QuantizedMatrix> result) {
+            status = result.status();
+            if (!status.ok()) return;
+            // A layer without codes stays in full precision.
+            const at::Tensor matrix = result->View(covered.outputs, covered.inputs);
+            if (matrix.defined()) lease.Write({covered.entry, covered.AsStored(matrix)});
+            on_layer(quantizer, layer, task.gram, *std::move(result));
+          },
+          context);
+      PTQWATCH_RETURN_IF_ERROR(status);
     }
-    absl::Status status;
-    backend_.Quantize(
-        tasks,
-        [&](size_t i, absl::StatusOr<QuantizedMatrix> result) {
-          if (status.ok()) status = result.status();
-          if (!status.ok()) return;
-          const CoveredLayer& covered = plan_.layers[layers[i]];
-          // A layer without codes stays in full precision.
-          const at::Tensor matrix = result->View(covered.outputs, covered.inputs);
-          if (matrix.defined()) lease.Write({covered.entry, covered.AsStored(matrix)});
-          on_layer(quantizer, layers[i], tasks[i].gram, *std::move(result));
-        },
-        context);
-    PTQWATCH_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }

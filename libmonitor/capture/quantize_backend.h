@@ -68,9 +68,9 @@ class QuantizeBackend {
 
   /// Where it reads weights.
   virtual at::Device device() const = 0;
-  /// Whether it gains from the layers of a model all at once. Otherwise what is measured first
-  /// should not wait for what comes last.
-  virtual bool takes_many() const = 0;
+  /// Weights that it likes to be given at a time, those of one layer under every quantizer counted
+  /// once; 0: a layer.
+  virtual int64_t weights_together() const = 0;
   /// Sums for a layer with so many inputs. Taken Grams and their sums live no longer than the
   /// backend.
   virtual absl::StatusOr<std::unique_ptr<GramSum>> Sum(int64_t inputs) = 0;
@@ -84,7 +84,7 @@ class QuantizeBackend {
 class HostBackend final : public QuantizeBackend {
  public:
   at::Device device() const override { return at::Device(at::kCPU); }
-  bool takes_many() const override { return false; }
+  int64_t weights_together() const override { return 0; }
   absl::StatusOr<std::unique_ptr<GramSum>> Sum(int64_t inputs) override;
   void Quantize(absl::Span<const Task> tasks, OnDone done,
                 const ExecutionContext& context) override;

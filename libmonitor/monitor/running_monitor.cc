@@ -240,6 +240,7 @@ absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end)
                                                                  std::chrono::steady_clock::now());
   };
   context_.cancel.Cancel();
+  if (trainer_ != nullptr) trainer_->End();
   control_->Close();
   slices_->Close("the monitor was stopped");
   cooldowns_->Close("the monitor was stopped");

@@ -14,10 +14,6 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
                               .unix_seconds = parts_.clock->UnixSeconds()};
   FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock,
                                                 trigger == SnapshotTrigger::kFinish);
-  if (outcome.result == SnapshotResult::kTaken) {
-    last_taken_step_ = last_->step;
-    parts_.lr.Reported();
-  }
   if (outcome.pending) {
     pending_ = outcome;
   } else {
@@ -29,6 +25,8 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
 void TrainerSide::Note(const FillOutcome& outcome) noexcept {
   if (outcome.result == SnapshotResult::kTaken) {
     ++taken_;
+    last_taken_step_ = last_->step;
+    parts_.lr.Reported();
     parts_.wake();
   }
   parts_.board->OnSnapshot(outcome.result, outcome.stall_seconds);
@@ -48,6 +46,18 @@ void TrainerSide::GatePending() noexcept {
         FillOutcome::NotTaken(SnapshotResult::kFailed, pending_.stall_seconds, Message(status));
   }
   Note(pending_);
+}
+
+void TrainerSide::DiscardPending(std::string_view why) noexcept {
+  if (!parts_.staging->pending()) return;
+  parts_.staging->Discard();
+  Note(FillOutcome::NotTaken(SnapshotResult::kFailed, pending_.stall_seconds, why));
+}
+
+void TrainerSide::End() noexcept {
+  if (entered_.test_and_set(std::memory_order_acquire)) return;
+  DiscardPending("the monitor was stopped");
+  entered_.clear(std::memory_order_release);
 }
 
 void TrainerSide::BeforeUpdate() noexcept {
@@ -89,13 +99,9 @@ FillOutcome TrainerSide::TakeLast() noexcept {
 
 void TrainerSide::Step(const StepInfo& info) noexcept {
   const TrainerSwitches& switches = *parts_.switches;
-  if (parts_.staging->pending()) {
-    parts_.staging->Discard();
-    Note(FillOutcome::NotTaken(
-        SnapshotResult::kFailed, pending_.stall_seconds,
-        "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called "
-        "before the update that followed"));
-  }
+  DiscardPending(
+      "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called before "
+      "the update that followed");
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
   // Reading a clock takes longer than all the rest of a step at which nothing is due.
   const double now = std::chrono::duration<double>(parts_.clock->Monotonic()).count();

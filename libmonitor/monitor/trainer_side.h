@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -42,6 +43,9 @@ class TrainerSide {
   /// Keeps the next update behind a copy that is made beside training. O(1).
   void BeforeUpdate() noexcept;
 
+  /// Any thread, at the end: lets go of the live tensors. Nothing where another one is inside.
+  void End() noexcept;
+
   /// Takes a snapshot of the last step. REQUIRES: last_step().
   FillOutcome TakeLast() noexcept;
   std::optional<int64_t> last_step() const {
@@ -56,6 +60,7 @@ class TrainerSide {
   // The snapshot of last_taken_step_ is in the slot, or is not: counts it, wakes the thread.
   void Note(const FillOutcome& outcome) noexcept;
   void GatePending() noexcept;
+  void DiscardPending(std::string_view why) noexcept;
   // Whether an additional snapshot would hold up nothing that is due anyway.
   bool HasTimeForMore() const noexcept;
 

@@ -131,9 +131,10 @@ std::vector<ProbeDescription> ProbeSuite::Describe(int64_t available) const {
 void ProbeSuite::FitBudget(ByteBudget& budget) const {
   if (max_bytes_ == 0) return;
   internal::FitBudget(max_bytes_, budget);
-  if (session_->stream() == nullptr) return;
   if (const std::optional<int64_t> left = session_->DeviceBytesLeft()) {
-    budget.SetLimit(std::min(budget.limit(), budget.used() + *left));
+    // What it held once its allocator keeps, and the device calls taken.
+    const int64_t within = std::max(budget.used() + *left, budget.peak());
+    budget.SetLimit(std::min(budget.limit(), within));
   }
 }
 
@@ -194,7 +195,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
 
 Measured ProbeSuite::NotMeasured(const absl::Status& status) const {
   Measured measured;
-  measured.results.push_back(probes_.front()->NotMeasured(ProbeStatus::kFailed, StrCat(status)));
+  measured.results.push_back(probes_.front()->NotMeasured(ProbeStatusOf(status), StrCat(status)));
   return measured;
 }
 

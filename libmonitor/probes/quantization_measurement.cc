@@ -75,17 +75,16 @@ BackendNeeds NeedsOf(const CapturePlan& plan, const std::vector<LayerSpecs>& qua
 QuantizationMeasurement::QuantizationMeasurement(ModelSession& session, MonitorOptions options)
     : session_(session),
       options_(std::move(options)),
-      specs_(SpecsOfLayers(options_, session.plan())),
-      backend_(MakeBackend(
-          session.replica().device(), NeedsOf(session.plan(), specs_, options_.max_gram_bytes),
-          [&](int64_t bytes) { return session.Hold(bytes, "quantizing on the device"); })) {}
+      specs_(SpecsOfLayers(options_, session.plan())) {
+  session.Backend(NeedsOf(session.plan(), specs_, options_.max_gram_bytes));
+}
 
 ModelQuantizer QuantizationMeasurement::Quantizer(const std::vector<Batch>& calibration,
                                                   int64_t gram_bytes) const {
   return {session_.replica(),
           session_.plan(),
           calibration,
-          *backend_,
+          session_.Backend(),
           {.mode = options_.calibration_mode, .max_gram_bytes = gram_bytes}};
 }
 

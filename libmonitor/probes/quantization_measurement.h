@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "capture/model_quantizer.h"
-#include "capture/quantize_backend.h"
 #include "probes/loss_comparison.h"
 #include "probes/probe.h"
 #include "ptqwatch/options.h"
@@ -56,7 +55,6 @@ class QuantizationMeasurement {
   ModelSession& session_;
   const MonitorOptions options_;
   const std::vector<LayerSpecs> specs_;  // [quantizer][layer]
-  const std::unique_ptr<QuantizeBackend> backend_;
 };
 
 }  // namespace ptqwatch::internal

@@ -147,22 +147,43 @@ absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
                             DeviceStream::Create(live, device_.device, subject_.UpdateStream()));
   device_reserve_bytes_ = options.device_reserve_bytes;
   const int64_t model = live_.bytes();
-  return CheckDeviceBytes(device_.device == live ? 3 * model : model, "copies of the model");
+  const bool here = device_.device == live;
+  PTQWATCH_RETURN_IF_ERROR(
+      CheckLeft(stream_->FreeBytesForCopies(), here ? 3 * model : model, "copies of the model"));
+  return here ? absl::OkStatus() : CheckDeviceBytes(2 * model, "the replica");
+}
+
+QuantizeBackend& ModelSession::Backend(const BackendNeeds& needs) {
+  if (backend_ == nullptr) {
+    constexpr std::string_view kWhat = "quantizing on the device";
+    backend_ = MakeBackend(replica_->device(), needs, [&](int64_t bytes) {
+      PTQWATCH_RETURN_IF_ERROR(CheckDeviceBytes(bytes, kWhat));
+      return held_.Take(bytes, kWhat);
+    });
+  }
+  return *backend_;
 }
 
 std::optional<int64_t> ModelSession::DeviceBytesLeft() const {
+  if (stream_ == nullptr) return std::nullopt;
   const std::optional<int64_t> free = stream_->FreeBytes();
   if (!free) return std::nullopt;
   return std::max<int64_t>(0, *free - device_reserve_bytes_);
 }
 
 absl::Status ModelSession::CheckDeviceBytes(int64_t bytes, std::string_view what) const {
-  const std::optional<int64_t> left = DeviceBytesLeft();
-  if (!left || (bytes <= *left && *left > 0)) return absl::OkStatus();
+  if (stream_ == nullptr) return absl::OkStatus();
+  return CheckLeft(stream_->FreeBytes(), bytes, what);
+}
+
+absl::Status ModelSession::CheckLeft(std::optional<int64_t> free, int64_t bytes,
+                                     std::string_view what) const {
+  if (!free || bytes < *free - device_reserve_bytes_) return absl::OkStatus();
+  const int64_t left = std::max<int64_t>(0, *free - device_reserve_bytes_);
   return absl::ResourceExhaustedError(
       StrFormat("%s would take %.1f MB of the GPU, and %.1f MB are left beside "
                 "MonitorOptions.device_reserve_bytes = %d",
-                what, 1e-6 * static_cast<double>(bytes), 1e-6 * static_cast<double>(*left),
+                what, 1e-6 * static_cast<double>(bytes), 1e-6 * static_cast<double>(left),
                 device_reserve_bytes_));
 }
 

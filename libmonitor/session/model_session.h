@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/reservation.h"
 #include "capture/capture_plan.h"
+#include "capture/quantize_backend.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
 #include "session/monitor_device.h"
@@ -92,16 +93,18 @@ class ModelSession {
   void Drain() const {
     if (stream_ != nullptr) stream_->Drain();
   }
-  /// Reserves bytes for as long as the session lives. ResourceExhausted.
-  absl::Status Hold(int64_t bytes, std::string_view what) { return held_.Take(bytes, what); }
+  /// What Gram matrices are summed and weights quantized with. The first call makes it, for what is
+  /// needed then, on the thread and stream that measure.
+  QuantizeBackend& Backend(const BackendNeeds& needs = {});
+  /// On the same thread, at the end.
+  void ReleaseBackend() { backend_.reset(); }
 
   Subject& subject() { return subject_; }
   const SessionBytes& bytes() const { return bytes_; }
   const MonitorDevice& device() const { return device_; }
-  /// Bytes that may be taken on the devices that hold snapshots or the replica; nothing where that
-  /// is the CPU alone. REQUIRES: opened with `snapshots`.
+  /// Bytes that may be taken on the device that is measured on; nothing where that is the CPU.
   std::optional<int64_t> DeviceBytesLeft() const;
-  /// ResourceExhausted unless so many may be taken.
+  /// ResourceExhausted unless so many, or any, may be taken there.
   absl::Status CheckDeviceBytes(int64_t bytes, std::string_view what) const;
   /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
   const TensorTable& live() const { return live_; }
@@ -125,6 +128,7 @@ class ModelSession {
       : subject_(subject), held_(std::move(bytes)) {}
   absl::Status Build(const ModelSessionOptions& options);
   absl::Status ChooseDevice(const ModelSessionOptions& options);
+  absl::Status CheckLeft(std::optional<int64_t> free, int64_t bytes, std::string_view what) const;
   absl::Status CopySubjectBatches(const ModelSessionOptions& options);
   absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
   absl::Status BuildReplica(const ModelSessionOptions& options);
@@ -142,6 +146,7 @@ class ModelSession {
   int64_t device_reserve_bytes_ = 0;
   bool mean_losses_ = false;
   std::unique_ptr<Replica> replica_;
+  std::unique_ptr<QuantizeBackend> backend_;
   CapturePlan plan_;
 };
 

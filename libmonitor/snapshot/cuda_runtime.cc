@@ -3,6 +3,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_copy.h"
+#include "absl/cleanup/cleanup.h"
 #include "base/strings.h"
 #include "c10/cuda/CUDAException.h"
 #include "c10/cuda/CUDAFunctions.h"
@@ -33,24 +34,28 @@ class CudaRuntime final : public DeviceRuntime {
     return stream;
   }
 
-  Event MakeEvent() override { return NewEvent(cudaEventDisableTiming); }
-  Event MakeTimedEvent() override { return NewEvent(cudaEventDefault); }
+  // Who waits for one leaves the core to others.
+  Event MakeEvent() override { return NewEvent(cudaEventDisableTiming | cudaEventBlockingSync); }
+  Event MakeTimedEvent() override { return NewEvent(cudaEventBlockingSync); }
 
   Stream Current() override { return c10::cuda::getCurrentCUDAStream(device_.index()).stream(); }
 
   void Record(Event event, Stream stream) override {
     const c10::cuda::CUDAGuard guard(device_);
+    CheckNotCapturing(stream);
     C10_CUDA_CHECK(cudaEventRecord(RawEvent(event), RawStream(stream)));
   }
 
   void Wait(Stream stream, Event event) override {
     const c10::cuda::CUDAGuard guard(device_);
+    CheckNotCapturing(stream);
     C10_CUDA_CHECK(cudaStreamWaitEvent(RawStream(stream), RawEvent(event), 0));
   }
 
   void Copy(Stream stream, const std::vector<at::Tensor>& destinations,
             const std::vector<at::Tensor>& sources) override {
     at::NoGradGuard no_grad;
+    CheckNotCapturing(stream);
     // Makes stream and device current, and restores the thread's own at the end of the scope.
     const c10::cuda::CUDAStreamGuard guard(
         c10::cuda::getStreamFromExternal(RawStream(stream), device_.index()));
@@ -59,7 +64,12 @@ class CudaRuntime final : public DeviceRuntime {
 
   void Synchronize(Stream stream) override {
     const c10::cuda::CUDAGuard guard(device_);
-    C10_CUDA_CHECK(cudaStreamSynchronize(RawStream(stream)));
+    // Not cudaStreamSynchronize, which by default keeps a core busy. An event a call, as several
+    // threads may wait.
+    const Event end = MakeEvent();
+    const absl::Cleanup destroy = [end] { (void)cudaEventDestroy(RawEvent(end)); };
+    C10_CUDA_CHECK(cudaEventRecord(RawEvent(end), RawStream(stream)));
+    C10_CUDA_CHECK(cudaEventSynchronize(RawEvent(end)));
   }
 
   void SynchronizeEvent(Event event) noexcept override {
@@ -99,6 +109,14 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
  private:
+  // What is queued while a graph is captured becomes a part of it, or ends the capture.
+  static void CheckNotCapturing(Stream stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    C10_CUDA_CHECK(cudaStreamIsCapturing(RawStream(stream), &status));
+    TORCH_CHECK(status == cudaStreamCaptureStatusNone,
+                "the update stream is capturing a CUDA graph; call OnStep and BeforeUpdate outside "
+                "of it");
+  }
   Event NewEvent(unsigned int flags) {
     const c10::cuda::CUDAGuard guard(device_);
     cudaEvent_t event = nullptr;

@@ -52,9 +52,11 @@ class DeviceStream {
   /// Monitor thread: how long it has worked, as Pacer wants it: its CPU time, or the device's time.
   /// Waits for what it has queued on a device, so that no more than a pacer's quantum is ahead.
   virtual std::chrono::nanoseconds WorkTime(const Clock& clock) noexcept = 0;
-  /// The least of the free bytes of the devices that hold copies or the replica; nothing for the
-  /// CPU, whose memory is counted elsewhere.
+  /// Free bytes of the device that is measured on; nothing for the CPU, whose memory is counted
+  /// elsewhere.
   virtual std::optional<int64_t> FreeBytes() = 0;
+  /// The same of the device that snapshots are copied on.
+  virtual std::optional<int64_t> FreeBytesForCopies() = 0;
   /// Unavailable once a device gives nothing but errors. Monitor thread.
   virtual absl::Status Fault() noexcept = 0;
 
@@ -96,6 +98,7 @@ class CpuStream final : public DeviceStream {
     return clock.ThreadCpu();
   }
   std::optional<int64_t> FreeBytes() override { return std::nullopt; }
+  std::optional<int64_t> FreeBytesForCopies() override { return std::nullopt; }
   absl::Status Fault() noexcept override { return absl::OkStatus(); }
 };
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "ATen/core/grad_mode.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -17,13 +18,22 @@ at::Tensor WholeOf(const at::Tensor& tensor) {
 
 std::vector<at::Tensor> CopiesOnDevice(const std::vector<NamedTensor>& tensors, at::Device device) {
   at::NoGradGuard no_grad;
+  std::map<const c10::StorageImpl*, int> users;
+  for (const NamedTensor& named : tensors) {
+    if (named.tensor.defined()) ++users[named.tensor.storage().unsafeGetStorageImpl()];
+  }
   std::map<const c10::StorageImpl*, at::Tensor> moved;
   std::vector<at::Tensor> copies;
   for (const NamedTensor& named : tensors) {
     const at::Tensor& tensor = named.tensor;
     at::Tensor& copy = copies.emplace_back();
     if (!tensor.defined() || tensor.device() == device) continue;
-    at::Tensor& whole = moved[tensor.storage().unsafeGetStorageImpl()];
+    const c10::StorageImpl* const memory = tensor.storage().unsafeGetStorageImpl();
+    if (users[memory] == 1) {
+      copy = tensor.detach().to(device);
+      continue;
+    }
+    at::Tensor& whole = moved[memory];
     if (!whole.defined()) whole = WholeOf(tensor).to(device);
     // A tie between two types is none to MakeTensorTable.
     const bool tied = whole.scalar_type() == tensor.scalar_type();
@@ -31,6 +41,23 @@ std::vector<at::Tensor> CopiesOnDevice(const std::vector<NamedTensor>& tensors, 
                .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   }
   return copies;
+}
+
+absl::Status CheckOwnMemory(const std::vector<NamedTensor>& tensors, const TensorTable& live,
+                            at::Device device) {
+  std::map<const c10::StorageImpl*, const TensorEntry*> owners;
+  for (const TensorEntry& entry : live.entries) {
+    owners.emplace(entry.tensor.storage().unsafeGetStorageImpl(), &entry);
+  }
+  for (const NamedTensor& named : tensors) {
+    if (!named.tensor.defined() || named.tensor.device() == device) continue;
+    const auto owner = owners.find(named.tensor.storage().unsafeGetStorageImpl());
+    if (owner == owners.end()) continue;
+    return absl::FailedPreconditionError(
+        StrCat("the replica shares the memory of '", owner->second->name,
+               "' with the live model; the replica function must build a model of its own"));
+  }
+  return absl::OkStatus();
 }
 
 void MoveToDevice(const std::vector<NamedTensor>& tensors, at::Device device) {

@@ -1,6 +1,5 @@
 #include "snapshot/ordered_stream.h"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -32,6 +31,7 @@ OrderedStream::OrderedStream(std::shared_ptr<DeviceRuntime> live,
 void OrderedStream::Settle() {
   live_->Synchronize(live_->Current());
   if (updates_) live_->Synchronize(*updates_);
+  if (measured_ != nullptr && measured_ != live_) measured_->Synchronize(measured_->Current());
 }
 
 void OrderedStream::Copy(const Tensors& destinations, const Tensors& sources) {
@@ -57,6 +57,8 @@ void OrderedStream::EnterMonitorThread() {
 }
 
 void OrderedStream::WaitForCopy() {
+  // Reading on the CPU waits anyway, and this way without keeping a core busy.
+  if (measured_ == nullptr) FinishCopy();
   live_->Wait(reads_, copied_);
   live_->Wait(reads_, copied_beside_);
 }
@@ -93,8 +95,7 @@ void OrderedStream::ReadWork() {
 }
 
 std::optional<int64_t> OrderedStream::FreeBytes() {
-  const int64_t live = live_->FreeBytes();
-  return measured_ == nullptr || measured_ == live_ ? live : std::min(live, measured_->FreeBytes());
+  return measured_ == nullptr ? std::nullopt : std::optional(measured_->FreeBytes());
 }
 
 absl::Status OrderedStream::Fault() noexcept {

@@ -28,6 +28,7 @@ class OrderedStream final : public DeviceStream {
   void FinishCopy() noexcept override;
   std::chrono::nanoseconds WorkTime(const Clock& clock) noexcept override;
   std::optional<int64_t> FreeBytes() override;
+  std::optional<int64_t> FreeBytesForCopies() override { return live_->FreeBytes(); }
   absl::Status Fault() noexcept override;
 
  private:

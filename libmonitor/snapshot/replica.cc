@@ -24,7 +24,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 64;
+// Of the host's allocator, and of the caching one: libraries choose kernels by it.
+int64_t AlignmentBytes(at::Device device) { return device.is_cuda() ? 512 : 64; }
 
 // Equal to the last bit, NaN included.
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
@@ -138,6 +139,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   at::NoGradGuard no_grad;
   const at::Device where = device.value_or(live.entries[0].tensor.device());
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, BuildTensors(*subject));
+  PTQWATCH_RETURN_IF_ERROR(CheckOwnMemory(tensors, live, where));
   PTQWATCH_RETURN_IF_ERROR(Guard(StrCat("moving the replica to ", where.str(), " failed"),
                                  absl::StatusCode::kFailedPrecondition, [&] {
                                    MoveToDevice(tensors, where);
@@ -226,7 +228,8 @@ void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
   std::vector<int64_t> offsets;
   for (const TensorEntry& entry : table_.entries) {
     const int64_t alignment =
-        std::max<int64_t>(1, kAlignmentBytes / static_cast<int64_t>(entry.tensor.element_size()));
+        std::max<int64_t>(1, AlignmentBytes(entry.tensor.device()) /
+                                 static_cast<int64_t>(entry.tensor.element_size()));
     int64_t& used = elements[entry.tensor.scalar_type()];
     offsets.push_back(used);
     used += (entry.tensor.numel() + alignment - 1) / alignment * alignment;

@@ -60,7 +60,12 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
     kind.push_back(static_cast<int>(&entry - live.entries.data()));
   }
   sources_.resize(live.entries.size());
-  // The zeros are queued on this thread's stream; the first copy over them may use another one.
+  // A first copy loads what copying takes on a device, which would hold up the first OnStep.
+  for (size_t i = 0; i < sources_.size(); ++i) sources_[i] = live.entries[i].tensor;
+  const absl::Status tried = Guard([this] { return CopyTensors(beside_).status(); });
+  if (tried.ok() && beside_) stream_->Gate();
+  ForgetSources();
+  // That is queued on this thread's stream; the first copy may use another one.
   stream_->Settle();
 }
 
@@ -157,6 +162,11 @@ absl::Status Staging::Gate() noexcept {
 }
 
 void Staging::Discard() noexcept {
+  // The next copy must not be overtaken by this one, whatever stream it is made on.
+  (void)Guard([this] {
+    stream_->Gate();
+    return absl::OkStatus();
+  });
   ForgetSources();
   state_.store(State::kFree, std::memory_order_release);
 }

@@ -84,6 +84,7 @@ class PTQWATCH_EXPORT Pacer {
     const std::chrono::nanoseconds quantum;
     std::function<std::chrono::nanoseconds()> work_time;  // empty: the thread's CPU time
     std::chrono::nanoseconds since{0};                    // of WorkTime
+    std::chrono::nanoseconds rested{0};                   // what work_time grew by while it slept
     std::chrono::nanoseconds slept{0};
     std::chrono::nanoseconds worked{0};
     std::function<void(double)> on_work;

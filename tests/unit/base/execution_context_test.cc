@@ -86,6 +86,21 @@ TEST(Pacer, CountsTheTimeOfADevice) {
   EXPECT_EQ(pacer.WorkTime(clock), milliseconds(30));
 }
 
+// A device's time goes on while nothing is queued.
+TEST(Pacer, CountsNoRestOfADevice) {
+  testing::FakeClock clock;
+  const Pacer pacer(0.5, &clock);
+  pacer.CountBy([&] { return clock.Monotonic(); });
+  pacer.Begin();
+  const auto begin = pacer.WorkTime(clock);
+  for (int i = 0; i < 3; ++i) {
+    clock.Advance(milliseconds(10));
+    pacer.Pause(CancelToken());
+  }
+  EXPECT_EQ(clock.slept(), milliseconds(30));
+  EXPECT_EQ(pacer.WorkTime(clock) - begin, milliseconds(30));
+}
+
 TEST(Pacer, ReportsEachStretchOfWork) {
   testing::FakeClock clock;
   const Pacer pacer(1.0, &clock);

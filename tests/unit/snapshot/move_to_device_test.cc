@@ -29,6 +29,17 @@ TEST(CopiesOnDevice, HaveTheStridesAndTiesOfTheTensors) {
   EXPECT_FALSE(copies[4].defined());
 }
 
+TEST(CheckOwnMemory, RefusesToMoveWhatBelongsToTheLiveModel) {
+  const at::Tensor live = at::ones({4});
+  const TensorTable table = *MakeTensorTable({{"w", live}});
+  EXPECT_TRUE(CheckOwnMemory({{"w", at::ones({4})}}, table, kElsewhere).ok());
+  for (const at::Tensor& shared : {live, live.narrow(0, 1, 2)}) {
+    const absl::Status status = CheckOwnMemory({{"w", shared}}, table, kElsewhere);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find("shares the memory of 'w'"), std::string::npos);
+  }
+}
+
 TEST(MoveToDevice, LeavesWhatIsThere) {
   at::Tensor weight = at::ones({3});
   const void* const memory = weight.const_data_ptr();

@@ -181,12 +181,16 @@ TEST_F(OrderedStreamTest, MeasuringOnTheCpuCountsCpuTime) {
   EXPECT_EQ(cpu.WorkTime(clock), milliseconds(7));
 }
 
-TEST_F(OrderedStreamTest, TellsFaultsAndTheScarcerMemoryOfItsDevices) {
+TEST_F(OrderedStreamTest, TellsFaultsAndTheMemoryOfItsDevices) {
   auto other = std::make_shared<testing::FakeDevice>();
   OrderedStream two(device, std::nullopt, other);
   device->SetFreeBytes(100);
   other->SetFreeBytes(60);
   EXPECT_EQ(two.FreeBytes(), 60);
+  EXPECT_EQ(two.FreeBytesForCopies(), 100);
+  OrderedStream cpu(device, std::nullopt, nullptr);
+  EXPECT_EQ(cpu.FreeBytes(), std::nullopt);
+  EXPECT_EQ(cpu.FreeBytesForCopies(), 100);
   EXPECT_TRUE(two.Fault().ok());
   other->SetFault(absl::UnavailableError("gone"));
   EXPECT_EQ(two.Fault(), absl::UnavailableError("gone"));
