@@ -59,7 +59,7 @@ struct DeviceResult {
 /// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be
 /// cuSOLVER's own, and from about 16384 inputs on the passes over H.
 ///
-/// Not there: AWQ with ClipSearch::kMse.
+/// Not there: AWQ with ClipSearch::kMse, and GPTQ with more than kMostFactorInputs inputs.
 class DeviceQuantizer {
  public:
   /// `device` must outlive this. What is taken from its arena is returned by the destructor, in
@@ -71,6 +71,11 @@ class DeviceQuantizer {
 
   static bool Supports(const QuantizerSpec& spec) {
     return spec.clip == ClipSearch::kNone || spec.method != QuantizationMethod::kAwq;
+  }
+  /// The same for a weight with that many columns.
+  static bool Supports(const QuantizerSpec& spec, int64_t cols) {
+    return Supports(spec) &&
+           (spec.method != QuantizationMethod::kGptq || cols <= kMostFactorInputs);
   }
 
   /// What Begin and Collect take from the arena at least, in bytes. With up to kMaxBatch times as
