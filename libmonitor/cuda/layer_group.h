@@ -96,7 +96,8 @@ absl::Status TakeStrided(Arena& arena, int64_t layers, int64_t count, Strided<T>
 }
 
 /// Rows of a product [rows, depth] x [depth, width] for which it takes less than about 1 ms on an
-/// H100, at 50 TFLOP/s. Does not depend on what else is in the group, and nor do sums.
+/// H100, at 50 TFLOP/s. Does not depend on what else is in the group, and nor do the sums of
+/// kernels of ours; cuBLAS's on a GPU may.
 int64_t RowsPerProduct(int64_t rows, int64_t width, int64_t depth);
 
 /// Layers of that shape that may go together: larger ones fill a device alone, and their products
