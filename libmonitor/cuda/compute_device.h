@@ -43,6 +43,9 @@ struct MatrixProduct {
   int64_t batch = 1;
 };
 
+/// The largest matrix that Factorize must take: cuSOLVER counts its numbers in 32 bits.
+inline constexpr int64_t kMostFactorInputs = 46340;
+
 /// A piece of a device's memory that the host wants.
 struct HostCopy {
   void* host = nullptr;
@@ -70,7 +73,8 @@ class ComputeDevice {
 
   /// Factorises a symmetric [size, size] float64 matrix, of which the upper triangle is given
   /// (column-major), into U^T U. `info` becomes 0, or another number where it is not positive
-  /// definite; nobody waits for it. Takes FactorizeBytes from the arena meanwhile.
+  /// definite; nobody waits for it. Takes FactorizeBytes from the arena meanwhile. Unimplemented
+  /// above kMostFactorInputs.
   virtual absl::Status Factorize(double* matrix, int64_t size, int32_t* info) = 0;
   virtual absl::StatusOr<int64_t> FactorizeBytes(int64_t size) = 0;
 

@@ -1,6 +1,8 @@
 #include "cuda/cuda_device.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -16,22 +18,36 @@ namespace {
 // What cuBLAS's documentation recommends for Hopper.
 constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;
 
-// An error of a library may only be the first to meet one of the context.
-absl::Status LibraryStatus(bool ok, bool out_of_memory, int code, std::string_view what) {
-  if (ok) return absl::OkStatus();
-  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), what));
+// Takes our own call's error from the thread's last-error state, where others look, too. What
+// others left there stays.
+void TakeError(cudaError_t error) {
+  if (cudaPeekAtLastError() == error) static_cast<void>(cudaGetLastError());
+}
+
+// An error of a library may only be the first to meet one of the context. The library has a runtime
+// of its own: ours learns of the error by asking the stream.
+absl::Status LibraryStatus(cudaStream_t stream, bool out_of_memory, int code,
+                           std::string_view what) {
+  const cudaError_t state = cudaStreamQuery(stream);
+  if (state == cudaErrorNotReady) {
+    TakeError(state);
+  } else {
+    PTQWATCH_RETURN_IF_ERROR(CudaStatus(state, what));
+  }
   const std::string message = StrCat(what, " failed with status ", code);
   return out_of_memory ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
 }
 
-absl::Status BlasStatus(cublasStatus_t status, std::string_view what) {
-  return LibraryStatus(status == CUBLAS_STATUS_SUCCESS, status == CUBLAS_STATUS_ALLOC_FAILED,
-                       static_cast<int>(status), what);
+absl::Status BlasStatus(cublasStatus_t status, cudaStream_t stream, std::string_view what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return LibraryStatus(stream, status == CUBLAS_STATUS_ALLOC_FAILED, static_cast<int>(status),
+                       what);
 }
 
-absl::Status SolverStatus(cusolverStatus_t status, std::string_view what) {
-  return LibraryStatus(status == CUSOLVER_STATUS_SUCCESS, status == CUSOLVER_STATUS_ALLOC_FAILED,
-                       static_cast<int>(status), what);
+absl::Status SolverStatus(cusolverStatus_t status, cudaStream_t stream, std::string_view what) {
+  if (status == CUSOLVER_STATUS_SUCCESS) return absl::OkStatus();
+  return LibraryStatus(stream, status == CUSOLVER_STATUS_ALLOC_FAILED, static_cast<int>(status),
+                       what);
 }
 
 struct Types {
@@ -64,6 +80,25 @@ cudaError_t PrepareAll(std::index_sequence<kIndex...>) {
   return result;
 }
 
+template <size_t... kIndex>
+constexpr int MostSharedBytes(std::index_sequence<kIndex...>) {
+  return static_cast<int>(
+      std::max({sizeof(typename std::variant_alternative_t<kIndex, Kernel>::Shared)...}));
+}
+
+absl::Status CheckSharedMemory() {
+  constexpr int kNeeded = MostSharedBytes(std::make_index_sequence<std::variant_size_v<Kernel>>());
+  int device = 0;
+  int most = 0;
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "looking for a GPU"));
+  PTQWATCH_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                 "asking for shared memory"));
+  if (most >= kNeeded) return absl::OkStatus();
+  return absl::UnavailableError(StrCat("the kernels need ", kNeeded,
+                                       " bytes of shared memory, the GPU has ", most, " a block"));
+}
+
 }  // namespace
 
 bool IsSticky(cudaError_t error) {
@@ -93,8 +128,7 @@ bool IsSticky(cudaError_t error) {
 
 absl::Status CudaStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Others look at the thread's last error, too.
-  static_cast<void>(cudaGetLastError());
+  TakeError(error);
   const std::string message =
       StrCat(what, ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
   if (IsSticky(error)) return LostContextError(message);
@@ -109,10 +143,30 @@ absl::Status CudaStatus(cudaError_t error, std::string_view what) {
     case cudaErrorInsufficientDriver:
     case cudaErrorDevicesUnavailable:
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorInitializationError:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorStubLibrary:
       return absl::UnavailableError(message);
     default:
       return absl::InternalError(message);
   }
+}
+
+absl::StatusOr<bool> HasGpu() {
+  // Without a driver the version is 0, with one that is too old it is not.
+  int driver = 0;
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaDriverGetVersion(&driver), "looking for a driver"));
+  if (driver == 0) return false;
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  const absl::Status status = CudaStatus(error, "looking for a GPU");
+  if (status.ok()) return devices > 0;
+  if (error == cudaErrorNoDevice) return false;
+  return IsLostContext(status) ? status : absl::UnavailableError(status.message());
 }
 
 CudaDevice::Resources& CudaDevice::Resources::operator=(Resources&& other) noexcept {
@@ -138,9 +192,8 @@ CudaDevice::CudaDevice(Resources resources, void* memory, int64_t bytes)
 CudaDevice::~CudaDevice() = default;
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceOptions& options) {
-  int devices = 0;
-  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&devices), "looking for a GPU"));
-  if (devices == 0) return absl::UnavailableError("there is no GPU");
+  PTQWATCH_ASSIGN_OR_RETURN(const bool any, HasGpu());
+  if (!any) return absl::UnavailableError("there is no GPU");
   if (options.stream == nullptr || options.stream == cudaStreamLegacy ||
       options.stream == cudaStreamPerThread) {
     return absl::InvalidArgumentError("CudaDeviceOptions.stream is a default stream");
@@ -148,6 +201,11 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceO
   if (options.bytes < 0) {
     return absl::InvalidArgumentError(StrCat("CudaDeviceOptions.bytes is ", options.bytes));
   }
+  if (reinterpret_cast<uintptr_t>(options.memory) % Arena::kAlignment != 0) {
+    return absl::InvalidArgumentError(
+        StrCat("CudaDeviceOptions.memory is not aligned to ", Arena::kAlignment, " bytes"));
+  }
+  PTQWATCH_RETURN_IF_ERROR(CheckSharedMemory());
   Resources resources;
   resources.stream = options.stream;
   void* memory = options.memory;
@@ -166,21 +224,23 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceO
 absl::Status CudaDevice::MakeHandles(Resources& resources) {
   PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&resources.workspace, kBlasWorkspaceBytes),
                                       "allocating cuBLAS's workspace"));
-  PTQWATCH_RETURN_IF_ERROR(BlasStatus(cublasCreate(&resources.blas), "cublasCreate"));
-  // SetStream takes the workspace away.
   PTQWATCH_RETURN_IF_ERROR(
-      BlasStatus(cublasSetStream(resources.blas, resources.stream), "cublasSetStream"));
+      BlasStatus(cublasCreate(&resources.blas), resources.stream, "cublasCreate"));
+  // SetStream takes the workspace away.
+  PTQWATCH_RETURN_IF_ERROR(BlasStatus(cublasSetStream(resources.blas, resources.stream),
+                                      resources.stream, "cublasSetStream"));
   PTQWATCH_RETURN_IF_ERROR(
       BlasStatus(cublasSetWorkspace(resources.blas, resources.workspace, kBlasWorkspaceBytes),
-                 "cublasSetWorkspace"));
+                 resources.stream, "cublasSetWorkspace"));
   // Parts of a split sum stay float32.
   PTQWATCH_RETURN_IF_ERROR(BlasStatus(
       cublasSetMathMode(resources.blas, static_cast<cublasMath_t>(
                                             CUBLAS_DEFAULT_MATH |
                                             CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
-      "cublasSetMathMode"));
-  PTQWATCH_RETURN_IF_ERROR(SolverStatus(cusolverDnCreate(&resources.solver), "cusolverDnCreate"));
-  return SolverStatus(cusolverDnSetStream(resources.solver, resources.stream),
+      resources.stream, "cublasSetMathMode"));
+  PTQWATCH_RETURN_IF_ERROR(
+      SolverStatus(cusolverDnCreate(&resources.solver), resources.stream, "cusolverDnCreate"));
+  return SolverStatus(cusolverDnSetStream(resources.solver, resources.stream), resources.stream,
                       "cusolverDnSetStream");
 }
 
@@ -239,18 +299,21 @@ absl::Status CudaDevice::Multiply(const MatrixProduct& p) {
                                     p.a, types.input, p.lda, p.stride_a, p.b, types.input, p.ldb,
                                     p.stride_b, beta, p.c, types.output, p.ldc, p.stride_c, p.batch,
                                     types.compute, CUBLAS_GEMM_DEFAULT),
-      "cublasGemmStridedBatchedEx");
+      resources_.stream, "cublasGemmStridedBatchedEx");
 }
 
 absl::StatusOr<int64_t> CudaDevice::FactorizeBytes(int64_t size) {
   if (const auto known = factorize_bytes_.find(size); known != factorize_bytes_.end()) {
     return known->second;
   }
+  if (size > kMostFactorInputs) {
+    return absl::UnimplementedError(StrCat("cuSOLVER's factor of ", size, " inputs"));
+  }
   int count = 0;
   PTQWATCH_RETURN_IF_ERROR(SolverStatus(
       cusolverDnDpotrf_bufferSize(resources_.solver, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size),
                                   nullptr, static_cast<int>(size), &count),
-      "cusolverDnDpotrf_bufferSize"));
+      resources_.stream, "cusolverDnDpotrf_bufferSize"));
   const int64_t bytes = static_cast<int64_t>(sizeof(double)) * count;
   factorize_bytes_[size] = bytes;
   return bytes;
@@ -264,7 +327,7 @@ absl::Status CudaDevice::Factorize(double* matrix, int64_t size, int32_t* info) 
       cusolverDnDpotrf(resources_.solver, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size), matrix,
                        static_cast<int>(size), static_cast<double*>(workspace),
                        static_cast<int>(bytes / static_cast<int64_t>(sizeof(double))), info),
-      "cusolverDnDpotrf");
+      resources_.stream, "cusolverDnDpotrf");
 }
 
 absl::Status CudaDevice::Zero(void* memory, int64_t bytes) {

@@ -25,7 +25,8 @@ struct CudaDeviceOptions {
   cudaStream_t stream = nullptr;
   /// Of the arena.
   int64_t bytes = 0;
-  /// The arena's memory, on the current device; the caller keeps it. Where null, it is allocated.
+  /// The arena's memory, on the current device, aligned to Arena::kAlignment; the caller keeps it.
+  /// Where null, it is allocated.
   void* memory = nullptr;
 };
 
@@ -39,10 +40,11 @@ struct CudaDeviceOptions {
 /// No cudaStreamCaptureMode is set here: a thread beside one that captures a graph has to.
 class CudaDevice final : public ComputeDevice {
  public:
-  /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream,
-  /// ResourceExhausted.
+  /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream or memory that
+  /// is not aligned, ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDeviceOptions& options);
-  /// Waits for the stream. Leaks everything where the driver is gone already.
+  /// Waits for the stream and, as cublasDestroy and cudaFree do, for all work on the device,
+  /// others' too. Leaks everything where the context is lost or the driver is gone already.
   ~CudaDevice() override;
 
   absl::Status Run(const Kernel& kernel) override;
@@ -76,10 +78,15 @@ class CudaDevice final : public ComputeDevice {
   std::map<int64_t, int64_t> factorize_bytes_;
 };
 
+/// Whether the machine has a GPU: false where it has no driver, too. Errors: Unavailable where
+/// there may be one that cannot be used, as with a driver that is too old.
+absl::StatusOr<bool> HasGpu();
+
 /// Whether the error means that the context is lost, for everybody in this process.
 bool IsSticky(cudaError_t error);
 /// OkStatus, or an error that names `what`: LostContextError, ResourceExhausted, InvalidArgument,
-/// Unavailable or Internal. Takes the error from the thread's last-error state.
+/// Unavailable or Internal. To be called right after the call that failed: takes its error from the
+/// thread's last-error state, and leaves another's there.
 absl::Status CudaStatus(cudaError_t error, std::string_view what);
 
 }  // namespace ptqwatch::internal

@@ -48,8 +48,14 @@ struct DeviceResult {
 };
 
 /// Quantizes weights on a device: the methods of ptqwatch/quantizer.h, with the same results but
-/// for rounding. Fewer than 0.3 % of the codes and 1e-3 of a loss differ. The same bits for the
-/// same layers, whatever they are quantized together with.
+/// for rounding. Fewer than 0.3 % of the codes and 1e-3 of a loss differ.
+///
+/// Kernels of ours give a layer the same bits whatever it is quantized together with. On a GPU
+/// cuBLAS may add up in another order for a batch, and how many layers go together depends on what
+/// is left of the arena: with another size or other company, bits may differ by as much as above.
+///
+/// duplicate_columns compares sums exactly. On a GPU, with more than 256 inputs, those of different
+/// panels of the Gram matrix may differ in their last bits: it is a lower bound there.
 ///
 /// Layers of one call that agree in shape and in all of the spec but the grid go through the
 /// kernels together, up to kMaxBatch, if memory allows it and their inputs are either all the same
@@ -57,9 +63,10 @@ struct DeviceResult {
 /// factor.
 ///
 /// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be
-/// cuSOLVER's own, and from about 16384 inputs on the passes over H.
+/// cuSOLVER's own; from about 16384 inputs on the passes over H; and from about 128 M weights on,
+/// such as 16384 x 8192, the passes over a weight, each of which is one launch.
 ///
-/// Not there: AWQ with ClipSearch::kMse.
+/// Not there: AWQ with ClipSearch::kMse, and GPTQ with more than kMostFactorInputs inputs.
 class DeviceQuantizer {
  public:
   /// `device` must outlive this. What is taken from its arena is returned by the destructor, in
@@ -71,6 +78,11 @@ class DeviceQuantizer {
 
   static bool Supports(const QuantizerSpec& spec) {
     return spec.clip == ClipSearch::kNone || spec.method != QuantizationMethod::kAwq;
+  }
+  /// The same for a weight with that many columns.
+  static bool Supports(const QuantizerSpec& spec, int64_t cols) {
+    return Supports(spec) &&
+           (spec.method != QuantizationMethod::kGptq || cols <= kMostFactorInputs);
   }
 
   /// What Begin and Collect take from the arena at least, in bytes. With up to kMaxBatch times as

@@ -38,8 +38,11 @@ cudaError_t Launch(const K& kernel, cudaStream_t stream) {
   const int64_t blocks = kernel.Blocks();
   if (blocks == 0) return cudaSuccess;
   if (blocks < 0 || blocks > INT_MAX) return cudaErrorInvalidConfiguration;
-  Entry<K><<<static_cast<unsigned>(blocks), K::kThreads, SharedBytes<K>(), stream>>>(kernel);
-  return cudaGetLastError();
+  // Its own result: the last error may be another's.
+  K arguments = kernel;
+  void* pointers[] = {&arguments};
+  return cudaLaunchKernel(Entry<K>, dim3(static_cast<unsigned>(blocks)), dim3(K::kThreads),
+                          pointers, SharedBytes<K>(), stream);
 }
 
 template <class K>

@@ -28,8 +28,7 @@ GridSource LayerGroup::LiveSource() const {
 }
 
 absl::Status LayerGroup::TakeShared(Arena& arena) {
-  PTQWATCH_RETURN_IF_ERROR(
-      TakeStrided(arena, layers, std::max(PartsOf(cols * cols), cols), &partials));
+  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, std::max(kMostParts, cols), &partials));
   if (inputs == 0) return absl::OkStatus();
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, inputs, cols, &diagonal));
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, inputs, cols, &position));
@@ -55,6 +54,6 @@ int64_t RowsPerProduct(int64_t rows, int64_t width, int64_t depth) {
   return std::min(rows, std::max(kTile, fit / kTile * kTile));
 }
 
-int64_t PartsOf(int64_t size) { return std::clamp<int64_t>(CeilDiv(size, 4096), 1, 256); }
+int64_t PartsOf(int64_t size) { return std::clamp<int64_t>(CeilDiv(size, 4096), 1, kMostParts); }
 
 }  // namespace ptqwatch::internal

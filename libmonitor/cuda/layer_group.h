@@ -56,7 +56,7 @@ struct LayerGroup {
   // Scratch, see TakeShared.
   Strided<double> diagonal;
   Strided<int32_t> position;
-  Strided<double> partials;
+  Strided<double> partials;  ///< the larger of kMostParts and cols
 
   int64_t size() const { return rows * cols; }
   /// From one layer's array to the next, for arrays of `count` that depend on inputs alone.
@@ -96,12 +96,16 @@ absl::Status TakeStrided(Arena& arena, int64_t layers, int64_t count, Strided<T>
 }
 
 /// Rows of a product [rows, depth] x [depth, width] for which it takes less than about 1 ms on an
-/// H100, at 50 TFLOP/s. Does not depend on what else is in the group, and nor do sums.
+/// H100, at 50 TFLOP/s. Does not depend on what else is in the group, and nor do the sums of
+/// kernels of ours; cuBLAS's on a GPU may.
 int64_t RowsPerProduct(int64_t rows, int64_t width, int64_t depth);
 
 /// Layers of that shape that may go together: larger ones fill a device alone, and their products
 /// would take too long together.
 int64_t MostLayers(int64_t rows, int64_t cols);
+
+/// The most that PartsOf returns: what a layer's partials hold at least.
+inline constexpr int64_t kMostParts = 256;
 
 /// Blocks of threads that share a reduction over `size` numbers.
 int64_t PartsOf(int64_t size);

@@ -46,6 +46,10 @@ absl::Status CheckLayer(const DeviceLayer& layer) {
   if (layer.cols > INT32_MAX) {
     return absl::InvalidArgumentError(StrCat("the weight has ", layer.cols, " columns"));
   }
+  if (!DeviceQuantizer::Supports(layer.spec, layer.cols)) {
+    return absl::UnimplementedError(StrCat(ToString(layer.spec.method), " with ", layer.cols,
+                                           " inputs is not available on a device"));
+  }
   if (layer.weight == nullptr && layer.rows > 0 && layer.cols > 0) {
     return absl::InvalidArgumentError("weight is null");
   }

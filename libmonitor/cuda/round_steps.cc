@@ -1,9 +1,19 @@
 #include "cuda/round_steps.h"
 
+#include <algorithm>
+
 #include "base/status_macros.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+// Weights whose grids are searched at a time.
+constexpr int64_t kMostFitted = int64_t{1} << 23;
+
+int64_t RowsPerFit(const LayerGroup& group) {
+  constexpr int64_t kMultiple = FitClipped::kGroups;
+  return std::max(kMultiple, kMostFitted / (group.cols * group.layers) / kMultiple * kMultiple);
+}
 
 Nf4Table MakeNf4Table() {
   Nf4Table table;
@@ -36,8 +46,8 @@ RoundGroups GroupsKernel(const LayerGroup& group, const GridSource& source) {
 
 absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped) {
   if (group.spec.clip == ClipSearch::kNone) return absl::OkStatus();
-  return TakeStrided(arena, group.layers,
-                     CeilDiv(group.rows * group.MostGroups(), FitClipped::kGroups), clipped);
+  return TakeStrided(arena, group.layers, FitClipped::Parts(group.rows, group.MostGroups()),
+                     clipped);
 }
 
 absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& queue) {
@@ -58,9 +68,12 @@ absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& 
                  .zero = group.zero};
   if (group.inputs > 0) fit.importance = Const(group.diagonal);
   PTQWATCH_RETURN_IF_ERROR(TakeFitBuffers(group, queue.arena(), &fit.clipped));
-  PTQWATCH_RETURN_IF_ERROR(queue.Run(fit));
+  for (; fit.first_row < group.rows; fit.first_row += fit.row_count) {
+    fit.row_count = std::min(RowsPerFit(group), group.rows - fit.first_row);
+    PTQWATCH_RETURN_IF_ERROR(queue.Run(fit));
+  }
   return queue.Run(Collapse{.layers = group.layers,
-                            .count = fit.BlocksPerLayer(),
+                            .count = FitClipped::Parts(group.rows, group.MostGroups()),
                             .values = Const(fit.clipped),
                             .numbers = group.numbers,
                             .position = kClippedGroups});

@@ -13,7 +13,7 @@ constexpr int64_t kPanel = 512;
 // Rows in float64 at a time.
 constexpr int64_t kMostRows64 = 256;
 // Blocks of threads that add up one panel of a product.
-constexpr int64_t kParts = 64;
+constexpr int64_t kParts = 256;
 
 }  // namespace
 

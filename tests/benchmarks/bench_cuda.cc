@@ -43,6 +43,7 @@ struct Gpu {
     if (properties.major == 9) each = 4096;
     if (properties.major >= 10) each = 8192;
     peak = each * properties.multiProcessorCount * kilohertz * 1e3;
+    std::fprintf(stderr, "%s, bfloat16 peak %.0f TFLOP/s\n", properties.name, peak * 1e-12);
   }
 
   // Seconds of the device.
@@ -77,6 +78,11 @@ struct Gpu {
 
 Gpu* gpu = nullptr;
 
+// Made by the first benchmark that runs: a list of their names needs none.
+void MakeGpu() {
+  if (gpu == nullptr) gpu = new Gpu();
+}
+
 // Zeros are as good as other numbers for time, but not for power: rows are random bits that are
 // finite in every type.
 DeviceRows Rows(RowType type, int64_t rows, int64_t cols) {
@@ -91,6 +97,7 @@ DeviceRows Rows(RowType type, int64_t rows, int64_t cols) {
 
 // `peak share` counts one triangle: rows * cols^2 operations.
 void GramMatrix(benchmark::State& state) {
+  MakeGpu();
   ArenaScope scope(gpu->device->arena());
   const RowType type = static_cast<RowType>(state.range(0));
   const int64_t cols = state.range(1);
@@ -117,6 +124,7 @@ BENCHMARK(GramMatrix)
 
 // Time of Begin's work and Collect's, the Gram matrix being there.
 void Layers(benchmark::State& state, QuantizationMethod method, bool baselines) {
+  MakeGpu();
   ArenaScope scope(gpu->device->arena());
   const int64_t rows = state.range(0);
   const int64_t cols = state.range(1);
@@ -173,16 +181,12 @@ BENCHMARK(LlmInt8)->Apply(Shapes);
 }  // namespace ptqwatch::internal
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+  if (!ptqwatch::internal::OrExit(ptqwatch::internal::HasGpu())) {
     std::puts("no GPU");
     return 0;
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  ptqwatch::internal::gpu = new ptqwatch::internal::Gpu();
-  std::printf("%s, bfloat16 peak %.0f TFLOP/s\n", ptqwatch::internal::gpu->properties.name,
-              ptqwatch::internal::gpu->peak * 1e-12);
   benchmark::RunSpecifiedBenchmarks();
   delete ptqwatch::internal::gpu;
   return 0;

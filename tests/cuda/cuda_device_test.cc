@@ -33,13 +33,31 @@ TEST(CudaStatus, TellsALostContextFromOtherErrors) {
   EXPECT_EQ(CudaStatus(cudaErrorMemoryAllocation, "x").code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(CudaStatus(cudaErrorInvalidValue, "x").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CudaStatus(cudaErrorNoDevice, "x").code(), absl::StatusCode::kUnavailable);
+  for (const cudaError_t error :
+       {cudaErrorNoDevice, cudaErrorInvalidDeviceFunction, cudaErrorUnsupportedPtxVersion,
+        cudaErrorNoKernelImageForDevice, cudaErrorInitializationError, cudaErrorSystemNotReady,
+        cudaErrorSystemDriverMismatch, cudaErrorCompatNotSupportedOnDevice, cudaErrorStubLibrary}) {
+    EXPECT_EQ(CudaStatus(error, "x").code(), absl::StatusCode::kUnavailable) << error;
+  }
+}
+
+TEST(CudaStatus, TakesOnlyItsOwnError) {
+  // Where there is no driver, every call is an error.
+  int value = 0;
+  const cudaError_t others = cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, -1);
+  ASSERT_NE(others, cudaSuccess);
+  EXPECT_FALSE(CudaStatus(cudaErrorLaunchFailure, "x").ok());
+  EXPECT_EQ(cudaPeekAtLastError(), others);
+  EXPECT_FALSE(CudaStatus(others, "x").ok());
+  if (HasGpu().value_or(false)) {
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
 }
 
 TEST(CudaDevice, CreateSaysWhyItFails) {
-  int devices = 0;
-  const bool any = cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
-  static_cast<void>(cudaGetLastError());
+  const absl::StatusOr<bool> gpu = HasGpu();
+  ASSERT_TRUE(gpu.ok()) << gpu.status();
+  const bool any = *gpu;
   const absl::StatusCode expected =
       any ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kUnavailable;
   for (const cudaStream_t stream : {cudaStream_t{nullptr}, cudaStreamLegacy, cudaStreamPerThread}) {
@@ -61,6 +79,10 @@ TEST(CudaDevice, TakesMemoryThatIsGiven) {
     void* memory = *owner->arena().Take(1 << 19, "another's arena");
     const auto device = CudaDevice::Create({.stream = stream, .bytes = 1 << 19, .memory = memory});
     ASSERT_TRUE(device.ok()) << device.status();
+    void* odd = static_cast<char*>(memory) + 16;
+    EXPECT_EQ(
+        CudaDevice::Create({.stream = stream, .bytes = 1 << 18, .memory = odd}).status().code(),
+        absl::StatusCode::kInvalidArgument);
     testing::DeviceRun run(**device);
     const testing::Matrix weight = testing::RandomMatrix(9, 40, 1);
     const QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kRtn);

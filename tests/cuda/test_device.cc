@@ -8,11 +8,18 @@ namespace ptqwatch::testing {
 std::unique_ptr<internal::ComputeDevice> MakeTestDevice(int64_t bytes) {
   // One for all tests: it is given back by the driver.
   static cudaStream_t stream = nullptr;
-  if (stream == nullptr &&
-      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
+  const absl::StatusOr<bool> any = internal::HasGpu();
+  EXPECT_TRUE(any.ok()) << any.status();
+  if (!any.ok()) return nullptr;
+  if (!*any) {
     [] { GTEST_SKIP() << "there is no GPU"; }();
     return nullptr;
+  }
+  if (stream == nullptr) {
+    const absl::Status made = internal::CudaStatus(
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    EXPECT_TRUE(made.ok()) << made;
+    if (!made.ok()) return nullptr;
   }
   absl::StatusOr<std::unique_ptr<internal::CudaDevice>> device =
       internal::CudaDevice::Create({.stream = stream, .bytes = bytes});

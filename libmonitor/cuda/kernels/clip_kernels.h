@@ -12,7 +12,8 @@ namespace ptqwatch::internal {
 /// Fits the grid of every group to the share of its range that has the smallest error, as
 /// FitClippedByImportance in quantize/kernels/clip_search.h and to the same bits. 32 threads a
 /// group, which share the 80 candidates. Cost: 80 * 4 operations a weight; by arithmetic 1 ms for
-/// 16 M weights on an H100.
+/// 16 M weights on an H100. A launch takes a slice of the rows, which begins at a multiple of
+/// kGroups.
 struct FitClipped {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 5;
@@ -30,15 +31,19 @@ struct FitClipped {
   int layers = 0;
   GridSource source = {};
   Grids grids = {};
-  int64_t most_groups = 0;                ///< of any layer
+  int64_t most_groups = 0;  ///< of any layer
+  int64_t first_row = 0;
+  int64_t row_count = 0;
   Strided<const double> importance = {};  ///< [cols]; 1 where null
   PerLayer<float> scale = {};
   PerLayer<float> zero = {};
-  Strided<double> clipped = {};  ///< [BlocksPerLayer]: groups that cover less than their range
+  /// [Parts(rows, most_groups)]: groups that cover less than their range.
+  Strided<double> clipped = {};
 
-  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
-    return CeilDiv(source.rows * most_groups, kGroups);
+  static PTQWATCH_HOST_DEVICE int64_t Parts(int64_t rows, int64_t groups) {
+    return CeilDiv(rows * groups, kGroups);
   }
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const { return Parts(row_count, most_groups); }
   int64_t Blocks() const { return layers * BlocksPerLayer(); }
 
   template <int kPhase>
@@ -46,13 +51,16 @@ struct FitClipped {
     const int64_t layer = at.block / BlocksPerLayer();
     const int64_t block = at.block % BlocksPerLayer();
     const GridShape& grid = grids.at[layer];
-    const int64_t items = source.rows * grid.groups;
+    const int64_t items = row_count * grid.groups;
     if constexpr (kPhase == 4) {
-      if (at.thread == 0) clipped.at(layer)[block] = CountClipped(items, block, shared);
+      if (at.thread == 0) {
+        clipped.at(layer)[Parts(first_row, most_groups) + block] =
+            CountClipped(items, block, shared);
+      }
       return;
     }
-    const int64_t item = block * kGroups + at.thread / kLanes;
-    if (item >= items) return;
+    if (block * kGroups + at.thread / kLanes >= items) return;
+    const int64_t item = first_row * grid.groups + block * kGroups + at.thread / kLanes;
     const int base = at.thread / kLanes * kLanes;
     const int64_t row = item / grid.groups;
     const int64_t begin = item % grid.groups * grid.group_size;

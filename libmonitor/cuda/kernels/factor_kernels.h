@@ -141,8 +141,8 @@ struct FindDuplicates {
   }
 };
 
-/// The matrix to factorise: H damped, permuted, its order reversed. Written is the upper triangle
-/// of a column-major matrix.
+/// The matrix to factorise: H damped, permuted, its order reversed. The upper triangle of a
+/// column-major matrix; zeros below it.
 struct BuildDamped {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -164,7 +164,11 @@ struct BuildDamped {
   PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
     const int64_t b = at.block / Strips();
     const int64_t a = at.block % Strips() * kThreads + at.thread;
-    if (a > b) return;
+    if (a >= cols) return;
+    if (a > b) {
+      matrix[b * cols + a] = 0;
+      return;
+    }
     const int64_t row = order[cols - 1 - b];
     const int64_t column = order[cols - 1 - a];
     double value = 2.0 / static_cast<double>(counts[0]) * sum[row * cols + column];

@@ -135,9 +135,15 @@ struct QuantizeBlock {
     for (int s = 0; s < count; s += kTogether) {
       float original[kTogether];
       float current[kTogether];
+      float step[kTogether];
+      float z[kTogether];
+      // All that is read is under way together, before anything is written.
       PTQWATCH_UNROLL
       for (int c = 0; c < kTogether; ++c) {
         const int64_t k = first + s + c;
+        const int64_t g = row * groups + (s + c < count ? shared.group[s + c] : 0);
+        step[c] = scale.at[layer][g];
+        z[c] = zero.at[layer][g];
         original[c] = s + c < count ? delta.at(layer)[k * rows + row] : 0.0f;
         current[c] = original[c];
         if (first > 0 && s + c < count) {
@@ -155,11 +161,8 @@ struct QuantizeBlock {
       for (int c = 0; c < kTogether; ++c) {
         if (s + c >= count) break;
         const float w = current[c];
-        const int64_t g = row * groups + shared.group[s + c];
-        const float step = scale.at[layer][g];
-        const float z = zero.at[layer][g];
-        const float code = CodeOf(w, step, z, top);
-        const float q = step * (code - z);
+        const float code = CodeOf(w, step[c], z[c], top);
+        const float q = step[c] * (code - z[c]);
         const float d = original[c] - q;
         PTQWATCH_UNROLL
         for (int later = c + 1; later < kTogether; ++later) {

@@ -124,7 +124,9 @@ struct SumColumns {
     double sum = 0;
     float largest = 0;
     for (int64_t r = slab * kSlabRows; r < end; ++r) {
-      const float magnitude = finite[r] != 0 ? fabsf(rows.Number(r, c)) : 0.0f;
+      // Read whether it counts or not: so neither waits for the other.
+      const float number = fabsf(rows.Number(r, c));
+      const float magnitude = finite[r] != 0 ? number : 0.0f;
       sum += static_cast<double>(magnitude);
       largest = magnitude > largest ? magnitude : largest;
     }

@@ -94,6 +94,42 @@ TEST(DeviceAgreement, GptqAgreesWithRoundedScalesAndInputs) {
   }
 }
 
+// More sums over the weight than it has inputs: each layer's are its own.
+TEST(DeviceAgreement, ManyRowsOfFewInputsAgree) {
+  const auto device = testing::MakeTestDevice(int64_t{128} << 20);
+  if (device == nullptr) return;
+  const Matrix weights[] = {RandomMatrix(8192, 128, 60), RandomMatrix(8192, 128, 61)};
+  const Matrix inputs[] = {CorrelatedInputs(300, 128, 62), CorrelatedInputs(300, 128, 63)};
+  for (const bool with_moments : {false, true}) {
+    QuantizerSpec spec = Gptq(4, 128, true, QuantizationOrder::kStaticAct);
+    spec.baselines = false;
+    if (!with_moments) spec.method = QuantizationMethod::kRtn;
+    for (const size_t count : {1, 2}) {
+      SCOPED_TRACE(Describe(spec) + " " + std::to_string(count));
+      DeviceRun run(*device);
+      std::vector<internal::DeviceLayer> layers;
+      for (size_t i = 0; i < count; ++i) {
+        layers.push_back(run.Layer(weights[i], with_moments ? run.Gram(inputs[i]) : nullptr, spec));
+      }
+      internal::DeviceQuantizer quantizer(*device);
+      ASSERT_TRUE(quantizer.Begin(layers).ok());
+      const absl::StatusOr<std::vector<internal::DeviceResult>> results = quantizer.Collect();
+      ASSERT_TRUE(results.ok()) << results.status();
+      for (size_t i = 0; i < count; ++i) {
+        const absl::StatusOr<QuantizedWeight> got = internal::CopyToHost(*device, (*results)[i]);
+        ASSERT_TRUE(got.ok()) << got.status();
+        const GramStatistics statistics = testing::Gram(inputs[i]);
+        ExpectAgrees(*got, RunOk(weights[i], with_moments ? &statistics : nullptr, spec));
+        double expected = 0;
+        for (size_t k = 0; k < got->dequantized.size(); ++k) {
+          expected += std::pow(static_cast<double>(weights[i].values[k] - got->dequantized[k]), 2);
+        }
+        EXPECT_NEAR((*results)[i].squared_error.value_or(-1), expected, 1e-9 * expected);
+      }
+    }
+  }
+}
+
 TEST(DeviceAgreement, GptqAgreesOnAWideLayer) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;

@@ -136,6 +136,12 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   layer.cols = int64_t{1} << 31;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
+  layer.cols = internal::kMostFactorInputs + 1;
+  refused(layer, absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(DeviceQuantizer::Supports(layer.spec, internal::kMostFactorInputs));
+  EXPECT_FALSE(DeviceQuantizer::Supports(layer.spec, layer.cols));
+  EXPECT_TRUE(DeviceQuantizer::Supports(testing::SpecOf(QuantizationMethod::kRtn), layer.cols));
+  layer = good;
   layer.gram = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer.spec = testing::SpecOf(QuantizationMethod::kAwq);

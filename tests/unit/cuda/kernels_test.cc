@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -128,6 +130,47 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
         EXPECT_EQ(got, codes);
         EXPECT_EQ(values, decoded);
       }
+    }
+  }
+}
+
+TEST(GridKernels, ClippedGridsOfSlicesAreThoseOfTheWhole) {
+  Matrix weight = RandomMatrix(21, 70, 4);
+  for (int64_t r = 0; r < weight.rows; r += 2) weight.at(r, r) *= 6;
+  FitClipped fit{.layers = 2, .source = {.rows = 21, .cols = 70}, .most_groups = 3};
+  fit.grids.at[0] = {.group_size = 32, .groups = 3};
+  fit.grids.at[1] = {.group_size = 70, .groups = 1};
+  struct Fitted {
+    std::vector<float> scale = std::vector<float>(2 * 63);
+    std::vector<float> zero = std::vector<float>(2 * 63);
+    std::vector<double> clipped = std::vector<double>(2 * 16);
+  };
+  const auto run = [&](int64_t slice) {
+    Fitted fitted;
+    for (int i = 0; i < 2; ++i) {
+      fit.source.weight.at[i] = weight.values.data();
+      fit.scale.at[i] = fitted.scale.data() + 63 * i;
+      fit.zero.at[i] = fitted.zero.data() + 63 * i;
+    }
+    fit.clipped = {.first = fitted.clipped.data(), .stride = 16};
+    for (fit.first_row = 0; fit.first_row < 21; fit.first_row += fit.row_count) {
+      fit.row_count = std::min(slice, 21 - fit.first_row);
+      EXPECT_TRUE(Device().Run(fit).ok());
+    }
+    return fitted;
+  };
+  const Fitted whole = run(21);
+  for (const int64_t slice : {4, 8, 20}) {
+    const Fitted parts = run(slice);
+    EXPECT_EQ(parts.scale, whole.scale);
+    EXPECT_EQ(parts.zero, whole.zero);
+    for (int i = 0; i < 2; ++i) {
+      const auto count = [&](const Fitted& fitted) {
+        return std::accumulate(fitted.clipped.begin() + 16 * i,
+                               fitted.clipped.begin() + 16 * i + 16, 0.0);
+      };
+      EXPECT_EQ(count(parts), count(whole));
+      EXPECT_GT(count(whole), 0);
     }
   }
 }
