@@ -36,6 +36,10 @@ int64_t PaddedCols(int64_t inputs) { return CeilDiv(inputs, 8) * 8; }
 // Slices of a chunk's rows whose products [width, count] are computed side by side: as many as have
 // two tiles of 128 x 256 for each of the 132 multiprocessors of an H100, most of which would be
 // idle otherwise. More than eight would cost more in AddPanel.
+//
+// What limits a chunk of 8192 rows and 4096 inputs in bfloat16 on an H100, by arithmetic: 0.14 ms
+// of products at peak, 0.04 ms for what panels compute below the diagonal and for waves of tiles
+// that are not full, 0.07 ms for adding to the float64 sums, 0.05 ms for staging.
 int64_t SlicesOf(int64_t width, int64_t count, int64_t rows) {
   constexpr int64_t kTiles = 2 * 132;
   constexpr int64_t kMostSlices = 8;
