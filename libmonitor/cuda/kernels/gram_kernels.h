@@ -184,7 +184,8 @@ struct AddColumns {
   }
 };
 
-/// Adds a panel of a chunk's products to the upper triangle of the sum.
+/// Adds a panel of a chunk's products, which are those of several slices of its rows, to the upper
+/// triangle of the sum.
 struct AddPanel {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -192,10 +193,12 @@ struct AddPanel {
   using Local = Nothing;
 
   const float* panel =
-      nullptr;  ///< [count, width]: rows first.. and columns first.. of the product
+      nullptr;  ///< [slices, count, width]: rows first.. and columns first.. of the products
+  int64_t slices = 0;
   int64_t width = 0;
   int64_t first = 0;
   int64_t count = 0;
+  int64_t stride = 0;  ///< from one slice to the next
   int64_t cols = 0;
   double* sum = nullptr;  ///< [cols, cols]
 
@@ -207,7 +210,11 @@ struct AddPanel {
     const int64_t i = at.block / Strips();
     const int64_t j = at.block % Strips() * kThreads + at.thread;
     if (j < i || first + j >= cols) return;
-    sum[(first + i) * cols + first + j] += static_cast<double>(panel[i * width + j]);
+    double products = 0;
+    for (int64_t s = 0; s < slices; ++s) {
+      products += static_cast<double>(panel[s * stride + i * width + j]);
+    }
+    sum[(first + i) * cols + first + j] += products;
   }
 };
 

@@ -62,7 +62,7 @@ TEST(DeviceGram, AgreesWithTheDefinition) {
     double tolerance;
   };
   for (const Case& one : {Case{1, 1, 1e-15}, Case{7, 5, 1e-14}, Case{130, 256, 1e-14},
-                          Case{300, 257, 1e-5}, Case{40, 600, 1e-5}}) {
+                          Case{300, 257, 1e-5}, Case{40, 600, 1e-5}, Case{1111, 264, 1e-5}}) {
     for (const RowType type : kTypes) {
       SCOPED_TRACE(one.cols);
       const Matrix x = RoundedTo(type, CorrelatedInputs(one.rows, one.cols, 1));
@@ -71,6 +71,20 @@ TEST(DeviceGram, AgreesWithTheDefinition) {
       ASSERT_TRUE(got.ok()) << got.status();
       ExpectGram(*got, testing::Gram(x), one.tolerance);
     }
+  }
+}
+
+// Enough rows for slices, and one that is left over; two panels.
+TEST(DeviceGram, AddsUpSlices) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
+    const int64_t cols = type == RowType::kFloat32 ? 260 : 520;
+    const Matrix x = RoundedTo(type, CorrelatedInputs(1025, cols, 14));
+    DeviceRun run(*device);
+    const absl::StatusOr<GramStatistics> got = run.Gram(x, type)->CopyToHost();
+    ASSERT_TRUE(got.ok()) << got.status();
+    ExpectGram(*got, testing::Gram(x), 1e-5);
   }
 }
 
