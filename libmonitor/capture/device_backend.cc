@@ -95,7 +95,8 @@ void DeviceBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
   std::vector<size_t> device;
   std::vector<size_t> host;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    (DeviceQuantizer::Supports(tasks[i].spec) ? device : host).push_back(i);
+    const int64_t inputs = tasks[i].weight.size(1);
+    (DeviceQuantizer::Supports(tasks[i].spec, inputs) ? device : host).push_back(i);
   }
   for (absl::Span<const size_t> left = device; !left.empty();) {
     const size_t count = FittingRun(tasks, left);
@@ -186,7 +187,7 @@ absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNe
   }
   int64_t quantizing = 0;
   for (const BackendNeeds::Layer& shape : needs.layers) {
-    if (!DeviceQuantizer::Supports(shape.spec)) continue;
+    if (!DeviceQuantizer::Supports(shape.spec, shape.inputs)) continue;
     const DeviceGram gram = DeviceGram::OfShape(compute, shape.inputs);
     // Neither is read.
     const float weight = 0;
