@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThrea
 RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject)
     : clock_(options.clock),
       max_overhead_(options.max_overhead),
+      max_stall_ratio_(options.duty_cycle ? 0 : options.max_overhead),
       subject_(std::move(subject)),
       schedule_(options.schedule),
       switches_(std::make_shared<TrainerSwitches>(StepsApart(schedule_))) {}
@@ -132,6 +133,7 @@ absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTra
                                                               .board = board_,
                                                               .switches = switches_,
                                                               .schedule = schedule_,
+                                                              .max_stall_ratio = max_stall_ratio_,
                                                               .lr = lr,
                                                               .wake = wake});
   control_->Open(wake);

@@ -66,6 +66,7 @@ class RunningMonitor {
 
   Clock* const clock_;
   const double max_overhead_;
+  const double max_stall_ratio_;
   const std::shared_ptr<Subject> subject_;
   const ScheduleOptions schedule_;
   const std::shared_ptr<StatusBoard> board_ = std::make_shared<StatusBoard>();

@@ -5,6 +5,12 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
+namespace {
+
+// What holds up a step for less is not noticed.
+constexpr double kNoticedStallSeconds = 0.05;
+
+}  // namespace
 
 FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept {
   const SnapshotHeader header{.info = *last_,
@@ -14,6 +20,10 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
                               .unix_seconds = parts_.clock->UnixSeconds()};
   FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock,
                                                 trigger == SnapshotTrigger::kFinish);
+  if (parts_.max_stall_ratio > 0 && outcome.stall_seconds > kNoticedStallSeconds) {
+    next_copy_ = std::chrono::duration<double>(parts_.clock->Monotonic()).count() +
+                 outcome.stall_seconds / parts_.max_stall_ratio;
+  }
   if (outcome.pending) {
     pending_ = outcome;
   } else {
@@ -115,7 +125,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   const int64_t requests = switches.requests.load(std::memory_order_relaxed);
   const bool requested = requests > requests_served_;
   if (!due && !requested) {
-    if (kind == Due::kAdditional && HasTimeForMore()) {
+    if (kind == Due::kAdditional && !HoldsUpTooOften(now) && HasTimeForMore()) {
       Take(SnapshotTrigger::kInterval, /*additional=*/true);
     }
     return;
@@ -127,7 +137,8 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
     return;
   }
   if (!requested &&
-      switches.rest_until_ns.load(std::memory_order_relaxed) > parts_.clock->Monotonic().count()) {
+      (HoldsUpTooOften(now) || switches.rest_until_ns.load(std::memory_order_relaxed) >
+                                   parts_.clock->Monotonic().count())) {
     parts_.board->OnSnapshot(SnapshotResult::kSkippedResting, 0);
     parts_.wake();  // announces the skip
     return;

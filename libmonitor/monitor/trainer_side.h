@@ -34,6 +34,8 @@ class TrainerSide {
     std::shared_ptr<StatusBoard> board;
     std::shared_ptr<const TrainerSwitches> switches;
     ScheduleOptions schedule;
+    /// Share of its time that training may be held up by copies that it notices; 0: any.
+    double max_stall_ratio = 0;
     LrTracker lr;                ///< as the previous attempt left it
     std::function<void()> wake;  ///< wakes the monitor thread; must not throw
   };
@@ -61,6 +63,8 @@ class TrainerSide {
   void Note(const FillOutcome& outcome) noexcept;
   void GatePending() noexcept;
   void DiscardPending(std::string_view why) noexcept;
+  // Whether a copy now would hold training up more than it may be.
+  bool HoldsUpTooOften(double now) const noexcept { return now < next_copy_; }
   // Whether an additional snapshot would hold up nothing that is due anyway.
   bool HasTimeForMore() const noexcept;
 
@@ -69,7 +73,8 @@ class TrainerSide {
   Schedule schedule_;
   std::optional<StepInfo> last_;
   std::optional<int64_t> last_taken_step_;
-  FillOutcome pending_;  // while the slot is pending
+  FillOutcome pending_;   // while the slot is pending
+  double next_copy_ = 0;  // seconds of the clock; not before
   int64_t taken_ = 0;
   int64_t requests_served_ = 0;
   RateLimitedLog not_taken_;

@@ -1,0 +1,96 @@
+#include "monitor/trainer_side.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+#include "ATen/ops/ones.h"
+#include "ptqwatch/function_subject.h"
+#include "support/fake_clock.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A model whose copy takes a while.
+class LargeModel final : public Subject {
+ public:
+  LargeModel(testing::FakeClock& clock, milliseconds copy) : clock_(clock), copy_(copy) {}
+  std::vector<NamedTensor> LiveTensors() const override {
+    clock_.Advance(copy_);
+    return {{"w", weight_}};
+  }
+  absl::Status BuildReplica() override { return absl::OkStatus(); }
+  std::vector<NamedTensor> ReplicaTensors() const override { return {}; }
+  LossValues ReplicaLosses(const Batch&) override { return {}; }
+  const std::vector<Batch>& probe() const override { return none_; }
+  const std::vector<Batch>& calibration() const override { return none_; }
+
+ private:
+  testing::FakeClock& clock_;
+  const milliseconds copy_;
+  const at::Tensor weight_ = at::ones({4});
+  const std::vector<Batch> none_;
+};
+
+struct TrainerSideTest : ::testing::Test {
+  void Watch(milliseconds copy, double max_stall_ratio) {
+    auto subject = std::make_shared<LargeModel>(clock, copy);
+    staging = std::make_shared<Staging>(*MakeTensorTable(subject->LiveTensors()),
+                                        *DeviceStream::Create(at::Device(at::kCPU)));
+    trainer = std::make_unique<TrainerSide>(TrainerSide::Parts{.clock = &clock,
+                                                               .subject = subject,
+                                                               .staging = staging,
+                                                               .board = board,
+                                                               .switches = switches,
+                                                               .schedule = {.every = 1},
+                                                               .max_stall_ratio = max_stall_ratio,
+                                                               .wake = [] {}});
+  }
+  // Steps of a second, whose snapshots are loaded at once.
+  void Train(int64_t steps) {
+    for (int64_t i = 0; i < steps; ++i) {
+      clock.Advance(seconds(1));
+      trainer->OnStep({.step = ++step, .learning_rate = 1});
+      if (staging->BeginLoading() != nullptr) staging->Release();
+    }
+  }
+  int64_t Count(SnapshotResult result) {
+    return board->Read(0, 0).snapshots[static_cast<size_t>(result)];
+  }
+
+  testing::FakeClock clock;
+  std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>();
+  std::shared_ptr<TrainerSwitches> switches = std::make_shared<TrainerSwitches>(1);
+  std::shared_ptr<Staging> staging;
+  std::unique_ptr<TrainerSide> trainer;
+  int64_t step = 0;
+};
+
+TEST_F(TrainerSideTest, CopiesOfALargeModelKeepToTheirShareOfTheTime) {
+  Watch(milliseconds(200), 0.02);
+  Train(30);  // one in ten seconds
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 3);
+  EXPECT_EQ(Count(SnapshotResult::kSkippedResting), 27);
+  switches->requests = 1;
+  Train(1);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 4) << "asked for";
+}
+
+TEST_F(TrainerSideTest, CopiesThatNobodyNoticesDoNot) {
+  Watch(milliseconds(40), 0.02);
+  Train(10);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 10);
+}
+
+TEST_F(TrainerSideTest, NorDoThoseOfAMonitorThatWasToldItsShare) {
+  Watch(milliseconds(200), 0);
+  Train(10);
+  EXPECT_EQ(Count(SnapshotResult::kTaken), 10);
+}
+
+}  // namespace
+}  // namespace ptqwatch::internal
