@@ -1,11 +1,10 @@
-#include "monitor/trainer_side.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <utility>
 
 #include "ATen/ops/ones.h"
+#include "monitor/trainer_side.h"
 #include "ptqwatch/function_subject.h"
 #include "support/fake_clock.h"
 
@@ -48,6 +47,7 @@ struct TrainerSideTest : ::testing::Test {
                                                                .switches = switches,
                                                                .schedule = {.every = 1},
                                                                .max_stall_ratio = max_stall_ratio,
+                                                               .lr = {},
                                                                .wake = [] {}});
   }
   // Steps of a second, whose snapshots are loaded at once.
