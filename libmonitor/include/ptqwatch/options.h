@@ -213,8 +213,8 @@ struct MonitorOptions {
   /// stream of the monitor's beside the forward and backward passes that follow, and not on the
   /// trainer's own.
   bool copy_beside_training = false;
-  /// Free bytes of a GPU that the monitor leaves to others: where a snapshot would take them, it
-  /// is not measured. Of the GPU that it works on and of the model's.
+  /// Free bytes of a GPU that the monitor leaves to others: where its copies or the first snapshot
+  /// would take them, Create fails or that snapshot is not measured. Later ones take no more.
   int64_t device_reserve_bytes = int64_t{1} << 30;
 
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else
