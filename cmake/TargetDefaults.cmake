@@ -21,7 +21,23 @@ function(_ptqwatch_harden target)
   endif()
 endfunction()
 
+# Sources of one folder are compiled as one file, which halves the time of a build: headers are read once a folder. Names in unnamed
+# namespaces must therefore differ within a folder. -DCMAKE_UNITY_BUILD=OFF (preset `dev`) compiles each source by itself.
+function(_ptqwatch_unite_folders target)
+  if(DEFINED CMAKE_UNITY_BUILD AND NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP "sources_${group}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 function(ptqwatch_target_defaults target)
+  _ptqwatch_unite_folders(${target})
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF CUDA_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden

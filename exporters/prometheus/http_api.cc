@@ -28,7 +28,7 @@ std::string Quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-HttpResponse Json(std::string body, int status = 200) {
+HttpResponse JsonResponse(std::string body, int status = 200) {
   return {.status = status,
           .content_type = "application/json",
           .body = std::move(body),
@@ -40,7 +40,7 @@ HttpResponse Error(const absl::Status& status) {
   if (absl::IsInvalidArgument(status)) code = 400;
   if (absl::IsNotFound(status)) code = 404;
   if (absl::IsUnavailable(status)) code = 503;
-  return Json(StrCat("{\"error\":", Quoted(std::string(Message(status))), "}\n"), code);
+  return JsonResponse(StrCat("{\"error\":", Quoted(std::string(Message(status))), "}\n"), code);
 }
 
 HttpResponse Answer(const absl::StatusOr<HttpResponse>& answer) {
@@ -114,10 +114,10 @@ absl::StatusOr<HttpResponse> ReportsPage(const RunViews& views, const HttpReques
   PTQWATCH_ASSIGN_OR_RETURN(const ReportForm form, FormOf(parameters));
   PTQWATCH_ASSIGN_OR_RETURN(const RunView view, views.Find(parameters.Text("run")));
   const JsonFeed::Page page = view.feed->List(after, limit, form);
-  return Json(StrCat("{\"run\":", Quoted(view.run), ",\"run_id\":", Quoted(view.info.run_id),
-                     ",\"oldest_sequence\":", page.oldest, ",\"newest_sequence\":", page.newest,
-                     ",\"more\":", page.more ? "true" : "false", ",\"reports\":[", page.reports,
-                     "]}\n"));
+  return JsonResponse(
+      StrCat("{\"run\":", Quoted(view.run), ",\"run_id\":", Quoted(view.info.run_id),
+             ",\"oldest_sequence\":", page.oldest, ",\"newest_sequence\":", page.newest,
+             ",\"more\":", page.more ? "true" : "false", ",\"reports\":[", page.reports, "]}\n"));
 }
 
 // "12-5", as EventStreams writes them.
@@ -194,8 +194,9 @@ HttpResponse HttpApi::Status(const HttpRequest& request) const {
   }
   std::string runs;
   for (const RunView& view : views) runs += StrCat(runs.empty() ? "" : ",", RunStatusJson(view));
-  return Json(StrCat("{\"version\":", Quoted(PTQWATCH_VERSION_STRING), ",\"time_unix_seconds\":",
-                     StrFormat("%.3f", Clock::Real()->UnixSeconds()), ",\"runs\":[", runs, "]}\n"));
+  return JsonResponse(
+      StrCat("{\"version\":", Quoted(PTQWATCH_VERSION_STRING), ",\"time_unix_seconds\":",
+             StrFormat("%.3f", Clock::Real()->UnixSeconds()), ",\"runs\":[", runs, "]}\n"));
 }
 
 HttpResponse HttpApi::Events(const HttpRequest& request) const {

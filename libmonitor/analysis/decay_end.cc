@@ -14,10 +14,10 @@ namespace {
 
 // A decay of twice the length ends with an error larger by a tenth (arXiv 2510.06213, Pythia-160M
 // at 4 bits) to a fifth (tests/benchmarks/shadow_cooldown.cc, which also has the scatter).
-constexpr LengthPrior kErrorPrior{.slope = 0.15, .slope_stddev = 0.06, .scatter = 0.09};
-constexpr LengthPrior kTracePrior{.slope = 0.2, .slope_stddev = 0.1, .scatter = 0.09};
+constexpr LengthPrior kErrorByLength{.slope = 0.15, .slope_stddev = 0.06, .scatter = 0.09};
+constexpr LengthPrior kTraceByLength{.slope = 0.2, .slope_stddev = 0.1, .scatter = 0.09};
 // It falls, and by how much tells the decays themselves: the prior is all but flat.
-constexpr LengthPrior kLossPrior{.slope = -0.015, .slope_stddev = 0.02, .scatter = 0.004};
+constexpr LengthPrior kLossByLength{.slope = -0.015, .slope_stddev = 0.02, .scatter = 0.004};
 
 constexpr double kTwoSided95 = 1.96;
 // The first part of settling: a new optimizer's first steps are as large as its rate, whatever the
@@ -117,12 +117,12 @@ std::optional<Interval> ExtrapolateEnd(absl::Span<const EndPoint> points,
 }
 
 void PredictEnd(PredictedEnd& end) {
-  if (const auto loss = Extrapolate(end, kLossPrior, Take<&SimulatedDecay::loss_nats>)) {
+  if (const auto loss = Extrapolate(end, kLossByLength, Take<&SimulatedDecay::loss_nats>)) {
     end.loss_nats = loss->value;
     end.loss_low_nats = loss->low;
     end.loss_high_nats = loss->high;
   }
-  if (const auto trace = Extrapolate(end, kTracePrior, Take<&SimulatedDecay::trace>)) {
+  if (const auto trace = Extrapolate(end, kTraceByLength, Take<&SimulatedDecay::trace>)) {
     end.trace = trace->value;
     end.trace_low = trace->low;
     end.trace_high = trace->high;
@@ -138,7 +138,7 @@ void PredictEnd(PredictedEnd& end) {
   }
   for (PredictedError& predicted : end.quantization) {
     const auto error =
-        Extrapolate(end, kErrorPrior, [&](const SimulatedDecay& decay, EndPoint& point) {
+        Extrapolate(end, kErrorByLength, [&](const SimulatedDecay& decay, EndPoint& point) {
           for (const SimulatedError& simulated : decay.quantization) {
             if (!Same(simulated, predicted) || !simulated.error_ratio) continue;
             point.value = *simulated.error_ratio;

@@ -22,9 +22,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr int kBacklog = 16;
+constexpr int kSocketBacklog = 16;
 
-absl::Status Error(const char* what, const std::string& path) {
+absl::Status SocketError(const char* what, const std::string& path) {
   return absl::ErrnoToStatus(errno, StrCat("cannot ", what, " '", path, "'"));
 }
 
@@ -35,7 +35,7 @@ absl::Status WithAddress(const std::string& folder, const std::string& name, con
                          Call call) {
   const std::string path = StrCat(folder, "/", name);
   const int directory = open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return Error("open the folder of", path);
+  if (directory < 0) return SocketError("open the folder of", path);
   const absl::Cleanup close_directory = [directory] { close(directory); };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -45,7 +45,7 @@ absl::Status WithAddress(const std::string& folder, const std::string& name, con
   }
   std::copy(short_path.begin(), short_path.end(), address.sun_path);
   if (call(reinterpret_cast<const sockaddr*>(&address), socklen_t{sizeof(address)}) != 0) {
-    return Error(what, path);
+    return SocketError(what, path);
   }
   return absl::OkStatus();
 }
@@ -76,7 +76,7 @@ absl::StatusOr<UnixConnection> UnixConnection::Open(const std::string& folder,
                                                     const std::string& name) {
   // Without blocking: a full backlog is EAGAIN at once.
   UnixConnection connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (connection.descriptor_ < 0) return Error("make a socket for", folder);
+  if (connection.descriptor_ < 0) return SocketError("make a socket for", folder);
   PTQWATCH_RETURN_IF_ERROR(
       WithAddress(folder, name, "connect to", [&](const sockaddr* address, socklen_t size) {
         return connect(connection.descriptor_, address, size);
@@ -140,17 +140,17 @@ absl::StatusOr<UnixListener> UnixListener::Open(const std::string& folder,
                                                 const std::string& name) {
   const std::string path = StrCat(folder, "/", name);
   UnixListener listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "");
-  if (listener.descriptor_ < 0) return Error("make the socket", path);
+  if (listener.descriptor_ < 0) return SocketError("make the socket", path);
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) unlink(path.c_str());
   // Before bind, which gives the file the mode of the socket.
-  if (fchmod(listener.descriptor_, S_IRUSR | S_IWUSR) != 0) return Error("protect", path);
+  if (fchmod(listener.descriptor_, S_IRUSR | S_IWUSR) != 0) return SocketError("protect", path);
   PTQWATCH_RETURN_IF_ERROR(
       WithAddress(folder, name, "make the socket", [&](const sockaddr* address, socklen_t size) {
         return bind(listener.descriptor_, address, size);
       }));
   listener.path_ = path;
-  if (listen(listener.descriptor_, kBacklog) != 0) return Error("listen at", path);
+  if (listen(listener.descriptor_, kSocketBacklog) != 0) return SocketError("listen at", path);
   return listener;
 }
 

@@ -33,7 +33,7 @@ class HostSum final : public GramSum {
   GramAccumulator sums_;
 };
 
-double SquaredDistance(const std::vector<float>& dequantized, const float* weight) {
+double SquaredDisplacement(const std::vector<float>& dequantized, const float* weight) {
   double sum = 0;
   for (size_t i = 0; i < dequantized.size(); ++i) {
     const double step = static_cast<double>(dequantized[i]) - weight[i];
@@ -91,7 +91,7 @@ void HostBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
       continue;
     }
     QuantizedMatrix result{.weight = *std::move(weight)};
-    result.squared_displacement = SquaredDistance(result.weight.dequantized, values);
+    result.squared_displacement = SquaredDisplacement(result.weight.dequantized, values);
     done(i, std::move(result));
   }
 }

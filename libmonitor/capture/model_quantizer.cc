@@ -91,13 +91,13 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
                                   const std::vector<std::unique_ptr<LayerGram>>& grams,
                                   OnQuantizedLayer on_layer, QuantizationRun& run,
                                   const ExecutionContext& context) const {
-  struct Place {
+  struct Cell {
     size_t quantizer;
     size_t layer;
   };
   Stopwatch watch(context.clock);
   std::vector<QuantizeBackend::Task> tasks;
-  std::vector<Place> places;
+  std::vector<Cell> places;
   int64_t weights = 0;
   const auto work = [&] {
     backend_.Quantize(

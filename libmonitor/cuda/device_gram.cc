@@ -32,7 +32,7 @@ constexpr int64_t kPanel = 512;
 // result the Gram matrix of something: without it, it is short by 3e-6 of its diagonal.
 bool Wide(int64_t inputs) { return inputs <= kFloat64Inputs; }
 // Matrix units read 16 bytes at a time.
-int64_t PaddedCols(int64_t inputs) { return CeilDiv(inputs, 8) * 8; }
+int64_t PaddedToEight(int64_t inputs) { return CeilDiv(inputs, 8) * 8; }
 // Slices of a chunk's rows whose products [width, count] are computed side by side: as many as have
 // two tiles of 128 x 256 for each of the 132 multiprocessors of an H100, most of which would be
 // idle otherwise. More than eight would cost more in AddPanel.
@@ -89,7 +89,7 @@ int64_t DeviceGram::Bytes(int64_t inputs) {
 
 int64_t DeviceGram::WorkingBytes(int64_t inputs, int64_t rows, RowType type) {
   const int64_t chunk = std::min(rows, kChunkRows);
-  const int64_t padded = PaddedCols(inputs);
+  const int64_t padded = PaddedToEight(inputs);
   const int64_t slabs = SlabsOf(std::min(rows, kStageRows));
   int64_t bytes =
       Arena::Padded(chunk) + Arena::Padded(8 * slabs * inputs) + Arena::Padded(4 * slabs * inputs);
@@ -160,7 +160,7 @@ absl::StatusOr<DeviceGram::Staging> DeviceGram::TakeStaging(int64_t rows, RowTyp
   constexpr char kWhat[] = "a chunk of a layer's inputs";
   Arena& arena = device_->arena();
   const int64_t inputs = moments_.inputs;
-  const int64_t padded = PaddedCols(inputs);
+  const int64_t padded = PaddedToEight(inputs);
   const int64_t slabs = SlabsOf(std::min(rows, kStageRows));
   Staging staging;
   PTQWATCH_ASSIGN_OR_RETURN(staging.finite, arena.TakeArray<uint8_t>(rows, kWhat));
@@ -203,7 +203,7 @@ absl::Status DeviceGram::Add(const DeviceRows& rows, const ExecutionContext& con
 }
 
 absl::Status DeviceGram::AddChunk(const DeviceRows& rows, const Staging& staging, Queue& queue) {
-  const int64_t padded = PaddedCols(moments_.inputs);
+  const int64_t padded = PaddedToEight(moments_.inputs);
   for (int64_t first = 0; first < rows.rows; first += kStageRows) {
     DeviceRows part = rows;
     part.rows = std::min(kStageRows, rows.rows - first);
@@ -221,7 +221,7 @@ absl::Status DeviceGram::AddChunk(const DeviceRows& rows, const Staging& staging
 
 absl::Status DeviceGram::Stage(const DeviceRows& rows, const Staging& staging, Queue& queue) {
   PTQWATCH_RETURN_IF_ERROR(queue.Run(StageRows{.rows = rows,
-                                               .padded = PaddedCols(moments_.inputs),
+                                               .padded = PaddedToEight(moments_.inputs),
                                                .bits16 = staging.bits16,
                                                .rest16 = staging.rest16,
                                                .wide = staging.wide,
@@ -242,7 +242,7 @@ absl::Status DeviceGram::Stage(const DeviceRows& rows, const Staging& staging, Q
 
 absl::Status DeviceGram::AddProducts(const DeviceRows& rows, const Staging& staging, Queue& queue) {
   const int64_t inputs = moments_.inputs;
-  const int64_t padded = PaddedCols(inputs);
+  const int64_t padded = PaddedToEight(inputs);
   // Of column-major matrices, X^T is [inputs, rows]. The result is symmetric.
   MatrixProduct product{.transpose_b = true, .k = rows.rows, .lda = padded, .ldb = padded};
   if (Wide(inputs)) {

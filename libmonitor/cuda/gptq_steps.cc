@@ -22,11 +22,11 @@ struct Buffers {
   absl::Status Take(const LayerGroup& group, Arena& arena);
 };
 
-int64_t PaddedCols(int64_t cols) { return CeilDiv(cols, kGptqBlock) * kGptqBlock; }
+int64_t PaddedToBlocks(int64_t cols) { return CeilDiv(cols, kGptqBlock) * kGptqBlock; }
 
 absl::Status Buffers::Take(const LayerGroup& group, Arena& arena) {
   const int64_t cols = group.cols;
-  const int64_t padded = PaddedCols(cols);
+  const int64_t padded = PaddedToBlocks(cols);
   const int64_t layers = group.layers;
   PTQWATCH_ASSIGN_OR_RETURN(matrix, arena.TakeArray<double>(cols * cols, "factorising H"));
   PTQWATCH_ASSIGN_OR_RETURN(info, arena.TakeArray<int32_t>(1, "factorising H"));
@@ -61,7 +61,7 @@ absl::Status Factorize(const LayerGroup& group, const Buffers& buffers, Queue& q
     PTQWATCH_RETURN_IF_ERROR(queue.Factorize(buffers.matrix, cols, buffers.info));
     PTQWATCH_RETURN_IF_ERROR(
         queue.Run(PackFeedback{.cols = cols,
-                               .padded = PaddedCols(cols),
+                               .padded = PaddedToBlocks(cols),
                                .factor = buffers.matrix,
                                .info = buffers.info,
                                .ratios = buffers.ratios.at(i),
@@ -76,7 +76,7 @@ absl::Status Factorize(const LayerGroup& group, const Buffers& buffers, Queue& q
 // The products of the block's columns with all before it: column-major [rows, 128].
 absl::Status Update(const LayerGroup& group, const Buffers& buffers, int64_t first, Queue& queue) {
   const int64_t rows = group.rows;
-  const int64_t padded = PaddedCols(group.cols);
+  const int64_t padded = PaddedToBlocks(group.cols);
   const int64_t together = RowsPerProduct(rows, kGptqBlock, first);
   for (int64_t row = 0; row < rows; row += together) {
     PTQWATCH_RETURN_IF_ERROR(queue.Multiply({.transpose_b = true,
@@ -102,7 +102,7 @@ absl::Status Loop(const LayerGroup& group, const Buffers& buffers, Queue& queue)
                       .rows = group.rows,
                       .cols = group.cols,
                       .grids = group.grids,
-                      .padded = PaddedCols(group.cols),
+                      .padded = PaddedToBlocks(group.cols),
                       .ratios = Const(buffers.ratios),
                       .diagonal = Const(buffers.pivots),
                       .order = Const(group.order),

@@ -9,7 +9,7 @@ namespace ptqwatch::internal {
 namespace {
 
 // Columns of a product that are computed at a time. Half of such a panel of the triangle is zeros.
-constexpr int64_t kPanel = 512;
+constexpr int64_t kTracePanel = 512;
 // Rows in float64 at a time.
 constexpr int64_t kMostRows64 = 256;
 // Blocks of threads that add up one panel of a product.
@@ -27,12 +27,12 @@ absl::Status Tracer::Take(Arena& arena) {
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.layers, group_.size(), &x_));
   int64_t pieces = 0;
   if (Wants(Precision::kFloat32)) {
-    const int64_t width = std::min(kPanel, cols);
+    const int64_t width = std::min(kTracePanel, cols);
     rows32_ = RowsPerProduct(group_.rows, width, cols);
     PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.inputs, cols * cols, &folded_));
     folded_.stride = group_.InputStride(cols * cols);
     PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.layers, rows32_ * width, &product_));
-    pieces = CeilDiv(cols, kPanel) * CeilDiv(group_.rows, rows32_);
+    pieces = CeilDiv(cols, kTracePanel) * CeilDiv(group_.rows, rows32_);
   }
   if (Wants(Precision::kFloat64)) {
     rows64_ = std::min(kMostRows64, RowsPerProduct(group_.rows, cols, cols));
@@ -60,8 +60,8 @@ absl::Status Tracer::RunFloat32(Queue& queue, int position) {
   int64_t done = 0;
   for (int64_t row = 0; row < group_.rows; row += rows32_) {
     const int64_t rows = std::min(rows32_, group_.rows - row);
-    for (int64_t first = 0; first < cols; first += kPanel) {
-      const int64_t width = std::min(kPanel, cols - first);
+    for (int64_t first = 0; first < cols; first += kTracePanel) {
+      const int64_t width = std::min(kTracePanel, cols - first);
       // Row-major [rows, width] is column-major [width, rows].
       PTQWATCH_RETURN_IF_ERROR(queue.Multiply({.m = width,
                                                .n = rows,

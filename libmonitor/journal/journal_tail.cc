@@ -12,7 +12,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kTailChunkBytes = size_t{1} << 20;
 // A line of so many bytes is damage, which the reader of lines finds.
 constexpr size_t kLongestChunk = size_t{64} << 20;
 
@@ -26,7 +26,7 @@ absl::StatusOr<bool> JournalTail::Read() {
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, file_->Size());
   if (size < offset_) offset_ = 0;  // begun anew
   // What follows the last newline is being written, or will be cut off again.
-  for (size_t chunk = kChunkBytes; chunk <= kLongestChunk; chunk *= 8) {
+  for (size_t chunk = kTailChunkBytes; chunk <= kLongestChunk; chunk *= 8) {
     PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file_->ReadAt(offset_, chunk));
     const bool at_end = bytes.size() < chunk;
     size_t whole = bytes.rfind('\n') + 1;  // npos + 1 is 0

@@ -10,7 +10,7 @@ namespace ptqwatch::internal {
 namespace {
 
 // The mean over the pieces may differ from that of the whole batch by rounding.
-constexpr double kSameLoss = 1e-4;
+constexpr double kSameMean = 1e-4;
 
 // The value of a closure that returns one for a batch.
 std::optional<double> MeanLoss(Replica& replica, const Batch& batch) {
@@ -52,7 +52,7 @@ std::vector<Batch> CutMeanBatches(Replica& replica, const std::vector<Batch>& ba
       }
       cut.push_back(*std::move(part));
     }
-    const bool same = std::abs(mean - *whole) <= kSameLoss * std::abs(*whole);
+    const bool same = std::abs(mean - *whole) <= kSameMean * std::abs(*whole);
     if (!same) return batches;
   }
   return cut;

@@ -3,6 +3,7 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import pathlib
 import tempfile
 import unittest
@@ -105,9 +106,19 @@ class BuildFiles(unittest.TestCase):
         self.assertEqual(found, {"a": {"room/a.cc", "other/c.cc"}})
 
     def test_names_the_file_that_one_has_alone(self):
-        cmake = build_files.cmake_targets([{"file": str(sources.ROOT / "libmonitor/a.cc"), "command": "c++ -o l/CMakeFiles/t.dir/a.cc.o"}])
+        cmake = build_files.cmake_targets([(sources.ROOT / "libmonitor/a.cc", "c++ -o l/CMakeFiles/t.dir/a.cc.o")])
         self.assertEqual(list(build_files.check_sources(cmake, {"t": {"libmonitor/b.cc"}})),
                          ["libmonitor/a.cc: in CMake's target t, but not in Bazel's", "libmonitor/b.cc: in Bazel's target t, but not in CMake's"])
+
+    def test_commands_of_a_unity_file_are_those_of_its_sources(self):
+        with tempfile.TemporaryDirectory() as folder:
+            unity = pathlib.Path(folder, "Unity/unity_0.cxx")
+            unity.parent.mkdir()
+            unity.write_text('/* generated */\n#include "/a/b.cc"\n#include "/a/x/../c.cc"\n')
+            pathlib.Path(folder, "compile_commands.json").write_text(json.dumps(
+                [{"file": str(unity), "command": "c++ unity"}, {"file": "/a/d.cc", "command": "c++ d"}]))
+            self.assertEqual([(str(file), command) for file, command in sources.compile_commands(folder)],
+                             [("/a/b.cc", "c++ unity"), ("/a/c.cc", "c++ unity"), ("/a/d.cc", "c++ d")])
 
 
 if __name__ == "__main__":

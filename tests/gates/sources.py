@@ -1,6 +1,7 @@
 """What the gates share: the project's source files, their text without comments, and what they include."""
 
 import functools
+import json
 import os
 import pathlib
 import re
@@ -83,6 +84,17 @@ def seen_by(path):
                 if resolved:
                     waiting.append(resolved)
     return seen
+
+
+def compile_commands(build_dir):
+    """(absolute path, command) of every source that CMake compiles, of those in a unity file, too."""
+    for entry in json.loads(pathlib.Path(build_dir, "compile_commands.json").read_text()):
+        file = pathlib.Path(entry["file"])
+        if file.parent.name != "Unity":
+            yield file, entry["command"]
+            continue
+        for path in re.findall(r'^#include "(.*)"$', file.read_text(), re.M):
+            yield pathlib.Path(os.path.normpath(path)), entry["command"]
 
 
 def sources_of_target(target):

@@ -15,7 +15,7 @@ using internal::StrCat;
 constexpr double kOutputTolerance = 1e-5;
 constexpr double kErrorTolerance = 1e-3;  // of output_relative_error
 
-struct Case {
+struct Int8Case {
   GoldenMatrix weight;
   GoldenMatrix inputs;
   double threshold = 0;
@@ -30,8 +30,8 @@ struct Case {
   std::vector<double> output;
 };
 
-absl::StatusOr<Case> ReadCase(const GoldenFile& file) {
-  Case c;
+absl::StatusOr<Int8Case> ReadInt8Case(const GoldenFile& file) {
+  Int8Case c;
   absl::Status status;
   Get(ReadMatrix(file, "weight"), &c.weight, &status);
   Get(ReadMatrix(file, "inputs"), &c.inputs, &status);
@@ -115,7 +115,7 @@ absl::StatusOr<Int8Product> SplitInputs(const GoldenMatrix& x, double threshold)
   return product;
 }
 
-absl::StatusOr<Int8Product> Multiply(const Case& c, const Int8Rows& weight) {
+absl::StatusOr<Int8Product> Multiply(const Int8Case& c, const Int8Rows& weight) {
   absl::StatusOr<Int8Product> product = SplitInputs(c.inputs, c.threshold);
   if (!product.ok()) return product.status();
   const size_t d = static_cast<size_t>(c.weight.cols);
@@ -139,7 +139,7 @@ absl::StatusOr<Int8Product> Multiply(const Case& c, const Int8Rows& weight) {
   return product;
 }
 
-void CompareProduct(const Case& c, const Int8Product& got, GoldenResult* result) {
+void CompareProduct(const Int8Case& c, const Int8Product& got, GoldenResult* result) {
   CompareEqual("outlier_columns of the product", got.outlier_columns, c.outlier_columns, result);
   CompareEqual("input_codes", got.inputs.codes, c.input_codes, result);
   CompareEqual("input_absmax", got.inputs.absmax, c.input_absmax, result);
@@ -152,7 +152,7 @@ void CompareProduct(const Case& c, const Int8Product& got, GoldenResult* result)
 }
 
 absl::StatusOr<GoldenResult> CheckLlmInt8(const GoldenFile& file) {
-  absl::StatusOr<Case> c = ReadCase(file);
+  absl::StatusOr<Int8Case> c = ReadInt8Case(file);
   if (!c.ok()) return c.status();
   ExecutionContext context;
   absl::StatusOr<GramStatistics> statistics = ReadStatistics(file, c->weight.cols, context);

@@ -8,7 +8,7 @@
 namespace ptqwatch::testing {
 namespace {
 
-constexpr double kSquaredErrorTolerance = 1e-6;
+constexpr double kNf4SquaredErrorTolerance = 1e-6;
 
 // As the reference packs codes: two a byte, the earlier one in the high four bits. An odd count is
 // filled up with code 7, which is level 0.
@@ -56,7 +56,7 @@ absl::StatusOr<GoldenResult> CheckNf4(const GoldenFile& file) {
   CompareEqual("packed", PackNf4(got->codes), packed, &result);
   CompareEqual("dequantized", got->dequantized, dequantized, &result);
   const double sum = SumSquaredError(weight->values, got->dequantized);
-  CompareNumber("sum_squared_error", sum, squared_error, kSquaredErrorTolerance, &result);
+  CompareNumber("sum_squared_error", sum, squared_error, kNf4SquaredErrorTolerance, &result);
   result.loss_error = RelativeError(sum, squared_error);
   return result;
 }

@@ -6,7 +6,6 @@
 #include "ptqwatch/torch_optimizer.h"
 
 namespace ptqwatch::testing {
-namespace {
 
 constexpr int64_t kVocabulary = 12;
 constexpr int64_t kLength = 10;
@@ -54,6 +53,8 @@ struct TinyModelImpl : torch::nn::Module {
   torch::Tensor calls;
 };
 TORCH_MODULE(TinyModel);
+
+namespace {
 
 // Tokens with structure: the next one follows from the last two, with some noise.
 torch::Tensor MakeText(int64_t count, at::Generator generator) {

@@ -20,7 +20,7 @@ constexpr std::string_view kLeave = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 // For the signal handlers.
 volatile sig_atomic_t open_screen = 0;
 volatile sig_atomic_t was_stopped = 0;
-termios before;
+termios terminal_before;
 termios during;
 
 void WriteBytes(std::string_view bytes) {
@@ -35,7 +35,7 @@ void Enter() {
 void Leave() {
   WriteBytes(kLeave);
   // A terminal that another job has by now is left alone: the change would stop this process.
-  if (tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &before);
+  if (tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
 }
 
 // Ctrl-Z: the shell gets its terminal, and the view comes back with it.
@@ -61,8 +61,8 @@ void StopAndGoOn(int) {
 }  // namespace
 
 FullScreen::FullScreen(Terminal* terminal) : terminal_(terminal) {
-  tcgetattr(STDIN_FILENO, &before);
-  during = before;
+  tcgetattr(STDIN_FILENO, &terminal_before);
+  during = terminal_before;
   during.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
   during.c_cc[VMIN] = 1;
   during.c_cc[VTIME] = 0;

@@ -78,7 +78,7 @@ std::string Notes(const std::string& notes) {
   return StrCat(".PP\n.nf\n", Roff(notes), "\n.fi\n");
 }
 
-std::string Section(std::string_view program, const CommandHelp& command) {
+std::string CommandSection(std::string_view program, const CommandHelp& command) {
   std::string page = StrCat(".SS ", command.name, "\n", Synopsis(program, command), "\n.PP\n",
                             Roff(command.text), ".\n");
   for (const OptionHelp& positional : command.positionals) page += OptionEntry(positional);
@@ -101,7 +101,7 @@ std::string ManPage(const ProgramHelp& help) {
   page += ".SH OPTIONS\n";
   for (const OptionHelp& option : program.options) page += OptionEntry(option);
   page += ".SH COMMANDS\n";
-  for (const CommandHelp& command : help.commands) page += Section(program.name, command);
+  for (const CommandHelp& command : help.commands) page += CommandSection(program.name, command);
   // That is a heading here.
   const std::string examples(absl::StripPrefix(program.notes, "Examples:\n"));
   return StrCat(page, ".SH EXAMPLES\n", Notes(examples), kExitStatus, kSeeAlso);

@@ -14,8 +14,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr size_t kGap = 2;
-
 std::string Line(std::string step, std::string rate, std::string phase, std::string watched,
                  std::string verdict, std::string_view color, std::string summary) {
   // The columns are as wide as their widest usual content: rows are printed as they are read.
@@ -26,7 +24,7 @@ std::string Line(std::string step, std::string rate, std::string phase, std::str
                                  {.text = std::move(verdict), .width = 17, .left = true}};
   cells.back().color = color;
   if (!summary.empty()) cells.push_back({.text = std::move(summary), .left = true});
-  return TextRow(cells, kGap, kUnlimitedColumns);
+  return TextRow(cells, kColumnGap, kUnlimitedColumns);
 }
 
 std::string WatchedCell(const AnalyzedReport& analyzed, bool utf8) {

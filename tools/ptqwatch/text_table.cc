@@ -10,7 +10,6 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr std::string_view kPlain = "\x1b[0m";
-constexpr size_t kGap = 2;
 
 }  // namespace
 
@@ -60,7 +59,7 @@ std::string TextTable(const std::vector<std::vector<std::string>>& rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       cells.push_back({.text = row[i], .width = widths[i], .left = i == 0});
     }
-    text += StrCat(TextRow(cells, kGap, kUnlimitedColumns), "\n");
+    text += StrCat(TextRow(cells, kColumnGap, kUnlimitedColumns), "\n");
   }
   return text;
 }

@@ -10,6 +10,7 @@
 namespace ptqwatch::internal {
 
 inline constexpr size_t kUnlimitedColumns = std::numeric_limits<size_t>::max();
+inline constexpr size_t kColumnGap = 2;  ///< spaces between columns
 
 inline constexpr std::string_view kBold = "\x1b[1m";
 inline constexpr std::string_view kDim = "\x1b[2m";

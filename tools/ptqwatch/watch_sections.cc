@@ -19,7 +19,6 @@ namespace {
 
 using TextLines = std::vector<std::string>;
 
-constexpr size_t kGap = 2;
 constexpr size_t kMaxLayers = 8;
 constexpr size_t kMaxAdvice = 3;
 constexpr double kMinShownSilenceSeconds = 5;
@@ -35,10 +34,10 @@ TextLines Flow(const TextLines& parts, size_t columns) {
   TextLines lines;
   for (const std::string& part : parts) {
     const size_t width = DisplayWidth(part);
-    if (lines.empty() || DisplayWidth(lines.back()) + kGap + width > columns) {
+    if (lines.empty() || DisplayWidth(lines.back()) + kColumnGap + width > columns) {
       lines.emplace_back(CutToWidth(part, columns));
     } else {
-      lines.back() += std::string(kGap, ' ') + part;
+      lines.back() += std::string(kColumnGap, ' ') + part;
     }
   }
   return lines;
@@ -93,13 +92,13 @@ TextLines TrendLines(const std::vector<TrendRow>& rows, size_t columns) {
     name_width = std::max(name_width, DisplayWidth(row.name));
     value_width = std::max(value_width, DisplayWidth(row.value));
   }
-  const size_t before = name_width + value_width + 2 * kGap;
+  const size_t before = name_width + value_width + 2 * kColumnGap;
   TextLines lines;
   for (const TrendRow& row : rows) {
     const std::vector<TextCell> cells = {{.text = row.name, .width = name_width, .left = true},
                                          {.text = row.value, .width = value_width}};
-    lines.push_back(TextRow(cells, kGap, columns));
-    if (columns > before) lines.back() += std::string(kGap, ' ') + row.draw(columns - before);
+    lines.push_back(TextRow(cells, kColumnGap, columns));
+    if (columns > before) lines.back() += std::string(kColumnGap, ' ') + row.draw(columns - before);
   }
   return lines;
 }
@@ -265,7 +264,7 @@ TextLines LayerSection(const WatchState& state, size_t columns, TextStyle style)
                                       : StrCat(NumberText(100 * *value, 3), "%");
     const std::vector<TextCell> cells = {{.text = number, .width = 9},
                                          {.text = Readable(layer.name, style.utf8), .left = true}};
-    lines.push_back(TextRow(cells, kGap, columns));
+    lines.push_back(TextRow(cells, kColumnGap, columns));
   }
   return lines;
 }

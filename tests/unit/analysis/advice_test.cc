@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace advice_test {
 
 using ::testing::HasSubstr;
 
@@ -99,5 +99,5 @@ TEST(Advice, ASpikeIsToBeLookedAtFirst) {
   EXPECT_THAT(advice[0].text, HasSubstr("at step 14400"));
 }
 
-}  // namespace
+}  // namespace advice_test
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace analyzer_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -299,5 +299,5 @@ TEST(VerdictOptions, AreValidated) {
   EXPECT_FALSE(Validate(VerdictOptions{.floor_nats = std::nan("")}).ok());
 }
 
-}  // namespace
+}  // namespace analyzer_test
 }  // namespace ptqwatch::internal

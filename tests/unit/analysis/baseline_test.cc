@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace baseline_test {
 
 std::vector<SeriesPoint> Line(double level, double slope, double scatter, int count,
                               std::mt19937_64& random) {
@@ -85,5 +85,5 @@ TEST(Baseline, EstimatesAChangeOfKnownCourse) {
   EXPECT_LT(fit->Estimate(absl::Span<const SeriesPoint>(points).subspan(39), {1.0}, 5).sigmas, 5);
 }
 
-}  // namespace
+}  // namespace baseline_test
 }  // namespace ptqwatch::internal

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace ptqwatch::internal {
-namespace {
+namespace decay_end_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -150,5 +150,5 @@ TEST(DescribePrediction, NamesTheWatchedQuantizerWithItsInterval) {
   EXPECT_EQ(DescribePrediction(end), "step 8000, a decay of 3200 steps, loss 1.580");
 }
 
-}  // namespace
+}  // namespace decay_end_test
 }  // namespace ptqwatch::internal

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace outlook_test {
 
 // A run whose full-precision and quantized losses are given, two snapshots a plateau period apart.
 struct Losses {
@@ -80,5 +80,5 @@ TEST_F(OutlookTest, SaysNothingThatTheDataDoNotShow) {
   EXPECT_TRUE(Outlook().empty());
 }
 
-}  // namespace
+}  // namespace outlook_test
 }  // namespace ptqwatch::internal

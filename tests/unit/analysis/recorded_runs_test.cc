@@ -14,7 +14,7 @@
 #include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace recorded_runs_test {
 
 constexpr int64_t kDecayBegins = 12800;
 constexpr int64_t kSteps = 16000;
@@ -134,5 +134,5 @@ TEST(RecordedRuns, SparseRunsAreJudgedTheSame) {
   EXPECT_LE(alarms, 1);
 }
 
-}  // namespace
+}  // namespace recorded_runs_test
 }  // namespace ptqwatch::internal

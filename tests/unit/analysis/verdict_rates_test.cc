@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace verdict_rates_test {
 
 // Alarms that begin, in `runs` runs of `snapshots` snapshots without a change.
 int FalseAlarms(Stream stream, int runs, int snapshots) {
@@ -127,5 +127,5 @@ TEST(VerdictRates, AStepOfTheLearningRateIsNoAlarmByItself) {
   EXPECT_LE(alarms, 2);
 }
 
-}  // namespace
+}  // namespace verdict_rates_test
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace cpu_reading_test {
 
 class CpuReadingTest : public ::testing::Test {
  protected:
@@ -80,5 +80,5 @@ TEST_F(CpuReadingTest, CountsTheOwnWork) {
   EXPECT_GE(after->process - before->process, 0.019);
 }
 
-}  // namespace
+}  // namespace cpu_reading_test
 }  // namespace ptqwatch::internal

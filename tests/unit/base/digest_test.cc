@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace digest_test {
 
 TEST(Digest, IsXxh3With128Bits) {
   // The published value for no input.
@@ -32,5 +32,5 @@ TEST(Digest, AddsNumbersAsLittleEndianBytes) {
   EXPECT_EQ(number.Hex(), bytes.Hex());
 }
 
-}  // namespace
+}  // namespace digest_test
 }  // namespace ptqwatch::internal

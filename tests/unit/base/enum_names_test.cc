@@ -5,7 +5,7 @@
 #include <string_view>
 
 namespace ptqwatch::internal {
-namespace {
+namespace enum_names_test {
 
 enum class Color { kRed, kGreen, kBlue };
 constexpr std::string_view kColors[] = {"red", "green", "blue"};
@@ -34,5 +34,5 @@ TEST(EnumNames, ListsThemWhenANameIsUnknown) {
             absl::InvalidArgumentError("unknown color 'Red'; known are red, green and blue"));
 }
 
-}  // namespace
+}  // namespace enum_names_test
 }  // namespace ptqwatch::internal

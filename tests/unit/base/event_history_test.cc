@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace event_history_test {
 
 int64_t NumberAfter(const EventHistory& history, int64_t number) {
   const WireEvent* event = history.After(number);
@@ -22,5 +22,5 @@ TEST(EventHistory, GivesTheOldestEventAfterANumber) {
   EXPECT_EQ(NumberAfter(history, 99), -1);
 }
 
-}  // namespace
+}  // namespace event_history_test
 }  // namespace ptqwatch::internal

@@ -8,7 +8,7 @@
 #include "support/fake_clock.h"
 
 namespace ptqwatch {
-namespace {
+namespace execution_context_test {
 
 using std::chrono::milliseconds;
 
@@ -182,5 +182,5 @@ TEST(ByteBudget, RefusesMoreThanThereAreNumbersFor) {
   EXPECT_EQ(budget.used(), 10);
 }
 
-}  // namespace
+}  // namespace execution_context_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace free_memory_test {
 
 class FreeMemory : public ::testing::Test {
  protected:
@@ -67,5 +67,5 @@ TEST_F(FreeMemory, FitsABudgetToHalfOfWhatIsLeft) {
   EXPECT_EQ(budget.limit(), 400);
 }
 
-}  // namespace
+}  // namespace free_memory_test
 }  // namespace ptqwatch::internal

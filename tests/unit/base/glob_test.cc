@@ -5,7 +5,7 @@
 #include <string>
 
 namespace ptqwatch::internal {
-namespace {
+namespace glob_test {
 
 TEST(GlobMatch, MatchesTheWholeText) {
   EXPECT_TRUE(GlobMatch("", ""));
@@ -24,5 +24,5 @@ TEST(GlobMatch, IsNotExponential) {
   EXPECT_FALSE(GlobMatch("*a*a*a*a*a*a*a*a*a*a*b", text));
 }
 
-}  // namespace
+}  // namespace glob_test
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace guard_test {
 
 template <typename Exception>
 absl::Status Thrown(const Exception& exception) {
@@ -73,5 +73,5 @@ TEST(ErrorText, CutsOffTheTraceOfLibTorch) {
   EXPECT_EQ(status, absl::InternalError("not ok"));
 }
 
-}  // namespace
+}  // namespace guard_test
 }  // namespace ptqwatch::internal

@@ -14,7 +14,7 @@
 #include "support/raw_client.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace listener_test {
 
 using testing::RawClient;
 
@@ -81,5 +81,5 @@ TEST_F(ListenerTest, StopsWhileItWaits) {
   EXPECT_FALSE(RawClient(address).connected());
 }
 
-}  // namespace
+}  // namespace listener_test
 }  // namespace ptqwatch::internal

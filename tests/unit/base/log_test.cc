@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace log_test {
 
 class LogTest : public ::testing::Test {
  protected:
@@ -40,5 +40,5 @@ TEST_F(LogTest, LetsOneMessageThroughAPeriod) {
   EXPECT_EQ(lines, std::vector<std::string>{"disk full"});
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace ptqwatch::internal

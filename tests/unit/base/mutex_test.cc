@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace mutex_test {
 
 using std::chrono::hours;
 using std::chrono::steady_clock;
@@ -120,5 +120,5 @@ TEST(TimedMutex, IsHandedOverBeforeTheDeadline) {
   EXPECT_TRUE(taken);
 }
 
-}  // namespace
+}  // namespace mutex_test
 }  // namespace ptqwatch::internal

@@ -5,7 +5,7 @@
 #include <array>
 
 namespace ptqwatch::internal {
-namespace {
+namespace nearest_name_test {
 
 TEST(NearestName, TakesTheFewestEdits) {
   constexpr std::array<std::string_view, 4> names = {"blocks.0.qkv", "blocks.1.qkv", "head", "wte"};
@@ -26,5 +26,5 @@ TEST(NearestName, OfNoneIsEmpty) {
   EXPECT_EQ(NearestName("w", unnamed), "");
 }
 
-}  // namespace
+}  // namespace nearest_name_test
 }  // namespace ptqwatch::internal

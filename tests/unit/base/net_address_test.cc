@@ -11,7 +11,7 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace net_address_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -135,5 +135,5 @@ TEST(BindListenAddress, NamesAHostThatDoesNotResolve) {
   EXPECT_THAT(std::string(Message(unknown)), HasSubstr("cannot resolve 'no-such-host.invalid'"));
 }
 
-}  // namespace
+}  // namespace net_address_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include <thread>
 
 namespace ptqwatch::internal {
-namespace {
+namespace process_end_test {
 
 // The exit status of a child that runs `body` and then calls exit(3); 100 where it was killed.
 template <typename Body>
@@ -93,5 +93,5 @@ TEST(AtProcessEnd, SurvivesWhatThrows) {
             3);
 }
 
-}  // namespace
+}  // namespace process_end_test
 }  // namespace ptqwatch::internal

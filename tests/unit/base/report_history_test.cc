@@ -9,7 +9,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace report_history_test {
 
 using testing::TempDir;
 
@@ -88,5 +88,5 @@ TEST(ReportHistory, LosesWhatItCannotWrite) {
   }
 }
 
-}  // namespace
+}  // namespace report_history_test
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace report_queue_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -175,5 +175,5 @@ TEST(ReportQueue, LeavesAThreadBehindThatMissesTheDeadline) {
   while (shared.use_count() > 1) std::this_thread::yield();
 }
 
-}  // namespace
+}  // namespace report_queue_test
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 #include <string>
 
 namespace ptqwatch::internal {
-namespace {
+namespace status_macros_test {
 
 absl::Status Step(const absl::Status& result, int* runs) {
   ++*runs;
@@ -64,5 +64,5 @@ TEST(AssignOrReturn, MayBeUsedInALambdaInsideItsExpression) {
   EXPECT_EQ(*run(), 5);
 }
 
-}  // namespace
+}  // namespace status_macros_test
 }  // namespace ptqwatch::internal

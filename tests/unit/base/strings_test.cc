@@ -6,7 +6,7 @@
 #include <string_view>
 
 namespace ptqwatch::internal {
-namespace {
+namespace strings_test {
 
 TEST(StrCat, TakesStringViewsAndStatuses) {
   const std::string_view view = "view";
@@ -30,5 +30,5 @@ TEST(Message, ViewsTheMessageOfAStatus) {
   EXPECT_EQ(Message(absl::OkStatus()), std::string_view());
 }
 
-}  // namespace
+}  // namespace strings_test
 }  // namespace ptqwatch::internal

@@ -8,7 +8,7 @@
 #include <thread>
 
 namespace ptqwatch::internal {
-namespace {
+namespace thread_priority_test {
 
 TEST(ThreadPriority, IsThatOfTheCallingThreadAlone) {
   const int before = sched_getscheduler(0);
@@ -40,5 +40,5 @@ TEST(ThreadPriority, SaysWhetherIdleCanBeLeft) {
   }).join();
 }
 
-}  // namespace
+}  // namespace thread_priority_test
 }  // namespace ptqwatch::internal

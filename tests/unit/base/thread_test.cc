@@ -14,7 +14,7 @@
 #include "ptqwatch/log.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace thread_test {
 
 size_t StackBytes() {
   pthread_attr_t attributes;
@@ -127,5 +127,5 @@ TEST(Thread, IsDetachedWithItsHandle) {
   done.get_future().wait();
 }
 
-}  // namespace
+}  // namespace thread_test
 }  // namespace ptqwatch::internal

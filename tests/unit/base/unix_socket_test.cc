@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace unix_socket_test {
 
 using std::chrono::seconds;
 using std::chrono::steady_clock;
@@ -42,5 +42,5 @@ TEST(UnixConnection, WaitsNoLongerThanItIsNotCancelled) {
   close(cancel);
 }
 
-}  // namespace
+}  // namespace unix_socket_test
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace usable_cores_test {
 
 class SpareCores : public ::testing::Test {
  protected:
@@ -57,5 +57,5 @@ TEST_F(SpareCores, SurvivesGarbage) {
   EXPECT_EQ(UsableCores(root_), affinity_);
 }
 
-}  // namespace
+}  // namespace usable_cores_test
 }  // namespace ptqwatch::internal

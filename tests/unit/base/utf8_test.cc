@@ -5,7 +5,7 @@
 #include <string>
 
 namespace ptqwatch::internal {
-namespace {
+namespace utf8_test {
 
 constexpr char kReplacement[] = "\xef\xbf\xbd";  // U+FFFD
 
@@ -65,5 +65,5 @@ TEST(Quoted, CutsLongNames) {
   EXPECT_EQ(Quoted(std::string(201, 'x')), "'" + std::string(200, 'x') + "...'");
 }
 
-}  // namespace
+}  // namespace utf8_test
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@
 #include <string>
 
 namespace ptqwatch::internal {
-namespace {
+namespace worker_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -101,5 +101,5 @@ TEST(Worker, IsLeftBehindWhenAJobOutlastsTheDeadline) {
   EXPECT_EQ(ended->get_future().wait_for(seconds(30)), std::future_status::ready);
 }
 
-}  // namespace
+}  // namespace worker_test
 }  // namespace ptqwatch::internal

@@ -16,7 +16,7 @@
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace activation_capture_test {
 
 using ::testing::HasSubstr;
 
@@ -217,5 +217,5 @@ TEST(ActivationCapture, StopsWhenCancelled) {
   EXPECT_EQ(grams.status().code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace activation_capture_test
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace convolution_forms_test {
 
 /// One convolution of images [2, 3, 9, 8].
 struct Convolution {
@@ -120,5 +120,5 @@ TEST(ConvolutionForms, KeepsOneGramForWeightsThatSeeTheSameWindows) {
   EXPECT_EQ(plan.layers[0].gram, plan.layers[1].gram);
 }
 
-}  // namespace
+}  // namespace convolution_forms_test
 }  // namespace ptqwatch::internal

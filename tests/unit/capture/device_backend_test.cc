@@ -15,7 +15,7 @@
 #include "support/host_device.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace device_backend_test {
 
 using ::testing::HasSubstr;
 
@@ -213,5 +213,5 @@ TEST(DeviceBackend, AnArenaOfTheBytesAskedForIsEnough) {
   for (const absl::Status& status : outcome.statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
-}  // namespace
+}  // namespace device_backend_test
 }  // namespace ptqwatch::internal

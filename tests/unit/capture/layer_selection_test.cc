@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace layer_selection_test {
 
 TEST(WhyNotSelected, ExcludeWinsAndAliasesCount) {
   LayerSelection selection;
@@ -29,5 +29,5 @@ TEST(SpecForLayer, TakesTheFirstOverrideOfTheSameMethodAndBits) {
   EXPECT_EQ(SpecForLayer(options, gptq3, "blocks.0.up.weight").group_size, 128);
 }
 
-}  // namespace
+}  // namespace layer_selection_test
 }  // namespace ptqwatch::internal

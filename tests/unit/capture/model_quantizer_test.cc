@@ -14,7 +14,7 @@
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace model_quantizer_test {
 
 using ::testing::ElementsAre;
 
@@ -352,5 +352,5 @@ TEST(ModelQuantizer, StopsWhenCancelled) {
   }
 }
 
-}  // namespace
+}  // namespace model_quantizer_test
 }  // namespace ptqwatch::internal

@@ -25,7 +25,7 @@
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace product_forms_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -315,5 +315,5 @@ TEST(ProductForms, NamesTheFactorsOfAWeight) {
   EXPECT_THAT(reasons["b"], HasSubstr("another parameter"));
 }
 
-}  // namespace
+}  // namespace product_forms_test
 }  // namespace ptqwatch::internal

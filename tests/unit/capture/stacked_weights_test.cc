@@ -9,7 +9,7 @@
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace stacked_weights_test {
 
 using ::testing::HasSubstr;
 
@@ -98,5 +98,5 @@ TEST(StackedWeights, AreOverriddenOneByOne) {
   EXPECT_THAT(replica.PiecesOf(0), ::testing::ElementsAre(Piece{"w[0]", 36}, Piece{"w[1]", 36}));
 }
 
-}  // namespace
+}  // namespace stacked_weights_test
 }  // namespace ptqwatch::internal

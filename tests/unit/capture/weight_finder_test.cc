@@ -9,7 +9,7 @@
 #include "ATen/ops/from_blob.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace weight_finder_test {
 
 /// A weight [4, 6], a bias in the same storage behind it, and memory for copies of the weight.
 struct WeightFinderTest : ::testing::Test {
@@ -100,5 +100,5 @@ TEST_F(WeightFinderTest, TakesNoViewOfAWeightForACopy) {
   EXPECT_EQ(finder.Find(flat.narrow(0, 24, 6))->entry, 1);
 }
 
-}  // namespace
+}  // namespace weight_finder_test
 }  // namespace ptqwatch::internal

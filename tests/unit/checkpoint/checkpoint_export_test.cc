@@ -18,7 +18,7 @@
 #include "unit/checkpoint/raw_safetensors.h"
 
 namespace ptqwatch {
-namespace {
+namespace checkpoint_export_test {
 
 using nlohmann::json;
 using testing::BytesOf;
@@ -355,5 +355,5 @@ TEST(CheckpointFormat, NamesAreReadBack) {
       HasSubstr("unknown checkpoint format 'gguf'; known are compressed-tensors and gptq-v2"));
 }
 
-}  // namespace
+}  // namespace checkpoint_export_test
 }  // namespace ptqwatch

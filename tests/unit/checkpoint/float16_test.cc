@@ -7,7 +7,7 @@
 #include <limits>
 
 namespace ptqwatch::internal {
-namespace {
+namespace float16_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -85,5 +85,5 @@ TEST(FloatFromDouble, RoundsAndEndsInInfinity) {
   EXPECT_TRUE(std::isnan(FloatFromDouble(std::nan(""))));
 }
 
-}  // namespace
+}  // namespace float16_test
 }  // namespace ptqwatch::internal

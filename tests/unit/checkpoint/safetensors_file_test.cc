@@ -14,7 +14,7 @@
 #include "unit/checkpoint/raw_safetensors.h"
 
 namespace ptqwatch {
-namespace {
+namespace safetensors_file_test {
 
 using testing::BytesOf;
 using ::testing::ElementsAre;
@@ -270,5 +270,5 @@ TEST_F(SafetensorsFileTest, MovesWithItsDescriptor) {
   EXPECT_THAT(*other->ReadFloats("w"), ElementsAre(3));
 }
 
-}  // namespace
+}  // namespace safetensors_file_test
 }  // namespace ptqwatch

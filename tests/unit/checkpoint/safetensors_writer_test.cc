@@ -17,7 +17,7 @@
 #include "unit/checkpoint/raw_safetensors.h"
 
 namespace ptqwatch {
-namespace {
+namespace safetensors_writer_test {
 
 using testing::BytesOf;
 using ::testing::ElementsAre;
@@ -216,5 +216,5 @@ TEST(WriteCheckpoint, LeavesTheFolderAsItWasWhenASourceFails) {
   EXPECT_FALSE(WriteCheckpoint(folder.File("no/folder"), {}, {}, "{}").ok());
 }
 
-}  // namespace
+}  // namespace safetensors_writer_test
 }  // namespace ptqwatch

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace arena_test {
 
 using ::testing::HasSubstr;
 
@@ -49,5 +49,5 @@ TEST(Arena, ScopesReturnWhatWasTakenInThem) {
   EXPECT_EQ(arena.peak(), 256 + Arena::Padded(5000));
 }
 
-}  // namespace
+}  // namespace arena_test
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace device_agreement_test {
 
 using internal::ComputeDevice;
 using internal::DeviceGram;
@@ -319,5 +319,5 @@ TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {
   ExpectSame(*device, weight, &x, spec);
 }
 
-}  // namespace
+}  // namespace device_agreement_test
 }  // namespace ptqwatch

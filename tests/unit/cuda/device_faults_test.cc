@@ -11,7 +11,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace device_faults_test {
 
 using internal::DeviceGram;
 using internal::DeviceLayer;
@@ -151,5 +151,5 @@ TEST(DeviceQuantizer, HandsOnWhatTheDeviceRefuses) {
   EXPECT_GT(device.arena().used(), used);
 }
 
-}  // namespace
+}  // namespace device_faults_test
 }  // namespace ptqwatch

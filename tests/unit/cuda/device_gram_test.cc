@@ -12,7 +12,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch {
-namespace {
+namespace device_gram_test {
 
 using internal::ComputeDevice;
 using internal::DeviceGram;
@@ -255,5 +255,5 @@ TEST(DeviceGram, StopsWhenCancelled) {
   EXPECT_EQ(gram->Finish(context).code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace device_gram_test
 }  // namespace ptqwatch

@@ -12,7 +12,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace device_quantizer_test {
 
 using internal::DeviceGram;
 using internal::DeviceLayer;
@@ -234,5 +234,5 @@ TEST(DeviceQuantizer, StopsWhenCancelled) {
   EXPECT_TRUE(device->Synchronize().ok());
 }
 
-}  // namespace
+}  // namespace device_quantizer_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "support/device_run.h"
 
 namespace ptqwatch {
-namespace {
+namespace golden_test {
 
 using internal::DeviceRows;
 using testing::DeviceRun;
@@ -144,5 +144,5 @@ TEST(DeviceGolden, Nf4) {
   }
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace ptqwatch

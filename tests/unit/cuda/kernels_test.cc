@@ -15,7 +15,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace kernels_test {
 
 using testing::HostDevice;
 using testing::Matrix;
@@ -231,5 +231,5 @@ TEST(ReduceKernels, FindTheFirstBadNumber) {
   }
 }
 
-}  // namespace
+}  // namespace kernels_test
 }  // namespace ptqwatch::internal

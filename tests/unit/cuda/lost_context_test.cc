@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace lost_context_test {
 
 TEST(LostContext, IsToldFromOtherErrors) {
   const absl::Status lost = LostContextError("an illegal memory access");
@@ -15,5 +15,5 @@ TEST(LostContext, IsToldFromOtherErrors) {
   EXPECT_FALSE(IsLostContext(absl::OkStatus()));
 }
 
-}  // namespace
+}  // namespace lost_context_test
 }  // namespace ptqwatch::internal

@@ -38,7 +38,7 @@
 #include "torch/csrc/autograd/autograd.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace dense_hessian_test {
 
 using testing::TensorSurface;
 
@@ -262,5 +262,5 @@ INSTANTIATE_TEST_SUITE_P(Nets, SmoothDenseHessian,
                          ::testing::ValuesIn(Cases({Kind::kTanh, Kind::kGelu, Kind::kAttention})),
                          Name);
 
-}  // namespace
+}  // namespace dense_hessian_test
 }  // namespace ptqwatch::internal

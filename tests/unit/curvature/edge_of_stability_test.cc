@@ -20,7 +20,7 @@
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace edge_of_stability_test {
 
 using ::testing::HasSubstr;
 using testing::TensorSurface;
@@ -354,5 +354,5 @@ TEST(PreconditionedOperator, SaysWhereAProductOverflows) {
   EXPECT_TRUE(absl::IsDataLoss(huge.Apply({Waves(kSize, 9)}, product, quadratic.context)));
 }
 
-}  // namespace
+}  // namespace edge_of_stability_test
 }  // namespace ptqwatch::internal

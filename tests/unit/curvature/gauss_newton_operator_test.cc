@@ -18,7 +18,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace gauss_newton_operator_test {
 
 using ::testing::HasSubstr;
 using testing::TanhNet;
@@ -137,5 +137,5 @@ TEST(GaussNewton, ASubjectWithLogitsIsMeasuredWithIt) {
   EXPECT_GT(*report.curvature->bottom_eigenvalue, -1e-4 * *report.curvature->top_eigenvalue);
 }
 
-}  // namespace
+}  // namespace gauss_newton_operator_test
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 #include "golden/curvature_case.h"
 
 namespace ptqwatch::testing {
-namespace {
+namespace golden_curvature_test {
 
 const char kFolder[] = PTQWATCH_SOURCE_DIR "/tests/golden/data/curvature/";
 
@@ -40,5 +40,5 @@ TEST(GoldenCurvature, ADamagedFileIsAnError) {
   EXPECT_FALSE(CheckCurvatureFile(path).ok());
 }
 
-}  // namespace
+}  // namespace golden_curvature_test
 }  // namespace ptqwatch::testing

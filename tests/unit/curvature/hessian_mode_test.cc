@@ -17,7 +17,7 @@
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace hessian_mode_test {
 
 using ::testing::HasSubstr;
 using testing::TensorSurface;
@@ -166,5 +166,5 @@ TEST(SmallerMode, GoesDownToDifferences) {
   EXPECT_EQ(SmallerMode(kDifference), std::nullopt);
 }
 
-}  // namespace
+}  // namespace hessian_mode_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace hessian_operator_test {
 
 using ::testing::HasSubstr;
 using testing::TensorSurface;
@@ -274,5 +274,5 @@ TEST(HessianOperator, ALossThatThrowsOrHasNoGraphIsAStatus) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be differentiated"));
 }
 
-}  // namespace
+}  // namespace hessian_operator_test
 }  // namespace ptqwatch::internal

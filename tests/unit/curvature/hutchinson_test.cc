@@ -18,7 +18,7 @@
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace hutchinson_test {
 
 using testing::TensorSurface;
 
@@ -201,5 +201,5 @@ TEST(Hutchinson, EndsWhenCancelled) {
       absl::IsCancelled(EstimateTrace(*dense.hessian, {1, 1}, {}, {}, dense.context).status()));
 }
 
-}  // namespace
+}  // namespace hutchinson_test
 }  // namespace ptqwatch::internal

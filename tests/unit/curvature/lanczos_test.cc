@@ -13,7 +13,7 @@
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace lanczos_test {
 
 using testing::TensorSurface;
 
@@ -317,5 +317,5 @@ TEST(Lanczos, EndsWhenCancelled) {
   EXPECT_TRUE(absl::IsCancelled(pair.status()));
 }
 
-}  // namespace
+}  // namespace lanczos_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace loss_direction_test {
 
 using testing::TensorSurface;
 
@@ -105,5 +105,5 @@ TEST(LossesAlong, PutsTheWeightsBackWhenCancelled) {
   EXPECT_EQ(cubic.x[0].item<double>(), 0.5);
 }
 
-}  // namespace
+}  // namespace loss_direction_test
 }  // namespace ptqwatch::internal

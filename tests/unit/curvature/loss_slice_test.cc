@@ -16,7 +16,7 @@
 #include "support/tensor_surface.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace loss_slice_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -278,5 +278,5 @@ TEST(MeasureSlice, PutsTheWeightsBackWhereTheLossThrows) {
   EXPECT_TRUE(at::equal(x.detach(), at::full({2}, 0.5, at::kDouble)));
 }
 
-}  // namespace
+}  // namespace loss_slice_test
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 #include "ptqwatch/offline/loss_curvature.h"
 
 namespace ptqwatch {
-namespace {
+namespace options_test {
 
 using ::testing::HasSubstr;
 
@@ -57,5 +57,5 @@ TEST(HessianMode, NamesReadBack) {
   EXPECT_FALSE(ParseHessianMode("exact").ok());
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace ptqwatch

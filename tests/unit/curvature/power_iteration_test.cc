@@ -10,7 +10,7 @@
 #include "support/matrix_operator.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace power_iteration_test {
 
 using ::testing::HasSubstr;
 using testing::MatrixOperator;
@@ -103,5 +103,5 @@ TEST(PowerIteration, TakesASingleParameter) {
   }
 }
 
-}  // namespace
+}  // namespace power_iteration_test
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "ptqwatch/function_subject.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace replica_surface_test {
 
 using ::testing::HasSubstr;
 
@@ -58,5 +58,5 @@ TEST(ReplicaLease, ThatCannotRestoreEndsQuietlyAndNoOtherIsGivenUntilALoad) {
   EXPECT_TRUE(working.equal(line.weight));
 }
 
-}  // namespace
+}  // namespace replica_surface_test
 }  // namespace ptqwatch::internal

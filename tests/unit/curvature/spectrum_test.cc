@@ -10,7 +10,7 @@
 #include "support/matrix_operator.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace spectrum_test {
 
 using testing::MatrixOperator;
 using testing::MatrixWith;
@@ -141,5 +141,5 @@ TEST(Spectrum, TheIdentityHasNothingElse) {
   EXPECT_NEAR(spectrum->bottom[0].value, 1, 1e-12);
 }
 
-}  // namespace
+}  // namespace spectrum_test
 }  // namespace ptqwatch::internal

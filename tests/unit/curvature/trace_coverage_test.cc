@@ -11,7 +11,7 @@
 #include "support/matrix_operator.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace trace_coverage_test {
 
 using testing::MatrixOperator;
 using testing::MatrixWith;
@@ -87,5 +87,5 @@ TEST(TraceCoverage, WhatIsKnownOfTheHessianTakesTheVarianceOut) {
   EXPECT_GT(deflated.covered, plain.covered);
 }
 
-}  // namespace
+}  // namespace trace_coverage_test
 }  // namespace ptqwatch::internal

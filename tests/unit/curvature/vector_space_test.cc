@@ -9,7 +9,7 @@
 #include "ATen/ops/zeros.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace vector_space_test {
 
 using ::testing::ElementsAre;
 
@@ -86,5 +86,5 @@ TEST(VectorSpace, KnowsWhatIsNotFinite) {
   EXPECT_FALSE(space.IsFinite(x));
 }
 
-}  // namespace
+}  // namespace vector_space_test
 }  // namespace ptqwatch::internal

@@ -16,7 +16,7 @@
 #include "train.h"
 
 namespace ptqwatch::examples {
-namespace {
+namespace functional_net_test {
 
 using ::testing::ElementsAre;
 
@@ -168,5 +168,5 @@ TEST(Train, FollowsTheScheduleAndLowersTheLoss) {
   EXPECT_EQ(steps, 5);
 }
 
-}  // namespace
+}  // namespace functional_net_test
 }  // namespace ptqwatch::examples

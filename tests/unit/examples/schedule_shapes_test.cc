@@ -4,7 +4,7 @@
 #include "schedule.h"
 
 namespace ptqwatch::examples {
-namespace {
+namespace schedule_shapes_test {
 
 Schedule Decay(DecayShape shape) {
   return {.kind = ScheduleKind::kWsd,
@@ -44,5 +44,5 @@ TEST(Schedule, ACosineOverTheWholeRunIsTheCosineSchedule) {
   }
 }
 
-}  // namespace
+}  // namespace schedule_shapes_test
 }  // namespace ptqwatch::examples

@@ -15,7 +15,7 @@
 #include "journal_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace journal_disk_test {
 
 using JournalDiskTest = JournalWriterTest;
 
@@ -197,5 +197,5 @@ TEST_F(JournalDiskTest, WritesInPiecesWhenInterrupted) {
   EXPECT_EQ(History().unreadable_lines, 0);
 }
 
-}  // namespace
+}  // namespace journal_disk_test
 }  // namespace ptqwatch::internal

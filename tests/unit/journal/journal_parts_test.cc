@@ -10,7 +10,7 @@
 #include "journal_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace journal_parts_test {
 
 class JournalPartsTest : public JournalWriterTest {
  protected:
@@ -179,5 +179,5 @@ TEST_F(JournalTailTest, ReadsLinesLongerThanAChunk) {
   EXPECT_THAT(ReadAll(), ElementsAre(5, 6));
 }
 
-}  // namespace
+}  // namespace journal_parts_test
 }  // namespace ptqwatch::internal

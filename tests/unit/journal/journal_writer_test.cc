@@ -11,7 +11,7 @@
 #include "journal_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace journal_writer_test {
 
 TEST_F(JournalWriterTest, WritesOneLineAReport) {
   auto exporter = MakeJournalWriter();
@@ -161,5 +161,5 @@ TEST_F(JournalWriterTest, LeavesTheSignalMaskOfTheCallerAlone) {
   }
 }
 
-}  // namespace
+}  // namespace journal_writer_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace run_directory_test {
 
 std::string Line(int64_t sequence, int attempt = 1, const std::string& run_id = "run-1") {
   AnalyzedReport report = SampleReport();
@@ -145,5 +145,5 @@ TEST_F(RunDirectoryTest, FailsWhereTheJournalIsNoFile) {
   EXPECT_THAT(std::string(history.status().message()), HasSubstr(dir_.File(kJournalFileName)));
 }
 
-}  // namespace
+}  // namespace run_directory_test
 }  // namespace ptqwatch::internal

@@ -19,7 +19,7 @@
 #include "journal_fixture.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace run_endpoint_test {
 
 using std::chrono::milliseconds;
 
@@ -241,5 +241,5 @@ TEST(ControlMessage, SurvivesItsJson) {
   EXPECT_EQ(ResponseFromJson("{\"code\": 99}").status().code(), absl::StatusCode::kInternal);
 }
 
-}  // namespace
+}  // namespace run_endpoint_test
 }  // namespace ptqwatch::internal

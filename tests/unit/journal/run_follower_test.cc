@@ -8,7 +8,7 @@
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace run_follower_test {
 
 Event EventOf(Event::Kind kind) {
   Event event;
@@ -217,5 +217,5 @@ TEST_F(RunFollowerTest, CountsWhatItsOwnExportersDrop) {
   EXPECT_EQ(given_[0]->source->status().dropped_reports.at({"grpc", "slow_subscriber"}), 1);
 }
 
-}  // namespace
+}  // namespace run_follower_test
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace run_lock_test {
 
 using ::testing::HasSubstr;
 using testing::TempDir;
@@ -108,5 +108,5 @@ TEST(RunLock, FollowsNoLink) {
   EXPECT_FALSE(std::filesystem::exists(other.path() + "/target"));
 }
 
-}  // namespace
+}  // namespace run_lock_test
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@
 #include "ptqwatch/log.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace alert_notices_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -134,5 +134,5 @@ TEST_F(AlertNoticesTest, NeedNoCallback) {
   EXPECT_EQ(order, "event");
 }
 
-}  // namespace
+}  // namespace alert_notices_test
 }  // namespace ptqwatch::internal

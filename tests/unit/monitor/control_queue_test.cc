@@ -5,7 +5,7 @@
 #include <atomic>
 
 namespace ptqwatch::internal {
-namespace {
+namespace control_queue_test {
 
 SliceRequest Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; }
 
@@ -100,5 +100,5 @@ TEST(ControlQueue, RefusesSlicesWithoutAMonitor) {
   EXPECT_EQ(queue.RequestSlice(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-}  // namespace
+}  // namespace control_queue_test
 }  // namespace ptqwatch::internal

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace failure_policy_test {
 
 using Kind = ProbeOutcome::Kind;
 using ::testing::Optional;
@@ -63,5 +63,5 @@ TEST(FailurePolicy, IsIdleWhereEveryProbeIsDisabled) {
   EXPECT_FALSE(policy.Note({}).idle);
 }
 
-}  // namespace
+}  // namespace failure_policy_test
 }  // namespace ptqwatch::internal

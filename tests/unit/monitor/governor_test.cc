@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace governor_test {
 
 /// Two CPUs. `training` cores are busy with training, `others` with other programs, and the monitor
 /// thread works `own` of the time and waits `waited` of it.
@@ -257,5 +257,5 @@ TEST(Governor, CountsThreadsWhereThereAreNoReadings) {
   EXPECT_FALSE(other.spare());
 }
 
-}  // namespace
+}  // namespace governor_test
 }  // namespace ptqwatch::internal

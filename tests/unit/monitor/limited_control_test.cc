@@ -6,7 +6,7 @@
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace limited_control_test {
 
 using std::chrono::minutes;
 using std::chrono::seconds;
@@ -90,5 +90,5 @@ TEST_F(LimitedControlTest, AClockThatGoesBackGivesNothing) {
   EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 1);
 }
 
-}  // namespace
+}  // namespace limited_control_test
 }  // namespace ptqwatch::internal

@@ -25,7 +25,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_contract_test {
 
 using testing::TinyTrainer;
 
@@ -250,5 +250,5 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   }).join();
 }
 
-}  // namespace
+}  // namespace monitor_contract_test
 }  // namespace ptqwatch

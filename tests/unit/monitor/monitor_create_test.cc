@@ -15,7 +15,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_create_test {
 
 using testing::Fault;
 using ::testing::HasSubstr;
@@ -215,5 +215,5 @@ TEST(MonitorCreate, ResumesARunDirectory) {
   EXPECT_THAT(events, ::testing::Contains(Event::Kind::kResumed));
 }
 
-}  // namespace
+}  // namespace monitor_create_test
 }  // namespace ptqwatch

@@ -6,7 +6,7 @@
 #include "monitor_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_finish_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -143,5 +143,5 @@ TEST_F(MonitorTest, FinishCanBeCancelled) {
   EXPECT_EQ(recording->Reports().size(), 1u);
 }
 
-}  // namespace
+}  // namespace monitor_finish_test
 }  // namespace ptqwatch

@@ -10,7 +10,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_inert_test {
 
 using testing::Fault;
 using ::testing::HasSubstr;
@@ -159,5 +159,5 @@ TEST_F(MonitorInertTest, LeavesOutAStepWhileAnotherThreadIsInsideOnStep) {
   EXPECT_TRUE(works->Stop(std::chrono::seconds(30)).ok());  // before the clock goes
 }
 
-}  // namespace
+}  // namespace monitor_inert_test
 }  // namespace ptqwatch

@@ -13,7 +13,7 @@
 #include "unit/monitor/monitor_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_memory_test {
 
 using std::chrono::seconds;
 using testing::CountsAllocations;
@@ -215,5 +215,5 @@ TEST_F(MonitorMemory, ARefusedReportCostsNoLaterSnapshot) {
   }
 }
 
-}  // namespace
+}  // namespace monitor_memory_test
 }  // namespace ptqwatch

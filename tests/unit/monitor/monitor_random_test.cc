@@ -19,7 +19,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_random_test {
 
 using ::testing::HasSubstr;
 
@@ -121,5 +121,5 @@ TEST_F(MonitorRandom, AClosureThatBeginsToDrawIsReportedSwitchedOffAndChangesNot
   }
 }
 
-}  // namespace
+}  // namespace monitor_random_test
 }  // namespace ptqwatch

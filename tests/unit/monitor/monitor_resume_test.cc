@@ -13,7 +13,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_resume_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -194,5 +194,5 @@ TEST_F(MonitorResumeTest, CountsStatesThatCouldNotBeWritten) {
   EXPECT_EQ(Measure(*monitor, 4).probe_state_sequence, 1);
 }
 
-}  // namespace
+}  // namespace monitor_resume_test
 }  // namespace ptqwatch

@@ -7,7 +7,7 @@
 #include "monitor_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_schedule_test {
 
 using std::chrono::seconds;
 using ::testing::ElementsAre;
@@ -146,5 +146,5 @@ TEST_F(MonitorScheduleTest, TakesSnapshotsOnALogarithmicScale) {
   EXPECT_THAT(ReportedSteps(), ElementsAre(1, 4, 10, 32));
 }
 
-}  // namespace
+}  // namespace monitor_schedule_test
 }  // namespace ptqwatch

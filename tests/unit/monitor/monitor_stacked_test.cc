@@ -17,7 +17,7 @@
 #include "ptqwatch/monitor.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_stacked_test {
 
 using ::testing::ElementsAre;
 
@@ -93,5 +93,5 @@ TEST_F(StackedWeights, HaveTheNumbersOfSeparateOnes) {
   EXPECT_EQ(stacked.mixed_precision[0].mean_bits, separate.mixed_precision[0].mean_bits);
 }
 
-}  // namespace
+}  // namespace monitor_stacked_test
 }  // namespace ptqwatch

@@ -9,7 +9,7 @@
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace monitor_stall_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -92,5 +92,5 @@ TEST_F(TrainerSideTest, NorDoThoseOfAMonitorThatWasToldItsShare) {
   EXPECT_EQ(Count(SnapshotResult::kTaken), 10);
 }
 
-}  // namespace
+}  // namespace monitor_stall_test
 }  // namespace ptqwatch::internal

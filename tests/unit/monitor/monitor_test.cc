@@ -9,7 +9,7 @@
 #include "monitor_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace monitor_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -295,5 +295,5 @@ TEST_F(MonitorTest, ReportsNameWhatTheyWereMeasuredWith) {
   EXPECT_THAT(monitor->Describe(), HasSubstr("plan: probe "));
 }
 
-}  // namespace
+}  // namespace monitor_test
 }  // namespace ptqwatch

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace ptqwatch {
-namespace {
+namespace options_test {
 
 using ::testing::HasSubstr;
 
@@ -117,5 +117,5 @@ TEST(CalibrationMode, HasNames) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("one_shot and sequential"));
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace ptqwatch

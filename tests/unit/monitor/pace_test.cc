@@ -11,7 +11,7 @@
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace pace_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -148,5 +148,5 @@ TEST_F(PaceTest, IsUnhinderedWhileTrainingWaits) {
   EXPECT_EQ(rest_until(), 0);
 }
 
-}  // namespace
+}  // namespace pace_test
 }  // namespace ptqwatch::internal

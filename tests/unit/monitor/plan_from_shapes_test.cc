@@ -6,7 +6,7 @@
 #include "monitor/cost_model.h"
 
 namespace ptqwatch {
-namespace {
+namespace plan_from_shapes_test {
 
 using ::testing::HasSubstr;
 
@@ -160,5 +160,5 @@ TEST(GramPasses, AreAsFewAsFit) {
   EXPECT_EQ(PassesOver({}, 1).passes, 0);
 }
 
-}  // namespace
+}  // namespace plan_from_shapes_test
 }  // namespace ptqwatch

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace planner_test {
 
 using ::testing::HasSubstr;
 
@@ -178,5 +178,5 @@ TEST(DescribePlan, SaysHowMuchOfEverything) {
   EXPECT_THAT(DescribePlan({4, 2, 8, 22}, kRange), HasSubstr("every 22nd"));
 }
 
-}  // namespace
+}  // namespace planner_test
 }  // namespace ptqwatch::internal

@@ -8,7 +8,7 @@
 #include "support/recording_exporter.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace publisher_test {
 
 class BadExporter final : public Exporter {
  public:
@@ -154,5 +154,5 @@ TEST_F(PublisherTest, StopsTheOthersWhenOneCannotStart) {
   EXPECT_TRUE(recording->stopped);
 }
 
-}  // namespace
+}  // namespace publisher_test
 }  // namespace ptqwatch::internal

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace skip_notices_test {
 
 using ::testing::HasSubstr;
 
@@ -46,5 +46,5 @@ TEST_F(SkipNoticesTest, SaysOnceThatTheMonitorRests) {
   EXPECT_FALSE(notices.Rested(status, governor));
 }
 
-}  // namespace
+}  // namespace skip_notices_test
 }  // namespace ptqwatch::internal

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace status_board_test {
 
 TEST(StatusBoard, SaysNothingBeforeTheFirstStep) {
   StatusBoard board;
@@ -99,5 +99,5 @@ TEST(StatusBoard, CountsDropsByExporterAndReason) {
   EXPECT_EQ(status.dropped_reports.at({"grpc", "slow"}), 1);
 }
 
-}  // namespace
+}  // namespace status_board_test
 }  // namespace ptqwatch::internal

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace step_times_test {
 
 class StepTimesTest : public ::testing::Test {
  protected:
@@ -75,5 +75,5 @@ TEST_F(StepTimesTest, SaysHowSureItIs) {
   EXPECT_NEAR(slowdown->stderr_ratio, 0.04, 0.005);  // 20 % / sqrt(50), twice
 }
 
-}  // namespace
+}  // namespace step_times_test
 }  // namespace ptqwatch::internal

@@ -13,7 +13,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch {
-namespace {
+namespace average_weights_test {
 
 using ::testing::HasSubstr;
 
@@ -108,5 +108,5 @@ TEST_F(AverageCheckpointsTest, RefusesWhatItCannotAverage) {
             absl::StatusCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace average_weights_test
 }  // namespace ptqwatch

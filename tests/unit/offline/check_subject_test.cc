@@ -14,7 +14,7 @@
 #include "ptqwatch/monitor.h"
 
 namespace ptqwatch {
-namespace {
+namespace check_subject_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -91,5 +91,5 @@ TEST_F(CheckSubjectTest, SaysWhatTheClosureThrewAndAtWhichShapes) {
               AllOf(HasSubstr("losses threw: out of ideas"), HasSubstr("Float [4, 2]")));
 }
 
-}  // namespace
+}  // namespace check_subject_test
 }  // namespace ptqwatch

@@ -13,7 +13,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch {
-namespace {
+namespace loss_curvature_test {
 
 using ::testing::HasSubstr;
 using testing::TanhNet;
@@ -153,5 +153,5 @@ TEST(LossCurvature, TakesAModelOfOneParameter) {
   EXPECT_NEAR(trace->trace_stderr, 0, 1e-6 * trace->trace);
 }
 
-}  // namespace
+}  // namespace loss_curvature_test
 }  // namespace ptqwatch

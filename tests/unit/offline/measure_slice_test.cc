@@ -12,7 +12,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace measure_slice_test {
 
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
@@ -120,5 +120,5 @@ TEST_F(MeasureLossSliceTest, SaysThatMemoryRanOut) {
             absl::StatusCode::kResourceExhausted);
 }
 
-}  // namespace
+}  // namespace measure_slice_test
 }  // namespace ptqwatch

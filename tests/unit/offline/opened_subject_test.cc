@@ -14,7 +14,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace opened_subject_test {
 
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
@@ -58,5 +58,5 @@ TEST(OpenedSubject, IsRefusedAfterEachOfflineFunction) {
   refused(*subject);
 }
 
-}  // namespace
+}  // namespace opened_subject_test
 }  // namespace ptqwatch

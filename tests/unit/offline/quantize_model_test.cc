@@ -19,7 +19,7 @@
 #include "unit/capture/capture_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace quantize_model_test {
 
 using internal::Random;
 using ::testing::ElementsAre;
@@ -252,5 +252,5 @@ TEST(QuantizeModel, CanBeCancelledFromItsProgress) {
   EXPECT_EQ(calls, 1);
 }
 
-}  // namespace
+}  // namespace quantize_model_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch {
-namespace {
+namespace replay_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -146,5 +146,5 @@ TEST_F(ReplayTest, FollowsALinkToAFile) {
   EXPECT_THAT(Steps(), ElementsAre(100));
 }
 
-}  // namespace
+}  // namespace replay_test
 }  // namespace ptqwatch

@@ -9,7 +9,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace shadow_cooldown_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -113,5 +113,5 @@ TEST(ShadowCooldown, IsCancelledBetweenSteps) {
   EXPECT_EQ(end.status().code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace shadow_cooldown_test
 }  // namespace ptqwatch

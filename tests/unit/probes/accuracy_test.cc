@@ -15,7 +15,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace accuracy_test {
 
 using ::testing::HasSubstr;
 using Net = testing::TanhNet;
@@ -153,5 +153,5 @@ TEST_F(AccuracyTest, RefusesWhatIsNoAnswer) {
   Refused("[7]");
 }
 
-}  // namespace
+}  // namespace accuracy_test
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace assemble_report_test {
 
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
@@ -124,5 +124,5 @@ TEST(AssembleReport, CurvatureStandsAloneWhereNothingIsQuantized) {
   EXPECT_TRUE(report.quantization.empty());
 }
 
-}  // namespace
+}  // namespace assemble_report_test
 }  // namespace ptqwatch::internal

@@ -14,7 +14,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace averaging_probe_test {
 
 using ::testing::HasSubstr;
 using Net = testing::TanhNet;
@@ -331,5 +331,5 @@ TEST_F(AveragingTest, IsNotThereWhereItIsOff) {
   EXPECT_TRUE(Snapshot(2).averaging.empty());
 }
 
-}  // namespace
+}  // namespace averaging_probe_test
 }  // namespace ptqwatch::internal

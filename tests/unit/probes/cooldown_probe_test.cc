@@ -19,7 +19,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace cooldown_probe_test {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -312,5 +312,5 @@ TEST_F(CooldownTest, KeepsWhatItHasAtItsTimeLimit) {
   monitor_.reset();  // before its clock
 }
 
-}  // namespace
+}  // namespace cooldown_probe_test
 }  // namespace ptqwatch

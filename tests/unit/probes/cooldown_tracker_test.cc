@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace cooldown_tracker_test {
 
 using ::testing::HasSubstr;
 
@@ -93,5 +93,5 @@ TEST(CooldownTracker, CancelsWhatIsUnderWay) {
   EXPECT_EQ(tracker.status().error, "cancelled by a command");
 }
 
-}  // namespace
+}  // namespace cooldown_tracker_test
 }  // namespace ptqwatch::internal

@@ -21,7 +21,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace curvature_probe_test {
 
 using ::testing::HasSubstr;
 using Net = testing::TanhNet;
@@ -337,5 +337,5 @@ TEST(CurvatureProbe, IsSwitchedOffAloneWhenItKeepsFailing) {
   }
 }
 
-}  // namespace
+}  // namespace curvature_probe_test
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace curvature_report_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -166,5 +166,5 @@ TEST(CurvatureReport, ALossThatIsLinearHasNoCurvature) {
   }
 }
 
-}  // namespace
+}  // namespace curvature_report_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace mixed_precision_probe_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -231,5 +231,5 @@ TEST_F(MixedPrecisionTest, IsNotThereWithOneBitWidthOrWhereItIsOff) {
   EXPECT_TRUE(Net::Run(**suite).mixed_precision.empty());
 }
 
-}  // namespace
+}  // namespace mixed_precision_probe_test
 }  // namespace ptqwatch::internal

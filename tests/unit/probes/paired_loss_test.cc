@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace paired_loss_test {
 
 TEST(EstimateRatio, GivesRatioAndStandardError) {
   // By hand: r = 10 / 5 = 2, residuals {-1, 0, 1}, se^2 = 3/2 * 2 / 25.
@@ -47,5 +47,5 @@ TEST(EstimateRatio, StandardErrorMatchesScatterOverManyDraws) {
   EXPECT_NEAR(std::sqrt(claimed / kSamples), std::sqrt(variance), 0.15 * std::sqrt(variance));
 }
 
-}  // namespace
+}  // namespace paired_loss_test
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace probe_state_file_test {
 
 using ::testing::HasSubstr;
 using testing::ReadFile;
@@ -142,5 +142,5 @@ TEST_F(ProbeStateFileTest, SaysWhereItCannotBeWritten) {
   EXPECT_FALSE(ProbeStateFile::Write(directory.path() + "/gone", "run", "print", state).ok());
 }
 
-}  // namespace
+}  // namespace probe_state_file_test
 }  // namespace ptqwatch::internal

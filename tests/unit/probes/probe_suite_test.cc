@@ -5,7 +5,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace probe_suite_test {
 
 using ::testing::HasSubstr;
 using Net = testing::TanhNet;
@@ -142,5 +142,5 @@ TEST(ProbeSuite, KeepsWhatAProbeLeftWhileItIsNotDue) {
   EXPECT_EQ(state.sequence, 2);
 }
 
-}  // namespace
+}  // namespace probe_suite_test
 }  // namespace ptqwatch::internal

@@ -17,7 +17,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace {
+namespace slice_probe_test {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -275,5 +275,5 @@ TEST_F(SliceTest, EndsWithTheMonitor) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-}  // namespace
+}  // namespace slice_probe_test
 }  // namespace ptqwatch

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace ptqwatch::internal {
-namespace {
+namespace slice_tracker_test {
 
 using ::testing::HasSubstr;
 
@@ -87,5 +87,5 @@ TEST(SliceTracker, RefusesUntilItIsOpen) {
   EXPECT_EQ(tracker.Accept(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-}  // namespace
+}  // namespace slice_tracker_test
 }  // namespace ptqwatch::internal

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace event_proto_test {
 
 TEST(EventProto, ReadsBackEveryKindAndSeverity) {
   for (int kind = 0; kind < kEventKinds; ++kind) {
@@ -43,5 +43,5 @@ TEST(EventProto, TakesAKindOfALaterVersion) {
   EXPECT_EQ(FromProto(message).kind, Event::Kind{});
 }
 
-}  // namespace
+}  // namespace event_proto_test
 }  // namespace ptqwatch::internal

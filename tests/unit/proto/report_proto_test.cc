@@ -16,7 +16,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace report_proto_test {
 
 using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
@@ -211,5 +211,5 @@ TEST(ReportProto, ReadsWhatALaterVersionWrites) {
   EXPECT_EQ(FromProto(received), expected);
 }
 
-}  // namespace
+}  // namespace report_proto_test
 }  // namespace ptqwatch::internal

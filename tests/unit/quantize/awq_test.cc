@@ -11,7 +11,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace awq_test {
 
 using testing::CorrelatedInputs;
 using ::testing::Each;
@@ -304,5 +304,5 @@ TEST(Awq, NamesWhatIsMissing) {
   EXPECT_THAT(got.status_detail, HasSubstr("abs_sum[2]"));
 }
 
-}  // namespace
+}  // namespace awq_test
 }  // namespace ptqwatch

@@ -17,7 +17,7 @@
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::testing {
-namespace {
+namespace golden_case_test {
 
 using ::testing::HasSubstr;
 
@@ -264,5 +264,5 @@ TEST(GoldenFile, GivesBackWhatItHolds) {
   EXPECT_EQ(file->Number("missing").status().code(), absl::StatusCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace golden_case_test
 }  // namespace ptqwatch::testing

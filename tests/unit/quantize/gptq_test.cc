@@ -11,7 +11,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace gptq_test {
 
 using testing::CorrelatedInputs;
 using ::testing::Each;
@@ -353,5 +353,5 @@ TEST(Gptq, TakesOneTokenButNeverNone) {
   EXPECT_EQ(RunOk(weight, &none, spec).status, LayerStatus::kTooFewTokens);
 }
 
-}  // namespace
+}  // namespace gptq_test
 }  // namespace ptqwatch

@@ -16,7 +16,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace layer_quantizer_test {
 
 using testing::CorrelatedInputs;
 using testing::Gram;
@@ -251,5 +251,5 @@ TEST(LayerQuantizer, GoesOnAfterItWasCancelled) {
   EXPECT_GE(looks, 5);
 }
 
-}  // namespace
+}  // namespace layer_quantizer_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace llm_int8_test {
 
 using internal::Int8Rows;
 using internal::QuantizeInt8Rows;
@@ -171,5 +171,5 @@ TEST(LlmInt8, DecodesTheLargestWeightsThereAre) {
   EXPECT_EQ(RunOk(weight, nullptr, LlmInt8(0)).dequantized[0], weight.values[0]);
 }
 
-}  // namespace
+}  // namespace llm_int8_test
 }  // namespace ptqwatch

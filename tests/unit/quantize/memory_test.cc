@@ -12,7 +12,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch {
-namespace {
+namespace memory_test {
 
 using testing::CountsAllocations;
 using testing::PeakDuring;
@@ -65,5 +65,5 @@ TEST(Memory, OfGptqStaysBelowItsBound) {
   }
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace ptqwatch

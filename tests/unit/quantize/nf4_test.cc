@@ -10,7 +10,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace nf4_test {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -131,5 +131,5 @@ TEST(Nf4, MeasuresItsLossWhereThereAreStatistics) {
   EXPECT_FALSE(RunOk(weight, nullptr, Nf4()).loss.has_value());
 }
 
-}  // namespace
+}  // namespace nf4_test
 }  // namespace ptqwatch

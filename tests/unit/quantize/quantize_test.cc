@@ -12,7 +12,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace quantize_test {
 
 using testing::CorrelatedInputs;
 using testing::Gram;
@@ -336,5 +336,5 @@ TEST(Quantize, IsUnsupportedWhenAScaleOverflowsItsDtype) {
   }
 }
 
-}  // namespace
+}  // namespace quantize_test
 }  // namespace ptqwatch

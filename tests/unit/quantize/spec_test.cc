@@ -8,7 +8,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
-namespace {
+namespace spec_test {
 
 using ::testing::HasSubstr;
 
@@ -186,5 +186,5 @@ TEST(LayerStatus, HasTheDocumentedNames) {
   EXPECT_EQ(ToString(LayerStatus::kUnsupported), "unsupported");
 }
 
-}  // namespace
+}  // namespace spec_test
 }  // namespace ptqwatch

@@ -6,7 +6,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace statistics_use_test {
 
 using testing::SpecOf;
 
@@ -37,5 +37,5 @@ TEST(StatisticsUse, QuantizeRefusesExactlyWhatRequiresThem) {
   }
 }
 
-}  // namespace
+}  // namespace statistics_use_test
 }  // namespace ptqwatch::internal

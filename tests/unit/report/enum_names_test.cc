@@ -11,7 +11,7 @@
 #include "ptqwatch/verdict.h"
 
 namespace ptqwatch {
-namespace {
+namespace enum_names_test {
 
 using internal::StrCat;
 using ::testing::HasSubstr;
@@ -108,5 +108,5 @@ TEST(EnumNames, OfNothingIsEmpty) {
   EXPECT_EQ(ToString(std::optional<HessianMode>(HessianMode::kAuto)), "auto");
 }
 
-}  // namespace
+}  // namespace enum_names_test
 }  // namespace ptqwatch

@@ -7,7 +7,7 @@
 #include "ptqwatch/report.h"
 
 namespace ptqwatch {
-namespace {
+namespace event_json_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -70,5 +70,5 @@ TEST(EventJson, IsNoReport) {
   EXPECT_THAT(report.status().ToString(), HasSubstr("an event, not a report"));
 }
 
-}  // namespace
+}  // namespace event_json_test
 }  // namespace ptqwatch

@@ -7,7 +7,7 @@
 #include "ptqwatch/status.h"
 
 namespace ptqwatch {
-namespace {
+namespace loss_slice_json_test {
 
 LossSlice Sample() {
   LossSlice slice;
@@ -60,5 +60,5 @@ TEST(SliceState, HasNames) {
   EXPECT_EQ(ToString(static_cast<SliceState>(99)), "unknown");
 }
 
-}  // namespace
+}  // namespace loss_slice_json_test
 }  // namespace ptqwatch

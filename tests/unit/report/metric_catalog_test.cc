@@ -12,7 +12,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch {
-namespace {
+namespace metric_catalog_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -373,5 +373,5 @@ TEST_F(MetricCatalogTest, WritesAMarkdownRowForEachMetric) {
             MetricCatalog().size() + 3);
 }
 
-}  // namespace
+}  // namespace metric_catalog_test
 }  // namespace ptqwatch

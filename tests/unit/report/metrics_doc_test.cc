@@ -8,7 +8,7 @@
 #include "ptqwatch/metric_catalog.h"
 
 namespace ptqwatch {
-namespace {
+namespace metrics_doc_test {
 
 constexpr char kPath[] = PTQWATCH_SOURCE_DIR "/docs/metrics.md";
 constexpr char kIntroduction[] = R"(# Metrics
@@ -33,5 +33,5 @@ TEST(MetricsDoc, IsThatOfTheCatalogue) {
                                   << expected;
 }
 
-}  // namespace
+}  // namespace metrics_doc_test
 }  // namespace ptqwatch

@@ -13,7 +13,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch {
-namespace {
+namespace report_json_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -293,5 +293,5 @@ TEST(ReportJson, ReadsANameThatItDoesNotKnowAsNoValue) {
   EXPECT_EQ(read.report.curvature->scope, std::nullopt);
 }
 
-}  // namespace
+}  // namespace report_json_test
 }  // namespace ptqwatch

@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 
 namespace ptqwatch::internal {
-namespace {
+namespace status_json_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -125,5 +125,5 @@ TEST(StatusJson, RefusesWhatIsNone) {
   EXPECT_FALSE(StatusFromJson(std::string(100'000, '[')).ok());
 }
 
-}  // namespace
+}  // namespace status_json_test
 }  // namespace ptqwatch::internal

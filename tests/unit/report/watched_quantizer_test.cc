@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace watched_quantizer_test {
 
 using enum QuantizationMethod;
 
@@ -45,5 +45,5 @@ TEST(WatchedQuantizer, IsTheFirstOfEqualsAndNothingOfNone) {
   EXPECT_EQ(Watched({}), std::nullopt);
 }
 
-}  // namespace
+}  // namespace watched_quantizer_test
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace curvature_batches_test {
 
 using ::testing::HasSubstr;
 using Net = testing::TanhNet;
@@ -135,5 +135,5 @@ TEST(MicroBatches, SayWhyABatchCannotBeCut) {
               HasSubstr("depend on the other sequences of its batch"));
 }
 
-}  // namespace
+}  // namespace curvature_batches_test
 }  // namespace ptqwatch::internal

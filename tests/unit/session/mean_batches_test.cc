@@ -15,7 +15,7 @@
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace mean_batches_test {
 
 class CutMeanBatchesTest : public ::testing::Test {
  protected:
@@ -80,5 +80,5 @@ TEST_F(CutMeanBatchesTest, LeavesBatchesOfDifferentSizes) {
   EXPECT_EQ(Cut({11}, Mean).size(), 1u);  // a prime
 }
 
-}  // namespace
+}  // namespace mean_batches_test
 }  // namespace ptqwatch::internal

@@ -16,7 +16,7 @@
 #include "ptqwatch/function_subject.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace model_session_test {
 
 using ::testing::HasSubstr;
 
@@ -217,5 +217,5 @@ TEST_F(ModelSessionTest, RefusesToReloadOtherTensors) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("other tensors than when it was opened"));
 }
 
-}  // namespace
+}  // namespace model_session_test
 }  // namespace ptqwatch::internal

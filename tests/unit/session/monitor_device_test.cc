@@ -5,7 +5,7 @@
 #include "ptqwatch/options.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace monitor_device_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -68,5 +68,5 @@ TEST(ChooseMonitorDevice, NamesTheOptionAndItsValue) {
               HasSubstr("a model on the CPU is measured there"));
 }
 
-}  // namespace
+}  // namespace monitor_device_test
 }  // namespace ptqwatch::internal

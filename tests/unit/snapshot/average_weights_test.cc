@@ -10,7 +10,7 @@
 #include "ATen/ops/full.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace average_weights_test {
 
 // Numbers without a short binary fraction, more than a vector register takes.
 at::Tensor Values(double phase, at::ScalarType dtype) {
@@ -94,5 +94,5 @@ TEST(AddToExponential, LeavesTheValuesAlone) {
   EXPECT_TRUE(at::equal(second, at::full({3}, 2.0)));
 }
 
-}  // namespace
+}  // namespace average_weights_test
 }  // namespace ptqwatch::internal

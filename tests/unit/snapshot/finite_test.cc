@@ -10,7 +10,7 @@
 #include "ATen/ops/ones.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace finite_test {
 
 using ::testing::HasSubstr;
 
@@ -41,5 +41,5 @@ TEST(CheckFinite, ASumThatOverflowsIsNoInfinity) {
   EXPECT_TRUE(CheckFinite(table, {0}).ok());
 }
 
-}  // namespace
+}  // namespace finite_test
 }  // namespace ptqwatch::internal

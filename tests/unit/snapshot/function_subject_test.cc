@@ -27,7 +27,7 @@
 #include "trainer/staging.h"
 
 namespace ptqwatch {
-namespace {
+namespace function_subject_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -377,5 +377,5 @@ TEST(FunctionSubject, TakesItsOptionalDataFromTheProbe) {
   EXPECT_FALSE(subject->UpdateStream());
 }
 
-}  // namespace
+}  // namespace function_subject_test
 }  // namespace ptqwatch

@@ -28,7 +28,7 @@
 #include "snapshot/own_draws.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace generator_guard_test {
 
 std::string State() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -185,5 +185,5 @@ TEST(GeneratorGuard, AnEarlierStateIsPutBack) {
   EXPECT_TRUE(State() == before);
 }
 
-}  // namespace
+}  // namespace generator_guard_test
 }  // namespace ptqwatch::internal

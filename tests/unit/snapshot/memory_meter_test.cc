@@ -8,7 +8,7 @@
 #include "ATen/ops/empty.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace memory_meter_test {
 
 at::Tensor Megabytes(int64_t count) { return at::empty({count << 20}, at::kByte); }
 
@@ -46,5 +46,5 @@ TEST(MemoryMeter, TheInnermostOneCounts) {
   EXPECT_EQ(outer.peak(), 2 << 20);
 }
 
-}  // namespace
+}  // namespace memory_meter_test
 }  // namespace ptqwatch::internal

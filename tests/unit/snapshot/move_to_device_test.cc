@@ -6,7 +6,7 @@
 #include "ATen/ops/ones.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace move_to_device_test {
 
 // The one other device that every build has; it keeps no values.
 const at::Device kElsewhere(at::kMeta);
@@ -47,5 +47,5 @@ TEST(MoveToDevice, LeavesWhatIsThere) {
   EXPECT_EQ(weight.const_data_ptr(), memory);
 }
 
-}  // namespace
+}  // namespace move_to_device_test
 }  // namespace ptqwatch::internal

@@ -15,7 +15,7 @@
 #include "trainer/staging.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace optimizer_staging_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -204,5 +204,5 @@ TEST_F(OptimizerStagingTest, IsNeverTheEndOfASnapshot) {
   EXPECT_EQ(view.parameters[0].second_moment.use_count(), 1u);
 }
 
-}  // namespace
+}  // namespace optimizer_staging_test
 }  // namespace ptqwatch::internal

@@ -8,7 +8,7 @@
 #include "support/fake_device.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace ordered_stream_test {
 
 using std::chrono::milliseconds;
 
@@ -196,5 +196,5 @@ TEST_F(OrderedStreamTest, TellsFaultsAndTheMemoryOfItsDevices) {
   EXPECT_EQ(two.Fault(), absl::UnavailableError("gone"));
 }
 
-}  // namespace
+}  // namespace ordered_stream_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include "ptqwatch/function_subject.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace replica_test {
 
 struct ReplicaTest : ::testing::Test {
   ReplicaTest() {
@@ -140,5 +140,5 @@ TEST_F(ReplicaTest, LosesNothingOfABufferThatTheClosureWrites) {
   EXPECT_TRUE(at::equal(replica->table().entries[1].tensor, at::ones({1})));
 }
 
-}  // namespace
+}  // namespace replica_test
 }  // namespace ptqwatch::internal

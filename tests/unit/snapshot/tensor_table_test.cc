@@ -6,7 +6,7 @@
 #include "ATen/ops/zeros.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace tensor_table_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -69,5 +69,5 @@ TEST(CheckSameLayout, NamesTheFirstDifference) {
   EXPECT_THAT(message({{"a", tied}, {"b", tied}, {"c", at::zeros({4})}}), HasSubstr("shares"));
 }
 
-}  // namespace
+}  // namespace tensor_table_test
 }  // namespace ptqwatch::internal

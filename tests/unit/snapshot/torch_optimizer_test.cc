@@ -5,7 +5,7 @@
 #include "torch/nn/modules/linear.h"
 
 namespace ptqwatch {
-namespace {
+namespace torch_optimizer_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -115,5 +115,5 @@ TEST(TorchOptimizer, SaysWhereGroupsDifferInMoreThanTheView) {
   EXPECT_EQ(view.parameters.size(), 4u);
 }
 
-}  // namespace
+}  // namespace torch_optimizer_test
 }  // namespace ptqwatch

@@ -13,7 +13,7 @@
 #include "ATen/ops/zeros.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace unit_losses_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -113,5 +113,5 @@ TEST(TotalWeight, CountsTheLossesWithoutWeights) {
   EXPECT_EQ(TotalWeight({at::ones({2}), at::tensor({0.5, 0.0})}), 0.5);
 }
 
-}  // namespace
+}  // namespace unit_losses_test
 }  // namespace ptqwatch::internal

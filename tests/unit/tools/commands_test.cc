@@ -17,7 +17,7 @@
 #include "unit/proto/client/raw_server.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace commands_test {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
@@ -318,5 +318,5 @@ TEST_F(CommandsTest, SnapshotOfARunThatEndsFails) {
   EXPECT_THAT(captured_.error(), HasSubstr("the run ended"));
 }
 
-}  // namespace
+}  // namespace commands_test
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 #include "program_help.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace completion_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -112,5 +112,5 @@ TEST(ManPage, HasNoLineThatRoffTakesForARequest) {
   EXPECT_EQ(requests, std::set<std::string>({".TH", ".SH", ".SS", ".TP", ".PP", ".nf", ".fi"}));
 }
 
-}  // namespace
+}  // namespace completion_test
 }  // namespace ptqwatch::internal

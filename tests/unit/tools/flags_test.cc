@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace flags_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -221,5 +221,5 @@ TEST(Flags, ServesOnLoopbackUnlessTold) {
   EXPECT_TRUE(options.allow_control);
 }
 
-}  // namespace
+}  // namespace flags_test
 }  // namespace ptqwatch::internal

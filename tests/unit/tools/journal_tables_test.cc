@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace journal_tables_test {
 
 using testing::CapturedTerminal;
 using ::testing::ElementsAre;
@@ -123,5 +123,5 @@ TEST(RunLayers, NamesAStepWithoutLayers) {
   EXPECT_THAT(terminal.error(), HasSubstr("no report of step 1 (--step) has layers"));
 }
 
-}  // namespace
+}  // namespace journal_tables_test
 }  // namespace ptqwatch::internal

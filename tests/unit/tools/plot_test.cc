@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace plot_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -145,5 +145,5 @@ TEST(Gnuplot, SaysWhatIsWrong) {
               AllOf(HasSubstr("gnuplot could not draw: line "), Not(HasSubstr("\n"))));
 }
 
-}  // namespace
+}  // namespace plot_test
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace printable_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
@@ -104,5 +104,5 @@ TEST(AgeText, PicksAUnit) {
   EXPECT_EQ(AgeText(200000), "2.3 days");
 }
 
-}  // namespace
+}  // namespace printable_test
 }  // namespace ptqwatch::internal

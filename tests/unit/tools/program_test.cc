@@ -11,7 +11,7 @@
 #include "unit/proto/client/raw_server.h"
 
 namespace ptqwatch {
-namespace {
+namespace program_test {
 
 using internal::kCleanTerminal;
 using ::testing::AllOf;
@@ -160,5 +160,5 @@ TEST(Program, HasNoColoursWhereTheyAreNotWanted) {
   }
 }
 
-}  // namespace
+}  // namespace program_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace replay_command_test {
 
 using testing::CapturedTerminal;
 using ::testing::EndsWith;
@@ -86,5 +86,5 @@ TEST(RunReplay, FailsWithOneLine) {
   EXPECT_EQ(captured.error(), "ptqwatch: there is no journal in '" + directory.path() + "'\n");
 }
 
-}  // namespace
+}  // namespace replay_command_test
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 #include "text_table.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace report_table_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -225,5 +225,5 @@ TEST(QuantizerNames, TellAlikeOnesApart) {
               ElementsAre("gptq3/g128", "gptq3/row", "gptq4", "rtn4", "gptq3/g128#2"));
 }
 
-}  // namespace
+}  // namespace report_table_test
 }  // namespace ptqwatch::internal

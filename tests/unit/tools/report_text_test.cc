@@ -7,7 +7,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace report_text_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -58,5 +58,5 @@ TEST(ReportBlock, SaysWhyThereAreNoNumbers) {
   EXPECT_THAT(text, HasSubstr("verdict    -\n"));
 }
 
-}  // namespace
+}  // namespace report_text_test
 }  // namespace ptqwatch::internal

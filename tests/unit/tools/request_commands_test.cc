@@ -9,7 +9,7 @@
 #include "unit/proto/client/fake_server.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace request_commands_test {
 
 using std::chrono::milliseconds;
 using testing::CapturedTerminal;
@@ -149,5 +149,5 @@ TEST_F(RequestCommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
   EXPECT_THAT(ended.error(), HasSubstr("gptq3: one snapshot taken"));
 }
 
-}  // namespace
+}  // namespace request_commands_test
 }  // namespace ptqwatch::internal

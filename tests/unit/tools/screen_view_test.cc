@@ -10,7 +10,7 @@
 #include "unit/proto/client/fake_server.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace screen_view_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -161,5 +161,5 @@ TEST_F(ScreenViewTest, ShowsEventsWithTheTimeAtWhichTheyCame) {
   EXPECT_THAT(frames_.back(), HasSubstr("step 14400, alert: E rises"));
 }
 
-}  // namespace
+}  // namespace screen_view_test
 }  // namespace ptqwatch::internal

@@ -7,7 +7,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace shapes_file_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -69,5 +69,5 @@ TEST_F(ShapesFileTest, NamesFileAndTensorOfAMistake) {
               HasSubstr("/nonexistent"));
 }
 
-}  // namespace
+}  // namespace shapes_file_test
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace sparkline_test {
 
 constexpr double kMost = std::numeric_limits<double>::max();
 
@@ -41,5 +41,5 @@ TEST(PhaseLine, NamesEachPhaseAsFarAsThereIsRoom) {
   EXPECT_EQ(PhaseLine({}, 80, true), "");
 }
 
-}  // namespace
+}  // namespace sparkline_test
 }  // namespace ptqwatch::internal

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace status_text_test {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -140,5 +140,5 @@ TEST(HealthText, KnowsAllAndSurvivesOthers) {
   EXPECT_EQ(HealthText(static_cast<v1::Health>(99)), "unknown");
 }
 
-}  // namespace
+}  // namespace status_text_test
 }  // namespace ptqwatch::internal

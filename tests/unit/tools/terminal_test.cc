@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace terminal_test {
 
 using testing::CapturedTerminal;
 using ::testing::HasSubstr;
@@ -116,5 +116,5 @@ TEST_F(TerminalTest, WaitsForAReaderOfANonBlockingPipe) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-}  // namespace
+}  // namespace terminal_test
 }  // namespace ptqwatch::internal

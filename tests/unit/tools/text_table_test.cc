@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace text_table_test {
 
 TEST(Wrapped, BreaksAtSpacesWhereThereAreAny) {
   EXPECT_THAT(Wrapped("one two  three", 7), ::testing::ElementsAre("one two", "three"));
@@ -30,5 +30,5 @@ TEST(TextRow, CutsTextAndNotColours) {
   EXPECT_EQ(TextRow(cells, 1, 8), "  12\x1b[31m deg\x1b[0m");
 }
 
-}  // namespace
+}  // namespace text_table_test
 }  // namespace ptqwatch::internal

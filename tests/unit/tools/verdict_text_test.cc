@@ -7,7 +7,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace verdict_text_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -104,5 +104,5 @@ TEST(MixedPrecisionBlock, ShowsWhatRaisingLayersWouldGive) {
   EXPECT_EQ(MixedPrecisionBlock(report, {}), "mixed      gptq3, 2 layers at 4 bits: out_of_time\n");
 }
 
-}  // namespace
+}  // namespace verdict_text_test
 }  // namespace ptqwatch::internal

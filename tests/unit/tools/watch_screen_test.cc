@@ -11,7 +11,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace watch_screen_test {
 
 using ::testing::AllOf;
 using ::testing::Each;
@@ -191,5 +191,5 @@ TEST(WatchState, ForgetsARunThatIsThereNoMore) {
   EXPECT_THAT(Screen(state), AllOf(HasSubstr("no report yet"), Not(HasSubstr("ALARM"))));
 }
 
-}  // namespace
+}  // namespace watch_screen_test
 }  // namespace ptqwatch::internal

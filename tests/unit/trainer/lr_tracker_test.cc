@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace lr_tracker_test {
 
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
@@ -160,5 +160,5 @@ TEST(LrTracker, KeepsTheFirstCornersWhenTooManyGather) {
   EXPECT_GT(tracker.state().points[LrState::kMaxPoints - 1].step, 990);
 }
 
-}  // namespace
+}  // namespace lr_tracker_test
 }  // namespace ptqwatch::internal

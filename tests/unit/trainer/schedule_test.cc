@@ -8,7 +8,7 @@
 #include "trainer/lr_tracker.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace schedule_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -169,5 +169,5 @@ TEST(Schedule, MeetsTheSameStepsInAResumedRun) {
   }
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace ptqwatch::internal

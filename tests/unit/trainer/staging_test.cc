@@ -12,7 +12,7 @@
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace staging_test {
 
 using ::testing::HasSubstr;
 
@@ -166,5 +166,5 @@ TEST_F(StagingTest, HandsWholeSnapshotsToAnotherThread) {
   EXPECT_GT(seen, 0);
 }
 
-}  // namespace
+}  // namespace staging_test
 }  // namespace ptqwatch::internal

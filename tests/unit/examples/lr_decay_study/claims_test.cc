@@ -10,7 +10,7 @@
 #include "run_names.h"
 
 namespace ptqwatch::examples {
-namespace {
+namespace claims_test {
 
 /// Measurements as the paper would have them: E is 5 % at the peak of 1e-2 and twice that once the
 /// rate is zero, lower at higher rates and for averages. Curvature follows it.
@@ -193,5 +193,5 @@ TEST(Summary, HasUnitsAndSpread) {
   EXPECT_EQ(Summary(claim), "end 9.00 ± 1.41 %; loss 1.550 ± 0.071 nats; n 7");
 }
 
-}  // namespace
+}  // namespace claims_test
 }  // namespace ptqwatch::examples

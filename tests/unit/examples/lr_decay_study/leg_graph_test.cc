@@ -11,7 +11,7 @@
 #include "run_names.h"
 
 namespace ptqwatch::examples {
-namespace {
+namespace leg_graph_test {
 
 class Scales : public ::testing::TestWithParam<const char*> {
  protected:
@@ -163,5 +163,5 @@ TEST(Progress, EstimatesFromTheSpeedSoFar) {
   EXPECT_EQ(progress.Text(90), "100 %");
 }
 
-}  // namespace
+}  // namespace leg_graph_test
 }  // namespace ptqwatch::examples

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::examples {
-namespace {
+namespace statistics_test {
 
 TEST(Statistics, MeanAndSpread) {
   const std::vector<double> values = {1, 2, 6};
@@ -63,5 +63,5 @@ TEST(Order, IsStrictAndRefusesNaN) {
   EXPECT_FALSE(IsFalling(std::vector<double>{3, std::nan(""), 1}));
 }
 
-}  // namespace
+}  // namespace statistics_test
 }  // namespace ptqwatch::examples

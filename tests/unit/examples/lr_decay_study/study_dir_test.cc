@@ -9,7 +9,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::examples {
-namespace {
+namespace study_dir_test {
 
 namespace fs = std::filesystem;
 
@@ -71,5 +71,5 @@ TEST(StudyDir, RefusesAFolderOfSomethingElse) {
   EXPECT_TRUE(fs::exists(temp.path() + "/precious"));
 }
 
-}  // namespace
+}  // namespace study_dir_test
 }  // namespace ptqwatch::examples

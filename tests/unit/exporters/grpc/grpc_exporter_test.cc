@@ -10,7 +10,7 @@
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace grpc_exporter_test {
 
 using grpc::StatusCode;
 using ::testing::AllOf;
@@ -313,5 +313,5 @@ TEST_F(GrpcExporterTest, IsUnavailableBeforeStart) {
   EXPECT_EQ(exporter_->Start(&source_, nullptr).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-}  // namespace
+}  // namespace grpc_exporter_test
 }  // namespace ptqwatch

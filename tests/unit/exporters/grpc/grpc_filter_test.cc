@@ -13,7 +13,7 @@
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace grpc_filter_test {
 
 using ::testing::ElementsAre;
 using testing::GrpcClient;
@@ -240,5 +240,5 @@ TEST_F(GrpcFilterTest, RefusesQuantizersThatThereAreNot) {
   EXPECT_EQ(Watch(address(), request).Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-}  // namespace
+}  // namespace grpc_filter_test
 }  // namespace ptqwatch

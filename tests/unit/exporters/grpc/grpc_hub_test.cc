@@ -9,7 +9,7 @@
 #include "grpcpp/create_channel_posix.h"
 
 namespace ptqwatch::testing {
-namespace {
+namespace grpc_hub_test {
 
 using grpc::StatusCode;
 using ::testing::ElementsAre;
@@ -183,5 +183,5 @@ TEST_F(GrpcControlTest, IsOffUnlessAllowed) {
   EXPECT_EQ(client.Status().run_id(), "run-1");
 }
 
-}  // namespace
+}  // namespace grpc_hub_test
 }  // namespace ptqwatch::testing

@@ -8,7 +8,7 @@
 #include "ptqwatch/wire/requests.pb.h"
 
 namespace ptqwatch::testing {
-namespace {
+namespace grpc_requests_test {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
@@ -120,5 +120,5 @@ TEST_F(GrpcRequestsTest, TextThatIsNotUtf8ReachesNobodysTerminal) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
 }
 
-}  // namespace
+}  // namespace grpc_requests_test
 }  // namespace ptqwatch::testing

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -22,7 +23,7 @@
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace grpc_server_test {
 
 using grpc::StatusCode;
 using ::testing::AllOf;
@@ -176,7 +177,7 @@ TEST_F(GrpcServerTest, NamesTheAddressThatIsWrong) {
                               "127.0.0.1:x", ":9465", "[::1:9465", "::1:9465", "unix:/tmp/x"}) {
     const absl::Status status = Refusal({.address = address});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("'" + std::string(address) + "'"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("'", address, "'")));
   }
   const absl::Status unknown = Refusal({.address = "no-such-host.invalid:0"});
   EXPECT_EQ(unknown.code(), absl::StatusCode::kUnavailable);
@@ -383,5 +384,5 @@ TEST_F(GrpcServerTest, LeavesSignalsToTheThreadsOfTheTrainer) {
   EXPECT_EQ(BlockedSignals().count("ptqw-grpc"), 1u);
 }
 
-}  // namespace
+}  // namespace grpc_server_test
 }  // namespace ptqwatch

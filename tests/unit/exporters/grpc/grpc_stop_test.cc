@@ -14,7 +14,7 @@
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace grpc_stop_test {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
@@ -141,5 +141,5 @@ TEST_F(GrpcStopTest, MayBeFollowedByAnotherExporterOnTheSamePort) {
   EXPECT_EQ(GrpcClient(address).Status().run_id(), "run-1");
 }
 
-}  // namespace
+}  // namespace grpc_stop_test
 }  // namespace ptqwatch

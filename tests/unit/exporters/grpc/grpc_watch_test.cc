@@ -14,7 +14,7 @@
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch {
-namespace {
+namespace grpc_watch_test {
 
 using testing::Eventually;
 using testing::GrpcClient;
@@ -391,5 +391,5 @@ TEST_F(GrpcWatchTest, RefusesANegativeEventNumber) {
   EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-}  // namespace
+}  // namespace grpc_watch_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace first_byte_wait_test {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kLong{60'000};
@@ -86,5 +86,5 @@ TEST(FirstByteWait, MakesRoomByClosingTheOldest) {
   EXPECT_TRUE(pairs.front().Closed());
 }
 
-}  // namespace
+}  // namespace first_byte_wait_test
 }  // namespace ptqwatch::internal

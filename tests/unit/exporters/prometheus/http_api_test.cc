@@ -18,7 +18,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch {
-namespace {
+namespace http_api_test {
 
 using nlohmann::json;
 using testing::Eventually;
@@ -364,5 +364,5 @@ TEST(Gzip, IsForThoseWhoAsk) {
   EXPECT_LT(internal::Gzip(std::string(100000, 'x')).size(), 1000u);
 }
 
-}  // namespace
+}  // namespace http_api_test
 }  // namespace ptqwatch

@@ -21,7 +21,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch {
-namespace {
+namespace http_security_test {
 
 using ::testing::AllOf;
 using testing::CertificateFiles;
@@ -249,5 +249,5 @@ TEST_F(HttpSecurityTest, LooksAtFilesOnceInAWhile) {
   EXPECT_EQ(Subject(**context), "server");
 }
 
-}  // namespace
+}  // namespace http_security_test
 }  // namespace ptqwatch

@@ -20,7 +20,7 @@
 #include "support/raw_client.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace http_server_test {
 
 using ::testing::EndsWith;
 using testing::Get;
@@ -357,5 +357,5 @@ TEST(HttpServer, TurnsAnExceptionOfAHandlerIntoAnError) {
   EXPECT_THAT(Get((*server)->address(), "/bad"), StartsWith("HTTP/1.1 500 "));
 }
 
-}  // namespace
+}  // namespace http_server_test
 }  // namespace ptqwatch::internal

@@ -18,7 +18,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace metric_families_test {
 
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
@@ -289,5 +289,5 @@ TEST(ShownLayers, KeepTheirPlacesWhereTheyAreClose) {
   EXPECT_THAT(ShownLayers(0).Choose("", "metric", {"x"}), ElementsAre());
 }
 
-}  // namespace
+}  // namespace metric_families_test
 }  // namespace ptqwatch::internal

@@ -15,7 +15,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch {
-namespace {
+namespace prometheus_exporter_test {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -255,5 +255,5 @@ TEST_F(PrometheusExporterTest, IsScrapedWhileReportsCome) {
   EXPECT_EQ(bad, 0);
 }
 
-}  // namespace
+}  // namespace prometheus_exporter_test
 }  // namespace ptqwatch

@@ -11,7 +11,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch::testing {
-namespace {
+namespace prometheus_hub_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -72,5 +72,5 @@ TEST_F(PrometheusHubTest, IsReadyWhileNoRunIsInTrouble) {
   EXPECT_EQ(health["runs"][0]["reason"], "no sign of life");
 }
 
-}  // namespace
+}  // namespace prometheus_hub_test
 }  // namespace ptqwatch::testing

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace request_filter_test {
 
 // What passes, however the request is cut into pieces; nullopt where it is refused.
 std::optional<std::string> Filtered(const std::string& request) {
@@ -75,5 +75,5 @@ TEST(RequestFilter, RefusesLongLinesOfWhatItPasses) {
   EXPECT_TRUE(Filtered("GET / HTTP/1.1\r\nAuthorization: " + Long(1000) + "\r\n\r\n").has_value());
 }
 
-}  // namespace
+}  // namespace request_filter_test
 }  // namespace ptqwatch::internal

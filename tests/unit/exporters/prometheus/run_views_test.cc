@@ -12,7 +12,7 @@
 #include "support/sample_report.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace run_views_test {
 
 class RunViewsTest : public ::testing::Test {
  protected:
@@ -63,5 +63,5 @@ TEST_F(RunViewsTest, TakesAReportOfTheFutureForNew) {
   EXPECT_NEAR(Age(), 5, 0.01);
 }
 
-}  // namespace
+}  // namespace run_views_test
 }  // namespace ptqwatch::internal

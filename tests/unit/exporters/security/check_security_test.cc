@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace check_security_test {
 
 using ::testing::HasSubstr;
 
@@ -126,5 +126,5 @@ TEST(CheckSecurity, RefusesWhatIsNoCertificate) {
                                                       "': holds no certificate in PEM")));
 }
 
-}  // namespace
+}  // namespace check_security_test
 }  // namespace ptqwatch::internal

@@ -13,7 +13,7 @@
 #include "unit/exporters/grpc/grpc_fixture.h"
 
 namespace ptqwatch::testing {
-namespace {
+namespace client_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -203,5 +203,5 @@ TEST(ClientCreate, NamesTheOptionThatIsWrong) {
   }
 }
 
-}  // namespace
+}  // namespace client_test
 }  // namespace ptqwatch::testing

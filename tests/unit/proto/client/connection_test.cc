@@ -9,7 +9,7 @@
 #include "unit/proto/client/raw_server.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace connection_test {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
@@ -92,5 +92,5 @@ TEST(MonitorHasStopped, NeedsTheServersWord) {
   EXPECT_FALSE(MonitorHasStopped(grpc::Status::OK));
 }
 
-}  // namespace
+}  // namespace connection_test
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 #include "unit/proto/client/fake_server.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace follower_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -393,5 +393,5 @@ TEST_F(FollowerTest, EndsWhenTheListenerSaysSoWhileThereIsNoServer) {
   EXPECT_TRUE(Follow(address).ok());
 }
 
-}  // namespace
+}  // namespace follower_test
 }  // namespace ptqwatch::internal

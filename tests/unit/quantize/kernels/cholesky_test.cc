@@ -12,7 +12,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace cholesky_test {
 
 // A positive definite matrix in a random order, as FactorizeUpper takes it.
 struct Problem {
@@ -113,5 +113,5 @@ TEST(FactorizeUpper, StopsWhenCancelled) {
   EXPECT_EQ(FactorizeUpper(problem.view(), context).status().code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace cholesky_test
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace clip_search_test {
 
 using ::testing::Each;
 using testing::GroupGrid;
@@ -295,5 +295,5 @@ TEST(ClippedGptq, LosesLessThanOnWholeGrids) {
   EXPECT_EQ(rtn.clipped_groups, clipped.clipped_groups);
 }
 
-}  // namespace
+}  // namespace clip_search_test
 }  // namespace ptqwatch::internal

@@ -11,7 +11,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch {
-namespace {
+namespace gptq_loop_test {
 
 using testing::CorrelatedInputs;
 using testing::Matrix;
@@ -242,5 +242,5 @@ TEST(Threads, AreAtLeastOne) {
   }
 }
 
-}  // namespace
+}  // namespace gptq_loop_test
 }  // namespace ptqwatch

@@ -9,7 +9,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch {
-namespace {
+namespace gram_magnitudes_test {
 
 using ::testing::Each;
 using testing::Matrix;
@@ -57,5 +57,5 @@ TEST(GramMagnitudes, AreForgottenWhenCancelled) {
   EXPECT_THAT(got.abs_max, Each(0.0f));
 }
 
-}  // namespace
+}  // namespace gram_magnitudes_test
 }  // namespace ptqwatch

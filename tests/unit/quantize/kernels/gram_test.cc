@@ -11,7 +11,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch {
-namespace {
+namespace gram_test {
 
 using testing::Gram;
 using ::testing::HasSubstr;
@@ -176,5 +176,5 @@ TEST(AnyNonFinite, FindsThemAnywhere) {
   }
 }
 
-}  // namespace
+}  // namespace gram_test
 }  // namespace ptqwatch

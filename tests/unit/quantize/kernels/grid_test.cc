@@ -10,7 +10,7 @@
 #include "unit/quantize/reference.h"
 
 namespace ptqwatch::internal {
-namespace {
+namespace grid_test {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -196,5 +196,5 @@ TEST(Grid, GivesTheSameBitsOnEveryTargetAndLength) {
   }
 }
 
-}  // namespace
+}  // namespace grid_test
 }  // namespace ptqwatch::internal

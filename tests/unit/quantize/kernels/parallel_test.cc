@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace parallel_test {
 
 using ::testing::HasSubstr;
 
@@ -139,5 +139,5 @@ TEST(ThreadTeam, GivesHelpersTheTokenButNotThePacer) {
       absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace parallel_test
 }  // namespace ptqwatch::internal

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace ptqwatch::internal {
-namespace {
+namespace scale_dtype_test {
 
 const float kInf = std::numeric_limits<float>::infinity();
 
@@ -68,5 +68,5 @@ TEST(RoundScale, OverflowsToInfinity) {
   EXPECT_EQ(RoundScale(kInf, ScaleDtype::kFloat16), kInf);
 }
 
-}  // namespace
+}  // namespace scale_dtype_test
 }  // namespace ptqwatch::internal
