@@ -76,8 +76,8 @@ std::vector<double> LossesOfARun(bool with_device, bool beside) {
 }
 
 TEST(MonitorDevice, MeasuresTheWeightsOfTheStepHoweverLateTheDeviceIs) {
-  // A queued update runs on the thread that waits for it. Sums have the same order there, and so the
-  // same bits, only if no update is shared out over threads.
+  // A queued update runs on the thread that waits for it. Sums have the same order there, and so
+  // the same bits, only if no update is shared out over threads.
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const absl::Cleanup restore_threads = [threads] { at::set_num_threads(threads); };
