@@ -83,6 +83,7 @@ ELSEWHERE = {
     "tests/gates/thread_safety": "gate.thread_safety",
 }
 NEEDS_MORE = {
+    "tests/door": "a fresh clone; .ci/run begins with it",
     "tests/cuda/run": "a GPU",
     "tests/fuzz/run": "an hour",
     "grpcurl": "not a program of ours", "curl": "not a program of ours", "head": "not a program of ours",
