@@ -23,6 +23,24 @@ def load(name):
 sizes = load("sizes")
 includes = load("includes")
 build_files = load("build_files")
+packages = load("packages")
+
+
+class Packages(unittest.TestCase):
+    LISTING = "\n".join(["liba-dev\tliba1 (= 2), libb-dev | libc-dev, \t", "libb-dev\t, libc6-virtual\t", "libc6-dev\t, \tlibc6-virtual (= 1)",
+                         "liba1\t, \t", "libd-dev\t, \t"])
+
+    def test_knows_what_a_package_brings(self):
+        owned = {"liba-dev": "/usr/include/a.h", "liba1": "/usr/lib/liba.so.1", "libc6-dev": "/usr/include/stdio.h"}
+        self.assertEqual(packages.missing("build_packages=(\n  liba-dev make\n)\n", self.LISTING, owned), {})
+
+    def test_misses_one_that_setup_does_not_name(self):
+        owned = {"liba-dev": "/usr/include/a.h", "libd-dev": "/usr/include/d.h"}
+        self.assertEqual(packages.missing("test_packages=(liba-dev)\n", self.LISTING, owned), {"libd-dev": "/usr/include/d.h"})
+
+    def test_reads_paths_as_they_stand_in_ninja_files(self):
+        text = "a.o: #deps 2\n    /usr/include/a.h\n    ../../src/b.h\nbuild x: LINK y.o | /usr/lib/liba.so.1 $root/usr/lib/not.so\n"
+        self.assertEqual(packages.OWNED.findall(text), ["/usr/include/a.h", "/usr/lib/liba.so.1"])
 
 
 class Bare(unittest.TestCase):

@@ -80,10 +80,12 @@ ELSEWHERE = {
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
     "tests/gates/build_files": "gate.build_files",
+    "tests/gates/packages": "gate.packages",
     "tests/gates/thread_safety": "gate.thread_safety",
 }
 NEEDS_MORE = {
     "tests/door": "a fresh clone; .ci/run begins with it",
+    "tests/bare_debian": "half an hour, root, and room for a system",
     "tests/cuda/run": "a GPU",
     "tests/fuzz/run": "an hour",
     "grpcurl": "not a program of ours", "curl": "not a program of ours", "head": "not a program of ours",
