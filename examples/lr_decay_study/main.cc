@@ -1,98 +1,191 @@
-// Repeats the findings of arXiv 2510.06213 with small models. This file takes the flags, makes what
-// has not been made (leg_processes.h), reads the journals and writes what they say (results.h). A
-// leg is a process of this program, which trains and measures (train_leg.h).
+// Trains one leg of the study of learning-rate decay, from one saved state to the next, and waits
+// for a whole report every so many steps; or measures means of weights that other legs kept. The
+// script `study` plans the legs, runs this program for each, and judges their journals.
 
-#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ATen/Parallel.h"
-#include "claims.h"
-#include "leg_graph.h"
-#include "leg_processes.h"
+#include "absl/strings/str_split.h"
+#include "char_training.h"
 #include "program.h"
-#include "results.h"
-#include "stop_signal.h"
-#include "study_data.h"
-#include "study_dir.h"
-#include "study_flags.h"
-#include "text.h"
-#include "train_leg.h"
-#include "weights_hash.h"
+#include "ptqwatch/monitor.h"
+#include "ptqwatch/offline/average_weights.h"
 
 namespace ptqwatch::examples {
 namespace {
 
-/// Characters of one held-out sequence: the MLP's eight before the first prediction, then one each.
-constexpr int64_t kContext = 8;
+// A machine may sleep, or have other things to do.
+constexpr std::chrono::hours kPatience(24);
+constexpr std::chrono::seconds kStopTime(30);
+// Enough for everything, and the same on every machine.
+constexpr int64_t kMonitorBytes = int64_t{1} << 30;
 
-std::string ReadStudyText(const StudyFlags& flags) {
-  std::string text = OrUsageError(ReadText(flags.text));
-  const int64_t needed = flags.settings.probe_sequences * (flags.settings.length + kContext);
-  const int64_t held_out = std::ssize(text) - std::ssize(text) / 10 * 9;
-  if (held_out < needed) {
-    throw UsageError("--text " + (flags.text.empty() ? "(the Bible)" : flags.text) +
-                     ": too short: its last tenth has " + std::to_string(held_out) +
-                     " characters, and " + std::to_string(needed) + " are measured on");
+const std::map<std::string, DecayShape> kShapes = {{"linear", DecayShape::kLinear},
+                                                   {"cosine", DecayShape::kCosine},
+                                                   {"sqrt", DecayShape::kOneMinusSqrt}};
+
+struct LegFlags {
+  CharGptFlags recipe;
+  std::string run_id;
+  std::string dir;
+  std::string parent;  ///< empty: from scratch
+  int64_t from = 0;
+  std::optional<int64_t> to;
+  std::optional<uint64_t> batch_seed;
+  bool keep_weights = false;
+  std::vector<std::pair<int64_t, std::string>> means;  ///< step, paths with commas between them
+};
+
+LegFlags ParseLegFlags(int argc, char** argv) {
+  LegFlags flags;
+  std::string shape = "linear";
+  const auto add_flags = [&](CLI::App& app) {
+    const auto steps = CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max(), "INT >= 0");
+    app.add_option("--leg", flags.dir, "Directory for the leg's weights and its state")->required();
+    app.add_option("--run-id", flags.run_id, "Name of the run in its journal");
+    app.add_option("--decay-shape", shape, "How the rate falls: linear, cosine, or sqrt (1 - sqrt)")
+        ->check(CLI::IsMember(kShapes))
+        ->capture_default_str();
+    app.add_option("--parent", flags.parent,
+                   "Directory of the leg whose state this one starts from")
+        ->check(CLI::ExistingDirectory);
+    app.add_option("--from", flags.from, "Step of that state")->check(steps);
+    app.add_option("--to", flags.to, "Last step of the leg [that of the run]")->check(steps);
+    app.add_option("--batch-seed", flags.batch_seed, "Draws other batches than the parent would");
+    app.add_flag("--keep-weights", flags.keep_weights,
+                 "Save the weights of every measured step, not of the last alone");
+    app.add_option("--mean", flags.means,
+                   "Instead of training: measure the mean of these weights as the model of a step")
+        ->type_name("STEP FILE,FILE,...")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  flags.recipe = ParseCharGptFlags(argc, argv,
+                                   "Trains one leg of the study of learning-rate decay. "
+                                   "examples/lr_decay_study/study runs the whole study.",
+                                   add_flags);
+  flags.recipe.schedule.shape = kShapes.at(shape);
+  flags.recipe.trainer.wait = true;
+  return flags;
+}
+
+void Check(const absl::Status& status, const std::string& what) {
+  if (!status.ok()) throw std::runtime_error(what + ": " + std::string(status.message()));
+}
+
+/// Every snapshot is measured whole: all probe tokens, curvature too.
+MonitorOptions OptionsOf(const LegFlags& flags) {
+  MonitorOptions options = MakeMonitorOptions(flags.recipe.trainer, flags.recipe.schedule.steps);
+  options.on_failure = OnFailure::kError;
+  // Averages are legs of their own.
+  options.averaging.enabled = false;
+  options.mixed_precision = false;
+  options.relative_stderr = 1e-6;
+  options.absolute_stderr_ratio = 1e-9;
+  options.max_probe_tokens = flags.recipe.probe_sequences * flags.recipe.length;
+  options.duty_cycle = 1.0;
+  options.max_bytes = kMonitorBytes;
+  options.run_id = flags.run_id;
+  return options;
+}
+
+class Leg {
+ public:
+  explicit Leg(const LegFlags& flags)
+      : flags_(flags), recipe_(flags.recipe), training_(flags.recipe) {
+    if (!flags_.parent.empty()) {
+      Check(training_.LoadState(flags_.parent + "/state.safetensors"), "loading the state");
+    }
+    if (flags_.batch_seed) training_.SeedBatches(*flags_.batch_seed);
+    const MonitorOptions options = OptionsOf(flags_);
+    every_ = options.schedule.every;
+    auto monitor = Monitor::Create(training_.MakeSubject(), options);
+    Check(monitor.status(), "the monitor");
+    monitor_ = *std::move(monitor);
   }
-  return text;
-}
 
-int MakeOneLeg(const StudyFlags& flags) {
-  at::set_num_threads(1);
-  at::set_num_interop_threads(1);
-  const std::vector<Leg> legs = MakeLegs(flags.settings, {});
-  const auto leg = std::find_if(legs.begin(), legs.end(),
-                                [&](const Leg& candidate) { return candidate.id == flags.leg; });
-  if (leg == legs.end()) throw UsageError("--leg " + flags.leg + ": there is no such leg");
-  MakeLeg(*leg, flags.settings, StudyDir(flags.dir));
-  return 0;
-}
-
-void WriteResults(const StudySettings& settings, const StudyDir& dir,
-                  const std::vector<Leg>& legs) {
-  const StudyData data = ReadStudy(settings, dir, legs);
-  const std::vector<Claim> claims = JudgeClaims(data);
-  const std::string page = ResultsPage(data, claims);
-  dir.Write("results.json", ResultsJson(data, claims).dump(1) + "\n");
-  dir.Write("results.md", page);
-  std::printf("%s\nresults: %s\n", ResultsTable(data, claims).c_str(),
-              (dir.root() / "results.json").c_str());
-}
-
-int RunStudy(StudyFlags flags, const std::vector<std::string>& arguments) {
-  const std::string text = ReadStudyText(flags);
-  flags.settings.text_sha256 = Sha256(std::vector{std::as_bytes(std::span(text))});
-  StudyDir dir(flags.dir);
-  dir.Take(flags.settings, text);
-  const StopSignal stop;
-  const std::vector<Leg> legs = MakeLegs(flags.settings, flags.groups);
-  const LegsMade made = RunLegs(legs, flags.settings, dir, flags.jobs, arguments, stop);
-  if (stop.requested()) {
-    std::fprintf(stderr, "interrupted after %zu of %zu legs; the same command goes on from there\n",
-                 made.finished, legs.size());
-    return stop.exit_code();
+  void Make() {
+    if (flags_.means.empty()) {
+      Train();
+    } else {
+      MeasureMeans();
+    }
+    Check(monitor_->Stop(kStopTime), "stopping the monitor");
   }
-  // What other groups have left there is judged, too.
-  WriteResults(flags.settings, dir, MakeLegs(flags.settings, {}));
-  if (made.failed == 0) return 0;
-  std::fprintf(stderr, "%zu legs failed, and %zu that need them were left out\n", made.failed,
-               made.left_out);
-  return 1;
-}
+
+ private:
+  void Train() {
+    const int64_t to = flags_.to.value_or(recipe_.schedule.steps);
+    for (int64_t step = flags_.from; step < to;) {
+      const double learning_rate = recipe_.schedule.LearningRate(step);
+      training_.Step(learning_rate);
+      Tell(++step, learning_rate);
+      if (step % every_ != 0 && step != to) continue;
+      Measure();
+      if (flags_.keep_weights || step == to) SaveWeights(step);
+    }
+    Check(training_.SaveState(flags_.dir + "/state.safetensors"), "saving the state");
+  }
+
+  void MeasureMeans() {
+    for (const auto& [step, paths] : flags_.means) {
+      const std::vector<std::string> files = absl::StrSplit(paths, ',');
+      const auto weights = AverageCheckpoints(files);
+      Check(weights.status(), "averaging");
+      Check(training_.LoadWeights(*weights), "averaging");
+      Tell(step, recipe_.schedule.peak);
+      Measure();
+    }
+  }
+
+  void Tell(int64_t step, double learning_rate) {
+    monitor_->OnStep({.step = step,
+                      .learning_rate = learning_rate,
+                      .tokens = step * recipe_.batch * recipe_.length});
+  }
+
+  void Measure() {
+    Check(monitor_->Finish(kPatience), "measuring");
+    const auto newest = monitor_->latest();
+    if (newest == nullptr) throw std::runtime_error("no report was made");
+    const Report& report = newest->report;
+    if (report.probe_status != ProbeStatus::kOk) {
+      throw std::runtime_error("step " + std::to_string(report.step) +
+                               ": the loss was not measured: " + report.probe_status_detail);
+    }
+  }
+
+  void SaveWeights(int64_t step) {
+    char name[48];
+    std::snprintf(name, sizeof(name), "/weights-%06lld.safetensors", static_cast<long long>(step));
+    Check(training_.SaveWeights(flags_.dir + name), "saving weights");
+  }
+
+  const LegFlags& flags_;
+  const CharGptFlags& recipe_;
+  CharTraining training_;
+  int64_t every_ = 0;
+  std::unique_ptr<Monitor> monitor_;
+};
 
 }  // namespace
 }  // namespace ptqwatch::examples
 
 int main(int argc, char** argv) {
   return ptqwatch::examples::RunProgram([&] {
-    // Legs run beside each other, each on one core.
-    setenv("OMP_NUM_THREADS", "1", 1);
-    const auto flags = ptqwatch::examples::ParseStudyFlags(argc, argv);
-    return flags.leg.empty()
-               ? ptqwatch::examples::RunStudy(flags, std::vector<std::string>(argv, argv + argc))
-               : ptqwatch::examples::MakeOneLeg(flags);
+    const auto flags = ptqwatch::examples::ParseLegFlags(argc, argv);
+    at::set_num_threads(flags.recipe.trainer.threads);
+    at::set_num_interop_threads(1);
+    ptqwatch::examples::Leg(flags).Make();
+    return 0;
   });
 }

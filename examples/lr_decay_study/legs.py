@@ -1,0 +1,204 @@
+"""What the study of learning-rate decay trains: the settings of its scales, its runs, and the legs that these are cut into."""
+
+import dataclasses
+import math
+import types
+
+# The parts of a study that can be asked for alone, the most important first.
+GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine")
+# Keeps the batches of a soup's members apart from each other's and the trunk's.
+MEMBER_STREAM = 0x5851F42D4C957F2D
+# What measuring takes, for the estimate of the time left.
+STEPS_PER_MEASUREMENT = 300
+SHARES = {  # of the peak rate, by the share of the decay that is left
+    "linear": lambda left: left,
+    "cosine": lambda left: 0.5 * (1 + math.cos(math.pi * (1 - left))),
+    "sqrt": lambda left: 1 - math.sqrt(1 - left),
+}
+
+# Two studies with equal settings give equal results on the same machine. Lengths are in optimizer steps.
+FULL = {
+    "scale": "full", "seeds": 3, "text_sha256": "",
+    # The model and its batches (examples/char_gpt's MLP).
+    "width": 64, "layers": 3,
+    "length": 64,  # predictions a sequence
+    "batch": 8,  # sequences a step
+    "weight_decay": 0.1,
+    "peak": 1e-2,  # learning rate of the plateau
+    # What is measured.
+    "group_size": 64, "probe_sequences": 1024, "calibration_sequences": 128,
+    "every": 400,  # steps between measurements, and between the weights that are kept
+    # The runs.
+    "warmup": 300,
+    "leg": 8000,  # at most so many steps without saving the state
+    "budgets": [4000, 8000, 16000, 32000],  # ends of the short cooldowns
+    "cooldown": 2000,  # the length of each of them
+    "run": 16000,  # the length of every other run
+    "rates": [1e-3, 3e-3, 1e-2, 2e-2],  # peaks of the sweep, ascending; `peak` is one of them
+    "decays": [0.03, 0.1, 0.3],  # weight decays, ascending; `weight_decay` is one of them
+    "fractions": [0.05, 0.1, 0.2, 0.4],  # of a run, over which the rate falls; ascending
+    "fraction": 0.2,  # the one of them that every other comparison has
+    "cosines": [4000, 8000, 16000],  # lengths of runs with a cosine schedule, `run` among them
+    "window": 10,  # weights of an average, `every` steps apart
+    "average_every": 1600,  # steps between averages that are measured
+    "soup": 3,  # cooldowns that are averaged
+}
+SCALES = {
+    "full": FULL,  # evidence
+    # Most of its runs, a fifth as long and with one seed, to see that everything works.
+    "quick": FULL | {
+        "scale": "quick", "seeds": 1, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400], "cooldown": 320,
+        "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640, "soup": 2},
+    # Seconds, for tests.
+    "tiny": FULL | {
+        "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
+        "warmup": 2, "leg": 40, "budgets": [40, 160], "cooldown": 12, "run": 80, "rates": [3e-3, 1e-2], "decays": [0.1, 0.3],
+        "cosines": [80], "window": 2, "average_every": 16},
+}
+
+
+def settings_of(scale, **others):
+    return types.SimpleNamespace(**SCALES[scale] | others)
+
+
+def named(what, value):
+    return f"{what}-{value:.12g}"
+
+
+def reference(s):
+    """The run of `run` steps with the settings' own rate, weight decay and linear decay, with which the others are compared."""
+    return named("linear", s.fraction)
+
+
+def rate_run(s, rate):
+    return reference(s) if rate == s.peak else named("rate", rate)
+
+
+def weight_decay_run(s, weight_decay):
+    return reference(s) if weight_decay == s.weight_decay else named("decay", weight_decay)
+
+
+def decays(s):
+    """{run: (steps, shape)} of the decays that end after `run` steps."""
+    last, whole = round(s.fraction * s.run), s.run - s.warmup
+    return {**{named("linear", part): (round(part * s.run), "linear") for part in s.fractions},
+            "sqrt": (last, "sqrt"), "tail": (last, "cosine"), "line": (whole, "linear"), named("cosine", s.run): (whole, "cosine")}
+
+
+@dataclasses.dataclass
+class Leg:
+    """A stretch of work that is done whole or not at all: training from one saved state to another, or measuring means of kept
+    weights. Its directory holds the journal of the run up to its end."""
+    id: str  # a directory's name
+    run: str  # the run that it is a part of
+    groups: tuple
+    needs: list  # ids of legs that must be finished
+    flags: dict  # of the program that makes it
+    work: float  # in training steps
+    parent: str = ""  # the leg whose state and journal it goes on from
+    means: dict = dataclasses.field(default_factory=dict)  # {step: [(id of a leg, step of its weights)]}
+
+
+class Seed:
+    """The legs of one seed, by group."""
+
+    def __init__(self, s, seed):
+        self.s, self.seed, self.legs = s, seed, []
+        self.trunk = []
+
+    def id(self, run, step):
+        return f"s{self.seed}.{run}@{step:06d}"
+
+    def add(self, run, groups, steps, decay=0, shape="linear", start=0, rate=None, weight_decay=None, cuts=(), batch_seed=None, keep=False):
+        """A run, cut where others leave it and where a leg would become too long. The id of its last leg."""
+        s = self.s
+        parent = self.id("trunk", start) if start else ""
+        flags = {"--schedule": "wsd" if decay else "constant", "--steps": steps, "--warmup": s.warmup, "--lr": rate or s.peak,
+                 "--decay-fraction": decay / steps, "--decay-shape": shape, "--weight-decay": weight_decay or s.weight_decay,
+                 "--seed": self.seed, "--every": s.every}
+        if batch_seed is not None:
+            flags["--batch-seed"] = batch_seed
+        while start < steps:
+            end = min([steps, start + s.leg, *(cut for cut in cuts if cut > start)])
+            leg = Leg(self.id(run, end), f"s{self.seed}.{run}", groups, [parent] if parent else [], flags | {"--from": start, "--to": end},
+                      end - start + STEPS_PER_MEASUREMENT * ((end - start) // s.every), parent)
+            if keep:
+                leg.flags["--keep-weights"] = True
+            flags.pop("--batch-seed", None)
+            self.legs.append(leg)
+            parent, start = leg.id, end
+        return parent
+
+    def branch(self, run, groups, steps, decay, shape="linear", batch_seed=None):
+        """A run that leaves the trunk where its rate begins to fall."""
+        return self.add(run, groups, steps, decay, shape, start=steps - decay, batch_seed=batch_seed)
+
+    def add_means(self, run, means):
+        needs = list(dict.fromkeys(leg for members in means.values() for leg, _ in members))
+        name = f"s{self.seed}.{run}"
+        self.legs.append(Leg(name, name, ("average",), needs, {"--seed": self.seed, "--lr": self.s.peak, "--every": 1},
+                             STEPS_PER_MEASUREMENT * len(means), means=means))
+
+    def budget(self):
+        """The trunk, at a constant rate and longest of all, its cooldowns, and the reference."""
+        s = self.s
+        cuts = [budget - s.cooldown for budget in s.budgets] + [s.run - round(part * s.run) for part in s.fractions]
+        self.add("trunk", ("budget",), s.budgets[-1], cuts=cuts, keep=True)
+        self.trunk = list(self.legs)
+        for budget in s.budgets:
+            self.branch(named("cooldown", budget), ("budget",), budget, s.cooldown)
+        self.branch(reference(s), ("rate", "average", "shape", "weight_decay", "cosine"), s.run, *decays(s)[reference(s)])
+
+    def rate(self):
+        for rate in self.s.rates:
+            if rate != self.s.peak:
+                self.add(rate_run(self.s, rate), ("rate",), self.s.run, *decays(self.s)[reference(self.s)], rate=rate)
+
+    def average(self):
+        """Means of the last `window` weights of the trunk (LAWA), and of the ends of cooldowns with other batches (a soup)."""
+        s = self.s
+        kept = {step: leg.id for leg in self.trunk for step in range(leg.flags["--from"] + 1, leg.flags["--to"] + 1)}
+        self.add_means("average", {
+            step: [(kept[member], member) for member in range(step - (s.window - 1) * s.every, step + 1, s.every)]
+            for step in range(s.average_every, s.budgets[-1] + 1, s.average_every) if step >= s.window * s.every})
+        members = [self.id(reference(s), s.run)]
+        for i in range(1, s.soup):
+            members.append(self.branch(named("member", i), ("average",), s.run, *decays(s)[reference(s)],
+                                       batch_seed=(MEMBER_STREAM * i + self.seed) % 2**64))
+        self.add_means("soup", {s.run: [(member, s.run) for member in members]})
+
+    def shape(self):
+        s = self.s
+        for run, (steps, shape) in decays(s).items():
+            if run == reference(s):
+                continue
+            groups = ("shape", "cosine") if run == named("cosine", s.run) else ("shape",)
+            start = 0 if steps == s.run - s.warmup else s.run - steps
+            self.add(run, groups, s.run, steps, shape, start=start)
+
+    def weight_decay(self):
+        for weight_decay in self.s.decays:
+            if weight_decay != self.s.weight_decay:
+                self.add(weight_decay_run(self.s, weight_decay), ("weight_decay",), self.s.run, *decays(self.s)[reference(self.s)],
+                         weight_decay=weight_decay)
+
+    def cosine(self):
+        for steps in self.s.cosines:
+            if steps != self.s.run:
+                self.add(named("cosine", steps), ("cosine",), steps, steps - self.s.warmup, "cosine")
+
+
+def plan(s, groups=()):
+    """All legs of the groups (all groups if there are none) and what they need, each after those that it needs."""
+    seeds = [Seed(s, seed) for seed in range(s.seeds)]
+    legs = []
+    for group in GROUPS:
+        for seed in seeds:
+            seed.legs = []
+            getattr(seed, group)()
+            legs += seed.legs
+    wanted = set()
+    for leg in reversed(legs):
+        if not groups or set(leg.groups) & set(groups) or leg.id in wanted:
+            wanted.update([leg.id, *leg.needs])
+    return [leg for leg in legs if leg.id in wanted]

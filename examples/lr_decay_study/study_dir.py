@@ -1,0 +1,137 @@
+"""Where a study keeps what it made."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import time
+
+
+class CannotUse(Exception):
+    """The message says why."""
+
+
+def write(path, content):
+    """Writes a file whole or not at all."""
+    with open(f"{path}.new", "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def sync(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def point_of(report):
+    """What a study wants of a report. None: not measured."""
+    point = {"step": report["step"], "learning_rate": report["learning_rate"], "loss_nats": report.get("probe_loss_nats")}
+    for entry in sorted(report.get("quantization", ()), key=lambda entry: (entry["method"], entry["bits"])):
+        point[f"{entry['method']}{entry['bits']}"] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr")}
+    curvature = report.get("curvature", {})
+    return point | {key: curvature.get(key) for key in ("trace", "weighted_trace", "top_eigenvalue")}
+
+
+class StudyDir:
+    """The directory of a study:
+      study.json         its settings
+      text               what is trained on
+      legs/ID/           a finished leg: run/ (journal), state.safetensors, weights-STEP.safetensors, seconds
+      legs/ID.part/      one that is being made
+      logs/ID.log        what a leg's process printed
+      results.json, results.md
+    Only what has been renamed into place is ever read, so it may be left at any moment."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.lock = None
+
+    def take(self, settings, text):
+        """Creates it, or goes on with one of the same settings, and removes unfinished legs. While this process or a leg of its lives,
+        another study is refused there. CannotUse if it cannot be written, was made with other settings, or is a folder of something else."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            is_study = (self.root / "study.json").exists()
+            for path in () if is_study else self.root.iterdir():
+                if path.name not in ("lock", "text") and path.suffix != ".new":
+                    raise CannotUse(f"is no study's, and has {path.name} in it")
+            self.take_lock()
+            if is_study:
+                self.compare(settings)
+            else:
+                write(self.root / "text", text)
+                write(self.root / "study.json", json.dumps(settings, indent=1).encode() + b"\n")
+            for folder in ("legs", "logs"):
+                (self.root / folder).mkdir(exist_ok=True)
+            for part in (self.root / "legs").glob("*.part"):
+                shutil.rmtree(part)
+        except OSError as error:
+            raise CannotUse(error.strerror) from error
+
+    def take_lock(self):
+        # Legs hold it, too. Those of a study that was killed end at once, and with them the lock.
+        self.lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        for _ in range(20):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.1)
+        raise CannotUse("a study runs there")
+
+    def compare(self, settings):
+        try:
+            kept = json.loads((self.root / "study.json").read_text())
+            names = {**kept, **settings}
+        except (ValueError, TypeError):
+            raise CannotUse("study.json cannot be read") from None
+        text = lambda values, name: json.dumps(values[name]) if name in values else "absent"
+        differences = [f"{name} is {text(kept, name)}, not {text(settings, name)}" for name in names if text(kept, name) != text(settings, name)]
+        if differences:
+            raise CannotUse("was made otherwise: " + ", ".join(differences))
+
+    def leg(self, name):
+        return self.root / "legs" / name
+
+    def part(self, name):
+        return self.root / "legs" / f"{name}.part"
+
+    def log(self, name):
+        return self.root / "logs" / f"{name}.log"
+
+    def is_finished(self, name):
+        return self.leg(name).exists()
+
+    def begin(self, leg):
+        """The run's journal so far becomes the beginning of this leg's."""
+        self.part(leg.id).mkdir()
+        if leg.parent:
+            shutil.copytree(self.leg(leg.parent) / "run", self.part(leg.id) / "run", ignore=shutil.ignore_patterns("lock", "status.json"))
+
+    def finish(self, name, seconds):
+        """Renames a part to what it was made for, once its content is on disk."""
+        part = self.part(name)
+        (part / "seconds").write_text(f"{seconds:g}\n")
+        for path in [*part.rglob("*"), part]:
+            sync(path)
+        part.rename(self.leg(name))
+        sync(self.root / "legs")
+
+    def seconds(self, name):
+        """How long a finished leg took; 0 if that is not known."""
+        with contextlib.suppress(OSError, ValueError):
+            return float((self.leg(name) / "seconds").read_text())
+        return 0.0
+
+    def points(self, name):
+        """What the journal of a finished leg has, oldest first."""
+        run = self.leg(name) / "run"
+        points = []
+        for path in [*sorted(run.glob("journal-*.jsonl")), run / "journal.jsonl"]:
+            with open(path, encoding="utf-8") as lines:
+                points += [point_of(line) for line in map(json.loads, lines) if "event" not in line]
+        return points
