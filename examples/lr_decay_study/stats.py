@@ -35,6 +35,8 @@ def ranks(values):
 
 def spearman(x, y):
     """The rank correlation; NaN if one side is constant."""
+    if math.isnan(sum(x) + sum(y)):
+        return math.nan
     x, y = ranks(x), ranks(y)
     scale = covariation(x, x) * covariation(y, y)
     return covariation(x, y) / math.sqrt(scale) if scale > 0 else math.nan

@@ -14,7 +14,7 @@ PUBLIC = "libmonitor/include/ptqwatch"
 # Folders that a quoted #include is looked up in, after that of the including file.
 SEARCH = ("libmonitor", "libmonitor/include", "exporters/grpc", "exporters/grpc/include", "exporters/prometheus",
           "exporters/prometheus/include", "exporters/security/include", "exporters", "proto/conversion", "tools/ptqwatch", "examples/common", "examples/char_gpt",
-          "examples/functional", "examples/lr_decay_study", "tests")
+          "examples/functional", "tests")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 _TOKENS = re.compile(r'R"(?P<tag>[^()\s\\]*)\(.*?\)(?P=tag)"'  # raw string

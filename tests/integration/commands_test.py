@@ -73,9 +73,7 @@ SLOW = {
 ELSEWHERE = {
     "cmake": "consumers.CMake",
     "g++": "consumers.PkgConfig",
-    "lr_decay_study": "lr_decay_study.Quick",
-    "examples/lr_decay_study/plot": "lr_decay_study.Whole",
-    "examples/lr_decay_study/pack": "lr_decay_study.Whole",
+    "examples/lr_decay_study/study": "lr_decay_study.Quick",
     "examples/plot_slice": "plot_slice",
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
@@ -106,7 +104,7 @@ def program_of(words):
 
 def command_lines():
     """(page, line) of every code block in no language or in sh, and of every inline code that begins with a program of ours."""
-    ours = re.compile(r"(\./|build/release/bin/|bench_|ptqwatch [a-z]|tests/\w+/?\w*(\.py)?( |$)|examples/(demo|plot_slice|lr_decay_study/\w+)|dashboards/stack)")
+    ours = re.compile(r"(\./|build/release/bin/|bench_|ptqwatch [a-z]|tests/\w+/?\w*(\.py)?( |$)|examples/(demo|plot_slice|lr_decay_study/study)|dashboards/stack)")
     for page in PAGES:
         text = page.read_text()
         blocks = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """The study of learning-rate decay from the outside, at its smallest scales:
-usage: lr_decay_study_test.py LR_DECAY_STUDY FOLDER_OF_ITS_SCRIPTS [unittest arguments]"""
+usage: lr_decay_study_test.py STUDY LR_DECAY_STUDY [unittest arguments]"""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
 
-STUDY = None
-SCRIPTS = None
+STUDY = None  # the command: the script with the program that trains a leg
 # Claims that have an answer at every scale.
 EVERYWHERE = ("7", "8 (3 bits)", "9 (3 bits)", "11 (3 bits)", "18", "19", "23", "25 (trace)")
 
@@ -40,7 +40,7 @@ class StudyTest(unittest.TestCase):
         return os.path.join(cls.directory.name, name)
 
     def command(self, folder, *flags):
-        return [STUDY, "--tiny", "--text", self.text, "--dir", folder, *flags]
+        return [*STUDY, "--tiny", "--text", self.text, "--dir", folder, *flags]
 
     def run_study(self, folder, *flags):
         return subprocess.run(self.command(folder, *flags), capture_output=True, text=True, timeout=240)
@@ -67,8 +67,8 @@ class Whole(StudyTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.whole = cls.path("whole")
-        done = subprocess.run([STUDY, "--tiny", "--text", cls.text, "--dir", cls.whole, "--jobs", "2"],
-                              capture_output=True, text=True, timeout=240)
+        done = subprocess.run([*STUDY, "--tiny", "--text", cls.text, "--dir", cls.whole, "--jobs", "2",
+                               "--plot", cls.path("plots"), "--pack", cls.path("packed.tar.gz")], capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         cls.out, cls.err = done.stdout, done.stderr
 
@@ -140,32 +140,24 @@ class Whole(StudyTest):
         self.assertIn(f"--dir {folder}: a study runs there", done.stderr)
 
     def test_plots_and_pack(self):
-        plots = self.path("plots")
-        done = subprocess.run([os.path.join(SCRIPTS, "plot"), os.path.join(self.whole, "results.json"), plots],
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(done.stdout.splitlines()), 8)
-        for name in os.listdir(plots):
-            with open(os.path.join(plots, name), "rb") as image:
+        self.assertEqual(len(os.listdir(self.path("plots"))), 8)
+        for name in os.listdir(self.path("plots")):
+            self.assertIn(os.path.join(self.path("plots"), name), self.out)
+            with open(os.path.join(self.path("plots"), name), "rb") as image:
                 self.assertEqual(image.read(4), b"\x89PNG")
-        packed = self.path("packed.tar.gz")
-        subprocess.run([os.path.join(SCRIPTS, "pack"), self.whole, packed], check=True, capture_output=True)
-        files = subprocess.run(["tar", "-tzf", packed], check=True, capture_output=True, text=True).stdout.splitlines()
-        for name in ("results.json", "versions.txt", "study.json", "journals/s0.trunk/journal.jsonl"):
-            self.assertIn("packed/" + name, files)
-
-    def test_scripts_name_what_is_wrong(self):
-        for script, arguments in (("plot", [self.text, self.path("p")]), ("pack", [self.directory.name, "x.tar.gz"]),
-                                  ("pack", [self.whole, "x.zip"])):
-            done = subprocess.run([os.path.join(SCRIPTS, script), *arguments], capture_output=True, text=True)
-            self.assertNotEqual(done.returncode, 0)
-            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-            self.assertRegex(done.stderr, f"^{script}: ")
+        with tarfile.open(self.path("packed.tar.gz")) as packed:
+            for name in ("results.json", "results.md", "versions.txt", "study.json", "journals/s0.trunk/journal.jsonl"):
+                self.assertIn("packed/" + name, packed.getnames())
+            packed.extract("packed/results.json", self.path("unpacked"))
+        # Others judge it without training, by the same table.
+        done = subprocess.run([*STUDY, "--results", os.path.join(self.path("unpacked"), "packed", "results.json")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, self.out.partition("\nresults: ")[0])
 
 
 class BadInput(StudyTest):
     def refused(self, *flags, says):
-        done = subprocess.run([STUDY, "--tiny", *flags], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*STUDY, "--tiny", *flags], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         for part in says:
@@ -177,6 +169,11 @@ class BadInput(StudyTest):
         self.refused("--jobs", "0", says=["--jobs", "0"])
         self.refused("--only", "everything", says=["--only", "everything"])
         self.refused("--quick", says=["--quick"])
+        self.refused("--pack", "study.zip", says=["--pack", "study.zip", ".tar.zst"])
+
+    def test_what_is_named_must_be_there(self):
+        self.refused("--program", "/nonexistent/program", says=["--program /nonexistent/program", "--target lr_decay_study"])
+        self.refused("--results", self.text, says=[f"--results {self.text}", "no results.json"])
 
     def test_text_and_directory(self):
         self.refused("--text", "/nonexistent/text", says=["--text", "/nonexistent/text"])
@@ -191,7 +188,7 @@ class BadInput(StudyTest):
 class Quick(unittest.TestCase):
     def test_on_the_text_of_the_study(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([STUDY, "--quick", "--dir", folder, "--jobs", "2"], capture_output=True, text=True, timeout=540)
+            done = subprocess.run([*STUDY, "--quick", "--dir", folder, "--jobs", "2"], capture_output=True, text=True, timeout=540)
             self.assertEqual(done.returncode, 0, done.stderr)
             found = results(folder)
         self.assertFalse(found["evidence"])
@@ -200,5 +197,5 @@ class Quick(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    STUDY, SCRIPTS = sys.argv[1:3]
+    STUDY = [sys.argv[1], "--program", sys.argv[2]]
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

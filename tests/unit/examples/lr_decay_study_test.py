@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+"""The script of the study of learning-rate decay from the inside: usage: lr_decay_study_test.py [unittest arguments]"""
+
+import contextlib
+import copy
+import importlib.machinery
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "examples/lr_decay_study"))
+
+import claims
+import legs
+import stats
+from study_dir import CannotUse, StudyDir
+
+loader = importlib.machinery.SourceFileLoader("study", str(ROOT / "examples/lr_decay_study/study"))
+study = importlib.util.module_from_spec(importlib.util.spec_from_loader("study", loader))
+loader.exec_module(study)
+
+# What the C++ program that judged the recorded study (docs/lr_decay_study.md) says of noisy_textbook(): {claim: verdict, line of numbers, and
+# for each seed whether it shows the claim, and its numbers}.
+GOLDEN = ROOT / "tests/golden/data/lr_decay_study.json"
+
+
+def textbook_point(s, leg, step):
+    """As the paper would have it: E is 5 % at the peak of 1e-2 and twice that once the rate is zero, lower at higher rates and for averages.
+    Curvature follows it."""
+    flags = leg.flags
+    peak, steps = flags["--lr"], flags.get("--steps", 0)
+    decay_steps = 0 if leg.means else round(flags["--decay-fraction"] * steps)
+    left = min(1.0, (steps - step + 1) / decay_steps) if decay_steps else 1.0
+    fallen = 1 - legs.SHARES[flags.get("--decay-shape", "linear")](left)
+    # Higher rates jump more; steps near zero add a little.
+    error = 0.05 * (s.peak / peak)**0.3 * (1 + fallen * (peak / s.peak)**0.2)
+    error *= 1 + 0.5 * decay_steps / s.run if fallen > 0 else 1
+    error *= 0.7 if leg.means else (s.weight_decay / flags["--weight-decay"])**0.1
+    loss = 1.65 if leg.means else 1.7 - 0.1 * fallen
+    point = {"step": step, "learning_rate": peak * (1 - fallen), "loss_nats": loss}
+    for name in ("gptq3", "gptq4", "rtn3", "rtn4"):
+        point[name] = {"loss_nats": loss * (1 + error), "error_ratio": error, "error_ratio_stderr": None}
+    return point | dict.fromkeys(("trace", "weighted_trace", "top_eigenvalue"), 1000 * error)
+
+
+def textbook():
+    """(settings, runs) of a full study."""
+    s = legs.settings_of("full")
+    last = {leg.run: leg for leg in legs.plan(s)}
+    return s, {run: [textbook_point(s, leg, step) for step in leg.means or range(s.every, leg.flags["--to"] + 1, s.every)]
+               for run, leg in last.items()}
+
+
+def noisy_textbook():
+    """That with errors, losses and curvature off by up to some percent, each by its own, so that claims hold for some seeds alone."""
+    s, runs = textbook()
+    state = 1
+
+    def about(value, spread):
+        nonlocal state
+        state = (1103515245 * state + 12345) % 2**31
+        return value * (1 + spread * (state / 2**30 - 1))
+    for run in sorted(runs):
+        for point in runs[run]:
+            point["loss_nats"] = about(point["loss_nats"], 0.01)
+            for name in ("gptq3", "gptq4", "rtn3", "rtn4"):
+                point[name]["error_ratio"] = about(point[name]["error_ratio"], 0.12)
+                point[name]["loss_nats"] = point["loss_nats"] * (1 + point[name]["error_ratio"])
+            for name in ("trace", "weighted_trace", "top_eigenvalue"):
+                point[name] = about(point[name], 0.15)
+    return s, runs
+
+
+def scale(runs, run, by, start=0, seeds=range(3)):
+    """Multiplies the errors of a run from a step on."""
+    for point in (point for seed in seeds for point in runs[f"s{seed}.{run}"] if point["step"] >= start):
+        for name in ("gptq3", "gptq4", "rtn3", "rtn4"):
+            point[name]["error_ratio"] *= by
+            point[name]["loss_nats"] = point["loss_nats"] * (1 + point[name]["error_ratio"])
+
+
+class Claims(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.settings, cls.textbook = textbook()
+
+    def setUp(self):
+        self.runs = copy.deepcopy(self.textbook)
+
+    def verdict(self, name):
+        return next(claim["verdict"] for claim in claims.judge(self.settings, self.runs) if claim["id"] == name)
+
+    def test_hold_in_a_textbook(self):
+        for claim in claims.judge(self.settings, self.runs):
+            self.assertNotIn("nan", claim["measured"])
+            # There the length of a decay is too small to matter, and a cosine's is as any other.
+            if claim["id"] not in ("time", "22 (slope)"):
+                self.assertEqual(claim["verdict"], "holds", claim)
+                self.assertTrue(claim["measured"])
+
+    def test_are_judged_as_the_recorded_study_was(self):
+        judged = {claim["id"]: claim for claim in claims.judge(*noisy_textbook())}
+        golden = json.loads(GOLDEN.read_text())
+        self.assertEqual({name: [claim["verdict"], claim["measured"]] for name, claim in judged.items()},
+                         {name: claim[:2] for name, claim in golden.items()})
+        self.assertEqual({claim["verdict"] for claim in judged.values()}, {"holds", "does not hold", "unclear"})
+        for name, (_, _, seeds) in golden.items():
+            for found, (holds, numbers) in zip(judged[name]["seeds"], seeds, strict=True):
+                self.assertEqual(found["holds"], holds, name)
+                self.assertEqual(found["numbers"].keys(), numbers.keys(), name)
+                for key, value in numbers.items():
+                    self.assertTrue(math.isclose(found["numbers"][key], value, rel_tol=1e-9, abs_tol=1e-12), f"{name}: {key}")
+
+    def test_have_their_criteria_in_the_documents(self):
+        page = (ROOT / "docs/lr_decay_study.md").read_text()
+        for name, _, _, criterion, _ in claims.CLAIMS:
+            self.assertRegex(page, f"(?m)^- .*{name.replace('(', '[(]').replace(')', '[)]')}.*: ")
+            self.assertIn(f": {criterion}\n", page)
+
+    def test_one_seed_that_differs_makes_it_unclear(self):
+        scale(self.runs, "cooldown-4000", 0.5, 4000, seeds=[1])
+        self.assertEqual(self.verdict("9 (3 bits)"), "unclear")
+
+    def test_few_seeds_show_nothing(self):
+        few = types.SimpleNamespace(**vars(self.settings) | {"seeds": 2})
+        self.assertEqual({claim["verdict"] for claim in claims.judge(few, self.runs)}, {"too few seeds"})
+
+    def test_what_was_not_run_is_not_judged(self):
+        self.runs = {run: points for run, points in self.runs.items() if "rate" not in run}
+        self.assertEqual(self.verdict("11 (3 bits)"), "not run")
+        self.assertEqual(self.verdict("18"), "holds")
+
+    def test_a_drifting_trunk_is_not_flat(self):
+        for step in range(4000, 32001, 4000):
+            scale(self.runs, "trunk", 1.15, step)
+        self.assertEqual(self.verdict("8 (3 bits)"), "does not hold")
+
+    def test_noise_alone_is_no_flat_trunk(self):
+        for seed in range(3):
+            for i, point in enumerate(self.runs[f"s{seed}.trunk"]):
+                point["gptq3"]["error_ratio"] *= (3, 0.2)[i % 2]
+        self.assertEqual(self.verdict("8 (3 bits)"), "does not hold")
+
+    def test_rates_out_of_order(self):
+        scale(self.runs, "rate-0.02", 2, 16000)
+        self.assertEqual(self.verdict("11 (3 bits)"), "does not hold")
+        self.assertEqual(self.verdict("12"), "does not hold")
+
+    def test_averages_that_are_no_better(self):
+        scale(self.runs, "average", 1.5, 30000)
+        scale(self.runs, "soup", 4)
+        self.assertEqual([self.verdict(name) for name in ("18", "19", "7")], ["holds", "does not hold", "does not hold"])
+
+    def test_time_at_small_rates_can_be_told(self):
+        scale(self.runs, "line", 2)
+        scale(self.runs, "cosine-16000", 2.2)
+        self.assertEqual(self.verdict("time"), "holds")
+        scale(self.runs, "line", 0.5)
+        self.assertEqual(self.verdict("time"), "does not hold")
+
+    def test_numbers_have_units_and_spread(self):
+        seeds = [(True, {"end %": 8, "loss nats": 1.5, "n": 7}), (True, {"end %": 10, "loss nats": 1.6, "n": 7})]
+        self.assertEqual(claims.summary(seeds), "end 9.00 ± 1.41 %; loss 1.550 ± 0.071 nats; n 7")
+
+    def test_what_was_not_measured_is_null(self):
+        self.runs["s0.line"][-1]["trace"] = None
+        found = next(claim for claim in claims.judge(self.settings, self.runs) if claim["id"] == "time")["seeds"]
+        self.assertIsNone(found[0]["numbers"]["of the trace"])
+        self.assertIsNotNone(found[1]["numbers"]["of the trace"])
+
+
+class Stats(unittest.TestCase):
+    def test_mean_and_spread(self):
+        self.assertEqual(stats.mean([1, 2, 6]), 3)
+        self.assertAlmostEqual(stats.standard_deviation([1, 2, 6]), math.sqrt(7))
+        for value in (stats.mean([]), stats.standard_deviation([1])):
+            self.assertTrue(math.isnan(value))
+
+    def test_spearman(self):
+        x = [1, 2, 3, 4]
+        self.assertAlmostEqual(stats.spearman(x, [1, 10, 100, 1000]), 1)
+        self.assertAlmostEqual(stats.spearman(x, [4, 3, 2, -7]), -1)
+        # 1 - 6 sum d^2 / (n (n^2 - 1)) with d = 0, 1, 1, 0.
+        self.assertAlmostEqual(stats.spearman(x, [1, 3, 2, 4]), 0.8)
+        # Ranks 0, 1.5, 1.5, 3 against 0, 1, 2, 3.
+        self.assertAlmostEqual(stats.spearman([1, 2, 2, 3], x), 4.5 / math.sqrt(4.5 * 5))
+        for value in (stats.spearman([1, 1, 1], [1, 2, 3]), stats.spearman([], [])):
+            self.assertTrue(math.isnan(value))
+
+    def test_quantiles_are_those_of_tables(self):
+        for degrees, value in ((2, 4.303), (30, 2.042), (40, 2.0211), (120, 1.9799)):
+            self.assertAlmostEqual(stats.student_quantile(degrees), value, delta=1e-3)
+
+    def test_a_line_and_how_sure_it_is(self):
+        slope, half_width = stats.fit_line([0, 1, 2], [5, 3, 1])
+        self.assertAlmostEqual(slope, -2)
+        self.assertAlmostEqual(half_width, 0)
+        # Residuals 1, -2, 1 of the mean: s^2 = 6 with one degree of freedom, and 12.706 s / sqrt(2).
+        slope, half_width = stats.fit_line([0, 1, 2], [1, -2, 1])
+        self.assertAlmostEqual(slope, 0)
+        self.assertAlmostEqual(half_width, 12.706 * math.sqrt(6 / 2))
+        self.assertTrue(math.isnan(stats.fit_line([0, 1], [1, 2])[1]))
+
+    def test_order_is_strict_and_refuses_nan(self):
+        self.assertTrue(stats.is_rising([1, 2, 3]))
+        self.assertFalse(stats.is_rising([1, 2, 2]))
+        self.assertTrue(stats.is_falling([3, 2, 1]))
+        self.assertFalse(stats.is_falling([3, math.nan, 1]))
+
+
+class Plan(unittest.TestCase):
+    def scales(self):
+        for name in legs.SCALES:
+            with self.subTest(scale=name):
+                s = legs.settings_of(name)
+                plan = legs.plan(s)
+                yield s, plan, {leg.id: leg for leg in plan}
+
+    def test_legs_stand_after_what_they_need(self):
+        for _, plan, by_id in self.scales():
+            self.assertEqual(len(by_id), len(plan))
+            known = set()
+            for leg in plan:
+                self.assertLessEqual(set(leg.needs), known, leg.id)
+                known.add(leg.id)
+
+    def test_training_goes_on_where_its_parent_ended(self):
+        for s, plan, by_id in self.scales():
+            for leg in (leg for leg in plan if not leg.means):
+                start, end = leg.flags["--from"], leg.flags["--to"]
+                self.assertTrue(start < end <= start + s.leg, leg.id)
+                self.assertEqual(end % s.every, 0, f"{leg.id} ends without a measurement")
+                if not leg.parent:
+                    self.assertEqual(start, 0, leg.id)
+                    continue
+                parent = by_id[leg.parent]
+                self.assertEqual((parent.flags["--to"], parent.flags["--seed"]), (start, leg.flags["--seed"]), leg.id)
+                if parent.run != leg.run:  # a branch leaves the trunk where its rate begins to fall
+                    self.assertEqual(parent.flags["--schedule"], "constant", leg.id)
+                    self.assertEqual(round(leg.flags["--steps"] * (1 - leg.flags["--decay-fraction"])), start, leg.id)
+
+    def test_averages_are_of_weights_that_are_kept(self):
+        for s, plan, by_id in self.scales():
+            self.assertIn(s.run, by_id["s0.average"].means)
+            members = [member for leg in plan for means in leg.means.values() for member in means]
+            self.assertGreater(len(members), 4 * s.window)
+            for name, step in members:
+                start, end = by_id[name].flags["--from"], by_id[name].flags["--to"]
+                self.assertEqual(step % s.every, 0)
+                self.assertTrue(step == end or by_id[name].flags["--keep-weights"] and start < step <= end, f"{name} {step}")
+
+    def test_every_sweep_has_its_reference(self):
+        for s, plan, _ in self.scales():
+            last = {leg.run: leg.flags for leg in plan}
+            for seed in range(s.seeds):
+                for rate in s.rates:
+                    flags = last[f"s{seed}.{legs.rate_run(s, rate)}"]
+                    self.assertEqual((flags["--lr"], flags["--to"]), (rate, s.run))
+                for weight_decay in s.decays:
+                    self.assertEqual(last[f"s{seed}.{legs.weight_decay_run(s, weight_decay)}"]["--weight-decay"], weight_decay)
+            self.assertEqual(s.cosines.count(s.run), 1)
+
+    def test_a_group_has_all_that_it_needs(self):
+        for s, plan, _ in self.scales():
+            for group in legs.GROUPS:
+                part = legs.plan(s, [group])
+                self.assertLess(len(part), len(plan))
+                self.assertLessEqual({need for leg in part for need in leg.needs}, {leg.id for leg in part})
+            self.assertEqual(legs.plan(s, legs.GROUPS), plan)
+
+    def test_members_of_a_soup_see_other_batches(self):
+        members = [leg.flags["--batch-seed"] for leg in legs.plan(legs.settings_of("full"), ["average"]) if "member" in leg.run]
+        self.assertEqual(len(members), 6)
+        self.assertEqual(len(set(members)), 6)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name) / "study"
+        self.settings = vars(legs.settings_of("tiny"))
+
+    def take(self):
+        folder = StudyDir(self.root)
+        folder.take(self.settings, b"some text")
+        return folder
+
+    def refused(self, why, **others):
+        folder = StudyDir(self.root)
+        with self.assertRaisesRegex(CannotUse, f"^{why}$"):
+            folder.take(self.settings | others, b"some text")
+        if folder.lock is not None:
+            os.close(folder.lock)
+
+    def test_keeps_what_is_finished_alone(self):
+        folder = self.take()
+        self.assertEqual((self.root / "text").read_bytes(), b"some text")
+        for name in ("a", "b"):
+            folder.begin(legs.Leg(name, name, (), [], {}, 1))
+        folder.finish("a", 2.5)
+        self.assertEqual([folder.is_finished(name) for name in "ab"], [True, False])
+        self.assertEqual([folder.seconds(name) for name in "ab"], [2.5, 0])
+        os.close(folder.lock)
+        self.take()
+        self.assertEqual([path.name for path in (self.root / "legs").iterdir()], ["a"])
+
+    def test_refuses_other_settings(self):
+        os.close(self.take().lock)
+        self.refused('was made otherwise: seeds is 1, not 5, text_sha256 is "", not "abc"', seeds=5, text_sha256="abc")
+        (self.root / "study.json").write_text("{")
+        self.refused("study.json cannot be read")
+
+    def test_refuses_a_folder_of_something_else(self):
+        self.root.mkdir()
+        (self.root / "precious").write_text("x")
+        self.refused("is no study's, and has precious in it")
+        self.root /= "precious/study"
+        self.refused("Not a directory")
+
+    def test_a_failure_loses_only_what_needs_it(self):
+        folder = self.take()
+        plan = [legs.Leg("a", "a", (), [], {}, 1), legs.Leg("b", "b", (), ["a"], {}, 1), legs.Leg("c", "c", (), [], {}, 1)]
+        folder.begin(plan[2])
+        folder.finish("c", 1)
+        with tempfile.TemporaryFile("w+") as said, contextlib.redirect_stderr(said):
+            queue = study.Queue(pathlib.Path("/bin/false"), plan, types.SimpleNamespace(**self.settings), folder)
+            self.assertEqual([leg.id for leg in queue.ready()], ["a"])
+            queue.run(2)
+            said.seek(0)
+            self.assertEqual(said.read(), f"leg a failed (exit code 1): {folder.log('a')}\n")
+        self.assertEqual((queue.failed, [leg.id for leg in queue.waiting], queue.finished), (1, ["b"], {"c"}))
+
+    def test_progress_is_estimated_from_the_speed_so_far(self):
+        for seconds, done, text in ((0, 100, "50 %"), (10, 120, "60 %, about 40 s left"), (60, 120, "60 %, about 4 min left"), (90, 200, "100 %")):
+            self.assertEqual(study.progress(seconds, 100, done, 200), text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--textbook"]:  # what GOLDEN was made of
+        s, runs = noisy_textbook()
+        print(json.dumps({"settings": vars(s), "runs": runs}))
+    else:
+        unittest.main(verbosity=2)
