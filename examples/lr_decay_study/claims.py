@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 
-from legs import SHARES, decays, named, rate_run, reference, weight_decay_run
+from legs import SHARES, decay_steps, decays, named, rate_run, reference, weight_decay_run
 from stats import fit_line, is_falling, is_rising, mean, ratio, spearman, standard_deviation
 
 FEWEST_SEEDS = 3  # that show anything
@@ -146,7 +146,7 @@ def loss_falls(s, runs):
 
 
 def order_of_rates(value, s, runs):
-    onset = s.run - round(s.fraction * s.run)
+    onset = s.run - decay_steps(s)
     middle = {rate: runs.mean(rate_run(s, rate), onset // 2, onset, value) for rate in s.rates}
     ends = {rate: runs.end(rate_run(s, rate), value) for rate in s.rates}
     return is_falling(middle.values()) and is_falling(ends.values()), {
@@ -179,7 +179,7 @@ def equal_losses(s, runs):
 @claim("16", "The larger the rate, the larger the relative jump in its decay.", "1.4/1.6/1.85/2.1 for 3e-4/1e-3/3e-3/1e-2",
        "The ratio of 3-bit E at the end to its mean over as many steps before the decay rises strictly from each rate to the next.")
 def jumps_of_rates(s, runs):
-    jumps = {rate: runs.jump(rate_run(s, rate), round(s.fraction * s.run), E3) for rate in s.rates}
+    jumps = {rate: runs.jump(rate_run(s, rate), decay_steps(s), E3) for rate in s.rates}
     return is_rising(jumps.values()), {f"jump {rate:g}": jump for rate, jump in jumps.items()}
 
 
@@ -258,7 +258,7 @@ def weight_decays(s, runs):
 def one_recipe(s):
     """[(run, after which step)]: the trunk from the first budget on, and its cooldowns from where they leave it."""
     return [("trunk", s.budgets[0] - 1), *((named("cooldown", budget), budget - s.cooldown) for budget in s.budgets),
-            (reference(s), s.run - round(s.fraction * s.run))]
+            (reference(s), s.run - decay_steps(s))]
 
 
 def all_recipes(s):
@@ -281,7 +281,7 @@ def tracks(signal, s, runs):
     every, n_of_all = correlation(runs, all_recipes(s), signal, E3)
     return one >= TRACKS and is_falling(by_rate) and below == len(ratios), {
         "Spearman, one recipe": one, "n": n, "Spearman, all recipes": every, "n of all": n_of_all,
-        "jump in the decay": runs.jump(reference(s), round(s.fraction * s.run), signal),
+        "jump in the decay": runs.jump(reference(s), decay_steps(s), signal),
         "lowest to highest rate": ratio(by_rate[0], by_rate[-1]), "LAWA to trunk": mean(ratios),
         "share of averages below the trunk": below / len(ratios)}
 

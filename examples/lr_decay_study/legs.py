@@ -78,10 +78,15 @@ def weight_decay_run(s, weight_decay):
     return reference(s) if weight_decay == s.weight_decay else named("decay", weight_decay)
 
 
+def decay_steps(s, part=None):
+    """Of a decay over a part of a run; by default, over that of the reference."""
+    return round((part or s.fraction) * s.run)
+
+
 def decays(s):
     """{run: (steps, shape)} of the decays that end after `run` steps."""
-    last, whole = round(s.fraction * s.run), s.run - s.warmup
-    return {**{named("linear", part): (round(part * s.run), "linear") for part in s.fractions},
+    last, whole = decay_steps(s), s.run - s.warmup
+    return {**{named("linear", part): (decay_steps(s, part), "linear") for part in s.fractions},
             "sqrt": (last, "sqrt"), "tail": (last, "cosine"), "line": (whole, "linear"), named("cosine", s.run): (whole, "cosine")}
 
 
@@ -99,8 +104,8 @@ class Leg:
     means: dict = dataclasses.field(default_factory=dict)  # {step: [(id of a leg, step of its weights)]}
 
 
-class Seed:
-    """The legs of one seed, by group."""
+class SeedPlan:
+    """The legs of one seed: a method for each of GROUPS adds those of its own."""
 
     def __init__(self, s, seed):
         self.s, self.seed, self.legs = s, seed, []
@@ -142,17 +147,17 @@ class Seed:
     def budget(self):
         """The trunk, at a constant rate and longest of all, its cooldowns, and the reference."""
         s = self.s
-        cuts = [budget - s.cooldown for budget in s.budgets] + [s.run - round(part * s.run) for part in s.fractions]
+        cuts = [budget - s.cooldown for budget in s.budgets] + [s.run - decay_steps(s, part) for part in s.fractions]
         self.add("trunk", ("budget",), s.budgets[-1], cuts=cuts, keep=True)
         self.trunk = list(self.legs)
         for budget in s.budgets:
             self.branch(named("cooldown", budget), ("budget",), budget, s.cooldown)
-        self.branch(reference(s), ("rate", "average", "shape", "weight_decay", "cosine"), s.run, *decays(s)[reference(s)])
+        self.branch(reference(s), ("rate", "average", "shape", "weight_decay", "cosine"), s.run, decay_steps(s))
 
     def rate(self):
         for rate in self.s.rates:
             if rate != self.s.peak:
-                self.add(rate_run(self.s, rate), ("rate",), self.s.run, *decays(self.s)[reference(self.s)], rate=rate)
+                self.add(rate_run(self.s, rate), ("rate",), self.s.run, decay_steps(self.s), rate=rate)
 
     def average(self):
         """Means of the last `window` weights of the trunk (LAWA), and of the ends of cooldowns with other batches (a soup)."""
@@ -163,7 +168,7 @@ class Seed:
             for step in range(s.average_every, s.budgets[-1] + 1, s.average_every) if step >= s.window * s.every})
         members = [self.id(reference(s), s.run)]
         for i in range(1, s.soup):
-            members.append(self.branch(named("member", i), ("average",), s.run, *decays(s)[reference(s)],
+            members.append(self.branch(named("member", i), ("average",), s.run, decay_steps(s),
                                        batch_seed=(MEMBER_STREAM * i + self.seed) % 2**64))
         self.add_means("soup", {s.run: [(member, s.run) for member in members]})
 
@@ -179,8 +184,7 @@ class Seed:
     def weight_decay(self):
         for weight_decay in self.s.decays:
             if weight_decay != self.s.weight_decay:
-                self.add(weight_decay_run(self.s, weight_decay), ("weight_decay",), self.s.run, *decays(self.s)[reference(self.s)],
-                         weight_decay=weight_decay)
+                self.add(weight_decay_run(self.s, weight_decay), ("weight_decay",), self.s.run, decay_steps(self.s), weight_decay=weight_decay)
 
     def cosine(self):
         for steps in self.s.cosines:
@@ -190,7 +194,7 @@ class Seed:
 
 def plan(s, groups=()):
     """All legs of the groups (all groups if there are none) and what they need, each after those that it needs."""
-    seeds = [Seed(s, seed) for seed in range(s.seeds)]
+    seeds = [SeedPlan(s, seed) for seed in range(s.seeds)]
     legs = []
     for group in GROUPS:
         for seed in seeds:
