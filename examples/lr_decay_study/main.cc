@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -23,6 +24,8 @@
 
 namespace ptqwatch::examples {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A machine may sleep, or have other things to do.
 constexpr std::chrono::hours kPatience(24);
@@ -43,7 +46,7 @@ struct LegFlags {
   std::optional<int64_t> to;
   std::optional<uint64_t> batch_seed;
   bool keep_weights = false;
-  std::vector<std::pair<int64_t, std::string>> means;  ///< step, paths with commas between them
+  std::vector<std::pair<int64_t, std::string>> means;  ///< step, names with commas between them
 };
 
 LegFlags ParseLegFlags(int argc, char** argv) {
@@ -64,8 +67,10 @@ LegFlags ParseLegFlags(int argc, char** argv) {
     app.add_option("--batch-seed", flags.batch_seed, "Draws other batches than the parent would");
     app.add_flag("--keep-weights", flags.keep_weights,
                  "Save the weights of every measured step, not of the last alone");
-    app.add_option("--mean", flags.means,
-                   "Instead of training: measure the mean of these weights as the model of a step")
+    app.add_option(
+           "--mean", flags.means,
+           "Instead of training: measure the mean of these weights, named from the folder of "
+           "--leg, as the model of a step")
         ->type_name("STEP FILE,FILE,...")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
@@ -137,8 +142,9 @@ class Leg {
   }
 
   void MeasureMeans() {
-    for (const auto& [step, paths] : flags_.means) {
-      const std::vector<std::string> files = absl::StrSplit(paths, ',');
+    for (const auto& [step, names] : flags_.means) {
+      std::vector<std::string> files = absl::StrSplit(names, ',');
+      for (std::string& file : files) file = fs::path(flags_.dir).parent_path() / file;
       const auto weights = AverageCheckpoints(files);
       Check(weights.status(), "averaging");
       Check(training_.LoadWeights(*weights), "averaging");

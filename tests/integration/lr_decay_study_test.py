@@ -66,7 +66,7 @@ class Whole(StudyTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.whole = cls.path("whole")
+        cls.whole = cls.path("whole, with a comma")
         done = subprocess.run([*STUDY, "--tiny", "--text", cls.text, "--dir", cls.whole, "--jobs", "2",
                                "--plot", cls.path("plots"), "--pack", cls.path("packed.tar.gz")], capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
