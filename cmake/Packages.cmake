@@ -51,7 +51,7 @@ What a C++ trainer is compiled and linked with to have its weights watched:
 find_package(ptqwatch) and pkg-config ptqwatch.")
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME ptqwatch)
-set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "gnuplot-nox, prometheus, prometheus-alertmanager, python3")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Commands, dashboards and alerts.
 Follows runs of trainers with ptqwatch in them, serves what they measure over
 gRPC, to Prometheus and as a page, and quantizes checkpoints.")

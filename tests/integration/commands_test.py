@@ -40,7 +40,6 @@ FAST = {
     "ptqwatch replay": "ptqwatch replay OVER",
     "ptqwatch history": "ptqwatch history OVER --csv",
     "ptqwatch layers": "ptqwatch layers OVER",
-    "ptqwatch plot": "ptqwatch plot --help",
     "ptqwatch plan": "ptqwatch plan --help",
     "ptqwatch completion": "ptqwatch completion bash",
     "ptqwatch man": "ptqwatch man",

@@ -18,7 +18,6 @@
 #include "command_support.h"
 #include "end_signals.h"
 #include "history_command.h"
-#include "plot_command.h"
 #include "printable.h"
 #include "replay_command.h"
 #include "report_command.h"
@@ -199,13 +198,6 @@ int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal) {
   return Finish(terminal);
 }
 
-int RunPlot(const PlotFlags& flags, Terminal* terminal) {
-  const absl::StatusOr<std::string> written = WritePlot(flags);
-  if (!written.ok()) return Fail(written.status(), terminal);
-  terminal->Line(*written);
-  return Finish(terminal);
-}
-
 int RunCommand(Command command, Clock* clock, Terminal* terminal) {
   std::unique_ptr<RunServer> server;
   const absl::Status served = std::visit(
@@ -243,7 +235,6 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
     int operator()(const HistoryFlags& flags) const { return RunHistory(flags, terminal); }
     int operator()(const LayersFlags& flags) const { return RunLayers(flags, terminal); }
     int operator()(const ReportFlags& flags) const { return RunReport(flags, clock, terminal); }
-    int operator()(const PlotFlags& flags) const { return RunPlot(flags, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

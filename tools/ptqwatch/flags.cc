@@ -36,7 +36,6 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
   ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
   ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
-  ptqwatch plot runs/7 runs/8 -o runs.svg   loss, error, curvature and rate of runs, drawn; needs no run
   ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
 
 constexpr char kPlanNotes[] = R"(Examples:
@@ -182,7 +181,6 @@ struct AllFlags {
   HistoryFlags history;
   LayersFlags layers;
   ReportFlags report;
-  PlotFlags plot;
   std::string shell;
 };
 
@@ -213,7 +211,6 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   add("history", "Print the reports of a journal", AddHistory, &flags->history);
   add("layers", "Show the layers that quantization hurts most", AddLayers, &flags->layers);
   add("report", "Write the page of a run as one HTML file", AddReport, &flags->report);
-  add("plot", "Draw one or more runs into a file", AddPlot, &flags->plot);
   CLI::App* const completion =
       app->add_subcommand("completion", "Print what completes command lines in a shell");
   AddCompletion(completion, &flags->shell);

@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "client/target.h"
-#include "plot_script.h"
 #include "ptqwatch/offline/plan_from_shapes.h"
 #include "ptqwatch/offline/verdict_options.h"
 #include "run_server.h"
@@ -102,12 +101,6 @@ struct ReportFlags {
   std::string output;  ///< a file
 };
 
-struct PlotFlags {
-  std::vector<std::string> journals;  ///< as above
-  std::string output;                 ///< a file
-  PlotOptions options = {};
-};
-
 /// Answered without a server: --help, --version.
 struct PrintText {
   std::string text;
@@ -116,7 +109,7 @@ struct PrintText {
 using Command =
     std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags, PauseFlags,
                  ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags, HistoryFlags,
-                 LayersFlags, ReportFlags, PlotFlags, PrintText>;
+                 LayersFlags, ReportFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/strings.h"
-#include "base/utf8.h"
 #include "flag_checks.h"
 
 namespace ptqwatch::internal {
@@ -44,14 +43,6 @@ constexpr char kReportNotes[] = R"(Example:
 
 The file is the live page of the run as it is now. It needs no server and asks for nothing else, so it
 can be kept or sent around. A run that goes on may be reported again.)";
-
-constexpr char kPlotNotes[] = R"(Examples:
-  ptqwatch plot runs/7 -o run.svg
-  ptqwatch plot runs/7 runs/8 --quantizers gptq3,gptq4 -o runs.png --theme dark
-
-Needs the program gnuplot. Of one run all quantizers are drawn, of several the first, unless
---quantizers names others. Bands are two standard errors; decays of the learning rate are shaded; lines
-mark where an alarm began, and where the degradation did.)";
 
 void AddJournal(CLI::App* app, std::string* journal) {
   app->add_option("JOURNAL", *journal,
@@ -114,40 +105,6 @@ void AddReport(CLI::App* app, ReportFlags* flags) {
   app->add_option("RUN_DIR", flags->run_dir, "A run directory")->type_name("")->required();
   app->add_option("-o,--output", flags->output, "The file to write")->type_name("FILE")->required();
   app->footer(kReportNotes);
-}
-
-void AddPlot(CLI::App* app, PlotFlags* flags) {
-  PlotOptions& options = flags->options;
-  app->add_option("JOURNAL", flags->journals,
-                  "Run directories, files of journal lines, or - for standard input")
-      ->type_name("")
-      ->required();
-  app->add_option("-o,--output", flags->output, "The file to write: .svg or .png")
-      ->type_name("FILE")
-      ->required()
-      ->check([&options](const std::string& path) {
-        options.format = path.ends_with(".png") ? PlotFormat::kPng : PlotFormat::kSvg;
-        if (path.ends_with(".svg") || path.ends_with(".png")) return std::string();
-        return StrCat(Quoted(path), " ends neither in .svg nor in .png");
-      });
-  app->add_option("--quantizers", options.quantizers, "Only these, e.g. gptq3,rtn4")
-      ->type_name("NAME")
-      ->delimiter(',');
-  const auto pixels = [app](const char* name, int* value) {
-    app->add_option(name, *value, "Pixels")
-        ->type_name("N")
-        ->check(Quiet(CLI::Range(200, 10000)))
-        ->capture_default_str();
-  };
-  pixels("--width", &options.width);
-  pixels("--height", &options.height);
-  app->add_option_function<std::string>(
-         "--theme", [&options](const std::string& theme) { options.dark = theme == "dark"; },
-         "Of text and background")
-      ->type_name("light|dark")
-      ->check(Quiet(CLI::IsMember({"light", "dark"})))
-      ->default_str("light");
-  app->footer(kPlotNotes);
 }
 
 }  // namespace ptqwatch::internal

@@ -11,7 +11,6 @@ void AddReplay(CLI::App* app, ReplayFlags* flags);
 void AddHistory(CLI::App* app, HistoryFlags* flags);
 void AddLayers(CLI::App* app, LayersFlags* flags);
 void AddReport(CLI::App* app, ReportFlags* flags);
-void AddPlot(CLI::App* app, PlotFlags* flags);
 
 }  // namespace ptqwatch::internal
 
