@@ -2,14 +2,37 @@
 
 #include <algorithm>
 
-#include "monitor/cost_model.h"
-
 namespace ptqwatch::internal {
 namespace {
 
 // Rates of one core, for a first guess; the first snapshot shows the real ones.
 constexpr double kGramRate = 3e10;
 constexpr double kQuantizeRate = 1e10;
+constexpr int64_t kMinUnits = 8;
+
+double Real(int64_t value) { return static_cast<double>(value); }
+
+int64_t RoundUp(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// FLOP, a multiply-add as two.
+double GramFlop(int64_t tokens, int64_t inputs) {
+  return Real(tokens) * Real(inputs) * Real(inputs);
+}
+
+// Of one [outputs, inputs] weight, without its Gram matrix.
+double QuantizeFlop(const QuantizerSpec& spec, int64_t outputs, int64_t inputs) {
+  const double square = Real(inputs) * Real(inputs);
+  // ptqwatch/quantizer.h counts the multiply-adds. Beside the codes there are up to two losses.
+  const double losses = (spec.baselines ? 2 : 0) * Real(outputs) * square;
+  switch (spec.method) {
+    case QuantizationMethod::kGptq:
+      return square * (Real(inputs) / 3 + Real(outputs)) + losses;
+    case QuantizationMethod::kAwq:
+      return 21 * Real(outputs) * square;
+    default:
+      return Real(outputs) * square + losses + 10 * Real(outputs) * Real(inputs);
+  }
+}
 
 }  // namespace
 
@@ -22,9 +45,11 @@ PlanRange PlanRangeOf(ProbeSuite& suite, const MonitorOptions& options) {
   const CurvatureProbe* curvature = suite.curvature();
   return {.quantizers = std::ssize(options.quantizers),
           .probe_batches = std::ssize(session.probe()),
-          .min_probe_batches = MinProbeBatches(units),
+          // Enough loss values for a standard error.
+          .min_probe_batches = RoundUp(kMinUnits, units),
           .calibration_batches = std::ssize(session.calibration()),
-          .min_calibration_batches = MinCalibrationBatches(inputs, tokens),
+          // Enough tokens that Gram matrices are not far from full rank.
+          .min_calibration_batches = RoundUp(inputs / 2, tokens),
           .curvature_sequences =
               curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0};
 }
@@ -35,9 +60,8 @@ SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options) {
   SnapshotCosts costs;
   costs.probe_batch = quantization.probe_batch_seconds();
   // Gram matrices that do not fit into memory together take several forward passes.
-  const int64_t passes =
-      std::max<int64_t>(1, PassesOver(plan.gram_inputs, options.max_gram_bytes).passes);
-  costs.calibration_batch = static_cast<double>(passes) * quantization.calibration_batch_seconds();
+  const int64_t passes = std::max<int64_t>(1, std::ssize(plan.Passes(options.max_gram_bytes)));
+  costs.calibration_batch = Real(passes) * quantization.calibration_batch_seconds();
   for (int64_t inputs : plan.gram_inputs) {
     costs.calibration_batch +=
         GramFlop(quantization.calibration_batch_tokens(), inputs) / kGramRate;

@@ -11,7 +11,7 @@ namespace ptqwatch::internal {
 PlanRange PlanRangeOf(ProbeSuite& suite, const MonitorOptions& options);
 
 /// What its probes will cost, as far as Create can know: evaluations are timed, arithmetic is
-/// counted (monitor/cost_model).
+/// counted.
 SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal

@@ -12,7 +12,6 @@
 #include "base/strings.h"
 #include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
-#include "curvature/measurement_cost.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
 #include "snapshot/memory_meter.h"
@@ -30,6 +29,8 @@ constexpr int64_t kKeptVectors = 6;
 constexpr int64_t kTrialVectors = 8;
 // Create times one that is expected to take no more seconds than this.
 constexpr double kLongestGradient = 2;
+// Gradients that take as long as a measurement: some 35 products of 2.4 to 3.4 gradients each.
+constexpr double kGradientsAMeasurement = 100;
 
 void Fill(const HessianSpectrum& spectrum, CurvatureReport& curvature) {
   curvature.top_eigenvalue = spectrum.top[0].value;

@@ -24,7 +24,6 @@
 #include "report_proto.h"
 #include "report_text.h"
 #include "run_server.h"
-#include "shapes_file.h"
 #include "status_text.h"
 #include "watch_command.h"
 
@@ -147,17 +146,6 @@ int RunEvery(const EveryFlags& flags, Terminal* terminal) {
   return Finish(terminal);
 }
 
-int RunPlan(const PlanFlags& flags, Terminal* terminal) {
-  const absl::StatusOr<std::vector<TensorShape>> shapes = ReadShapes(flags.shapes);
-  if (!shapes.ok()) return Fail(shapes.status(), terminal);
-  const absl::StatusOr<MachineRates> rates = MeasureMachineRates(flags.options.quantizers);
-  if (!rates.ok()) return Fail(rates.status(), terminal);
-  const absl::StatusOr<ShapePlan> plan = PlanFromShapes(*shapes, flags.options, *rates);
-  if (!plan.ok()) return Fail(plan.status(), terminal);
-  terminal->Block(plan->Describe());
-  return Finish(terminal);
-}
-
 int RunServe(const ServeFlags& flags, Terminal* terminal) {
   std::optional<EndSignals> signals(std::in_place);  // before the threads, which take after this
   if (flags.options.http.empty() && flags.options.grpc.empty()) {
@@ -229,7 +217,6 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
     int operator()(const PauseFlags& flags) const { return RunPause(flags, terminal); }
     int operator()(const ResumeFlags& flags) const { return RunResume(flags, terminal); }
     int operator()(const EveryFlags& flags) const { return RunEvery(flags, terminal); }
-    int operator()(const PlanFlags& flags) const { return RunPlan(flags, terminal); }
     int operator()(const ServeFlags& flags) const { return RunServe(flags, terminal); }
     int operator()(const ReplayFlags& flags) const { return RunReplay(flags, terminal); }
     int operator()(const HistoryFlags& flags) const { return RunHistory(flags, terminal); }

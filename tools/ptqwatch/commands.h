@@ -26,7 +26,6 @@ int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal,
 int RunPause(const PauseFlags& flags, Terminal* terminal);
 int RunResume(const ResumeFlags& flags, Terminal* terminal);
 int RunEvery(const EveryFlags& flags, Terminal* terminal);
-int RunPlan(const PlanFlags& flags, Terminal* terminal);
 /// Returns when the process is told to end.
 int RunServe(const ServeFlags& flags, Terminal* terminal);
 int RunReplay(const ReplayFlags& flags, Terminal* terminal);

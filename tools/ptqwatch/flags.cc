@@ -35,16 +35,7 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
   ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
   ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
-  ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
-  ptqwatch plan --shapes model.json         what a monitor of a model would cost; needs no run)";
-
-constexpr char kPlanNotes[] = R"(Examples:
-  ptqwatch plan --shapes model.safetensors --length 2048 --step-seconds 1.5 --every 500
-  ptqwatch plan --shapes shapes.json --no-spare-core
-
-FILE is JSON, {"blocks.0.up.weight": [4096, 1024], ...} or as in the header of a safetensors file,
-or a safetensors file. The speed of this machine is measured on one core, which takes some seconds;
-the rest is counted. Every matrix but an embedding is taken to be multiplied with every token.)";
+  ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run)";
 
 constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve runs/7
@@ -55,41 +46,6 @@ http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. Ru
 /metrics, --run of the other commands. Commands over the network are refused without
 --allow-control; on this machine, those who own a run directory can give them by its path.
 Ctrl-C ends.)";
-
-// The defaults of the flags are those of the options.
-void AddPlan(CLI::App* app, PlanFlags* flags) {
-  ShapePlanOptions& options = flags->options;
-  const auto integer = [app](const char* name, int64_t& value, int64_t least, const char* help) {
-    app->add_option(name, value, help)
-        ->type_name("N")
-        ->check(AtLeast(least))
-        ->capture_default_str();
-  };
-  const auto globs = [app](const char* name, std::vector<std::string>& value, const char* help) {
-    app->add_option(name, value, help)->type_name("GLOB")->delimiter(',')->capture_default_str();
-  };
-  app->add_option("--shapes", flags->shapes, "Names and shapes of the model's tensors")
-      ->type_name("FILE")
-      ->required();
-  integer("--length", options.sequence_tokens, 1, "Tokens a sequence");
-  integer("--batch", options.batch_sequences, 1, "Sequences of a probe or calibration batch");
-  integer("--probe-batches", options.probe_batches, 1, "On which losses are compared");
-  integer("--calibration-batches", options.calibration_batches, 1, "For the Gram matrices");
-  integer("--curvature-sequences", options.curvature_sequences, 0, "0: no curvature");
-  integer("--every", options.every, 1, "Steps between snapshots");
-  app->add_option("--step-seconds", options.step_seconds, "Of a training step")
-      ->type_name("SECONDS")
-      ->check(Seconds())
-      ->capture_default_str();
-  app->add_flag("!--no-spare-core", options.spare_core, "Training uses every core");
-  integer("--max-gram-bytes", options.max_gram_bytes, 1, "Of Gram matrices at a time");
-  integer("--heads", options.attention_heads, 0,
-          "Attention heads of a block; 0: one for each 64 of its width");
-  globs("--embedding", options.embeddings, "Matrices that are looked up, not multiplied");
-  globs("--head", options.heads, "Output heads; without one, the largest embedding is tied to it");
-  globs("--exclude", options.exclude, "Matrices that are not quantized");
-  app->footer(kPlanNotes);
-}
 
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -176,7 +132,6 @@ struct AllFlags {
   PauseFlags pause;
   ResumeFlags resume;
   EveryFlags every;
-  PlanFlags plan;
   ReplayFlags replay;
   HistoryFlags history;
   LayersFlags layers;
@@ -206,7 +161,6 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   add("pause", "Take no more snapshots", target, &flags->pause);
   add("resume", "Take snapshots again after pause", target, &flags->resume);
   add("every", "Change the steps between snapshots", AddEvery, &flags->every);
-  add("plan", "Say what a monitor of a model would cost, from shapes alone", AddPlan, &flags->plan);
   add("replay", "Judge the reports of a journal once more", AddReplay, &flags->replay);
   add("history", "Print the reports of a journal", AddHistory, &flags->history);
   add("layers", "Show the layers that quantization hurts most", AddLayers, &flags->layers);

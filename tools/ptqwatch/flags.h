@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "client/target.h"
-#include "ptqwatch/offline/plan_from_shapes.h"
 #include "ptqwatch/offline/verdict_options.h"
 #include "run_server.h"
 
@@ -67,11 +66,6 @@ struct EveryFlags {
   int64_t steps = 0;
 };
 
-struct PlanFlags {
-  std::string shapes;  ///< a file
-  ShapePlanOptions options;
-};
-
 struct ServeFlags {
   RunServerOptions options;
 };
@@ -108,7 +102,7 @@ struct PrintText {
 
 using Command =
     std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags, PauseFlags,
-                 ResumeFlags, EveryFlags, PlanFlags, ServeFlags, ReplayFlags, HistoryFlags,
+                 ResumeFlags, EveryFlags, ServeFlags, ReplayFlags, HistoryFlags,
                  LayersFlags, ReportFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.

@@ -156,21 +156,6 @@ TEST(Flags, HelpHasExamplesAndVersionIsOneLine) {
   EXPECT_EQ(std::get<PrintText>(*version).text, "ptqwatch 0.1.0\n");
 }
 
-TEST(Flags, ReadsWhatAPlanIsMadeFor) {
-  const auto plan = Parse({"plan", "--shapes", "model.json", "--length", "128", "--step-seconds",
-                           "0.5", "--no-spare-core", "--exclude", "a.*,b.*"});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto& flags = std::get<PlanFlags>(*plan);
-  EXPECT_EQ(flags.shapes, "model.json");
-  EXPECT_EQ(flags.options.sequence_tokens, 128);
-  EXPECT_EQ(flags.options.step_seconds, 0.5);
-  EXPECT_FALSE(flags.options.spare_core);
-  EXPECT_EQ(flags.options.exclude, (std::vector<std::string>{"a.*", "b.*"}));
-  EXPECT_EQ(flags.options.heads, ShapePlanOptions().heads);
-  EXPECT_THAT(Mistake({"plan"}), HasSubstr("--shapes"));
-  EXPECT_THAT(Mistake({"plan", "--shapes", "f", "--length", "0"}), HasSubstr("--length"));
-}
-
 TEST(Flags, NamesTheMistake) {
   EXPECT_THAT(Mistake({}), AllOf(HasSubstr("no command"), HasSubstr("ptqwatch --help")));
   EXPECT_THAT(Mistake({"wtach", ":1"}), HasSubstr("wtach"));
