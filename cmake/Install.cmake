@@ -120,27 +120,5 @@ foreach(tool ptqwatch quantize_checkpoint)
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   endif()
 endforeach()
-if(TARGET ptqwatch AND NOT CMAKE_CROSSCOMPILING)  # it writes them itself
-  set(manual ${PROJECT_BINARY_DIR}/ptqwatch.1)
-  set(bash ${PROJECT_BINARY_DIR}/completion/ptqwatch)
-  set(zsh ${PROJECT_BINARY_DIR}/completion/_ptqwatch)
-  set(fish ${PROJECT_BINARY_DIR}/completion/ptqwatch.fish)
-  find_program(GZIP_PROGRAM gzip REQUIRED)
-  add_custom_command(
-    OUTPUT ${manual}.gz ${bash} ${zsh} ${fish}
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/completion
-    COMMAND $<TARGET_FILE:ptqwatch> man > ${manual}
-    COMMAND ${GZIP_PROGRAM} -9nf ${manual}
-    COMMAND $<TARGET_FILE:ptqwatch> completion bash > ${bash}
-    COMMAND $<TARGET_FILE:ptqwatch> completion zsh > ${zsh}
-    COMMAND $<TARGET_FILE:ptqwatch> completion fish > ${fish}
-    DEPENDS ptqwatch
-    COMMENT "Writing the manual page and shell completion of ptqwatch" VERBATIM)
-  add_custom_target(ptqwatch_manual ALL DEPENDS ${manual}.gz ${bash} ${zsh} ${fish})
-  install(FILES ${manual}.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
-  install(FILES ${bash} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
-  install(FILES ${zsh} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT tools)
-  install(FILES ${fish} DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT tools)
-endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/dashboards DESTINATION ${CMAKE_INSTALL_DATADIR}/ptqwatch COMPONENT tools USE_SOURCE_PERMISSIONS
         PATTERN "__pycache__" EXCLUDE)

@@ -52,6 +52,9 @@ find_package(ptqwatch) and pkg-config ptqwatch.")
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME ptqwatch)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
+if(TARGET ptqwatch AND NOT CMAKE_CROSSCOMPILING)  # help2man runs the command
+  set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/ManualPages.cmake)
+endif()
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Commands, dashboards and alerts.
 Follows runs of trainers with ptqwatch in them, serves what they measure over
 gRPC, to Prometheus and as a page, and quantizes checkpoints.")

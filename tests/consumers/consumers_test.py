@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """consumers_test.py BUILD_DIR GROUP: installs the build into a folder of its own, and builds and runs trainers against it as users do."""
 
+import gzip
 import os
 import pathlib
 import re
@@ -132,6 +133,15 @@ class Packages(unittest.TestCase):
     def test_commands_run(self):
         self.assertRegex(run(self.root / "usr/bin/ptqwatch", "--version"), r"\d+\.\d+\.\d+")
         self.assertTrue((self.root / "usr/share/ptqwatch/dashboards/prometheus/alerts.yml").exists())
+
+    def test_have_a_manual_page_for_each_command(self):
+        program = self.root / "usr/bin/ptqwatch"
+        listed = run(program, "--help").split("Subcommands:\n")[1].split("\n\n")[0]
+        commands = [line.split()[0] for line in listed.splitlines()]
+        pages = self.root / "usr/share/man/man1"
+        self.assertCountEqual([page.name for page in pages.iterdir()],
+                              ["ptqwatch.1.gz", *(f"ptqwatch-{command}.1.gz" for command in commands)])
+        self.assertIn(r"ptqwatch-watch \- Follow a run", gzip.open(pages / "ptqwatch-watch.1.gz", "rt").read())
 
     def test_say_what_they_are_licensed_under(self):
         for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch"):

@@ -40,8 +40,6 @@ FAST = {
     "ptqwatch replay": "ptqwatch replay OVER",
     "ptqwatch history": "ptqwatch history OVER --csv",
     "ptqwatch layers": "ptqwatch layers OVER",
-    "ptqwatch completion": "ptqwatch completion bash",
-    "ptqwatch man": "ptqwatch man",
     "tests/gates/format": "tests/gates/format",
     "tests/gates/includes": "tests/gates/includes",
     "tests/gates/sizes": "tests/gates/sizes",

@@ -8,12 +8,9 @@
 
 #include "CLI/CLI.hpp"
 #include "base/strings.h"
-#include "completion.h"
 #include "flag_checks.h"
 #include "journal_flags.h"
-#include "man_page.h"
 #include "printable.h"
-#include "program_help.h"
 #include "ptqwatch/config.h"
 #include "run_flags.h"
 
@@ -89,27 +86,6 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
   app->footer(kServeNotes);
 }
 
-constexpr char kCompletionNotes[] = R"(Examples:
-  source <(ptqwatch completion bash)
-  ptqwatch completion zsh > ~/.zfunc/_ptqwatch
-  ptqwatch completion fish > ~/.config/fish/completions/ptqwatch.fish
-
-The Debian package has these scripts where the shells look for them.)";
-
-void AddCompletion(CLI::App* app, std::string* shell) {
-  app->add_option("bash|zsh|fish", *shell, "The shell")
-      ->type_name("")
-      ->required()
-      ->check(Quiet(CLI::IsMember({"bash", "zsh", "fish"})));
-  app->footer(kCompletionNotes);
-}
-
-std::string Completion(const std::string& shell, const CLI::App& app) {
-  const ProgramHelp help = ReadHelp(app);
-  if (shell == "bash") return BashCompletion(help);
-  return shell == "zsh" ? ZshCompletion(help) : FishCompletion(help);
-}
-
 std::string OneLine(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return Printable(text);
@@ -136,7 +112,6 @@ struct AllFlags {
   HistoryFlags history;
   LayersFlags layers;
   ReportFlags report;
-  std::string shell;
 };
 
 // With what each becomes once it is parsed.
@@ -165,12 +140,6 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   add("history", "Print the reports of a journal", AddHistory, &flags->history);
   add("layers", "Show the layers that quantization hurts most", AddLayers, &flags->layers);
   add("report", "Write the page of a run as one HTML file", AddReport, &flags->report);
-  CLI::App* const completion =
-      app->add_subcommand("completion", "Print what completes command lines in a shell");
-  AddCompletion(completion, &flags->shell);
-  all.emplace_back(completion, [=] { return PrintText{Completion(flags->shell, *app)}; });
-  all.emplace_back(app->add_subcommand("man", "Print the manual page: ptqwatch man | man -l -"),
-                   [app] { return PrintText{ManPage(ReadHelp(*app))}; });
   return all;
 }
 
