@@ -2,7 +2,7 @@
 // random numbers.
 //
 //   NAME_replay [RUNS]              the seeds and RUNS mutations
-//   NAME_replay --corpus DIR        the seeds, the files of DIR (where there is one) and mutations
+//   NAME_replay --corpus DIR        the seeds, the files of DIR and mutations
 //   NAME_replay --write-seeds DIR   the seeds as files, for libFuzzer to begin with
 //   NAME_replay FILE...             these inputs
 
@@ -86,10 +86,8 @@ std::string Contents(const std::filesystem::path& path) {
 // In the order of their names.
 std::vector<std::string> Files(const std::string& folder) {
   std::vector<std::filesystem::path> paths;
-  if (std::filesystem::is_directory(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      paths.push_back(entry.path());
-    }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
   std::vector<std::string> files;
