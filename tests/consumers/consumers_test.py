@@ -172,6 +172,10 @@ class FetchContent(unittest.TestCase):
         run_minimal(WORK / "subproject/minimal")
 
 
+def compiler_flags():
+    return run("pkg-config", "--cflags", "ptqwatch", PKG_CONFIG_PATH=str(next(PREFIX.glob("lib/**/pkgconfig")))).split()
+
+
 class Docs(unittest.TestCase):
     """Every block of code in the documents is compiled."""
 
@@ -186,7 +190,7 @@ class Docs(unittest.TestCase):
                 yield page.name, match[2], match[3], match[1]
 
     def test_cpp_compiles(self):
-        flags = run("pkg-config", "--cflags", "ptqwatch", PKG_CONFIG_PATH=str(next(PREFIX.glob("lib/**/pkgconfig")))).split()
+        flags = compiler_flags()
         seen = 0
         for page, language, text, inside in self.blocks():
             if language != "cpp" or text == EXAMPLE.read_text():
@@ -205,6 +209,32 @@ class Docs(unittest.TestCase):
         lines = {re.sub(r"\s+#.*", "", line).strip() for _, language, text, _ in self.blocks() if language == "cmake" for line in text.splitlines()}
         self.assertEqual(lines, {"add_subdirectory(ptqwatch)", "target_link_libraries(trainer PRIVATE ptqwatch::monitor)",
                                  "find_package(ptqwatch 0.1 CONFIG REQUIRED COMPONENTS monitor)"}, "add what is new to tests/consumers")
+
+
+NOT_SHARED = """
+#include "ptqwatch/module_subject.h"
+struct Net : torch::nn::Module {};
+template <typename Model>
+void Pass(const Model& model) {
+  ptqwatch::MakeModuleSubject(model, {.replica = [] { return std::make_shared<Net>(); },
+                                      .losses = [](auto&, const ptqwatch::Batch& batch) { return batch[0]; }});
+}
+void Example() {
+  Net net;
+  Pass(net);
+  Pass(&net);
+  Pass(std::make_unique<Net>());
+}
+"""
+
+
+class Mistakes(unittest.TestCase):
+    def test_a_model_that_cannot_be_shared(self):
+        source = WORK / "not_shared.cc"
+        source.write_text(NOT_SHARED)
+        said = run("c++", "-std=c++20", "-fsyntax-only", *compiler_flags(), source, fails=True)
+        refused = re.findall(r"static assertion failed: MakeModuleSubject needs the model as a std::shared_ptr<Net> or as a ModuleHolder", said)
+        self.assertEqual(len(refused), 3, said)
 
 
 class Symbols(unittest.TestCase):

@@ -17,6 +17,12 @@ namespace ptqwatch {
 /// How to test a torch::nn::Module. `Model` is the trainer's shared_ptr or ModuleHolder.
 template <typename Model>
 struct ModuleSubjectOptions {
+  // A subject shares the model with the trainer, so it needs a handle that can be copied.
+  static_assert(!std::is_base_of_v<torch::nn::Module, Model> && !std::is_pointer_v<Model> &&
+                    std::is_copy_constructible_v<Model>,
+                "MakeModuleSubject needs the model as a std::shared_ptr<Net> or as a ModuleHolder "
+                "(TORCH_MODULE): write `auto model = std::make_shared<Net>()`, not `Net model`");
+
   /// Required. Builds a second model of the same architecture, whose weights are overwritten.
   /// Called once, inside Monitor::Create or the offline call; what it draws from
   /// the default random generators comes from copies of them, and if it seeds one, that is undone.
