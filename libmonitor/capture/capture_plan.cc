@@ -271,12 +271,13 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
     AddSkippedOf(table, static_cast<int>(i), survey, uncovered, left_out, &plan);
   }
   if (plan.layers.empty()) {
-    std::string why = "no layer is left to quantize:";
+    std::string why;
     for (const SkippedLayer& skipped : plan.skipped) {
-      why += StrCat(" '", skipped.name, "' (", skipped.reason, ")");
+      why += StrCat(why.empty() ? "" : "; ", "'", skipped.name, "': ", skipped.reason);
     }
     return absl::FailedPreconditionError(
-        StrCat(why, ". See LayerSelection (include, exclude, output_head)."));
+        StrCat("no layer is left to quantize (", why,
+               "). See LayerSelection (include, exclude, output_head)."));
   }
   return plan;
 }

@@ -71,10 +71,7 @@ absl::Status PrintLayers(const LayersFlags& flags, Terminal* terminal) {
     for (const std::string& line : LayerCsv(*chosen)) terminal->Line(Printable(line));
     return absl::OkStatus();
   }
-  const size_t all = LayersOf(*chosen).size();
-  const size_t shown = std::min(static_cast<size_t>(flags.top), all);
-  terminal->Line(StrCat("step ", chosen->report.step, ", ", shown, " of ", all, " layers"));
-  terminal->Block(LayerTable(*chosen, shown));
+  terminal->Block(LayerTable(*chosen, static_cast<size_t>(flags.top)));
   return absl::OkStatus();
 }
 

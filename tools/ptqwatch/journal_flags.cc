@@ -33,10 +33,8 @@ constexpr char kLayersNotes[] = R"(Examples:
   ptqwatch layers runs/7 --step 14400 --top 5
   ptqwatch layers runs/7 --csv > layers.csv
 
-Of the newest report that has layers, or of that of --step. nats: what the layer contributes to the loss
-increase of the quantizer that is watched, to second order (only with curvature); the table is sorted by
-it. trace: of the layer's block of the Hessian. Then, for each quantizer, the relative squared error of
-the layer's output.)";
+The layers of the newest report that has any, or of the report of --step, sorted by what they add to the
+loss of the quantizer that is watched; without curvature, which tells that, by the error of their output.)";
 
 constexpr char kReportNotes[] = R"(Example:
   ptqwatch report runs/7 -o run.html

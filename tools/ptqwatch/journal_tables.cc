@@ -130,7 +130,16 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
   const std::vector<QuantizationReport>& quantization = analyzed.report.quantization;
   const std::vector<std::string> names = QuantizerNames(quantization);
   const std::vector<LayerRow> layers = LayersOf(analyzed);
-  std::vector<std::string> header = {"layer", "nats", "trace"};
+  const QuantizationReport* const watched = WatchedQuantizer(analyzed);
+  const bool by_loss = !layers.empty() && layers.front().contribution.has_value();
+  const std::string title = StrCat(
+      "step ", analyzed.report.step, ", ", std::min(most, layers.size()), " of ", layers.size(),
+      " layers, those first ",
+      by_loss ? "that add most to the loss of " : "whose output errs most under ",
+      watched == nullptr ? "" : names[static_cast<size_t>(watched - quantization.data())],
+      "\nloss: what the layer adds to it, to second order; trace: of the layer's block of the "
+      "Hessian;\nof each quantizer: relative squared error of the layer's output\n\n");
+  std::vector<std::string> header = {"layer", "loss, nats", "trace, nats"};
   for (const size_t i : QuantizerOrder(quantization)) header.push_back(names[i]);
   std::vector<std::vector<std::string>> rows = {std::move(header)};
   for (const LayerRow& layer : layers) {
@@ -139,7 +148,7 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
     row = {Printable(layer.name), ScientificCell(layer.contribution), ScientificCell(layer.trace)};
     for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
   }
-  return TextTable(rows);
+  return StrCat(title, TextTable(rows));
 }
 
 std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {

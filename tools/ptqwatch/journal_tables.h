@@ -47,7 +47,7 @@ struct LayerRow {
 /// The layers of a report, those first that cost the watched quantizer most: by contribution where
 /// it was measured, else by output error.
 std::vector<LayerRow> LayersOf(const AnalyzedReport& report);
-/// Lines of a table of the first `most` layers, with a header.
+/// A table of the first `most` layers, below lines that say what its columns are.
 std::string LayerTable(const AnalyzedReport& report, size_t most);
 /// A line for each layer and quantizer, with a header.
 std::vector<std::string> LayerCsv(const AnalyzedReport& report);

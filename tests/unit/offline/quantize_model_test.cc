@@ -209,7 +209,10 @@ TEST(QuantizeModel, FailsWithTheReasonOfTheSubject) {
   options.layers.include = {"nothing.*"};
   const auto result = QuantizeModel(*MakeImageSubject(ImageModel()), options, context);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(result.status()), HasSubstr("no layer is left"));
+  EXPECT_THAT(
+      Message(result.status()),
+      ::testing::MatchesRegex(
+          "no layer is left to quantize \\(('[^']+': [^;]+; )+.*\\)\\. See LayerSelection.*"));
 }
 
 TEST(QuantizeModel, RefusesAModelThatIsNotFinite) {

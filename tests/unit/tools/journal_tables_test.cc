@@ -15,6 +15,7 @@ namespace journal_tables_test {
 
 using testing::CapturedTerminal;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
@@ -88,10 +89,22 @@ TEST(LayersOf, SortsByContribution) {
 }
 
 TEST(LayerTable, ShowsTheWorst) {
-  EXPECT_EQ(LayerTable(ThreeLayers(), 2),
-            "layer  nats  trace  gptq3\n"
-            "c         -      -  3.00%\n"
-            "b         -      -  2.00%\n");
+  EXPECT_THAT(LayerTable(ThreeLayers(), 2), EndsWith("\n\nlayer  loss, nats  trace, nats  gptq3\n"
+                                                     "c               -            -  3.00%\n"
+                                                     "b               -            -  2.00%\n"));
+}
+
+TEST(LayerTable, SaysWhatItsColumnsAre) {
+  AnalyzedReport analyzed = ThreeLayers();
+  EXPECT_THAT(LayerTable(analyzed, 2),
+              StartsWith("step 7, 2 of 3 layers, those first whose output errs most under gptq3\n"
+                         "loss: what the layer adds to it, to second order; trace: "));
+  for (LayerQuantization& layer : analyzed.report.quantization[0].layers) {
+    layer.gradient_term_nats = layer.curvature_term_nats = 0.1;
+  }
+  EXPECT_THAT(
+      LayerTable(analyzed, 20),
+      StartsWith("step 7, 3 of 3 layers, those first that add most to the loss of gptq3\n"));
 }
 
 TEST(RunHistory, PrintsWhatIsAskedFor) {
