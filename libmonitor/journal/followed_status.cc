@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "ptqwatch/offline/follow_run.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -82,7 +83,7 @@ MonitorStatus FollowedStatus::FromStatusFile() const {
   status.health = Health::kDegraded;
   status.busy = false;
   status.health_reason = StrCat(
-      "no sign of life for ", std::llround(age),
+      kNoSignOfLife, " for ", std::llround(age),
       " s: the process has ended without stopping its monitor, stands still, or its disk hangs");
   return status;
 }

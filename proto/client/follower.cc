@@ -44,7 +44,8 @@ absl::Status Follower::Run() {
       last_contact_ = clock_->Monotonic();
       if (last_contact_ - start > options_.longest_backoff) backoff_ = options_.first_backoff;
     }
-    if (options_.exit_when_done && MonitorHasStopped(ended)) return absl::OkStatus();
+    over_ = options_.exit_when_done && MonitorHasStopped(ended);
+    if (over_) return absl::OkStatus();
     if (absl::Status verdict = Judge(ended); !verdict.ok()) return verdict;
     const nanoseconds left = Patience() - (clock_->Monotonic() - last_contact_);
     if (left <= nanoseconds::zero()) return ExplainFailure(ended, target_);

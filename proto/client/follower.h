@@ -62,6 +62,8 @@ class Follower {
   /// OK if the listener ended it or the monitor was stopped (exit_when_done); else an error whose
   /// message is one line for the user.
   absl::Status Run();
+  /// After Run: whether the monitor was stopped.
+  bool over() const { return over_; }
 
  private:
   /// Connects and streams until the stream ends; returns why it ended.
@@ -93,6 +95,7 @@ class Follower {
   bool resuming_ = false;    ///< after_ comes from the server, not from the options
   bool lost_ = false;        ///< the listener knows that the connection is lost
   bool stopped_ = false;     ///< by the listener
+  bool over_ = false;        ///< the monitor was stopped, and Run was to return then
   std::chrono::nanoseconds last_contact_;
   std::chrono::nanoseconds backoff_;
 };

@@ -62,9 +62,9 @@ class Soak:
             trainer = stack.enter_context(Trainer(f"{self.bin}/char_gpt", *flags))
             page = trainer.wait_for(r"^metrics (http://\S+)$")[1]
             grpc = trainer.wait_for(r"^grpc (\S+)$")[1]
-            watch = [f"{self.bin}/ptqwatch", "watch", grpc, "--json"]
+            watch = [f"{self.bin}/ptqwatch", "watch", grpc, "--json"]  # ends with the trainer
             heard = stack.enter_context(tempfile.TemporaryFile("w+"))
-            listener = subprocess.Popen([*watch, "--exit-when-done"], stdout=heard)
+            listener = subprocess.Popen(watch, stdout=heard)
             deaf = subprocess.Popen(watch, stdout=subprocess.PIPE)  # nobody reads the pipe
             stack.callback(deaf.stdout.close)
             stack.callback(deaf.wait)

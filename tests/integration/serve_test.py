@@ -78,13 +78,23 @@ class Serve(unittest.TestCase):
                 server.until("/readyz", lambda code, page: code == 503 and "no sign of life" in page)
                 self.assertEqual(server.get("/healthz")[0], 200)
 
-                watch = subprocess.Popen([PTQWATCH, "watch", server.address, "--json", "--exit-when-done"],
+                # A dead run has nothing to wait for, unless the next attempt is wanted.
+                code, out, err = ptqwatch("watch", server.address, "--json")
+                self.assertEqual(code, 1)
+                self.assertEqual([r["sequence"] for r in reports_of(out)], [r["sequence"] for r in journal(run_dir)[0]])
+                self.assertRegex(err, r"the run died: no sign of life for \d+ s: .*; --keep waits for the next attempt")
+                watch = subprocess.Popen([PTQWATCH, "watch", server.address, "--json", "--keep"],
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 with Trainer(CHAR_GPT, "--steps", "200", "--wait", "on", "--run-dir", run_dir, *NO_SERVERS) as resumed:
                     code, _, err = resumed.finish()
                     self.assertEqual(code, 0, err)
-                out, err = watch.communicate(timeout=60)
-                self.assertEqual(watch.returncode, 0, err)
+                out = ""
+                while '"kind":"stopped"' not in out:
+                    line = watch.stdout.readline()
+                    self.assertTrue(line, "watch ended before the run")
+                    out += line
+                watch.kill()
+                out += watch.communicate()[0]
                 written, events, bad = journal(run_dir)
                 self.assertEqual(bad, 0)
                 self.assertEqual([r["sequence"] for r in reports_of(out)], [r["sequence"] for r in written])
@@ -95,10 +105,10 @@ class Serve(unittest.TestCase):
                 self.assertEqual((code, err), (0, ""))
 
             # Whoever comes later finds the same: the directory itself, and a server that starts now.
-            code, out, err = ptqwatch("watch", run_dir, "--json", "--exit-when-done")
+            code, out, err = ptqwatch("watch", run_dir, "--json")
             self.assertEqual((code, reports_of(out)), (0, written), err)
             with Server(run_dir) as server:
-                code, out, err = ptqwatch("watch", server.address, "--json", "--exit-when-done")
+                code, out, err = ptqwatch("watch", server.address, "--json")
                 self.assertEqual((code, reports_of(out)), (0, written), err)
 
     def test_serves_many_runs(self):
@@ -114,9 +124,9 @@ class Serve(unittest.TestCase):
                 code, out, _ = ptqwatch("status", server.address)
                 self.assertEqual(code, 0)
                 self.assertEqual([line.split(":")[0] for line in out.splitlines()], ["a", "b"])
-                code, out, err = ptqwatch("watch", server.address, "--run", "b", "--json", "--exit-when-done")
+                code, out, err = ptqwatch("watch", server.address, "--run", "b", "--json")
                 self.assertEqual((code, reports_of(out)), (0, journal(run_dirs[1])[0]), err)
-                code, _, err = ptqwatch("watch", server.address, "--exit-when-done")
+                code, _, err = ptqwatch("watch", server.address)
                 self.assertEqual(code, 1)
                 self.assertIn("'a', 'b'", err)
 

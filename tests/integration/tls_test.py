@@ -129,7 +129,7 @@ class Tls(unittest.TestCase):
     def test_certificate(self):
         with Server(*self.serve_flags()) as server:
             self.answered(server.address, "--ca", self.ours.certificate)
-            code, out, err = ptqwatch("watch", server.address, "--ca", self.ours.certificate, "--json", "--exit-when-done")
+            code, out, err = ptqwatch("watch", server.address, "--ca", self.ours.certificate, "--json")
             self.assertEqual((code, err), (0, ""))
             self.assertIn('"step":80', out)
             self.refused("if it speaks TLS, give --ca or --tls", server.address)

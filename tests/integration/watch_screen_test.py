@@ -154,6 +154,16 @@ class Watch(unittest.TestCase):
             self.assertEqual(screen.wait(), 0)
             screen.assert_restored(self)
 
+    def test_ends_with_the_run(self):
+        run_dir = write_run(PTQWATCH, os.path.join(self.folder.name, "ends"))
+        with self.watch(target=run_dir) as screen:
+            screen.shows("q quits", "gptq3")
+            with open(os.path.join(run_dir, "journal.jsonl"), "a", encoding="utf-8") as journal:
+                journal.write('{"event":{"kind":"stopped","severity":"info","step":16000,"time_unix_seconds":1.7e9,"message":"the end"}}\n')
+            self.assertEqual(screen.wait(), 0)
+            screen.assert_restored(self)
+            self.assertRegex(screen.output.split(LEAVE)[-1], r"^step 16000: .*\r\nthe run has stopped\r\n$")
+
     def test_outlives_its_server(self):
         server = Server(PTQWATCH, self.run_dir)
         with self.watch(target=server.address) as screen:

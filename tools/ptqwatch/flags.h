@@ -21,7 +21,7 @@ struct WatchFlags {
   std::optional<int64_t> since = 0;  ///< unset: now
   std::optional<int64_t> count = std::nullopt;
   std::optional<double> timeout_seconds = std::nullopt;
-  bool exit_when_done = false;
+  bool keep = false;
 };
 
 struct StatusFlags {
@@ -100,10 +100,9 @@ struct PrintText {
   std::string text;
 };
 
-using Command =
-    std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags, PauseFlags,
-                 ResumeFlags, EveryFlags, ServeFlags, ReplayFlags, HistoryFlags,
-                 LayersFlags, ReportFlags, PrintText>;
+using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags,
+                             PauseFlags, ResumeFlags, EveryFlags, ServeFlags, ReplayFlags,
+                             HistoryFlags, LayersFlags, ReportFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kWatchNotes[] = R"(Examples:
   ptqwatch watch :9465 --count 1
-  ptqwatch watch trainer-7:9465 --exit-when-done --json >> reports.jsonl
+  ptqwatch watch trainer-7:9465 --json >> reports.jsonl
 
 On a terminal a view that fills it: run, verdict and advice, the relative loss increase E of each
 quantizer with its standard error, the course of the last reports, the worst layers, events. q quits,
@@ -26,7 +26,9 @@ Columns: probe loss in nats; for each quantizer the relative loss increase with 
 the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
 The verdict "decay" stands for decay_degradation. A "-" was not measured; a word says why a
 measurement failed. Lines that begin with "--" are events: an alarm that begins or ends is one.
-Ctrl-C ends.)";
+
+Ends with exit code 0 when the run has stopped its monitor, and with 1 when it died without that or
+is not measured. Ctrl-C and --count end it before.)";
 
 constexpr char kSliceNotes[] =
     R"(The plane goes through the weights of the next two snapshots and the quantized second one. The file
@@ -106,12 +108,13 @@ void AddWatch(CLI::App* app, WatchFlags* flags) {
       ->check(AtLeast(1));
   app->add_option(
          "--timeout", flags->timeout_seconds,
-         "Give up on a server that cannot be reached for this long [10 at first, later never, "
-         "or 60 with --exit-when-done]")
+         "Give up on a server that cannot be reached for this long [10 at first, later 60, "
+         "or never with --keep]")
       ->type_name("SECONDS")
       ->check(Seconds());
-  app->add_flag("--exit-when-done", flags->exit_when_done,
-                "End when the run's monitor stops [wait for the next run]");
+  app->add_flag("--keep", flags->keep,
+                "Wait for the next attempt or run where this one stops or dies");
+  app->add_flag("--exit-when-done")->group("");  // the default
   app->footer(kWatchNotes);
 }
 

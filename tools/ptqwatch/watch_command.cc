@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "end_of_run.h"
 #include "full_screen.h"
 #include "report_proto.h"
 #include "screen_view.h"
@@ -16,6 +17,24 @@ namespace {
 
 // Keys and a new size of the terminal are looked for so often.
 constexpr std::chrono::milliseconds kScreenTick{100};
+
+// A run that dies has as long to come back as a server that cannot be reached.
+constexpr std::chrono::seconds kPatience{60};
+
+struct Followed {
+  absl::Status status;
+  bool over = false;  ///< the run has stopped
+};
+
+Followed FollowToTheEnd(const WatchFlags& flags, const FollowOptions& pace, Clock* clock,
+                        FollowListener* view) {
+  EndOfRun end(view, flags.since, pace.give_up_after.value_or(kPatience), clock);
+  FollowListener* const listener = flags.keep ? view : &end;
+  Follower follower(flags.target, pace, clock, listener);
+  absl::Status status = follower.Run();
+  if (status.ok()) status = end.failure();
+  return {status, follower.over()};
+}
 
 absl::Status WatchOnScreen(const WatchFlags& flags, FollowOptions pace, Clock* clock,
                            Terminal* terminal) {
@@ -38,11 +57,12 @@ absl::Status WatchOnScreen(const WatchFlags& flags, FollowOptions pace, Clock* c
                    .key = [&] { return screen->Key(); },
                    .closed = [&] { return terminal->closed(); }},
                   read_layers);
-  const absl::Status followed = Follower(flags.target, pace, clock, &view).Run();
+  const Followed followed = FollowToTheEnd(flags, pace, clock, &view);
   screen.reset();
   const std::string summary = WatchSummary(view.state(), terminal->style());
   if (!summary.empty()) terminal->Line(summary);
-  return followed;
+  if (followed.over) terminal->Line("the run has stopped");
+  return followed.status;
 }
 
 }  // namespace
@@ -51,16 +71,16 @@ absl::Status WatchRun(const WatchFlags& flags, FollowOptions pace, Clock* clock,
                       Terminal* terminal) {
   pace.after_sequence = flags.since;
   pace.without_layers = !flags.json;
-  pace.ask_status = terminal->terminal();
+  pace.ask_status = terminal->terminal() || !flags.keep;
   pace.with_events = true;
-  pace.exit_when_done = flags.exit_when_done;
+  pace.exit_when_done = !flags.keep;
   if (terminal->interactive() && !flags.plain && !flags.json) {
     return WatchOnScreen(flags, pace, clock, terminal);
   }
   WatchView view(&flags, clock, terminal);
-  const absl::Status followed = Follower(flags.target, pace, clock, &view).Run();
+  const Followed followed = FollowToTheEnd(flags, pace, clock, &view);
   terminal->Status("");
-  return followed;
+  return followed.status;
 }
 
 }  // namespace ptqwatch::internal

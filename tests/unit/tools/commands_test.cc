@@ -119,12 +119,33 @@ TEST_F(CommandsTest, WatchFailsWithALineWhereNothingAnswers) {
   EXPECT_THAT(captured_.out(), IsEmpty());
 }
 
-TEST_F(CommandsTest, WatchEndsWithTheRunWhenAsked) {
+TEST_F(CommandsTest, WatchEndsWithTheRun) {
   server_.PublishNumbers(1, 1);
   server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
-  WatchFlags flags{.target = server_.address(), .exit_when_done = true};
-  EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunWatch({.target = server_.address()}, &clock_, captured_.get()), 0);
   EXPECT_EQ(Lines(captured_.out()).size(), 2u);
+}
+
+TEST_F(CommandsTest, WatchGoesOnAfterTheRunWhenTold) {
+  server_.PublishNumbers(1, 1);
+  server_.EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
+  const WatchFlags flags{.target = server_.address(), .timeout_seconds = 0, .keep = true};
+  EXPECT_EQ(RunWatch(flags, &clock_, captured_.get()), kExitFailed);
+  EXPECT_THAT(captured_.error(), HasSubstr("connection lost"));
+}
+
+TEST_F(CommandsTest, WatchSaysThatTheRunDied) {
+  server_.PublishNumbers(1, 3);
+  server_.SetStatus([](v1::GetStatusResponse& status) {
+    status.set_health(v1::HEALTH_DEGRADED);
+    status.set_health_reason("no sign of life for 90 s");
+  });
+  const FollowOptions pace{.tick = milliseconds(5)};
+  EXPECT_EQ(RunWatch({.target = server_.address()}, &clock_, captured_.get(), pace), kExitFailed);
+  EXPECT_EQ(Lines(captured_.out()).size(), 4u);
+  EXPECT_EQ(captured_.error(),
+            "ptqwatch: the run died: no sign of life for 90 s; --keep waits for the next "
+            "attempt\n");
 }
 
 TEST_F(CommandsTest, WatchReportsAFullDisk) {

@@ -29,7 +29,7 @@ std::string Mistake(const std::vector<const char*>& arguments) {
 
 TEST(Flags, ReadsWatch) {
   const auto command = Parse({"watch", "h:1", "--json", "--plain", "--since", "12", "--count", "3",
-                              "--timeout", "2.5", "--exit-when-done"});
+                              "--timeout", "2.5", "--keep"});
   ASSERT_TRUE(command.ok()) << command.status();
   const auto& flags = std::get<WatchFlags>(*command);
   EXPECT_EQ(flags.target.address.ToString(), "h:1");
@@ -37,17 +37,17 @@ TEST(Flags, ReadsWatch) {
   EXPECT_EQ(flags.since, 12);
   EXPECT_EQ(flags.count, 3);
   EXPECT_EQ(flags.timeout_seconds, 2.5);
-  EXPECT_TRUE(flags.exit_when_done);
+  EXPECT_TRUE(flags.keep);
 }
 
-TEST(Flags, WatchesAllReportsByDefaultAndForEver) {
+TEST(Flags, WatchesAllReportsUntilTheRunEndsByDefault) {
   const auto command = Parse({"watch", ":1"});
   ASSERT_TRUE(command.ok()) << command.status();
   const auto& flags = std::get<WatchFlags>(*command);
   EXPECT_EQ(flags.since, 0);
   EXPECT_FALSE(flags.count.has_value());
   EXPECT_FALSE(flags.timeout_seconds.has_value());
-  EXPECT_FALSE(flags.json || flags.exit_when_done);
+  EXPECT_FALSE(flags.json || flags.keep);
 }
 
 TEST(Flags, SinceNowMeansNoSequence) {
@@ -150,7 +150,7 @@ TEST(Flags, HelpHasExamplesAndVersionIsOneLine) {
   const auto watch = Parse({"watch", "--help"});
   ASSERT_TRUE(watch.ok()) << watch.status();
   EXPECT_THAT(std::get<PrintText>(*watch).text,
-              AllOf(HasSubstr("--since"), HasSubstr("--count"), HasSubstr("--exit-when-done")));
+              AllOf(HasSubstr("--since"), HasSubstr("--count"), HasSubstr("--keep")));
   const auto version = Parse({"--version"});
   ASSERT_TRUE(version.ok()) << version.status();
   EXPECT_EQ(std::get<PrintText>(*version).text, "ptqwatch 0.1.0\n");

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,8 +21,8 @@ namespace ptqwatch {
 /// It may begin before the run, during it or after it, and reads only.
 ///
 /// A run that shows no sign of life for 15 seconds and has not said that it stopped is `degraded`,
-/// with the reason. Where another run begins in the same directory, the exporters of the former are
-/// stopped and new ones made.
+/// with a reason that begins with kNoSignOfLife. Where another run begins in the same directory,
+/// the exporters of the former are stopped and new ones made.
 ///
 /// For one thread. The exporters read the status on threads of their own.
 class PTQWATCH_EXPORT RunFollower {
@@ -43,6 +44,8 @@ class PTQWATCH_EXPORT RunFollower {
   /// Stops the exporters; idempotent.
   virtual void Stop(std::chrono::milliseconds deadline) = 0;
 };
+
+inline constexpr std::string_view kNoSignOfLife = "no sign of life";
 
 /// Whether a run has begun in this directory: it has a journal or a status file.
 PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);

@@ -1,0 +1,48 @@
+#ifndef PTQWATCH_TOOLS_PTQWATCH_END_OF_RUN_H_
+#define PTQWATCH_TOOLS_PTQWATCH_END_OF_RUN_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "client/follower.h"
+#include "ptqwatch/execution_context.h"
+
+namespace ptqwatch::internal {
+
+/// Passes everything to a view, and ends the following of a run that died without stopping its
+/// monitor, or whose monitor is inert, once the view has its reports and events. Not thread-safe.
+class EndOfRun final : public FollowListener {
+ public:
+  /// A run that dies while it is followed has `patience` to come back; one that is already dead
+  /// has none. `since` is the report after which the view begins; unset: the newest.
+  EndOfRun(FollowListener* view, std::optional<int64_t> since, std::chrono::nanoseconds patience,
+           Clock* clock)
+      : view_(view), seen_(since), patience_(patience), clock_(clock) {}
+
+  bool OnReport(const v1::Report& report, int64_t missed) override;
+  void OnEvent(const v1::Event& event) override;
+  void OnStatus(const v1::GetStatusResponse& status) override;
+  void OnNotice(std::string_view text) override { view_->OnNotice(text); }
+  bool OnTick(bool connected) override;
+
+  /// Why the run was given up. OK if it was not.
+  absl::Status failure() const { return failure_; }
+
+ private:
+  FollowListener* const view_;
+  std::optional<int64_t> seen_;  // the newest report that the view has or does not want
+  const std::chrono::nanoseconds patience_;
+  Clock* const clock_;
+  int64_t last_sequence_ = 0;
+  int quiet_ticks_ = 0;  // in which nothing came
+  bool seen_alive_ = false;
+  std::optional<std::chrono::nanoseconds> silent_since_;
+  absl::Status failure_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TOOLS_PTQWATCH_END_OF_RUN_H_
