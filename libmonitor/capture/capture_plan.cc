@@ -109,6 +109,16 @@ void NoteOverlaps(const Survey& survey, std::map<int, std::string>& uncovered) {
   }
 }
 
+// Parameters without a product, of which an operator is all that is known.
+void NoteHidden(const Survey& survey, const std::map<int, std::string>& takers,
+                std::map<int, std::string>& uncovered) {
+  for (const auto& [parameter, taker] : takers) {
+    const auto use = survey.uses().lower_bound({parameter});
+    if (use != survey.uses().end() && use->first.parameter == parameter) continue;
+    uncovered.emplace(parameter, StrCat("goes into ", taker, ", which is not seen through"));
+  }
+}
+
 // Empty when the weight is to be quantized.
 std::string WhySkipped(const TensorTable& table, const WeightKey& weight, const Survey& survey,
                        const std::map<int, std::string>& uncovered, const LayerSelection& selection,
@@ -201,7 +211,7 @@ void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
   } else if (item.tensor.dim() < 2) {
     plan->skipped.push_back({item.name, std::string(kNotAMatrix), rest});
   } else {
-    plan->skipped.push_back({item.name, "not seen in a matrix product of the forward pass", rest});
+    plan->skipped.push_back({item.name, "no operator of the forward pass takes it", rest});
   }
 }
 
@@ -256,6 +266,7 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
     ProductWatcher watcher(table, [&](const Product& product) { survey.Add(product); });
     PTQWATCH_RETURN_IF_ERROR(RunWatched(replica, batch, watcher));
     uncovered = watcher.uncovered();
+    NoteHidden(survey, watcher.takers(), uncovered);
   }
   NoteOverlaps(survey, uncovered);
   std::map<WeightKey, std::string> left_out;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ATen/ops/constant_pad_nd.h"
-#include "ATen/ops/im2col.h"
 #include "base/status_macros.h"
 
 namespace ptqwatch::internal {
@@ -24,37 +23,58 @@ absl::Status Give(const at::Tensor& rows, Take take) {
   return take(rows.reshape({-1, rows.size(-1)}).contiguous());
 }
 
-absl::Status ForEachBlockOfWindows(const LayerInput& input, Convert convert, Take take) {
-  InputForm form = input.form;
-  at::Tensor images = input.tensor;
-  const auto spatial = static_cast<int64_t>(form.kernel.size());
-  if (images.dim() == spatial + 1) images = images.unsqueeze(0);
-  if (spatial == 1) {
-    images = images.unsqueeze(2);
-    for (auto* list : {&form.pad_before, &form.pad_after}) list->insert(list->begin(), 0);
-    for (auto* list : {&form.kernel, &form.stride, &form.dilation}) list->insert(list->begin(), 1);
+// Where a window of the kernel fits into `size` pixels, padding included.
+int64_t Places(const InputForm& form, size_t dimension, int64_t size) {
+  const int64_t reach = form.dilation[dimension] * (form.kernel[dimension] - 1);
+  return (size - reach - 1) / form.stride[dimension] + 1;
+}
+
+// Images [N, C, spatial...] with their padding.
+at::Tensor Padded(const at::Tensor& images, const InputForm& form) {
+  std::vector<int64_t> padding;  // of the last dimension first
+  for (size_t i = form.kernel.size(); i-- > 0;) {
+    padding.insert(padding.end(), {form.pad_before[i], form.pad_after[i]});
   }
+  const bool none = std::all_of(padding.begin(), padding.end(), [](int64_t n) { return n == 0; });
+  return none ? images : at::constant_pad_nd(images, padding);
+}
+
+// A view [N, places..., C, kernel...] of padded images.
+at::Tensor Windows(const at::Tensor& padded, const InputForm& form) {
+  std::vector<int64_t> sizes = {padded.size(0)};
+  std::vector<int64_t> strides = {padded.stride(0)};
+  const auto add = [&](int64_t size, int64_t stride) {
+    sizes.push_back(size);
+    strides.push_back(stride);
+  };
+  for (size_t i = 0; i < form.kernel.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i) + 2;
+    add(Places(form, i, padded.size(dim)), padded.stride(dim) * form.stride[i]);
+  }
+  add(padded.size(1), padded.stride(1));
+  for (size_t i = 0; i < form.kernel.size(); ++i) {
+    add(form.kernel[i], padded.stride(static_cast<int64_t>(i) + 2) * form.dilation[i]);
+  }
+  return padded.as_strided(sizes, strides);
+}
+
+absl::Status ForEachBlockOfWindows(const LayerInput& input, Convert convert, Take take) {
+  const InputForm& form = input.form;
+  const auto spatial = static_cast<int64_t>(form.kernel.size());
+  const bool one = input.tensor.dim() == spatial + 1;
+  const at::Tensor images = one ? input.tensor.unsqueeze(0) : input.tensor;
   const auto windows = [&](const at::Tensor& some) {
-    at::Tensor padded = convert(some.detach());
-    if (form.pad_before != form.pad_after) {
-      padded = at::constant_pad_nd(
-          padded, {form.pad_before[1], form.pad_after[1], form.pad_before[0], form.pad_after[0]});
-    }
-    const std::vector<int64_t> none = {0, 0};
-    return at::im2col(padded, form.kernel, form.dilation,
-                      form.pad_before == form.pad_after ? form.pad_before : none, form.stride)
-        .transpose(1, 2);  // [N, places, C * kernel]
+    return Windows(Padded(convert(some.detach()), form), form);
   };
   int64_t places = 1;
-  for (size_t i = 0; i < 2; ++i) {
-    const int64_t size =
-        images.size(static_cast<int64_t>(i) + 2) + form.pad_before[i] + form.pad_after[i];
-    places *= (size - form.dilation[i] * (form.kernel[i] - 1) - 1) / form.stride[i] + 1;
+  for (size_t i = 0; i < form.kernel.size(); ++i) {
+    const int64_t size = images.size(static_cast<int64_t>(i) + 2);
+    places *= Places(form, i, form.pad_before[i] + size + form.pad_after[i]);
   }
   const int64_t step = std::max<int64_t>(1, kWindowRows / std::max<int64_t>(1, places));
   for (int64_t n = 0; n < images.size(0); n += step) {
     const at::Tensor some = images.narrow(0, n, std::min(step, images.size(0) - n));
-    PTQWATCH_RETURN_IF_ERROR(Give(windows(some), take));
+    PTQWATCH_RETURN_IF_ERROR(Give(windows(some).flatten(spatial + 1), take));
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@ struct InputForm {
   enum class Kind {
     kRows,     ///< [.., d]
     kColumns,  ///< [.., d, n]: the weight was the left factor
-    kWindows,  ///< images [N, C, H, W], [N, C, L] or one without N; a row is a window of a
+    kWindows,  ///< images [N, C, spatial...] or one without N; a row is a window of a
                ///< convolution, d = C * kernel
   };
   Kind kind = Kind::kRows;

@@ -1,7 +1,6 @@
 // Compiled with NDEBUG: the layout of at::RecordFunction depends on it and must match LibTorch's.
 #include "capture/product_watcher.h"
 
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "ATen/record_function.h"
 #include "base/guard.h"
 #include "base/strings.h"
+#include "capture/watched_op.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -19,57 +19,17 @@ namespace {
 constexpr char kRewritten[] = "a copy of it that was changed is multiplied";
 constexpr char kPart[] = "only a part or a reshaped form of it is multiplied";
 
-enum class OpKind { kProduct, kConvolution, kLookUp, kCopy };
-
-struct Op {
-  const char* name;
-  OpKind kind;
-  size_t left = 0;  // operands of a product
-  size_t right = 1;
-};
-
-constexpr Op kOps[] = {
-    {"linear", OpKind::kProduct},
-    {"matmul", OpKind::kProduct},
-    {"mm", OpKind::kProduct},
-    {"mv", OpKind::kProduct},
-    {"bmm", OpKind::kProduct},
-    {"addmm", OpKind::kProduct, 1, 2},
-    {"addmv", OpKind::kProduct, 1, 2},
-    {"baddbmm", OpKind::kProduct, 1, 2},
-    {"conv1d", OpKind::kConvolution},
-    {"conv2d", OpKind::kConvolution},
-    {"conv3d", OpKind::kConvolution},
-    {"conv_transpose1d", OpKind::kConvolution},
-    {"conv_transpose2d", OpKind::kConvolution},
-    {"conv_transpose3d", OpKind::kConvolution},
-    {"convolution", OpKind::kConvolution},
-    {"embedding", OpKind::kLookUp},
-    {"embedding_bag", OpKind::kLookUp},
-    {"index", OpKind::kLookUp},
-    {"index_select", OpKind::kLookUp},
-    {"gather", OpKind::kLookUp},
-    {"to", OpKind::kCopy},
-    {"contiguous", OpKind::kCopy},
-    {"clone", OpKind::kCopy},
-};
-
-const Op* FindOp(const char* name) {
-  for (const Op& op : kOps) {
-    if (std::strcmp(op.name, name) == 0) return &op;
+template <typename Take>
+void ForEachTensor(const c10::IValue& value, Take take) {
+  if (value.isTensor()) {
+    take(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
   }
-  return nullptr;
 }
 
-at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i) {
-  return i < inputs.size() && inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
-}
-
-// One number per spatial dimension, from a list that may have a single one for all.
-std::vector<int64_t> PerDimension(const c10::IValue& value, size_t dimensions) {
-  std::vector<int64_t> list = value.toIntVector();
-  if (list.size() == 1) list.resize(dimensions, list[0]);
-  return list;
+at::Tensor Turned(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() == 2 ? tensor.t() : tensor;
 }
 
 // A batch of one matrix, or of one matrix expanded.
@@ -81,8 +41,11 @@ at::Tensor WithoutBatch(const at::Tensor& factor) {
 }  // namespace
 
 struct ProductWatcher::Inside : at::ObserverContext {
-  bool product = false;               // counted in depth_
+  bool known = false;                 // counted in depth_
   std::optional<FoundWeight> copied;  // what the output may be a copy of
+  at::Tensor recurrent;    // multiplied with the hidden states that the operator computes
+  bool backwards = false;  // in time
+  std::vector<int> taken;  // the parameters that an unknown operator takes
 };
 
 thread_local ProductWatcher* ProductWatcher::current_ = nullptr;
@@ -108,55 +71,102 @@ void ProductWatcher::Fail(std::string problem) {
 
 std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFunction& record) {
   ProductWatcher* self = current_;
-  if (self == nullptr || std::strncmp(record.name(), "aten::", 6) != 0) return nullptr;
+  if (self == nullptr || self->depth_ > 0) return nullptr;
   ++self->records_;
-  const Op* op = FindOp(record.name() + 6);
-  if (op == nullptr) return nullptr;
   // Conversions made here are not products of the model.
   at::DisableRecordFunctionGuard quiet;
-  auto inside = std::make_unique<Inside>();
-  inside->product = op->kind == OpKind::kProduct || op->kind == OpKind::kConvolution;
-  if (inside->product && self->depth_++ > 0) return inside;
+  const WatchedOp* op = FindOp(record.name());
+  Inside inside;
+  inside.known = op != nullptr;
   try {
-    const c10::ArrayRef<const c10::IValue> inputs = record.inputs();
-    switch (op->kind) {
-      case OpKind::kProduct: {
-        at::Tensor right = TensorAt(inputs, op->right);
-        const bool linear = std::strcmp(op->name, "linear") == 0;
-        if (linear && right.defined() && right.dim() == 2) right = right.t();
-        self->OnMatrixProduct(TensorAt(inputs, op->left), right);
-        break;
-      }
-      case OpKind::kConvolution:
-        self->OnConvolution(op->name, inputs);
-        break;
-      case OpKind::kLookUp:
-        self->NoteLookUp(TensorAt(inputs, 0));
-        break;
-      case OpKind::kCopy:
-        inside->copied = self->weights_.Find(TensorAt(inputs, 0));
-        break;
+    if (op != nullptr) {
+      ++self->depth_;
+      self->OnKnown(*op, record.inputs(), inside);
+    } else {
+      self->NoteTaken(record, inside);
     }
   } catch (const std::exception& error) {
     self->Fail(ErrorText(error));
   }
-  return inside;
+  if (!inside.known && inside.taken.empty()) return nullptr;
+  return std::make_unique<Inside>(std::move(inside));
+}
+
+void ProductWatcher::OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValue> inputs,
+                             Inside& inside) {
+  switch (op.kind) {
+    case OpKind::kProduct:
+      return OnMatrixProduct(TensorAt(inputs, op.left), TensorAt(inputs, op.right));
+    case OpKind::kLinear:
+      return OnMatrixProduct(TensorAt(inputs, 0), Turned(TensorAt(inputs, 1)));
+    case OpKind::kConvolution:
+    case OpKind::kTransposedConvolution:
+    case OpKind::kGeneralConvolution:
+      return OnConvolution(op.kind, inputs);
+    case OpKind::kBilinear:
+      return OnBilinear(TensorAt(inputs, 1), TensorAt(inputs, 2));
+    case OpKind::kRecurrentLayer:
+      OnMatrixProduct(TensorAt(inputs, 0), Turned(TensorAt(inputs, 1)));
+      inside.recurrent = Turned(TensorAt(inputs, 2));
+      OnHiddenStates(TensorAt(inputs, 5), inside.recurrent);
+      inside.backwards = inputs[7].toBool();
+      return;
+    case OpKind::kLookUp:
+      return NoteLookUp(TensorAt(inputs, 0));
+    case OpKind::kCopy:
+      inside.copied = weights_.Find(TensorAt(inputs, 0));
+      return;
+  }
 }
 
 void ProductWatcher::OnEnd(const at::RecordFunction& record, at::ObserverContext* context) {
   ProductWatcher* self = current_;
   if (context == nullptr || self == nullptr) return;
   const auto* inside = static_cast<const Inside*>(context);
-  if (inside->product) --self->depth_;
-  if (!inside->copied) return;
+  if (inside->known) --self->depth_;
+  at::DisableRecordFunctionGuard quiet;
   try {
     const std::vector<c10::IValue>& outputs = record.outputs();
-    if (!outputs.empty() && outputs[0].isTensor()) {
+    if (outputs.empty()) return;
+    if (inside->copied && outputs[0].isTensor()) {
       self->weights_.NoteCopy(*inside->copied, outputs[0].toTensor());
     }
+    if (inside->recurrent.defined()) {
+      // [T, B, hidden]: all but the last are the inputs of the next step.
+      const at::Tensor states = outputs[0].toTensor();
+      const int64_t steps = states.size(0) - 1;
+      self->OnHiddenStates(states.narrow(0, inside->backwards ? 1 : 0, steps), inside->recurrent);
+    }
+    for (int entry : inside->taken) self->NoteTaker(entry, record.name(), outputs);
   } catch (const std::exception& error) {
     self->Fail(ErrorText(error));
   }
+}
+
+void ProductWatcher::NoteTaken(const at::RecordFunction& record, Inside& inside) {
+  if (OnlyCopies(record.name())) return;
+  for (const c10::IValue& input : record.inputs()) {
+    ForEachTensor(input, [&](const at::Tensor& tensor) {
+      const auto found = weights_.Find(tensor);
+      if (found && weights_.parameter(found->entry).dim() >= 2) {
+        inside.taken.push_back(found->entry);
+      }
+    });
+  }
+}
+
+// The innermost operator ends first, and stays.
+void ProductWatcher::NoteTaker(int entry, const char* op, const std::vector<c10::IValue>& outputs) {
+  bool computes = false;
+  bool is_view = false;
+  for (const c10::IValue& output : outputs) {
+    computes |= output.isTensor() || output.isTensorList() || output.isObject();
+    ForEachTensor(output, [&](const at::Tensor& tensor) {
+      const auto found = weights_.Find(tensor);
+      is_view |= found && found->entry == entry;
+    });
+  }
+  if (computes && !is_view) takers_.emplace(entry, op);
 }
 
 void ProductWatcher::NoteLookUp(const at::Tensor& table) {
@@ -182,6 +192,21 @@ void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& r
     const bool vector = right.dim() == 1;
     TakeMatrix(turned, right, vector ? InputForm::Kind::kRows : InputForm::Kind::kColumns);
   }
+}
+
+// An operator that goes over time multiplied `states` [.., d] with `factor` [d, m] on the way.
+void ProductWatcher::OnHiddenStates(const at::Tensor& states, const at::Tensor& factor) {
+  const auto weight = weights_.Find(factor);
+  if (weight && states.numel() > 0) TakeMatrix(*weight, states, InputForm::Kind::kRows);
+}
+
+// y_o = a^T W_o b: the product of W [O * A, B] with b, and then one with a.
+void ProductWatcher::OnBilinear(const at::Tensor& b, const at::Tensor& kernel) {
+  auto weight = weights_.Find(kernel);
+  if (!weight) return;
+  at::Tensor& view = weight->view;
+  if (view.defined() && view.is_contiguous()) view = view.flatten(0, 1).t();
+  TakeMatrix(*weight, b, InputForm::Kind::kRows);
 }
 
 // `weight.view` [d, m] is the right factor.
@@ -244,7 +269,7 @@ void ProductWatcher::TakePart(int entry, const at::Tensor& factor, LayerInput in
             .input = std::move(input)});
 }
 
-void ProductWatcher::OnConvolution(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
+void ProductWatcher::OnConvolution(OpKind kind, c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor images = TensorAt(inputs, 0);
   const at::Tensor kernel = TensorAt(inputs, 1);
   const auto weight = weights_.Find(kernel);
@@ -253,42 +278,24 @@ void ProductWatcher::OnConvolution(const char* name, c10::ArrayRef<const c10::IV
   const auto leave_out = [&](std::string reason) {
     uncovered_.emplace(weight->entry, std::move(reason));
   };
-  const bool general = std::strcmp(name, "convolution") == 0;
-  if (std::strncmp(name, "conv_transpose", 14) == 0 || (general && inputs[6].toBool())) {
-    return leave_out("a transposed convolution");
-  }
   if (weight->rewritten) return leave_out(kRewritten);
   const int64_t spatial = stored.dim() - 2;
   if (!weight->view.defined() || weight->view.const_data_ptr() != stored.const_data_ptr() ||
       Layout::Of(weight->view) != Layout::Of(stored) || kernel.dim() != stored.dim()) {
     return leave_out(kPart);
   }
-  if (spatial < 1 || spatial > 2) {
-    return leave_out(StrCat("a convolution over ", spatial, " dimensions"));
-  }
-  const int64_t groups = inputs[general ? 8 : 6].toInt();
+  const int64_t groups = GroupsOf(kind, inputs);
   if (groups != 1) return leave_out(StrCat("a convolution in ", groups, " groups"));
-
-  const auto dimensions = static_cast<size_t>(spatial);
-  InputForm form{InputForm::Kind::kWindows};
-  form.kernel = stored.sizes().slice(2).vec();
-  form.stride = PerDimension(inputs[3], dimensions);
-  form.dilation = PerDimension(inputs[5], dimensions);
-  if (!inputs[4].isString()) {
-    form.pad_before = form.pad_after = PerDimension(inputs[4], dimensions);
-  } else {
-    const bool same = inputs[4].toStringRef() == "same";
-    for (size_t i = 0; i < dimensions; ++i) {
-      // If the total padding is odd, the larger half is at the end.
-      const int64_t padding = same ? form.dilation[i] * (form.kernel[i] - 1) : 0;
-      form.pad_before.push_back(padding / 2);
-      form.pad_after.push_back(padding - padding / 2);
-    }
+  if (IsTransposed(kind, inputs)) {
+    // Each pixel [C] times W [C, O * kernel], before the results are summed where they overlap.
+    FoundWeight factor = *weight;
+    if (stored.is_contiguous()) factor.view = factor.view.flatten(1);
+    return TakeMatrix(factor, images.flatten(-spatial), InputForm::Kind::kColumns);
   }
   handler_({.entry = weight->entry,
             .outputs = stored.size(0),
             .inputs = stored.numel() / stored.size(0),
-            .input = {images, std::move(form)}});
+            .input = {images, WindowsOf(inputs, stored.sizes().slice(2))}});
 }
 
 absl::Status ProductWatcher::SelfCheck() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "capture/layer_input.h"
@@ -23,6 +24,9 @@ struct IValue;
 
 namespace ptqwatch::internal {
 
+enum class OpKind;
+struct WatchedOp;
+
 /// A product with a weight W [m, d]: y = W x for each row x of the input.
 struct Product {
   int entry = 0;      ///< of the weight, in the table
@@ -37,15 +41,18 @@ struct Product {
 /// Reports every outermost product of the calling thread's forward passes while it lives, by a
 /// thread-local RecordFunction callback. At most one may live per thread.
 ///
-/// Products are linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what einsum and tensordot end
-/// in), conv1d and conv2d. One operand must be a parameter, or a copy of it by `to`, `contiguous`
-/// or `clone` (WeightFinder):
+/// Products are linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what einsum, tensordot and the
+/// fused operators of transformers end in), convolutions, bilinear, and both products of
+/// mkldnn_rnn_layer, which is an LSTM's layer on a CPU. One operand must be a parameter, or a copy
+/// of it by `to`, `contiguous` or `clone` (WeightFinder):
 ///   - a matrix, plain or transposed;
 ///   - a matrix, plain or transposed, that is one run of a contiguous parameter's elements: a layer
 ///     of weights that are stacked, [layers, m, d];
 ///   - a parameter of more dimensions, as the row-major matrix it is in memory;
 ///   - either of them with a batch dimension of 1 or expanded;
-///   - the weight [O, C, ...] of a convolution in one group, as [O, C * ...].
+///   - the weight [O, C, ...] of a convolution in one group, as [O, C * ...], with windows;
+///   - the weight [C, O, ...] of a transposed one, as [O * ..., C], with pixels;
+///   - the weight [O, A, B] of bilinear, as [O * A, B], with its second input.
 /// Under autocast the outermost operator still has the parameter itself.
 class ProductWatcher {
  public:
@@ -60,6 +67,9 @@ class ProductWatcher {
   const std::string& problem() const { return problem_; }
   /// Parameters that are used in another way than by such products, with the reason.
   const std::map<int, std::string>& uncovered() const { return uncovered_; }
+  /// The first operator with results of its own that takes a parameter (of two or more dimensions)
+  /// and that is not known: whatever it multiplies stays hidden.
+  const std::map<int, std::string>& takers() const { return takers_; }
 
   /// FailedPrecondition if this library was built unlike LibTorch and cannot read its records.
   static absl::Status SelfCheck();
@@ -69,10 +79,15 @@ class ProductWatcher {
 
   static std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& record);
   static void OnEnd(const at::RecordFunction& record, at::ObserverContext* context);
+  void OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValue> inputs, Inside& inside);
   void Fail(std::string problem);
   void NoteLookUp(const at::Tensor& table);
+  void NoteTaken(const at::RecordFunction& record, Inside& inside);
+  void NoteTaker(int entry, const char* op, const std::vector<c10::IValue>& outputs);
   void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
-  void OnConvolution(const char* op, c10::ArrayRef<const c10::IValue> inputs);
+  void OnHiddenStates(const at::Tensor& states, const at::Tensor& factor);
+  void OnBilinear(const at::Tensor& b, const at::Tensor& kernel);
+  void OnConvolution(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
   void TakePart(int entry, const at::Tensor& factor, LayerInput input);
   void TakeMatrix(const FoundWeight& weight, const at::Tensor& input, InputForm::Kind form);
 
@@ -80,6 +95,7 @@ class ProductWatcher {
   const Handler handler_;
   WeightFinder weights_;
   std::map<int, std::string> uncovered_;
+  std::map<int, std::string> takers_;
   std::string problem_;
   uint64_t handle_ = 0;
   int depth_ = 0;

@@ -6,7 +6,7 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/addmm.h"
-#include "ATen/ops/conv3d.h"
+#include "ATen/ops/conv1d.h"
 #include "ATen/ops/embedding.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
@@ -149,7 +149,7 @@ TEST(ActivationCapture, SumsOverAllUsesOfAWeight) {
 TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
   Fixture fixture({{"embedding", Random({9, 6}, 1)},
                    {"part", Random({6, 12}, 2)},
-                   {"conv", Random({2, 3, 1, 1, 1}, 3)},
+                   {"conv", Random({3, 1, 1}, 3)},
                    {"unused", Random({6, 6}, 4)},
                    {"bias", Random({6}, 5)},
                    {"body", Random({6, 6}, 6)},
@@ -161,8 +161,8 @@ TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
                     x = at::linear(x, w.at("part").slice(1, 0, 6));
                     x = at::linear(x, w.at("body"), w.at("bias"));
                     x = at::linear(x, w.at("named"));
-                    const at::Tensor images = x.slice(1, 0, 3).reshape({3, 3, 6, 1, 1});
-                    const at::Tensor c = at::conv3d(images, w.at("conv"));
+                    const at::Tensor c = at::conv1d(x.slice(1, 0, 3), w.at("conv"), {}, 1,
+                                                    at::IntArrayRef(0), 1, /*groups=*/3);
                     return at::linear(x, w.at("head")).sum(-1) + c.sum();
                   });
   const CapturePlan plan = fixture.Plan({.exclude = {"named"}});
@@ -172,8 +172,8 @@ TEST(ActivationCapture, SaysWhyAParameterIsLeftOut) {
   EXPECT_EQ(reasons.size(), 7u);
   EXPECT_THAT(reasons["embedding"], HasSubstr("embedding"));
   EXPECT_THAT(reasons["part"], HasSubstr("part"));
-  EXPECT_THAT(reasons["conv"], HasSubstr("convolution"));
-  EXPECT_THAT(reasons["unused"], HasSubstr("not seen"));
+  EXPECT_THAT(reasons["conv"], HasSubstr("convolution in 3 groups"));
+  EXPECT_THAT(reasons["unused"], HasSubstr("no operator of the forward pass"));
   EXPECT_THAT(reasons["bias"], HasSubstr("not a matrix"));
   EXPECT_THAT(reasons["named"], HasSubstr("'named'"));
   EXPECT_THAT(reasons["head"], HasSubstr("output head"));

@@ -1,8 +1,11 @@
 // Which convolutions are covered, and that the Gram is that of their windows.
 #include <gmock/gmock.h>
 
+#include "ATen/ops/col2im.h"
 #include "ATen/ops/conv1d.h"
 #include "ATen/ops/conv2d.h"
+#include "ATen/ops/conv3d.h"
+#include "ATen/ops/conv_transpose2d.h"
 #include "ATen/ops/im2col.h"
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/pad.h"
@@ -86,6 +89,53 @@ TEST(ConvolutionForms, CoversOneDimensionalConvolutionsAndImagesWithoutABatch) {
         at::im2col(batch[0].unsqueeze(2), {1, 3}, {1, 1}, {0, 1}, {1, 2}).transpose(1, 2));
   }
   ExpectOnly(fixture, 4, 9, false, windows);
+}
+
+TEST(ConvolutionForms, CoversThreeDimensionalConvolutions) {
+  const std::vector<int64_t> kernel = {2, 3, 1}, stride = {1, 2, 1}, padding = {1, 0, 2};
+  Fixture fixture({{"w", Random({4, 3, 2, 3, 1}, 3)}},
+                  [&](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::conv3d(b[0], w.at("w"), {}, stride, padding).sum({1, 2, 3, 4});
+                  },
+                  {2, 3, 5, 7, 4});
+  std::vector<at::Tensor> windows;
+  for (const Batch& batch : fixture.batches) {
+    at::Tensor views = at::pad(batch[0], {2, 2, 0, 0, 1, 1});
+    for (int64_t i = 0; i < 3; ++i) {
+      views = views.unfold(i + 2, kernel[static_cast<size_t>(i)], stride[static_cast<size_t>(i)]);
+    }
+    windows.push_back(views.permute({0, 2, 3, 4, 1, 5, 6, 7}).flatten(4).flatten(1, 3));
+  }
+  const at::Tensor weight = fixture.replica->loaded(0);
+  const at::Tensor direct = at::conv3d(fixture.batches[0][0], weight, {}, stride, padding);
+  EXPECT_LT((at::matmul(windows[0], weight.flatten(1).t()) - direct.flatten(2).transpose(1, 2))
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
+  ExpectOnly(fixture, 4, 18, false, windows);
+}
+
+TEST(ConvolutionForms, TakesATransposedConvolutionAsAProductWithItsPixels) {
+  Fixture fixture({{"w", Random({3, 4, 2, 3}, 3)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::conv_transpose2d(b[0], w.at("w"), {}, {2, 1}, {1, 0}).sum({1, 2, 3});
+                  },
+                  {2, 3, 5, 7});
+  std::vector<at::Tensor> pixels;
+  for (const Batch& batch : fixture.batches) {
+    pixels.push_back(batch[0].flatten(2).transpose(1, 2));
+  }
+  // The product, summed where its results overlap, is the convolution.
+  const at::Tensor weight = fixture.replica->loaded(0);
+  const at::Tensor columns = at::matmul(pixels[0], weight.flatten(1)).transpose(1, 2);
+  const at::Tensor direct = at::conv_transpose2d(fixture.batches[0][0], weight, {}, {2, 1}, {1, 0});
+  EXPECT_LT((at::col2im(columns, direct.sizes().slice(2), {2, 3}, {1, 1}, {1, 0}, {2, 1}) - direct)
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
+  ExpectOnly(fixture, 24, 3, true, pixels);
 }
 
 TEST(ConvolutionForms, GoesThroughManyImagesInBlocks) {

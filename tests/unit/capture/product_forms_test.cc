@@ -5,22 +5,29 @@
 #include <algorithm>
 
 #include "ATen/autocast_mode.h"
+#include "ATen/ops/_transformer_encoder_layer_fwd.h"
+#include "ATen/ops/addbmm.h"
 #include "ATen/ops/addmv.h"
 #include "ATen/ops/baddbmm.h"
+#include "ATen/ops/bilinear.h"
 #include "ATen/ops/bmm.h"
 #include "ATen/ops/conv1d.h"
 #include "ATen/ops/conv2d.h"
-#include "ATen/ops/conv_transpose2d.h"
 #include "ATen/ops/einsum.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/index_select.h"
+#include "ATen/ops/layer_norm.h"
+#include "ATen/ops/linalg_multi_dot.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/mv.h"
 #include "ATen/ops/ones.h"
+#include "ATen/ops/quantize_per_tensor.h"
 #include "ATen/ops/relu.h"
+#include "ATen/ops/scaled_dot_product_attention.h"
 #include "ATen/ops/tensordot.h"
 #include "ATen/ops/zeros.h"
+#include "ATen/ops/zeros_like.h"
 #include "c10/core/InferenceMode.h"
 #include "capture_fixture.h"
 
@@ -109,6 +116,24 @@ INSTANTIATE_TEST_SUITE_P(
              true,
              [](auto& x, auto& w) {
                return at::baddbmm(at::zeros({3, 4, 5}), x, w.expand({3, 6, 5}));
+             }},
+        Form{"AddmmInPlace",
+             {6, 5},
+             true,
+             [](auto& x, auto& w) {
+               return at::zeros({12, 5}).addmm_(x.reshape({12, 6}), w);
+             }},
+        Form{"Addbmm",
+             {6, 5},
+             true,
+             [](auto& x, auto& w) {
+               return at::addbmm(at::zeros({4, 5}), x, w.expand({3, 6, 5}));
+             }},
+        Form{"MultiDot",
+             {6, 5},
+             true,
+             [](auto& x, auto& w) {
+               return at::linalg_multi_dot({x.reshape({12, 6}), w, at::ones({5, 2})});
              }},
         Form{"Mv",
              {5, 6},
@@ -247,9 +272,6 @@ TEST(ProductForms, NamesWhatIsNotCovered) {
                                             /*groups=*/2);
                         }),
               HasSubstr("2 groups"));
-  EXPECT_THAT(
-      ReasonFor({4, 2, 2, 2}, [&](auto& x, auto& w) { return at::conv_transpose2d(images(x), w); }),
-      HasSubstr("transposed convolution"));
   EXPECT_THAT(ReasonFor({8, 4, 2, 2},
                         [&](auto& x, auto& w) { return at::conv2d(images(x), w.narrow(0, 0, 4)); }),
               HasSubstr("part"));
@@ -274,8 +296,6 @@ TEST(ProductForms, NamesWhatIsNotCovered) {
                           return at::linear(x, masked);
                         }),
               HasSubstr("changed"));
-  EXPECT_THAT(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::linear(x, w * 2); }),
-              HasSubstr("not seen"));
   EXPECT_THAT(ReasonFor({3, 6, 5}, [](auto& x, auto& w) { return at::bmm(x, w); }),
               HasSubstr("part or a reshaped"));
   EXPECT_THAT(ReasonFor({6, 6},
@@ -286,6 +306,66 @@ TEST(ProductForms, NamesWhatIsNotCovered) {
               HasSubstr("also used as: embedding"));
   EXPECT_THAT(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::matmul(at::linear(x, w), w); }),
               HasSubstr("both orientations"));
+}
+
+TEST(ProductForms, NamesTheOperatorInWhichAWeightIsHidden) {
+  EXPECT_EQ(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::linear(x, w * 2); }),
+            "goes into aten::mul, which is not seen through");
+  EXPECT_EQ(ReasonFor({1, 4, 6}, [](auto& x, auto& w) { return x + w; }),
+            "goes into aten::add, which is not seen through");
+  EXPECT_EQ(ReasonFor({4, 6},
+                      [](auto& x, auto& w) {
+                        return at::layer_norm(x, {4, 6}, w);
+                      }),
+            "goes into aten::native_layer_norm, which is not seen through");
+  // Of several nested operators, the innermost; views and copies are none.
+  EXPECT_EQ(ReasonFor({6, 6},
+                      [](auto& x, auto& w) {
+                        const at::Tensor keys = w.t().clone().view({1, 1, 6, 6});
+                        return at::scaled_dot_product_attention(x.unsqueeze(0), keys, keys);
+                      }),
+            "goes into aten::_scaled_dot_product_flash_attention_for_cpu, which is not seen "
+            "through");
+  EXPECT_EQ(ReasonFor({6, 6},
+                      [](auto& x, auto& w) {
+                        const at::Tensor codes = at::quantize_per_tensor(w, 0.1, 0, at::kQInt8);
+                        return at::linear(x, codes.dequantize());
+                      }),
+            "goes into aten::quantize_per_tensor, which is not seen through");
+  // What only asks for its shape or its values does not count.
+  EXPECT_EQ(ReasonFor({6, 6},
+                      [](auto& x, auto& w) {
+                        return at::linear(x, at::zeros_like(w)) * (at::equal(w, w) ? 1 : 2);
+                      }),
+            "no operator of the forward pass takes it");
+}
+
+TEST(ProductForms, SeesThroughTheFusedOperatorsOfATransformer) {
+  Fixture fixture({{"qkv", Random({18, 6}, 3)},
+                   {"out", Random({6, 6}, 4)},
+                   {"up", Random({8, 6}, 5)},
+                   {"down", Random({6, 8}, 6)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor ones = at::ones({6}), zeros = at::zeros({6});
+                    return at::_transformer_encoder_layer_fwd(
+                               b[0], 6, 2, w.at("qkv"), at::zeros({18}), w.at("out"), zeros, false,
+                               false, 1e-5, ones, zeros, ones, zeros, w.at("up"), at::zeros({8}),
+                               w.at("down"), zeros)
+                        .square()
+                        .sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 4u) << ::testing::PrintToString(Reasons(plan));
+  ExpectGram(fixture.Grams(plan)[0], NaiveGram({fixture.batches[0][0], fixture.batches[1][0]}));
+  for (const CoveredLayer& layer : plan.layers) EXPECT_FALSE(layer.transposed);
+}
+
+TEST(ProductForms, TakesABilinearWeightAsAProductWithTheSecondInput) {
+  Fixture fixture({{"w", Random({3, 5, 6}, 3)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    return at::bilinear(b[0].narrow(-1, 0, 5), b[0], w.at("w")).sum(-1);
+                  });
+  ExpectOnly(fixture, 15, 6, false, {fixture.batches[0][0], fixture.batches[1][0]});
 }
 
 TEST(ProductForms, TellsApartInputsWrittenUnderInferenceMode) {
