@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
              {6, 5},
              true,
              [](auto& x, auto& w) {
-               return at::linalg_multi_dot({x.reshape({12, 6}), w, at::ones({5, 2})});
+               return at::linalg_multi_dot({x.reshape({12, 6}), w, at::ones({5, 20})});
              }},
         Form{"Mv",
              {5, 6},
@@ -321,8 +321,8 @@ TEST(ProductForms, NamesTheOperatorInWhichAWeightIsHidden) {
   // Of several nested operators, the innermost; views and copies are none.
   EXPECT_EQ(ReasonFor({6, 6},
                       [](auto& x, auto& w) {
-                        const at::Tensor keys = w.t().clone().view({1, 1, 6, 6});
-                        return at::scaled_dot_product_attention(x.unsqueeze(0), keys, keys);
+                        const at::Tensor keys = w.clone().view({1, 1, 6, 6});
+                        return at::scaled_dot_product_attention(x.view({1, 1, 12, 6}), keys, keys);
                       }),
             "goes into aten::_scaled_dot_product_flash_attention_for_cpu, which is not seen "
             "through");

@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "ATen/ops/cat.h"
+#include "ATen/ops/embedding.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/lstm.h"
 #include "ATen/ops/sigmoid.h"
 #include "ATen/ops/stack.h"
 #include "ATen/ops/tanh.h"
 #include "ATen/ops/tensor.h"
+#include "ATen/ops/zeros.h"
 #include "capture_fixture.h"
 
 namespace ptqwatch::internal {
@@ -184,6 +186,29 @@ INSTANTIATE_TEST_SUITE_P(
                       Lstm{.name = "Projected", .layers = 2, .projection = 2},
                       Lstm{.name = "Packed", .layers = 2, .bidirectional = true, .packed = true}),
     [](const auto& form) { return std::string(form.param.name); });
+
+TEST(RecurrentForms, AreMostOfALanguageModel) {
+  static const Lstm lstm{.name = "", .layers = 2};
+  std::vector<NamedTensor> parameters = Parameters(lstm);
+  parameters.push_back({"embedding", Random({9, kInputs}, 1)});
+  parameters.push_back({"head", Random({9, kHidden}, 2)});
+  const at::Tensor ids = at::tensor({3, 1, 4, 1, 5, 8}).reshape({2, 3});  // [T, B]
+  Fixture fixture({{ids, at::zeros({2, 3, kHidden}), at::zeros({2, 3, kHidden})}}, parameters,
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    std::vector<at::Tensor> of_lstm;
+                    for (const NamedTensor& p : Parameters(lstm)) of_lstm.push_back(w.at(p.name));
+                    const at::Tensor x = at::embedding(w.at("embedding"), b[0]);
+                    const at::Tensor y = std::get<0>(
+                        at::lstm(x, {b[1], b[2]}, of_lstm, true, 2, 0, false, false, false));
+                    return at::linear(y, w.at("head")).sum(-1).t();
+                  });
+  const CapturePlan plan = fixture.Plan();
+  const auto share = static_cast<double>(plan.covered_parameters) /
+                     static_cast<double>(fixture.replica->table().parameters());
+  EXPECT_GT(share, 0.7);
+  EXPECT_EQ(plan.layers.size(), 5u);
+  EXPECT_EQ(Reasons(plan)["embedding"], "embedding");
+}
 
 TEST(RecurrentForms, KeepOneGramForBothDirections) {
   static const Lstm lstm{.name = "", .bidirectional = true};
