@@ -17,6 +17,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr char kRewritten[] = "a copy of it that was changed is multiplied";
+constexpr char kFactor[] = "multiplied with another parameter";
 constexpr char kPart[] = "only a part or a reshaped form of it is multiplied";
 
 template <typename Take>
@@ -180,10 +181,10 @@ void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& r
   const auto weight_a = weights_.Find(a);
   const auto weight_b = weights_.Find(b);
   if (weight_a && weight_b) {
-    // A factorised weight: neither factor sees activations.
-    for (const auto& weight : {weight_a, weight_b}) {
-      uncovered_.emplace(weight->entry, "multiplied with another parameter");
-    }
+    uncovered_.emplace(weight_a->entry, kFactor);
+    // A learned input of a layer, or a factorised weight of which no factor sees activations.
+    if (weights_.IsTurned(*weight_b)) return TakeMatrix(*weight_b, left, InputForm::Kind::kRows);
+    uncovered_.emplace(weight_b->entry, kFactor);
   } else if (weight_b) {
     TakeMatrix(*weight_b, left, InputForm::Kind::kRows);
   } else if (weight_a) {

@@ -1,5 +1,7 @@
 #include "capture/watched_op.h"
 
+#include <vector>
+
 namespace ptqwatch::internal {
 namespace {
 

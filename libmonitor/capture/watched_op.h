@@ -2,6 +2,7 @@
 #define PTQWATCH_CAPTURE_WATCHED_OP_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "ATen/core/Tensor.h"

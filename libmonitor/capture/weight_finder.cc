@@ -54,6 +54,12 @@ std::optional<FoundWeight> WeightFinder::Find(const at::Tensor& tensor) const {
   return weight;
 }
 
+bool WeightFinder::IsTurned(const FoundWeight& weight) const {
+  const at::Tensor& stored = parameter(weight.entry);
+  return weight.view.defined() && stored.dim() == 2 &&
+         Layout::Of(weight.view) == Layout::Of(stored).Transposed();
+}
+
 void WeightFinder::NoteCopy(const FoundWeight& original, const at::Tensor& copy) {
   // Inference tensors have no version counter that would show writes.
   if (!copy.defined() || !copy.has_storage() || copy.numel() == 0 || copy.is_inference()) return;

@@ -45,6 +45,8 @@ class WeightFinder {
   /// nothing if it has no memory of its own.
   void NoteCopy(const FoundWeight& original, const at::Tensor& copy);
 
+  /// Whether it is the transpose of a whole matrix.
+  bool IsTurned(const FoundWeight& weight) const;
   const at::Tensor& parameter(int entry) const {
     return table_.entries[static_cast<size_t>(entry)].tensor;
   }

@@ -384,6 +384,23 @@ TEST(ProductForms, TellsApartInputsWrittenUnderInferenceMode) {
              NaiveGram({at::relu(fixture.batches[0][0]) + 1, at::relu(fixture.batches[1][0]) + 1}));
 }
 
+TEST(ProductForms, TakesAParameterForTheInputOfALayer) {
+  // Latents, queries or an initial state that are learned.
+  Fixture fixture({{"w", Random({5, 6}, 3)}, {"latents", Random({1, 2, 6}, 4)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor latents = w.at("latents").expand({3, 2, 6});
+                    return at::linear(latents, w.at("w")).sum(-1).sum(-1) +
+                           at::linear(b[0], w.at("w")).sum(-1).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  ASSERT_EQ(plan.layers.size(), 1u) << ::testing::PrintToString(Reasons(plan));
+  EXPECT_EQ(plan.layers[0].name, "w");
+  EXPECT_THAT(Reasons(plan)["latents"], HasSubstr("another parameter"));
+  const at::Tensor latents = fixture.replica->loaded(1).expand({3, 2, 6});
+  ExpectGram(fixture.Grams(plan)[0],
+             NaiveGram({latents, fixture.batches[0][0], latents, fixture.batches[1][0]}));
+}
+
 TEST(ProductForms, NamesTheFactorsOfAWeight) {
   Fixture fixture({{"a", Random({6, 2}, 3)}, {"b", Random({2, 6}, 4)}, {"body", Random({2, 6}, 5)}},
                   [](const TensorMap& w, const Batch& b) -> LossValues {
