@@ -19,7 +19,7 @@ foreach(file IN LISTS FILES)
   string(APPEND entries "    {\"${name}\", {reinterpret_cast<const char*>(kFile${number}), sizeof(kFile${number})}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE "${OUTPUT}.new" "#include \"embedded_files.h\"
+file(WRITE "${OUTPUT}.new" "#include \"page/embedded_files.h\"
 
 namespace ptqwatch::internal {
 namespace {

@@ -81,7 +81,7 @@ class RawClient {
 
 inline std::string Get(const std::string& address, const std::string& path) {
   RawClient client(address);
-  client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   return client.ReadAll();
 }
 

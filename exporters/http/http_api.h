@@ -1,0 +1,46 @@
+#ifndef PTQWATCH_HTTP_HTTP_API_H_
+#define PTQWATCH_HTTP_HTTP_API_H_
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "feed/run_views.h"
+#include "http/http_message.h"
+
+namespace ptqwatch::internal {
+
+/// What programs and the live page read: docs/operations.md, "HTTP API". A request that cannot be
+/// answered gets {"error": "..."}, which names the parameter and its value. One thread at a time.
+class HttpApi {
+ public:
+  /// `views` must outlive this and all streams.
+  HttpApi(const RunViews* views, size_t max_streams) : views_(views), max_streams_(max_streams) {}
+
+  /// /api/v1/reports?after=SEQUENCE[&limit=N][&layers=1 | &series=1][&run=NAME]
+  HttpResponse Reports(const HttpRequest& request) const;
+  /// /api/v1/status[?run=NAME]
+  HttpResponse Status(const HttpRequest& request) const;
+  /// /api/v1/events[?after=SEQUENCE][&after_event=NUMBER][&layers=1][&run=NAME]
+  HttpResponse Events(const HttpRequest& request);
+
+ private:
+  absl::StatusOr<HttpResponse> Stream(const HttpRequest& request);
+  // For streams, a quarter of a second old at most.
+  std::string StatusOf(const std::string& run);
+
+  const RunViews* const views_;
+  const size_t max_streams_;
+  std::shared_ptr<const bool> open_ = std::make_shared<bool>();  // each stream has a copy
+  std::map<std::string, std::pair<std::chrono::nanoseconds, std::string>> statuses_;
+};
+
+/// The run's entry in the answer of /api/v1/status.
+std::string RunStatusJson(const RunView& view);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_HTTP_HTTP_API_H_

@@ -1,0 +1,182 @@
+#include "http/server/connection.h"
+
+#include <cstddef>
+
+#include "boost/asio/buffer.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/core/detect_ssl.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/write.hpp"
+
+namespace ptqwatch::internal {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kMaxHeaderBytes = size_t{64} << 10;  // a browser sends all cookies of a host
+constexpr size_t kMaxBodyBytes = size_t{64} << 10;    // no handler reads it
+constexpr std::chrono::seconds kGoodbye{2};
+
+HttpRequest RequestOf(const http::request<http::string_body>& message) {
+  const auto header = [&](http::field name) { return std::string(message[name]); };
+  HttpRequest request{.method = std::string(message.method_string()),
+                      .path = "",
+                      .parameters = {},
+                      .host = header(http::field::host),
+                      .origin = header(http::field::origin),
+                      .authorization = header(http::field::authorization),
+                      .accept = header(http::field::accept),
+                      .accept_encoding = header(http::field::accept_encoding),
+                      .if_none_match = header(http::field::if_none_match),
+                      .last_event_id = std::string(message["Last-Event-ID"])};
+  SetTarget(request, {message.target().data(), message.target().size()});
+  return request;
+}
+
+// 0 if the connection has failed or ended, and there is nobody to tell.
+int StatusOf(const error_code& error) {
+  if (error == http::error::header_limit) return 431;
+  if (error == http::error::body_limit) return 413;
+  const bool is_http = error.category() == error_code(http::error::bad_target).category();
+  return is_http && error != http::error::end_of_stream ? 400 : 0;
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, Certificates::Context tls, Connections* all)
+    : all_(*all),
+      list_(&all->clients),
+      place_(list_->insert(list_->end(), this)),
+      tls_(std::move(tls)),
+      channel_(std::move(socket)) {}
+
+void Connection::MoveTo(std::list<Connection*>& list) {
+  list.splice(list.end(), *list_, place_);
+  list_ = &list;
+}
+
+void Connection::Start() {
+  Expect(all_.patience);
+  beast::async_detect_ssl(
+      channel_.tcp(), buffer_, [self = shared_from_this()](error_code error, bool client_has_tls) {
+        Connection& here = *self;
+        if (error) return here.Drop();
+        if (client_has_tls && here.tls_ != nullptr) return here.Handshake();
+        if (!client_has_tls && here.tls_ == nullptr) return here.Read();
+        here.Refuse(400, client_has_tls ? "this server speaks no TLS: ask by http://\n"
+                                        : "this server speaks TLS: ask by https://\n");
+      });
+}
+
+void Connection::Handshake() {
+  channel_.StartTls(*tls_).async_handshake(
+      asio::ssl::stream_base::server, buffer_.data(),
+      [self = shared_from_this()](error_code error, size_t used) {
+        self->buffer_.consume(used);
+        if (!error) return self->Read();
+        // The client still has to read the alert that says why.
+        self->Expect(kGoodbye);
+        self->ReadToTheEnd();
+      });
+}
+
+void Connection::Read() {
+  Expect(all_.patience);
+  parser_.emplace();
+  parser_->header_limit(kMaxHeaderBytes);
+  parser_->body_limit(kMaxBodyBytes);
+  http::async_read(channel_, buffer_, *parser_,
+                   [self = shared_from_this()](error_code error, size_t) { self->OnRead(error); });
+}
+
+void Connection::OnRead(error_code error) {
+  if (error) {
+    const int status = StatusOf(error);
+    return status == 0 ? Finish() : Refuse(status, "the request cannot be read\n");
+  }
+  MoveTo(all_.clients);
+  const auto& message = parser_->get();
+  HttpResponse answer = all_.handler(RequestOf(message));
+  const bool head = message.method() == http::verb::head;
+  if (!head) stream_ = std::move(answer.stream);
+  Write(std::move(answer), message.version(), message.keep_alive() && !stream_, head);
+}
+
+void Connection::Refuse(int status, const std::string& text) {
+  Write({.status = status, .body = text}, /*version=*/11, /*keep_alive=*/false, /*head=*/false);
+}
+
+void Connection::Write(HttpResponse answer, unsigned version, bool keep_alive, bool head) {
+  message_ = Message(http::int_to_status(static_cast<unsigned>(answer.status)), version);
+  message_.set(http::field::content_type, answer.content_type);
+  for (const auto& [name, value] : answer.headers) message_.insert(name, value);
+  message_.keep_alive(keep_alive);
+  if (!stream_ && answer.status != 304) message_.content_length(answer.body.size());
+  if (!head) message_.body() = std::move(answer.body);
+  Expect(all_.patience);
+  http::async_write(channel_, message_,
+                    [self = shared_from_this(), keep_alive](error_code error, size_t) {
+                      if (error) return self->Drop();
+                      self->message_ = {};
+                      if (self->stream_) return self->BeginStream();
+                      keep_alive ? self->Read() : self->Finish();
+                    });
+}
+
+void Connection::BeginStream() {
+  MoveTo(all_.streams);
+  // The client has nothing more to say; it ends the connection one day.
+  channel_.tcp().expires_never();
+  channel_.async_read_some(asio::buffer(ignored_), [self = shared_from_this()](error_code, size_t) {
+    self->ending_ ? self->Finish() : self->Drop();
+  });
+  Continue();
+}
+
+void Connection::Continue() {
+  if (writing_ || ending_ || !stream_) return;
+  std::optional<std::string> part = stream_();
+  if (!part) {
+    ending_ = true;
+    channel_.tcp().cancel();  // of the read, after which it is finished
+    return;
+  }
+  if (part->empty()) return;
+  part_ = *std::move(part);
+  writing_ = true;
+  Expect(all_.patience);
+  asio::async_write(channel_, asio::buffer(part_),
+                    [self = shared_from_this()](error_code error, size_t) {
+                      if (error) return self->Drop();
+                      self->writing_ = false;
+                      self->Continue();
+                    });
+}
+
+void Connection::Finish() {
+  Expect(kGoodbye);
+  if (channel_.tls() == nullptr) return ReadToTheEnd();
+  channel_.tls()->async_shutdown([self = shared_from_this()](error_code) { self->Drop(); });
+}
+
+void Connection::ReadToTheEnd() {
+  error_code ignored;
+  channel_.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  channel_.tcp().async_read_some(
+      asio::buffer(ignored_), [self = shared_from_this()](error_code error, size_t size) {
+        self->unread_ += size;
+        // Reads that never wait outrun the deadline.
+        error || self->unread_ > kMaxBodyBytes ? self->Drop() : self->ReadToTheEnd();
+      });
+}
+
+void Connection::Drop() {
+  stream_ = nullptr;
+  channel_.tcp().close();
+  MoveTo(all_.dropped);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,15 @@
+#ifndef PTQWATCH_PAGE_EMBEDDED_FILES_H_
+#define PTQWATCH_PAGE_EMBEDDED_FILES_H_
+
+#include <map>
+#include <string_view>
+
+namespace ptqwatch::internal {
+
+/// The files of the live page by name, put into the program when it was built
+/// (cmake/EmbedFiles.cmake): page/ and Debian's Chart.js.
+const std::map<std::string_view, std::string_view>& EmbeddedFiles();
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PAGE_EMBEDDED_FILES_H_

@@ -1,0 +1,275 @@
+// TLS and login, as a client sees them.
+
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "http/server/http_server.h"
+#include "httplib.h"
+#include "ptqwatch/prometheus_exporter.h"
+#include "support/certificates.h"
+#include "support/fake_status_source.h"
+#include "support/raw_client.h"
+#include "support/sample_report.h"
+#include "support/temp_dir.h"
+
+namespace ptqwatch {
+namespace http_security_test {
+
+using ::testing::AllOf;
+using testing::CertificateFiles;
+using testing::FakeStatusSource;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::PortOf;
+using testing::RawClient;
+using testing::SampleReport;
+using ::testing::StartsWith;
+using testing::TempDir;
+using testing::WriteCertificate;
+
+constexpr char kToken[] = "correct-horse-battery";
+const std::string kClientHello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+
+class HttpSecurityTest : public ::testing::Test {
+ protected:
+  void Start(const ServerSecurity& security) {
+    auto exporter = PrometheusExporter::Create({.address = "127.0.0.1:0", .security = security});
+    ASSERT_TRUE(exporter.ok()) << exporter.status();
+    exporter_ = *std::move(exporter);
+    ASSERT_TRUE(exporter_->Start(&source_, nullptr).ok());
+    auto report = std::make_shared<const AnalyzedReport>(SampleReport());
+    source_.SetLatest(report);
+    exporter_->OnReport(std::move(report));
+  }
+  ServerSecurity Tls() const {
+    return {.certificate_file = server_.certificate, .private_key_file = server_.key};
+  }
+  ServerSecurity Token() const {
+    testing::WriteFile(folder_.File("token"), std::string(kToken) + "\n");
+    return {.token_file = folder_.File("token")};
+  }
+  std::unique_ptr<httplib::SSLClient> Client(const CertificateFiles& own = {}) const {
+    auto client = std::make_unique<httplib::SSLClient>("127.0.0.1", PortOf(exporter_->address()),
+                                                       own.certificate, own.key);
+    client->set_ca_cert_path(server_.certificate.c_str());
+    client->enable_server_certificate_verification(true);
+    return client;
+  }
+  // Without TLS, with this header where it is not empty.
+  httplib::Result Get(const char* path, const std::string& authorization = "") const {
+    httplib::Headers headers;
+    if (!authorization.empty()) headers.emplace("Authorization", authorization);
+    return httplib::Client("127.0.0.1", PortOf(exporter_->address())).Get(path, headers);
+  }
+
+  const TempDir folder_;
+  const CertificateFiles server_ = WriteCertificate(folder_.path(), "server");
+  const CertificateFiles other_ = WriteCertificate(folder_.path(), "other");
+  FakeStatusSource source_;
+  std::unique_ptr<PrometheusExporter> exporter_;
+};
+
+TEST_F(HttpSecurityTest, ServesByTls) {
+  Start(Tls());
+  const httplib::Result page = Client()->Get("/metrics");
+  ASSERT_TRUE(page) << httplib::to_string(page.error());
+  EXPECT_EQ(page->status, 200);
+  EXPECT_THAT(page->body, HasSubstr("ptqwatch_step"));
+  auto stranger = Client();
+  stranger->set_ca_cert_path(other_.certificate.c_str());
+  EXPECT_EQ(stranger->Get("/metrics").error(), httplib::Error::SSLServerVerification);
+}
+
+TEST_F(HttpSecurityTest, StreamsEventsByTls) {
+  Start(Tls());
+  std::string stream;
+  Client()->Get("/api/v1/events?after=0", [&](const char* bytes, size_t size) {
+    stream.append(bytes, size);
+    return stream.find("event: report\n") == std::string::npos;
+  });
+  EXPECT_THAT(stream, AllOf(StartsWith("retry:"), HasSubstr("event: report\n")));
+}
+
+TEST_F(HttpSecurityTest, TellsAClientWithoutTlsToUseIt) {
+  Start(Tls());
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_THAT(
+        testing::Get(exporter_->address(), "/metrics"),
+        AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("https://"), Not(HasSubstr("ptqwatch_"))));
+  }
+  EXPECT_TRUE(Client()->Get("/metrics"));
+}
+
+TEST_F(HttpSecurityTest, TellsAClientWithTlsThatThereIsNone) {
+  Start({});
+  RawClient client(exporter_->address());
+  client.Send(kClientHello + std::string(500, 'x'));
+  EXPECT_THAT(client.ReadAll(), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("http://")));
+  EXPECT_EQ(Client()->Get("/metrics").error(), httplib::Error::SSLConnection);
+  EXPECT_EQ(Get("/metrics")->status, 200);
+}
+
+TEST_F(HttpSecurityTest, AsksForACertificateOfItsAuthorities) {
+  ServerSecurity security = Tls();
+  security.client_ca_file = other_.certificate;
+  Start(security);
+  EXPECT_FALSE(Client()->Get("/metrics"));
+  EXPECT_FALSE(Client()->Get("/healthz")) << "health is behind it, too";
+  EXPECT_FALSE(Client(server_)->Get("/metrics")) << "of another authority";
+  const httplib::Result page = Client(other_)->Get("/metrics");
+  ASSERT_TRUE(page) << httplib::to_string(page.error());
+  EXPECT_EQ(page->status, 200);
+}
+
+TEST_F(HttpSecurityTest, SurvivesHandshakesThatFail) {
+  Start(Tls());
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 40; ++i) {
+    RawClient client(exporter_->address());
+    client.Send(kClientHello + std::string(static_cast<size_t>(30 * i), '\x7f'));
+    if (i % 2 == 0) client.ResetWhenClosed();
+  }
+  EXPECT_TRUE(Client()->Get("/metrics"));
+}
+
+// A page and a stream whose clients go while there is more to send: a write raises SIGPIPE, which
+// by default ends the process.
+TEST_F(HttpSecurityTest, SurvivesClientsThatGo) {
+  struct sigaction pipe {};
+  sigaction(SIGPIPE, nullptr, &pipe);
+  ASSERT_EQ(pipe.sa_handler, SIG_DFL);
+  Start(Tls());
+  for (int i = 0; i < 20; ++i) {
+    for (const char* path : {"/metrics", "/page/chart.js", "/api/v1/events?after=0"}) {
+      auto client = Client();
+      client->Get(path, [](const char*, size_t) { return false; });
+    }
+    exporter_->OnEvent({.kind = Event::Kind::kPhaseChange, .message = "m"});
+  }
+  EXPECT_TRUE(Client()->Get("/metrics"));
+}
+
+TEST_F(HttpSecurityTest, StopsAtOnceInTheMiddleOfAHandshake) {
+  Start(Tls());
+  RawClient silent(exporter_->address()), begun(exporter_->address());
+  begun.Send(kClientHello);
+  const auto start = std::chrono::steady_clock::now();
+  exporter_->Stop(std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+TEST_F(HttpSecurityTest, AsksForItsToken) {
+  Start(Token());
+  for (const char* path :
+       {"/metrics", "/", "/page/page.js", "/api/v1/reports", "/api/v1/status", "/api/v1/events"}) {
+    for (const std::string& sent :
+         {std::string(), std::string("Bearer correct-horse-batterx"), std::string("Bearer "),
+          "Basic " + absl::Base64Escape("me:wrong"), std::string("Basic %%%"),
+          "Basic " + absl::Base64Escape(kToken)}) {
+      const httplib::Result refused = Get(path, sent);
+      ASSERT_TRUE(refused) << path;
+      EXPECT_EQ(refused->status, 401) << path << sent;
+      EXPECT_EQ(refused->get_header_value("WWW-Authenticate"), "Basic realm=\"ptqwatch\"");
+      EXPECT_THAT(refused->body, HasSubstr("token"));
+    }
+  }
+  for (const char* path : {"/metrics", "/", "/page/page.js", "/api/v1/reports", "/api/v1/status"}) {
+    for (const std::string& sent :
+         {std::string("Bearer ") + kToken, std::string("bearer ") + kToken,
+          "Basic " + absl::Base64Escape(std::string("me:") + kToken),
+          "basic " + absl::Base64Escape(std::string(":") + kToken)}) {
+      EXPECT_EQ(Get(path, sent)->status, 200) << path << sent;
+    }
+  }
+}
+
+TEST_F(HttpSecurityTest, TellsStrangersOnlyWhetherItIsWell) {
+  Start(Token());
+  EXPECT_EQ(Get("/healthz")->body, "alive\n");
+  EXPECT_EQ(Get("/readyz")->body, "ready\n");
+  source_.Set([](MonitorStatus& status) { status.health = Health::kDegraded; });
+  EXPECT_EQ(Get("/healthz")->status, 200);
+  EXPECT_EQ(Get("/readyz")->status, 503);
+  EXPECT_EQ(Get("/readyz")->body, "not ready\n");
+  EXPECT_THAT(Get("/readyz", std::string("Bearer ") + kToken)->body, HasSubstr("\"degraded\""));
+}
+
+TEST_F(HttpSecurityTest, NamesTheOptionThatIsWrong) {
+  const auto status = [&](const ServerSecurity& security, bool remote = false) {
+    return PrometheusExporter::Create(
+               {.address = "127.0.0.1:0", .allow_remote = remote, .security = security})
+        .status();
+  };
+  EXPECT_THAT(status({.certificate_file = server_.certificate}).message(),
+              HasSubstr("PrometheusOptions.security.certificate_file"));
+  EXPECT_THAT(
+      status({.certificate_file = server_.certificate, .private_key_file = other_.key}).message(),
+      HasSubstr("is not the key of the certificate"));
+  EXPECT_THAT(status(Token(), /*remote=*/true).message(),
+              HasSubstr("needs PrometheusOptions.security.certificate_file"));
+  EXPECT_TRUE(status(Token()).ok());
+}
+
+/// A server whose clients find out which certificate it shows.
+class ReplacedFiles : public HttpSecurityTest {
+ protected:
+  void Serve(std::chrono::milliseconds interval) {
+    internal::HttpServer::Options options;
+    options.listen.kind = "http";
+    options.listen.address = "127.0.0.1:0";
+    options.security = Tls();
+    options.certificate_interval = interval;
+    auto started = internal::HttpServer::Start(
+        options, [](const internal::HttpRequest&) { return internal::HttpResponse{}; });
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_of_files_ = *std::move(started);
+  }
+  bool Shows(const std::string& certificate) const {
+    httplib::SSLClient client("127.0.0.1", PortOf(server_of_files_->address()));
+    client.set_ca_cert_path(certificate.c_str());
+    client.enable_server_certificate_verification(true);
+    return client.Get("/").error() == httplib::Error::Success;
+  }
+  std::string Copy(const std::string& file) const {
+    const std::string copy = file + ".copy";
+    std::filesystem::copy_file(file, copy);
+    return copy;
+  }
+
+  const std::string first_ = Copy(server_.certificate);
+  const std::string second_ = Copy(other_.certificate);
+  std::unique_ptr<internal::HttpServer> server_of_files_;
+};
+
+TEST_F(ReplacedFiles, AreServedOnceTheyFit) {
+  Serve(std::chrono::milliseconds(0));
+  EXPECT_TRUE(Shows(first_));
+  EXPECT_FALSE(Shows(second_));
+  std::filesystem::rename(other_.certificate, server_.certificate);
+  EXPECT_TRUE(Shows(first_)) << "the key is still the former one";
+  std::filesystem::rename(other_.key, server_.key);
+  EXPECT_TRUE(Shows(second_));
+  EXPECT_FALSE(Shows(first_));
+  testing::WriteFile(server_.certificate, "nonsense");
+  EXPECT_TRUE(Shows(second_));
+  std::filesystem::remove(server_.key);
+  EXPECT_TRUE(Shows(second_));
+}
+
+TEST_F(ReplacedFiles, AreNoticedOnceInAWhile) {
+  Serve(std::chrono::hours(1));
+  std::filesystem::rename(other_.certificate, server_.certificate);
+  std::filesystem::rename(other_.key, server_.key);
+  EXPECT_TRUE(Shows(first_));
+}
+
+}  // namespace http_security_test
+}  // namespace ptqwatch
