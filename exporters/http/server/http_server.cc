@@ -155,7 +155,9 @@ HttpServer::~HttpServer() {
 
 const std::string& HttpServer::address() const { return impl_->address(); }
 
-void HttpServer::Wake() { impl_->Wake(); }
+void HttpServer::Wake() {
+  if (impl_->here()) impl_->Wake();
+}
 
 void HttpServer::Stop() {
   if (impl_->here()) impl_->Stop();
