@@ -84,6 +84,7 @@ std::string SeriesJson(const AnalyzedReport& analyzed) {
   Put(json, "decay_onset_step", report.decay_onset_step);
   Put(json, "probe_loss_nats", report.probe_loss_nats);
   Put(json, "probe_loss_stderr_nats", report.probe_loss_stderr_nats);
+  if (report.probe_examples > 0) json["probe_examples"] = report.probe_examples;
   Json& quantization = json["quantization"] = Json::array();
   for (const QuantizationReport& entry : report.quantization) {
     quantization.push_back(SeriesOf(entry));

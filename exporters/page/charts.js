@@ -25,7 +25,7 @@ const CHARTS = [
     },
   },
   {
-    id: 'loss', title: 'Loss, full and quantized', unit: 'nats per token', empty: 'No loss has been measured yet.',
+    id: 'loss', title: 'Loss, full and quantized', unit: (series) => `nats per ${series.lossUnit}`, empty: 'No loss has been measured yet.',
     lines: (series) => [
       line('full precision', css('--loss'), series.columns.loss, {band: series.columns.lossError, text: plusMinus}),
       ...[...series.quantizers.values()].map((quantizer, i) => line(quantizer.name, seriesColor(i), quantizer.loss)),
@@ -161,13 +161,19 @@ class ChartFigure {
   constructor(definition, series) {
     Object.assign(this, {definition, series, chart: null, logarithmic: false, part: 'all'});
     this.legend = el('ul', {class: 'legend'});
+    this.unitNote = el('span', {class: 'unit'}, this.unit());
     this.canvas = el('canvas', {role: 'img', 'aria-label': definition.title});
     this.note = el('p', {}, definition.empty);
     this.details = el('details', {}, el('summary', {}, `${definition.title} as a table`));
     this.details.addEventListener('toggle', () => this.renderTable());
     this.node = el('figure', {id: `chart-${definition.id}`},
-        el('figcaption', {}, el('h3', {}, definition.title), el('span', {class: 'unit'}, definition.unit), this.logarithmSwitch()),
+        el('figcaption', {}, el('h3', {}, definition.title), this.unitNote, this.logarithmSwitch()),
         this.legend, el('div', {class: 'plot'}, this.canvas, this.note), this.details);
+  }
+
+  unit() {
+    const {unit} = this.definition;
+    return typeof unit === 'function' ? unit(this.series) : unit;
   }
 
   logarithmSwitch() {
@@ -197,6 +203,7 @@ class ChartFigure {
     const {definition, series} = this;
     this.lines = definition.lines(series).filter((drawn) => finite(drawn.values));
     const empty = this.lines.length === 0;
+    setText(this.unitNote, this.unit());
     this.note.hidden = !empty;
     this.canvas.hidden = empty;
     this.legend.replaceChildren(...this.lines.map((drawn) => {
@@ -243,7 +250,7 @@ class ChartFigure {
       const last = drawn.values.findLastIndex((value) => Number.isFinite(value));
       return `${drawn.label} ${drawn.text(drawn.values[last], drawn.band ? drawn.band[last] : undefined)}`;
     });
-    return `${this.definition.title}, ${this.definition.unit}, over steps ${integer(step[0])} to ${integer(step.at(-1))}. Newest: ${newest.join(', ')}.`;
+    return `${this.definition.title}, ${this.unit()}, over steps ${integer(step[0])} to ${integer(step.at(-1))}. Newest: ${newest.join(', ')}.`;
   }
 
   renderTable() {
@@ -254,7 +261,7 @@ class ChartFigure {
     for (let i = step.length - 1; i >= 0 && rows.length < 200; --i) {
       rows.push([integer(step[i]), words(phase[i]), ...this.lines.map((drawn) => drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined))]);
     }
-    const caption = `${this.definition.unit}; ± is a standard error` + (step.length > rows.length ? `; the newest ${rows.length} of ${step.length} reports` : '');
+    const caption = `${this.unit()}; ± is a standard error` + (step.length > rows.length ? `; the newest ${rows.length} of ${step.length} reports` : '');
     this.details.append(el('div', {class: 'scroll', tabindex: 0}, table(caption, ['step', 'phase', ...this.lines.map((drawn) => drawn.label)], rows)));
   }
 }

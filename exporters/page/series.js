@@ -15,6 +15,7 @@ class Series {
                         'predictedError']) {
       this.columns[name] = [];
     }
+    this.lossUnit = 'token';
     this.quantizers = new Map();  // by key: {key, name, loss, ratio, ratioError}
   }
 
@@ -27,6 +28,7 @@ class Series {
     const {columns} = this;
     while (this.length > 0 && columns.step.at(-1) >= report.step) this.drop();
     const curvature = report.curvature || {};
+    this.lossUnit = lossUnit(report);
     columns.sequence.push(report.sequence);
     columns.step.push(report.step);
     columns.time.push(orNaN(report.snapshot_time_unix_seconds));

@@ -9,12 +9,15 @@ function signed(value, stderr, unit = '') {
   return el('td', {class: sure ? (value < 0 ? 'better' : 'worse') : null}, text);
 }
 
+/** What a loss is the mean over: a classifier's closure gives one for each example. */
+const lossUnit = (report) => report.probe_examples > 0 ? 'example' : 'token';
+
 /** The layers that cost the watched quantizer most, by their share of the predicted loss increase or else by their output error. */
 function worstLayers(report) {
   const entry = watched(report);
   if (!entry || !(entry.layers || []).length) return {entry, layers: [], byCost: false};
   const cost = (layer) => (layer.gradient_term_nats || 0) + (layer.curvature_term_nats || 0);
-  const byCost = entry.layers.some((layer) => isNumber(layer.curvature_term_nats));
+  const byCost = !entry.prediction_detail && entry.layers.some((layer) => isNumber(layer.curvature_term_nats));
   const rank = (layer) => byCost ? cost(layer) : layer.output_error_ratio || 0;
   const layers = [...entry.layers].sort((a, b) => rank(b) - rank(a)).slice(0, SHOWN_LAYERS).map((layer) => ({...layer, cost: cost(layer)}));
   return {entry, layers, byCost};
@@ -65,7 +68,15 @@ function layersTable(report) {
                          : `${name}: layers by the relative squared error of their output`;
   const left = entry.layers.length - layers.length;
   return el('div', {}, el('div', {class: 'scroll', tabindex: 0}, table(caption, columns, rows)),
-            left > 0 ? el('p', {class: 'note'}, `${left} more in the journal.`) : '');
+            left > 0 ? el('p', {class: 'note'}, `${left} more in the journal.`) : '', predictionNote(entry));
+}
+
+/** The prediction that the layers' shares add up to, beside what was measured on the same batch. */
+function predictionNote(entry) {
+  if (entry.prediction_detail) return el('p', {class: 'note'}, `Layers are not ranked by the loss increase: ${entry.prediction_detail}.`);
+  if (!isNumber(entry.predicted_delta_nats)) return '';
+  return el('p', {class: 'note'}, `Predicted for the whole: ${number(entry.predicted_delta_nats, 3)} nats. ` +
+      `Measured on the same batch: ${plusMinus(entry.curvature_batch_delta_nats, entry.curvature_batch_delta_stderr_nats)} nats.`);
 }
 
 function averagingTable(report) {
@@ -88,7 +99,7 @@ function averagingTable(report) {
     }
   }
   return el('div', {class: 'scroll', tabindex: 0},
-            table('Loss in nats per token, of the weights as they are and of the average', ['average', 'weights', 'now', 'averaged', 'change'], rows));
+            table(`Loss in nats per ${lossUnit(report)}, of the weights as they are and of the average`, ['average', 'weights', 'now', 'averaged', 'change'], rows));
 }
 
 function outlookTable(report) {
@@ -110,11 +121,20 @@ function outlookTable(report) {
   return el('div', {class: 'scroll', tabindex: 0}, ...parts);
 }
 
+/** The training time lost to the monitor, and how sure that is. */
+function overhead(status) {
+  const allowed = `of ${percent(status.overhead_budget_ratio)} allowed`;
+  if (!isNumber(status.overhead_low_ratio) || !isNumber(status.overhead_high_ratio)) {
+    const count = status.overhead_comparisons || 0;
+    return ['not measured yet', `(${count} ${count === 1 ? 'comparison' : 'comparisons'}) ${allowed}`];
+  }
+  return [percent(status.overhead_ratio), `(${percent(status.overhead_low_ratio)} to ${percent(status.overhead_high_ratio)}, 95${NBSP}%) ${allowed}`];
+}
+
 function costTable(report, status) {
   const parts = [];
   if (status) {
-    const spent = isNumber(status.overhead_ratio) ? percent(status.overhead_ratio) : 'not known yet';
-    parts.push(el('p', {class: 'budget'}, `Training time lost: ${spent} of ${percent(status.overhead_budget_ratio)} allowed. ` +
+    parts.push(el('p', {class: 'budget'}, `Training time lost: ${overhead(status).join(' ')}. ` +
         `Memory: ${bytes(status.memory_bytes)} now, ${bytes(status.memory_peak_bytes)} at most, of ${bytes(status.memory_budget_bytes)}. ` +
         `The monitor may work ${percent(status.duty_cycle)} of the time.`));
   }

@@ -149,8 +149,7 @@ class RunView {
     tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), '', snapshot));
     tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)), '', snapshot));
     if (status) {
-      tiles.push(tile('overhead', 'Training time lost', isNumber(status.overhead_ratio) ? percent(status.overhead_ratio) : DASH,
-                      `of ${percent(status.overhead_budget_ratio)} allowed`, live));
+      tiles.push(tile('overhead', 'Training time lost', ...overhead(status), live));
     }
     fill('tiles', ...tiles);
   }

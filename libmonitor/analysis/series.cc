@@ -43,8 +43,11 @@ SeriesValues SeriesOf(const Report& report) {
     const double error = loss > 0 ? delta / loss : delta;
     values.emplace(StrCat("loss_delta_", name),
                    SeriesValue{SeriesKind::kError, delta, ErrorLogarithm(error)});
-    AddPositive(SeriesKind::kCurvature, StrCat("curvature_along_error_", name),
-                entry.curvature_along_error, values);
+    // A rise is not explained by what does not predict it.
+    if (entry.prediction_detail.empty()) {
+      AddPositive(SeriesKind::kCurvature, StrCat("curvature_along_error_", name),
+                  entry.curvature_along_error, values);
+    }
     AddPositive(SeriesKind::kDisplacement, StrCat("displacement_", name), entry.displacement_norm,
                 values);
   }

@@ -67,6 +67,15 @@ absl::StatusOr<at::Tensor> ReplicaSurface::Loss(size_t index, bool with_graph) {
   return std::move(both.loss);
 }
 
+absl::StatusOr<UnitLosses> ReplicaSurface::LossesByUnit(size_t index) {
+  const Batch& batch = (*batches_)[index];
+  const absl::StatusOr<LossValues> losses = replica_->Losses(batch);
+  absl::StatusOr<UnitLosses> units =
+      losses.ok() ? SumByUnit(*losses, batch) : absl::StatusOr<UnitLosses>(losses.status());
+  if (!units.ok()) return OfBatch("curvature", index, units.status());
+  return units;
+}
+
 absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::LossWithLogits(size_t index) {
   absl::StatusOr<LossAndLogits> both = Evaluate(index, /*with_graph=*/true);
   if (both.ok() && !both->logits.defined()) return LossSurface::LossWithLogits(index);

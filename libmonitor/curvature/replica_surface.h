@@ -6,6 +6,7 @@
 
 #include "curvature/loss_surface.h"
 #include "snapshot/replica.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 
@@ -27,6 +28,9 @@ class ReplicaSurface final : public LossSurface {
   /// The displacement from the snapshot to the overrides, in this surface's space. Overrides
   /// outside of the scope are ignored.
   Vector Displacement(const std::vector<Replica::Override>& overrides) const;
+
+  /// The losses of batch `index` where the parameters are now, by unit, without gradients.
+  absl::StatusOr<UnitLosses> LossesByUnit(size_t index);
 
   /// Puts the overrides in place of the snapshot's weights. Those outside of the scope are ignored.
   void Replace(const std::vector<Replica::Override>& overrides);

@@ -8,6 +8,9 @@ namespace {
 // Rates of one core, for a first guess; the first snapshot shows the real ones.
 constexpr double kGramRate = 3e10;
 constexpr double kQuantizeRate = 1e10;
+// Of a curvature batch, where each has one loss: the change of a loss scatters by many times its
+// mean.
+constexpr int64_t kLeastExamples = 64;
 constexpr int64_t kMinUnits = 8;
 
 double Real(int64_t value) { return static_cast<double>(value); }
@@ -51,7 +54,9 @@ PlanRange PlanRangeOf(ProbeSuite& suite, const MonitorOptions& options) {
           // Enough tokens that Gram matrices are not far from full rank.
           .min_calibration_batches = RoundUp(inputs / 2, tokens),
           .curvature_sequences =
-              curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0};
+              curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0,
+          .min_curvature_sequences = session.one_loss_each() ? kLeastExamples : 1,
+          .one_loss_each = session.one_loss_each()};
 }
 
 SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options) {

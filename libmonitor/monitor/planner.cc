@@ -28,6 +28,8 @@ constexpr double kShortestInterval = 2;
 // What is rarer than this may take no less, and what is dearer would be old when it comes.
 constexpr double kShortestIntervalWithRests = 60;
 constexpr double kMostSeconds = 60;
+// Of the time that Finish waits. Costs are CPU seconds, and others may have half of the core.
+constexpr double kShareOfWait = 1.0 / 3;
 
 int64_t HalfOf(int64_t value) { return (value + 1) / 2; }
 
@@ -118,8 +120,13 @@ Plan FitPlan(const PlanRange& range, const SnapshotCosts& costs, double seconds,
     const double quantization = QuantizationSeconds(plan, range, costs);
     const double longest = std::max(
         rest, std::min(kPreferredCurvatureEvery * rest, kLongestSnapshot * seconds - quantization));
-    while (plan.curvature_sequences > 1 && CurvatureSeconds(plan, costs) > longest) {
-      plan.curvature_sequences = HalfOf(plan.curvature_sequences);
+    Plan least = {.curvature_sequences =
+                      std::min(range.min_curvature_sequences, range.curvature_sequences)};
+    if (CurvatureSeconds(least, costs) > kMostSeconds) least.curvature_sequences = 1;
+    while (plan.curvature_sequences > least.curvature_sequences &&
+           CurvatureSeconds(plan, costs) > longest) {
+      plan.curvature_sequences =
+          std::max(least.curvature_sequences, HalfOf(plan.curvature_sequences));
     }
   }
   plan.curvature_every = std::clamp<int64_t>(
@@ -140,7 +147,7 @@ std::string DescribePlan(const Plan& plan, const PlanRange& range) {
              plan.calibration_batches, " of ", range.calibration_batches, " batches");
   if (plan.curvature_sequences == 0) return text + ", no curvature";
   text += StrCat(", curvature on ", plan.curvature_sequences, " of ", range.curvature_sequences,
-                 " sequences at every ");
+                 range.one_loss_each ? " examples" : " sequences", " at every ");
   if (plan.curvature_every > 1) text += Ordinal(plan.curvature_every) + " ";
   return text + "snapshot";
 }
@@ -201,6 +208,17 @@ Plan Planner::Additional(double seconds) const {
     plan.curvature_sequences = 0;
   }
   return plan;
+}
+
+std::optional<Plan> Planner::Last(double seconds) const {
+  Plan plan = FullPlan(range_);
+  const auto fits = [&] {
+    return QuantizationSeconds(plan, range_, costs_) + CurvatureSeconds(plan, costs_) <=
+           kShareOfWait * seconds;
+  };
+  if (fits()) return plan;
+  plan.curvature_sequences = plan_.curvature_sequences;
+  return fits() ? std::optional(plan) : std::nullopt;
 }
 
 void Planner::Learn(const SnapshotWork& work) {

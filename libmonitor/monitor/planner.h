@@ -17,6 +17,8 @@ struct PlanRange {
   int64_t calibration_batches = 0;
   int64_t min_calibration_batches = 1;  ///< with fewer, Gram matrices are far from full rank
   int64_t curvature_sequences = 0;      ///< 0: curvature is not measured
+  int64_t min_curvature_sequences = 1;  ///< fewer only where these would take a minute
+  bool one_loss_each = false;           ///< a sequence is one example with one loss
 };
 
 /// Seconds that the monitor thread works for the parts of a snapshot.
@@ -82,6 +84,10 @@ class Planner {
   /// The plan of an additional snapshot while the learning rate decays: with curvature only where
   /// all of it takes at most `seconds`. It does not count towards `curvature_every`.
   Plan Additional(double seconds) const;
+
+  /// The plan of a run's last snapshot, for which so many seconds are left: everything; else the
+  /// present curvature batch with all other data; else nothing, where that does not fit either.
+  std::optional<Plan> Last(double seconds) const;
 
   /// Takes what the last snapshot took, and what one may take in the mean. Returns what changed,
   /// and why, where the plan had to.

@@ -4,6 +4,8 @@
 #include <variant>
 #include <vector>
 
+#include "probes/prediction_check.h"
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -13,6 +15,7 @@ void AddTo(Report& report, const QuantizationResult& result) {
   report.probe_loss_nats = result.loss_nats;
   report.probe_loss_stderr_nats = result.loss_stderr_nats;
   report.probe_tokens = result.tokens;
+  report.probe_examples = result.examples;
   report.probe_accuracy_ratio = result.accuracy_ratio;
   report.probe_accuracy_stderr = result.accuracy_stderr;
   report.calibration_mode = result.calibration_mode;
@@ -23,6 +26,8 @@ void AddTo(Report& report, const QuantizationResult& result) {
 void AddTo(QuantizationReport& report, const ErrorCurvature& error) {
   report.predicted_delta_nats = error.predicted_delta_nats;
   report.curvature_batch_delta_nats = error.delta_nats;
+  report.curvature_batch_delta_stderr_nats = error.delta_stderr_nats;
+  report.prediction_detail = PredictionProblem(error, report);
   report.gradient_term_nats = error.gradient_term_nats;
   report.curvature_term_nats = error.curvature_term_nats;
   report.curvature_along_error = error.curvature_along_error;

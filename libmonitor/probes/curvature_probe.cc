@@ -374,9 +374,9 @@ ProbeDescription CurvatureProbe::Describe(int64_t available) const {
     graphs = StrFormat(", gradient graphs of %.1f MB",
                        1e-6 * static_cast<double>(GraphBytes(sequences_)));
   }
-  return {.text = StrFormat("curvature: %s, %d parameters (%s), %d sequences%s\n",
-                            ToString(trial_.mode), target_.parameters, ToString(options_.scope),
-                            sequences_, graphs),
+  return {.text = StrFormat("curvature: %s, %d parameters (%s), %d %s%s\n", ToString(trial_.mode),
+                            target_.parameters, ToString(options_.scope), sequences_,
+                            session_.one_loss_each() ? "examples" : "sequences", graphs),
           .bytes = bytes};
 }
 

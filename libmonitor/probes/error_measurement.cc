@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "probes/paired_loss.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 
@@ -31,16 +33,35 @@ absl::Status ErrorMeasurement::Predict(HessianOperator& hessian, const Vector& t
   return absl::OkStatus();
 }
 
+absl::StatusOr<ErrorMeasurement::Units> ErrorMeasurement::Evaluate(
+    const ExecutionContext& context) {
+  Units units;
+  for (size_t i = 0; i < surface_.batches(); ++i) {
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses losses, surface_.LossesByUnit(i));
+    units.sums.insert(units.sums.end(), losses.sum.begin(), losses.sum.end());
+    units.weights.insert(units.weights.end(), losses.weight.begin(), losses.weight.end());
+  }
+  units.mean = EstimateRatio(units.sums, units.weights).value;
+  if (!std::isfinite(units.mean)) {
+    return absl::DataLossError("the loss on the curvature batch is not finite");
+  }
+  return units;
+}
+
 absl::Status ErrorMeasurement::Measure(const ExecutionContext& context) {
-  PTQWATCH_ASSIGN_OR_RETURN(const double base, MeanLoss(surface_, context));
+  PTQWATCH_ASSIGN_OR_RETURN(const Units full, Evaluate(context));
+  const double base = full.mean;
   for (size_t i = 0; i < quantized_.size(); ++i) {
     Found& found = found_[i];
     if (!found.direction) continue;
     surface_.Replace(quantized_[i]);
-    absl::StatusOr<double> loss = MeanLoss(surface_, context);
-    if (absl::IsDataLoss(loss.status())) continue;
-    if (!loss.ok()) return loss.status();
-    found.delta = *loss - base;
+    absl::StatusOr<Units> changed = Evaluate(context);
+    if (absl::IsDataLoss(changed.status())) continue;
+    if (!changed.ok()) return changed.status();
+    found.delta = changed->mean - base;
+    for (size_t unit = 0; unit < full.sums.size(); ++unit) changed->sums[unit] -= full.sums[unit];
+    found.delta_stderr = EstimateRatio(changed->sums, full.weights).stderr_value;
     PTQWATCH_ASSIGN_OR_RETURN(
         const std::vector<double> along,
         LossesAlong(surface_, surface_.Displacement(quantized_[i]), kScales, context));
@@ -58,6 +79,7 @@ std::vector<std::optional<ErrorCurvature>> ErrorMeasurement::Take() const {
     ErrorCurvature& error = errors[i].emplace();
     error.predicted_delta_nats = direction.Predict(1);
     error.delta_nats = *found.delta;
+    if (std::isfinite(found.delta_stderr)) error.delta_stderr_nats = found.delta_stderr;
     error.gradient_term_nats = direction.gradient_term;
     error.curvature_term_nats = direction.curvature_term;
     error.curvature_along_error = direction.curvature;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/loss_direction.h"
 #include "curvature/replica_surface.h"
@@ -40,8 +41,17 @@ class ErrorMeasurement {
     std::optional<HessianDirection> direction;
     double alignment = 0;         // with the top eigenvector
     std::optional<double> delta;  // at W_hat
-    std::vector<double> along;    // at the scales; may be NaN
+    double delta_stderr = 0;
+    std::vector<double> along;  // at the scales; may be NaN
   };
+
+  // The losses where the surface is now, and their mean. DataLoss where that is not finite.
+  struct Units {
+    std::vector<double> sums;
+    std::vector<double> weights;
+    double mean = 0;
+  };
+  absl::StatusOr<Units> Evaluate(const ExecutionContext& context);
 
   ReplicaSurface& surface_;
   const QuantizedWeights& quantized_;

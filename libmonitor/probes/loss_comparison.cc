@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "probes/paired_loss.h"
+#include "session/curvature_batches.h"
 #include "snapshot/batches.h"
 #include "snapshot/finite.h"
 
@@ -162,6 +163,11 @@ void LossComparison::SumUp(QuantizationResult& result) const {
     append(batch.correct, right);
     append(batch.examples, examples);
     result.tokens += batch.tokens;
+  }
+  if (session_.one_loss_each()) {
+    const auto& probe = session_.probe();
+    const auto evaluated = probe.begin() + std::ssize(full_);
+    result.examples = CountSequences({probe.begin(), evaluated});
   }
   const RatioEstimate loss = EstimateRatio(sums, weights);
   result.loss_nats = loss.value;

@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/loss_comparison.h"
+#include "probes/prediction_check.h"
 #include "report/watched_quantizer.h"
 
 namespace ptqwatch::internal {
@@ -146,6 +147,15 @@ ProbeResult MixedPrecisionProbe::Measure(const ProbeInput& input, const Executio
     ProbeResult without = NotMeasured(ProbeStatus::kDisabled, report.status_detail);
     without.outcome = measured.outcome;
     return without;
+  }
+  if (const auto& error = curvature->errors.at(pair_.low)) {
+    const std::string problem = PredictionProblem(*error, quantization->quantizers.at(pair_.low));
+    if (!problem.empty()) {
+      ProbeResult withheld = NotMeasured(
+          ProbeStatus::kDisabled, StrCat("no layers are chosen at this snapshot: ", problem));
+      withheld.outcome = measured.outcome;
+      return withheld;
+    }
   }
   MixedPrecisionResult result;
   const absl::Status status =

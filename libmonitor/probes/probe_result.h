@@ -25,6 +25,7 @@ struct QuantizationResult {
   std::optional<double> loss_nats = {};
   std::optional<double> loss_stderr_nats = {};
   int64_t tokens = 0;
+  int64_t examples = 0;  ///< as Report::probe_examples
   std::optional<double> accuracy_ratio = {};
   std::optional<double> accuracy_stderr = {};
   std::optional<CalibrationMode> calibration_mode = {};
@@ -44,6 +45,7 @@ struct ErrorCurvature {
   };
   double predicted_delta_nats = 0;
   double delta_nats = 0;  ///< measured
+  std::optional<double> delta_stderr_nats = {};
   double gradient_term_nats = 0;
   double curvature_term_nats = 0;
   double curvature_along_error = 0;

@@ -95,7 +95,7 @@ std::string QuantizationProbe::DescribeUnits() const {
                 ", the means of the probe batches or of pieces of them. Fewer than ",
                 LossComparison::kMinUnits,
                 " never end a measurement early, and one gives no error bar. Return the loss of "
-                "each sequence or token for tighter ones\n");
+                "each example, sequence or token for tighter ones\n");
 }
 
 ProbeDescription QuantizationProbe::Describe(int64_t available) const {

@@ -60,6 +60,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("displacement_norm", record.displacement_norm);
   visit("predicted_delta_nats", record.predicted_delta_nats);
   visit("curvature_batch_delta_nats", record.curvature_batch_delta_nats);
+  visit("curvature_batch_delta_stderr_nats", record.curvature_batch_delta_stderr_nats);
+  visit("prediction_detail", record.prediction_detail);
   visit("gradient_term_nats", record.gradient_term_nats);
   visit("curvature_term_nats", record.curvature_term_nats);
   visit("curvature_along_error", record.curvature_along_error);
@@ -301,6 +303,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("probe_loss_nats", record.probe_loss_nats);
   visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
   visit("probe_tokens", record.probe_tokens);
+  visit("probe_examples", record.probe_examples);
   visit("probe_accuracy_ratio", record.probe_accuracy_ratio);
   visit("probe_accuracy_stderr", record.probe_accuracy_stderr);
   visit("calibration_mode", record.calibration_mode);

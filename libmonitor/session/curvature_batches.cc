@@ -78,6 +78,20 @@ absl::StatusOr<BatchTotals> TotalsOf(Replica& replica, const std::vector<Batch>&
   return totals;
 }
 
+int64_t LossesASequence(const LossValues& losses, const Batch& batch) {
+  const at::Tensor& values = losses.values;
+  if (values.dim() == 2) return std::max<int64_t>(1, values.size(1));
+  if (values.dim() == 1) return 1;
+  const bool tokens = !batch.empty() && batch[0].defined() &&
+                      at::isIntegralType(batch[0].scalar_type(), /*includeBool=*/false);
+  return tokens ? std::max<int64_t>(1, batch[0].numel() / SequencesOf(batch)) : 1;
+}
+
+int64_t DefaultCurvatureSequences(int64_t losses_a_sequence) {
+  const int64_t enough = (kDefaultCurvatureLosses + losses_a_sequence - 1) / losses_a_sequence;
+  return std::max(kDefaultCurvatureSequences, enough);
+}
+
 int64_t CountSequences(const std::vector<Batch>& batches) {
   int64_t sequences = 0;
   for (const Batch& batch : batches) sequences += SequencesOf(batch);

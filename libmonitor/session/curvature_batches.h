@@ -11,8 +11,11 @@
 
 namespace ptqwatch::internal {
 
-/// How many sequences of the probe batches serve as curvature batches if the subject has none.
+/// The first probe sequences serve as curvature batches if the subject has none: so many, or where
+/// they have fewer losses than that, as many as have them. A classifier's 64 losses would say
+/// little about the change of its loss.
 inline constexpr int64_t kDefaultCurvatureSequences = 64;
+inline constexpr int64_t kDefaultCurvatureLosses = 1000;
 
 /// The sums of loss weights and of tokens over batches.
 struct BatchTotals {
@@ -29,6 +32,14 @@ std::optional<Batch> RowsOf(const Batch& batch, int64_t all, int64_t begin, int6
 
 /// Sequences in `batches`: rows of each one's first tensor.
 int64_t CountSequences(const std::vector<Batch>& batches);
+
+/// How many losses each sequence of `batch` has: 1 where the closure gives one for each example,
+/// the steps of time where it gives them by token. Of a closure that returns one mean, that is
+/// what the batch's first tensor looks like.
+int64_t LossesASequence(const LossValues& losses, const Batch& batch);
+
+/// How many sequences with so many losses each serve as default curvature batches.
+int64_t DefaultCurvatureSequences(int64_t losses_a_sequence);
 
 /// The first `sequences` sequences of `batches`. The last batch is cut along dimension 0 if all its
 /// tensors have one row for each sequence, and its loss is one value for each sequence or a mean

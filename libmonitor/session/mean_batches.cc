@@ -27,10 +27,6 @@ int64_t EvenPieces(int64_t rows, int64_t pieces) {
 
 }  // namespace
 
-bool ReturnsMean(Replica& replica, const Batch& batch) {
-  return MeanLoss(replica, batch).has_value();
-}
-
 std::vector<Batch> CutMeanBatches(Replica& replica, const std::vector<Batch>& batches,
                                   int64_t pieces) {
   if (batches.empty()) return batches;

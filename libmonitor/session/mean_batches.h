@@ -9,9 +9,6 @@
 
 namespace ptqwatch::internal {
 
-/// Whether the losses closure returns one value for a whole batch. Costs an evaluation of it.
-bool ReturnsMean(Replica& replica, const Batch& batch);
-
 /// Where the losses closure returns the mean over a batch: the batches in up to `pieces` pieces
 /// each, along dimension 0, so that a standard error has more than one unit a batch. The batches
 /// are left as they are where the closure returns more than one value, where they do not all have

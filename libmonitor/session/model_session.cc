@@ -79,9 +79,11 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options));
   PTQWATCH_RETURN_IF_ERROR(BuildReplica(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
-  if (options.probe) {
-    probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
-    mean_losses_ = ReturnsMean(*replica_, probe_[0]);
+  if (options.probe) probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
+  if (!probe_.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica_->Losses(probe_[0]));
+    mean_losses_ = losses.values.dim() == 0;
+    losses_a_sequence_ = LossesASequence(losses, probe_[0]);
   }
   if (options.capture) {
     const Batch& batch = options.calibration ? calibration_[0] : curvature.at(0);
@@ -207,7 +209,8 @@ absl::Status ModelSession::CutCurvatureBatches(const CurvatureBatchesRequest& re
   return Guard("cutting the curvature batches failed", absl::StatusCode::kFailedPrecondition,
                [&]() -> absl::Status {
                  if (curvature_.empty()) {
-                   curvature_ = FirstSequences(*replica_, probe_, kDefaultCurvatureSequences);
+                   curvature_ = FirstSequences(*replica_, probe_,
+                                               DefaultCurvatureSequences(losses_a_sequence_));
                  }
                  if (request.micro_batch > 0) {
                    PTQWATCH_ASSIGN_OR_RETURN(

@@ -30,7 +30,7 @@ struct CaptureRequest {
 };
 
 /// The batches on which curvature is measured: the subject's own, or the first
-/// kDefaultCurvatureSequences sequences of its probe batches.
+/// DefaultCurvatureSequences of its probe batches.
 struct CurvatureBatchesRequest {
   int64_t micro_batch = 0;  ///< if positive, the batches are cut by MicroBatches
 };
@@ -120,6 +120,8 @@ class ModelSession {
   const std::vector<Batch>& probe() const { return probe_; }
   /// Whether the losses closure returns one value for a whole probe batch.
   bool mean_losses() const { return mean_losses_; }
+  /// Whether a probe sequence has one loss: then it is an example, as of a classifier.
+  bool one_loss_each() const { return losses_a_sequence_ == 1; }
   const std::vector<Batch>& calibration() const { return calibration_; }
   const std::vector<Batch>& curvature() const { return curvature_; }
 
@@ -145,6 +147,7 @@ class ModelSession {
   std::vector<Batch> curvature_;
   int64_t device_reserve_bytes_ = 0;
   bool mean_losses_ = false;
+  int64_t losses_a_sequence_ = 0;  // 0: not known
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<QuantizeBackend> backend_;
   CapturePlan plan_;

@@ -38,6 +38,7 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.displacement_norm = 7.7;
   entry.predicted_delta_nats = 0.9 * delta;
   entry.curvature_batch_delta_nats = 1.1 * delta;
+  entry.curvature_batch_delta_stderr_nats = delta / 15;
   entry.gradient_term_nats = -0.1 * delta;
   entry.curvature_term_nats = delta;
   entry.curvature_along_error = 1.25;

@@ -107,7 +107,7 @@ std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
       row.name = layer.name;
       row.output_error_ratios.resize(order.size());
       row.output_error_ratios[i] = layer.output_error_ratio;
-      if (&entry == watched_entry) {
+      if (&entry == watched_entry && entry.prediction_detail.empty()) {
         row.contribution = Sum(layer.gradient_term_nats, layer.curvature_term_nats);
       }
     }
@@ -148,7 +148,10 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
     row = {Printable(layer.name), ScientificCell(layer.contribution), ScientificCell(layer.trace)};
     for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
   }
-  return StrCat(title, TextTable(rows));
+  const bool unsure = watched != nullptr && !watched->prediction_detail.empty();
+  return StrCat(
+      title, TextTable(rows),
+      unsure ? StrCat("no loss by layer: ", Printable(watched->prediction_detail), "\n") : "");
 }
 
 std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {

@@ -19,7 +19,9 @@ std::string Number(bool measured, const std::optional<double>& value,
 std::string LossText(const Report& report, bool utf8) {
   if (report.probe_status == ProbeStatus::kOk && report.probe_loss_nats.has_value()) {
     return StrCat(EstimateText(*report.probe_loss_nats, report.probe_loss_stderr_nats, utf8),
-                  " nats on ", report.probe_tokens, " tokens");
+                  " nats on ",
+                  report.probe_examples > 0 ? StrCat(report.probe_examples, " examples")
+                                            : StrCat(report.probe_tokens, " tokens"));
   }
   return StrCat(ToString(report.probe_status), report.probe_status_detail.empty() ? "" : ": ",
                 Printable(report.probe_status_detail));
@@ -45,6 +47,17 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
   return text;
 }
 
+// What nothing should rest on, one line a quantizer.
+std::string PredictionNotes(const Report& report, const std::vector<std::string>& names) {
+  std::string text;
+  for (const size_t i : QuantizerOrder(report.quantization)) {
+    const std::string& detail = report.quantization[i].prediction_detail;
+    if (!detail.empty())
+      text += StrCat(names[i], ": ", Printable(detail), "; nothing rests on it\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds, TextStyle style) {
@@ -65,16 +78,18 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
 
   const std::vector<std::string> names = QuantizerNames(report.quantization);
   std::vector<std::vector<std::string>> rows = {
-      {"quantizer", "error", "loss change (nats)", "predicted", "covered"}};
+      {"quantizer", "error", "loss change (nats)", "predicted", "on its batch", "covered"}};
   for (const size_t i : QuantizerOrder(report.quantization)) {
     const QuantizationReport& entry = report.quantization[i];
     const bool measured = entry.status == ProbeStatus::kOk;
     rows.push_back({names[i], ErrorRatioCell(entry, style.utf8),
                     Number(measured, entry.delta_nats, entry.delta_stderr_nats, style.utf8),
                     Number(measured, entry.predicted_delta_nats, std::nullopt, style.utf8),
+                    Number(measured, entry.curvature_batch_delta_nats,
+                           entry.curvature_batch_delta_stderr_nats, style.utf8),
                     StrFormat("%.1f%%", 100 * entry.coverage_ratio)});
   }
-  return StrCat(text, "\n", TextTable(rows));
+  return StrCat(text, "\n", TextTable(rows), PredictionNotes(report, names));
 }
 
 }  // namespace ptqwatch::internal

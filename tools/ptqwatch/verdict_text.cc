@@ -100,9 +100,12 @@ std::string AveragingText(const AveragingReport& average, TextStyle style) {
 std::string MixedPrecisionText(const Report& report, const MixedPrecisionReport& mixed,
                                TextStyle style) {
   const size_t raised = mixed.raised_layers.size();
-  const std::string text =
-      StrCat(ShortName(ToString(mixed.method), mixed.bits), ", ", raised,
-             raised == 1 ? " layer" : " layers", " at ", mixed.raised_bits, " bits: ");
+  std::string text = ShortName(ToString(mixed.method), mixed.bits);
+  if (raised > 0) {
+    text += StrCat(", ", raised, raised == 1 ? " layer" : " layers", " at ", mixed.raised_bits,
+                   " bits");
+  }
+  text += ": ";
   if (mixed.status != ProbeStatus::kOk || !Has(mixed.delta_nats)) {
     return StrCat(text, Missing(mixed.status, mixed.status_detail));
   }

@@ -53,7 +53,7 @@ struct FunctionSubjectOptions {
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.
   std::vector<Batch> calibration = {};
-  /// Empty: the first 64 sequences of the probe batches.
+  /// Empty: the first 64 sequences of the probe batches, or as many as have 1000 losses.
   std::vector<Batch> curvature = {};
   /// The CUDA stream on which `live` is updated, if that is not the current stream at each OnStep.
   /// Wrap a cudaStream_t by c10::cuda::getStreamFromExternal. It must belong to the tensors' device

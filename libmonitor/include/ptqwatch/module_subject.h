@@ -34,7 +34,7 @@ struct ModuleSubjectOptions {
   std::vector<Batch> probe = {};
   /// Empty: the probe batches.
   std::vector<Batch> calibration = {};
-  /// Empty: the first 64 sequences of the probe batches.
+  /// Empty: the first 64 sequences of the probe batches, or as many as have 1000 losses.
   std::vector<Batch> curvature = {};
   /// The optimizer's rule and state, from which the distance to the edge of stability is computed;
   /// without it that distance is not measured. For LibTorch's optimizers:

@@ -165,8 +165,10 @@ struct QuantizationReport {
   /// g'd + d'Hd / 2 along d = W_hat - W, in nats per token: the second-order prediction of the loss
   /// change on the curvature batch, with gradient g and Hessian H at W.
   std::optional<double> predicted_delta_nats;
-  /// CE(W_hat) - CE(W) on the same batch, to compare the prediction with.
+  /// CE(W_hat) - CE(W) on the same batch, with its standard error over sequences.
   std::optional<double> curvature_batch_delta_nats;
+  std::optional<double> curvature_batch_delta_stderr_nats;
+  std::string prediction_detail;  ///< why nothing may rest on the prediction (docs/curvature.md)
   /// The two terms of the prediction: g'd and d'Hd / 2.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
@@ -219,8 +221,7 @@ struct CurvatureReport {
   std::optional<double> loss_nats;  ///< on the curvature batch
   int64_t batch_tokens = 0;
   std::optional<double> gradient_norm;
-  /// Largest eigenvalue of H.
-  std::optional<double> top_eigenvalue;
+  std::optional<double> top_eigenvalue;  ///< the largest of H
   /// ||Hv - lambda v|| / |lambda| of the eigenpair above.
   std::optional<double> top_eigenvalue_residual_ratio;
   /// Smallest eigenvalue. Where it is negative it says how far the loss is from convex.
@@ -348,12 +349,12 @@ struct Report {
   std::optional<int64_t> decay_onset_step;
   bool rolled_back = false;  ///< the step number went backwards since the previous report
 
-  /// Of the full-precision loss.
-  ProbeStatus probe_status = ProbeStatus::kUnknown;
+  ProbeStatus probe_status = ProbeStatus::kUnknown;  ///< of the full-precision loss
   std::string probe_status_detail;
   std::optional<double> probe_loss_nats;  ///< CE(W) on `probe_tokens` tokens
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
+  int64_t probe_examples = 0;  ///< where the closure gives one loss for each example; else 0
   /// Share of probe examples that W gets right; absent where the losses closure gives none
   /// (LossValues::correct).
   std::optional<double> probe_accuracy_ratio;
@@ -371,8 +372,7 @@ struct Report {
   /// What this snapshot was measured with; `curvature_sequences` is 0 where curvature was not due.
   std::optional<Plan> plan;
 
-  /// Seconds spent, by part. "stall" is what OnStep took from the training thread; everything else
-  /// ran beside it.
+  /// Seconds by part: "stall" inside OnStep, everything else beside training.
   std::map<std::string, double> cost;
 
   friend bool operator==(const Report&, const Report&) = default;

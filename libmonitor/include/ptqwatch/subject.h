@@ -130,7 +130,8 @@ class PTQWATCH_EXPORT Subject {
   virtual const std::vector<Batch>& probe() const = 0;
   /// Data whose activations calibrate the quantizers.
   virtual const std::vector<Batch>& calibration() const = 0;
-  /// Data on which curvature is measured. Empty: the first 64 sequences of the probe batches.
+  /// Data on which curvature is measured. Empty: the first 64 sequences of the probe batches,
+  /// or as many as have 1000 losses.
   virtual const std::vector<Batch>& curvature() const;
 
  private:

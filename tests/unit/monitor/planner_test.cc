@@ -51,6 +51,35 @@ TEST(FitPlan, GivesTheSmallestWhereNothingFits) {
   EXPECT_EQ(plan.curvature_every, 50);
 }
 
+TEST(FitPlan, LeavesAClassifierEnoughExamplesForItsCurvature) {
+  PlanRange range = kRange;
+  range.curvature_sequences = 1000;
+  range.one_loss_each = true;
+  range.min_curvature_sequences = 64;
+  SnapshotCosts costs = kCosts;
+  costs.curvature_sequence = 0.1;
+  const Plan plan = FitPlan(range, costs, 1);
+  EXPECT_EQ(plan.curvature_sequences, 64);
+  EXPECT_EQ(plan.curvature_every, 22);
+  EXPECT_THAT(DescribePlan(plan, range), HasSubstr("curvature on 64 of 1000 examples at every"));
+  costs.curvature_sequence = 1;  // a minute and more
+  EXPECT_LT(FitPlan(range, costs, 1).curvature_sequences, 64);
+}
+
+TEST(Planner, MeasuresTheLastSnapshotWithAllThatTheWaitAllows) {
+  Planner planner(kRange, kCosts, std::nullopt);
+  planner.Fit(4);
+  EXPECT_LT(planner.plan().probe_batches, 32);
+  EXPECT_EQ(planner.Last(3 * 82), FullPlan(kRange));
+  // Without 64 s of curvature.
+  const std::optional<Plan> less = planner.Last(3 * 81);
+  ASSERT_TRUE(less);
+  EXPECT_EQ(less->probe_batches, 32);
+  EXPECT_EQ(less->calibration_batches, 16);
+  EXPECT_EQ(less->curvature_sequences, planner.plan().curvature_sequences);
+  EXPECT_FALSE(planner.Last(3 * 17));
+}
+
 TEST(FitPlan, KeepsTheCurvatureBatchThatWasChosen) {
   const Plan plan = FitPlan(kRange, kCosts, 20, 16);
   EXPECT_EQ(plan.curvature_sequences, 16);

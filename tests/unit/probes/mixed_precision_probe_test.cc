@@ -188,6 +188,31 @@ TEST_F(MixedPrecisionTest, EvaluatesNoFullPrecisionLossAgain) {
   EXPECT_EQ(evaluations, 3);
 }
 
+TEST_F(MixedPrecisionTest, ChoosesNoLayersByAPredictionThatIsWrong) {
+  Open();
+  auto& curvature = std::get<CurvatureResult>(measured_.results.at(1).value);
+  curvature.errors.at(2)->delta_nats = -curvature.errors.at(2)->predicted_delta_nats;
+  const OptimizerState optimizer;
+  const ProbeState state;
+  const ProbeCallbacks callbacks;
+  const SnapshotPlace place;
+  const ProbeResult result =
+      suite_->probes().at(2)->Measure({.place = place,
+                                       .optimizer = optimizer,
+                                       .state = state,
+                                       .callbacks = callbacks,
+                                       .earlier = absl::MakeSpan(measured_.results)},
+                                      {});
+  EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk);
+  const auto& mixtures = std::get<MixedPrecisionResult>(result.value).mixtures;
+  ASSERT_EQ(mixtures.size(), 1u);
+  EXPECT_EQ(mixtures[0].status, ProbeStatus::kDisabled);
+  EXPECT_THAT(mixtures[0].status_detail,
+              ::testing::StartsWith("no layers are chosen at this snapshot: the second-order"));
+  EXPECT_THAT(mixtures[0].raised_layers, ::testing::IsEmpty());
+  EXPECT_FALSE(mixtures[0].delta_nats);
+}
+
 TEST_F(MixedPrecisionTest, SaysSoWhereTheWeightsDidNotFit) {
   Open();
   auto& quantization = std::get<QuantizationResult>(measured_.results.at(0).value);

@@ -123,7 +123,7 @@ TEST(ProbeSuite, MeasuresWithWhatThePlanSays) {
   // The same again, and then all.
   const Report again = testing::MeasureReport(**suite, nullptr, {.plan = plan});
   EXPECT_EQ(again.curvature->trace, report.curvature->trace);
-  EXPECT_EQ(testing::MeasureReport(**suite).curvature->batch_tokens, 64);
+  EXPECT_EQ(testing::MeasureReport(**suite).curvature->batch_tokens, 300);
 }
 
 TEST(ProbeSuite, KeepsWhatAProbeLeftWhileItIsNotDue) {

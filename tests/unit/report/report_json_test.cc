@@ -38,23 +38,25 @@ void ExpectKeys(const json& object, const std::string& keys) {
 
 TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
-  ExpectKeys(line,
-             "schema_version run_id attempt fingerprint sequence probe_state_sequence step "
-             "snapshot_time_unix_seconds learning_rate tokens training_loss_nats trigger lr_phase "
-             "lr_change_points decay_onset_step rolled_back probe_status probe_status_detail "
-             "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_accuracy_ratio "
-             "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
-             "averaging mixed_precision predicted_end plan verdict cost");
-  EXPECT_EQ(line.size(), 33u);
+  ExpectKeys(
+      line,
+      "schema_version run_id attempt fingerprint sequence probe_state_sequence step "
+      "snapshot_time_unix_seconds learning_rate tokens training_loss_nats trigger lr_phase "
+      "lr_change_points decay_onset_step rolled_back probe_status probe_status_detail "
+      "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
+      "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
+      "averaging mixed_precision predicted_end plan verdict cost");
+  EXPECT_EQ(line.size(), 34u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,
       "method bits group_size symmetric status status_detail loss_nats delta_nats "
       "delta_stderr_nats error_ratio error_ratio_stderr displacement_norm predicted_delta_nats "
-      "curvature_batch_delta_nats gradient_term_nats curvature_term_nats curvature_along_error "
+      "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
+      "gradient_term_nats curvature_term_nats curvature_along_error "
       "top_eigenvector_alignment loss_along accuracy_ratio accuracy_degradation_ratio "
       "accuracy_degradation_stderr probe_tokens coverage_ratio layers");
-  EXPECT_EQ(entry.size(), 25u);
+  EXPECT_EQ(entry.size(), 27u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
@@ -86,7 +88,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 25u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 27u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");

@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "ATen/ops/arange.h"
 #include "ATen/ops/cat.h"
+#include "ATen/ops/zeros.h"
 #include "session/curvature_setup.h"
 #include "unit/curvature/tanh_net.h"
 
@@ -35,11 +37,13 @@ TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
   net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
     return losses(p, b).values.mean();
   };
-  auto measurement = net.Measure();
-  ASSERT_TRUE(measurement.ok()) << measurement.status();
-  const Report report = Net::Run(**measurement);
-  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
-  EXPECT_EQ(report.curvature->batch_tokens, 64);
+  const auto subject = net.MakeSubject();
+  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
+  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const auto cut = FirstSequences(**replica, net.batches, 64);
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_EQ(cut[0][0].size(0), 64);
 }
 
 TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
@@ -48,11 +52,55 @@ TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
     TORCH_CHECK(b[0].size(0) == 100, "this model wants batches of 100");
     return losses(p, b).values.mean();
   };
-  auto measurement = net.Measure();
-  ASSERT_TRUE(measurement.ok()) << measurement.status();
-  const Report report = Net::Run(**measurement);
-  EXPECT_EQ(report.curvature->status, ProbeStatus::kOk) << report.curvature->status_detail;
-  EXPECT_EQ(report.curvature->batch_tokens, 100);
+  const auto subject = net.MakeSubject();
+  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
+  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const auto whole = FirstSequences(**replica, net.batches, 64);
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0][0].size(0), 100);
+}
+
+// 64 losses of a classifier say too little; 64 sequences of a language model have enough.
+TEST(DefaultCurvatureSequences, AreAsManyAsHaveAThousandLosses) {
+  EXPECT_EQ(DefaultCurvatureSequences(1), 1000);
+  EXPECT_EQ(DefaultCurvatureSequences(15), 67);
+  EXPECT_EQ(DefaultCurvatureSequences(16), 64);
+  EXPECT_EQ(DefaultCurvatureSequences(1024), 64);
+}
+
+TEST(LossesASequence, AreThoseThatTheClosureGives) {
+  const Batch tokens = {at::zeros({4, 10}, at::kLong)};
+  const Batch images = {at::zeros({4, 10})};
+  EXPECT_EQ(LossesASequence(at::zeros({4, 9}), tokens), 9);
+  EXPECT_EQ(LossesASequence(at::zeros({4}), images), 1);
+  EXPECT_EQ(LossesASequence(at::zeros({4}), tokens), 1) << "a classifier of texts";
+  EXPECT_EQ(LossesASequence(at::zeros({4, 1}), images), 1);
+  EXPECT_EQ(LossesASequence(at::zeros({}), tokens), 10);
+  EXPECT_EQ(LossesASequence(at::zeros({}), images), 1);
+}
+
+TEST(DefaultCurvatureSequences, OfAClassifierAreMoreThanThoseOfALanguageModel) {
+  Net net;
+  net.batches = {{testing::Waves({1200, 16}, 2, 0), at::arange(1200, at::kLong) % 8}};
+  auto examples = net.Measure();
+  ASSERT_TRUE(examples.ok()) << examples.status();
+  EXPECT_TRUE((*examples)->session().one_loss_each());
+  EXPECT_EQ(CountSequences((*examples)->session().curvature()), 1000);
+  const Report report = Net::Run(**examples);
+  EXPECT_EQ(report.curvature->batch_tokens, 1000);
+  EXPECT_EQ(report.probe_examples, 1200);
+  EXPECT_THAT(testing::DescribeProbes(**examples), HasSubstr(", 1000 examples"));
+
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return losses(p, b).values.unsqueeze(1).expand({-1, 20});
+  };
+  auto sequences = net.Measure();
+  ASSERT_TRUE(sequences.ok()) << sequences.status();
+  EXPECT_FALSE((*sequences)->session().one_loss_each());
+  EXPECT_EQ(CountSequences((*sequences)->session().curvature()), 64);
+  EXPECT_EQ(Net::Run(**sequences).probe_examples, 0);
+  EXPECT_THAT(testing::DescribeProbes(**sequences), HasSubstr(", 64 sequences"));
 }
 
 TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
@@ -63,8 +111,8 @@ TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
   auto other = pieces.Measure();
   ASSERT_TRUE(one.ok()) << one.status();
   ASSERT_TRUE(other.ok()) << other.status();
-  ASSERT_EQ((*other)->session().curvature().size(), 3u);
-  EXPECT_EQ((*other)->session().curvature()[2][0].size(0), 64 - 2 * 24);
+  ASSERT_EQ((*other)->session().curvature().size(), 15u);
+  EXPECT_EQ((*other)->session().curvature()[4][0].size(0), 100 - 4 * 24);
   const CurvatureReport a = *Net::Run(**one).curvature;
   const CurvatureReport b = *Net::Run(**other).curvature;
   EXPECT_EQ(b.batch_tokens, a.batch_tokens);

@@ -100,15 +100,15 @@ TEST_F(ModelSessionTest, GivesWhatWasAskedForAndNothingElse) {
 TEST_F(ModelSessionTest, TakesTheFirstProbeSequencesForCurvatureUnlessTheSubjectHasItsOwn) {
   const auto first = Open({.curvature = CurvatureBatchesRequest{}});
   ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_EQ((*first)->curvature().size(), 1u);
-  EXPECT_EQ((*first)->curvature()[0][0].size(0), 64);
+  ASSERT_EQ((*first)->curvature().size(), 2u) << "all have fewer than 1000 losses";
+  EXPECT_EQ((*first)->curvature()[1][0].size(0), 10);
   EXPECT_TRUE((*first)->probe().empty());
 
   const auto pieces =
       Open({.probe = true, .curvature = CurvatureBatchesRequest{.micro_batch = 20}});
   ASSERT_TRUE(pieces.ok()) << pieces.status();
-  ASSERT_EQ((*pieces)->curvature().size(), 4u);
-  EXPECT_EQ((*pieces)->curvature()[3][0].size(0), 4);
+  ASSERT_EQ((*pieces)->curvature().size(), 5u);
+  EXPECT_EQ((*pieces)->curvature()[3][0].size(0), 10);
   EXPECT_EQ((*pieces)->probe().size(), 2u);
 
   options_.curvature = {{Inputs(7)}, {Inputs(90)}};

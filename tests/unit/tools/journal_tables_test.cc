@@ -105,6 +105,10 @@ TEST(LayerTable, SaysWhatItsColumnsAre) {
   EXPECT_THAT(
       LayerTable(analyzed, 20),
       StartsWith("step 7, 3 of 3 layers, those first that add most to the loss of gptq3\n"));
+  analyzed.report.quantization[0].prediction_detail = "the prediction is in error";
+  const std::string unsure = LayerTable(analyzed, 20);
+  EXPECT_THAT(unsure, StartsWith("step 7, 3 of 3 layers, those first whose output errs most"));
+  EXPECT_THAT(unsure, EndsWith("\nno loss by layer: the prediction is in error\n"));
 }
 
 TEST(RunHistory, PrintsWhatIsAskedFor) {

@@ -32,9 +32,23 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "mixed      gptq3, 1 layer at 4 bits: 0.208 -> 0.1600\u00b10.0070 nats\n"
       "predicted  decay of 3200 steps, from step 8000: loss 1.580, gptq3 E 8.8% (7.1 to 10.9)\n"
       "\n"
-      "quantizer        error  loss change (nats)  predicted  covered\n"
-      "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187    30.0%\n"
-      "rtn4           timeout                   -          -    30.0%\n");
+      "quantizer        error  loss change (nats)  predicted  on its batch  covered\n"
+      "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187   0.229\u00b10.014    "
+      "30.0%\n"
+      "rtn4           timeout                   -          -             -    30.0%\n");
+}
+
+TEST(ReportBlock, SaysWhatNothingRestsOn) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.quantization[0].prediction_detail = "the prediction\x1b";
+  EXPECT_THAT(ReportBlock(report, 0, {}),
+              HasSubstr("\ngptq3: the prediction?; nothing rests on it\n"));
+}
+
+TEST(ReportBlock, CountsTheExamplesOfAClassifier) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.probe_examples = 4000;
+  EXPECT_THAT(ReportBlock(report, 0, {}), HasSubstr("nats on 4000 examples\n"));
 }
 
 TEST(ReportBlock, SaysWhyThereIsNoEdgeOfStability) {

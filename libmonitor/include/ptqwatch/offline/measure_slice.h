@@ -27,9 +27,9 @@ struct LossSliceOptions {
 ///
 /// `previous` and `quantized` list floating-point parameters by name, each with as many elements as
 /// in the model and in the same order. A parameter that is not listed, and every buffer, is as in
-/// the live model. The loss is that on subject.curvature(), or else on the first 64 sequences of
-/// subject.probe(). The result's run_id, steps, method and the like are left for the caller to fill
-/// in.
+/// the live model. The loss is that on subject.curvature(), or else on the first sequences of
+/// subject.probe(): 64, or as many as have 1000 losses. The result's run_id, steps, method and the
+/// like are left for the caller to fill in.
 ///
 /// Reads the live model once and changes nothing of it. Opens `subject`, which serves one call.
 /// Not thread-safe for the same subject. Forward passes use LibTorch's threads. Never throws.

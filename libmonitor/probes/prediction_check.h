@@ -1,0 +1,18 @@
+#ifndef PTQWATCH_PROBES_PREDICTION_CHECK_H_
+#define PTQWATCH_PROBES_PREDICTION_CHECK_H_
+
+#include <string>
+
+#include "probes/probe_result.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// Why nothing should rest on the second-order prediction `error` of a quantizer's loss change;
+/// empty where its error is smaller than the prediction itself. `measured` has the change on the
+/// probe data. docs/curvature.md derives the rule.
+std::string PredictionProblem(const ErrorCurvature& error, const QuantizationReport& measured);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROBES_PREDICTION_CHECK_H_
