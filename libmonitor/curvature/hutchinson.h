@@ -46,9 +46,6 @@ absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,
                                            const HutchinsonOptions& options,
                                            const ExecutionContext& context);
 
-/// The 97.5 % quantile of Student's t; within 0.2 % of it from 6 degrees of freedom on.
-double StudentQuantile(int degrees_of_freedom);
-
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_CURVATURE_HUTCHINSON_H_

@@ -88,6 +88,8 @@ std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerpri
   for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
     const Report& report = it->report;
     if (report.fingerprint != fingerprint || !report.plan) break;
+    // Finish measures with more than a run's snapshots have time for.
+    if (report.trigger == SnapshotTrigger::kFinish) continue;
     if (!kept) kept = report.plan;
     // Reports without curvature do not say on how many sequences it is measured.
     kept->curvature_sequences = report.plan->curvature_sequences;

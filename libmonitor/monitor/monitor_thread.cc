@@ -28,6 +28,7 @@ MonitorThread::MonitorThread(Parts parts)
     : parts_(std::move(parts)),
       failures_(parts_.max_failures_in_a_row),
       skips_(parts_.schedule),
+      phases_(parts_.phases, parts_.phase),
       alerts_(parts_.last_state, std::move(parts_.on_alert), parts_.context.cancel),
       states_({.run_dir = parts_.publisher->run().run_dir,
                .run_id = parts_.publisher->run().run_id,
@@ -40,13 +41,18 @@ MonitorThread::MonitorThread(Parts parts)
               .pace = parts_.pace,
               .staging = parts_.staging,
               .context = parts_.context,
-              .poll = [this] { CarryOutCommands(); },
+              .poll = [this] { Poll(); },
               .publisher = parts_.publisher}) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
     InitComputeThread();
-    parts_.pace->Enter();
+    parts_.pace->Enter([this] {
+      (void)Guard([&] {
+        phases_.Poll(AnnouncePhase());
+        return absl::OkStatus();
+      });
+    });
     const std::shared_ptr<DeviceStream> stream = parts_.suite->session().stream();
     stream->EnterMonitorThread();
     parts_.context.pacer.CountBy(
@@ -72,7 +78,7 @@ void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
 void MonitorThread::Run() noexcept {
   parts_.pace->Refresh();
   const absl::Status before = Guard([&] {
-    CarryOutCommands();
+    Poll();
     AnnounceSkips();
     return absl::OkStatus();
   });
@@ -125,7 +131,7 @@ void MonitorThread::Leave() noexcept {
   });
 }
 
-void MonitorThread::CarryOutCommands() {
+void MonitorThread::Poll() {
   TrainerSwitches& switches = *parts_.switches;
   for (const Command& command : parts_.control->Drain()) {
     std::visit(Overloaded{[&](TakeSnapshot) { ++switches.requests; },
@@ -134,6 +140,13 @@ void MonitorThread::CarryOutCommands() {
                           [&](const MakeSlice& make) { slice_ = make.slice; }},
                command);
   }
+  phases_.Poll(AnnouncePhase());
+}
+
+PhaseNotices::Announce MonitorThread::AnnouncePhase() {
+  return [this](int64_t step, std::string message) {
+    PublishEvent(Event::Kind::kPhaseChange, Severity::kInfo, step, std::move(message));
+  };
 }
 
 void MonitorThread::AnnounceSkips() {
@@ -221,7 +234,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   header.probe_state_sequence = measured->probe_state_sequence;
   analyzed->report = AssembleReport(header, measured->results);
   NoteOutcomes(analyzed->report, *measured);
-  NotePhase(analyzed->report);
+  phases_.BeforeReport(AnnouncePhase());
   analyzed->verdict = parts_.analyzer.Add(analyzed->report);
   parts_.publisher->Publish(analyzed);
   parts_.board->OnReport();
@@ -234,7 +247,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
     states_.Offer(parts_.probe_state,
                   /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
   }
-  CarryOutCommands();
+  Poll();
   if (header.snapshot.trigger == SnapshotTrigger::kFinish) spare_.End();
   ExecutionContext unhurried =
       context.WithDeadline(parts_.context.clock->Monotonic() + kLongestSlice);
@@ -246,7 +259,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
            [&](Event::Kind kind, Severity severity, std::string message) {
              PublishEvent(kind, severity, place.step, std::move(message));
            },
-       .poll = [this] { CarryOutCommands(); }},
+       .poll = [this] { Poll(); }},
       unhurried);
 }
 
@@ -266,8 +279,8 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   stream.Drain();
   ReleaseSlot();
   PTQWATCH_ASSIGN_OR_RETURN(
-      Measured measured, parts_.suite->Measure(place, parts_.probe_state,
-                                               {.poll = [this] { CarryOutCommands(); }}, context));
+      Measured measured,
+      parts_.suite->Measure(place, parts_.probe_state, {.poll = [this] { Poll(); }}, context));
   stream.Drain();
   return measured;
 }
@@ -306,14 +319,6 @@ void MonitorThread::NoteOutcomes(const Report& report, const Measured& measured)
     parts_.suite->Disable(off.probe,
                           StrCat("switched off after ", off.failures, " failures in a row"));
   }
-}
-
-void MonitorThread::NotePhase(const Report& report) {
-  if (report.lr_phase == parts_.phase) return;
-  PublishEvent(
-      Event::Kind::kPhaseChange, Severity::kInfo, report.step,
-      StrCat("learning-rate phase ", ToString(parts_.phase), " -> ", ToString(report.lr_phase)));
-  parts_.phase = report.lr_phase;
 }
 
 void MonitorThread::PublishEvent(Event::Kind kind, Severity severity, int64_t step,

@@ -16,6 +16,7 @@
 #include "monitor/control_queue.h"
 #include "monitor/failure_policy.h"
 #include "monitor/pace.h"
+#include "monitor/phase_notices.h"
 #include "monitor/planner.h"
 #include "monitor/publisher.h"
 #include "monitor/skip_notices.h"
@@ -28,6 +29,7 @@
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
+#include "trainer/phase_changes.h"
 #include "trainer/staging.h"
 #include "trainer/trainer_switches.h"
 
@@ -57,6 +59,7 @@ class MonitorThread {
     std::shared_ptr<RunLock> lock;  ///< of the run directory, to which states are written
     // What the run begins with.
     int64_t sequence = 0;
+    std::shared_ptr<PhaseChanges> phases;
     LrPhase phase = LrPhase::kUnknown;
     ProbeState probe_state;
     Analyzer analyzer;
@@ -80,6 +83,9 @@ class MonitorThread {
   /// what a report then lacks has the status out_of_time.
   void BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout);
   void EndFinish();
+  /// The trainer's thread, while it finishes and the monitor thread does nothing: whether this step
+  /// was measured with less than the time that is left allows.
+  bool WorthMeasuringAgain(int64_t step);
 
   /// Any thread: waits until the staging slot is free. False once the deadline has passed or the
   /// wait was cancelled.
@@ -100,12 +106,16 @@ class MonitorThread {
   };
 
   double MonotonicSeconds() const;
-  void CarryOutCommands();
+  // Between two pieces of work: carries out commands, announces the phases of the learning rate.
+  void Poll();
+  PhaseNotices::Announce AnnouncePhase();
   // Measures nothing any more, and takes no snapshots.
   void GiveUp(const absl::Status& why, int64_t step) noexcept;
   void AnnounceSkips();
   ExecutionContext BeginMeasuring(const Snapshot& filled);
   Plan NextPlan(const Snapshot& filled);
+  // While Finish waits for the snapshot of this step.
+  std::optional<double> SecondsToFinish(int64_t step);
   /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
   double IntervalSeconds(const MonitorStatus& status) const;
   Plan AdditionalPlan() const;
@@ -120,7 +130,6 @@ class MonitorThread {
   bool WaitForChange(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteOutcomes(const Report& report, const Measured& measured);
-  void NotePhase(const Report& report);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   Parts parts_;
@@ -130,6 +139,7 @@ class MonitorThread {
   int64_t measuring_ = 0;               // ordinal of the snapshot in work
   bool loading_ = false;                // the slot is not released yet
   SkipNotices skips_;
+  PhaseNotices phases_;
   AlertNotices alerts_;
   SlowdownEstimate slowdown_;
   RateLimitedLog probe_failed_;

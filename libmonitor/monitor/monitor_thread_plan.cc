@@ -1,4 +1,6 @@
 // What snapshots are measured with, and when there is time for more of them.
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,8 +24,11 @@ constexpr double kShareForAdditional = 0.9;
 
 Plan MonitorThread::NextPlan(const Snapshot& filled) {
   Planner& planner = parts_.planner;
-  if (filled.header.additional) return AdditionalPlan();
   if (!parts_.adapt_plan) return FullPlan(planner.range());
+  if (const auto seconds = SecondsToFinish(filled.header.info.step)) {
+    if (const auto last = planner.Last(*seconds)) return *last;
+  }
+  if (filled.header.additional) return AdditionalPlan();
   Plan plan = planner.Next(kSoonSeconds * parts_.pace->governor().share());
   spare_.MakeRoom(planner.costs(), IntervalSeconds(parts_.publisher->status()), plan);
   if (filled.header.trigger == SnapshotTrigger::kFinish && plan.curvature_sequences == 0 &&
@@ -31,6 +36,27 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
     plan.curvature_sequences = planner.plan().curvature_sequences;
   }
   return plan;
+}
+
+std::optional<double> MonitorThread::SecondsToFinish(int64_t step) {
+  const std::chrono::nanoseconds now = parts_.context.clock->Monotonic();
+  MutexLock lock(mutex_);
+  if (!finishing_ || finishing_->last_step != step) return std::nullopt;
+  return std::chrono::duration<double>(finishing_->last - now).count();
+}
+
+bool MonitorThread::WorthMeasuringAgain(int64_t step) {
+  const std::optional<double> seconds = SecondsToFinish(step);
+  if (!parts_.adapt_plan || !seconds) return false;
+  const std::optional<Plan> could = parts_.planner.Last(*seconds);
+  const std::shared_ptr<const AnalyzedReport> newest = parts_.publisher->latest();
+  if (!could || newest == nullptr || newest->report.step != step || !newest->report.plan) {
+    return false;
+  }
+  const Plan& was = *newest->report.plan;
+  return was.probe_batches < could->probe_batches ||
+         was.calibration_batches < could->calibration_batches ||
+         was.curvature_sequences < could->curvature_sequences;
 }
 
 double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {

@@ -28,12 +28,13 @@ Pace::Pace(const Governor::Options& options, Clock* clock, Pacer pacer,
 
 double Pace::Now() const { return std::chrono::duration<double>(clock_->Monotonic()).count(); }
 
-void Pace::Enter() {
+void Pace::Enter(std::function<void()> between) {
   governor_.Read(read_());
-  pacer_.OnWork([this](double seconds) {
+  pacer_.OnWork([this, between = std::move(between)](double seconds) {
     const double now = Now();
     governor_.Worked(seconds, now);
     board_->Alive(now);
+    between();
     if (now < next_reading_) return;
     next_reading_ = now + kReadingSeconds;
     governor_.Read(read_());
@@ -75,7 +76,7 @@ void Pace::EndSpareTime() {
 }
 
 void Pace::Slowed(const Slowdown& slowdown) {
-  board_->AddLostSeconds(slowdown.lost_seconds);
+  board_->AddLostSeconds(slowdown.lost_seconds, Now());
   if (!unhindered()) governor_.Slowed(slowdown.ratio, slowdown.stderr_ratio);
 }
 

@@ -27,8 +27,9 @@ class Pace {
       std::shared_ptr<TrainerSwitches> switches, std::shared_ptr<StatusBoard> board,
       ReadFunction read = [] { return ReadCpu(); });
 
-  /// First thing on the monitor thread.
-  void Enter();
+  /// First thing on the monitor thread. `between` is called between small pieces of work and must
+  /// not throw.
+  void Enter(std::function<void()> between = [] {});
   /// Around each snapshot. Where no core is spare, no further one is taken from the beginning of
   /// this one until the rest after it is over.
   void BeginSnapshot();

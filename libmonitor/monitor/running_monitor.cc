@@ -105,6 +105,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                              .training_threads = TrainingThreads(options),
                              .lock = state.lock,
                              .sequence = state.sequence,
+                             .phases = std::make_shared<PhaseChanges>(state.lr.phase()),
                              .phase = state.lr.phase(),
                              .probe_state = ReadProbeState(state, run, *suite),
                              .analyzer = std::move(past.analyzer),
@@ -118,6 +119,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
 
 absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTracker& lr) {
   const std::shared_ptr<Staging> staging = parts.staging;
+  const std::shared_ptr<PhaseChanges> phases = parts.phases;
   board_->SetHealth(Health::kOk);  // before the thread may say otherwise
   thread_ = std::make_shared<MonitorThread>(std::move(parts));
   absl::StatusOr<std::unique_ptr<Worker>> started = StartWorker(thread_);
@@ -135,6 +137,7 @@ absl::Status RunningMonitor::StartThread(MonitorThread::Parts parts, const LrTra
                                                               .schedule = schedule_,
                                                               .max_stall_ratio = max_stall_ratio_,
                                                               .lr = lr,
+                                                              .phases = phases,
                                                               .wake = wake});
   control_->Open(wake);
   return absl::OkStatus();
@@ -209,6 +212,11 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
     }
   }
   if (!thread_->WaitUntilDone(trainer.taken(), deadline, cancel)) return too_late();
+  if (!thread_->WorthMeasuringAgain(*trainer.last_step())) return absl::OkStatus();
+  // What cannot be measured again has its report.
+  if (trainer.TakeLast().result == SnapshotResult::kTaken) {
+    (void)thread_->WaitUntilDone(trainer.taken(), deadline, cancel);
+  }
   return absl::OkStatus();
 }
 

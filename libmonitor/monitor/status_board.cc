@@ -1,10 +1,12 @@
 #include "monitor/status_board.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
 #include "base/strings.h"
+#include "base/student_quantile.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -14,6 +16,8 @@ namespace {
 constexpr double kLongSilenceSeconds = 600;
 constexpr double kSilenceFactor = 10;
 constexpr int64_t kNotCopiedInARow = 3;
+// Fewer comparisons say nothing about how they scatter.
+constexpr int64_t kLeastComparisons = 5;
 
 }  // namespace
 
@@ -82,6 +86,37 @@ void StatusBoard::NoteAges(double now, MonitorStatus& status) const {
   }
 }
 
+void StatusBoard::AddLostSeconds(double seconds, double now) {
+  MutexLock lock(mutex_);
+  const double since = lost_.count > 0 ? compared_seconds_ : first_step_seconds_.load(kRelaxed);
+  const double passed = std::max(0.0, now - since);
+  compared_seconds_ = now;
+  ++lost_.count;
+  lost_.lost += seconds;
+  lost_.passed += passed;
+  lost_.lost_lost += seconds * seconds;
+  lost_.lost_passed += seconds * passed;
+  lost_.passed_passed += passed * passed;
+}
+
+// Stalls are known. What slower steps cost is a ratio of sums over the comparisons, whose scatter
+// gives its standard error (Cochran, Sampling Techniques, eq. 6.13).
+void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {
+  if (elapsed <= 0) return;
+  const double stalls = stall_seconds_.load(kRelaxed);
+  status.overhead_ratio = (stalls + std::max(0.0, lost_.lost)) / elapsed;
+  status.overhead_comparisons = lost_.count;
+  if (lost_.count < kLeastComparisons || !(lost_.passed > 0)) return;
+  const double n = static_cast<double>(lost_.count);
+  const double ratio = lost_.lost / lost_.passed;
+  const double squares =
+      lost_.lost_lost - 2 * ratio * lost_.lost_passed + ratio * ratio * lost_.passed_passed;
+  const double margin = StudentQuantile(static_cast<int>(lost_.count - 1)) *
+                        std::sqrt(std::max(0.0, squares) * n / (n - 1));
+  status.overhead_low_ratio = (stalls + std::max(0.0, lost_.lost - margin)) / elapsed;
+  status.overhead_high_ratio = (stalls + std::max(0.0, lost_.lost + margin)) / elapsed;
+}
+
 void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) {
   MutexLock lock(mutex_);
   ++drops_[{std::string(exporter), std::string(reason)}];
@@ -99,12 +134,6 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   if (stepped_.load(kRelaxed)) {
     status.step = step_.load(kRelaxed);
     status.last_step_unix_seconds = unix_seconds - (now - last_step_seconds_.load(kRelaxed));
-    const double elapsed = now - first_step_seconds_.load(kRelaxed);
-    if (elapsed > 0) {
-      const double lost =
-          stall_seconds_.load(kRelaxed) + std::max(0.0, lost_seconds_.load(kRelaxed));
-      status.overhead_ratio = lost / elapsed;
-    }
   }
   status.steps_total = steps_total_.load(kRelaxed);
   status.seconds_a_step = seconds_a_step();
@@ -129,6 +158,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
     status.dropped_reports = drops_;
     status.health = health_;
     status.health_reason = health_reason_;
+    if (stepped_.load(kRelaxed)) ReadOverhead(now - first_step_seconds_.load(kRelaxed), status);
   }
   NoteAges(now, status);
   return status;

@@ -43,10 +43,9 @@ class StatusBoard {
   void SetBusy(bool busy, double now) noexcept;
   void Alive(double now) noexcept;
   void SetHealth(Health health, std::string reason = {});
-  /// Of training, beside the stalls; negative corrects what was added before.
-  void AddLostSeconds(double seconds) noexcept {
-    lost_seconds_.store(lost_seconds_.load(kRelaxed) + seconds, kRelaxed);
-  }
+  /// What training has lost since the call before, beside the stalls, by a comparison of its steps;
+  /// negative where they went faster.
+  void AddLostSeconds(double seconds, double now);
   /// Written by OnStep's caller.
   StepTimes& step_times() noexcept { return step_times_; }
   void SetPlanLevel(double level) noexcept { plan_level_.store(level, kRelaxed); }
@@ -71,6 +70,19 @@ class StatusBoard {
   static constexpr int64_t kNoTokens = INT64_MIN;
   // What is well by its last report may be stuck since.
   void NoteAges(double now, MonitorStatus& status) const;
+  void ReadOverhead(double elapsed, MonitorStatus& status) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Comparisons of training's steps: each has seconds lost within seconds that passed. Their sums
+  // and those of the products.
+  struct LostSums {
+    int64_t count = 0;
+    double lost = 0;
+    double passed = 0;
+    double lost_lost = 0;
+    double lost_passed = 0;
+    double passed_passed = 0;
+  };
 
   std::atomic<bool> stepped_{false};
   std::atomic<int64_t> step_{0};
@@ -95,7 +107,6 @@ class StatusBoard {
   std::atomic<double> alive_seconds_{0};
   std::atomic<double> longest_silence_{0};  // between two signs of life within a snapshot
   std::atomic<double> duty_cycle_{1};
-  std::atomic<double> lost_seconds_{0};
   std::atomic<double> plan_level_{1};
   StepTimes step_times_;
 
@@ -103,6 +114,8 @@ class StatusBoard {
   std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(mutex_);
   Health health_ ABSL_GUARDED_BY(mutex_) = Health::kStarting;
   std::string health_reason_ ABSL_GUARDED_BY(mutex_);
+  LostSums lost_ ABSL_GUARDED_BY(mutex_);
+  double compared_seconds_ ABSL_GUARDED_BY(mutex_) = 0;  // when steps were compared last
 };
 
 }  // namespace ptqwatch::internal

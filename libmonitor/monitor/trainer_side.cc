@@ -102,7 +102,7 @@ FillOutcome TrainerSide::TakeLast() noexcept {
     return {.result = SnapshotResult::kSkippedConcurrent,
             .problem = "another thread is inside OnStep"};
   }
-  FillOutcome outcome = Take(SnapshotTrigger::kFinish, /*additional=*/false);
+  FillOutcome outcome = Take(SnapshotTrigger::kFinish, /*additional=*/last_step_taken());
   entered_.clear(std::memory_order_release);
   return outcome;
 }
@@ -113,6 +113,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
       "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called before "
       "the update that followed");
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
+  if (parts_.phases->Note(parts_.lr.phase(), info.step)) parts_.wake();
   // Reading a clock takes longer than all the rest of a step at which nothing is due.
   const double now = std::chrono::duration<double>(parts_.clock->Monotonic()).count();
   parts_.board->OnStep(info, parts_.lr.phase(), now);

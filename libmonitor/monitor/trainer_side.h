@@ -16,6 +16,7 @@
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/subject.h"
 #include "trainer/lr_tracker.h"
+#include "trainer/phase_changes.h"
 #include "trainer/schedule.h"
 #include "trainer/staging.h"
 #include "trainer/trainer_switches.h"
@@ -36,7 +37,8 @@ class TrainerSide {
     ScheduleOptions schedule;
     /// Share of its time that training may be held up by copies that it notices; 0: any.
     double max_stall_ratio = 0;
-    LrTracker lr;                ///< as the previous attempt left it
+    LrTracker lr;  ///< as the previous attempt left it
+    std::shared_ptr<PhaseChanges> phases;
     std::function<void()> wake;  ///< wakes the monitor thread; must not throw
   };
   explicit TrainerSide(Parts parts) : parts_(std::move(parts)), schedule_(parts_.schedule) {}
@@ -48,7 +50,7 @@ class TrainerSide {
   /// Any thread, at the end: lets go of the live tensors. Nothing where another one is inside.
   void End() noexcept;
 
-  /// Takes a snapshot of the last step. REQUIRES: last_step().
+  /// Takes a snapshot of the last step, which may have one already. REQUIRES: last_step().
   FillOutcome TakeLast() noexcept;
   std::optional<int64_t> last_step() const {
     return last_ ? std::optional(last_->step) : std::nullopt;

@@ -69,6 +69,9 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("state_write_failures_total", record.state_write_failures_total);
   visit("stall_seconds_total", record.stall_seconds_total);
   visit("overhead_ratio", record.overhead_ratio);
+  visit("overhead_low_ratio", record.overhead_low_ratio);
+  visit("overhead_high_ratio", record.overhead_high_ratio);
+  visit("overhead_comparisons", record.overhead_comparisons);
   visit("overhead_budget_ratio", record.overhead_budget_ratio);
   visit("plan_level_ratio", record.plan_level_ratio);
   visit("memory_bytes", record.memory_bytes);

@@ -81,6 +81,9 @@ void Fill(const MonitorStatus& status, v1::GetStatusResponse* response) {
   response->set_reports_total(status.reports_total);
   response->set_probe_failures_total(status.probe_failures_total);
   if (status.overhead_ratio) response->set_overhead_ratio(*status.overhead_ratio);
+  if (status.overhead_low_ratio) response->set_overhead_low_ratio(*status.overhead_low_ratio);
+  if (status.overhead_high_ratio) response->set_overhead_high_ratio(*status.overhead_high_ratio);
+  response->set_overhead_comparisons(status.overhead_comparisons);
   response->set_stall_seconds_total(status.stall_seconds_total);
   response->set_duty_cycle(status.duty_cycle);
   response->set_overhead_budget_ratio(status.overhead_budget_ratio);
@@ -169,6 +172,13 @@ void Read(const v1::GetStatusResponse& response, MonitorStatus* status) {
   status->reports_total = response.reports_total();
   status->probe_failures_total = response.probe_failures_total();
   if (response.has_overhead_ratio()) status->overhead_ratio = response.overhead_ratio();
+  if (response.has_overhead_low_ratio()) {
+    status->overhead_low_ratio = response.overhead_low_ratio();
+  }
+  if (response.has_overhead_high_ratio()) {
+    status->overhead_high_ratio = response.overhead_high_ratio();
+  }
+  status->overhead_comparisons = response.overhead_comparisons();
   status->stall_seconds_total = response.stall_seconds_total();
   status->duty_cycle = response.duty_cycle();
   status->overhead_budget_ratio = response.overhead_budget_ratio();

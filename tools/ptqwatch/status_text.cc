@@ -100,6 +100,23 @@ std::string CooldownText(const v1::CooldownStatus& cooldown) {
   }
 }
 
+std::string OverheadText(const v1::GetStatusResponse& status) {
+  if (!status.has_overhead_ratio()) return "";
+  const auto percent = [](double ratio) { return NumberText(100 * ratio, 2); };
+  std::string text;
+  if (status.has_overhead_low_ratio() && status.has_overhead_high_ratio()) {
+    text = StrCat(percent(status.overhead_ratio()), "% (", percent(status.overhead_low_ratio()),
+                  " to ", percent(status.overhead_high_ratio()), "%, 95%)");
+  } else {
+    text = StrCat("not measured yet (", status.overhead_comparisons(),
+                  status.overhead_comparisons() == 1 ? " comparison)" : " comparisons)");
+  }
+  if (status.overhead_budget_ratio() > 0) {
+    text += StrCat(" of ", percent(status.overhead_budget_ratio()), "% allowed");
+  }
+  return text;
+}
+
 std::string EventText(const v1::Event& event) {
   return StrCat("-- step ", event.step(), ", ", SeverityText(event.severity()), ", ",
                 EventKindText(event.kind()), ": ", Printable(event.message()));
@@ -180,11 +197,8 @@ std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_sec
                                       " failed measurements, ", status.dropped_reports(),
                                       " dropped by exporters"));
   std::string cost = StrCat(NumberText(status.stall_seconds_total(), 3), " s of training time");
-  if (status.has_overhead_ratio()) {
-    cost += StrCat(", overhead ", NumberText(100 * status.overhead_ratio(), 2), "%");
-    if (status.overhead_budget_ratio() > 0) {
-      cost += StrCat(" of ", NumberText(100 * status.overhead_budget_ratio(), 2), "%");
-    }
+  if (const std::string overhead = OverheadText(status); !overhead.empty()) {
+    cost += StrCat(", overhead ", overhead);
   }
   cost += StrFormat(", duty cycle %.0f%%", 100 * status.duty_cycle());
   text += FieldLine("cost", cost);

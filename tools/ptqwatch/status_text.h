@@ -36,6 +36,10 @@ std::string SliceText(const v1::SliceStatus& slice);
 /// "2 from step 8000: 450 of 3000 steps simulated": the progress of a shadow cooldown.
 std::string CooldownText(const v1::CooldownStatus& cooldown);
 
+/// "1.8% (1.1 to 2.6%, 95%) of 2% allowed", "not measured yet (3 comparisons) of 2% allowed": the
+/// training time lost. Empty where nothing is known.
+std::string OverheadText(const v1::GetStatusResponse& status);
+
 /// "-- step 1200, warning, snapshot_skipped: MESSAGE".
 std::string EventText(const v1::Event& event);
 

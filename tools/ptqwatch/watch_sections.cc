@@ -55,12 +55,8 @@ void AddWrapped(TextLines* lines, std::string_view text, size_t columns,
 }
 
 std::string CostText(const v1::GetStatusResponse& status) {
-  if (!status.has_overhead_ratio()) return "";
-  std::string text = StrCat("cost ", NumberText(100 * status.overhead_ratio(), 2), "%");
-  if (status.overhead_budget_ratio() > 0) {
-    text += StrCat(" of ", NumberText(100 * status.overhead_budget_ratio(), 2), "%");
-  }
-  return text;
+  const std::string overhead = OverheadText(status);
+  return overhead.empty() ? "" : StrCat("cost ", overhead);
 }
 
 std::vector<double> Column(const WatchState& state, double TrendPoint::*member) {

@@ -15,7 +15,7 @@ namespace ptqwatch {
 struct Event {
   enum class Kind : int {
     kSnapshotSkipped = 0,  ///< due snapshots were not taken
-    kPhaseChange = 1,      ///< of the learning rate
+    kPhaseChange = 1,      ///< of the learning rate; `step` is the first of the phase
     kProbeDisabled = 2,    ///< a probe failed too often in a row
     kProbeFailed = 3,      ///< a snapshot was not, or not wholly, measured
     kExporterFailed = 4,   ///< an exporter threw; delivered to the others

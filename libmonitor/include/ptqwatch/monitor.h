@@ -89,9 +89,10 @@ class PTQWATCH_EXPORT Monitor {
 
   /// Call on the trainer's thread when training is over. Takes a snapshot of the last step, unless
   /// that step has one, and waits until everything pending is measured and published. The monitor
-  /// works at full speed meanwhile. A snapshot before the last one may take a quarter of `timeout`;
-  /// what is not measured in time has the status out_of_time in its report. Exporters go on
-  /// serving.
+  /// works at full speed meanwhile, and measures the last step with all data and curvature where
+  /// `timeout` allows that: a second time, where it was measured with less. A snapshot before the
+  /// last one may take a quarter of `timeout`; what is not measured in time has the status
+  /// out_of_time in its report. Exporters go on serving.
   ///
   /// DeadlineExceeded if the losses closure or a slice under way does not end within `timeout`, and
   /// Cancelled soon after `cancel` was; in both cases the work goes on. FailedPrecondition before

@@ -140,6 +140,11 @@ struct MonitorStatus {
   /// Training time lost to the monitor since the first step, over the time since then: by copying
   /// snapshots, and by steps that take longer while it works.
   std::optional<double> overhead_ratio;
+  /// The 95 % interval of `overhead_ratio`; absent while steps with and without the monitor's work
+  /// were compared too few times (`overhead_comparisons`) to tell the difference from chance.
+  std::optional<double> overhead_low_ratio;
+  std::optional<double> overhead_high_ratio;
+  int64_t overhead_comparisons = 0;
   double overhead_budget_ratio = 0;  ///< MonitorOptions::max_overhead
   /// Work of a snapshot with the present plan, over that with everything the subject provides.
   double plan_level_ratio = 1;

@@ -12,6 +12,7 @@
 #include "ATen/ops/linspace.h"
 #include "ATen/ops/mv.h"
 #include "ATen/ops/zeros.h"
+#include "base/student_quantile.h"
 #include "curvature/eigenpair.h"
 #include "curvature/hessian_operator.h"
 #include "support/matrix_operator.h"

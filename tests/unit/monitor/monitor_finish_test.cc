@@ -36,6 +36,44 @@ TEST_F(MonitorTest, AnIdleScopeEndsTheRestThatTheMonitorWouldTake) {
   EXPECT_EQ(clock.slept().count(), 0);
 }
 
+// A machine that leaves the monitor next to nothing, so that its plan is the smallest.
+MonitorOptions OnABusyMachine(Clock* clock) {
+  MonitorOptions options;
+  options.on_failure = OnFailure::kError;
+  options.schedule.every = 10;
+  options.clock = clock;
+  options.duty_cycle = 1e-9;
+  return options;
+}
+
+TEST_F(MonitorTest, FinishMeasuresWithEverything) {
+  Create(OnABusyMachine(&clock));
+  for (int64_t step = 1; step <= 13; ++step) Step(step);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  ASSERT_TRUE(monitor->Finish(seconds(3600)).ok());
+  const auto reports = recording->Reports();
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_LT(reports[0]->report.plan->probe_batches, 6);
+  EXPECT_EQ(reports[1]->report.step, 13);
+  EXPECT_EQ(reports[1]->report.plan->probe_batches, 6);
+  EXPECT_EQ(reports[1]->report.plan->calibration_batches, 4);
+  ASSERT_TRUE(reports[1]->report.curvature);
+  EXPECT_EQ(reports[1]->report.curvature->status, ProbeStatus::kOk);
+}
+
+TEST_F(MonitorTest, FinishMeasuresAStepAgainThatHadLittleData) {
+  Create(OnABusyMachine(&clock));
+  for (int64_t step = 1; step <= 10; ++step) Step(step);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  ASSERT_TRUE(monitor->Finish(seconds(3600)).ok());
+  ASSERT_TRUE(monitor->Finish(seconds(3600)).ok());
+  const auto reports = recording->Reports();
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[1]->report.step, 10);
+  EXPECT_EQ(reports[1]->report.trigger, SnapshotTrigger::kFinish);
+  EXPECT_LT(reports[0]->report.plan->probe_batches, reports[1]->report.plan->probe_batches);
+}
+
 TEST_F(MonitorTest, FinishFailsBeforeAStepAndAfterStop) {
   Create(Every(10));
   EXPECT_EQ(monitor->Finish(seconds(1)).code(), absl::StatusCode::kFailedPrecondition);

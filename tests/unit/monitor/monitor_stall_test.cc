@@ -40,15 +40,17 @@ struct TrainerSideTest : ::testing::Test {
     auto subject = std::make_shared<LargeModel>(clock, copy);
     staging = std::make_shared<Staging>(*MakeTensorTable(subject->LiveTensors()),
                                         *DeviceStream::Create(at::Device(at::kCPU)));
-    trainer = std::make_unique<TrainerSide>(TrainerSide::Parts{.clock = &clock,
-                                                               .subject = subject,
-                                                               .staging = staging,
-                                                               .board = board,
-                                                               .switches = switches,
-                                                               .schedule = {.every = 1},
-                                                               .max_stall_ratio = max_stall_ratio,
-                                                               .lr = {},
-                                                               .wake = [] {}});
+    trainer = std::make_unique<TrainerSide>(
+        TrainerSide::Parts{.clock = &clock,
+                           .subject = subject,
+                           .staging = staging,
+                           .board = board,
+                           .switches = switches,
+                           .schedule = {.every = 1},
+                           .max_stall_ratio = max_stall_ratio,
+                           .lr = {},
+                           .phases = std::make_shared<PhaseChanges>(LrPhase::kUnknown),
+                           .wake = [] {}});
   }
   // Steps of a second, whose snapshots are loaded at once.
   void Train(int64_t steps) {

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "monitor_fixture.h"
 
@@ -13,6 +16,7 @@ namespace monitor_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using testing::Fault;
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
@@ -280,6 +284,64 @@ TEST_F(MonitorTest, FollowsLrCornersAcrossReports) {
   ASSERT_EQ(reports[1]->report.lr_change_points.size(), 1u);
   EXPECT_EQ(reports[1]->report.lr_change_points[0].step, 10);
   EXPECT_EQ(reports[1]->report.probe_state_sequence, reports[0]->report.sequence);
+}
+
+std::vector<std::pair<int64_t, std::string>> Phases(testing::Recording& recording) {
+  std::vector<std::pair<int64_t, std::string>> phases;
+  for (const Event& event : recording.Events()) {
+    if (event.kind == Event::Kind::kPhaseChange) phases.emplace_back(event.step, event.message);
+  }
+  return phases;
+}
+
+TEST_F(MonitorTest, AnnouncesAPhaseWhenTheRateTurns) {
+  Create(Every(1000));
+  for (int64_t step = 1; step <= 20; ++step) {
+    monitor->OnStep({.step = step,
+                     .learning_rate = step <= 10 ? 1e-2 : 1e-2 - 1e-4 * static_cast<double>(step)});
+  }
+  ASSERT_TRUE(recording->WaitForEvents(2)) << "no snapshot is due";
+  const std::pair<int64_t, std::string> stable{2, "learning-rate phase unknown -> stable"};
+  const std::pair<int64_t, std::string> decay{11, "learning-rate phase stable -> decay"};
+  EXPECT_THAT(Phases(*recording), ElementsAre(stable, decay));
+  EXPECT_EQ(recording->Reports().size(), 0u);
+  ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
+  EXPECT_EQ(recording->Reports()[0]->report.lr_phase, LrPhase::kDecay);
+  EXPECT_THAT(Phases(*recording), ElementsAre(stable, decay)) << "not again with the report";
+}
+
+TEST_F(MonitorTest, AnnouncesAPhaseWhileItMeasures) {
+  Create(Every(10));
+  gate->Set(false);
+  for (int64_t step = 1; step <= 15; ++step) {
+    monitor->OnStep({.step = step,
+                     .learning_rate = step <= 12 ? 1e-2 : 1e-2 - 1e-4 * static_cast<double>(step)});
+  }
+  while (Phases(*recording).size() < 2 && recording->Reports().empty()) gate->LetOneThrough();
+  ASSERT_EQ(Phases(*recording).size(), 2u);
+  EXPECT_EQ(Phases(*recording)[1].first, 13);
+  EXPECT_EQ(recording->Reports().size(), 0u);
+  gate->Set(true);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  EXPECT_EQ(recording->Reports()[0]->report.lr_phase, LrPhase::kStable);
+  EXPECT_EQ(Phases(*recording).size(), 2u) << "the report is of a step before it";
+}
+
+TEST_F(MonitorTest, AnnouncesThePhaseAfterARollback) {
+  Create(Every(1000));
+  const auto rate = [](int64_t step) {
+    return step <= 10 ? 1e-2 : 1e-2 - 1e-4 * static_cast<double>(step);
+  };
+  for (int64_t step = 1; step <= 15; ++step) {
+    monitor->OnStep({.step = step, .learning_rate = rate(step)});
+  }
+  for (int64_t step = 5; step <= 15; ++step) {
+    monitor->OnStep({.step = step, .learning_rate = rate(step)});
+  }
+  ASSERT_TRUE(recording->WaitForEvents(4));
+  std::vector<int64_t> steps;
+  for (const auto& [step, message] : Phases(*recording)) steps.push_back(step);
+  EXPECT_THAT(steps, ElementsAre(2, 11, 6, 11));
 }
 
 TEST_F(MonitorTest, ReportsNameWhatTheyWereMeasuredWith) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace ptqwatch::internal {
 namespace status_board_test {
 
@@ -44,6 +46,37 @@ TEST(StatusBoard, PutsStallsIntoTheirBuckets) {
   EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kTaken)], 2);
   EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)], 1);
   EXPECT_NEAR(*status.overhead_ratio, 99.02 / 100, 1e-4);
+}
+
+TEST(StatusBoard, SaysHowSureItIsOfTheOverhead) {
+  StatusBoard board;
+  board.OnStep({.step = 1}, LrPhase::kStable, 100);
+  board.OnSnapshot(SnapshotResult::kTaken, 1);
+  const double lost[] = {2, 4, 3, 1, 5};
+  for (int i = 0; i < 4; ++i) board.AddLostSeconds(lost[i], 200 + 100 * i);
+  MonitorStatus status = board.Read(500, 0);
+  EXPECT_EQ(status.overhead_comparisons, 4);
+  EXPECT_FALSE(status.overhead_low_ratio);
+  EXPECT_FALSE(status.overhead_high_ratio);
+  EXPECT_NEAR(*status.overhead_ratio, 11.0 / 400, 1e-12);
+  board.AddLostSeconds(lost[4], 600);
+  status = board.Read(600, 0);
+  EXPECT_EQ(status.overhead_comparisons, 5);
+  EXPECT_NEAR(*status.overhead_ratio, 16.0 / 500, 1e-12);
+  // The five have a variance of 2.5; t with 4 degrees of freedom is 2.776.
+  const double margin = 2.776 * std::sqrt(5 * 2.5) / 500;
+  EXPECT_NEAR(*status.overhead_low_ratio, 16.0 / 500 - margin, 1e-4);
+  EXPECT_NEAR(*status.overhead_high_ratio, 16.0 / 500 + margin, 1e-4);
+}
+
+TEST(StatusBoard, LosesNoNegativeTime) {
+  StatusBoard board;
+  board.OnStep({.step = 1}, LrPhase::kStable, 0);
+  for (int i = 1; i <= 6; ++i) board.AddLostSeconds(i % 2 == 0 ? 1 : -2, i);
+  const MonitorStatus status = board.Read(6, 0);
+  EXPECT_EQ(status.overhead_ratio, 0);
+  EXPECT_EQ(status.overhead_low_ratio, 0);
+  EXPECT_GT(*status.overhead_high_ratio, 0);
 }
 
 TEST(StatusBoard, SaysWhenTheClosureHangs) {

@@ -44,6 +44,9 @@ RunStatus Sample() {
   status.stall_buckets.back() = 11;
   status.stall_seconds_total = 0.25;
   status.overhead_ratio = 0.01;
+  status.overhead_low_ratio = 0.005;
+  status.overhead_high_ratio = 0.015;
+  status.overhead_comparisons = 6;
   status.overhead_budget_ratio = 0.02;
   status.plan_level_ratio = 0.5;
   status.memory_bytes = 14;

@@ -87,8 +87,22 @@ TEST(StatusBlock, HasALineForEachFact) {
       "model      4000 parameters, 87.5% in quantized layers\n"
       "snapshots  2 skipped_busy, 1 skipped_paused, 12 taken\n"
       "reports    12, the newest has sequence 12; 0 failed measurements, 0 dropped by exporters\n"
-      "cost       0.0312 s of training time, overhead 0.52%, duty cycle 50%\n"
+      "cost       0.0312 s of training time, overhead not measured yet (0 comparisons), duty cycle "
+      "50%\n"
       "watchers   1\n");
+}
+
+TEST(OverheadText, SaysHowSureItIs) {
+  v1::GetStatusResponse status;
+  EXPECT_EQ(OverheadText(status), "");
+  status.set_overhead_ratio(0.07);
+  status.set_overhead_budget_ratio(0.02);
+  status.set_overhead_comparisons(3);
+  EXPECT_EQ(OverheadText(status), "not measured yet (3 comparisons) of 2.0% allowed");
+  status.set_overhead_ratio(0.018);
+  status.set_overhead_low_ratio(0.011);
+  status.set_overhead_high_ratio(0.026);
+  EXPECT_EQ(OverheadText(status), "1.8% (1.1 to 2.6%, 95%) of 2.0% allowed");
 }
 
 TEST(StatusBlock, SaysHowFarASliceIs) {

@@ -103,6 +103,8 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
     status.lr_phase = LrPhase::kDecay;
     status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)] = 4;
     status.overhead_ratio = 0.01;
+    status.overhead_high_ratio = 0.015;
+    status.overhead_comparisons = 6;
     status.every = 250;
     status.slice = {.state = SliceState::kMeasuring,
                     .number = 2,
@@ -123,6 +125,9 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
   EXPECT_EQ(status.lr_phase, LrPhase::kDecay);
   EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedBusy)], 4);
   EXPECT_EQ(status.overhead_ratio, 0.01);
+  EXPECT_EQ(status.overhead_low_ratio, std::nullopt);
+  EXPECT_EQ(status.overhead_high_ratio, 0.015);
+  EXPECT_EQ(status.overhead_comparisons, 6);
   EXPECT_EQ(status.tokens, std::nullopt);
   EXPECT_EQ(status.every, 250);
   EXPECT_EQ(status.slice.state, SliceState::kMeasuring);
