@@ -29,7 +29,7 @@ std::shared_ptr<CharModel> MakeSeededModel(const CharGptFlags& flags, const Mode
   return MakeModel(flags.mlp, config);
 }
 
-std::vector<Batch> MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& flags) {
+Batches MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& flags) {
   const int64_t needed = flags.probe_sequences * shape.characters();
   const int64_t held_out = std::ssize(text.validation);
   // The training part is nine times as long, so it holds a sequence if the held-out part does.

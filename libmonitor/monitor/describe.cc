@@ -21,6 +21,13 @@ std::string DescribeDevice(const MonitorDevice& device) {
   return text;
 }
 
+// Batches in which a mistake may be left.
+std::string DescribeUnchecked(const ModelSession& session) {
+  if (session.unchecked().empty()) return "";
+  return StrCat("not evaluated by Create for lack of time: ", session.unchecked(),
+                "; a mistake in one of them shows when it is measured\n");
+}
+
 // What a snapshot is measured with, and the seconds of work that takes.
 std::string DescribeWork(const Planner& planner, const MonitorOptions& options) {
   const Plan& plan = planner.plan();
@@ -91,6 +98,7 @@ std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Pla
   std::string text = DescribeDevice(suite.session().device());
   const std::vector<ProbeDescription> probes = suite.Describe(budget.remaining());
   for (const ProbeDescription& probe : probes) text += probe.text;
+  text += DescribeUnchecked(suite.session());
   text += DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);
   text += DescribeWork(planner, options);
   const std::string& optimizer = staging.optimizer().description();

@@ -39,6 +39,21 @@ void AnnounceResumption(const RunState& state, Clock& clock, Publisher& publishe
   publisher.PublishEvent({Event::Kind::kResumed, Severity::kInfo, 0, clock.UnixSeconds(), message});
 }
 
+// Batches that were not evaluated, and probes that are off from the start: no later event tells.
+void AnnounceLeftOut(ProbeSuite& suite, Clock& clock, Publisher& publisher) {
+  const std::string& unchecked = suite.session().unchecked();
+  if (!unchecked.empty()) {
+    Log(Severity::kInfo, StrCat("not evaluated by Create for lack of time: ", unchecked));
+  }
+  for (const std::unique_ptr<Probe>& probe : suite.probes()) {
+    if (probe->disabled().empty() || probe->after_report()) continue;  // those are asked for
+    const std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
+    Log(Severity::kWarning, message);
+    publisher.PublishEvent(
+        {Event::Kind::kProbeDisabled, Severity::kWarning, 0, clock.UnixSeconds(), message});
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThread> thread) {
   Worker::Hooks hooks;
   hooks.thread_init = [thread] { thread->Enter(); };
@@ -87,6 +102,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   pace_ = std::make_shared<Pace>(governor, clock_, context_.pacer, switches_, board_);
 
   PTQWATCH_RETURN_IF_ERROR(StartExporters(options, state, run, exporters));
+  AnnounceLeftOut(*suite, *clock_, *publisher_);
   JudgedHistory past = Judge(state.history);
   MonitorThread::Parts parts{.subject = subject_,
                              .board = board_,

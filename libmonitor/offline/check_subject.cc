@@ -10,6 +10,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "probes/paired_loss.h"
+#include "session/batch_checks.h"
 #include "snapshot/batches.h"
 #include "snapshot/generator_guard.h"
 #include "snapshot/own_draws.h"
@@ -48,6 +49,7 @@ absl::StatusOr<SubjectLoss> CheckOrThrow(Subject& subject, const Batch& batch) {
       internal::CopyBatches({batch}, live.entries[0].tensor.device(), "checked"));
   PTQWATCH_ASSIGN_OR_RETURN(const std::unique_ptr<Replica> replica,
                             Replica::Create(&subject, live, {&batches[0]}));
+  PTQWATCH_RETURN_IF_ERROR(internal::CheckIsNoSum(*replica, batches[0]));
   PTQWATCH_ASSIGN_OR_RETURN(const LossValues values, replica->Losses(batches[0]));
   PTQWATCH_ASSIGN_OR_RETURN(const internal::UnitLosses losses,
                             internal::SumByUnit(values, batches[0]));

@@ -16,6 +16,9 @@
 namespace ptqwatch::internal {
 namespace {
 
+// Of Create, for batches that are evaluated only to find mistakes in them.
+constexpr double kMaxCheckSeconds = 10;
+
 // The probe's result, whatever it does.
 ProbeResult MeasureGuarded(Probe& probe, const ProbeInput& input, const ExecutionContext& context) {
   absl::StatusOr<ProbeResult> result =
@@ -38,6 +41,7 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
     session.curvature = CurvatureBatchesRequest{.micro_batch = engine.micro_batch};
   }
   session.snapshots = true;
+  session.max_check_seconds = kMaxCheckSeconds;
   session.device = options.monitor_device;
   session.device_reserve_bytes = options.device_reserve_bytes;
   session.bytes = std::move(bytes);

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/hessian_mode.h"
+#include "session/gradient_check.h"
 #include "session/trained_parameters.h"
 #include "snapshot/generator_guard.h"
 
@@ -88,8 +89,10 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
   const GeneratorGuard generators;
   PTQWATCH_ASSIGN_OR_RETURN(setup.totals, TotalsOf(replica, setup.target.batches, context));
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup.MakeSurface(replica));
+  const absl::Status reached = CheckGradients(replica, setup.target.scope, *surface);
   const absl::StatusOr<HessianChoice> choice =
-      ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context);
+      reached.ok() ? ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context)
+                   : reached;
   // The guard keeps the draws of a backward pass away from the training run; at a snapshot nothing
   // would.
   if (generators.drew() || generators.Seeded()) {

@@ -8,6 +8,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "session/batch_checks.h"
 #include "session/curvature_batches.h"
 #include "session/mean_batches.h"
 #include "snapshot/batches.h"
@@ -23,7 +24,7 @@ constexpr int64_t kPiecesOfMeanBatch = 8;
 // All that is not reserved one by one.
 constexpr int64_t kSmallThings = 1 << 20;
 
-absl::Status CheckBatches(const Subject& subject, const ModelSessionOptions& options) {
+absl::Status CheckSubjectHas(const Subject& subject, const ModelSessionOptions& options) {
   if (options.probe && subject.probe().empty()) {
     return absl::InvalidArgumentError("the subject has no probe batches (probe is empty)");
   }
@@ -34,6 +35,15 @@ absl::Status CheckBatches(const Subject& subject, const ModelSessionOptions& opt
     return absl::InvalidArgumentError("the subject has neither curvature nor probe batches");
   }
   return absl::OkStatus();
+}
+
+// Whether the second ones are the first ones once more.
+bool AreSame(const std::vector<Batch>& first, const std::vector<Batch>& second) {
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(),
+                    [&](const Batch& a, const Batch& b) {
+                      return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+                    });
 }
 
 absl::StatusOr<TensorTable> ReadLiveTensors(const Subject& subject) {
@@ -67,7 +77,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
         "the subject was opened before; a subject serves one monitor or one offline call, so make "
         "another one from the same model");
   }
-  PTQWATCH_RETURN_IF_ERROR(CheckBatches(subject_, options));
+  PTQWATCH_RETURN_IF_ERROR(CheckSubjectHas(subject_, options));
   PTQWATCH_ASSIGN_OR_RETURN(live_, ReadLiveTensors(subject_));
   PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
   if (options.require_finite) {
@@ -78,6 +88,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   PTQWATCH_RETURN_IF_ERROR(ReserveBatches(options));
   PTQWATCH_RETURN_IF_ERROR(CopySubjectBatches(options));
   PTQWATCH_RETURN_IF_ERROR(BuildReplica(options));
+  PTQWATCH_RETURN_IF_ERROR(CheckBatches(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   if (options.probe) probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
   if (!probe_.empty()) {
@@ -127,6 +138,25 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
       static_cast<int64_t>(static_cast<double>(replica_->forward_bytes()) *
                            static_cast<double>(largest) / static_cast<double>(largest_checked));
   return held_.Take(bytes_.forward, "evaluating a batch");
+}
+
+absl::Status ModelSession::CheckBatches(const ModelSessionOptions& options) {
+  const std::vector<Batch>& first = options.probe         ? probe_
+                                    : options.calibration ? calibration_
+                                    : curvature_.empty()  ? probe_
+                                                          : curvature_;
+  PTQWATCH_RETURN_IF_ERROR(CheckIsNoSum(*replica_, first[0]));
+  if (options.max_check_seconds <= 0) return absl::OkStatus();
+  std::vector<CheckedBatches> kinds;
+  if (options.probe) kinds.push_back({"probe", &probe_, 1});
+  if (options.calibration &&
+      !(options.probe && AreSame(subject_.probe(), subject_.calibration()))) {
+    kinds.push_back({"calibration", &calibration_, 1});
+  }
+  kinds.push_back({"curvature", &curvature_});
+  PTQWATCH_ASSIGN_OR_RETURN(
+      unchecked_, CheckEachBatch(*replica_, kinds, options.max_check_seconds, Clock::Real()));
+  return absl::OkStatus();
 }
 
 absl::Status ModelSession::ReserveBatches(const ModelSessionOptions& options) {

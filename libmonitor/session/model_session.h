@@ -50,6 +50,9 @@ struct ModelSessionOptions {
   int64_t device_reserve_bytes = 0;
   /// Refuse live weights that contain NaN or infinity.
   bool require_finite = false;
+  /// How long every batch may take that is evaluated only to find mistakes; see
+  /// ModelSession::unchecked. 0: no others than the checked ones.
+  double max_check_seconds = 0;
   /// The caller takes snapshots: wait for the trainer's queued updates and provide stream().
   bool snapshots = false;
   /// Where the session reserves what it holds: the replica, the batches, a forward pass, and with
@@ -75,8 +78,9 @@ class ModelSession {
   /// Builds the replica, which a subject does once: a subject that was opened before is refused.
   /// The default random generators have the same state afterwards. Never throws.
   ///
-  /// Cost: about four forward passes for each checked batch and one for the plan; memory: twice the
-  /// model, and the batches. `subject` must outlive the session.
+  /// Cost: about four forward passes for each checked batch, one for the plan, and one of every
+  /// batch within max_check_seconds; memory: twice the model, and the batches. `subject` must
+  /// outlive the session.
   ///
   /// Errors: InvalidArgument for missing batches; FailedPrecondition for a subject that was opened
   /// before, a model on several devices, and whatever the subject or its losses closure does wrong;
@@ -122,6 +126,9 @@ class ModelSession {
   bool mean_losses() const { return mean_losses_; }
   /// Whether a probe sequence has one loss: then it is an example, as of a classifier.
   bool one_loss_each() const { return losses_a_sequence_ == 1; }
+  /// Batches that were not evaluated for lack of time, as CheckEachBatch has it; empty if there are
+  /// none.
+  const std::string& unchecked() const { return unchecked_; }
   const std::vector<Batch>& calibration() const { return calibration_; }
   const std::vector<Batch>& curvature() const { return curvature_; }
 
@@ -134,6 +141,7 @@ class ModelSession {
   absl::Status CopySubjectBatches(const ModelSessionOptions& options);
   absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
   absl::Status BuildReplica(const ModelSessionOptions& options);
+  absl::Status CheckBatches(const ModelSessionOptions& options);
   absl::Status ReserveBatches(const ModelSessionOptions& options);
 
   Subject& subject_;
@@ -148,6 +156,7 @@ class ModelSession {
   int64_t device_reserve_bytes_ = 0;
   bool mean_losses_ = false;
   int64_t losses_a_sequence_ = 0;  // 0: not known
+  std::string unchecked_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<QuantizeBackend> backend_;
   CapturePlan plan_;

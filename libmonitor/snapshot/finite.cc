@@ -2,10 +2,12 @@
 
 #include <cmath>
 
+#include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/isfinite.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "snapshot/batches.h"
 
 namespace ptqwatch::internal {
 
@@ -35,6 +37,24 @@ absl::Status CheckFinite(const TensorTable& table, absl::Span<const int> entries
     PTQWATCH_RETURN_IF_ERROR(Check(entry));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFiniteLosses(const LossValues& losses, const Batch& batch,
+                               const TensorTable& weights) {
+  at::NoGradGuard no_grad;
+  const at::Tensor& values = losses.values;
+  if (!at::isFloatingType(values.scalar_type())) return absl::OkStatus();  // refused elsewhere
+  at::Tensor sound = at::isfinite(values);
+  const bool masked = losses.weights.defined() && losses.weights.sizes() == values.sizes();
+  if (masked) sound = sound.logical_or(losses.weights == 0);
+  const int64_t not_finite = values.numel() - sound.sum().item<int64_t>();
+  if (not_finite == 0) return absl::OkStatus();
+  const absl::Status weights_finite = CheckFinite(weights);
+  return absl::FailedPreconditionError(
+      StrCat("the losses are not finite: ", not_finite, " of ", values.numel(),
+             " values are NaN or infinite",
+             weights_finite.ok() ? "" : StrCat(", as is a weight: ", weights_finite),
+             "; the batch was ", DescribeBatch(batch)));
 }
 
 }  // namespace ptqwatch::internal

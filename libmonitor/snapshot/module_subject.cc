@@ -1,8 +1,11 @@
 #include "ptqwatch/module_subject.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/strings.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -64,6 +67,19 @@ class ModuleSubject final : public Subject {
 
   std::vector<NamedTensor> ReplicaTensors() const override { return TensorsOf(*replica_); }
   LossValues ReplicaLosses(const Batch& batch) override { return losses_(batch); }
+  std::string ReplicaInTraining() const override {
+    const std::vector<std::shared_ptr<torch::nn::Module>> modules = replica_->modules();
+    if (std::none_of(modules.begin(), modules.end(),
+                     [](const auto& module) { return module->is_training(); })) {
+      return {};
+    }
+    for (const auto& item : replica_->named_modules()) {
+      if (!item.value()->is_training()) continue;
+      return item.key().empty() ? StrCat("the replica (", item.value()->name(), ")")
+                                : StrCat("'", item.key(), "' (", item.value()->name(), ")");
+    }
+    return {};
+  }
   bool CanTrainReplica() const override { return train_step_ != nullptr; }
   void TrainReplica(const CooldownStep& step) override {
     replica_->train();

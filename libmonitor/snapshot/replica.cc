@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/batches.h"
+#include "snapshot/finite.h"
 #include "snapshot/generator_guard.h"
 #include "snapshot/memory_meter.h"
 #include "snapshot/move_to_device.h"
@@ -37,11 +38,18 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
          (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
 }
 
-// Other weights. Not shifted all by the same, which softmax over an output head of zeros, as many
-// trainers begin with, does not see.
-at::Tensor Perturbed(const at::Tensor& weights) {
-  const at::Tensor shift = at::arange(weights.numel(), weights.options()).remainder(7).sub(3);
-  return weights * 1.5 + 0.01 * shift.view(weights.sizes());
+// FailedPrecondition for the first entry whose bits are not those of `before`.
+absl::Status CheckUnchanged(const TensorTable& table, const std::vector<at::Tensor>& before) {
+  for (size_t i = 0; i < before.size(); ++i) {
+    const TensorEntry& entry = table.entries[i];
+    if (SameBits(entry.tensor, before[i])) continue;
+    return absl::FailedPreconditionError(
+        StrCat("losses changes the replica's ", entry.is_parameter ? "parameter '" : "buffer '",
+               entry.name,
+               "', which it may only read (is batch norm in training mode, or does the model write "
+               "to it when it is evaluated?)"));
+  }
+  return absl::OkStatus();
 }
 
 LossValues Detached(const LossValues& losses) {
@@ -70,6 +78,13 @@ std::vector<at::Tensor> DetachedFrom(const std::vector<NamedTensor>& tensors) {
 }
 
 }  // namespace
+
+// Not shifted all by the same, which softmax over an output head of zeros, as many trainers begin
+// with, does not see.
+at::Tensor Perturbed(const at::Tensor& weights) {
+  const at::Tensor shift = at::arange(weights.numel(), weights.options()).remainder(7).sub(3);
+  return weights * 1.5 + 0.01 * shift.view(weights.sizes());
+}
 
 Replica::Lease::~Lease() {
   if (replica_ == nullptr) return;
@@ -152,10 +167,13 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   PTQWATCH_RETURN_IF_ERROR(CheckSameLayout(live, *table));
   std::unique_ptr<Replica> replica(new Replica(subject, *std::move(table)));
   // The live weights, so that the checks below see a model that works.
+  std::vector<at::Tensor> loaded;
   for (size_t i = 0; i < live.entries.size(); ++i) {
-    replica->table_.entries[i].tensor.copy_(live.entries[i].tensor);
+    loaded.push_back(live.entries[i].tensor);
+    replica->table_.entries[i].tensor.copy_(loaded.back());
   }
-  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<LossValues> before, replica->CheckRepeatable(check));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<LossValues> before,
+                            replica->CheckRepeatable(check, loaded));
   // What the handles pointed at is kept until after the check, and poisoned: a view of it that the
   // model or the closure still has would go on giving the old values.
   const std::vector<at::Tensor> old = DetachedFrom(tensors);
@@ -169,9 +187,9 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   return replica;
 }
 
-// Returns the losses of each batch.
+// Returns the losses of each batch. `before` has the tensors from before the first evaluation.
 absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
-    const std::vector<const Batch*>& check) {
+    const std::vector<const Batch*>& check, const std::vector<at::Tensor>& before) {
   const GeneratorGuard generators;
   std::vector<LossValues> losses;
   for (const Batch* batch : check) {
@@ -179,14 +197,17 @@ absl::StatusOr<std::vector<LossValues>> Replica::CheckRepeatable(
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues once, Losses(*batch));
     const LossValues first = Detached(once);
     forward_bytes_ = std::max(forward_bytes_, meter.peak());
+    PTQWATCH_RETURN_IF_ERROR(CheckFiniteLosses(first, *batch, table_));
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues twice, Losses(*batch));
     if (generators.Seeded()) {
       return absl::FailedPreconditionError(
           "losses seeds a default random generator; that would change the training run");
     }
     if (!SameBits(first.values, twice.values) || !SameBits(first.weights, twice.weights)) {
+      const absl::Status untouched = CheckUnchanged(table_, before);
       return absl::FailedPreconditionError(
-          "losses gives different values for the same weights and the same batch");
+          StrCat("losses gives different values for the same weights and the same batch",
+                 untouched.ok() ? "" : StrCat(": ", untouched)));
     }
     losses.push_back(first);
   }
@@ -205,6 +226,8 @@ absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check
           "use the live model?)");
     }
   }
+  // What the model filled at the first evaluation (a cache) has been loaded.
+  PTQWATCH_RETURN_IF_ERROR(CheckUnchanged(table_, loaded_));
   for (size_t i = 0; i < check.size(); ++i) {
     PTQWATCH_ASSIGN_OR_RETURN(Lease lease, Use({}));
     for (size_t k = 0; k < table_.entries.size(); ++k) {
@@ -332,6 +355,12 @@ absl::StatusOr<LossValues> Replica::Evaluate(const Batch& batch) {
       "losses threw", absl::StatusCode::kFailedPrecondition, [&]() -> absl::StatusOr<LossValues> {
         const OwnDraws draws;
         LossValues losses = subject_->ReplicaLosses(batch);
+        if (const std::string part = subject_->ReplicaInTraining(); !part.empty()) {
+          return absl::FailedPreconditionError(
+              StrCat("losses leaves ", part,
+                     " in training mode, in which dropout and batch norm give other losses than "
+                     "those of the trained model; it must not call train()"));
+        }
         if (draws.drew()) {
           return absl::FailedPreconditionError(
               "losses draws random numbers from a default generator; that would change "

@@ -76,10 +76,11 @@ class Replica {
 
   /// Builds the subject's replica, checks it against `live`, moves its tensors to `device` (by
   /// default that of the live ones), copies the live weights into it and moves its tensors into
-  /// flat buffers. For each batch of `check` the losses must be the same
-  /// twice and the same before and after the move, to the bit, must change with the weights, and
-  /// must not draw from a default random generator. FailedPrecondition saying what does not hold;
-  /// ResourceExhausted if memory runs out.
+  /// flat buffers. For each batch of `check` the losses must be finite, the same twice and the same
+  /// before and after the move, to the bit, and must change with the weights; computing them must
+  /// not draw from a default random generator, change a parameter or buffer, or leave a module in
+  /// training mode. FailedPrecondition saying what does not hold; ResourceExhausted if memory runs
+  /// out.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check,
                                                          std::optional<at::Device> device = {});
@@ -96,7 +97,8 @@ class Replica {
   absl::StatusOr<Lease> Use(absl::Span<const Override> overrides);
 
   /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with
-  /// the message of what the closure throws; ResourceExhausted if it runs out of memory.
+  /// the message of what the closure throws, or if it draws from a default random generator or
+  /// leaves a module in training mode; ResourceExhausted if it runs out of memory.
   absl::StatusOr<LossValues> Losses(const Batch& batch);
   /// The same with an autograd graph to the leaves().
   absl::StatusOr<LossValues> LossesWithGraph(const Batch& batch);
@@ -145,7 +147,8 @@ class Replica {
     std::string name;
   };
   Replica(Subject* subject, TensorTable table) : subject_(subject), table_(std::move(table)) {}
-  absl::StatusOr<std::vector<LossValues>> CheckRepeatable(const std::vector<const Batch*>& check);
+  absl::StatusOr<std::vector<LossValues>> CheckRepeatable(const std::vector<const Batch*>& check,
+                                                          const std::vector<at::Tensor>& before);
   void MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors);
   absl::Status CheckUsesOwnWeights(const std::vector<const Batch*>& check,
                                    const std::vector<LossValues>& before);
@@ -168,6 +171,9 @@ class Replica {
   bool replaced_ = false;
   bool damaged_ = false;
 };
+
+/// Other values, so different that a loss that depends on the weights changes with them.
+at::Tensor Perturbed(const at::Tensor& weights);
 
 /// The weights that each quantizer gives, in the order of the quantizers; empty for a quantizer
 /// that failed.

@@ -53,11 +53,11 @@ class Gpt final : public GptUnderTest {
         optimizer_(MakeOptimizer(*model_)),
         generator_(config.seed) {
     const SequenceShape shape = Shape();
-    batches_ = examples::MakeBatches(
+    batches_ = Batches(examples::MakeBatches(
         text_.validation, shape,
         examples::EvenStarts(text_.validation, shape, config.sequences * config.batches,
                              config.sequences),
-        config.sequences);
+        config.sequences));
   }
 
   absl::Status MakeReplica() {

@@ -162,10 +162,16 @@ std::unique_ptr<Subject> TinyTrainer::MakeSubject(Fault fault,
     if (fault == Fault::kLossesDrawRandom) values = values + 0 * torch::rand_like(values);
     if (fault == Fault::kLossesWrongShape) values = values.unsqueeze(-1).expand({-1, -1, 2});
     if (fault == Fault::kLossesNotDeterministic) values = values + (*calls)++;
+    if (fault == Fault::kLossesTrainAPart) model->norm->train();
+    if (fault == Fault::kLossesSum) values = values.sum();
+    if (fault == Fault::kLossesNotFinite) values = values / 0 * 0;
+    if (fault == Fault::kLossesDetached) values = values.detach();
+    if (fault == Fault::kLossesMissTensor) values = values * batch[2];
     return LossValues(values);
   };
   if (fault == Fault::kNoLosses) options.losses = nullptr;
   if (fault != Fault::kNoProbe) options.probe = MakeBatches(8, 6);
+  if (fault == Fault::kBadLabel) options.probe[4][1][3][2] = kVocabulary;
   options.calibration = MakeBatches(9, 4);
   options.optimizer = [state = state_] { return ViewOf(*state->optimizer, *state->model); };
   if (fault == Fault::kNoTrainStep) return MakeModuleSubject(state_->model, std::move(options));

@@ -50,11 +50,11 @@ struct FunctionSubjectOptions {
   /// be on. Monitor::Describe lists the weights that were not found, with the reasons.
   std::function<LossValues(const TensorMap&, const Batch&)> losses = nullptr;
   /// Required. Held-out data on which losses are compared.
-  std::vector<Batch> probe = {};
+  Batches probe = {};
   /// Empty: the probe batches.
-  std::vector<Batch> calibration = {};
+  Batches calibration = {};
   /// Empty: the first 64 sequences of the probe batches, or as many as have 1000 losses.
-  std::vector<Batch> curvature = {};
+  Batches curvature = {};
   /// The CUDA stream on which `live` is updated, if that is not the current stream at each OnStep.
   /// Wrap a cudaStream_t by c10::cuda::getStreamFromExternal. It must belong to the tensors' device
   /// and stay valid until Monitor::Stop has returned.

@@ -27,15 +27,17 @@ struct ModuleSubjectOptions {
   /// Called once, inside Monitor::Create or the offline call; what it draws from
   /// the default random generators comes from copies of them, and if it seeds one, that is undone.
   std::function<Model()> replica = nullptr;
-  /// Required. Per-token, per-sequence or mean losses of a batch, in nats. Must not draw random
-  /// numbers, but for a generator of its own, and must own what it captures.
+  /// Required. Per-token, per-sequence or mean losses of a batch, in nats. The model is in
+  /// evaluation mode and must stay in it; the function must not write to its parameters and buffers
+  /// and must not draw random numbers, but for a generator of its own, and must own what it
+  /// captures.
   std::function<LossValues(Model&, const Batch&)> losses = nullptr;
   /// Required. Held-out data on which losses are compared.
-  std::vector<Batch> probe = {};
+  Batches probe = {};
   /// Empty: the probe batches.
-  std::vector<Batch> calibration = {};
+  Batches calibration = {};
   /// Empty: the first 64 sequences of the probe batches, or as many as have 1000 losses.
-  std::vector<Batch> curvature = {};
+  Batches curvature = {};
   /// The optimizer's rule and state, from which the distance to the edge of stability is computed;
   /// without it that distance is not measured. For LibTorch's optimizers:
   /// `[&] { return ptqwatch::ViewOf(optimizer, *model); }` (torch_optimizer.h). Called inside

@@ -22,7 +22,29 @@ class ModelSession;
 
 /// The tensors of one batch, in the order that the losses closure expects. They are copied to the
 /// replica's device when the subject is opened.
-using Batch = std::vector<at::Tensor>;
+class PTQWATCH_EXPORT Batch : public std::vector<at::Tensor> {
+ public:
+  using vector::vector;
+  Batch() = default;
+  Batch(std::vector<at::Tensor> tensors)  // NOLINT(google-explicit-constructor)
+      : vector(std::move(tensors)) {}
+  /// Throws std::out_of_range, saying how many tensors there are, if there are no more than
+  /// `index`.
+  const at::Tensor& operator[](size_t index) const;
+  at::Tensor& operator[](size_t index);
+};
+
+/// Several batches; a trainer may have them as vectors of tensors.
+class Batches : public std::vector<Batch> {
+ public:
+  using vector::vector;
+  Batches() = default;
+  Batches(std::vector<Batch> batches)  // NOLINT(google-explicit-constructor)
+      : vector(std::move(batches)) {}
+  Batches(
+      const std::vector<std::vector<at::Tensor>>& batches)  // NOLINT(google-explicit-constructor)
+      : vector(batches.begin(), batches.end()) {}
+};
 
 /// What a losses closure returns: losses in nats per token, of shape [sequences, time], [sequences]
 /// or []. Dimension 0 is the unit of the standard error; a scalar is one unit of weight 1. Converts
@@ -118,8 +140,11 @@ class PTQWATCH_EXPORT Subject {
   virtual absl::Status BuildReplica() = 0;
   /// The replica's tensors: the same handles every time.
   virtual std::vector<NamedTensor> ReplicaTensors() const = 0;
-  /// Evaluates the replica. May throw.
+  /// Evaluates the replica, which it only reads. May throw.
   virtual LossValues ReplicaLosses(const Batch& batch) = 0;
+  /// A part of the replica that is in training mode, as text for an error; empty if all of it is in
+  /// evaluation mode or has no such modes. Called after each evaluation.
+  virtual std::string ReplicaInTraining() const;
   /// Whether TrainReplica can be called. Without it there are no shadow cooldowns.
   virtual bool CanTrainReplica() const;
   /// Makes one optimizer step of the replica, in place, on a batch of its own source. Called with

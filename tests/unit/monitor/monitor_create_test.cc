@@ -55,6 +55,14 @@ TEST(MonitorCreate, SaysWhatIsWrongWithTheLosses) {
   EXPECT_THAT(message(Fault::kLossesWrongShape), HasSubstr("[8, 10, 2]"));
   EXPECT_THAT(message(Fault::kLossesNotDeterministic), HasSubstr("different values"));
   EXPECT_THAT(message(Fault::kNoProbe), HasSubstr("probe"));
+  EXPECT_THAT(message(Fault::kLossesTrainAPart),
+              HasSubstr("losses leaves 'norm' (torch::nn::LayerNormImpl) in training mode"));
+  EXPECT_THAT(message(Fault::kLossesSum), HasSubstr("losses returns a sum over the batch"));
+  EXPECT_THAT(message(Fault::kLossesNotFinite),
+              HasSubstr("the losses are not finite: 80 of 80 values"));
+  EXPECT_THAT(message(Fault::kLossesMissTensor),
+              HasSubstr("the batch has 2 tensors, so batch[2] does not exist"));
+  EXPECT_THAT(message(Fault::kBadLabel), HasSubstr("probe batch 4: losses threw: Target 12"));
   // The live model is in training mode, so its dropout gives it away.
   EXPECT_THAT(message(Fault::kLossesUseLiveModel), HasSubstr("random numbers"));
 }

@@ -136,8 +136,7 @@ TEST(CurvatureProbe, AClosureWithoutGradientsLeavesTheRestOfTheReportAlone) {
   };
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
-  EXPECT_THAT(testing::DescribeProbes(**measurement),
-              HasSubstr("curvature: off, retained_graph: the loss has"));
+  EXPECT_THAT(testing::DescribeProbes(**measurement), HasSubstr("curvature: off, the loss has"));
   const Report report = Net::Run(**measurement);
   EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
   EXPECT_THAT(report.curvature->status_detail, HasSubstr("NoGradGuard"));

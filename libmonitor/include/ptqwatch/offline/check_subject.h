@@ -23,7 +23,7 @@ struct SubjectLoss {
 /// against the loss that the trainer itself computes of this batch. Makes all the checks of the
 /// closure that Monitor::Create makes. The subject stays good for a monitor, whose replica is then
 /// the one that was built here and is held until that. Call it on the trainer's thread between
-/// steps. Costs six evaluations of the batch and two copies of the model.
+/// steps. Costs at most eight evaluations of the batch and two copies of the model.
 ///
 /// FailedPrecondition saying what does not hold, or what the closure threw; ResourceExhausted if
 /// memory runs out.
