@@ -51,6 +51,15 @@ std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry
   return text;
 }
 
+std::string WhyStill(int64_t since, const Report& report) {
+  return StrFormat(
+      "no bit of the parameters has changed from step %d to step %d, at a learning rate of %g: was "
+      "the model replaced after Monitor::Create? The monitor reads the tensors it was created "
+      "with; "
+      "create it with the model that is trained",
+      since, report.step, report.learning_rate);
+}
+
 }  // namespace
 
 /// What the series shows at the newest snapshot.
@@ -174,8 +183,16 @@ VerdictState Analyzer::StateOf(const Finding& finding) const {
   return VerdictState::kHealthy;
 }
 
+void Analyzer::KeepState(size_t index) {
+  if (index == 0) return;
+  history_.at(index).state = history_.points()[index - 1].state;
+  history_.at(index).onset_step = history_.points()[index - 1].onset_step;
+}
+
 Verdict Analyzer::Add(const Report& report) {
   const size_t added = history_.Add(report);
+  still_since_ = history_.StillSince();
+  if (still_since_) history_.ForgetMeasuredSince(*still_since_);
   Verdict verdict;
   const std::optional<size_t> watched = WatchedQuantizer(report.quantization);
   if (!watched) {
@@ -186,14 +203,15 @@ Verdict Analyzer::Add(const Report& report) {
   verdict.method = entry->method;
   verdict.bits = entry->bits;
   Point& point = history_.at(added);
+  if (still_since_ && report.step > *still_since_) {
+    verdict.summary = WhyStill(*still_since_, report);
+    KeepState(added);
+    return verdict;
+  }
   const std::string series = StrCat("loss_delta_", ShortName(ToString(entry->method), entry->bits));
   if (!point.series.contains(series)) {
     verdict.summary = WhyNotMeasured(report, *entry);
-    // What was on goes on.
-    if (added > 0) {
-      point.state = history_.points()[added - 1].state;
-      point.onset_step = history_.points()[added - 1].onset_step;
-    }
+    KeepState(added);
     return verdict;
   }
   Finding finding = Find();

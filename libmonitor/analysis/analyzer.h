@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_ANALYSIS_ANALYZER_H_
 #define PTQWATCH_ANALYSIS_ANALYZER_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "analysis/change.h"
@@ -25,18 +27,25 @@ class Analyzer {
   /// comes late.
   Verdict Add(const Report& report);
 
+  /// The step since which the parameters stand still although training goes on; nothing if they do
+  /// not. While they do, verdicts are unknown.
+  std::optional<int64_t> still_since() const { return still_since_; }
+
  private:
   struct Finding;
   Finding Find() const;
   double Needed(double decayed, size_t reference) const;
   /// Where the rise began: the snapshot since which there is most evidence for a higher level.
   Change SinceOnset(const Change& change, std::optional<int64_t> onset_step) const;
+  /// What was on before a snapshot that says nothing goes on.
+  void KeepState(size_t index);
   VerdictState StateOf(const Finding& finding) const;
   bool Drifts(const Finding& finding) const;
   void Describe(const Finding& finding, Verdict& verdict) const;
 
   VerdictOptions options_;
   History history_;
+  std::optional<int64_t> still_since_;
 };
 
 }  // namespace ptqwatch::internal

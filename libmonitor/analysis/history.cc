@@ -21,6 +21,8 @@ constexpr size_t kLongestWarmIn = 8;
 constexpr double kPlateauLimits[] = {0.02, 0.1, 0.2, 0.35};
 constexpr size_t kEnoughPlateau = 6;
 constexpr double kUnknownShare = 0.5;
+// In low precision the updates of one interval may all be rounded away.
+constexpr size_t kStillSnapshots = 2;
 
 std::string KeyOf(const Report& report) {
   std::string key = report.fingerprint;
@@ -49,6 +51,7 @@ Point PointOf(const Report& report) {
     point.quantized.push_back({entry.method, entry.bits, *entry.loss_nats});
   }
   point.series = SeriesOf(report);
+  point.digest = report.snapshot_digest;
   return point;
 }
 
@@ -75,6 +78,24 @@ size_t History::Add(const Report& report) {
   }
   FindPlateauRate();
   return index;
+}
+
+std::optional<int64_t> History::StillSince() const {
+  size_t first = points_.size() - 1;
+  while (first > 0 && !points_[first].digest.empty() && points_[first].learning_rate > 0 &&
+         points_[first - 1].digest == points_[first].digest) {
+    --first;
+  }
+  if (points_.size() - first <= kStillSnapshots) return std::nullopt;
+  return points_[first].step;
+}
+
+void History::ForgetMeasuredSince(int64_t step) {
+  for (auto point = points_.rbegin(); point != points_.rend() && point->step > step; ++point) {
+    point->loss_nats.reset();
+    point->quantized.clear();
+    point->series.clear();
+  }
 }
 
 // The plateau is the highest rate so far, so that what follows a step to a higher rate is one, and

@@ -32,6 +32,7 @@ struct Point {
   std::optional<double> loss_nats;
   std::vector<QuantizedLoss> quantized;
   SeriesValues series;
+  std::string digest;  ///< of the parameters; empty if not known
   // What was concluded at this point.
   VerdictState state = VerdictState::kUnknown;
   std::optional<int64_t> onset_step;  ///< of the alarm or recovery that was on
@@ -53,6 +54,11 @@ class History {
   std::vector<size_t> Plateau(size_t end) const;
   /// By place: whether an alarm was on there, be it recognised only later.
   std::vector<bool> Alarmed() const;
+  /// The step since which the parameters of the newest snapshots have not changed by one bit,
+  /// although steps at a positive learning rate passed; nothing with fewer than three of them.
+  std::optional<int64_t> StillSince() const;
+  /// Forgets what the newest snapshots measured since that step: the same once more.
+  void ForgetMeasuredSince(int64_t step);
   /// Largest `decayed` of a snapshot that counts as plateau.
   double PlateauLimit(size_t end) const;
 

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
+#include "snapshot/parameter_digest.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -141,6 +142,7 @@ void MonitorThread::Poll() {
                command);
   }
   phases_.Poll(AnnouncePhase());
+  AnnounceMisuse();
 }
 
 PhaseNotices::Announce MonitorThread::AnnouncePhase() {
@@ -161,6 +163,13 @@ void MonitorThread::AnnounceSkips() {
     if (notice->first) Log(Severity::kWarning, notice->message);
     PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0),
                  notice->message);
+  }
+}
+
+void MonitorThread::AnnounceMisuse() {
+  for (StepMistake& mistake : parts_.board->step_checks().Take()) {
+    Log(Severity::kWarning, mistake.text);
+    PublishEvent(Event::Kind::kMisuse, Severity::kWarning, mistake.step, std::move(mistake.text));
   }
 }
 
@@ -220,7 +229,8 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .lr_phase = filled.header.lr.phase};
   header.plan = place.plan;
   header.predicted_end = parts_.suite->PredictedEndNow();
-  absl::StatusOr<Measured> measured = Guard([&] { return LoadAndMeasure(filled, place, context); });
+  absl::StatusOr<Measured> measured =
+      Guard([&] { return LoadAndMeasure(filled, place, header.snapshot_digest, context); });
   ReleaseSlot();
   if (parts_.context.cancel.cancelled()) return;
   if (set_up_.ok()) {
@@ -233,11 +243,12 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   auto analyzed = std::make_shared<AnalyzedReport>();
   header.probe_state_sequence = measured->probe_state_sequence;
   analyzed->report = AssembleReport(header, measured->results);
-  NoteOutcomes(analyzed->report, *measured);
-  phases_.BeforeReport(AnnouncePhase());
   analyzed->verdict = parts_.analyzer.Add(analyzed->report);
+  NoteOutcomes(*analyzed, *measured);
+  phases_.BeforeReport(AnnouncePhase());
   parts_.publisher->Publish(analyzed);
   parts_.board->OnReport();
+  NoteStandstill(*analyzed);
   alerts_.Note(*analyzed, [&](Severity severity, std::string message) {
     PublishEvent(Event::Kind::kAlert, severity, place.step, std::move(message));
   });
@@ -265,6 +276,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
 
 absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
                                                        const SnapshotPlace& place,
+                                                       std::string& digest,
                                                        const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(set_up_);
   ModelSession& session = parts_.suite->session();
@@ -278,6 +290,7 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   parts_.suite->Load(filled);
   stream.Drain();
   ReleaseSlot();
+  PTQWATCH_ASSIGN_OR_RETURN(digest, DigestOfParameters(session.replica(), context));
   PTQWATCH_ASSIGN_OR_RETURN(
       Measured measured,
       parts_.suite->Measure(place, parts_.probe_state, {.poll = [this] { Poll(); }}, context));
@@ -292,7 +305,8 @@ void MonitorThread::ReleaseSlot() {
   changed_.SignalAll();
 }
 
-void MonitorThread::NoteOutcomes(const Report& report, const Measured& measured) {
+void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured& measured) {
+  const Report& report = analyzed.report;
   std::vector<ProbeOutcome> outcomes;
   for (const ProbeResult& result : measured.results) outcomes.push_back(result.outcome);
   const FailurePolicy::Decision decision = failures_.Note(outcomes);
@@ -302,8 +316,10 @@ void MonitorThread::NoteOutcomes(const Report& report, const Measured& measured)
     return;
   }
   if (set_up_.ok()) {
-    parts_.board->SetHealth(decision.failure ? Health::kDegraded : Health::kOk,
-                            decision.failure.value_or(""));
+    const bool still = parts_.analyzer.still_since().has_value();
+    parts_.board->SetHealth(
+        decision.failure || still ? Health::kDegraded : Health::kOk,
+        decision.failure.value_or(still ? analyzed.verdict.summary : std::string()));
   }
   if (decision.failure) {
     parts_.board->OnProbeFailure();
@@ -319,6 +335,17 @@ void MonitorThread::NoteOutcomes(const Report& report, const Measured& measured)
     parts_.suite->Disable(off.probe,
                           StrCat("switched off after ", off.failures, " failures in a row"));
   }
+}
+
+void MonitorThread::NoteStandstill(const AnalyzedReport& analyzed) {
+  const bool still = parts_.analyzer.still_since().has_value();
+  if (std::exchange(standstill_, still) == still) return;
+  const Severity severity = still ? Severity::kWarning : Severity::kInfo;
+  const std::string message =
+      still ? analyzed.verdict.summary
+            : StrCat("the parameters change again, at step ", analyzed.report.step);
+  Log(severity, message);
+  PublishEvent(Event::Kind::kMisuse, severity, analyzed.report.step, message);
 }
 
 void MonitorThread::PublishEvent(Event::Kind kind, Severity severity, int64_t step,

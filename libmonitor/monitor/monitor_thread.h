@@ -106,12 +106,14 @@ class MonitorThread {
   };
 
   double MonotonicSeconds() const;
-  // Between two pieces of work: carries out commands, announces the phases of the learning rate.
+  // Between two pieces of work: carries out commands, announces the phases of the learning rate and
+  // mistakes in what OnStep gets.
   void Poll();
   PhaseNotices::Announce AnnouncePhase();
   // Measures nothing any more, and takes no snapshots.
   void GiveUp(const absl::Status& why, int64_t step) noexcept;
   void AnnounceSkips();
+  void AnnounceMisuse();
   ExecutionContext BeginMeasuring(const Snapshot& filled);
   Plan NextPlan(const Snapshot& filled);
   // While Finish waits for the snapshot of this step.
@@ -123,13 +125,16 @@ class MonitorThread {
   void OfferAdditional();
   void AdaptPlan(const Plan& plan, const Measured& measured, int64_t step);
   void MeasureSnapshot(const Snapshot& filled);
+  /// Sets `digest` once the snapshot is loaded.
   absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place,
-                                          const ExecutionContext& context);
+                                          std::string& digest, const ExecutionContext& context);
   void ReleaseSlot();
   /// False once the deadline has passed or the wait was cancelled.
   bool WaitForChange(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteOutcomes(const Report& report, const Measured& measured);
+  void NoteOutcomes(const AnalyzedReport& analyzed, const Measured& measured);
+  /// Tells when the parameters begin to stand still and when they change again.
+  void NoteStandstill(const AnalyzedReport& analyzed);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   Parts parts_;
@@ -142,6 +147,7 @@ class MonitorThread {
   PhaseNotices phases_;
   AlertNotices alerts_;
   SlowdownEstimate slowdown_;
+  bool standstill_ = false;  // has been told
   RateLimitedLog probe_failed_;
   StateKeeper states_;
   SpareWork spare_;

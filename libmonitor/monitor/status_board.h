@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "monitor/step_checks.h"
 #include "monitor/step_times.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/status.h"
@@ -48,6 +49,8 @@ class StatusBoard {
   void AddLostSeconds(double seconds, double now);
   /// Written by OnStep's caller.
   StepTimes& step_times() noexcept { return step_times_; }
+  /// Written by OnStep's caller, read by the monitor thread.
+  StepChecks& step_checks() noexcept { return step_checks_; }
   void SetPlanLevel(double level) noexcept { plan_level_.store(level, kRelaxed); }
   void SetDutyCycle(double duty_cycle) noexcept { duty_cycle_.store(duty_cycle, kRelaxed); }
 
@@ -109,6 +112,7 @@ class StatusBoard {
   std::atomic<double> duty_cycle_{1};
   std::atomic<double> plan_level_{1};
   StepTimes step_times_;
+  StepChecks step_checks_;
 
   mutable Mutex mutex_;
   std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(mutex_);

@@ -112,6 +112,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   DiscardPending(
       "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called before "
       "the update that followed");
+  if (parts_.board->step_checks().OnStep(info)) parts_.wake();  // tells
   parts_.lr.Step(info.step, info.learning_rate, info.phase);
   if (parts_.phases->Note(parts_.lr.phase(), info.step)) parts_.wake();
   // Reading a clock takes longer than all the rest of a step at which nothing is due.

@@ -79,6 +79,7 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.lr_change_points = snapshot.lr.Points();
   report.decay_onset_step = snapshot.lr.decay_onset_step;
   report.rolled_back = snapshot.lr.rolled_back;
+  report.snapshot_digest = header.snapshot_digest;
   report.plan = header.plan;
   report.predicted_end = header.predicted_end;
   report.cost["stall"] = header.stall_seconds;

@@ -17,6 +17,7 @@ struct ReportHeader {
   std::string run_id = {};
   int attempt = 1;
   std::string fingerprint = {};
+  std::string snapshot_digest = {};
   int64_t sequence = 0;
   int64_t probe_state_sequence = 0;
   SnapshotHeader snapshot = {};

@@ -298,6 +298,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("lr_change_points", record.lr_change_points);
   visit("decay_onset_step", record.decay_onset_step);
   visit("rolled_back", record.rolled_back);
+  visit("snapshot_digest", record.snapshot_digest);
   visit("probe_status", record.probe_status);
   visit("probe_status_detail", record.probe_status_detail);
   visit("probe_loss_nats", record.probe_loss_nats);

@@ -51,7 +51,10 @@ struct Run {
     if (!monitor->creation_status().ok()) std::exit(40);
     return *monitor;
   }
-  void Step(int64_t step) { monitor->OnStep({.step = step, .learning_rate = 1}); }
+  void Step(int64_t step) {
+    v.mul_(0.999);
+    monitor->OnStep({.step = step, .learning_rate = 1});
+  }
   bool Serves() const {
     httplib::Client client("http://" + address);
     const httplib::Result page = client.Get("/metrics");

@@ -193,6 +193,7 @@ inline AnalyzedReport SampleReport() {
   report.lr_change_points = {{300, 0.01}, {12800, 0.01}};
   report.decay_onset_step = 12801;
   report.rolled_back = true;
+  report.snapshot_digest = "0123456789abcdef0123456789abcdef";
   report.probe_status = ProbeStatus::kOk;
   report.probe_status_detail = "all good";
   report.probe_loss_nats = 1.75;

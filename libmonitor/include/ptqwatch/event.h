@@ -26,6 +26,7 @@ struct Event {
     kInert = 9,            ///< Monitor::Create failed; the only event of an inert monitor
     kAlert = 10,           ///< the verdict became an alarm, another one, or no alarm any more
     kCooldown = 11,        ///< a shadow cooldown is begun, done, or failed
+    kMisuse = 12,          ///< the trainer seems to pass wrong steps or rates, or another model
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -34,9 +35,9 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 12;
+inline constexpr int kEventKinds = 13;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown".
+/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown", "misuse".
 PTQWATCH_EXPORT std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

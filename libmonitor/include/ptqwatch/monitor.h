@@ -34,18 +34,20 @@ class PTQWATCH_EXPORT Monitor {
   /// Reads the run directory, builds the replica, checks the losses closure, plans which layers are
   /// quantized, and starts the exporters and the monitor thread.
   ///
-  /// Cost: a few forward passes, and some gradients where curvature is on; memory for twice the
-  /// model and one staging copy.
+  /// Cost: a few forward passes, one of every batch unless that takes more than 10 s, and some
+  /// gradients where curvature is on; memory for twice the model and one staging copy.
   ///
   /// Random numbers of the training run stay what they would have been, also those that other
   /// threads draw meanwhile (docs/operations.md says what is not seen).
   ///
-  /// Every mistake is found here: InvalidArgument names the option and its value,
-  /// FailedPrecondition says what about the model or the closure does not fit, ResourceExhausted
-  /// that memory ran out. With MonitorOptions::on_failure = kInert, the default, that is no reason
-  /// for training not to start: Create then returns an inert monitor, whose creation_status is the
-  /// error, and leaves out exporters that cannot be started. With PTQWATCH_DISABLE=1 in the
-  /// environment the monitor does nothing, either, and `subject` is not looked at.
+  /// Mistakes are found here: InvalidArgument names the option and its value, FailedPrecondition
+  /// says what about the model, a batch or the closure does not fit, ResourceExhausted that memory
+  /// ran out. Describe names the batches for which there was no time. What the trainer passes to
+  /// OnStep is looked at there: Event::Kind::kMisuse. With MonitorOptions::on_failure = kInert, the
+  /// default, that is no reason for training not to start: Create then returns an inert monitor,
+  /// whose creation_status is the error, and leaves out exporters that cannot be started. With
+  /// PTQWATCH_DISABLE=1 in the environment the monitor does nothing, either, and `subject` is not
+  /// looked at.
   static absl::StatusOr<std::unique_ptr<Monitor>> Create(
       std::unique_ptr<Subject> subject, MonitorOptions options = {},
       std::vector<std::unique_ptr<Exporter>> exporters = {});

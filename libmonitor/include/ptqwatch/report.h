@@ -347,7 +347,8 @@ struct Report {
   std::vector<LrChangePoint> lr_change_points;
   /// First step with a rate below the plateau, once the decay has begun.
   std::optional<int64_t> decay_onset_step;
-  bool rolled_back = false;  ///< the step number went backwards since the previous report
+  bool rolled_back = false;     ///< the step number went backwards since the previous report
+  std::string snapshot_digest;  ///< of all parameters' bits; empty if they could not be loaded
 
   ProbeStatus probe_status = ProbeStatus::kUnknown;  ///< of the full-precision loss
   std::string probe_status_detail;
@@ -355,8 +356,7 @@ struct Report {
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
   int64_t probe_examples = 0;  ///< where the closure gives one loss for each example; else 0
-  /// Share of probe examples that W gets right; absent where the losses closure gives none
-  /// (LossValues::correct).
+  /// Share of probe examples that W gets right; absent without LossValues::correct.
   std::optional<double> probe_accuracy_ratio;
   std::optional<double> probe_accuracy_stderr;
 

@@ -16,7 +16,7 @@ namespace ptqwatch {
 /// What the series of reports says about quantization error. docs/verdicts.md has the method and
 /// its error rates.
 enum class VerdictState {
-  kUnknown = 0,           ///< the newest snapshot has no usable measurement
+  kUnknown = 0,           ///< no usable measurement, or parameters that stand still in training
   kWarmingUp = 1,         ///< too few snapshots at a high learning rate for a baseline
   kHealthy = 2,           ///< as the baseline predicts
   kDrifting = 3,          ///< grows from snapshot to snapshot while the learning rate is high

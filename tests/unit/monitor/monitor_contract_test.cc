@@ -20,6 +20,7 @@
 #include "c10/core/InferenceMode.h"
 #include "monitor/compute_thread.h"
 #include "ptqwatch/monitor.h"
+#include "snapshot/parameter_digest.h"
 #include "support/probe_run.h"
 #include "support/recording_exporter.h"
 #include "support/tiny_trainer.h"
@@ -171,6 +172,7 @@ internal::ReportHeader HeaderOf(const Report& report) {
   internal::ReportHeader header{.run_id = report.run_id,
                                 .attempt = report.attempt,
                                 .fingerprint = report.fingerprint,
+                                .snapshot_digest = report.snapshot_digest,
                                 .sequence = report.sequence,
                                 .plan = report.plan};
   header.snapshot.info = {.step = report.step,
@@ -237,6 +239,8 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
       }
       snapshot.optimizer.view = optimizers.at(live->report.step);
       (*suite)->Load(snapshot);
+      EXPECT_EQ(*internal::DigestOfParameters((*suite)->session().replica(), {}),
+                live->report.snapshot_digest);
       EXPECT_EQ(state.sequence, live->report.probe_state_sequence);
       ASSERT_TRUE(live->report.curvature);
       EXPECT_EQ(live->report.curvature->status, ProbeStatus::kOk)

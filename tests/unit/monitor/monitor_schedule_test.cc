@@ -17,6 +17,7 @@ struct MonitorScheduleTest : MonitorTest {
   void Steps(int64_t first, int64_t last, const std::function<double(int64_t)>& rate) {
     for (int64_t step = first; step <= last; ++step) {
       clock.Advance(seconds(1));
+      trainer.Step();
       monitor->OnStep({.step = step, .learning_rate = 1e-2 * rate(step)});
       // A step leaves the monitor all the time it needs.
       while (monitor->status().busy || Reports() < Count(SnapshotResult::kTaken)) {

@@ -64,6 +64,7 @@ TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(AveragingKind::kWindow), "window");
   EXPECT_EQ(ToString(Event::Kind::kAlert), "alert");
   EXPECT_EQ(ToString(Event::Kind::kCooldown), "cooldown");
+  EXPECT_EQ(ToString(Event::Kind::kMisuse), "misuse");
   EXPECT_EQ(ToString(ProbeStatus::kNonFinite), "nonfinite");
   EXPECT_EQ(ToString(ProbeStatus::kOutOfTime), "out_of_time");
   EXPECT_EQ(ToString(ProbeStatus::kDisabled), "disabled");

@@ -42,11 +42,12 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       line,
       "schema_version run_id attempt fingerprint sequence probe_state_sequence step "
       "snapshot_time_unix_seconds learning_rate tokens training_loss_nats trigger lr_phase "
-      "lr_change_points decay_onset_step rolled_back probe_status probe_status_detail "
+      "lr_change_points decay_onset_step rolled_back snapshot_digest probe_status "
+      "probe_status_detail "
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
       "averaging mixed_precision predicted_end plan verdict cost");
-  EXPECT_EQ(line.size(), 34u);
+  EXPECT_EQ(line.size(), 35u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,

@@ -1,0 +1,54 @@
+#ifndef PTQWATCH_MONITOR_STEP_CHECKS_H_
+#define PTQWATCH_MONITOR_STEP_CHECKS_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ptqwatch/step_info.h"
+
+namespace ptqwatch::internal {
+
+/// A mistake in what a trainer passes.
+struct StepMistake {
+  int64_t step = 0;  ///< at which it was found
+  std::string text;
+};
+
+/// Looks for mistakes in what a trainer passes to OnStep: rates that are none, no rate at all,
+/// steps that stand still, and steps that begin anew. Each kind is told once a run.
+class StepChecks {
+ public:
+  /// OnStep's caller. O(1), no allocation. True if Take has something to tell.
+  bool OnStep(const StepInfo& info) noexcept;
+  /// The monitor thread: the mistakes that were found since the last call.
+  std::vector<StepMistake> Take();
+
+ private:
+  enum Mistake { kNoRate, kBadRate, kStepsStand, kStepsFall, kMistakes };
+  enum class State { kNone, kFound, kTold };
+  /// Written before the state is kFound, and read afterwards.
+  struct Finding {
+    std::atomic<State> state{State::kNone};
+    int64_t step = 0;
+    int64_t before = 0;
+    double learning_rate = 0;
+    int64_t calls = 0;
+  };
+  bool Note(Mistake mistake, const StepInfo& info) noexcept;
+  static std::string Text(Mistake mistake, const Finding& finding);
+
+  std::array<Finding, kMistakes> findings_;
+  std::optional<int64_t> last_step_;
+  bool any_rate_ = false;
+  int64_t calls_ = 0;
+  int64_t repeats_ = 0;
+  int64_t falls_ = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_STEP_CHECKS_H_

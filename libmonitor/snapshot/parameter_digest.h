@@ -1,0 +1,19 @@
+#ifndef PTQWATCH_SNAPSHOT_PARAMETER_DIGEST_H_
+#define PTQWATCH_SNAPSHOT_PARAMETER_DIGEST_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
+#include "snapshot/replica.h"
+
+namespace ptqwatch::internal {
+
+/// Digest of the bits of all loaded parameters, buffers left out. Reads each parameter once; those
+/// on a GPU are copied to the host in pieces. Cancelled if the context is.
+absl::StatusOr<std::string> DigestOfParameters(const Replica& replica,
+                                               const ExecutionContext& context);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_SNAPSHOT_PARAMETER_DIGEST_H_
