@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "command_proto.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
 #include "ptqwatch/wire/requests.pb.h"
 #include "status_proto.h"
@@ -36,14 +37,6 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Status st
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(std::move(status));
   return reactor;
-}
-
-absl::StatusOr<int64_t> RequestSliceOf(const wire::RequestSliceRequest& request, Control& control) {
-  SliceRequest slice;
-  PTQWATCH_ASSIGN_OR_RETURN(slice.method, ParseQuantizationMethod(request.method()));
-  slice.bits = request.bits();
-  if (request.points() != 0) slice.points = request.points();
-  return control.RequestSlice(slice);
 }
 
 template <typename Filters>
@@ -184,92 +177,22 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
       });
 }
 
-grpc::ServerUnaryReactor* MonitorService::RequestSnapshot(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request,
-                                                          grpc::ByteBuffer* response) {
-  return Handle<wire::RequestSnapshotRequest, v1::RequestSnapshotResponse>(
+grpc::ServerUnaryReactor* MonitorService::Do(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) {
+  return Handle<wire::DoRequest, v1::DoResponse>(
       context, *request, response,
-      [this](const wire::RequestSnapshotRequest& parsed,
-             v1::RequestSnapshotResponse* answer) -> absl::Status {
+      [this](wire::DoRequest parsed, v1::DoResponse* answer) -> absl::Status {
         PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        answer->set_last_sequence(route->feed.newest());
-        // Read before the request: the snapshot may be of this step, but not of an earlier one.
-        if (const auto step = route->source->status().step) answer->set_step(*step);
-        return route->control->RequestSnapshot();
-      });
-}
-
-grpc::ServerUnaryReactor* MonitorService::RequestSlice(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request,
-                                                       grpc::ByteBuffer* response) {
-  return Handle<wire::RequestSliceRequest, v1::RequestSliceResponse>(
-      context, *request, response,
-      [this](const wire::RequestSliceRequest& parsed,
-             v1::RequestSliceResponse* answer) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, RequestSliceOf(parsed, *route->control));
-        answer->set_number(static_cast<int32_t>(number));
+        parsed.clear_run_id();
+        v1::DoRequest asked;
+        if (!asked.ParseFromString(parsed.SerializeAsString())) {
+          return absl::InvalidArgumentError("the request is not a DoRequest");
+        }
+        PTQWATCH_ASSIGN_OR_RETURN(const Command command, FromProto(asked));
+        PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, route->control->Do(command));
+        answer->set_number(number);
         return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* MonitorService::RequestCooldown(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request,
-                                                          grpc::ByteBuffer* response) {
-  return Handle<wire::RequestCooldownRequest, v1::RequestCooldownResponse>(
-      context, *request, response,
-      [this](const wire::RequestCooldownRequest& parsed,
-             v1::RequestCooldownResponse* answer) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, route->control->RequestCooldown(
-                                                            {.decay_steps = parsed.decay_steps()}));
-        answer->set_number(static_cast<int32_t>(number));
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* MonitorService::CancelCooldown(grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer* request,
-                                                         grpc::ByteBuffer* response) {
-  return Handle<wire::CancelCooldownRequest, v1::CancelCooldownResponse>(
-      context, *request, response,
-      [this](const wire::CancelCooldownRequest& parsed,
-             v1::CancelCooldownResponse*) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        return route->control->CancelCooldown();
-      });
-}
-
-grpc::ServerUnaryReactor* MonitorService::Pause(grpc::CallbackServerContext* context,
-                                                const grpc::ByteBuffer* request,
-                                                grpc::ByteBuffer* response) {
-  return Handle<wire::PauseRequest, v1::PauseResponse>(
-      context, *request, response,
-      [this](const wire::PauseRequest& parsed, v1::PauseResponse*) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        return route->control->Pause();
-      });
-}
-
-grpc::ServerUnaryReactor* MonitorService::Resume(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request,
-                                                 grpc::ByteBuffer* response) {
-  return Handle<wire::ResumeRequest, v1::ResumeResponse>(
-      context, *request, response,
-      [this](const wire::ResumeRequest& parsed, v1::ResumeResponse*) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        return route->control->Resume();
-      });
-}
-
-grpc::ServerUnaryReactor* MonitorService::SetInterval(grpc::CallbackServerContext* context,
-                                                      const grpc::ByteBuffer* request,
-                                                      grpc::ByteBuffer* response) {
-  return Handle<wire::SetIntervalRequest, v1::SetIntervalResponse>(
-      context, *request, response,
-      [this](const wire::SetIntervalRequest& parsed, v1::SetIntervalResponse*) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        return route->control->SetEvery(parsed.every_steps());
       });
 }
 

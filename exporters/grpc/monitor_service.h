@@ -18,14 +18,7 @@ using MonitorCalls = v1::MonitorService::WithRawCallbackMethod_WatchReports<
         v1::MonitorService::WithRawCallbackMethod_ListReports<
             v1::MonitorService::WithRawCallbackMethod_ListRuns<
                 v1::MonitorService::WithRawCallbackMethod_GetStatus<
-                    v1::MonitorService::WithRawCallbackMethod_RequestSnapshot<
-                        v1::MonitorService::WithRawCallbackMethod_RequestSlice<
-                            v1::MonitorService::WithRawCallbackMethod_RequestCooldown<
-                                v1::MonitorService::WithRawCallbackMethod_CancelCooldown<
-                                    v1::MonitorService::WithRawCallbackMethod_Pause<
-                                        v1::MonitorService::WithRawCallbackMethod_Resume<
-                                            v1::MonitorService::WithRawCallbackMethod_SetInterval<
-                                                v1::MonitorService::Service>>>>>>>>>>>>;
+                    v1::MonitorService::WithRawCallbackMethod_Do<v1::MonitorService::Service>>>>>>;
 
 /// The calls of ptqwatch.v1.MonitorService: reports from the feed of the run that a request names,
 /// status from its source, commands to its control.
@@ -49,27 +42,9 @@ class MonitorService final : public MonitorCalls {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* RequestSnapshot(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* RequestSlice(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* RequestCooldown(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* CancelCooldown(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer* request,
-                                   grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* SetInterval(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Do(grpc::CallbackServerContext* context,
+                               const grpc::ByteBuffer* request,
+                               grpc::ByteBuffer* response) override;
 
  private:
   // Whether the caller may call at all.

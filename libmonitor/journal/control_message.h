@@ -1,50 +1,30 @@
 #ifndef PTQWATCH_JOURNAL_CONTROL_MESSAGE_H_
 #define PTQWATCH_JOURNAL_CONTROL_MESSAGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ptqwatch/control.h"
 
+// A command and its answer on the control socket of a run directory: a line of JSON each.
+
 namespace ptqwatch::internal {
-
-/// A command on its way through the control socket of a run directory: one line of JSON.
-struct ControlRequest {
-  enum class Kind : int {
-    kSnapshot = 0,
-    kPause = 1,
-    kResume = 2,
-    kEvery = 3,
-    kSlice = 4,
-    kCooldown = 5,
-    kCancelCooldown = 6
-  };
-  Kind kind = Kind::kSnapshot;
-  int64_t every = 0;        ///< kEvery only
-  SliceRequest slice = {};  ///< kSlice only
-  int64_t decay_steps = 0;  ///< kCooldown only
-};
-
-/// What became of it: the number of a slice or cooldown, and 0 for the other commands.
-using ControlResponse = absl::StatusOr<int64_t>;
 
 /// Longest line of either.
 inline constexpr size_t kMaxControlBytes = 4096;
 
-/// Both without a newline.
-std::string RequestToJson(const ControlRequest& request);
-std::string ResponseToJson(const ControlResponse& response);
+/// {"command": NAME} with the command's members beside the name; no newline.
+std::string CommandToJson(const Command& command);
+/// What Control::Do returned; no newline.
+std::string AnswerToJson(const absl::StatusOr<int64_t>& answer);
 
-/// InvalidArgument for what RequestToJson does not write.
-absl::StatusOr<ControlRequest> RequestFromJson(std::string_view line);
-/// The response that was written; Internal for what ResponseToJson does not write.
-ControlResponse ResponseFromJson(std::string_view line);
-
-/// Carries `request` out.
-ControlResponse Apply(const ControlRequest& request, Control& control);
+/// InvalidArgument for anything that CommandToJson does not write.
+absl::StatusOr<Command> CommandFromJson(std::string_view line);
+/// The answer that was written; Internal for anything that AnswerToJson does not write.
+absl::StatusOr<int64_t> AnswerFromJson(std::string_view line);
 
 }  // namespace ptqwatch::internal
 

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "base/unix_socket.h"
+#include "journal/control_message.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -34,9 +35,9 @@ absl::StatusOr<std::string> Exchange(const std::string& run_dir, const std::stri
 
 }  // namespace
 
-ControlResponse RunControl::Send(const ControlRequest& request) const {
-  const absl::StatusOr<std::string> line = Exchange(run_dir_, RequestToJson(request));
-  if (line.ok()) return ResponseFromJson(*line);
+absl::StatusOr<int64_t> RunControl::Do(const Command& command) {
+  const absl::StatusOr<std::string> line = Exchange(run_dir_, CommandToJson(command));
+  if (line.ok()) return AnswerFromJson(*line);
   const std::string where = StrCat("run directory '", run_dir_, "': ");
   if (absl::IsPermissionDenied(line.status())) {
     return absl::PermissionDeniedError(StrCat(where, line.status()));
@@ -47,24 +48,6 @@ ControlResponse RunControl::Send(const ControlRequest& request) const {
   return absl::UnavailableError(
       StrCat(where, "no run takes commands here; it is over, or runs on another machine (",
              line.status(), ")"));
-}
-
-absl::Status RunControl::RequestSnapshot() {
-  return Send({.kind = ControlRequest::Kind::kSnapshot}).status();
-}
-absl::Status RunControl::Pause() { return Send({.kind = ControlRequest::Kind::kPause}).status(); }
-absl::Status RunControl::Resume() { return Send({.kind = ControlRequest::Kind::kResume}).status(); }
-absl::Status RunControl::SetEvery(int64_t steps) {
-  return Send({.kind = ControlRequest::Kind::kEvery, .every = steps}).status();
-}
-absl::StatusOr<int64_t> RunControl::RequestSlice(const SliceRequest& request) {
-  return Send({.kind = ControlRequest::Kind::kSlice, .slice = request});
-}
-absl::StatusOr<int64_t> RunControl::RequestCooldown(const CooldownRequest& request) {
-  return Send({.kind = ControlRequest::Kind::kCooldown, .decay_steps = request.decay_steps});
-}
-absl::Status RunControl::CancelCooldown() {
-  return Send({.kind = ControlRequest::Kind::kCancelCooldown}).status();
 }
 
 }  // namespace ptqwatch::internal

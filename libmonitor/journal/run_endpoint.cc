@@ -126,19 +126,19 @@ class Loop {
     if (!client.IsOfThisUser()) return absl::OkStatus();
     const absl::StatusOr<std::string> line =
         client.ReceiveLine(kMaxControlBytes, kClientTimeout, wake_);
-    // A client that has given up was told that nothing came of it.
+    // A client that hung up expects no effect.
     if (!line.ok() || !client.IsOpen()) return absl::OkStatus();
-    client.SendLine(ResponseToJson(Answer(*line)), kClientTimeout, wake_).IgnoreError();
+    client.SendLine(AnswerToJson(Answer(*line)), kClientTimeout, wake_).IgnoreError();
     return absl::OkStatus();
   }
 
-  ControlResponse Answer(std::string_view line) {
-    PTQWATCH_ASSIGN_OR_RETURN(const ControlRequest request, RequestFromJson(line));
+  absl::StatusOr<int64_t> Answer(std::string_view line) {
+    PTQWATCH_ASSIGN_OR_RETURN(const Command command, CommandFromJson(line));
     MutexLock lock(mutex_);
     if (control_ == nullptr || stopping_) {
       return absl::FailedPreconditionError("the monitor has stopped");
     }
-    return Apply(request, *control_);
+    return control_->Do(command);
   }
 
   const milliseconds interval_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/overloaded.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 
@@ -20,67 +21,89 @@ void ControlQueue::Close(std::string why) {
   commands_.clear();
 }
 
-absl::Status ControlQueue::Add(Command command) {
+absl::Status ControlQueue::Add(Accepted accepted) {
   MutexLock lock(mutex_);
   if (closed_) return absl::FailedPreconditionError(*closed_);
-  std::erase_if(commands_, [&](const Command& older) { return older.index() == command.index(); });
-  commands_.push_back(std::move(command));
+  std::erase_if(commands_, [&](const Accepted& older) {
+    return older.command.index() == accepted.command.index();
+  });
+  commands_.push_back(std::move(accepted));
   if (wake_) wake_();
   return absl::OkStatus();
 }
 
-absl::Status ControlQueue::RequestSnapshot() {
-  if (nothing_to_do_ != nullptr && *nothing_to_do_) {
-    return absl::FailedPreconditionError("no snapshot: every probe is switched off");
-  }
-  return Add(TakeSnapshot{});
+absl::Status ControlQueue::CheckMeasuring() const {
+  if (nothing_to_do_ == nullptr || !*nothing_to_do_) return absl::OkStatus();
+  return absl::FailedPreconditionError("no snapshot: every probe is switched off");
 }
 
-absl::Status ControlQueue::Pause() { return Add(SetPaused{true}); }
-absl::Status ControlQueue::Resume() { return Add(SetPaused{false}); }
-
-absl::Status ControlQueue::SetEvery(int64_t steps) {
-  if (steps <= 0) {
-    return absl::InvalidArgumentError(StrCat("every = ", steps, ": must be positive"));
-  }
-  return Add(SetInterval{steps});
-}
-
-absl::StatusOr<int64_t> ControlQueue::RequestSlice(const SliceRequest& request) {
-  if (slices_ == nullptr || board_ == nullptr) {
-    return absl::FailedPreconditionError("no slice: the monitor is off");
-  }
-  const int64_t taken = board_->snapshots_taken();
-  absl::StatusOr<int64_t> number = slices_->Accept(request);
-  if (!number.ok()) return number;
-  PTQWATCH_RETURN_IF_ERROR(Add(MakeSlice{{*number, request, taken}}));
-  return number;
-}
-
-absl::StatusOr<int64_t> ControlQueue::RequestCooldown(const CooldownRequest& request) {
-  if (cooldowns_ == nullptr) {
-    return absl::FailedPreconditionError("no shadow cooldown: the monitor is off");
-  }
-  absl::StatusOr<int64_t> number = cooldowns_->Accept(request);
-  if (!number.ok()) return number;
-  // It is made from the next snapshot.
-  if (absl::Status requested = RequestSnapshot(); !requested.ok()) {
-    cooldowns_->Fail(std::string(Message(requested)));
-    return requested;
+absl::StatusOr<int64_t> ControlQueue::AcceptCooldown(const StartCooldown& request) {
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, cooldowns_->Accept(request));
+  if (absl::Status measuring = CheckMeasuring(); !measuring.ok()) {
+    cooldowns_->Fail(std::string(Message(measuring)));
+    return measuring;
   }
   return number;
 }
 
-absl::Status ControlQueue::CancelCooldown() {
-  if (cooldowns_ == nullptr) {
-    return absl::FailedPreconditionError("no shadow cooldown: the monitor is off");
-  }
-  return cooldowns_->Cancel();
+absl::StatusOr<int64_t> ControlQueue::Accept(const Command& command) {
+  using Result = absl::StatusOr<int64_t>;
+  const auto off = [](std::string_view what) {
+    return absl::FailedPreconditionError(StrCat("no ", what, ": the monitor is off"));
+  };
+  const auto newest_if = [this](const absl::Status& status) -> Result {
+    if (!status.ok()) return status;
+    return board_ == nullptr ? 0 : board_->last_sequence();
+  };
+  return std::visit(
+      Overloaded{
+          [&](const TakeSnapshot&) { return newest_if(CheckMeasuring()); },
+          [&](const Pause&) { return newest_if(absl::OkStatus()); },
+          [&](const Resume&) { return newest_if(absl::OkStatus()); },
+          [&](const SetEvery& set) -> Result {
+            if (set.steps > 0) return newest_if(absl::OkStatus());
+            return absl::InvalidArgumentError(StrCat("every = ", set.steps, ": must be positive"));
+          },
+          [&](const MakeSlice& request) -> Result {
+            if (slices_ == nullptr || board_ == nullptr) return off("slice");
+            return slices_->Accept(request);
+          },
+          [&](const StartCooldown& request) -> Result {
+            return cooldowns_ == nullptr ? off("shadow cooldown") : AcceptCooldown(request);
+          },
+          [&](const CancelCooldown&) -> Result {
+            return cooldowns_ == nullptr ? off("shadow cooldown") : newest_if(cooldowns_->Cancel());
+          }},
+      command);
 }
 
-std::vector<Command> ControlQueue::Drain() {
-  MutexLock lock(mutex_);
-  return std::exchange(commands_, {});
+absl::StatusOr<int64_t> ControlQueue::Do(const Command& command) {
+  const int64_t taken = board_ == nullptr ? 0 : board_->snapshots_taken();
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, Accept(command));
+  PTQWATCH_RETURN_IF_ERROR(Add({.command = command, .number = number, .snapshots_taken = taken}));
+  return number;
+}
+
+void ControlQueue::CarryOut(TrainerSwitches& switches, std::optional<AcceptedSlice>& slice) {
+  std::vector<Accepted> waiting;
+  {
+    MutexLock lock(mutex_);
+    waiting.swap(commands_);
+  }
+  for (const Accepted& accepted : waiting) {
+    std::visit(Overloaded{[&](const TakeSnapshot&) { ++switches.requests; },
+                          [&](const Pause&) { switches.paused = true; },
+                          [&](const Resume&) { switches.paused = false; },
+                          [&](const SetEvery& set) { switches.every = set.steps; },
+                          [&](const MakeSlice& request) {
+                            slice = {accepted.number, request, accepted.snapshots_taken};
+                          },
+                          // It is made from the next snapshot.
+                          [&](const StartCooldown&) { ++switches.requests; },
+                          // The tracker was told by Accept.
+                          [&](const CancelCooldown&) {}},
+               accepted.command);
+  }
 }
 
 }  // namespace ptqwatch::internal

@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,23 +15,11 @@
 #include "probes/cooldown_tracker.h"
 #include "probes/slice_tracker.h"
 #include "ptqwatch/control.h"
+#include "trainer/trainer_switches.h"
 
 namespace ptqwatch::internal {
 
-/// The commands of Control.
-struct TakeSnapshot {};
-struct SetPaused {
-  bool paused = false;
-};
-struct SetInterval {
-  int64_t every = 0;
-};
-struct MakeSlice {
-  AcceptedSlice slice;
-};
-using Command = std::variant<TakeSnapshot, SetPaused, SetInterval, MakeSlice>;
-
-/// Commands on their way to the monitor thread. Any thread adds, the monitor thread drains. Of
+/// Commands on their way to the monitor thread. Any thread adds, the monitor thread carries out. Of
 /// several commands of one kind only the newest is kept, so the queue is never longer than there
 /// are kinds.
 class ControlQueue final : public Control {
@@ -51,19 +38,23 @@ class ControlQueue final : public Control {
   /// From now on commands are refused with `why`; `wake` is not called any more once this returns.
   void Close(std::string why = "the monitor has stopped");
 
-  absl::Status RequestSnapshot() override;
-  absl::Status Pause() override;
-  absl::Status Resume() override;
-  absl::Status SetEvery(int64_t steps) override;
-  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override;
-  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override;
-  absl::Status CancelCooldown() override;
+  absl::StatusOr<int64_t> Do(const Command& command) override;
 
-  /// Monitor thread: takes what is there, in the order it came.
-  std::vector<Command> Drain();
+  /// Monitor thread: carries waiting commands out, in the order in which they came. `slice` becomes
+  /// the newest one that was asked for.
+  void CarryOut(TrainerSwitches& switches, std::optional<AcceptedSlice>& slice);
 
  private:
-  absl::Status Add(Command command);
+  struct Accepted {
+    Command command;
+    int64_t number = 0;
+    int64_t snapshots_taken = 0;
+  };
+  // What Do returns, and what must be so before the command is queued.
+  absl::StatusOr<int64_t> Accept(const Command& command);
+  absl::StatusOr<int64_t> AcceptCooldown(const StartCooldown& request);
+  absl::Status CheckMeasuring() const;
+  absl::Status Add(Accepted accepted);
 
   SliceTracker* const slices_;
   const StatusBoard* const board_;
@@ -72,7 +63,7 @@ class ControlQueue final : public Control {
   Mutex mutex_;
   std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // why
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Accepted> commands_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

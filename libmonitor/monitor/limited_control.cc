@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "report/command_fields.h"
 
 namespace ptqwatch::internal {
 
@@ -19,48 +19,14 @@ absl::Status TokenBucket::Check(std::string_view what, std::chrono::nanoseconds 
                                              std::ceil((1 - tokens_) * interval_.count()), " s"));
 }
 
-template <typename Call>
-std::invoke_result_t<Call> LimitedControl::Limit(TokenBucket& bucket, std::string_view what,
-                                                 Call call) {
-  PTQWATCH_RETURN_IF_ERROR(bucket.Check(what, clock_->Monotonic()));
-  auto done = call();
+absl::StatusOr<int64_t> LimitedControl::Do(const Command& command) {
+  const CommandLimit limit = EntryOf(command).limit;
+  MutexLock lock(mutex_);
+  TokenBucket& bucket = buckets_.try_emplace(limit.what, limit.burst, limit.interval).first->second;
+  PTQWATCH_RETURN_IF_ERROR(bucket.Check(limit.what, clock_->Monotonic()));
+  absl::StatusOr<int64_t> done = control_->Do(command);
   if (done.ok()) bucket.Take();
   return done;
-}
-
-absl::Status LimitedControl::RequestSnapshot() {
-  MutexLock lock(mutex_);
-  return Limit(snapshots_, "snapshots", [&] { return control_->RequestSnapshot(); });
-}
-
-absl::Status LimitedControl::Pause() {
-  MutexLock lock(mutex_);
-  return Limit(switches_, "commands", [&] { return control_->Pause(); });
-}
-
-absl::Status LimitedControl::Resume() {
-  MutexLock lock(mutex_);
-  return Limit(switches_, "commands", [&] { return control_->Resume(); });
-}
-
-absl::Status LimitedControl::SetEvery(int64_t steps) {
-  MutexLock lock(mutex_);
-  return Limit(switches_, "commands", [&] { return control_->SetEvery(steps); });
-}
-
-absl::StatusOr<int64_t> LimitedControl::RequestSlice(const SliceRequest& request) {
-  MutexLock lock(mutex_);
-  return Limit(slices_, "slices", [&] { return control_->RequestSlice(request); });
-}
-
-absl::StatusOr<int64_t> LimitedControl::RequestCooldown(const CooldownRequest& request) {
-  MutexLock lock(mutex_);
-  return Limit(cooldowns_, "shadow cooldowns", [&] { return control_->RequestCooldown(request); });
-}
-
-absl::Status LimitedControl::CancelCooldown() {
-  MutexLock lock(mutex_);
-  return Limit(switches_, "commands", [&] { return control_->CancelCooldown(); });
 }
 
 }  // namespace ptqwatch::internal

@@ -8,7 +8,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
-#include "base/overloaded.h"
 #include "base/process_end.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -133,14 +132,7 @@ void MonitorThread::Leave() noexcept {
 }
 
 void MonitorThread::Poll() {
-  TrainerSwitches& switches = *parts_.switches;
-  for (const Command& command : parts_.control->Drain()) {
-    std::visit(Overloaded{[&](TakeSnapshot) { ++switches.requests; },
-                          [&](SetPaused set) { switches.paused = set.paused; },
-                          [&](SetInterval set) { switches.every = set.every; },
-                          [&](const MakeSlice& make) { slice_ = make.slice; }},
-               command);
-  }
+  parts_.control->CarryOut(*parts_.switches, slice_);
   phases_.Poll(AnnouncePhase());
   AnnounceMisuse();
 }
@@ -247,7 +239,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   NoteOutcomes(*analyzed, *measured);
   phases_.BeforeReport(AnnouncePhase());
   parts_.publisher->Publish(analyzed);
-  parts_.board->OnReport();
+  parts_.board->OnReport(analyzed->report.sequence);
   NoteStandstill(*analyzed);
   alerts_.Note(*analyzed, [&](Severity severity, std::string message) {
     PublishEvent(Event::Kind::kAlert, severity, place.step, std::move(message));

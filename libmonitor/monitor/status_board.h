@@ -37,7 +37,10 @@ class StatusBoard {
   }
 
   /// Monitor thread.
-  void OnReport() noexcept { reports_total_.fetch_add(1, kRelaxed); }
+  void OnReport(int64_t sequence) noexcept {
+    reports_total_.fetch_add(1, kRelaxed);
+    last_sequence_.store(sequence, kRelaxed);
+  }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
   /// Around each snapshot; in between Alive is called at least once a batch.
@@ -61,6 +64,7 @@ class StatusBoard {
   int64_t snapshots_taken() const noexcept {
     return snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].load(kRelaxed);
   }
+  int64_t last_sequence() const noexcept { return last_sequence_.load(kRelaxed); }
   bool busy() const noexcept { return busy_.load(kRelaxed); }
   /// In the mean since the first step; 0 before the second.
   double seconds_a_step() const noexcept;
@@ -103,6 +107,7 @@ class StatusBoard {
   std::atomic<int64_t> not_copied_in_a_row_{0};
 
   std::atomic<int64_t> reports_total_{0};
+  std::atomic<int64_t> last_sequence_{0};
   std::array<std::atomic<int64_t>, kEventKinds> events_{};
   std::atomic<int64_t> probe_failures_total_{0};
   std::atomic<int64_t> state_write_failures_total_{0};

@@ -21,7 +21,7 @@ void CooldownTracker::Close(std::string reason) {
   status_.error = std::move(reason);
 }
 
-absl::StatusOr<int64_t> CooldownTracker::Accept(const CooldownRequest& request) {
+absl::StatusOr<int64_t> CooldownTracker::Accept(const StartCooldown& request) {
   MutexLock lock(mutex_);
   if (!closed_.empty()) {
     return absl::FailedPreconditionError(StrCat("no shadow cooldown: ", closed_));

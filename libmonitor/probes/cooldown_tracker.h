@@ -25,7 +25,7 @@ class CooldownTracker {
 
   /// Returns the cooldown's number. InvalidArgument where the length of the decay is negative or
   /// not known, FailedPrecondition while another one is under way and where none can be made.
-  absl::StatusOr<int64_t> Accept(const CooldownRequest& request);
+  absl::StatusOr<int64_t> Accept(const StartCooldown& request);
   /// The one under way has failed as cancelled. FailedPrecondition where there is none.
   absl::Status Cancel();
 

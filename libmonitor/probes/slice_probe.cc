@@ -56,7 +56,7 @@ ProbeResult SliceProbe::Measure(const ProbeInput& input, const ExecutionContext&
     Forget();
     return nothing;
   }
-  const SliceRequest& request = input.slice->request;
+  const MakeSlice& request = input.slice->request;
   const std::string name = ShortName(ToString(request.method), request.bits);
   const bool too_early = input.place.step < request.at_step.value_or(INT64_MIN);
   QuantizationResult* quantization = input.Earlier<QuantizationResult>();
@@ -119,7 +119,7 @@ void SliceProbe::Forget() {
 absl::StatusOr<std::string> SliceProbe::Make(const ProbeInput& input,
                                              QuantizationResult& quantization,
                                              const ExecutionContext& context) {
-  const SliceRequest& request = input.slice->request;
+  const MakeSlice& request = input.slice->request;
   QuantizedWeights weights = std::exchange(quantization.weights, {});
   size_t chosen = 0;
   while (chosen < quantization.quantizers.size() &&

@@ -23,7 +23,7 @@ void SliceTracker::Close(std::string reason) {
   status_.error = std::move(reason);
 }
 
-absl::StatusOr<int64_t> SliceTracker::Accept(const SliceRequest& request) {
+absl::StatusOr<int64_t> SliceTracker::Accept(const MakeSlice& request) {
   MutexLock lock(mutex_);
   if (!closed_.empty()) return absl::FailedPreconditionError(StrCat("no slice: ", closed_));
   if (request.points < kMinSlicePoints || request.points > kMaxSlicePoints) {

@@ -15,7 +15,7 @@ namespace ptqwatch::internal {
 /// A slice request that was accepted.
 struct AcceptedSlice {
   int64_t number = 0;
-  SliceRequest request = {};
+  MakeSlice request = {};
   /// Snapshots taken when it was accepted: the slice is made of later ones.
   int64_t snapshots_taken = 0;
 };
@@ -38,7 +38,7 @@ class SliceTracker {
   /// Returns the slice's number. InvalidArgument if the run does not have the quantizer (the
   /// message lists those it has) or `points` is out of range. FailedPrecondition while another
   /// slice is under way and where no slice can be made.
-  absl::StatusOr<int64_t> Accept(const SliceRequest& request);
+  absl::StatusOr<int64_t> Accept(const MakeSlice& request);
 
   SliceStatus status() const;
 

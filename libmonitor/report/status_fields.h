@@ -2,6 +2,7 @@
 #define PTQWATCH_REPORT_STATUS_FIELDS_H_
 
 #include "ptqwatch/status.h"
+#include "report/command_fields.h"
 #include "report/report_fields.h"
 
 // The members of MonitorStatus and what goes with it, as report_fields.h has those of reports. Its
@@ -18,14 +19,6 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("parameters", record.parameters);
   visit("covered_parameters", record.covered_parameters);
   visit("device", record.device);
-}
-
-template <Of<SliceRequest> Record, typename Visitor>
-void VisitFields(Record& record, Visitor&& visit) {
-  visit("method", record.method);
-  visit("bits", record.bits);
-  visit("points", record.points);
-  visit("at_step", record.at_step);
 }
 
 template <Of<SliceStatus> Record, typename Visitor>

@@ -142,33 +142,11 @@ class GrpcClient final : public Client {
     return internal::Follower(target_, follow, Clock::Real(), &to_listener).Run();
   }
 
-  absl::Status RequestSnapshot() override {
-    v1::RequestSnapshotResponse response;
-    return Answer(Connect().RequestSnapshot(&response));
-  }
-  absl::Status Pause() override { return Answer(Connect().Pause()); }
-  absl::Status Resume() override { return Answer(Connect().Resume()); }
-  absl::Status SetEvery(int64_t steps) override { return Answer(Connect().SetInterval(steps)); }
-
-  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& slice) override {
-    if (slice.at_step.has_value()) {
-      return absl::InvalidArgumentError("SliceRequest::at_step cannot be asked for over gRPC");
-    }
-    v1::RequestSliceRequest request;
-    request.set_method(std::string(ToString(slice.method)));
-    request.set_bits(slice.bits);
-    request.set_points(slice.points);
-    v1::RequestSliceResponse response;
-    PTQWATCH_RETURN_IF_ERROR(Answer(Connect().RequestSlice(request, &response)));
+  absl::StatusOr<int64_t> Do(const Command& command) override {
+    v1::DoResponse response;
+    PTQWATCH_RETURN_IF_ERROR(Answer(Connect().Do(command, &response)));
     return response.number();
   }
-
-  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& cooldown) override {
-    v1::RequestCooldownResponse response;
-    PTQWATCH_RETURN_IF_ERROR(Answer(Connect().RequestCooldown(cooldown.decay_steps, &response)));
-    return response.number();
-  }
-  absl::Status CancelCooldown() override { return Answer(Connect().CancelCooldown()); }
 
  private:
   Connection Connect() const { return Connection(target_, timeout_); }

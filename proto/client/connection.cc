@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "command_proto.h"
 #include "grpcpp/create_channel_posix.h"
 
 namespace ptqwatch::internal {
@@ -160,53 +161,11 @@ grpc::Status Connection::ListReports(v1::ListReportsRequest request,
   return Call(&Stub::ListReports, request, response);
 }
 
-grpc::Status Connection::RequestSnapshot(v1::RequestSnapshotResponse* response) {
-  v1::RequestSnapshotRequest request;
+grpc::Status Connection::Do(const Command& command, v1::DoResponse* response) {
+  v1::DoRequest request;
   request.set_run_id(run_);
-  return Call(&Stub::RequestSnapshot, request, response);
-}
-
-grpc::Status Connection::RequestSlice(v1::RequestSliceRequest request,
-                                      v1::RequestSliceResponse* response) {
-  request.set_run_id(run_);
-  return Call(&Stub::RequestSlice, request, response);
-}
-
-grpc::Status Connection::RequestCooldown(int64_t decay_steps,
-                                         v1::RequestCooldownResponse* response) {
-  v1::RequestCooldownRequest request;
-  request.set_decay_steps(decay_steps);
-  request.set_run_id(run_);
-  return Call(&Stub::RequestCooldown, request, response);
-}
-
-grpc::Status Connection::CancelCooldown() {
-  v1::CancelCooldownRequest request;
-  request.set_run_id(run_);
-  v1::CancelCooldownResponse response;
-  return Call(&Stub::CancelCooldown, request, &response);
-}
-
-grpc::Status Connection::Pause() {
-  v1::PauseRequest request;
-  request.set_run_id(run_);
-  v1::PauseResponse response;
-  return Call(&Stub::Pause, request, &response);
-}
-
-grpc::Status Connection::Resume() {
-  v1::ResumeRequest request;
-  request.set_run_id(run_);
-  v1::ResumeResponse response;
-  return Call(&Stub::Resume, request, &response);
-}
-
-grpc::Status Connection::SetInterval(int64_t steps) {
-  v1::SetIntervalRequest request;
-  request.set_every_steps(steps);
-  request.set_run_id(run_);
-  v1::SetIntervalResponse response;
-  return Call(&Stub::SetInterval, request, &response);
+  ToProto(command, &request);
+  return Call(&Stub::Do, request, response);
 }
 
 absl::Status ExplainFailure(const grpc::Status& status, const Target& target) {

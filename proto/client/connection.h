@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "client/target.h"
 #include "grpcpp/grpcpp.h"
+#include "ptqwatch/control.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
 
 namespace ptqwatch::internal {
@@ -27,14 +28,7 @@ class Connection {
   grpc::Status GetStatus(v1::GetStatusResponse* response);
   /// `request` without a run_id.
   grpc::Status ListReports(v1::ListReportsRequest request, v1::ListReportsResponse* response);
-  grpc::Status RequestSnapshot(v1::RequestSnapshotResponse* response);
-  /// `request` without a run_id.
-  grpc::Status RequestSlice(v1::RequestSliceRequest request, v1::RequestSliceResponse* response);
-  grpc::Status RequestCooldown(int64_t decay_steps, v1::RequestCooldownResponse* response);
-  grpc::Status CancelCooldown();
-  grpc::Status Pause();
-  grpc::Status Resume();
-  grpc::Status SetInterval(int64_t steps);
+  grpc::Status Do(const Command& command, v1::DoResponse* response);
   v1::GetStatusRequest StatusRequest() const;
   /// What a call needs that does not go through the functions above, before it begins.
   void Authorize(grpc::ClientContext& context) const { security_.Authorize(context); }

@@ -175,7 +175,7 @@ TEST_F(MonitorCuda, LeavesAGraphThatIsBeingCapturedAlone) {
     graph.replay();
     stream.synchronize();
     EXPECT_EQ(y[0][0].item<double>(), 256);
-    trainer.monitor->control().RequestSnapshot().IgnoreError();
+    trainer.monitor->control().Do(TakeSnapshot{}).IgnoreError();
   }
   EXPECT_TRUE(trainer.monitor->Finish(std::chrono::minutes(2)).ok());
 }

@@ -77,7 +77,7 @@ int Fork() {
     const pid_t child = fork();
     if (child == 0) {
       monitor.OnStep({.step = 2, .learning_rate = 1});
-      monitor.control().RequestSnapshot().IgnoreError();
+      monitor.control().Do(TakeSnapshot{}).IgnoreError();
       if (monitor.status().step || monitor.latest() != nullptr) std::exit(1);
       if (!monitor.Finish(seconds(1)).ok() || !monitor.Stop(seconds(1)).ok()) std::exit(2);
       if (i == 0) std::exit(0);

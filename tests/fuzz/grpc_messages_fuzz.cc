@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/shared_bytes.h"
+#include "command_proto.h"
 #include "event_proto.h"
 #include "fuzz/fuzz_target.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -133,17 +134,13 @@ void List(std::string_view bytes) {
 
 // The other requests have no more in them than their fields.
 void ReadRequests(std::string_view bytes) {
-  v1::RequestSliceRequest slice;
-  if (Parse(bytes, &slice) && !ParseQuantizationMethod(slice.method()).ok()) {
-    Require(!ParseQuantizationMethod(slice.method()).status().message().empty(),
-            "a refusal has a message");
+  v1::DoRequest asked;
+  if (Parse(bytes, &asked)) {
+    const absl::StatusOr<Command> command = internal::FromProto(asked);
+    Require(command.ok() || !command.status().message().empty(), "a refusal has a message");
   }
   v1::WatchReportsRequest watch;
   if (Parse(bytes, &watch)) Require(Parse(Bytes(watch), &watch), "a request written is read");
-  v1::SetIntervalRequest interval;
-  if (Parse(bytes, &interval)) {
-    Require(Parse(Bytes(interval), &interval), "a request written is read");
-  }
 }
 
 template <typename Message>
@@ -162,9 +159,8 @@ std::vector<std::string> Seeds() {
   list.set_after_sequence(12);
   list.set_limit(2);
   list.add_quantizers()->set_bits(4);
-  v1::RequestSliceRequest slice;
-  slice.set_method("gptq");
-  slice.set_bits(4);
+  v1::DoRequest slice;
+  internal::ToProto(MakeSlice{.method = QuantizationMethod::kGptq, .bits = 4}, &slice);
   v1::WatchReportsRequest watch;
   watch.set_after_sequence(3);
   watch.set_run_id("run");

@@ -63,7 +63,7 @@ class Reflected(unittest.TestCase):
         self.assertEqual(server.enum_name(health, "status"), "SERVING")
 
         monitor = {name: server.method("ptqwatch.v1.MonitorService", name)
-                   for name in ("WatchReports", "WatchEvents", "ListReports", "GetStatus", "RequestSnapshot")}
+                   for name in ("WatchReports", "WatchEvents", "ListReports", "GetStatus", "Do")}
         happened = monitor["WatchEvents"](after_event=0)
         phases = monitor["WatchEvents"](after_event=0, kinds=[2])  # EVENT_KIND_PHASE_CHANGE
         stream = monitor["WatchReports"]()
@@ -101,7 +101,7 @@ class Reflected(unittest.TestCase):
             monitor["ListReports"](quantizers=[{"method": "gtpq"}])
         self.assertEqual(refused.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
 
-        requested = monitor["RequestSnapshot"]().last_sequence
+        requested = monitor["Do"](snapshot={}).number
         triggers = set()
         with self.assertRaises(grpc.RpcError) as ended:
             for response in stream:

@@ -21,15 +21,17 @@ int Finish(Terminal* terminal) {
   return terminal->error().ok() ? 0 : Fail(terminal->error(), terminal);
 }
 
-absl::Status Send(const Target& target, const std::function<absl::Status(Control&)>& to_run,
-                  const std::function<grpc::Status(Connection&)>& to_server) {
+absl::StatusOr<int64_t> Send(const Target& target, const Command& command) {
   if (!target.run_dir.empty()) {
-    const absl::Status sent = to_run(*ControlOfRun(target.run_dir));
-    return absl::Status(sent.code(), Printable(Message(sent)));
+    absl::StatusOr<int64_t> sent = ControlOfRun(target.run_dir)->Do(command);
+    if (sent.ok()) return sent;
+    return absl::Status(sent.status().code(), Printable(Message(sent.status())));
   }
   Connection connection(target);
-  const grpc::Status answer = to_server(connection);
-  return answer.ok() ? absl::OkStatus() : ExplainFailure(answer, target);
+  v1::DoResponse response;
+  const grpc::Status answer = connection.Do(command, &response);
+  if (!answer.ok()) return ExplainFailure(answer, target);
+  return response.number();
 }
 
 }  // namespace ptqwatch::internal

@@ -2,9 +2,9 @@
 #define PTQWATCH_TOOLS_PTQWATCH_COMMAND_SUPPORT_H_
 
 #include <chrono>
-#include <functional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/connection.h"
 #include "ptqwatch/control.h"
 #include "terminal.h"
@@ -18,9 +18,9 @@ int Fail(const absl::Status& status, Terminal* terminal);
 /// The exit code of a command that has written all its output.
 int Finish(Terminal* terminal);
 
-/// Gives a command to the run itself, where the target is its directory, else to its server.
-absl::Status Send(const Target& target, const std::function<absl::Status(Control&)>& to_run,
-                  const std::function<grpc::Status(Connection&)>& to_server);
+/// Gives a command to the run itself if the target is its directory, else to its server. Returns
+/// what Control::Do does.
+absl::StatusOr<int64_t> Send(const Target& target, const Command& command);
 
 }  // namespace ptqwatch::internal
 

@@ -122,25 +122,21 @@ int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
 }
 
 int RunPause(const PauseFlags& flags, Terminal* terminal) {
-  const absl::Status sent =
-      Send(flags.target, &Control::Pause, [](Connection& server) { return server.Pause(); });
+  const absl::Status sent = Send(flags.target, Pause{}).status();
   if (!sent.ok()) return Fail(sent, terminal);
   terminal->Line("paused: no snapshots until `ptqwatch resume`");
   return Finish(terminal);
 }
 
 int RunResume(const ResumeFlags& flags, Terminal* terminal) {
-  const absl::Status sent =
-      Send(flags.target, &Control::Resume, [](Connection& server) { return server.Resume(); });
+  const absl::Status sent = Send(flags.target, Resume{}).status();
   if (!sent.ok()) return Fail(sent, terminal);
   terminal->Line("resumed");
   return Finish(terminal);
 }
 
 int RunEvery(const EveryFlags& flags, Terminal* terminal) {
-  const absl::Status sent = Send(
-      flags.target, [&](Control& run) { return run.SetEvery(flags.steps); },
-      [&](Connection& server) { return server.SetInterval(flags.steps); });
+  const absl::Status sent = Send(flags.target, SetEvery{.steps = flags.steps}).status();
   if (!sent.ok()) return Fail(sent, terminal);
   terminal->Line(StrCat("a snapshot every ", flags.steps, flags.steps == 1 ? " step" : " steps"));
   return Finish(terminal);
@@ -186,7 +182,7 @@ int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal) {
   return Finish(terminal);
 }
 
-int RunCommand(Command command, Clock* clock, Terminal* terminal) {
+int RunCommand(Invocation invocation, Clock* clock, Terminal* terminal) {
   std::unique_ptr<RunServer> server;
   const absl::Status served = std::visit(
       [&](auto& flags) -> absl::Status {
@@ -204,7 +200,7 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
         }
         return absl::OkStatus();
       },
-      command);
+      invocation);
   if (!served.ok()) return Fail(served, terminal);
   struct Runner {
     Clock* clock;
@@ -227,7 +223,7 @@ int RunCommand(Command command, Clock* clock, Terminal* terminal) {
       return Finish(terminal);
     }
   };
-  return std::visit(Runner{clock, terminal}, command);
+  return std::visit(Runner{clock, terminal}, invocation);
 }
 
 }  // namespace ptqwatch::internal

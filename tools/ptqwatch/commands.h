@@ -32,7 +32,7 @@ int RunReplay(const ReplayFlags& flags, Terminal* terminal);
 int RunHistory(const HistoryFlags& flags, Terminal* terminal);
 int RunLayers(const LayersFlags& flags, Terminal* terminal);
 int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal);
-int RunCommand(Command command, Clock* clock, Terminal* terminal);
+int RunCommand(Invocation invocation, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal
 

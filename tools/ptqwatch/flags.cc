@@ -115,18 +115,18 @@ struct AllFlags {
 };
 
 // With what each becomes once it is parsed.
-using Subcommands = std::vector<std::pair<const CLI::App*, std::function<Command()>>>;
+using Subcommands = std::vector<std::pair<const CLI::App*, std::function<Invocation()>>>;
 
 Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   Subcommands all;
   const auto add = [&](const char* name, const char* help, auto add_flags, auto* own) {
     CLI::App* const subcommand = app->add_subcommand(name, help);
     add_flags(subcommand, own);
-    all.emplace_back(subcommand, [own] { return Command(*own); });
+    all.emplace_back(subcommand, [own] { return Invocation(*own); });
   };
   const auto target = [](CLI::App* subcommand, auto* own) { AddTarget(subcommand, &own->target); };
   add("serve", "Serve the runs of run directories", AddServe, &flags->serve);
-  all.back().second = [flags] { return Command(ServedAddresses(flags->serve)); };
+  all.back().second = [flags] { return Invocation(ServedAddresses(flags->serve)); };
   add("watch", "Follow a run, live", AddWatch, &flags->watch);
   add("status", "Show the state of a run, once", AddStatus, &flags->status);
   add("snapshot", "Take a snapshot at the next step", AddSnapshot, &flags->snapshot);
@@ -145,7 +145,7 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
 
 }  // namespace
 
-absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
+absl::StatusOr<Invocation> ParseCommandLine(int argc, const char* const* argv) {
   CLI::App app("Follows and controls, from anywhere, what ptqwatch measures inside a training run.",
                "ptqwatch");
   app.set_version_flag("--version", "ptqwatch " PTQWATCH_VERSION_STRING);

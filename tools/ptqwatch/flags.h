@@ -100,12 +100,12 @@ struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags,
-                             PauseFlags, ResumeFlags, EveryFlags, ServeFlags, ReplayFlags,
-                             HistoryFlags, LayersFlags, ReportFlags, PrintText>;
+using Invocation = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags,
+                                PauseFlags, ResumeFlags, EveryFlags, ServeFlags, ReplayFlags,
+                                HistoryFlags, LayersFlags, ReportFlags, PrintText>;
 
 /// Reads the command line. InvalidArgument with one line that names the option and its value.
-absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv);
+absl::StatusOr<Invocation> ParseCommandLine(int argc, const char* const* argv);
 
 }  // namespace ptqwatch::internal
 

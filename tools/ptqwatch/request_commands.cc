@@ -17,14 +17,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotResponse& requested,
-                    Clock* clock, Terminal* terminal, FollowOptions options) {
-  options.after_sequence = requested.last_sequence();
+int WaitForSnapshot(const SnapshotFlags& flags, const v1::GetStatusResponse& before, Clock* clock,
+                    Terminal* terminal, FollowOptions options) {
+  options.after_sequence = before.last_sequence();
   options.without_layers = !flags.json;
   options.ask_status = true;
   options.exit_when_done = true;
-  RequestedReport listener(requested, clock->Monotonic() + FromSeconds(flags.timeout_seconds),
-                           clock, terminal);
+  RequestedReport listener(before, clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
+                           terminal);
   const absl::Status followed = Follower(flags.target, options, clock, &listener).Run();
   if (!followed.ok()) return Fail(followed, terminal);
   if (terminal->closed()) return Finish(terminal);
@@ -56,7 +56,7 @@ int WaitForSnapshot(const SnapshotFlags& flags, const v1::RequestSnapshotRespons
 
 // Follows the run until the requested work has ended, or the time is up.
 absl::StatusOr<v1::GetStatusResponse> WaitForWork(const Target& target, RequestedWork::Read read,
-                                                  int32_t number, double timeout_seconds,
+                                                  int64_t number, double timeout_seconds,
                                                   Clock* clock, Terminal* terminal,
                                                   FollowOptions options) {
   options.after_sequence.reset();
@@ -71,7 +71,7 @@ absl::StatusOr<v1::GetStatusResponse> WaitForWork(const Target& target, Requeste
   return listener.status();
 }
 
-int WaitForSlice(const SliceFlags& flags, int32_t number, Clock* clock, Terminal* terminal,
+int WaitForSlice(const SliceFlags& flags, int64_t number, Clock* clock, Terminal* terminal,
                  FollowOptions options) {
   const auto status = WaitForWork(flags.target, SliceProgress, number, flags.timeout_seconds, clock,
                                   terminal, options);
@@ -93,7 +93,7 @@ int WaitForSlice(const SliceFlags& flags, int32_t number, Clock* clock, Terminal
               terminal);
 }
 
-int WaitForCooldown(const CooldownFlags& flags, int32_t number, Clock* clock, Terminal* terminal,
+int WaitForCooldown(const CooldownFlags& flags, int64_t number, Clock* clock, Terminal* terminal,
                     FollowOptions options) {
   const auto status = WaitForWork(flags.target, CooldownProgress, number, flags.timeout_seconds,
                                   clock, terminal, options);
@@ -119,48 +119,44 @@ int WaitForCooldown(const CooldownFlags& flags, int32_t number, Clock* clock, Te
 }  // namespace
 
 int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.target);
-  v1::RequestSnapshotResponse requested;
-  if (const grpc::Status answer = connection.RequestSnapshot(&requested); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.target), terminal);
-  }
+  v1::GetStatusResponse before;
   if (flags.wait) {
-    return WaitForSnapshot(flags, requested, clock, terminal, pace);
+    Connection connection(flags.target);
+    if (const grpc::Status answer = connection.GetStatus(&before); !answer.ok()) {
+      return Fail(ExplainFailure(answer, flags.target), terminal);
+    }
   }
-  terminal->Line(
-      StrCat("snapshot requested; its report comes after sequence ", requested.last_sequence()));
+  const absl::StatusOr<int64_t> newest = Send(flags.target, TakeSnapshot{});
+  if (!newest.ok()) return Fail(newest.status(), terminal);
+  if (flags.wait) return WaitForSnapshot(flags, before, clock, terminal, pace);
+  terminal->Line(StrCat("snapshot requested; its report comes after sequence ", *newest));
   return Finish(terminal);
 }
 
 int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.target);
-  v1::RequestSliceRequest request;
-  request.set_method(flags.method);
-  request.set_bits(flags.bits);
-  request.set_points(flags.points);
-  v1::RequestSliceResponse requested;
-  if (const grpc::Status answer = connection.RequestSlice(request, &requested); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.target), terminal);
-  }
-  if (flags.wait) return WaitForSlice(flags, requested.number(), clock, terminal, pace);
+  MakeSlice slice{.bits = flags.bits, .points = flags.points};
+  const absl::StatusOr<QuantizationMethod> method = ParseQuantizationMethod(flags.method);
+  if (!method.ok()) return Fail(method.status(), terminal);
+  slice.method = *method;
+  const absl::StatusOr<int64_t> number = Send(flags.target, slice);
+  if (!number.ok()) return Fail(number.status(), terminal);
+  if (flags.wait) return WaitForSlice(flags, *number, clock, terminal, pace);
   terminal->Line(StrCat("slice requested; `ptqwatch status ", flags.target.ToString(),
                         "` shows its progress"));
   return Finish(terminal);
 }
 
 int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  Connection connection(flags.target);
   if (flags.cancel) {
-    if (const grpc::Status answer = connection.CancelCooldown(); !answer.ok()) {
-      return Fail(ExplainFailure(answer, flags.target), terminal);
-    }
+    const absl::Status cancelled = Send(flags.target, CancelCooldown{}).status();
+    if (!cancelled.ok()) return Fail(cancelled, terminal);
     terminal->Line("shadow cooldown cancelled");
     return Finish(terminal);
   }
-  v1::RequestCooldownResponse requested;
-  const grpc::Status answer = connection.RequestCooldown(flags.decay_steps, &requested);
-  if (!answer.ok()) return Fail(ExplainFailure(answer, flags.target), terminal);
-  if (flags.wait) return WaitForCooldown(flags, requested.number(), clock, terminal, pace);
+  const absl::StatusOr<int64_t> number =
+      Send(flags.target, StartCooldown{.decay_steps = flags.decay_steps});
+  if (!number.ok()) return Fail(number.status(), terminal);
+  if (flags.wait) return WaitForCooldown(flags, *number, clock, terminal, pace);
   terminal->Line(StrCat("shadow cooldown requested; `ptqwatch status ", flags.target.ToString(),
                         "` shows its progress"));
   return Finish(terminal);

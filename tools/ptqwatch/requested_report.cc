@@ -20,10 +20,10 @@ int64_t FailedSnapshots(const v1::GetStatusResponse& status) {
 
 }  // namespace
 
-RequestedReport::RequestedReport(const v1::RequestSnapshotResponse& requested,
+RequestedReport::RequestedReport(const v1::GetStatusResponse& before,
                                  std::chrono::nanoseconds deadline, Clock* clock,
                                  Terminal* terminal)
-    : first_step_(requested.has_step() ? requested.step() : INT64_MIN),
+    : first_step_(before.has_step() ? before.step() : INT64_MIN),
       deadline_(deadline),
       clock_(clock),
       terminal_(terminal),

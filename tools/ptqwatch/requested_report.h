@@ -18,9 +18,9 @@ namespace ptqwatch::internal {
 /// deadline passes. Not thread-safe.
 class RequestedReport final : public FollowListener {
  public:
-  /// `requested` is the server's answer to the request; `deadline` is a time of `clock`. Clock and
+  /// `before` is the run's status before the request; `deadline` is a time of `clock`. Clock and
   /// terminal must outlive it.
-  RequestedReport(const v1::RequestSnapshotResponse& requested, std::chrono::nanoseconds deadline,
+  RequestedReport(const v1::GetStatusResponse& before, std::chrono::nanoseconds deadline,
                   Clock* clock, Terminal* terminal);
 
   bool OnReport(const v1::Report& report, int64_t missed) override;

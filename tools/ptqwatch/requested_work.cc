@@ -22,7 +22,7 @@ WorkProgress CooldownProgress(const v1::GetStatusResponse& status) {
       StrCat("cooldown ", CooldownText(cooldown))};
 }
 
-RequestedWork::RequestedWork(Read read, int32_t number, std::chrono::nanoseconds deadline,
+RequestedWork::RequestedWork(Read read, int64_t number, std::chrono::nanoseconds deadline,
                              Clock* clock, Terminal* terminal)
     : read_(std::move(read)),
       number_(number),

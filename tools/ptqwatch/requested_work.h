@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 
 /// Where a slice or a shadow cooldown is.
 struct WorkProgress {
-  int32_t number = 0;  ///< 0: there was none
+  int64_t number = 0;  ///< 0: there was none
   int stage = 0;       ///< a change of it is worth a line
   bool ended = false;
   std::string text;
@@ -31,7 +31,7 @@ class RequestedWork final : public FollowListener {
   using Read = std::function<WorkProgress(const v1::GetStatusResponse&)>;
   /// `number` is the server's answer to the request; `deadline` is a time of `clock`. Clock and
   /// terminal must outlive it.
-  RequestedWork(Read read, int32_t number, std::chrono::nanoseconds deadline, Clock* clock,
+  RequestedWork(Read read, int64_t number, std::chrono::nanoseconds deadline, Clock* clock,
                 Terminal* terminal);
 
   bool OnReport(const v1::Report&, int64_t) override { return true; }
@@ -44,7 +44,7 @@ class RequestedWork final : public FollowListener {
 
  private:
   const Read read_;
-  const int32_t number_;
+  const int64_t number_;
   const std::chrono::nanoseconds deadline_;
   Clock* const clock_;
   Terminal* const terminal_;

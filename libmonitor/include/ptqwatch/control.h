@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ptqwatch/config.h"
 #include "ptqwatch/quantizer.h"
@@ -14,9 +14,32 @@ namespace ptqwatch {
 inline constexpr int kMinSlicePoints = 2;
 inline constexpr int kMaxSlicePoints = 101;
 
-/// Asks for a slice through the loss surface: the plane through the weights of two snapshots,
-/// Theta_{K-1} and Theta_K, and the quantized Theta_K.
-struct SliceRequest {
+/// Takes a snapshot at the next step boundary at which the staging slot is free, even while paused.
+/// FailedPrecondition while nothing would be measured: the monitor is off, was stopped, or has
+/// switched every probe off.
+struct TakeSnapshot {};
+
+/// Skips due snapshots, and counts them as such, until Resume. The snapshot in work is finished.
+struct Pause {};
+struct Resume {};
+
+/// InvalidArgument unless `steps` is positive.
+struct SetEvery {
+  int64_t steps = 0;  ///< between snapshots
+};
+
+/// Measures a slice through the loss surface: the plane through the weights of two snapshots,
+/// Theta_{K-1} and Theta_K, and the quantized Theta_K. MonitorStatus::slice follows it and names
+/// its file in run_dir.
+///
+/// Cost: one copy of the weights from the first of the two snapshots on, and points^2 evaluations
+/// of the curvature batches after the report of the second, during which later snapshots wait or
+/// are skipped.
+///
+/// InvalidArgument for a quantizer that the run does not have and for `points` out of range.
+/// FailedPrecondition without run_dir, with curvature switched off, and while another slice is
+/// under way.
+struct MakeSlice {
   QuantizationMethod method = QuantizationMethod::kRtn;  ///< with `bits`, one of the run's
   int bits = 0;
   int points = 21;  ///< along each axis, from kMinSlicePoints to kMaxSlicePoints
@@ -25,54 +48,42 @@ struct SliceRequest {
   std::optional<int64_t> at_step = {};
 };
 
-/// Asks for a shadow cooldown (CooldownOptions) from the next snapshot.
-struct CooldownRequest {
+/// Takes a snapshot as TakeSnapshot does, and predicts from it what the planned decay of the
+/// learning rate would end with (Report::predicted_end). MonitorStatus::cooldown follows it.
+///
+/// InvalidArgument if the length of the decay is negative, or known neither here nor in the
+/// options. FailedPrecondition if the subject cannot train its replica, and while another cooldown
+/// is under way.
+struct StartCooldown {
   int64_t decay_steps = 0;  ///< of the planned decay; 0: CooldownOptions::decay_steps
 };
 
-/// Commands to a running monitor. All calls are thread-safe and return at once.
+/// Ends the cooldown that is under way. FailedPrecondition if there is none.
+struct CancelCooldown {};
+
+/// Everything that may be asked of a run.
+using Command =
+    std::variant<TakeSnapshot, Pause, Resume, SetEvery, MakeSlice, StartCooldown, CancelCooldown>;
+
+/// Takes commands to a running monitor.
 ///
-/// What reaches the monitor from outside, by gRPC or through the run directory, is limited: a few
-/// snapshots at once and one a minute in the long run, a few slices or cooldowns and one in ten
-/// minutes, twenty other commands and one a second. Monitor::control() is not.
+/// Commands from outside, by gRPC or through the run directory, are limited: a few snapshots at
+/// once and one a minute in the long run, a few slices or cooldowns and one in ten minutes, twenty
+/// other commands and one a second. Monitor::control() is not limited.
 ///
-/// A command is carried out by the monitor thread: at once where that is idle; while it measures a
-/// snapshot, after the layer, loss comparison, probe or slice point that it works on. From then on
-/// OnStep acts on it. Of several waiting commands of one kind only the newest is carried out.
+/// The monitor thread carries a command out: at once if it is idle; while it measures a snapshot,
+/// after the current layer, loss comparison, probe or slice point. From then on OnStep acts on it.
+/// Of several waiting commands of one kind only the newest is carried out.
 class PTQWATCH_EXPORT Control {
  public:
   virtual ~Control() = default;
-  /// Takes a snapshot at the next step boundary at which the staging slot is free, even while
-  /// paused. FailedPrecondition while nothing would be measured: the monitor is off, was stopped,
-  /// or has switched every probe off. ResourceExhausted for one request too many.
-  virtual absl::Status RequestSnapshot() = 0;
-  /// Due snapshots are skipped, and counted as such, until Resume. What is being measured goes on.
-  virtual absl::Status Pause() = 0;
-  virtual absl::Status Resume() = 0;
-  /// Steps between snapshots. InvalidArgument unless positive.
-  virtual absl::Status SetEvery(int64_t steps) = 0;
-  /// Has a slice of the loss surface made, through two snapshots to come and the quantized second
-  /// one. Returns the slice's number; MonitorStatus::slice follows it and names its file in
-  /// run_dir.
+  /// Returns the number of the slice or cooldown that `command` starts; for every other command,
+  /// the sequence of the newest report: that of a requested snapshot is larger. Thread-safe,
+  /// returns at once.
   ///
-  /// Cost: one copy of the weights from the first of the two snapshots on, and points^2 evaluations
-  /// of the curvature batches after the report of the second, during which later snapshots wait or
-  /// are skipped.
-  ///
-  /// InvalidArgument for a quantizer that the run does not have and for `points` out of range.
-  /// FailedPrecondition without run_dir, with curvature switched off, while another slice is under
-  /// way, and on a monitor that is disabled or stopped. ResourceExhausted as above.
-  virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
-  /// Takes a snapshot as RequestSnapshot does, and predicts from it what the planned decay of the
-  /// learning rate would end with (Report::predicted_end). Returns the cooldown's number;
-  /// MonitorStatus::cooldown follows it.
-  ///
-  /// InvalidArgument where no length of the decay is known, or a negative one is asked for.
-  /// FailedPrecondition where the subject cannot train its replica, while another cooldown is under
-  /// way, and on a monitor that is disabled or stopped. ResourceExhausted as above.
-  virtual absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) = 0;
-  /// Ends the cooldown that is under way, if there is one.
-  virtual absl::Status CancelCooldown() = 0;
+  /// Errors are those of the command. Beside them FailedPrecondition if the monitor is disabled or
+  /// was stopped, and ResourceExhausted for one command too many.
+  virtual absl::StatusOr<int64_t> Do(const Command& command) = 0;
 };
 
 }  // namespace ptqwatch

@@ -35,7 +35,7 @@ PTQWATCH_EXPORT std::string_view ToString(SliceState state);
 struct SliceStatus {
   SliceState state = SliceState::kNone;
   int64_t number = 0;  ///< 1 for the first slice of this process, ...
-  SliceRequest request = {};
+  MakeSlice request = {};
   int64_t points_done = 0;
   int64_t points_all = 0;
   std::string path = {};   ///< of the file; kDone only

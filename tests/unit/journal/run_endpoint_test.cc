@@ -14,6 +14,7 @@
 
 #include "base/unix_socket.h"
 #include "gmock/gmock.h"
+#include "journal/control_message.h"
 #include "journal/run_control.h"
 #include "journal/status_file.h"
 #include "journal_fixture.h"
@@ -26,35 +27,18 @@ using std::chrono::milliseconds;
 // Remembers what it was told.
 class NotingControl final : public Control {
  public:
-  absl::Status RequestSnapshot() override { return Note("snapshot"); }
-  absl::Status Pause() override { return Note("pause"); }
-  absl::Status Resume() override { return Note("resume"); }
-  absl::Status SetEvery(int64_t steps) override {
-    if (steps <= 0) return absl::InvalidArgumentError("every = 0: must be positive");
-    return Note("every " + std::to_string(steps));
+  absl::StatusOr<int64_t> Do(const Command& command) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    notes_.push_back(CommandToJson(command));
+    return answer;
   }
-  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override {
-    Note(std::string(ToString(request.method)) + std::to_string(request.bits) + " " +
-         std::to_string(request.points) + " " + std::to_string(request.at_step.value_or(-1)))
-        .IgnoreError();
-    return 7;
-  }
-  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override {
-    Note("cooldown " + std::to_string(request.decay_steps)).IgnoreError();
-    return 8;
-  }
-  absl::Status CancelCooldown() override { return Note("cancel cooldown"); }
+  absl::StatusOr<int64_t> answer = 7;
   std::vector<std::string> notes() {
     std::lock_guard<std::mutex> lock(mutex_);
     return notes_;
   }
 
  private:
-  absl::Status Note(std::string text) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    notes_.push_back(std::move(text));
-    return absl::OkStatus();
-  }
   std::mutex mutex_;
   std::vector<std::string> notes_;
 };
@@ -119,16 +103,14 @@ TEST_F(RunEndpointTest, TakesCommandsFromTheOwner) {
   Start();
   EXPECT_EQ(ModeOf(kControlSocketName), 0600u);
   RunControl run(dir_.path());
-  EXPECT_TRUE(run.RequestSnapshot().ok());
-  EXPECT_TRUE(run.Pause().ok());
-  EXPECT_TRUE(run.Resume().ok());
-  EXPECT_TRUE(run.SetEvery(12).ok());
-  EXPECT_EQ(run.SetEvery(0), absl::InvalidArgumentError("every = 0: must be positive"));
-  EXPECT_EQ(run.RequestSlice({QuantizationMethod::kNf4, 4, 9, 500}).value(), 7);
-  EXPECT_EQ(run.RequestCooldown({.decay_steps = 3200}).value(), 8);
-  EXPECT_TRUE(run.CancelCooldown().ok());
-  EXPECT_THAT(control_.notes(), ElementsAre("snapshot", "pause", "resume", "every 12", "nf44 9 500",
-                                            "cooldown 3200", "cancel cooldown"));
+  EXPECT_EQ(run.Do(TakeSnapshot{}).value(), 7);
+  EXPECT_TRUE(run.Do(MakeSlice{QuantizationMethod::kNf4, 4, 9, 500}).ok());
+  control_.answer = absl::InvalidArgumentError("every = 0: must be positive");
+  EXPECT_EQ(run.Do(SetEvery{0}).status(), control_.answer.status());
+  EXPECT_THAT(control_.notes(),
+              ElementsAre(CommandToJson(TakeSnapshot{}),
+                          CommandToJson(MakeSlice{QuantizationMethod::kNf4, 4, 9, 500}),
+                          CommandToJson(SetEvery{0})));
 }
 
 TEST_F(RunEndpointTest, HasNoLimitOnThePath) {
@@ -137,16 +119,16 @@ TEST_F(RunEndpointTest, HasNoLimitOnThePath) {
   FakeStatusSource source(deep);
   auto endpoint = MakeRunEndpoint(*RunLock::Take(deep));
   ASSERT_TRUE(endpoint->Start(&source, &control_).ok());
-  EXPECT_TRUE(RunControl(deep).Pause().ok());
+  EXPECT_TRUE(RunControl(deep).Do(Pause{}).ok());
 }
 
 TEST_F(RunEndpointTest, SaysWhenNoRunAnswers) {
-  const absl::Status none = RunControl(dir_.path()).Pause();
+  const absl::Status none = RunControl(dir_.path()).Do(Pause{}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(none.message()), HasSubstr(dir_.path()));
   Start();
   endpoint_->Stop(seconds(20));
-  EXPECT_EQ(RunControl(dir_.path()).Pause().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RunControl(dir_.path()).Do(Pause{}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(RunEndpointTest, ReplacesTheSocketOfACrashedProcess) {
@@ -157,7 +139,7 @@ TEST_F(RunEndpointTest, ReplacesTheSocketOfACrashedProcess) {
   }
   std::filesystem::rename(dir_.File("kept"), dir_.File(kControlSocketName));
   Start();
-  EXPECT_TRUE(RunControl(dir_.path()).Resume().ok());
+  EXPECT_TRUE(RunControl(dir_.path()).Do(Resume{}).ok());
 }
 
 TEST_F(RunEndpointTest, LeavesAFileThatIsNoSocketAlone) {
@@ -172,14 +154,13 @@ TEST_F(RunEndpointTest, LeavesAFileThatIsNoSocketAlone) {
 TEST_F(RunEndpointTest, OutlivesClientsThatSayNonsenseOrNothing) {
   Start();
   for (const std::string line : {"", "{}", "[[[[", "{\"command\": \"format\"}",
-                                 "{\"command\": \"every\", \"every\": \"x\"}"}) {
+                                 "{\"command\": \"every\", \"steps\": \"x\"}"}) {
     auto client = UnixConnection::Open(dir_.path(), kControlSocketName);
     ASSERT_TRUE(client.ok());
     ASSERT_TRUE(client->SendLine(line, seconds(20)).ok());
     const absl::StatusOr<std::string> answer = client->ReceiveLine(kMaxControlBytes, seconds(20));
     ASSERT_TRUE(answer.ok()) << answer.status();
-    EXPECT_EQ(ResponseFromJson(*answer).status().code(), absl::StatusCode::kInvalidArgument)
-        << line;
+    EXPECT_EQ(AnswerFromJson(*answer).status().code(), absl::StatusCode::kInvalidArgument) << line;
   }
   auto long_winded = UnixConnection::Open(dir_.path(), kControlSocketName);
   ASSERT_TRUE(long_winded.ok());
@@ -187,8 +168,8 @@ TEST_F(RunEndpointTest, OutlivesClientsThatSayNonsenseOrNothing) {
   EXPECT_FALSE(long_winded->ReceiveLine(kMaxControlBytes, seconds(20)).ok());
   auto silent = UnixConnection::Open(dir_.path(), kControlSocketName);
   ASSERT_TRUE(silent.ok());
-  EXPECT_TRUE(RunControl(dir_.path()).Pause().ok());  // after half a second
-  EXPECT_THAT(control_.notes(), ElementsAre("pause"));
+  EXPECT_TRUE(RunControl(dir_.path()).Do(Pause{}).ok());  // after half a second
+  EXPECT_THAT(control_.notes(), ElementsAre(CommandToJson(Pause{})));
 }
 
 TEST_F(RunEndpointTest, StopIsNotKeptByASilentClient) {
@@ -214,7 +195,7 @@ TEST_F(RunEndpointTest, CommandsGoToNobodyButTheOwner) {
   }
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  const absl::Status paused = RunControl(dir_.path()).Pause();
+  const absl::Status paused = RunControl(dir_.path()).Do(Pause{}).status();
   EXPECT_TRUE(absl::IsPermissionDenied(paused)) << paused;
   EXPECT_THAT(std::string(paused.message()), HasSubstr("user 65534"));
   kill(other, SIGKILL);
@@ -223,22 +204,37 @@ TEST_F(RunEndpointTest, CommandsGoToNobodyButTheOwner) {
   close(ready[1]);
 }
 
-TEST(ControlMessage, SurvivesItsJson) {
-  ControlRequest slice{.kind = ControlRequest::Kind::kSlice,
-                       .slice = {QuantizationMethod::kAwq, 4, 11, std::nullopt}};
-  const absl::StatusOr<ControlRequest> read = RequestFromJson(RequestToJson(slice));
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->kind, ControlRequest::Kind::kSlice);
-  EXPECT_EQ(read->slice.method, QuantizationMethod::kAwq);
-  EXPECT_EQ(read->slice.points, 11);
-  EXPECT_EQ(read->slice.at_step, std::nullopt);
-  EXPECT_EQ(ResponseFromJson(ResponseToJson(42)).value(), 42);
+// Every alternative of Command, with its members set.
+TEST(ControlMessage, EveryCommandSurvivesItsJson) {
+  const std::vector<std::pair<Command, std::string>> commands = {
+      {TakeSnapshot{}, R"({"command":"snapshot"})"},
+      {Pause{}, R"({"command":"pause"})"},
+      {Resume{}, R"({"command":"resume"})"},
+      {SetEvery{12}, R"({"command":"every","steps":12})"},
+      {MakeSlice{QuantizationMethod::kAwq, 4, 11, 7},
+       R"({"command":"slice","method":"awq","bits":4,"points":11,"at_step":7})"},
+      {StartCooldown{3200}, R"({"command":"cooldown","decay_steps":3200})"},
+      {CancelCooldown{}, R"({"command":"cancel_cooldown"})"}};
+  ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const auto& [command, json] = commands[i];
+    EXPECT_EQ(command.index(), i);
+    EXPECT_EQ(CommandToJson(command), json);
+    const absl::StatusOr<Command> read = CommandFromJson(json);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->index(), command.index()) << json;
+    EXPECT_EQ(CommandToJson(*read), json);
+  }
+}
+
+TEST(ControlMessage, AnswersSurviveTheirJson) {
+  EXPECT_EQ(AnswerFromJson(AnswerToJson(42)).value(), 42);
   const absl::Status refused = absl::ResourceExhaustedError(std::string(10'000, 'y'));
-  const std::string line = ResponseToJson(refused);
+  const std::string line = AnswerToJson(refused);
   EXPECT_LT(line.size(), kMaxControlBytes);
-  EXPECT_EQ(ResponseFromJson(line).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ResponseFromJson("?").status().code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(ResponseFromJson("{\"code\": 99}").status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(AnswerFromJson(line).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(AnswerFromJson("?").status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(AnswerFromJson("{\"code\": 99}").status().code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace run_endpoint_test

@@ -31,34 +31,35 @@ class LimitedControlTest : public ::testing::Test {
 };
 
 TEST_F(LimitedControlTest, TakesAFewSnapshotsAndThenOneAMinute) {
-  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 5);
-  const absl::Status refused = control_.RequestSnapshot();
+  EXPECT_EQ(Taken([&] { return control_.Do(TakeSnapshot{}); }), 5);
+  const absl::Status refused = control_.Do(TakeSnapshot{}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("60 s"));
   clock_.Advance(seconds(59));
-  EXPECT_FALSE(control_.RequestSnapshot().ok());
+  EXPECT_FALSE(control_.Do(TakeSnapshot{}).ok());
   clock_.Advance(seconds(1));
-  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 1);
+  EXPECT_EQ(Taken([&] { return control_.Do(TakeSnapshot{}); }), 1);
   clock_.Advance(minutes(1000));
-  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 5);
+  EXPECT_EQ(Taken([&] { return control_.Do(TakeSnapshot{}); }), 5);
 }
 
 TEST_F(LimitedControlTest, LimitsTheOtherCommandsTogether) {
   int calls = 0;
-  EXPECT_EQ(Taken([&] { return ++calls % 2 == 0 ? control_.Pause() : control_.Resume(); }), 20);
-  EXPECT_FALSE(control_.SetEvery(5).ok());
+  EXPECT_EQ(Taken([&] { return ++calls % 2 == 0 ? control_.Do(Pause{}) : control_.Do(Resume{}); }),
+            20);
+  EXPECT_FALSE(control_.Do(SetEvery{5}).ok());
   clock_.Advance(seconds(3));
-  EXPECT_EQ(Taken([&] { return control_.SetEvery(5); }), 3);
+  EXPECT_EQ(Taken([&] { return control_.Do(SetEvery{5}); }), 3);
 }
 
 TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
   slices_.Open({{QuantizationMethod::kGptq, 3}});
   const auto request = [&](int bits) {
-    return control_.RequestSlice({.method = QuantizationMethod::kGptq, .bits = bits});
+    return control_.Do(MakeSlice{.method = QuantizationMethod::kGptq, .bits = bits});
   };
   EXPECT_EQ(Taken([&] { return request(7); }), 0);
   EXPECT_EQ(request(7).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Taken([&] { return control_.SetEvery(0); }), 0);
+  EXPECT_EQ(Taken([&] { return control_.Do(SetEvery{0}); }), 0);
   // One slice at a time.
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(request(3).ok()) << i;
@@ -72,10 +73,10 @@ TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
 
 TEST_F(LimitedControlTest, TakesAFewCooldownsAndThenOneInTenMinutes) {
   cooldowns_.Open(100);
-  const auto request = [&] { return control_.RequestCooldown({}); };
+  const auto request = [&] { return control_.Do(StartCooldown{}); };
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(request().ok()) << i;
-    EXPECT_TRUE(control_.CancelCooldown().ok()) << i;
+    EXPECT_TRUE(control_.Do(CancelCooldown{}).ok()) << i;
   }
   EXPECT_EQ(request().status().code(), absl::StatusCode::kResourceExhausted);
   clock_.Advance(minutes(10));
@@ -83,11 +84,11 @@ TEST_F(LimitedControlTest, TakesAFewCooldownsAndThenOneInTenMinutes) {
 }
 
 TEST_F(LimitedControlTest, AClockThatGoesBackGivesNothing) {
-  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 5);
+  EXPECT_EQ(Taken([&] { return control_.Do(TakeSnapshot{}); }), 5);
   clock_.Advance(-seconds(1000));
-  EXPECT_FALSE(control_.RequestSnapshot().ok());
+  EXPECT_FALSE(control_.Do(TakeSnapshot{}).ok());
   clock_.Advance(seconds(60));
-  EXPECT_EQ(Taken([&] { return control_.RequestSnapshot(); }), 1);
+  EXPECT_EQ(Taken([&] { return control_.Do(TakeSnapshot{}); }), 1);
 }
 
 }  // namespace limited_control_test

@@ -100,7 +100,7 @@ TEST(MonitorCreate, IsInertWhenDisabled) {
   unsetenv("PTQWATCH_DISABLE");
   ASSERT_TRUE(monitor.ok());
   (*monitor)->OnStep({.step = 1000, .learning_rate = 1});
-  EXPECT_FALSE((*monitor)->control().RequestSnapshot().ok());
+  EXPECT_FALSE((*monitor)->control().Do(TakeSnapshot{}).ok());
   EXPECT_TRUE((*monitor)->Finish(std::chrono::seconds(1)).ok());
   EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(1)).ok());
   EXPECT_FALSE((*monitor)->status().step);

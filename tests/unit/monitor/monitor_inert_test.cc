@@ -61,7 +61,7 @@ TEST_F(MonitorInertTest, LetsTrainingStartAndSaysWhyNothingIsMeasured) {
   EXPECT_THAT(log, HasSubstr("nothing is measured: "));
   EXPECT_THAT(inert->Describe(), HasSubstr("index out of range"));
   inert->OnStep({.step = 5, .learning_rate = 1, .loss = 2.5});
-  EXPECT_FALSE(inert->control().RequestSnapshot().ok());
+  EXPECT_FALSE(inert->control().Do(TakeSnapshot{}).ok());
   { const Monitor::IdleScope idle = inert->Idle(); }
   const MonitorStatus status = inert->status();
   EXPECT_EQ(status.health, Health::kInert);

@@ -129,7 +129,7 @@ TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
   };
   auto monitor = Make(directory.path());
   for (int64_t step = 1; step <= 2; ++step) {
-    ASSERT_TRUE(monitor->control().RequestSnapshot().ok());
+    ASSERT_TRUE(monitor->control().Do(TakeSnapshot{}).ok());
     // The request reaches OnStep by way of the monitor thread.
     while (monitor->status().reports_total < step) {
       monitor->OnStep({.step = step, .learning_rate = 1e-2});

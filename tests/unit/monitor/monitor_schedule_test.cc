@@ -93,7 +93,7 @@ TEST_F(MonitorScheduleTest, PassesOverAdditionalOnesThatWouldHoldUpTheNext) {
 TEST_F(MonitorScheduleTest, PausedItTakesNoAdditionalOnes) {
   Create({.every = 20});
   Steps(1, 40, Stable);
-  ASSERT_TRUE(monitor->control().Pause().ok());
+  ASSERT_TRUE(monitor->control().Do(Pause{}).ok());
   while (!monitor->status().paused) std::this_thread::yield();
   Steps(41, 60, Decay);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 2);
@@ -135,7 +135,7 @@ TEST_F(MonitorScheduleTest, TakesSnapshotsByTheClock) {
   EXPECT_EQ(monitor->status().every, 0);
   Steps(1, 40, Stable);
   EXPECT_THAT(ReportedSteps(), ElementsAre(16, 31));  // the first step is the beginning
-  ASSERT_TRUE(monitor->control().SetEvery(8).ok());
+  ASSERT_TRUE(monitor->control().Do(SetEvery{8}).ok());
   while (monitor->status().every != 8) std::this_thread::yield();
   Steps(41, 56, Stable);
   EXPECT_THAT(ReportedSteps(), ElementsAre(16, 31, 48, 56));

@@ -144,7 +144,7 @@ TEST_F(MonitorTest, StopBetweenBatchesCancels) {
 TEST_F(MonitorTest, TakesARequestedSnapshotAtOneOfTheNextSteps) {
   Create(Every(1000));
   Step(1);
-  ASSERT_TRUE(monitor->control().RequestSnapshot().ok());
+  ASSERT_TRUE(monitor->control().Do(TakeSnapshot{}).ok());
   int64_t step = 1;
   while (Count(SnapshotResult::kTaken) == 0) Step(++step);
   ASSERT_TRUE(recording->WaitForReports(1));
@@ -156,14 +156,14 @@ TEST_F(MonitorTest, TakesARequestedSnapshotAtOneOfTheNextSteps) {
 
 TEST_F(MonitorTest, PausesResumesAndChangesTheInterval) {
   Create(Every(1000));
-  EXPECT_EQ(monitor->control().SetEvery(0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(monitor->control().Do(SetEvery{0}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(monitor->status().every, 1000);
-  ASSERT_TRUE(monitor->control().SetEvery(4).ok());
-  ASSERT_TRUE(monitor->control().Pause().ok());
+  ASSERT_TRUE(monitor->control().Do(SetEvery{4}).ok());
+  ASSERT_TRUE(monitor->control().Do(Pause{}).ok());
   while (monitor->status().every != 4 || !monitor->status().paused) std::this_thread::yield();
   Step(4);
   EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);
-  ASSERT_TRUE(monitor->control().Resume().ok());
+  ASSERT_TRUE(monitor->control().Do(Resume{}).ok());
   while (monitor->status().paused) std::this_thread::yield();
   Step(8);
   ASSERT_TRUE(recording->WaitForReports(1));
@@ -175,7 +175,7 @@ TEST_F(MonitorTest, CommandsAreCarriedOutWhileASnapshotIsMeasured) {
   gate->Set(false);
   Step(1);
   gate->AwaitCaller();
-  ASSERT_TRUE(monitor->control().Pause().ok());
+  ASSERT_TRUE(monitor->control().Do(Pause{}).ok());
   // Every loss of the measurement passes the gate, so the report cannot come before the pause.
   while (!monitor->status().paused) gate->LetOneThrough();
   EXPECT_TRUE(recording->Reports().empty());

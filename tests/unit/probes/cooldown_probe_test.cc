@@ -84,7 +84,7 @@ class CooldownTest : public ::testing::Test {
 TEST_F(CooldownTest, IsMadeOnRequestAndInEveryReportAfterIt) {
   Create(Options());
   Step(1);
-  ASSERT_EQ(monitor_->control().RequestCooldown({}).value(), 1);
+  ASSERT_EQ(monitor_->control().Do(StartCooldown{}).value(), 1);
   EXPECT_FALSE(Newest().predicted_end);
   Step(2);
   ASSERT_TRUE(Ended());
@@ -120,7 +120,7 @@ TEST_F(CooldownTest, ChangesNoWeightOfTheRunThoughItDrawsRandomNumbers) {
     Create(Options());
     for (int64_t step = 1; step <= 6; ++step) {
       const bool asked = with && step == 2;
-      ASSERT_TRUE(!asked || monitor_->control().RequestCooldown({}).ok());
+      ASSERT_TRUE(!asked || monitor_->control().Do(StartCooldown{}).ok());
       Step(step);  // with dropout, from the default generator
       ASSERT_TRUE(!asked || Ended());
     }
@@ -141,7 +141,7 @@ TEST_F(CooldownTest, StopsForSnapshotsWithoutAnyEffectOnEither) {
   MonitorOptions options = Options();
   options.adapt_plan = false;
   Create(options);
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   const double loss = *Newest().probe_loss_nats;
   ASSERT_TRUE(Eventually([&] { return steps == 10; }));
@@ -198,7 +198,7 @@ TEST_F(CooldownTest, MeasuresTheTraceWhereCurvatureIsMeasured) {
   options.curvature.eigenvalue_residual_ratio = 0.5;
   options.cooldown.lengths = {0.5};
   Create(options);
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   ASSERT_TRUE(Ended());
   Step(2);
@@ -218,15 +218,15 @@ TEST_F(CooldownTest, IsCancelledByACommandAndMayBeAskedForAgain) {
     Eventually([&] { return go_on.load(); });
   });
   Create(Options());
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   ASSERT_TRUE(Eventually([&] { return reached.load(); }));
-  EXPECT_TRUE(monitor_->control().CancelCooldown().ok());
+  EXPECT_TRUE(monitor_->control().Do(CancelCooldown{}).ok());
   go_on = true;
   EXPECT_EQ(Cooldown().error, "cancelled by a command");
   Step(2);
   EXPECT_FALSE(Newest().predicted_end);
-  ASSERT_EQ(monitor_->control().RequestCooldown({}).value(), 2);
+  ASSERT_EQ(monitor_->control().Do(StartCooldown{}).value(), 2);
   Step(3);
   ASSERT_TRUE(Ended());
   EXPECT_EQ(Cooldown().state, CooldownState::kDone) << Cooldown().error;
@@ -238,7 +238,7 @@ TEST_F(CooldownTest, StopEndsItBetweenTwoSteps) {
   MonitorOptions options = Options();
   options.cooldown.decay_steps = 100'000'000;
   Create(options);
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   ASSERT_TRUE(Eventually([&] { return steps > 2; }));
   EXPECT_TRUE(monitor_->Stop(seconds(20)).ok());
@@ -251,7 +251,7 @@ TEST_F(CooldownTest, ATrainStepThatThrowsFailsItAlone) {
     if (step.index == 3) throw std::runtime_error("no such batch");
   });
   Create(Options());
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   ASSERT_TRUE(Ended());
   EXPECT_EQ(Cooldown().state, CooldownState::kFailed);
@@ -265,7 +265,7 @@ TEST_F(CooldownTest, ATrainStepThatThrowsFailsItAlone) {
 
 TEST_F(CooldownTest, IsRefusedWithoutATrainStep) {
   Create(Options(), testing::Fault::kNoTrainStep);
-  const auto number = monitor_->control().RequestCooldown({});
+  const auto number = monitor_->control().Do(StartCooldown{});
   EXPECT_EQ(number.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(number.status().message()), HasSubstr("train_step is not set"));
   Step(1);
@@ -282,7 +282,7 @@ TEST_F(CooldownTest, SaysThatItDoesNotFitIntoMemory) {
   recording_ = std::make_shared<testing::Recording>();
   options.max_bytes = held + (int64_t{2} << 20);  // a snapshot's work, and not five models
   Create(options);
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   ASSERT_TRUE(Ended());
   EXPECT_EQ(Cooldown().state, CooldownState::kFailed);
@@ -299,7 +299,7 @@ TEST_F(CooldownTest, KeepsWhatItHasAtItsTimeLimit) {
   options.clock = &clock;
   options.cooldown.max_time = seconds(1);
   Create(options);
-  ASSERT_TRUE(monitor_->control().RequestCooldown({}).ok());
+  ASSERT_TRUE(monitor_->control().Do(StartCooldown{}).ok());
   Step(1);
   ASSERT_TRUE(Ended());
   EXPECT_EQ(Cooldown().state, CooldownState::kDone) << Cooldown().error;

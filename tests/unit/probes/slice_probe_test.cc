@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TinyTrainer;
 
-SliceRequest Gptq3(int points = 3) {
+MakeSlice Gptq3(int points = 3) {
   return {.method = QuantizationMethod::kGptq, .bits = 3, .points = points};
 }
 
@@ -85,7 +85,7 @@ TEST_F(SliceTest, IsMadeOfTheTwoSnapshotsAfterTheRequest) {
   Create(Options());
   Step(1);
   EXPECT_EQ(Slice().state, SliceState::kNone);
-  ASSERT_EQ(monitor_->control().RequestSlice(Gptq3(4)).value(), 1);
+  ASSERT_EQ(monitor_->control().Do(Gptq3(4)).value(), 1);
   EXPECT_EQ(Slice().state, SliceState::kWaitingForFirst);
   Step(2);
   EXPECT_EQ(Slice().state, SliceState::kWaitingForSecond);
@@ -144,7 +144,7 @@ TEST_F(SliceTest, ChangesNoReportAndNoWeight) {
     ASSERT_TRUE(monitor.ok()) << monitor.status();
     for (int64_t step = 1; step <= 4; ++step) {
       if (with && step == 2) {
-        ASSERT_TRUE((*monitor)->control().RequestSlice(Gptq3()).ok());
+        ASSERT_TRUE((*monitor)->control().Do(Gptq3()).ok());
       }
       trainer.Step();
       (*monitor)->OnStep({.step = step, .learning_rate = 1e-2});
@@ -166,8 +166,8 @@ TEST_F(SliceTest, ChangesNoReportAndNoWeight) {
 TEST_F(SliceTest, CanBeAskedForAgain) {
   Create(Options());
   for (int64_t number : {1, 2}) {
-    ASSERT_EQ(monitor_->control().RequestSlice(Gptq3(2)).value(), number);
-    EXPECT_EQ(monitor_->control().RequestSlice(Gptq3(2)).status().code(),
+    ASSERT_EQ(monitor_->control().Do(Gptq3(2)).value(), number);
+    EXPECT_EQ(monitor_->control().Do(Gptq3(2)).status().code(),
               absl::StatusCode::kFailedPrecondition);
     Step(10 * number + 1);
     Step(10 * number + 2);
@@ -179,9 +179,9 @@ TEST_F(SliceTest, CanBeAskedForAgain) {
 
 TEST_F(SliceTest, CanBeOfAStepToComeAndTheNewestSnapshotBefore) {
   Create(Options());
-  SliceRequest request = Gptq3(2);
+  MakeSlice request = Gptq3(2);
   request.at_step = 15;
-  ASSERT_TRUE(monitor_->control().RequestSlice(request).ok());
+  ASSERT_TRUE(monitor_->control().Do(request).ok());
   for (const int64_t step : {1, 7, 12}) {
     Step(step);
     EXPECT_EQ(Slice().state, SliceState::kWaitingForSecond);
@@ -196,9 +196,9 @@ TEST_F(SliceTest, CanBeOfAStepToComeAndTheNewestSnapshotBefore) {
 }
 
 TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
-  const auto refusal = [&](const MonitorOptions& options, const SliceRequest& request) {
+  const auto refusal = [&](const MonitorOptions& options, const MakeSlice& request) {
     Create(options);
-    const auto number = monitor_->control().RequestSlice(request);
+    const auto number = monitor_->control().Do(request);
     EXPECT_FALSE(number.ok());
     return number.status().ToString();
   };
@@ -217,7 +217,7 @@ TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
 
 TEST_F(SliceTest, FailsWithTheSnapshot) {
   Create(Options());
-  ASSERT_TRUE(monitor_->control().RequestSlice(Gptq3()).ok());
+  ASSERT_TRUE(monitor_->control().Do(Gptq3()).ok());
   Step(1);
   trainer_.Poison();
   monitor_->OnStep({.step = 2, .learning_rate = 1e-2});
@@ -229,7 +229,7 @@ TEST_F(SliceTest, FailsWithTheSnapshot) {
 
 TEST_F(SliceTest, FailsWhereTheWeightsDidNotMove) {
   Create(Options());
-  ASSERT_TRUE(monitor_->control().RequestSlice(Gptq3()).ok());
+  ASSERT_TRUE(monitor_->control().Do(Gptq3()).ok());
   Step(1);
   monitor_->OnStep({.step = 2, .learning_rate = 1e-2});
   ASSERT_TRUE(monitor_->Finish(seconds(60)).ok());
@@ -239,7 +239,7 @@ TEST_F(SliceTest, FailsWhereTheWeightsDidNotMove) {
 
 TEST_F(SliceTest, FailsWhereItsFileCannotBeWritten) {
   Create(Options());
-  ASSERT_TRUE(monitor_->control().RequestSlice(Gptq3(2)).ok());
+  ASSERT_TRUE(monitor_->control().Do(Gptq3(2)).ok());
   Step(1);
   std::filesystem::remove_all(directory_.path());
   Step(2);
@@ -258,7 +258,7 @@ TEST_F(SliceTest, EndsWithTheMonitor) {
     held = true;
     while (hold) std::this_thread::yield();
   });
-  ASSERT_TRUE(monitor_->control().RequestSlice(Gptq3(101)).ok());
+  ASSERT_TRUE(monitor_->control().Do(Gptq3(101)).ok());
   Step(1);
   trainer_.Step();
   monitor_->OnStep({.step = 2, .learning_rate = 1e-2});
@@ -271,8 +271,7 @@ TEST_F(SliceTest, EndsWithTheMonitor) {
   stopper.join();
   EXPECT_EQ(Slice().error, "the monitor was stopped");
   EXPECT_FALSE(std::filesystem::exists(directory_.File("slice-2.json")));
-  EXPECT_EQ(monitor_->control().RequestSlice(Gptq3()).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(monitor_->control().Do(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace slice_probe_test

@@ -9,14 +9,14 @@ using ::testing::HasSubstr;
 
 constexpr SliceState kFirst = SliceState::kWaitingForFirst;
 
-SliceRequest Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; }
+MakeSlice Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; }
 
 class SliceTrackerTest : public ::testing::Test {
  protected:
   SliceTrackerTest() {
     tracker_.Open({{QuantizationMethod::kRtn, 4}, {QuantizationMethod::kGptq, 3}});
   }
-  std::string Refusal(const SliceRequest& request, absl::StatusCode code) {
+  std::string Refusal(const MakeSlice& request, absl::StatusCode code) {
     const auto number = tracker_.Accept(request);
     EXPECT_EQ(number.status().code(), code) << number.status();
     return std::string(number.status().message());
@@ -52,9 +52,9 @@ TEST_F(SliceTrackerTest, MakesOneAtATime) {
 }
 
 TEST_F(SliceTrackerTest, NamesTheQuantizersThereAre) {
-  for (const SliceRequest& request :
-       {SliceRequest{.method = QuantizationMethod::kGptq, .bits = 4},
-        SliceRequest{.method = QuantizationMethod::kAwq, .bits = 3}, SliceRequest{}}) {
+  for (const MakeSlice& request :
+       {MakeSlice{.method = QuantizationMethod::kGptq, .bits = 4},
+        MakeSlice{.method = QuantizationMethod::kAwq, .bits = 3}, MakeSlice{}}) {
     EXPECT_THAT(Refusal(request, absl::StatusCode::kInvalidArgument),
                 HasSubstr("this run has rtn 4, gptq 3"));
   }

@@ -202,7 +202,8 @@ TEST_F(CommandsTest, StatusFailsWithTheServersWord) {
 TEST_F(CommandsTest, SnapshotIsRequested) {
   server_.PublishNumbers(1, 4);
   EXPECT_EQ(RunSnapshot({.target = server_.address()}, &clock_, captured_.get()), 0);
-  EXPECT_EQ(server_.snapshots_requested(), 1);
+  ASSERT_EQ(server_.commands().size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<TakeSnapshot>(server_.commands()[0]));
   EXPECT_THAT(captured_.out(), HasSubstr("after sequence 4"));
 }
 
@@ -288,7 +289,11 @@ TEST_F(CommandsTest, CommandsControlTheRun) {
   EXPECT_EQ(RunPause({.target = server_.address()}, captured_.get()), 0);
   EXPECT_EQ(RunResume({.target = server_.address()}, captured_.get()), 0);
   EXPECT_EQ(RunEvery({.target = server_.address(), .steps = 500}, captured_.get()), 0);
-  EXPECT_THAT(server_.commands(), ElementsAre("pause", "resume", "every 500"));
+  const std::vector<Command> commands = server_.commands();
+  ASSERT_EQ(commands.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<Pause>(commands[0]));
+  EXPECT_TRUE(std::holds_alternative<Resume>(commands[1]));
+  EXPECT_EQ(std::get<SetEvery>(commands[2]).steps, 500);
   EXPECT_THAT(Lines(captured_.out()),
               ElementsAre(HasSubstr("ptqwatch resume"), "resumed", "a snapshot every 500 steps"));
 }

@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-absl::StatusOr<Command> Parse(std::vector<const char*> arguments) {
+absl::StatusOr<Invocation> Parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "ptqwatch");
   return ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
 }

@@ -13,7 +13,6 @@ namespace request_commands_test {
 
 using std::chrono::milliseconds;
 using testing::CapturedTerminal;
-using ::testing::ElementsAre;
 using testing::FakeClock;
 using testing::FakeServer;
 using ::testing::HasSubstr;
@@ -44,9 +43,11 @@ constexpr FollowOptions kQuick = {.tick = milliseconds(1)};
 TEST_F(RequestCommandsTest, SliceIsRequested) {
   const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .points = 9};
   EXPECT_EQ(RunSlice(flags, &clock_, captured_.get()), 0);
-  EXPECT_EQ(server_.slice_request().method(), "gptq");
-  EXPECT_EQ(server_.slice_request().bits(), 3);
-  EXPECT_EQ(server_.slice_request().points(), 9);
+  ASSERT_EQ(server_.commands().size(), 1u);
+  const auto slice = std::get<MakeSlice>(server_.commands()[0]);
+  EXPECT_EQ(slice.method, QuantizationMethod::kGptq);
+  EXPECT_EQ(slice.bits, 3);
+  EXPECT_EQ(slice.points, 9);
   EXPECT_THAT(captured_.out(), HasSubstr("ptqwatch status " + server_.target()));
 }
 
@@ -86,7 +87,9 @@ TEST_F(RequestCommandsTest, CooldownIsRequestedAndCancelled) {
   flags = {.target = server_.address(), .cancel = true};
   EXPECT_EQ(RunCooldown(flags, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(), HasSubstr("shadow cooldown cancelled"));
-  EXPECT_THAT(server_.commands(), ElementsAre("cooldown 3200", "cancel cooldown"));
+  ASSERT_EQ(server_.commands().size(), 2u);
+  EXPECT_EQ(std::get<StartCooldown>(server_.commands()[0]).decay_steps, 3200);
+  EXPECT_TRUE(std::holds_alternative<CancelCooldown>(server_.commands()[1]));
   server_.FailCalls(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "train_step is not set"));
   EXPECT_EQ(RunCooldown(flags, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(captured_.error(), HasSubstr("train_step is not set"));

@@ -98,16 +98,8 @@ class PTQWATCH_EXPORT Client {
   /// connects again when the connection is lost, and goes on after the last report seen.
   virtual absl::Status Watch(const WatchOptions& options, WatchListener* listener) = 0;
 
-  /// The commands of Control. The server must allow them (GrpcOptions::allow_control).
-  virtual absl::Status RequestSnapshot() = 0;
-  virtual absl::Status Pause() = 0;
-  virtual absl::Status Resume() = 0;
-  virtual absl::Status SetEvery(int64_t steps) = 0;
-  /// SliceRequest::at_step must be unset. Returns the slice's number.
-  virtual absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) = 0;
-  /// Returns the cooldown's number.
-  virtual absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) = 0;
-  virtual absl::Status CancelCooldown() = 0;
+  /// Control::Do of the run. The server must allow it (GrpcOptions::allow_control).
+  virtual absl::StatusOr<int64_t> Do(const Command& command) = 0;
 };
 
 }  // namespace ptqwatch

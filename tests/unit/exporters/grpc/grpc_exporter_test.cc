@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "command_proto.h"
 #include "gmock/gmock.h"
 #include "grpcpp/impl/client_unary_call.h"
 #include "gtest/gtest.h"
@@ -67,104 +68,63 @@ TEST_F(GrpcExporterTest, GivesTheStatusOfTheRun) {
   EXPECT_EQ(status.dropped_reports(), 1);
 }
 
-TEST_F(GrpcExporterTest, RequestsSnapshots) {
+TEST_F(GrpcExporterTest, CarriesEveryCommand) {
   CreateAndStart();
-  Publish(5);
-  GrpcClient client(address());
-  grpc::ClientContext context;
-  v1::RequestSnapshotResponse response;
-  ASSERT_TRUE(client.stub->RequestSnapshot(&context, {}, &response).ok());
-  EXPECT_EQ(response.last_sequence(), 5);
-  EXPECT_EQ(control_.requests, 1);
-}
-
-TEST_F(GrpcExporterTest, RequestsAndCancelsCooldowns) {
-  CreateAndStart();
-  GrpcClient client(address());
-  v1::RequestCooldownRequest request;
-  request.set_decay_steps(3200);
-  v1::RequestCooldownResponse response;
-  const auto ask = [&] {
-    grpc::ClientContext context;
-    return client.stub->RequestCooldown(&context, request, &response);
-  };
-  control_.answer = 2;
-  ASSERT_TRUE(ask().ok());
-  EXPECT_EQ(response.number(), 2);
-  EXPECT_EQ(control_.cooldown.decay_steps, 3200);
-  control_.answer = absl::FailedPreconditionError("train_step is not set");
-  EXPECT_EQ(ask().error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(ask().error_message(), HasSubstr("train_step"));
-
-  grpc::ClientContext context;
-  v1::CancelCooldownResponse cancelled;
-  EXPECT_TRUE(client.stub->CancelCooldown(&context, {}, &cancelled).ok());
-  EXPECT_EQ(control_.cancels, 1);
-}
-
-TEST_F(GrpcExporterTest, RequestsSlices) {
-  CreateAndStart();
-  GrpcClient client(address());
-  v1::RequestSliceRequest request;
-  request.set_method("gptq");
-  request.set_bits(3);
-  v1::RequestSliceResponse response;
-  const auto ask = [&] {
-    grpc::ClientContext context;
-    return client.stub->RequestSlice(&context, request, &response);
-  };
   control_.answer = 7;
-  ASSERT_TRUE(ask().ok());
-  EXPECT_EQ(response.number(), 7);
-  EXPECT_EQ(control_.slice.method, QuantizationMethod::kGptq);
-  EXPECT_EQ(control_.slice.bits, 3);
-  EXPECT_EQ(control_.slice.points, 21);
-  request.set_points(5);
-  ASSERT_TRUE(ask().ok());
-  EXPECT_EQ(control_.slice.points, 5);
-
-  request.set_method("gtpq");
-  EXPECT_EQ(ask().error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(ask().error_message(), HasSubstr("'gtpq'"));
-  request.set_method("gptq");
-
-  control_.answer = absl::InvalidArgumentError("this run has rtn 4 \xFF");
-  EXPECT_EQ(ask().error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(ask().error_message(), HasSubstr("this run has rtn 4"));
-  control_.answer = absl::FailedPreconditionError("no slice");
-  EXPECT_EQ(ask().error_code(), StatusCode::FAILED_PRECONDITION);
+  const std::vector<Command> commands = {TakeSnapshot{},
+                                         Pause{},
+                                         Resume{},
+                                         SetEvery{250},
+                                         MakeSlice{QuantizationMethod::kGptq, 3, 5, 900},
+                                         StartCooldown{3200},
+                                         CancelCooldown{}};
+  ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
+  for (const Command& command : commands) {
+    v1::DoRequest request;
+    internal::ToProto(command, &request);
+    ASSERT_NE(request.command_case(), v1::DoRequest::COMMAND_NOT_SET) << command.index();
+    v1::DoResponse response;
+    ASSERT_TRUE(GrpcClient(address()).Do(request, &response).ok()) << command.index();
+    EXPECT_EQ(response.number(), 7);
+    EXPECT_EQ(control_.commands.back().index(), command.index());
+  }
+  EXPECT_EQ(std::get<SetEvery>(control_.commands[3]).steps, 250);
+  const auto& slice = std::get<MakeSlice>(control_.commands[4]);
+  EXPECT_EQ(slice.method, QuantizationMethod::kGptq);
+  EXPECT_EQ(slice.bits, 3);
+  EXPECT_EQ(slice.points, 5);
+  EXPECT_EQ(slice.at_step, 900);
+  EXPECT_EQ(std::get<StartCooldown>(control_.commands[5]).decay_steps, 3200);
 }
 
-TEST_F(GrpcExporterTest, PassesCommandsOn) {
+TEST_F(GrpcExporterTest, RefusesCommandsThatItDoesNotKnow) {
   CreateAndStart();
   GrpcClient client(address());
-  {
-    grpc::ClientContext context;
-    v1::PauseResponse response;
-    ASSERT_TRUE(client.stub->Pause(&context, {}, &response).ok());
-    EXPECT_EQ(control_.pauses, 1);
-    EXPECT_EQ(control_.resumes, 0);
-  }
-  {
-    grpc::ClientContext context;
-    v1::ResumeResponse response;
-    ASSERT_TRUE(client.stub->Resume(&context, {}, &response).ok());
-    EXPECT_EQ(control_.resumes, 1);
-  }
-  v1::SetIntervalRequest request;
-  v1::SetIntervalResponse response;
-  request.set_every_steps(250);
-  {
-    grpc::ClientContext context;
-    ASSERT_TRUE(client.stub->SetInterval(&context, request, &response).ok());
-    EXPECT_EQ(control_.every, 250);
-  }
-  request.set_every_steps(0);
-  grpc::ClientContext context;
-  const grpc::Status refused = client.stub->SetInterval(&context, request, &response);
+  v1::DoRequest request;
+  v1::DoResponse response;
+  EXPECT_EQ(client.Do(request, &response).error_code(), StatusCode::INVALID_ARGUMENT);
+  request.mutable_slice()->set_method("gtpq");
+  const grpc::Status unknown = client.Do(request, &response);
+  EXPECT_EQ(unknown.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(unknown.error_message(), HasSubstr("gtpq"));
+  EXPECT_TRUE(control_.commands.empty());
+  request.mutable_slice()->set_method("gptq");
+  ASSERT_TRUE(client.Do(request, &response).ok());
+  EXPECT_EQ(std::get<MakeSlice>(control_.commands[0]).points, 21);
+}
+
+TEST_F(GrpcExporterTest, PassesRefusalsOn) {
+  CreateAndStart();
+  v1::DoRequest request;
+  request.mutable_pause();
+  v1::DoResponse response;
+  control_.answer = absl::InvalidArgumentError("this run has rtn 4 \xFF");
+  const grpc::Status refused = GrpcClient(address()).Do(request, &response);
   EXPECT_EQ(refused.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(refused.error_message(), HasSubstr("must be positive"));
-  EXPECT_EQ(control_.every, 250);
+  EXPECT_THAT(refused.error_message(), HasSubstr("this run has rtn 4"));
+  control_.answer = absl::FailedPreconditionError("no slice");
+  EXPECT_EQ(GrpcClient(address()).Do(request, &response).error_code(),
+            StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(GrpcExporterTest, TellsHowFarASliceIs) {
@@ -306,10 +266,10 @@ TEST_F(GrpcExporterTest, IsUnavailableBeforeStart) {
   Publish(1);  // goes nowhere
   ASSERT_TRUE(exporter_->Start(&source_, nullptr).ok());
   EXPECT_EQ(client.Status().last_sequence(), 0);
-  grpc::ClientContext request;
-  v1::RequestSnapshotResponse response;
-  EXPECT_EQ(client.stub->RequestSnapshot(&request, {}, &response).error_code(),
-            StatusCode::UNAVAILABLE);
+  v1::DoRequest request;
+  request.mutable_snapshot();
+  v1::DoResponse response;
+  EXPECT_EQ(client.Do(request, &response).error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(exporter_->Start(&source_, nullptr).code(), absl::StatusCode::kFailedPrecondition);
 }
 

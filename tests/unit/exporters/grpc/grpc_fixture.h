@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_TESTS_UNIT_EXPORTERS_GRPC_GRPC_FIXTURE_H_
 #define PTQWATCH_TESTS_UNIT_EXPORTERS_GRPC_GRPC_FIXTURE_H_
 
-#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -23,34 +23,12 @@ namespace ptqwatch::testing {
 
 class FakeControl final : public Control {
  public:
-  absl::Status RequestSnapshot() override { return Count(requests); }
-  absl::Status Pause() override { return Count(pauses); }
-  absl::Status Resume() override { return Count(resumes); }
-  absl::Status SetEvery(int64_t steps) override {
-    if (steps < 1) return absl::InvalidArgumentError("every must be positive");
-    every = steps;
-    return absl::OkStatus();
-  }
-  absl::StatusOr<int64_t> RequestSlice(const SliceRequest& request) override {
-    slice = request;
+  absl::StatusOr<int64_t> Do(const Command& command) override {
+    commands.push_back(command);
     return answer;
   }
-  absl::StatusOr<int64_t> RequestCooldown(const CooldownRequest& request) override {
-    cooldown = request;
-    return answer;
-  }
-  absl::Status CancelCooldown() override { return Count(cancels); }
-  std::atomic<int> requests{0}, pauses{0}, resumes{0}, cancels{0};
-  std::atomic<int64_t> every{0};
-  SliceRequest slice;  ///< the last one
-  CooldownRequest cooldown;
+  std::vector<Command> commands;
   absl::StatusOr<int64_t> answer = 1;
-
- private:
-  static absl::Status Count(std::atomic<int>& calls) {
-    ++calls;
-    return absl::OkStatus();
-  }
 };
 
 /// A connection of its own to an exporter.
@@ -69,6 +47,10 @@ class GrpcClient {
     const grpc::Status status = stub->GetStatus(&context, {}, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
+  }
+  grpc::Status Do(const v1::DoRequest& request, v1::DoResponse* response) {
+    grpc::ClientContext context;
+    return stub->Do(&context, request, response);
   }
   grpc::Status List(const v1::ListReportsRequest& request, v1::ListReportsResponse* response) {
     grpc::ClientContext context;

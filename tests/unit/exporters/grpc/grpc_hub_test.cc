@@ -124,14 +124,14 @@ TEST_F(GrpcHubTest, GivesCommandsToTheirRun) {
   Create({.allow_control = true});
   AddRun("a");
   Run& b = AddRun("b");
-  grpc::ClientContext context;
-  v1::SetIntervalRequest request;
-  request.set_every_steps(9);
+  v1::DoRequest request;
+  request.mutable_every()->set_steps(9);
   request.set_run_id("b");
-  v1::SetIntervalResponse response;
-  ASSERT_TRUE(GrpcClient(hub_->address()).stub->SetInterval(&context, request, &response).ok());
-  EXPECT_EQ(b.control.every, 9);
-  EXPECT_EQ(runs_[0]->control.every, 0);
+  v1::DoResponse response;
+  ASSERT_TRUE(GrpcClient(hub_->address()).Do(request, &response).ok());
+  ASSERT_EQ(b.control.commands.size(), 1u);
+  EXPECT_EQ(std::get<SetEvery>(b.control.commands[0]).steps, 9);
+  EXPECT_TRUE(runs_[0]->control.commands.empty());
 }
 
 TEST_F(GrpcHubTest, ConnectsAClientOfItsOwnProcess) {
@@ -163,23 +163,13 @@ TEST_F(GrpcControlTest, IsOffUnlessAllowed) {
   allow_control_ = false;
   CreateAndStart();
   GrpcClient client(address());
-  const auto refused = [](const grpc::Status& status) {
-    EXPECT_EQ(status.error_code(), StatusCode::PERMISSION_DENIED);
-    EXPECT_THAT(status.error_message(), HasSubstr("allow_control"));
-  };
-  const auto call = [&](auto method, auto request, auto response) {
-    grpc::ClientContext context;
-    refused((client.stub.get()->*method)(&context, request, &response));
-  };
-  using Stub = v1::MonitorService::Stub;
-  call(&Stub::RequestSnapshot, v1::RequestSnapshotRequest(), v1::RequestSnapshotResponse());
-  call(&Stub::RequestSlice, v1::RequestSliceRequest(), v1::RequestSliceResponse());
-  call(&Stub::RequestCooldown, v1::RequestCooldownRequest(), v1::RequestCooldownResponse());
-  call(&Stub::CancelCooldown, v1::CancelCooldownRequest(), v1::CancelCooldownResponse());
-  call(&Stub::Pause, v1::PauseRequest(), v1::PauseResponse());
-  call(&Stub::Resume, v1::ResumeRequest(), v1::ResumeResponse());
-  call(&Stub::SetInterval, v1::SetIntervalRequest(), v1::SetIntervalResponse());
-  EXPECT_EQ(control_.requests + control_.pauses + control_.resumes + control_.cancels, 0);
+  v1::DoRequest request;
+  request.mutable_snapshot();
+  v1::DoResponse response;
+  const grpc::Status refused = client.Do(request, &response);
+  EXPECT_EQ(refused.error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("allow_control"));
+  EXPECT_TRUE(control_.commands.empty());
   EXPECT_EQ(client.Status().run_id(), "run-1");
 }
 

@@ -37,9 +37,10 @@ TEST(WireRequests, AreThoseOfTheServiceOnTheWire) {
     const Descriptor* read = ours->message_type(i);
     const Descriptor* theirs = v1->FindMessageTypeByName(read->name());
     ASSERT_NE(theirs, nullptr) << read->name();
-    ASSERT_EQ(read->field_count(), theirs->field_count()) << theirs->name();
     for (int f = 0; f < theirs->field_count(); ++f) {
       const FieldDescriptor* field = theirs->field(f);
+      // A command stays among the unknown fields.
+      if (field->real_containing_oneof() != nullptr) continue;
       const FieldDescriptor* same = read->FindFieldByNumber(field->number());
       ASSERT_NE(same, nullptr) << field->full_name();
       EXPECT_EQ(same->name(), field->name());
@@ -75,16 +76,8 @@ TEST_F(GrpcRequestsTest, TextThatIsNotUtf8ReachesNobodysTerminal) {
   CreateAndStart();
   ::testing::internal::CaptureStderr();
   const std::string service = "/ptqwatch.v1.MonitorService/";
-  for (const auto& [method, field] : {std::pair<const char*, int>{"GetStatus", 1},
-                                      {"ListReports", 4},
-                                      {"RequestSnapshot", 1},
-                                      {"RequestSlice", 1},
-                                      {"RequestSlice", 4},
-                                      {"RequestCooldown", 2},
-                                      {"CancelCooldown", 1},
-                                      {"Pause", 1},
-                                      {"Resume", 1},
-                                      {"SetInterval", 2}}) {
+  for (const auto& [method, field] :
+       {std::pair<const char*, int>{"GetStatus", 1}, {"ListReports", 4}, {"Do", 1}}) {
     EXPECT_FALSE(Call(service + method, BadText(field)).ok()) << method;
   }
   EXPECT_FALSE(Call("/grpc.health.v1.Health/Check", BadText(1)).ok());

@@ -148,26 +148,15 @@ TEST_F(ClientTest, ALearningRateThatIsNotFiniteIsNotZero) {
 }
 
 TEST_F(ClientTest, CommandsReachTheMonitor) {
-  EXPECT_TRUE(client_->RequestSnapshot().ok());
-  EXPECT_TRUE(client_->Pause().ok());
-  EXPECT_TRUE(client_->Resume().ok());
-  EXPECT_TRUE(client_->SetEvery(500).ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(client_->SetEvery(0)));
   control_.answer = 3;
-  const auto slice =
-      client_->RequestSlice({.method = QuantizationMethod::kGptq, .bits = 4, .points = 5});
-  ASSERT_TRUE(slice.ok()) << slice.status();
-  EXPECT_EQ(*slice, 3);
-  EXPECT_EQ(control_.slice.points, 5);
-  EXPECT_EQ(client_->RequestCooldown({.decay_steps = 400}).value(), 3);
-  EXPECT_EQ(control_.cooldown.decay_steps, 400);
-  EXPECT_TRUE(client_->CancelCooldown().ok());
-  EXPECT_EQ(control_.cancels, 1);
-  EXPECT_EQ(control_.requests, 1);
-  EXPECT_EQ(control_.pauses, 1);
-  EXPECT_EQ(control_.resumes, 1);
-  EXPECT_EQ(control_.every, 500);
-  EXPECT_TRUE(absl::IsInvalidArgument(client_->RequestSlice({.at_step = 7}).status()));
+  EXPECT_EQ(client_->Do(TakeSnapshot{}).value(), 3);
+  EXPECT_EQ(
+      client_->Do(MakeSlice{.method = QuantizationMethod::kGptq, .bits = 4, .points = 5}).value(),
+      3);
+  control_.answer = absl::InvalidArgumentError("every = 0");
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->Do(SetEvery{0}).status()));
+  ASSERT_EQ(control_.commands.size(), 3u);
+  EXPECT_EQ(std::get<MakeSlice>(control_.commands[1]).points, 5);
 }
 
 TEST_F(ClientTest, FindsTheServerAgainAndSaysWhenItIsAway) {
@@ -181,7 +170,7 @@ TEST_F(ClientTest, FindsTheServerAgainAndSaysWhenItIsAway) {
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_TRUE((*again)->Start(&source_, &control_).ok());
   EXPECT_TRUE(client_->GetStatus().ok());
-  EXPECT_TRUE(absl::IsPermissionDenied(client_->Pause()));
+  EXPECT_TRUE(absl::IsPermissionDenied(client_->Do(Pause{}).status()));
 }
 
 TEST(ClientCreate, NamesTheOptionThatIsWrong) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/net_address.h"
+#include "command_proto.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
@@ -87,22 +88,18 @@ class FakeServer final : public v1::MonitorService::Service {
     const std::lock_guard lock(mutex_);
     return requests_;
   }
-  int snapshots_requested() const {
-    const std::lock_guard lock(mutex_);
-    return snapshots_requested_;
-  }
   /// What comes once a snapshot is requested.
   void AnswerSnapshotsWith(std::vector<AnalyzedReport> reports) {
     const std::lock_guard lock(mutex_);
     snapshots_ = std::move(reports);
   }
-  /// The answer to RequestSlice, which changes the status as it comes: one entry a GetStatus.
+  /// The answer to MakeSlice, which changes the status as it comes: one entry a GetStatus.
   void AnswerSlicesWith(int32_t number, std::vector<v1::SliceStatus> course) {
     const std::lock_guard lock(mutex_);
     slice_number_ = number;
     slice_course_ = std::move(course);
   }
-  /// The same for RequestCooldown; the course begins with the first GetStatus.
+  /// The same for StartCooldown; the course begins with the first GetStatus.
   void AnswerCooldownsWith(int32_t number, std::vector<v1::CooldownStatus> course) {
     const std::lock_guard lock(mutex_);
     cooldown_number_ = number;
@@ -113,14 +110,10 @@ class FakeServer final : public v1::MonitorService::Service {
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
   }
-  /// "pause", "resume", "every N", "cooldown N", "cancel cooldown" in the order in which they came.
-  std::vector<std::string> commands() const {
+  /// In the order in which they came.
+  std::vector<Command> commands() const {
     const std::lock_guard lock(mutex_);
     return commands_;
-  }
-  v1::RequestSliceRequest slice_request() const {
-    const std::lock_guard lock(mutex_);
-    return slice_request_;
   }
 
  private:
@@ -180,7 +173,7 @@ class FakeServer final : public v1::MonitorService::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
     const std::lock_guard lock(mutex_);
-    if (!slice_course_.empty() && !slice_request_.method().empty()) {
+    if (!slice_course_.empty() && slice_requested_) {
       *status_.mutable_slice() = slice_course_.front();
       if (slice_course_.size() > 1) slice_course_.erase(slice_course_.begin());
     }
@@ -192,52 +185,25 @@ class FakeServer final : public v1::MonitorService::Service {
     return calls_fail_;
   }
 
-  grpc::Status Note(std::string command) {
+  grpc::Status Do(grpc::ServerContext*, const v1::DoRequest* request,
+                  v1::DoResponse* response) override {
     const std::lock_guard lock(mutex_);
-    if (calls_fail_.ok()) commands_.push_back(std::move(command));
-    return calls_fail_;
-  }
-  grpc::Status Pause(grpc::ServerContext*, const v1::PauseRequest*, v1::PauseResponse*) override {
-    return Note("pause");
-  }
-  grpc::Status Resume(grpc::ServerContext*, const v1::ResumeRequest*,
-                      v1::ResumeResponse*) override {
-    return Note("resume");
-  }
-  grpc::Status SetInterval(grpc::ServerContext*, const v1::SetIntervalRequest* request,
-                           v1::SetIntervalResponse*) override {
-    return Note("every " + std::to_string(request->every_steps()));
-  }
-
-  grpc::Status RequestSlice(grpc::ServerContext*, const v1::RequestSliceRequest* request,
-                            v1::RequestSliceResponse* response) override {
-    const std::lock_guard lock(mutex_);
-    slice_request_ = *request;
-    response->set_number(slice_number_);
-    return calls_fail_;
-  }
-
-  grpc::Status RequestCooldown(grpc::ServerContext*, const v1::RequestCooldownRequest* request,
-                               v1::RequestCooldownResponse* response) override {
-    {
-      const std::lock_guard lock(mutex_);
+    if (!calls_fail_.ok()) return calls_fail_;
+    const absl::StatusOr<Command> command = internal::FromProto(*request);
+    if (!command.ok()) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no command");
+    commands_.push_back(*command);
+    if (std::holds_alternative<MakeSlice>(*command)) {
+      slice_requested_ = true;
+      response->set_number(slice_number_);
+    } else if (std::holds_alternative<StartCooldown>(*command)) {
       response->set_number(cooldown_number_);
+    } else {
+      response->set_number(status_.last_sequence());
     }
-    return Note("cooldown " + std::to_string(request->decay_steps()));
-  }
-  grpc::Status CancelCooldown(grpc::ServerContext*, const v1::CancelCooldownRequest*,
-                              v1::CancelCooldownResponse*) override {
-    return Note("cancel cooldown");
-  }
-
-  grpc::Status RequestSnapshot(grpc::ServerContext*, const v1::RequestSnapshotRequest*,
-                               v1::RequestSnapshotResponse* response) override {
-    const std::lock_guard lock(mutex_);
-    ++snapshots_requested_;
-    response->set_last_sequence(status_.last_sequence());
-    if (status_.has_step()) response->set_step(status_.step());
-    for (const AnalyzedReport& report : snapshots_) reports_[report.report.sequence] = {report};
-    return calls_fail_;
+    if (std::holds_alternative<TakeSnapshot>(*command)) {
+      for (const AnalyzedReport& report : snapshots_) reports_[report.report.sequence] = {report};
+    }
+    return grpc::Status::OK;
   }
 
   internal::HostPort address_;
@@ -249,11 +215,10 @@ class FakeServer final : public v1::MonitorService::Service {
   grpc::Status calls_fail_;
   std::vector<v1::WatchReportsRequest> requests_;
   std::vector<v1::Event> events_;
-  std::vector<std::string> commands_;
+  std::vector<Command> commands_;
   std::vector<AnalyzedReport> snapshots_;
-  int snapshots_requested_ = 0;
   int32_t slice_number_ = 0;
-  v1::RequestSliceRequest slice_request_;
+  bool slice_requested_ = false;
   int32_t cooldown_number_ = 0;
   std::vector<v1::CooldownStatus> cooldown_course_;
   std::vector<v1::SliceStatus> slice_course_;

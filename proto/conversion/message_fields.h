@@ -1,0 +1,232 @@
+#ifndef PTQWATCH_PROTO_CONVERSION_MESSAGE_FIELDS_H_
+#define PTQWATCH_PROTO_CONVERSION_MESSAGE_FIELDS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "report/enum_names.h"
+
+// Records with VisitFields as messages and back. Fields are found by their names, so a new member
+// needs a line in its list and one in the .proto, and none here.
+
+namespace ptqwatch::internal {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+
+/// "LR_PHASE_" of LrPhase, whose first value is LR_PHASE_UNSPECIFIED.
+inline std::string_view EnumPrefix(const EnumDescriptor& type) {
+  std::string_view name = type.value(0)->name();
+  name.remove_suffix(std::string_view("UNSPECIFIED").size());
+  return name;
+}
+
+template <typename T>
+constexpr FieldDescriptor::CppType kCppType =
+    std::is_same_v<T, bool>          ? FieldDescriptor::CPPTYPE_BOOL
+    : std::is_same_v<T, int32_t>     ? FieldDescriptor::CPPTYPE_INT32
+    : std::is_same_v<T, int64_t>     ? FieldDescriptor::CPPTYPE_INT64
+    : std::is_same_v<T, double>      ? FieldDescriptor::CPPTYPE_DOUBLE
+    : std::is_same_v<T, std::string> ? FieldDescriptor::CPPTYPE_STRING
+    : std::is_enum_v<T>              ? FieldDescriptor::CPPTYPE_ENUM
+                                     : FieldDescriptor::CPPTYPE_MESSAGE;
+template <typename T>
+constexpr FieldDescriptor::CppType kCppType<std::optional<T>> =
+    std::is_enum_v<T> ? FieldDescriptor::CPPTYPE_STRING : kCppType<T>;  // the enum's name
+template <>
+constexpr FieldDescriptor::CppType kCppType<std::vector<std::string>> =
+    FieldDescriptor::CPPTYPE_STRING;
+
+/// Null if the message has no such field of that kind: the value is left out, since protobuf's
+/// reflection would end the process. A test compares the two lists. An enum may be a string, too.
+template <typename T>
+const FieldDescriptor* FindField(const google::protobuf::Message& message, const char* key) {
+  constexpr bool repeated = requires(T t) { t.clear(); }
+  &&!std::is_same_v<T, std::string>;
+  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
+  if (field == nullptr || field->is_repeated() != repeated) return nullptr;
+  const bool by_name = std::is_enum_v<T> && field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  return by_name || field->cpp_type() == kCppType<T> ? field : nullptr;
+}
+
+/// Writes the members of a record as the fields of a message. Values that are absent or not finite
+/// are left out; bytes that are not UTF-8 become U+FFFD.
+class MessageWriter {
+ public:
+  explicit MessageWriter(google::protobuf::Message* message, bool with_layers = true)
+      : message_(*message), reflection_(*message->GetReflection()), with_layers_(with_layers) {}
+
+  template <typename T>
+  void operator()(const char* key, const T& value) {
+    const std::string_view name = key;
+    if (!with_layers_ && (name == "layers" || name == "skipped_layers")) return;
+    if (const FieldDescriptor* field = FindField<T>(message_, key)) Write(field, value);
+  }
+
+ private:
+  template <typename T>
+  void Write(const FieldDescriptor* field, const T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      reflection_.SetBool(&message_, field, value);
+    } else if constexpr (std::is_same_v<T, int32_t>) {
+      reflection_.SetInt32(&message_, field, value);
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      reflection_.SetInt64(&message_, field, value);
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (std::isfinite(value)) reflection_.SetDouble(&message_, field, value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      reflection_.SetString(&message_, field, ValidUtf8(value));
+    } else if constexpr (std::is_enum_v<T>) {
+      WriteEnum(field, std::string(ToString(value)));
+    } else {
+      VisitFields(value, MessageWriter(reflection_.MutableMessage(&message_, field), with_layers_));
+    }
+  }
+  template <typename T>
+  void Write(const FieldDescriptor* field, const std::optional<T>& value) {
+    if constexpr (std::is_enum_v<T>) {
+      reflection_.SetString(&message_, field, std::string(ToString(value)));
+    } else if (value) {
+      Write(field, *value);
+    }
+  }
+  template <typename T>
+  void Write(const FieldDescriptor* field, const std::vector<T>& values) {
+    for (const T& value : values) {
+      VisitFields(value, MessageWriter(reflection_.AddMessage(&message_, field), with_layers_));
+    }
+  }
+  void Write(const FieldDescriptor* field, const std::vector<std::string>& values) {
+    for (const std::string& value : values) {
+      reflection_.AddString(&message_, field, ValidUtf8(value));
+    }
+  }
+  void Write(const FieldDescriptor* field, const std::map<std::string, double>& values) {
+    for (const auto& [key, value] : values) {
+      if (!std::isfinite(value)) continue;
+      MessageWriter entry(reflection_.AddMessage(&message_, field), with_layers_);
+      entry("key", key);
+      entry("value", value);
+    }
+  }
+  void WriteEnum(const FieldDescriptor* field, const std::string& name) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      return reflection_.SetString(&message_, field, name);
+    }
+    const EnumDescriptor& type = *field->enum_type();
+    const EnumValueDescriptor* named =
+        type.FindValueByName(StrCat(EnumPrefix(type), absl::AsciiStrToUpper(name)));
+    if (named != nullptr) reflection_.SetEnum(&message_, field, named);
+  }
+
+  google::protobuf::Message& message_;
+  const google::protobuf::Reflection& reflection_;
+  const bool with_layers_;
+};
+
+/// Reads what MessageWriter of this or another version wrote.
+class MessageReader {
+ public:
+  /// `*unknown_name` becomes true if an enum has a value that is not known here, and so is read as
+  /// its default.
+  explicit MessageReader(const google::protobuf::Message& message, bool* unknown_name = nullptr)
+      : message_(message), reflection_(*message.GetReflection()), unknown_name_(unknown_name) {}
+
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    if (const FieldDescriptor* field = FindField<T>(message_, key)) Read(field, value);
+  }
+
+ private:
+  bool IsAbsent(const FieldDescriptor* field) const {
+    return field->has_presence() && !reflection_.HasField(message_, field);
+  }
+  template <typename T>
+  void Read(const FieldDescriptor* field, T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      value = reflection_.GetBool(message_, field);
+    } else if constexpr (std::is_same_v<T, int32_t>) {
+      if (!IsAbsent(field)) value = reflection_.GetInt32(message_, field);
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      if (!IsAbsent(field)) value = reflection_.GetInt64(message_, field);
+    } else if constexpr (std::is_same_v<T, double>) {
+      value = IsAbsent(field) ? std::numeric_limits<double>::quiet_NaN()
+                              : reflection_.GetDouble(message_, field);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      value = reflection_.GetString(message_, field);
+    } else if constexpr (std::is_enum_v<T>) {
+      const std::string name = EnumNameIn(field);
+      ReadName(name, value);
+      if (unknown_name_ != nullptr && ToString(value) != name) *unknown_name_ = true;
+    } else {
+      VisitFields(value, MessageReader(reflection_.GetMessage(message_, field), unknown_name_));
+    }
+  }
+  template <typename T>
+  void Read(const FieldDescriptor* field, std::optional<T>& value) {
+    value.reset();
+    if constexpr (std::is_enum_v<T>) {
+      ReadName(reflection_.GetString(message_, field), value);
+    } else if (reflection_.HasField(message_, field)) {
+      Read(field, value.emplace());
+    }
+  }
+  template <typename T>
+  void Read(const FieldDescriptor* field, std::vector<T>& values) {
+    const int size = reflection_.FieldSize(message_, field);
+    values.assign(static_cast<size_t>(size), T{});
+    for (int i = 0; i < size; ++i) {
+      VisitFields(values[static_cast<size_t>(i)],
+                  MessageReader(reflection_.GetRepeatedMessage(message_, field, i)));
+    }
+  }
+  void Read(const FieldDescriptor* field, std::vector<std::string>& values) {
+    values.clear();
+    for (int i = 0; i < reflection_.FieldSize(message_, field); ++i) {
+      values.push_back(reflection_.GetRepeatedString(message_, field, i));
+    }
+  }
+  void Read(const FieldDescriptor* field, std::map<std::string, double>& values) {
+    values.clear();
+    for (int i = 0; i < reflection_.FieldSize(message_, field); ++i) {
+      MessageReader entry(reflection_.GetRepeatedMessage(message_, field, i));
+      std::string key;
+      double value = 0;
+      entry("key", key);
+      entry("value", value);
+      values[key] = value;
+    }
+  }
+  // Lower case, without the prefix; empty for a number that has no name here.
+  std::string EnumNameIn(const FieldDescriptor* field) const {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      return reflection_.GetString(message_, field);
+    }
+    const EnumDescriptor& type = *field->enum_type();
+    const EnumValueDescriptor* named =
+        type.FindValueByNumber(reflection_.GetEnumValue(message_, field));
+    if (named == nullptr) return "";
+    return absl::AsciiStrToLower(named->name().substr(EnumPrefix(type).size()));
+  }
+
+  const google::protobuf::Message& message_;
+  const google::protobuf::Reflection& reflection_;
+  bool* const unknown_name_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_PROTO_CONVERSION_MESSAGE_FIELDS_H_
