@@ -12,15 +12,6 @@ void CooldownTracker::Open(int64_t decay_steps) {
   closed_.clear();
 }
 
-void CooldownTracker::Close(std::string reason) {
-  MutexLock lock(mutex_);
-  closed_ = reason;
-  if (!status_.under_way()) return;
-  status_.state = CooldownState::kFailed;
-  status_.waits_for_core = false;
-  status_.error = std::move(reason);
-}
-
 absl::StatusOr<int64_t> CooldownTracker::Accept(const StartCooldown& request) {
   MutexLock lock(mutex_);
   if (!closed_.empty()) {
@@ -41,12 +32,7 @@ absl::StatusOr<int64_t> CooldownTracker::Accept(const StartCooldown& request) {
                                                 " is under way (", ToString(status_.state),
                                                 "); ask again when it is done, or cancel it"));
   }
-  const int64_t number = status_.number + 1;
-  status_ = CooldownStatus();
-  status_.state = CooldownState::kWaiting;
-  status_.number = number;
-  status_.decay_steps = decay_steps;
-  return number;
+  return Begin({.state = CooldownState::kWaiting, .decay_steps = decay_steps});
 }
 
 absl::Status CooldownTracker::Cancel() {
@@ -54,15 +40,8 @@ absl::Status CooldownTracker::Cancel() {
   if (!status_.under_way()) {
     return absl::FailedPreconditionError("no shadow cooldown is under way");
   }
-  status_.state = CooldownState::kFailed;
-  status_.waits_for_core = false;
-  status_.error = "cancelled by a command";
+  End(CooldownState::kFailed).error = "cancelled by a command";
   return absl::OkStatus();
-}
-
-CooldownStatus CooldownTracker::status() const {
-  MutexLock lock(mutex_);
-  return status_;
 }
 
 void CooldownTracker::Progress(int64_t step, int64_t steps_done, int64_t steps_all) {
@@ -82,18 +61,7 @@ void CooldownTracker::WaitsForCore() {
 
 void CooldownTracker::Done(std::string result) {
   MutexLock lock(mutex_);
-  if (!status_.under_way()) return;
-  status_.state = CooldownState::kDone;
-  status_.waits_for_core = false;
-  status_.result = std::move(result);
-}
-
-void CooldownTracker::Fail(std::string error) {
-  MutexLock lock(mutex_);
-  if (!status_.under_way()) return;
-  status_.state = CooldownState::kFailed;
-  status_.waits_for_core = false;
-  status_.error = std::move(error);
+  if (status_.under_way()) End(CooldownState::kDone).result = std::move(result);
 }
 
 }  // namespace ptqwatch::internal

@@ -15,14 +15,6 @@ void SliceTracker::Open(std::vector<Quantizer> quantizers) {
   closed_.clear();
 }
 
-void SliceTracker::Close(std::string reason) {
-  MutexLock lock(mutex_);
-  closed_ = reason;
-  if (!status_.under_way()) return;
-  status_.state = SliceState::kFailed;
-  status_.error = std::move(reason);
-}
-
 absl::StatusOr<int64_t> SliceTracker::Accept(const MakeSlice& request) {
   MutexLock lock(mutex_);
   if (!closed_.empty()) return absl::FailedPreconditionError(StrCat("no slice: ", closed_));
@@ -47,17 +39,7 @@ absl::StatusOr<int64_t> SliceTracker::Accept(const MakeSlice& request) {
         "a slice through ", ShortName(ToString(status_.request.method), status_.request.bits),
         " is under way (", ToString(status_.state), "); ask again when it is done"));
   }
-  const int64_t number = status_.number + 1;
-  status_ = SliceStatus();
-  status_.state = SliceState::kWaitingForFirst;
-  status_.number = number;
-  status_.request = request;
-  return number;
-}
-
-SliceStatus SliceTracker::status() const {
-  MutexLock lock(mutex_);
-  return status_;
+  return Begin({.state = SliceState::kWaitingForFirst, .request = request});
 }
 
 void SliceTracker::KeptFirst() {
@@ -75,16 +57,7 @@ void SliceTracker::Progress(int64_t points_done, int64_t points_all) {
 
 void SliceTracker::Done(std::string path) {
   MutexLock lock(mutex_);
-  if (!status_.under_way()) return;
-  status_.state = SliceState::kDone;
-  status_.path = std::move(path);
-}
-
-void SliceTracker::Fail(std::string error) {
-  MutexLock lock(mutex_);
-  if (!status_.under_way()) return;
-  status_.state = SliceState::kFailed;
-  status_.error = std::move(error);
+  if (status_.under_way()) End(SliceState::kDone).path = std::move(path);
 }
 
 }  // namespace ptqwatch::internal
