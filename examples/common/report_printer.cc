@@ -26,8 +26,8 @@ std::string ErrorCell(const QuantizationReport& entry) {
 
 std::string ReportLine(const AnalyzedReport& analyzed) {
   const Report& report = analyzed.report;
-  std::string line =
-      "snapshot step " + std::to_string(report.step) + Format("  lr %.2e ", report.learning_rate);
+  std::string line = "snapshot step " + std::to_string(report.step) +
+                     Format("  lr %.2e ", report.learning_rate.value_or(0));
   line.append(ToString(report.lr_phase)).append("  loss ");
   if (report.probe_loss_nats) {
     line += Format("%.4f", *report.probe_loss_nats);

@@ -87,7 +87,6 @@ class GrpcHubImpl final : public GrpcHub {
   }
 
   const std::string& address() const override { return address_; }
-  absl::StatusOr<int> Connect() override { return server_->Connect(); }
 
   absl::StatusOr<std::unique_ptr<Exporter>> AddRun(const std::string& run) override {
     PTQWATCH_ASSIGN_OR_RETURN(RunRoutes::Pointer route, routes_.Add(run, limits_));

@@ -1,7 +1,6 @@
 #include "grpc_server.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,7 +12,6 @@
 #include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "loopback_pair.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -56,13 +54,9 @@ std::shared_ptr<grpc::ServerCredentials> Credentials(const ServerSecurity& secur
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const ListenOptions& options, const ServerSecurity& security, int max_streams,
     const std::vector<grpc::Service*>& services) {
-  std::optional<BoundSocket> socket;
-  std::string bound;
-  if (!options.address.empty()) {
-    PTQWATCH_ASSIGN_OR_RETURN(BoundSocket made, BindListenAddress(options));
-    bound = StrCat(options.address.substr(0, options.address.rfind(':')), ":", made.port());
-    socket.emplace(std::move(made));
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(BoundSocket socket, BindListenAddress(options));
+  std::string bound =
+      StrCat(options.address.substr(0, options.address.rfind(':')), ":", socket.port());
 
   grpc::ResourceQuota quota("ptqwatch");
   quota.SetMaxThreads(kMaxThreads).Resize(kMaxMemoryBytes);
@@ -90,7 +84,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       std::unique_ptr<ConnectionDoor> door,
       ConnectionDoor::Open(std::move(acceptor),
                            static_cast<size_t>(max_streams) + kOtherConnections));
-  if (socket) PTQWATCH_RETURN_IF_ERROR(door->Listen(*std::move(socket), what));
+  PTQWATCH_RETURN_IF_ERROR(door->Listen(std::move(socket), what));
   return std::unique_ptr<GrpcServer>(
       new GrpcServer(std::move(server), std::move(door), std::move(bound)));
 }
@@ -100,13 +94,6 @@ GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<Con
     : server_(std::move(server)), door_(std::move(door)), address_(std::move(address)) {}
 
 GrpcServer::~GrpcServer() { Shutdown(std::chrono::milliseconds(0)); }
-
-absl::StatusOr<int> GrpcServer::Connect() {
-  if (server_ == nullptr) return absl::UnavailableError("the server was shut down");
-  PTQWATCH_ASSIGN_OR_RETURN(const LoopbackPair pair, MakeLoopbackPair());
-  door_->Take(pair.server);
-  return pair.client;
-}
 
 void GrpcServer::Shutdown(std::chrono::milliseconds grace) {
   if (server_ == nullptr) return;

@@ -22,10 +22,10 @@ namespace ptqwatch::internal {
 /// trainer's process.
 class GrpcServer {
  public:
-  /// Binds and serves at once; errors as BindListenAddress. With an empty address it serves Connect
-  /// alone. With certificates in `security`, which have been checked, it speaks TLS. One connection
-  /// may have `max_streams` calls open, or 128 if that is more; there are at most 64 more
-  /// connections than `max_streams`. The services must outlive the server.
+  /// Binds and serves at once; errors as BindListenAddress. With certificates in `security`, which
+  /// have been checked, it speaks TLS. One connection may have `max_streams` calls open, or 128 if
+  /// that is more; there are at most 64 more connections than `max_streams`. The services must
+  /// outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       const ListenOptions& options, const ServerSecurity& security, int max_streams,
       const std::vector<grpc::Service*>& services);
@@ -35,8 +35,6 @@ class GrpcServer {
 
   /// The host as it was given and the port that was taken.
   const std::string& address() const { return address_; }
-  /// A connection from within the process: the descriptor of the client's end.
-  absl::StatusOr<int> Connect();
   /// Takes no more calls, cancels those that are open after `grace`, and returns when all have
   /// ended. Idempotent.
   void Shutdown(std::chrono::milliseconds grace);

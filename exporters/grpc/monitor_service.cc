@@ -77,10 +77,13 @@ absl::StatusOr<ReportFeed::Subscription> ReadWatchEvents(const wire::WatchEvents
 }
 
 void Fill(const RunRoute& route, v1::GetStatusResponse* response) {
-  ToProto(route.source->run(), route.source->status(), response);
-  response->set_run(ValidUtf8(route.run));
-  response->set_last_sequence(route.feed.newest());
-  response->set_subscribers(route.feed.subscribers());
+  RunStatus status{.name = route.run,
+                   .run = route.source->run(),
+                   .monitor = route.source->status(),
+                   .subscribers = route.feed.subscribers()};
+  // Clients may ask for reports after this one only once the feed has it.
+  status.monitor.last_sequence = route.feed.newest();
+  ToProto(status, response);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ std::string WhyStill(int64_t since, const Report& report) {
       "the model replaced after Monitor::Create? The monitor reads the tensors it was created "
       "with; "
       "create it with the model that is trained",
-      since, report.step, report.learning_rate);
+      since, report.step, report.learning_rate.value_or(0));
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ void PredictEnd(PredictedEnd& end) {
       const bool known =
           std::any_of(end.quantization.begin(), end.quantization.end(),
                       [&](const PredictedError& other) { return Same(error, other); });
-      if (!known) end.quantization.push_back({error.method, error.bits, {}, {}, {}});
+      if (!known) end.quantization.push_back({error.method, error.bits, {}, {}, {}, error.format});
     }
   }
   for (PredictedError& predicted : end.quantization) {

@@ -27,7 +27,8 @@ constexpr size_t kStillSnapshots = 2;
 std::string KeyOf(const Report& report) {
   std::string key = report.fingerprint;
   for (const QuantizationReport& entry : report.quantization) {
-    key += StrCat(" ", ToString(entry.method), entry.bits, "g", entry.group_size, entry.symmetric);
+    key += StrCat(" ", ToString(entry.method), entry.bits, "g", entry.group_size, entry.symmetric,
+                  entry.format.value_or(""));
   }
   return key;
 }
@@ -37,7 +38,7 @@ Point PointOf(const Report& report) {
   point.sequence = report.sequence;
   point.step = report.step;
   point.log_step = std::log(static_cast<double>(std::max<int64_t>(report.step, 1)));
-  point.learning_rate = report.learning_rate;
+  point.learning_rate = report.learning_rate.value_or(std::nan(""));
   point.rising = report.lr_phase == LrPhase::kWarmup || report.lr_phase == LrPhase::kRewarm;
   point.falling = report.lr_phase == LrPhase::kDecay;
   if (report.probe_status == ProbeStatus::kOk && report.probe_loss_nats &&

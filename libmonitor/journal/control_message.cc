@@ -28,10 +28,6 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("number", record.number);
 }
 
-std::string Dump(const WrittenJson& json) {
-  return json.dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
-}
-
 absl::StatusOr<Command> ReadCommand(std::string_view line) {
   constexpr std::string_view kWhat = "control request";
   PTQWATCH_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(kWhat, line));
@@ -59,14 +55,14 @@ std::string CommandToJson(const Command& command) {
   JsonWriter writer;
   writer("command", std::string(EntryOf(command).name));
   std::visit([&](const auto& one) { VisitFields(one, writer); }, command);
-  return Dump(writer.object);
+  return JsonText(writer.object);
 }
 
 std::string AnswerToJson(const absl::StatusOr<int64_t>& answer) {
   const std::string message(Message(answer.status()));
-  return Dump(*JsonWriter::Write(Answer{.code = static_cast<int>(answer.status().code()),
-                                        .message = message.substr(0, kMaxMessage),
-                                        .number = answer.ok() ? *answer : 0}));
+  return JsonText(*JsonWriter::Write(Answer{.code = static_cast<int>(answer.status().code()),
+                                            .message = message.substr(0, kMaxMessage),
+                                            .number = answer.ok() ? *answer : 0}));
 }
 
 absl::StatusOr<Command> CommandFromJson(std::string_view line) {

@@ -37,7 +37,7 @@ void FollowedStatus::OnStatus(const RunStatus& status) {
   MutexLock lock(mutex_);
   if (newest_ && newest_->time_unix_seconds == status.time_unix_seconds) return;
   seen_changing_ = newest_.has_value();
-  if (!newest_) first_age_ = clock_->UnixSeconds() - status.time_unix_seconds;
+  if (!newest_) first_age_ = clock_->UnixSeconds() - status.time_unix_seconds.value_or(0);
   newest_ = status;
   changed_ = clock_->Monotonic();
   SetRun(status.run);
@@ -73,7 +73,7 @@ const RunInfo& FollowedStatus::run() const {
 }
 
 MonitorStatus FollowedStatus::FromStatusFile() const {
-  MonitorStatus status = newest_->status;
+  MonitorStatus status = newest_->monitor;
   if (IsOver(status.health)) return status;
   // The time of day is asked once only: it may be set, and differ from that of the run's machine.
   const std::chrono::duration<double> unchanged = clock_->Monotonic() - changed_;
@@ -109,10 +109,24 @@ MonitorStatus FollowedStatus::FromJournal() const {
   return status;
 }
 
+RunStatus FollowedStatus::run_status() const {
+  RunStatus status{.run = run(), .monitor = this->status()};
+  MutexLock lock(mutex_);
+  if (!newest_) return status;
+  status.version = newest_->version;
+  status.process_id = newest_->process_id;
+  status.time_unix_seconds = newest_->time_unix_seconds;
+  return status;
+}
+
 MonitorStatus FollowedStatus::status() const {
   MutexLock lock(mutex_);
   MonitorStatus status = newest_ ? FromStatusFile() : FromJournal();
-  for (const auto& [place, count] : drops_) status.dropped_reports[place] += count;
+  // Status files of earlier versions do not say it.
+  if (latest_ != nullptr) {
+    status.last_sequence = std::max(status.last_sequence, latest_->report.sequence);
+  }
+  status.dropped_reports.insert(status.dropped_reports.end(), drops_.begin(), drops_.end());
   return status;
 }
 
@@ -123,7 +137,13 @@ std::shared_ptr<const AnalyzedReport> FollowedStatus::latest() const {
 
 void FollowedStatus::CountDrop(std::string_view exporter, std::string_view reason) {
   MutexLock lock(mutex_);
-  ++drops_[{std::string(exporter), std::string(reason)}];
+  for (DroppedReports& known : drops_) {
+    if (known.exporter == exporter && known.reason == reason) {
+      ++known.count;
+      return;
+    }
+  }
+  drops_.push_back({std::string(exporter), std::string(reason), 1});
 }
 
 }  // namespace ptqwatch::internal

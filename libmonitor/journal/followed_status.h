@@ -3,12 +3,11 @@
 
 #include <chrono>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "ptqwatch/execution_context.h"
@@ -31,6 +30,8 @@ class FollowedStatus final : public StatusSource {
 
   const RunInfo& run() const override;
   MonitorStatus status() const override;
+  /// All that is known, under no name.
+  RunStatus run_status() const;
   std::shared_ptr<const AnalyzedReport> latest() const override;
   void CountDrop(std::string_view exporter, std::string_view reason) override;
 
@@ -51,7 +52,7 @@ class FollowedStatus final : public StatusSource {
   std::shared_ptr<const AnalyzedReport> latest_ ABSL_GUARDED_BY(mutex_);
   int64_t reports_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Event> last_event_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DroppedReports> drops_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

@@ -92,12 +92,13 @@ class Loop {
 
   void WriteStatus() {
     const absl::Status status = Guard([&] {
-      RunStatus now{.run = {}, .status = {}, .process_id = getpid(), .time_unix_seconds = 0};
+      RunStatus now;
+      now.process_id = getpid();
       {
         MutexLock lock(mutex_);
         if (source_ == nullptr) return absl::OkStatus();
         now.run = source_->run();
-        now.status = source_->status();
+        now.monitor = source_->status();
       }
       now.time_unix_seconds = Clock::Real()->UnixSeconds();
       return WriteStatusFile(run_dir_, now);

@@ -59,7 +59,7 @@ class RunFollowerImpl final : public RunFollower {
 
  private:
   void ReadStatus() {
-    const absl::StatusOr<internal::RunStatus> read = internal::ReadStatusFile(run_dir_);
+    const absl::StatusOr<RunStatus> read = internal::ReadStatusFile(run_dir_);
     if (read.ok()) {
       status_->OnStatus(*read);
     } else if (!absl::IsNotFound(read.status())) {
@@ -145,10 +145,6 @@ bool HoldsRun(const std::string& run_dir) {
   if (is_there(internal::StrCat(run_dir, "/", internal::kStatusFileName))) return true;
   const auto paths = internal::JournalPaths(run_dir);
   return paths.ok() && std::any_of(paths->begin(), paths->end(), is_there);
-}
-
-std::unique_ptr<Control> ControlOfRun(std::string run_dir) {
-  return std::make_unique<internal::RunControl>(std::move(run_dir));
 }
 
 }  // namespace ptqwatch

@@ -28,7 +28,7 @@ LrTracker FollowedBy(const std::vector<AnalyzedReport>& history) {
     for (const LrChangePoint& point : report.lr_change_points) {
       lr.Step(point.step, point.learning_rate, std::nullopt);
     }
-    lr.Step(report.step, report.learning_rate, std::nullopt);
+    if (report.learning_rate) lr.Step(report.step, *report.learning_rate, std::nullopt);
   }
   if (!history.empty()) {
     const Report& newest = history.back().report;

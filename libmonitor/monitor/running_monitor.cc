@@ -87,6 +87,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                             MakeStaging(*suite, context_.bytes, options.copy_beside_training));
   const RunInfo run = MakeRunInfo(state, suite->session(), options);
   PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
+  board_->Resume(state.sequence);
   if (!state.history.empty() && state.history.back().report.fingerprint == run.fingerprint) {
     suite->cooldown()->Resume(state.history.back().report.predicted_end);
   }

@@ -133,11 +133,11 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   MonitorStatus status;
   if (stepped_.load(kRelaxed)) {
     status.step = step_.load(kRelaxed);
+    status.learning_rate = learning_rate_.load(kRelaxed);
     status.last_step_unix_seconds = unix_seconds - (now - last_step_seconds_.load(kRelaxed));
   }
   status.steps_total = steps_total_.load(kRelaxed);
   status.seconds_a_step = seconds_a_step();
-  status.learning_rate = learning_rate_.load(kRelaxed);
   if (const int64_t tokens = tokens_.load(kRelaxed); tokens != kNoTokens) status.tokens = tokens;
   if (has_loss_.load(kRelaxed)) status.training_loss_nats = loss_.load(kRelaxed);
   status.lr_phase = phase_.load(kRelaxed);
@@ -147,6 +147,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   }
   status.stall_seconds_total = stall_seconds_.load(kRelaxed);
   status.reports_total = reports_total_.load(kRelaxed);
+  status.last_sequence = last_sequence();
   for (size_t i = 0; i < events_.size(); ++i) status.events[i] = events_[i].load(kRelaxed);
   status.probe_failures_total = probe_failures_total_.load(kRelaxed);
   status.state_write_failures_total = state_write_failures_total_.load(kRelaxed);
@@ -155,7 +156,9 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   status.plan_level_ratio = plan_level_.load(kRelaxed);
   {
     MutexLock lock(mutex_);
-    status.dropped_reports = drops_;
+    for (const auto& [place, count] : drops_) {
+      status.dropped_reports.push_back({place.first, place.second, count});
+    }
     status.health = health_;
     status.health_reason = health_reason_;
     if (stepped_.load(kRelaxed)) ReadOverhead(now - first_step_seconds_.load(kRelaxed), status);

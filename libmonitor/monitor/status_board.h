@@ -41,6 +41,7 @@ class StatusBoard {
     reports_total_.fetch_add(1, kRelaxed);
     last_sequence_.store(sequence, kRelaxed);
   }
+  void Resume(int64_t last_sequence) noexcept { last_sequence_.store(last_sequence, kRelaxed); }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
   /// Around each snapshot; in between Alive is called at least once a batch.
@@ -64,6 +65,7 @@ class StatusBoard {
   int64_t snapshots_taken() const noexcept {
     return snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].load(kRelaxed);
   }
+  /// The newest report's, of this attempt or an earlier one; 0: there is none.
   int64_t last_sequence() const noexcept { return last_sequence_.load(kRelaxed); }
   bool busy() const noexcept { return busy_.load(kRelaxed); }
   /// In the mean since the first step; 0 before the second.

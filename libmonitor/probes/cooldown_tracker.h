@@ -28,7 +28,7 @@ class CooldownTracker : public WorkTracker<CooldownStatus> {
   /// The one under way has failed as cancelled. FailedPrecondition if there is none.
   absl::Status Cancel();
 
-  /// Of the one under way; no effect if there is none. `step` is its snapshot's.
+  /// Progress of the one under way, from the snapshot of `step`; no effect if there is none.
   void Progress(int64_t step, int64_t steps_done, int64_t steps_all);
   /// Until the next progress.
   void WaitsForCore();

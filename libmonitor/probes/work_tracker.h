@@ -26,7 +26,7 @@ class WorkTracker {
     return status_;
   }
 
-  /// Of the work under way; no effect if there is none.
+  /// The work under way has failed; no effect if there is none.
   void Fail(std::string error) {
     MutexLock lock(mutex_);
     if (status_.under_way()) End(decltype(Status::state)::kFailed).error = std::move(error);

@@ -27,6 +27,10 @@ bool NestsTooDeep(std::string_view json) {
 
 }  // namespace
 
+std::string JsonText(const WrittenJson& json) {
+  return json.dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
+}
+
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text) {
   if (NestsTooDeep(text)) return absl::InvalidArgumentError(StrCat(what, ": nested too deep"));
   nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -1,7 +1,10 @@
 #ifndef PTQWATCH_REPORT_JSON_FIELDS_H_
 #define PTQWATCH_REPORT_JSON_FIELDS_H_
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -16,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
+#include "ptqwatch/status.h"
 #include "report/enum_names.h"
 #include "report/report_fields.h"
 
@@ -25,6 +29,9 @@ namespace ptqwatch::internal {
 
 /// Keeps the order of the field list: a line goes from the general to the particular.
 using WrittenJson = nlohmann::ordered_json;
+
+/// One line; bytes that are not UTF-8 become U+FFFD.
+std::string JsonText(const WrittenJson& json);
 
 /// Writes the members of a record as the members of a JSON object. Numbers that are not finite and
 /// values that are absent have no key.
@@ -63,6 +70,19 @@ struct JsonWriter {
     WrittenJson array = WrittenJson::array();
     for (const T& value : values) array.push_back(*Write(value));
     return array;
+  }
+  template <size_t kCount>
+  static std::optional<WrittenJson> Write(const std::array<int64_t, kCount>& values) {
+    return WrittenJson(values);
+  }
+  // {"taken": 3, ...}: a version with other values reads the ones that it knows.
+  template <typename Enum, size_t kCount>
+  static std::optional<WrittenJson> Write(const Counts<Enum, kCount>& counts) {
+    WrittenJson members = WrittenJson::object();
+    for (size_t i = 0; i < kCount; ++i) {
+      members[std::string(ToString(static_cast<Enum>(i)))] = counts[i];
+    }
+    return members;
   }
   static std::optional<WrittenJson> Write(const std::map<std::string, double>& values) {
     WrittenJson members = WrittenJson::object();
@@ -143,6 +163,20 @@ class JsonReader {
       const std::string where = StrCat(path, "[", values.size(), "]");
       Read(where, element, values.emplace_back());
       if (!status_.ok()) return;
+    }
+  }
+  template <size_t kCount>
+  void Read(const std::string& path, const nlohmann::json& json,
+            std::array<int64_t, kCount>& values) {
+    std::vector<int64_t> read;
+    Read(path, json, read);
+    std::copy_n(read.begin(), std::min(read.size(), kCount), values.begin());
+  }
+  template <typename Enum, size_t kCount>
+  void Read(const std::string& path, const nlohmann::json& json, Counts<Enum, kCount>& counts) {
+    JsonReader reader(json, path, status_);
+    for (size_t i = 0; i < kCount; ++i) {
+      reader(std::string(ToString(static_cast<Enum>(i))).c_str(), counts[i]);
     }
   }
   void Read(const std::string& path, const nlohmann::json& json,

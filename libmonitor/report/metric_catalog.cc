@@ -236,7 +236,7 @@ std::vector<MetricInfo> RunMetrics() {
        kGauge,
        "Learning rate of the last step.",
        {},
-       [](Input in) { return AfterFirstStep(in, in.status.learning_rate); }},
+       [](Input in) { return One(in.status.learning_rate); }},
       {"ptqwatch_training_loss_nats",
        kGauge,
        "Training loss of the last step, as reported by the trainer.",

@@ -114,8 +114,8 @@ Samples Snapshots(Input input) {
 
 Samples Drops(Input input) {
   Samples samples;
-  for (const auto& [key, count] : input.status.dropped_reports) {
-    samples.push_back({{key.first, key.second}, static_cast<double>(count)});
+  for (const DroppedReports& dropped : input.status.dropped_reports) {
+    samples.push_back({{dropped.exporter, dropped.reason}, static_cast<double>(dropped.count)});
   }
   return samples;
 }

@@ -48,6 +48,7 @@ template <Of<QuantizationReport> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("group_size", record.group_size);
   visit("symmetric", record.symmetric);
   visit("status", record.status);
@@ -169,6 +170,7 @@ template <Of<MixedPrecisionReport> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("raised_bits", record.raised_bits);
   visit("raised_layers", record.raised_layers);
   visit("mean_bits", record.mean_bits);
@@ -183,6 +185,7 @@ template <Of<SimulatedError> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("error_ratio", record.error_ratio);
   visit("error_ratio_stderr", record.error_ratio_stderr);
 }
@@ -204,6 +207,7 @@ template <Of<PredictedError> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("error_ratio", record.error_ratio);
   visit("error_low_ratio", record.error_low_ratio);
   visit("error_high_ratio", record.error_high_ratio);
@@ -242,6 +246,7 @@ template <Of<DecayOutlook> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("gain_kept_ratio", record.gain_kept_ratio);
   visit("gain_kept_stderr", record.gain_kept_stderr);
   visit("minimum_loss_nats", record.minimum_loss_nats);
@@ -254,6 +259,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("action", record.action);
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("now_nats", record.now_nats);
   visit("expected_nats", record.expected_nats);
   visit("expected_stderr_nats", record.expected_stderr_nats);
@@ -266,6 +272,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("onset_step", record.onset_step);
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("severity_nats", record.severity_nats);
   visit("severity_low_nats", record.severity_low_nats);
   visit("severity_high_nats", record.severity_high_nats);
@@ -287,6 +294,9 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("attempt", record.attempt);
   visit("fingerprint", record.fingerprint);
   visit("sequence", record.sequence);
+  visit("branch", record.branch);
+  visit("rank", record.rank);
+  visit("source", record.source);
   visit("probe_state_sequence", record.probe_state_sequence);
   visit("step", record.step);
   visit("snapshot_time_unix_seconds", record.snapshot_time_unix_seconds);

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -27,13 +26,13 @@ using internal::WrittenJson;
 
 std::string ToJson(const AnalyzedReport& report) {
   // Names come from the trainer. Bytes that are not UTF-8 become U+FFFD, not an exception.
-  return JsonWriter::Write(report)->dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
+  return internal::JsonText(*JsonWriter::Write(report));
 }
 
 std::string EventToJson(const Event& event) {
   WrittenJson line;
   line["event"] = *JsonWriter::Write(event);
-  return line.dump(-1, ' ', false, WrittenJson::error_handler_t::replace);
+  return internal::JsonText(line);
 }
 
 bool IsEventJson(std::string_view line) { return line.starts_with("{\"event\":"); }
@@ -60,11 +59,7 @@ absl::StatusOr<AnalyzedReport> FromJson(std::string_view json) {
         if (parsed.contains("event")) {
           return absl::InvalidArgumentError("report JSON: an event, not a report");
         }
-        PTQWATCH_ASSIGN_OR_RETURN(AnalyzedReport report,
-                                  internal::ReadRecord<AnalyzedReport>("report JSON", parsed));
-        // 0 is a rate, too: the end of a decay.
-        if (!parsed.contains("learning_rate")) report.report.learning_rate = std::nan("");
-        return report;
+        return internal::ReadRecord<AnalyzedReport>("report JSON", parsed);
       });
 }
 

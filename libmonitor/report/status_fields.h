@@ -5,8 +5,8 @@
 #include "report/command_fields.h"
 #include "report/report_fields.h"
 
-// The members of MonitorStatus and what goes with it, as report_fields.h has those of reports. Its
-// arrays and its map are not among them: status_json.cc writes those by name.
+// The one list of the members of RunStatus and its parts, as report_fields.h has those of reports.
+// JSON, protobuf and the text of `ptqwatch status` follow from it.
 
 namespace ptqwatch::internal {
 
@@ -45,6 +45,13 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("error", record.error);
 }
 
+template <Of<DroppedReports> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("exporter", record.exporter);
+  visit("reason", record.reason);
+  visit("count", record.count);
+}
+
 template <Of<MonitorStatus> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("step", record.step);
@@ -57,9 +64,12 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("health", record.health);
   visit("health_reason", record.health_reason);
   visit("busy", record.busy);
+  visit("snapshots", record.snapshots);
   visit("reports_total", record.reports_total);
+  visit("last_sequence", record.last_sequence);
   visit("probe_failures_total", record.probe_failures_total);
   visit("state_write_failures_total", record.state_write_failures_total);
+  visit("stall_buckets", record.stall_buckets);
   visit("stall_seconds_total", record.stall_seconds_total);
   visit("overhead_ratio", record.overhead_ratio);
   visit("overhead_low_ratio", record.overhead_low_ratio);
@@ -74,8 +84,21 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("seconds_a_step", record.seconds_a_step);
   visit("every", record.every);
   visit("paused", record.paused);
+  visit("events", record.events);
+  visit("dropped_reports", record.dropped_reports);
   visit("slice", record.slice);
   visit("cooldown", record.cooldown);
+}
+
+template <Of<RunStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("process_id", record.process_id);
+  visit("time_unix_seconds", record.time_unix_seconds);
+  visit("name", record.name);
+  visit("version", record.version);
+  visit("subscribers", record.subscribers);
+  visit("run", record.run);
+  visit("status", record.monitor);
 }
 
 }  // namespace ptqwatch::internal

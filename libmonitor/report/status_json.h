@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_REPORT_STATUS_JSON_H_
 #define PTQWATCH_REPORT_STATUS_JSON_H_
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,14 +8,6 @@
 #include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
-
-/// What a monitor tells other processes about itself, in `status.json` of its run directory.
-struct RunStatus {
-  RunInfo run;
-  MonitorStatus status;
-  int64_t process_id = 0;
-  double time_unix_seconds = 0;  ///< when this was so
-};
 
 /// One line, without a newline. Numbers that are not finite are left out.
 std::string StatusToJson(const RunStatus& status);

@@ -13,16 +13,6 @@ constexpr size_t kMaxFile = size_t{1} << 20;
 
 }  // namespace
 
-std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::Credentials() const {
-  if (!tls) return grpc::InsecureChannelCredentials();
-  return grpc::SslCredentials(
-      {.pem_root_certs = roots, .pem_private_key = key, .pem_cert_chain = certificate});
-}
-
-void ClientSecurity::Authorize(grpc::ClientContext& context) const {
-  if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
-}
-
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);

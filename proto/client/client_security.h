@@ -1,13 +1,10 @@
 #ifndef PTQWATCH_PROTO_CLIENT_CLIENT_SECURITY_H_
 #define PTQWATCH_PROTO_CLIENT_CLIENT_SECURITY_H_
 
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/security/credentials.h"
 
 namespace ptqwatch::internal {
 
@@ -26,10 +23,6 @@ struct ClientSecurity {
     std::string_view token = "--token-file";
   };
   Names names = {};
-
-  std::shared_ptr<grpc::ChannelCredentials> Credentials() const;
-  /// Shows the token, if there is one, in a call that has not begun.
-  void Authorize(grpc::ClientContext& context) const;
 };
 
 /// A file of at most 1 MiB that is not empty, without the newlines at its end. Errors are one line

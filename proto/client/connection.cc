@@ -8,21 +8,16 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "command_proto.h"
-#include "grpcpp/create_channel_posix.h"
+#include "grpcpp/create_channel.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// To the server that this process runs for a run directory.
-std::shared_ptr<grpc::Channel> MakeLocalChannel(const Target& target,
-                                                const grpc::ChannelArguments& arguments) {
-  const absl::StatusOr<int> descriptor = target.connect();
-  // Nobody listens there: calls answer UNAVAILABLE.
-  if (!descriptor.ok()) {
-    return grpc::CreateCustomChannel("ipv4:127.0.0.1:1", grpc::InsecureChannelCredentials(),
-                                     arguments);
-  }
-  return grpc::CreateCustomInsecureChannelFromFd("run-dir", *descriptor, arguments);
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const ClientSecurity& security) {
+  if (!security.tls) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({.pem_root_certs = security.roots,
+                               .pem_private_key = security.key,
+                               .pem_cert_chain = security.certificate});
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Target& target) {
@@ -37,10 +32,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Target& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  if (target.connect) return MakeLocalChannel(target, arguments);
   // With the scheme: gRPC would take a host named "unix" for one.
   return grpc::CreateCustomChannel(StrCat("dns:///", target.address.ToString()),
-                                   target.security.Credentials(), arguments);
+                                   CredentialsOf(target.security), arguments);
 }
 
 // Why a server that is there and the client do not understand each other by TLS; empty where that
@@ -93,7 +87,6 @@ std::string Explanation(const grpc::Status& status, const Target& server) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       if (MonitorHasStopped(status)) return StrCat("the run at ", address, " is over: ", message);
-      if (!server.run_dir.empty()) return message;
       if (const std::string tls = TlsReason(message, server.security); !tls.empty()) {
         return StrCat("cannot talk to ", address, ": ", tls);
       }
@@ -130,6 +123,12 @@ Connection::Connection(const Target& target, std::chrono::milliseconds call_time
       run_(target.run),
       security_(target.security),
       stub_(v1::MonitorService::NewStub(MakeChannel(target))) {}
+
+void Connection::Authorize(grpc::ClientContext& context) const {
+  if (!security_.token.empty()) {
+    context.AddMetadata("authorization", StrCat("Bearer ", security_.token));
+  }
+}
 
 template <typename Request, typename Response>
 grpc::Status Connection::Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,

@@ -31,7 +31,7 @@ class Connection {
   grpc::Status Do(const Command& command, v1::DoResponse* response);
   v1::GetStatusRequest StatusRequest() const;
   /// What a call needs that does not go through the functions above, before it begins.
-  void Authorize(grpc::ClientContext& context) const { security_.Authorize(context); }
+  void Authorize(grpc::ClientContext& context) const;
   v1::MonitorService::Stub& stub() { return *stub_; }
   std::chrono::system_clock::time_point CallDeadline() const {
     return std::chrono::system_clock::now() + call_timeout_;

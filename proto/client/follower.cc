@@ -6,6 +6,9 @@
 
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "event_proto.h"
+#include "report_proto.h"
+#include "status_proto.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -24,7 +27,7 @@ bool IsWorthAnotherTry(const grpc::Status& status) {
 
 }  // namespace
 
-Follower::Follower(Target target, FollowOptions options, Clock* clock, FollowListener* listener)
+Follower::Follower(Target target, WatchOptions options, Clock* clock, WatchListener* listener)
     : target_(std::move(target)),
       options_(options),
       clock_(clock),
@@ -44,8 +47,7 @@ absl::Status Follower::Run() {
       last_contact_ = clock_->Monotonic();
       if (last_contact_ - start > options_.longest_backoff) backoff_ = options_.first_backoff;
     }
-    over_ = options_.exit_when_done && MonitorHasStopped(ended);
-    if (over_) return absl::OkStatus();
+    if (options_.exit_when_done && MonitorHasStopped(ended)) return absl::OkStatus();
     if (absl::Status verdict = Judge(ended); !verdict.ok()) return verdict;
     const nanoseconds left = Patience() - (clock_->Monotonic() - last_contact_);
     if (left <= nanoseconds::zero()) return ExplainFailure(ended, target_);
@@ -65,43 +67,47 @@ grpc::Status Follower::Session() {
   Connection connection(target_);
   v1::GetStatusResponse status;
   if (const grpc::Status answer = connection.GetStatus(&status); !answer.ok()) return answer;
-  Greet(status);
+  Greet(FromProto(status));
   reached_ = connected_ = true;
   last_contact_ = clock_->Monotonic();
+  if (stopped_) return grpc::Status::OK;
   return Stream(&connection);
 }
 
-void Follower::Greet(const v1::GetStatusResponse& status) {
-  const bool renamed = !run_id_.empty() && run_id_ != status.run_id();
+void Follower::Greet(const RunStatus& status) {
+  const bool renamed = !run_id_.empty() && run_id_ != status.run.run_id;
   // A resumed run continues its counters; a run started again under its old name begins at 1.
-  const bool restarted = !run_id_.empty() && !renamed && status.attempt() == attempt_ &&
-                         status.steps_total() < steps_total_;
+  const bool restarted = !run_id_.empty() && !renamed && status.run.attempt == attempt_ &&
+                         status.monitor.steps_total < steps_total_;
   if (renamed) {
     listener_->OnNotice(StrCat("another run is at ", target_.ToString(), " now: ",
-                               Quoted(status.run_id()), " in place of ", Quoted(run_id_)));
+                               Quoted(status.run.run_id), " in place of ", Quoted(run_id_)));
   } else if (restarted) {
     listener_->OnNotice(
         StrCat("the run ", Quoted(run_id_), " at ", target_.ToString(), " was started again"));
   }
   // A new process numbers its events from 1; one that follows the run's journal goes on.
-  const bool resumed = attempt_ != 0 && status.attempt() != attempt_ && status.run().empty();
+  const bool resumed = attempt_ != 0 && status.run.attempt != attempt_ && status.name.empty();
   if (renamed || restarted || resumed) {
     after_event_ = 0;
   }
   if (renamed || restarted) {
     after_ = 0;
+    seen_ = {};
     resuming_ = false;
     lost_ = false;
   }
-  run_id_ = status.run_id();
-  attempt_ = status.attempt();
-  steps_total_ = status.steps_total();
+  run_id_ = status.run.run_id;
+  attempt_ = status.run.attempt;
+  steps_total_ = status.monitor.steps_total;
   // "Now" must keep its meaning after a reconnection. The first sequence of a run without reports
   // is not known, because the run may be a resumed one, but all its reports are new.
-  if (!after_.has_value() && (reached_ || status.last_sequence() > 0)) {
-    after_ = reached_ ? 0 : status.last_sequence();
+  if (!after_.has_value() && (reached_ || status.monitor.last_sequence > 0)) {
+    after_ = reached_ ? 0 : status.monitor.last_sequence;
     resuming_ = true;
   }
+  if (!reached_) until_ = status.monitor.last_sequence;
+  if (options_.until_now && after_.value_or(until_) >= until_) stopped_ = true;
   listener_->OnStatus(status);
 }
 
@@ -110,7 +116,7 @@ grpc::Status Follower::Stream(Connection* connection) {
   if (after_.has_value()) request.set_after_sequence(*after_);
   request.set_without_layers(options_.without_layers);
   request.set_run_id(target_.run.empty() ? run_id_ : target_.run);
-  request.set_with_events(options_.with_events);
+  request.set_with_events(true);
   if (after_event_.has_value()) request.set_after_event(*after_event_);
   ReportStream stream(connection, request);
   nanoseconds asked = clock_->Monotonic();
@@ -121,7 +127,7 @@ grpc::Status Follower::Stream(Connection* connection) {
         stopped_ = !Accept(stream.response());
         break;
       case ReportStream::Result::kStatus:
-        if (stream.status_code().ok()) listener_->OnStatus(stream.status_response());
+        if (stream.status_code().ok()) listener_->OnStatus(FromProto(stream.status_response()));
         break;
       case ReportStream::Result::kNothing:
         NoteContact();
@@ -133,8 +139,7 @@ grpc::Status Follower::Stream(Connection* connection) {
       stopped_ = true;
       return grpc::Status::OK;
     }
-    if (options_.ask_status &&
-        clock_->Monotonic() - asked >= options_.ask_every.value_or(options_.tick)) {
+    if (options_.status_every && clock_->Monotonic() - asked >= *options_.status_every) {
       asked = clock_->Monotonic();
       stream.AskStatus();
     }
@@ -152,14 +157,17 @@ bool Follower::Accept(const v1::WatchReportsResponse& response) {
   if (response.has_event()) {
     if (response.event().number() <= after_event_.value_or(0)) return true;
     after_event_ = response.event().number();
-    listener_->OnEvent(response.event());
+    if (!v1::EventKind_IsValid(response.event().kind())) return true;  // of a later version
+    listener_->OnEvent(FromProto(response.event()));
     return true;
   }
-  const v1::Report& report = response.report();
-  if (report.sequence() <= after_.value_or(0)) return true;
-  after_ = report.sequence();
+  const AnalyzedReport analyzed = FromProto(response.report());
+  const int64_t sequence = analyzed.report.sequence;
+  if (!seen_.Add(analyzed.report) || sequence <= after_.value_or(0)) return true;
+  after_ = sequence;
   resuming_ = true;
-  return listener_->OnReport(report, response.missed());
+  if (!listener_->OnReport(analyzed, response.missed())) return false;
+  return !options_.until_now || sequence < until_;
 }
 
 absl::Status Follower::Judge(const grpc::Status& ended) {
@@ -170,6 +178,7 @@ absl::Status Follower::Judge(const grpc::Status& ended) {
     listener_->OnNotice(StrCat("the run ", Quoted(run_id_), " at ", target_.ToString(),
                                " starts again before report ", after_.value_or(0)));
     after_ = after_event_ = 0;
+    seen_ = {};
     resuming_ = false;
     backoff_ = options_.first_backoff;
   }

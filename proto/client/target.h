@@ -1,7 +1,7 @@
 #ifndef PTQWATCH_PROTO_CLIENT_TARGET_H_
 #define PTQWATCH_PROTO_CLIENT_TARGET_H_
 
-#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
 #include "client/client_security.h"
+#include "ptqwatch/run_source.h"
 
 namespace ptqwatch::internal {
 
@@ -22,15 +23,20 @@ struct Target {
   Target(HostPort server) : address(std::move(server)) {}
 
   HostPort address;         ///< unless run_dir is set
-  std::string run_dir;      ///< not empty: this process serves it to itself
+  std::string run_dir;      ///< not empty: the run is seen there
   std::string run;          ///< as the server names it; empty: its only one
   ClientSecurity security;  ///< for the server at `address`
-  /// Makes the descriptor of a connection to the server of run_dir.
-  std::function<absl::StatusOr<int>()> connect;
 
   /// The address or directory, for messages.
   std::string ToString() const { return run_dir.empty() ? address.ToString() : run_dir; }
 };
+
+/// The run directory, or the run at its server.
+std::unique_ptr<RunSource> OpenRun(const Target& target, Clock* clock = Clock::Real());
+
+/// Keeps gRPC and protobuf from printing, unless the environment sets GRPC_VERBOSITY: what went
+/// wrong is in the status of a call.
+void SilenceGrpc();
 
 /// Reads what a person gives: an address as ParseServerAddress takes it, or the path of a directory
 /// that exists or has a slash in it. InvalidArgument, one printable line.

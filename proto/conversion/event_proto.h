@@ -1,8 +1,6 @@
 #ifndef PTQWATCH_PROTO_EVENT_PROTO_H_
 #define PTQWATCH_PROTO_EVENT_PROTO_H_
 
-#include <string>
-
 #include "ptqwatch/event.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
 
@@ -15,11 +13,6 @@ void ToProto(const Event& event, v1::Event* message);
 /// What ToProto wrote, by this or another version: a kind or severity that is not known here reads
 /// as the first of its enum.
 Event FromProto(const v1::Event& message);
-
-/// "snapshot_skipped", "phase_change", ...; "unknown" for a kind of a later version.
-std::string EventKindText(v1::EventKind kind);
-/// "info", "warning", "error"; "unknown" for a severity of a later version.
-std::string SeverityText(v1::Severity severity);
 
 }  // namespace ptqwatch::internal
 

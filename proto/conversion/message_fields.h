@@ -1,7 +1,10 @@
 #ifndef PTQWATCH_PROTO_CONVERSION_MESSAGE_FIELDS_H_
 #define PTQWATCH_PROTO_CONVERSION_MESSAGE_FIELDS_H_
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -16,6 +19,7 @@
 #include "base/utf8.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "ptqwatch/status.h"
 #include "report/enum_names.h"
 
 // Records with VisitFields as messages and back. Fields are found by their names, so a new member
@@ -34,6 +38,18 @@ inline std::string_view EnumPrefix(const EnumDescriptor& type) {
   return name;
 }
 
+/// Members that are repeated fields, or maps.
+template <typename T>
+constexpr bool kRepeated = false;
+template <typename T>
+constexpr bool kRepeated<std::vector<T>> = true;
+template <size_t kCount>
+constexpr bool kRepeated<std::array<int64_t, kCount>> = true;
+template <typename Enum, size_t kCount>
+constexpr bool kRepeated<Counts<Enum, kCount>> = true;
+template <>
+constexpr bool kRepeated<std::map<std::string, double>> = true;
+
 template <typename T>
 constexpr FieldDescriptor::CppType kCppType =
     std::is_same_v<T, bool>          ? FieldDescriptor::CPPTYPE_BOOL
@@ -49,20 +65,28 @@ constexpr FieldDescriptor::CppType kCppType<std::optional<T>> =
 template <>
 constexpr FieldDescriptor::CppType kCppType<std::vector<std::string>> =
     FieldDescriptor::CPPTYPE_STRING;
+template <size_t kCount>
+constexpr FieldDescriptor::CppType kCppType<std::array<int64_t, kCount>> =
+    FieldDescriptor::CPPTYPE_INT64;
+
+/// A member with members of its own, of which there is one.
+template <typename T>
+constexpr bool kIsRecord = kCppType<T> == FieldDescriptor::CPPTYPE_MESSAGE && !kRepeated<T>;
+template <typename T>
+constexpr bool kIsRecord<std::optional<T>> = false;
 
 /// Null if the message has no such field of that kind: the value is left out, since protobuf's
 /// reflection would end the process. A test compares the two lists. An enum may be a string, too.
 template <typename T>
 const FieldDescriptor* FindField(const google::protobuf::Message& message, const char* key) {
-  constexpr bool repeated = requires(T t) { t.clear(); }
-  &&!std::is_same_v<T, std::string>;
   const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
-  if (field == nullptr || field->is_repeated() != repeated) return nullptr;
+  if (field == nullptr || field->is_repeated() != kRepeated<T>) return nullptr;
   const bool by_name = std::is_enum_v<T> && field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
   return by_name || field->cpp_type() == kCppType<T> ? field : nullptr;
 }
 
-/// Writes the members of a record as the fields of a message. Values that are absent or not finite
+/// Writes the members of a record as the fields of a message. The members of a record for which the
+/// message has no field become fields of the message itself. Values that are absent or not finite
 /// are left out; bytes that are not UTF-8 become U+FFFD.
 class MessageWriter {
  public:
@@ -73,7 +97,11 @@ class MessageWriter {
   void operator()(const char* key, const T& value) {
     const std::string_view name = key;
     if (!with_layers_ && (name == "layers" || name == "skipped_layers")) return;
-    if (const FieldDescriptor* field = FindField<T>(message_, key)) Write(field, value);
+    if (const FieldDescriptor* field = FindField<T>(message_, key)) {
+      Write(field, value);
+    } else if constexpr (kIsRecord<T>) {
+      VisitFields(value, *this);
+    }
   }
 
  private:
@@ -122,6 +150,18 @@ class MessageWriter {
       entry("value", value);
     }
   }
+  template <size_t kCount>
+  void Write(const FieldDescriptor* field, const std::array<int64_t, kCount>& values) {
+    for (const int64_t value : values) reflection_.AddInt64(&message_, field, value);
+  }
+  template <typename Enum, size_t kCount>
+  void Write(const FieldDescriptor* field, const Counts<Enum, kCount>& counts) {
+    for (size_t i = 0; i < kCount; ++i) {
+      MessageWriter entry(reflection_.AddMessage(&message_, field));
+      entry("key", std::string(ToString(static_cast<Enum>(i))));
+      entry("value", counts[i]);
+    }
+  }
   void WriteEnum(const FieldDescriptor* field, const std::string& name) {
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
       return reflection_.SetString(&message_, field, name);
@@ -147,7 +187,11 @@ class MessageReader {
 
   template <typename T>
   void operator()(const char* key, T& value) {
-    if (const FieldDescriptor* field = FindField<T>(message_, key)) Read(field, value);
+    if (const FieldDescriptor* field = FindField<T>(message_, key)) {
+      Read(field, value);
+    } else if constexpr (kIsRecord<T>) {
+      VisitFields(value, *this);
+    }
   }
 
  private:
@@ -208,6 +252,26 @@ class MessageReader {
       entry("key", key);
       entry("value", value);
       values[key] = value;
+    }
+  }
+  template <size_t kCount>
+  void Read(const FieldDescriptor* field, std::array<int64_t, kCount>& values) {
+    const auto size = static_cast<size_t>(reflection_.FieldSize(message_, field));
+    for (size_t i = 0; i < std::min(size, kCount); ++i) {
+      values[i] = reflection_.GetRepeatedInt64(message_, field, static_cast<int>(i));
+    }
+  }
+  template <typename Enum, size_t kCount>
+  void Read(const FieldDescriptor* field, Counts<Enum, kCount>& counts) {
+    for (int i = 0; i < reflection_.FieldSize(message_, field); ++i) {
+      MessageReader entry(reflection_.GetRepeatedMessage(message_, field, i));
+      std::string name;
+      int64_t count = 0;
+      entry("key", name);
+      entry("value", count);
+      for (size_t value = 0; value < kCount; ++value) {
+        if (ToString(static_cast<Enum>(value)) == name) counts[value] = count;
+      }
     }
   }
   // Lower case, without the prefix; empty for a number that has no name here.

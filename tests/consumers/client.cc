@@ -6,12 +6,12 @@
 #include <string>
 
 int main(int argc, char** argv) {
-  const auto client = ptqwatch::Client::Create({.address = argc > 1 ? argv[1] : "localhost:9465"});
-  if (!client.ok()) {
-    std::fprintf(stderr, "%s\n", client.status().ToString().c_str());
+  const auto run = ptqwatch::OpenRemoteRun({.address = argc > 1 ? argv[1] : "localhost:9465"});
+  if (!run.ok()) {
+    std::fprintf(stderr, "%s\n", run.status().ToString().c_str());
     return 2;
   }
-  const auto reports = (*client)->ListReports(/*after_sequence=*/0, /*without_layers=*/true);
+  const auto reports = (*run)->Reports({.without_layers = true});
   if (!reports.ok()) {
     std::fprintf(stderr, "%s\n", reports.status().ToString().c_str());
     return 1;

@@ -26,7 +26,9 @@ class FakeStatusSource final : public StatusSource {
   MonitorStatus status() const override {
     std::lock_guard<std::mutex> lock(mutex_);
     MonitorStatus status = status_;
-    status.dropped_reports = drops_;
+    for (const auto& [place, count] : drops_) {
+      status.dropped_reports.push_back({place.first, place.second, count});
+    }
     return status;
   }
   std::shared_ptr<const AnalyzedReport> latest() const override {

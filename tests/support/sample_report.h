@@ -50,6 +50,7 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.probe_tokens = 65536;
   entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
+  entry.format = "int";
   return entry;
 }
 
@@ -117,6 +118,7 @@ inline MixedPrecisionReport SampleMixedPrecision() {
   mixed.predicted_delta_nats = 0.15;
   mixed.delta_nats = 0.16;
   mixed.delta_stderr_nats = 0.007;
+  mixed.format = "int";
   return mixed;
 }
 
@@ -129,7 +131,7 @@ inline PredictedEnd SamplePrediction() {
   decay.loss_nats = 1.64;
   decay.trace = 210;
   decay.top_eigenvalue = 6.5;
-  decay.quantization = {{QuantizationMethod::kGptq, 3, 0.06, 0.001}};
+  decay.quantization = {{QuantizationMethod::kGptq, 3, 0.06, 0.001, "int"}};
   decay.seconds = 2.5;
   PredictedEnd end;
   end.status = ProbeStatus::kOk;
@@ -146,7 +148,7 @@ inline PredictedEnd SamplePrediction() {
   end.trace = 350;
   end.trace_low = 300;
   end.trace_high = 400;
-  end.quantization = {{QuantizationMethod::kGptq, 3, 0.088, 0.071, 0.109}};
+  end.quantization = {{QuantizationMethod::kGptq, 3, 0.088, 0.071, 0.109, "int"}};
   end.decays = {decay};
   return end;
 }
@@ -166,9 +168,10 @@ inline Verdict SampleVerdict() {
   verdict.sigmas = 9.5;
   verdict.alarm_sigmas = 3.5;
   verdict.evidence = {{"loss_delta_gptq3", 0.208, 0.099, 2.1, 8.5}};
-  verdict.outlook = {{QuantizationMethod::kGptq, 3, 0.2, 0.05, 1.70, 14000, 0.006}};
+  verdict.outlook = {{QuantizationMethod::kGptq, 3, 0.2, 0.05, 1.70, 14000, 0.006, "int"}};
   verdict.advice = {{AdviceAction::kAverageWeights, QuantizationMethod::kGptq, 3, 1.77, 1.72, 0.004,
-                     "average the last 6 snapshots"}};
+                     "average the last 6 snapshots", "int"}};
+  verdict.format = "int";
   verdict.summary = "3-bit GPTQ costs 0.208 nats";
   return verdict;
 }
@@ -182,6 +185,9 @@ inline AnalyzedReport SampleReport() {
   report.attempt = 2;
   report.fingerprint = "f00d";
   report.sequence = 12;
+  report.branch = "cooldown";
+  report.rank = 3;
+  report.source = "trajectory";
   report.probe_state_sequence = 11;
   report.step = 16000;
   report.snapshot_time_unix_seconds = 1700000000.123456;

@@ -4,9 +4,6 @@
 #include <chrono>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "client/connection.h"
-#include "ptqwatch/control.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {
@@ -17,10 +14,6 @@ std::chrono::nanoseconds FromSeconds(double seconds);
 int Fail(const absl::Status& status, Terminal* terminal);
 /// The exit code of a command that has written all its output.
 int Finish(Terminal* terminal);
-
-/// Gives a command to the run itself if the target is its directory, else to its server. Returns
-/// what Control::Do does.
-absl::StatusOr<int64_t> Send(const Target& target, const Command& command);
 
 }  // namespace ptqwatch::internal
 

@@ -1,13 +1,10 @@
 #include "commands.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,125 +18,89 @@
 #include "printable.h"
 #include "replay_command.h"
 #include "report_command.h"
-#include "report_proto.h"
 #include "report_text.h"
 #include "run_server.h"
+#include "status_response_json.h"
 #include "status_text.h"
 #include "watch_command.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Of a server with several runs.
-int ShowAllRuns(const StatusFlags& flags, Connection* connection, Clock* clock,
-                Terminal* terminal) {
-  v1::ListRunsResponse all;
-  if (const grpc::Status answer = connection->ListRuns(&all); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.target), terminal);
-  }
-  for (const v1::GetStatusResponse& status : all.runs()) {
+// A server with several runs was given, and none was named.
+int ShowAllRuns(const StatusFlags& flags, RunSource& source, Clock* clock, Terminal* terminal) {
+  const absl::StatusOr<std::vector<RunStatus>> runs = source.Runs();
+  if (!runs.ok()) return Fail(runs.status(), terminal);
+  for (const RunStatus& run : *runs) {
     if (flags.json) {
-      const absl::StatusOr<std::string> json = StatusJson(status);
+      const absl::StatusOr<std::string> json = StatusResponseJson(run);
       if (!json.ok()) return Fail(json.status(), terminal);
       terminal->Line(*json);
     } else {
-      const double age = clock->UnixSeconds() - status.last_step_unix_seconds();
-      const bool has_age = status.last_step_unix_seconds() > 0;
-      terminal->Line(StrCat(Printable(status.run()), ": ",
-                            StatusLine(status, std::nullopt, std::nullopt),
-                            has_age ? StrCat(" | last step ", AgoText(age)) : ""));
+      const double last_step = run.monitor.last_step_unix_seconds;
+      terminal->Line(StrCat(
+          Printable(run.name), ": ", StatusLine(run.monitor, std::nullopt, std::nullopt),
+          last_step > 0 ? StrCat(" | last step ", AgoText(clock->UnixSeconds() - last_step)) : ""));
     }
   }
   return Finish(terminal);
 }
 
-// How long the past of a run is read at most before a command gives up.
-constexpr std::chrono::seconds kMaxReading{60};
-constexpr std::chrono::seconds kMaxWaitForRun{2};
-
-// A run directory is served by this process to itself, for as long as the command runs. Null where
-// the target is an address.
-absl::StatusOr<std::unique_ptr<RunServer>> ServeToItself(Target& target) {
-  if (target.run_dir.empty()) return nullptr;
-  RunServerOptions options;
-  options.run_dirs = {target.run_dir};
-  options.allow_control = true;
-  PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<RunServer> server, RunServer::Start(options));
-  const bool known = HoldsRun(target.run_dir);
-  const bool following = server->WaitUntilFollowing(known ? kMaxReading : kMaxWaitForRun);
-  if (!following && known) {
-    return absl::DeadlineExceededError(StrCat("the journal in ", Quoted(target.run_dir),
-                                              " was not read within ", kMaxReading.count(),
-                                              " s; `ptqwatch serve` reads it once for all"));
-  }
-  if (!following) {
-    return absl::NotFoundError(
-        StrCat("no run in ", Quoted(target.run_dir), ": there is no journal and no status file"));
-  }
-  target.connect = [serving = server.get()] { return serving->Connect(); };
-  return server;
+int Give(const Target& target, const Command& command, std::string_view done, Terminal* terminal) {
+  const absl::Status given = OpenRun(target)->Do(command).status();
+  if (!given.ok()) return Fail(given, terminal);
+  terminal->Line(done);
+  return Finish(terminal);
 }
 
 }  // namespace
 
-int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
+int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace) {
   if (flags.timeout_seconds.has_value()) pace.give_up_after = FromSeconds(*flags.timeout_seconds);
   const absl::Status followed = WatchRun(flags, pace, clock, terminal);
   return followed.ok() ? Finish(terminal) : Fail(followed, terminal);
 }
 
-int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
-  Connection connection(flags.target);
-  v1::GetStatusResponse status;
-  if (const grpc::Status answer = connection.GetStatus(&status); !answer.ok()) {
-    if (answer.error_code() == grpc::StatusCode::INVALID_ARGUMENT && flags.target.run.empty()) {
-      return ShowAllRuns(flags, &connection, clock, terminal);
-    }
-    return Fail(ExplainFailure(answer, flags.target), terminal);
+int RunStatusCommand(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
+  const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
+  const absl::StatusOr<RunStatus> status = source->Status();
+  if (absl::IsInvalidArgument(status.status()) && flags.target.run.empty()) {
+    return ShowAllRuns(flags, *source, clock, terminal);
   }
+  if (!status.ok()) return Fail(status.status(), terminal);
   if (flags.json) {
-    const absl::StatusOr<std::string> json = StatusJson(status);
+    const absl::StatusOr<std::string> json = StatusResponseJson(*status);
     if (!json.ok()) return Fail(json.status(), terminal);
     terminal->Line(*json);
     return Finish(terminal);
   }
-  terminal->Block(StatusBlock(status, clock->UnixSeconds()));
-  if (status.last_sequence() == 0) return Finish(terminal);
+  terminal->Block(StatusBlock(*status, clock->UnixSeconds()));
+  const int64_t last = status->monitor.last_sequence;
+  if (last == 0) return Finish(terminal);
 
-  v1::ListReportsRequest request;
   // The newest report may be announced before it is available; then the one before is shown.
-  request.set_after_sequence(std::max<int64_t>(0, status.last_sequence() - 2));
-  request.set_without_layers(true);
-  v1::ListReportsResponse newest;
-  if (const grpc::Status answer = connection.ListReports(request, &newest); !answer.ok()) {
-    return Fail(ExplainFailure(answer, flags.target), terminal);
-  }
-  if (newest.reports_size() > 0) {
-    terminal->Block(StrCat("\n", ReportBlock(FromProto(newest.reports(newest.reports_size() - 1)),
-                                             clock->UnixSeconds(), terminal->style())));
+  const auto newest =
+      source->Reports({.after_sequence = std::max<int64_t>(0, last - 2), .without_layers = true});
+  if (!newest.ok()) return Fail(newest.status(), terminal);
+  if (!newest->empty()) {
+    terminal->Block(
+        StrCat("\n", ReportBlock(newest->back(), clock->UnixSeconds(), terminal->style())));
   }
   return Finish(terminal);
 }
 
 int RunPause(const PauseFlags& flags, Terminal* terminal) {
-  const absl::Status sent = Send(flags.target, Pause{}).status();
-  if (!sent.ok()) return Fail(sent, terminal);
-  terminal->Line("paused: no snapshots until `ptqwatch resume`");
-  return Finish(terminal);
+  return Give(flags.target, Pause{}, "paused: no snapshots until `ptqwatch resume`", terminal);
 }
 
 int RunResume(const ResumeFlags& flags, Terminal* terminal) {
-  const absl::Status sent = Send(flags.target, Resume{}).status();
-  if (!sent.ok()) return Fail(sent, terminal);
-  terminal->Line("resumed");
-  return Finish(terminal);
+  return Give(flags.target, Resume{}, "resumed", terminal);
 }
 
 int RunEvery(const EveryFlags& flags, Terminal* terminal) {
-  const absl::Status sent = Send(flags.target, SetEvery{.steps = flags.steps}).status();
-  if (!sent.ok()) return Fail(sent, terminal);
-  terminal->Line(StrCat("a snapshot every ", flags.steps, flags.steps == 1 ? " step" : " steps"));
-  return Finish(terminal);
+  return Give(flags.target, SetEvery{.steps = flags.steps},
+              StrCat("a snapshot every ", flags.steps, flags.steps == 1 ? " step" : " steps"),
+              terminal);
 }
 
 int RunServe(const ServeFlags& flags, Terminal* terminal) {
@@ -183,30 +144,13 @@ int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal) {
 }
 
 int RunCommand(Invocation invocation, Clock* clock, Terminal* terminal) {
-  std::unique_ptr<RunServer> server;
-  const absl::Status served = std::visit(
-      [&](auto& flags) -> absl::Status {
-        using Flags = std::decay_t<decltype(flags)>;
-        // The other commands go to the run without reading its past.
-        if constexpr (std::is_same_v<Flags, WatchFlags> || std::is_same_v<Flags, StatusFlags> ||
-                      std::is_same_v<Flags, SnapshotFlags> || std::is_same_v<Flags, SliceFlags> ||
-                      std::is_same_v<Flags, CooldownFlags>) {
-          if (!flags.target.run_dir.empty()) {
-            terminal->Status(StrCat("reading ", Printable(flags.target.run_dir)));
-          }
-          auto own = ServeToItself(flags.target);
-          terminal->Status("");
-          PTQWATCH_ASSIGN_OR_RETURN(server, std::move(own));
-        }
-        return absl::OkStatus();
-      },
-      invocation);
-  if (!served.ok()) return Fail(served, terminal);
   struct Runner {
     Clock* clock;
     Terminal* terminal;
     int operator()(const WatchFlags& flags) const { return RunWatch(flags, clock, terminal); }
-    int operator()(const StatusFlags& flags) const { return RunStatus(flags, clock, terminal); }
+    int operator()(const StatusFlags& flags) const {
+      return RunStatusCommand(flags, clock, terminal);
+    }
     int operator()(const SnapshotFlags& flags) const { return RunSnapshot(flags, clock, terminal); }
     int operator()(const SliceFlags& flags) const { return RunSlice(flags, clock, terminal); }
     int operator()(const CooldownFlags& flags) const { return RunCooldown(flags, clock, terminal); }

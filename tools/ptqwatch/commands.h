@@ -1,9 +1,9 @@
 #ifndef PTQWATCH_TOOLS_PTQWATCH_COMMANDS_H_
 #define PTQWATCH_TOOLS_PTQWATCH_COMMANDS_H_
 
-#include "client/follower.h"
 #include "flags.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/run_source.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {
@@ -16,13 +16,13 @@ inline constexpr int kExitUsage = 2;
 ///
 /// `pace` sets the waits between attempts, which tests shorten; the flags override its other
 /// members.
-int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace = {});
-int RunStatus(const StatusFlags& flags, Clock* clock, Terminal* terminal);
+int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace = {});
+int RunStatusCommand(const StatusFlags& flags, Clock* clock, Terminal* terminal);
 int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal,
-                FollowOptions pace = {});
-int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace = {});
+                WatchOptions pace = {});
+int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace = {});
 int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal,
-                FollowOptions pace = {});
+                WatchOptions pace = {});
 int RunPause(const PauseFlags& flags, Terminal* terminal);
 int RunResume(const ResumeFlags& flags, Terminal* terminal);
 int RunEvery(const EveryFlags& flags, Terminal* terminal);

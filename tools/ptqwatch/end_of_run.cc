@@ -13,28 +13,30 @@ constexpr std::string_view kHint = "; --keep waits for the next attempt";
 
 }  // namespace
 
-bool EndOfRun::OnReport(const v1::Report& report, int64_t missed) {
-  seen_ = report.sequence();
+bool EndOfRun::OnReport(const AnalyzedReport& report, int64_t missed) {
+  seen_ = report.report.sequence;
   quiet_ticks_ = -1;
-  return view_->OnReport(report, missed);
+  ended_by_view_ = !view_->OnReport(report, missed);
+  return !ended_by_view_;
 }
 
-void EndOfRun::OnEvent(const v1::Event& event) {
+void EndOfRun::OnEvent(const Event& event) {
   quiet_ticks_ = -1;
   view_->OnEvent(event);
 }
 
-void EndOfRun::OnStatus(const v1::GetStatusResponse& status) {
-  view_->OnStatus(status);
-  last_sequence_ = status.last_sequence();
+void EndOfRun::OnStatus(const RunStatus& run) {
+  view_->OnStatus(run);
+  const MonitorStatus& status = run.monitor;
+  last_sequence_ = status.last_sequence;
   if (!seen_) seen_ = last_sequence_;
   failure_ = absl::OkStatus();
-  const std::string reason = Printable(status.health_reason());
-  if (status.health() == v1::HEALTH_INERT) {
+  const std::string reason = Printable(status.health_reason);
+  if (status.health == Health::kInert) {
     failure_ = absl::FailedPreconditionError(StrCat("the monitor is inert: ", reason, kHint));
     return;
   }
-  if (!status.health_reason().starts_with(kNoSignOfLife)) {
+  if (!status.health_reason.starts_with(kNoSignOfLife)) {
     seen_alive_ = true;
     silent_since_.reset();
     return;
@@ -53,6 +55,7 @@ bool EndOfRun::OnTick(bool connected) {
   ++quiet_ticks_;
   if (!view_->OnTick(connected)) {
     failure_ = absl::OkStatus();
+    ended_by_view_ = true;
     return false;
   }
   // A status may come between the last reports and events.

@@ -7,36 +7,39 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "client/follower.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/run_source.h"
 
 namespace ptqwatch::internal {
 
 /// Passes everything to a view, and ends the following of a run that died without stopping its
 /// monitor, or whose monitor is inert, once the view has its reports and events. Not thread-safe.
-class EndOfRun final : public FollowListener {
+class EndOfRun final : public WatchListener {
  public:
   /// A run that dies while it is followed has `patience` to come back; one that is already dead
   /// has none. `since` is the report after which the view begins; unset: the newest.
-  EndOfRun(FollowListener* view, std::optional<int64_t> since, std::chrono::nanoseconds patience,
+  EndOfRun(WatchListener* view, std::optional<int64_t> since, std::chrono::nanoseconds patience,
            Clock* clock)
       : view_(view), seen_(since), patience_(patience), clock_(clock) {}
 
-  bool OnReport(const v1::Report& report, int64_t missed) override;
-  void OnEvent(const v1::Event& event) override;
-  void OnStatus(const v1::GetStatusResponse& status) override;
+  bool OnReport(const AnalyzedReport& report, int64_t missed) override;
+  void OnEvent(const Event& event) override;
+  void OnStatus(const RunStatus& status) override;
   void OnNotice(std::string_view text) override { view_->OnNotice(text); }
   bool OnTick(bool connected) override;
 
   /// Why the run was given up. OK if it was not.
   absl::Status failure() const { return failure_; }
+  /// Whether the view had enough.
+  bool ended_by_view() const { return ended_by_view_; }
 
  private:
-  FollowListener* const view_;
+  WatchListener* const view_;
   std::optional<int64_t> seen_;  // the newest report that the view has or does not want
   const std::chrono::nanoseconds patience_;
   Clock* const clock_;
   int64_t last_sequence_ = 0;
+  bool ended_by_view_ = false;
   int quiet_ticks_ = 0;  // in which nothing came
   bool seen_alive_ = false;
   std::optional<std::chrono::nanoseconds> silent_since_;

@@ -3,17 +3,15 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <utility>
 
 #include "base/strings.h"
+#include "client/target.h"
 #include "commands.h"
 #include "flags.h"
 #include "full_screen.h"
-#include "google/protobuf/stubs/logging.h"
-#include "grpc/support/log.h"
 #include "ptqwatch/execution_context.h"
 #include "terminal.h"
 
@@ -65,19 +63,13 @@ void FillClosedDescriptors() {
   }
 }
 
-// What gRPC and protobuf would print is in the status of the call, which is printed.
-void SilenceLibraries() {
-  if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-  google::protobuf::SetLogHandler(nullptr);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace ptqwatch::internal;  // NOLINT(google-build-using-namespace)
   FillClosedDescriptors();
   HandleSignals();
-  SilenceLibraries();
+  SilenceGrpc();
   setlocale(LC_CTYPE, "");
   Terminal terminal = Terminal::Standard();
   clean_terminal = terminal.terminal();

@@ -78,6 +78,10 @@ std::string PadRight(std::string_view text, size_t columns) {
 
 std::string_view PlusMinus(bool utf8) { return utf8 ? "\u00b1" : "+-"; }
 
+std::string RateText(std::optional<double> learning_rate) {
+  return ScientificText(learning_rate.value_or(std::nan("")), 2);
+}
+
 std::string ScientificText(double value, int decimals) {
   if (!std::isfinite(value)) return "-";
   if (value == 0) return "0";
@@ -120,7 +124,7 @@ std::string EstimateText(double value, std::optional<double> standard_error, boo
 }
 
 std::string FieldLine(std::string_view name, std::string_view value) {
-  return StrCat(PadRight(name, kNameWidth), value, "\n");
+  return StrCat(PadRight(StrCat(name, " "), kNameWidth), value, "\n");
 }
 
 std::string AgeText(double seconds) {

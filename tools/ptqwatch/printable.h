@@ -35,6 +35,8 @@ std::string_view PlusMinus(bool utf8);
 std::string NumberText(double value, int digits);
 /// "3.33e-4", with `decimals` digits after the point; "0" for zero, "-" unless finite.
 std::string ScientificText(double value, int decimals);
+/// A learning rate in the same form; "-" for one that is not known.
+std::string RateText(std::optional<double> learning_rate);
 /// "4.53±0.21": both with the decimals of two significant digits of the standard error, at most
 /// `max_decimals`. The value alone without an error; "-" unless the value is finite.
 std::string EstimateText(double value, std::optional<double> standard_error, bool utf8,

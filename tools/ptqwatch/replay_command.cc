@@ -49,7 +49,7 @@ std::string ReplayTable::Row(const AnalyzedReport& analyzed) {
   const bool changed = std::exchange(state_, verdict.state) != verdict.state;
   ++reports_;
   if (changed && IsAlarm(verdict.state) && alarms_++ == 0) first_alarm_step_ = report.step;
-  return Line(StrCat(report.step), ScientificText(report.learning_rate, 2),
+  return Line(StrCat(report.step), RateText(report.learning_rate),
               std::string(ToString(report.lr_phase)), WatchedCell(analyzed, style_.utf8),
               std::string(ToString(verdict.state)), style_.color ? VerdictColor(verdict.state) : "",
               changed ? Printable(verdict.summary) : "");

@@ -193,7 +193,7 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     return columns.back();
   };
   add("step", StrCat(report.step), 6, kAlways);
-  add("lr", ScientificText(report.learning_rate, 2), 7, kRate);
+  add("lr", RateText(report.learning_rate), 7, kRate);
   add("phase", report.lr_phase == LrPhase::kUnknown ? "-" : std::string(ToString(report.lr_phase)),
       6, kPhase);
   add("loss", LossCell(report), 6, kLoss);

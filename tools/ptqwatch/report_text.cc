@@ -65,7 +65,7 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
   std::string text = FieldLine(
       "report", StrCat(report.sequence, " of step ", report.step, ", ",
                        AgoText(now_unix_seconds - report.snapshot_time_unix_seconds), ", lr ",
-                       ScientificText(report.learning_rate, 2), ", ", ToString(report.lr_phase)));
+                       RateText(report.learning_rate), ", ", ToString(report.lr_phase)));
   text += FieldLine("loss", LossText(report, style.utf8));
   if (report.curvature.has_value()) {
     text += FieldLine("curvature", CurvatureText(*report.curvature, style.utf8));

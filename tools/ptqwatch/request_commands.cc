@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,33 +17,38 @@
 namespace ptqwatch::internal {
 namespace {
 
-int WaitForSnapshot(const SnapshotFlags& flags, const v1::GetStatusResponse& before, Clock* clock,
-                    Terminal* terminal, FollowOptions options) {
-  options.after_sequence = before.last_sequence();
-  options.without_layers = !flags.json;
-  options.ask_status = true;
+// Statuses come at every tick.
+WatchOptions UntilTheEnd(WatchOptions options) {
+  options.status_every = options.tick;
   options.exit_when_done = true;
+  return options;
+}
+
+int WaitForSnapshot(const SnapshotFlags& flags, RunSource& source, const MonitorStatus& before,
+                    Clock* clock, Terminal* terminal, WatchOptions options) {
+  options = UntilTheEnd(options);
+  options.after_sequence = before.last_sequence;
+  options.without_layers = !flags.json;
   RequestedReport listener(before, clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
                            terminal);
-  const absl::Status followed = Follower(flags.target, options, clock, &listener).Run();
+  const absl::Status followed = source.Watch(options, &listener);
   if (!followed.ok()) return Fail(followed, terminal);
   if (terminal->closed()) return Finish(terminal);
   if (!listener.report().has_value()) {
     if (listener.failed()) {
-      return Fail(absl::AbortedError(StrCat("the snapshot at ", flags.target.ToString(),
+      return Fail(absl::AbortedError(StrCat("the snapshot at ", source.place(),
                                             " failed; the trainer's log says why")),
                   terminal);
     }
-    const v1::GetStatusResponse status = listener.status().value_or(v1::GetStatusResponse());
+    const MonitorStatus status = listener.status().value_or(MonitorStatus());
     const std::string last_step =
-        status.has_step() ? StrCat("last step ", status.step(), ", ",
-                                   AgoText(clock->UnixSeconds() - status.last_step_unix_seconds()))
-                          : "no step yet";
-    return Fail(
-        absl::DeadlineExceededError(
-            StrCat("no report of the requested snapshot from ", flags.target.ToString(), " within ",
-                   AgeText(flags.timeout_seconds), " or before the run ended (", last_step, ")")),
-        terminal);
+        status.step ? StrCat("last step ", *status.step, ", ",
+                             AgoText(clock->UnixSeconds() - status.last_step_unix_seconds))
+                    : "no step yet";
+    return Fail(absl::DeadlineExceededError(StrCat(
+                    "no report of the requested snapshot from ", source.place(), " within ",
+                    AgeText(flags.timeout_seconds), " or before the run ended (", last_step, ")")),
+                terminal);
   }
   if (flags.json) {
     const std::string json = ToJson(*listener.report());
@@ -55,62 +60,58 @@ int WaitForSnapshot(const SnapshotFlags& flags, const v1::GetStatusResponse& bef
 }
 
 // Follows the run until the requested work has ended, or the time is up.
-absl::StatusOr<v1::GetStatusResponse> WaitForWork(const Target& target, RequestedWork::Read read,
-                                                  int64_t number, double timeout_seconds,
-                                                  Clock* clock, Terminal* terminal,
-                                                  FollowOptions options) {
+absl::StatusOr<RunStatus> WaitForWork(RunSource& source, RequestedWork::Read read, int64_t number,
+                                      double timeout_seconds, Clock* clock, Terminal* terminal,
+                                      WatchOptions options) {
+  options = UntilTheEnd(options);
   options.after_sequence.reset();
   options.without_layers = true;
-  options.ask_status = true;
-  options.exit_when_done = true;
   RequestedWork listener(std::move(read), number, clock->Monotonic() + FromSeconds(timeout_seconds),
                          clock, terminal);
-  const absl::Status followed = Follower(target, options, clock, &listener).Run();
+  const absl::Status followed = source.Watch(options, &listener);
   terminal->Status("");
   if (!followed.ok()) return followed;
   return listener.status();
 }
 
-int WaitForSlice(const SliceFlags& flags, int64_t number, Clock* clock, Terminal* terminal,
-                 FollowOptions options) {
-  const auto status = WaitForWork(flags.target, SliceProgress, number, flags.timeout_seconds, clock,
-                                  terminal, options);
+int WaitForSlice(const SliceFlags& flags, RunSource& source, int64_t number, Clock* clock,
+                 Terminal* terminal, WatchOptions options) {
+  const auto status =
+      WaitForWork(source, SliceProgress, number, flags.timeout_seconds, clock, terminal, options);
   if (!status.ok()) return Fail(status.status(), terminal);
   if (terminal->closed()) return Finish(terminal);
-  const v1::SliceStatus& slice = status->slice();
-  if (slice.state() == v1::SLICE_STATE_DONE) {
-    terminal->Line(StrCat("slice ", Printable(slice.path())));
+  const SliceStatus& slice = status->monitor.slice;
+  if (slice.state == SliceState::kDone) {
+    terminal->Line(StrCat("slice ", Printable(slice.path)));
     return Finish(terminal);
   }
-  if (slice.state() == v1::SLICE_STATE_FAILED) {
-    return Fail(absl::AbortedError(StrCat(flags.target.ToString(), ": slice ", SliceText(slice))),
-                terminal);
+  if (slice.state == SliceState::kFailed) {
+    return Fail(absl::AbortedError(StrCat(source.place(), ": slice ", SliceText(slice))), terminal);
   }
   return Fail(absl::DeadlineExceededError(StrCat(
-                  "no slice from ", flags.target.ToString(), " within ",
-                  AgeText(flags.timeout_seconds), " or before the run ended (", SliceText(slice),
+                  "no slice from ", source.place(), " within ", AgeText(flags.timeout_seconds),
+                  " or before the run ended (", SliceText(slice),
                   "); if it is finished later, its file will be in the run directory")),
               terminal);
 }
 
-int WaitForCooldown(const CooldownFlags& flags, int64_t number, Clock* clock, Terminal* terminal,
-                    FollowOptions options) {
-  const auto status = WaitForWork(flags.target, CooldownProgress, number, flags.timeout_seconds,
-                                  clock, terminal, options);
+int WaitForCooldown(const CooldownFlags& flags, RunSource& source, int64_t number, Clock* clock,
+                    Terminal* terminal, WatchOptions options) {
+  const auto status = WaitForWork(source, CooldownProgress, number, flags.timeout_seconds, clock,
+                                  terminal, options);
   if (!status.ok()) return Fail(status.status(), terminal);
   if (terminal->closed()) return Finish(terminal);
-  const v1::CooldownStatus& cooldown = status->cooldown();
-  if (cooldown.state() == v1::COOLDOWN_STATE_DONE) {
+  const CooldownStatus& cooldown = status->monitor.cooldown;
+  if (cooldown.state == CooldownState::kDone) {
     terminal->Line(StrCat("cooldown ", CooldownText(cooldown)));
     return Finish(terminal);
   }
-  if (cooldown.state() == v1::COOLDOWN_STATE_FAILED) {
-    return Fail(
-        absl::AbortedError(StrCat(flags.target.ToString(), ": cooldown ", CooldownText(cooldown))),
-        terminal);
+  if (cooldown.state == CooldownState::kFailed) {
+    return Fail(absl::AbortedError(StrCat(source.place(), ": cooldown ", CooldownText(cooldown))),
+                terminal);
   }
   return Fail(absl::DeadlineExceededError(
-                  StrCat("no prediction from ", flags.target.ToString(), " within ",
+                  StrCat("no prediction from ", source.place(), " within ",
                          AgeText(flags.timeout_seconds), " or before the run ended (",
                          CooldownText(cooldown), "); if it is made later, reports will have it")),
               terminal);
@@ -118,46 +119,47 @@ int WaitForCooldown(const CooldownFlags& flags, int64_t number, Clock* clock, Te
 
 }  // namespace
 
-int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  v1::GetStatusResponse before;
+int RunSnapshot(const SnapshotFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace) {
+  const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
+  MonitorStatus before;
   if (flags.wait) {
-    Connection connection(flags.target);
-    if (const grpc::Status answer = connection.GetStatus(&before); !answer.ok()) {
-      return Fail(ExplainFailure(answer, flags.target), terminal);
-    }
+    const absl::StatusOr<RunStatus> status = source->Status();
+    if (!status.ok()) return Fail(status.status(), terminal);
+    before = status->monitor;
   }
-  const absl::StatusOr<int64_t> newest = Send(flags.target, TakeSnapshot{});
+  const absl::StatusOr<int64_t> newest = source->Do(TakeSnapshot{});
   if (!newest.ok()) return Fail(newest.status(), terminal);
-  if (flags.wait) return WaitForSnapshot(flags, before, clock, terminal, pace);
+  if (flags.wait) return WaitForSnapshot(flags, *source, before, clock, terminal, pace);
   terminal->Line(StrCat("snapshot requested; its report comes after sequence ", *newest));
   return Finish(terminal);
 }
 
-int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
-  MakeSlice slice{.bits = flags.bits, .points = flags.points};
+int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace) {
   const absl::StatusOr<QuantizationMethod> method = ParseQuantizationMethod(flags.method);
   if (!method.ok()) return Fail(method.status(), terminal);
-  slice.method = *method;
-  const absl::StatusOr<int64_t> number = Send(flags.target, slice);
+  const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
+  const absl::StatusOr<int64_t> number =
+      source->Do(MakeSlice{.method = *method, .bits = flags.bits, .points = flags.points});
   if (!number.ok()) return Fail(number.status(), terminal);
-  if (flags.wait) return WaitForSlice(flags, *number, clock, terminal, pace);
-  terminal->Line(StrCat("slice requested; `ptqwatch status ", flags.target.ToString(),
-                        "` shows its progress"));
+  if (flags.wait) return WaitForSlice(flags, *source, *number, clock, terminal, pace);
+  terminal->Line(
+      StrCat("slice requested; `ptqwatch status ", source->place(), "` shows its progress"));
   return Finish(terminal);
 }
 
-int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal, FollowOptions pace) {
+int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace) {
+  const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
   if (flags.cancel) {
-    const absl::Status cancelled = Send(flags.target, CancelCooldown{}).status();
+    const absl::Status cancelled = source->Do(CancelCooldown{}).status();
     if (!cancelled.ok()) return Fail(cancelled, terminal);
     terminal->Line("shadow cooldown cancelled");
     return Finish(terminal);
   }
   const absl::StatusOr<int64_t> number =
-      Send(flags.target, StartCooldown{.decay_steps = flags.decay_steps});
+      source->Do(StartCooldown{.decay_steps = flags.decay_steps});
   if (!number.ok()) return Fail(number.status(), terminal);
-  if (flags.wait) return WaitForCooldown(flags, *number, clock, terminal, pace);
-  terminal->Line(StrCat("shadow cooldown requested; `ptqwatch status ", flags.target.ToString(),
+  if (flags.wait) return WaitForCooldown(flags, *source, *number, clock, terminal, pace);
+  terminal->Line(StrCat("shadow cooldown requested; `ptqwatch status ", source->place(),
                         "` shows its progress"));
   return Finish(terminal);
 }

@@ -1,7 +1,5 @@
 #include "requested_report.h"
 
-#include "report_proto.h"
-
 namespace ptqwatch::internal {
 namespace {
 
@@ -9,39 +7,36 @@ namespace {
 constexpr std::chrono::seconds kMaxQuietTime(10);
 
 // Due snapshots that failed; a request is not tried again then.
-int64_t FailedSnapshots(const v1::GetStatusResponse& status) {
-  int64_t count = 0;
-  for (const char* result : {"failed", "skipped_mismatch"}) {
-    const auto found = status.snapshots().find(result);
-    if (found != status.snapshots().end()) count += found->second;
-  }
-  return count;
+int64_t FailedSnapshots(const MonitorStatus& status) {
+  return status.snapshots[static_cast<size_t>(SnapshotResult::kFailed)] +
+         status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedMismatch)];
 }
 
 }  // namespace
 
-RequestedReport::RequestedReport(const v1::GetStatusResponse& before,
-                                 std::chrono::nanoseconds deadline, Clock* clock,
-                                 Terminal* terminal)
-    : first_step_(before.has_step() ? before.step() : INT64_MIN),
+RequestedReport::RequestedReport(const MonitorStatus& before, std::chrono::nanoseconds deadline,
+                                 Clock* clock, Terminal* terminal)
+    : first_step_(before.step.value_or(INT64_MIN)),
       deadline_(deadline),
       clock_(clock),
       terminal_(terminal),
       last_step_time_(clock->Monotonic()) {}
 
-bool RequestedReport::OnReport(const v1::Report& report, int64_t) {
+bool RequestedReport::OnReport(const AnalyzedReport& analyzed, int64_t) {
+  const Report& report = analyzed.report;
   // The last snapshot of a run stands for a request that came after the last step.
-  const bool requested = report.trigger() == v1::SNAPSHOT_TRIGGER_REQUEST ||
-                         report.trigger() == v1::SNAPSHOT_TRIGGER_FINISH;
-  if (!requested || report.step() < first_step_) return true;
-  report_ = FromProto(report);
+  const bool requested =
+      report.trigger == SnapshotTrigger::kRequest || report.trigger == SnapshotTrigger::kFinish;
+  if (!requested || report.step < first_step_) return true;
+  report_ = analyzed;
   return false;
 }
 
-void RequestedReport::OnStatus(const v1::GetStatusResponse& status) {
+void RequestedReport::OnStatus(const RunStatus& run) {
+  const MonitorStatus& status = run.monitor;
   if (!status_.has_value()) {
     failed_before_ = FailedSnapshots(status);
-  } else if (status.steps_total() != status_->steps_total()) {
+  } else if (status.steps_total != status_->steps_total) {
     last_step_time_ = clock_->Monotonic();
   }
   status_ = status;

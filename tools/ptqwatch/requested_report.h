@@ -6,32 +6,31 @@
 #include <optional>
 #include <string_view>
 
-#include "client/follower.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/report.h"
-#include "ptqwatch/v1/monitor_service.pb.h"
+#include "ptqwatch/run_source.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {
 
 /// Follows a run until the report of a requested snapshot is there, the snapshot fails, or the
 /// deadline passes. Not thread-safe.
-class RequestedReport final : public FollowListener {
+class RequestedReport final : public WatchListener {
  public:
   /// `before` is the run's status before the request; `deadline` is a time of `clock`. Clock and
   /// terminal must outlive it.
-  RequestedReport(const v1::GetStatusResponse& before, std::chrono::nanoseconds deadline,
-                  Clock* clock, Terminal* terminal);
+  RequestedReport(const MonitorStatus& before, std::chrono::nanoseconds deadline, Clock* clock,
+                  Terminal* terminal);
 
-  bool OnReport(const v1::Report& report, int64_t missed) override;
-  void OnStatus(const v1::GetStatusResponse& status) override;
+  bool OnReport(const AnalyzedReport& report, int64_t missed) override;
+  void OnStatus(const RunStatus& status) override;
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 
   /// Absent unless it came.
   const std::optional<AnalyzedReport>& report() const { return report_; }
   /// The last status of the run.
-  const std::optional<v1::GetStatusResponse>& status() const { return status_; }
+  const std::optional<MonitorStatus>& status() const { return status_; }
   bool failed() const { return failed_; }
 
  private:
@@ -41,7 +40,7 @@ class RequestedReport final : public FollowListener {
   Terminal* const terminal_;
   std::chrono::nanoseconds last_step_time_;
   std::optional<AnalyzedReport> report_;
-  std::optional<v1::GetStatusResponse> status_;
+  std::optional<MonitorStatus> status_;
   int64_t failed_before_ = 0;
   bool failed_ = false;
   bool noticed_ = false;  ///< that the run makes no steps

@@ -7,19 +7,18 @@
 
 namespace ptqwatch::internal {
 
-WorkProgress SliceProgress(const v1::GetStatusResponse& status) {
-  const v1::SliceStatus& slice = status.slice();
-  return {slice.number(), slice.state(),
-          slice.state() == v1::SLICE_STATE_DONE || slice.state() == v1::SLICE_STATE_FAILED,
+WorkProgress SliceProgress(const RunStatus& status) {
+  const SliceStatus& slice = status.monitor.slice;
+  return {slice.number, static_cast<int>(slice.state),
+          slice.state == SliceState::kDone || slice.state == SliceState::kFailed,
           StrCat("slice ", SliceText(slice))};
 }
 
-WorkProgress CooldownProgress(const v1::GetStatusResponse& status) {
-  const v1::CooldownStatus& cooldown = status.cooldown();
-  return {
-      cooldown.number(), cooldown.state(),
-      cooldown.state() == v1::COOLDOWN_STATE_DONE || cooldown.state() == v1::COOLDOWN_STATE_FAILED,
-      StrCat("cooldown ", CooldownText(cooldown))};
+WorkProgress CooldownProgress(const RunStatus& status) {
+  const CooldownStatus& cooldown = status.monitor.cooldown;
+  return {cooldown.number, static_cast<int>(cooldown.state),
+          cooldown.state == CooldownState::kDone || cooldown.state == CooldownState::kFailed,
+          StrCat("cooldown ", CooldownText(cooldown))};
 }
 
 RequestedWork::RequestedWork(Read read, int64_t number, std::chrono::nanoseconds deadline,
@@ -30,10 +29,10 @@ RequestedWork::RequestedWork(Read read, int64_t number, std::chrono::nanoseconds
       clock_(clock),
       terminal_(terminal) {}
 
-void RequestedWork::OnStatus(const v1::GetStatusResponse& status) {
+void RequestedWork::OnStatus(const RunStatus& status) {
   const WorkProgress progress = read_(status);
-  // What a server of run directories says of a run may be a second old.
-  if (!status.run().empty() && progress.number < number_) return;
+  // What a run directory, or a server of some, says of a run may be a second old.
+  if (!status.name.empty() && progress.number < number_) return;
   // The process was restarted, or somebody requested more after this one ended.
   lost_ = progress.number != number_;
   if (lost_) return;

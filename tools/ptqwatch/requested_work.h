@@ -7,9 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "client/follower.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/v1/monitor_service.pb.h"
+#include "ptqwatch/run_source.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {
@@ -21,26 +20,26 @@ struct WorkProgress {
   bool ended = false;
   std::string text;
 };
-WorkProgress SliceProgress(const v1::GetStatusResponse& status);
-WorkProgress CooldownProgress(const v1::GetStatusResponse& status);
+WorkProgress SliceProgress(const RunStatus& status);
+WorkProgress CooldownProgress(const RunStatus& status);
 
 /// Follows a run until work that was requested has ended, or the deadline passes, and shows its
 /// progress. Not thread-safe.
-class RequestedWork final : public FollowListener {
+class RequestedWork final : public WatchListener {
  public:
-  using Read = std::function<WorkProgress(const v1::GetStatusResponse&)>;
+  using Read = std::function<WorkProgress(const RunStatus&)>;
   /// `number` is the server's answer to the request; `deadline` is a time of `clock`. Clock and
   /// terminal must outlive it.
   RequestedWork(Read read, int64_t number, std::chrono::nanoseconds deadline, Clock* clock,
                 Terminal* terminal);
 
-  bool OnReport(const v1::Report&, int64_t) override { return true; }
-  void OnStatus(const v1::GetStatusResponse& status) override;
+  bool OnReport(const AnalyzedReport&, int64_t) override { return true; }
+  void OnStatus(const RunStatus& status) override;
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 
   /// As last seen.
-  const v1::GetStatusResponse& status() const { return status_; }
+  const RunStatus& status() const { return status_; }
 
  private:
   const Read read_;
@@ -48,7 +47,7 @@ class RequestedWork final : public FollowListener {
   const std::chrono::nanoseconds deadline_;
   Clock* const clock_;
   Terminal* const terminal_;
-  v1::GetStatusResponse status_;
+  RunStatus status_;
   int stage_ = -1;
   bool ended_ = false;
   bool lost_ = false;  ///< the server has other work now

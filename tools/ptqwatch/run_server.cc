@@ -1,13 +1,13 @@
 #include "run_server.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "ptqwatch/run_source.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -25,16 +25,9 @@ constexpr int64_t kMemoryBytes = int64_t{32} << 20;
 constexpr int64_t kHistoryBytes = int64_t{1} << 40;
 constexpr int kHistoryReports = 10'000'000;
 
-std::string LastPart(const std::string& run_dir) {
-  std::error_code error;
-  const auto path = std::filesystem::absolute(run_dir, error).lexically_normal();
-  const std::string last = path.has_filename() ? path.filename() : path.parent_path().filename();
-  return last.empty() ? run_dir : last;
-}
-
 std::vector<std::string> NamesOf(const std::vector<std::string>& run_dirs) {
   std::vector<std::string> last;
-  for (const std::string& run_dir : run_dirs) last.push_back(LastPart(run_dir));
+  for (const std::string& run_dir : run_dirs) last.push_back(RunNameOf(run_dir));
   std::vector<std::string> names;
   for (size_t i = 0; i < run_dirs.size(); ++i) {
     const bool unique = std::count(last.begin(), last.end(), last[i]) == 1;
@@ -77,17 +70,19 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
                                                      .history_bytes = kHistoryBytes,
                                                      .history_memory_bytes = kMemoryBytes / runs}));
   }
-  PTQWATCH_ASSIGN_OR_RETURN(server->grpc_,
-                            GrpcHub::Create({.address = options.grpc,
-                                             .allow_remote = options.allow_remote,
-                                             .security = options.security,
-                                             .allow_control = options.allow_control,
-                                             .max_subscribers = kMaxSubscribers,
-                                             // However slow, a client gets them all.
-                                             .queue_reports = kHistoryReports,
-                                             .history_reports = kHistoryReports,
-                                             .history_bytes = kHistoryBytes,
-                                             .history_memory_bytes = kMemoryBytes / runs}));
+  if (!options.grpc.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(server->grpc_,
+                              GrpcHub::Create({.address = options.grpc,
+                                               .allow_remote = options.allow_remote,
+                                               .security = options.security,
+                                               .allow_control = options.allow_control,
+                                               .max_subscribers = kMaxSubscribers,
+                                               // However slow, a client gets them all.
+                                               .queue_reports = kHistoryReports,
+                                               .history_reports = kHistoryReports,
+                                               .history_bytes = kHistoryBytes,
+                                               .history_memory_bytes = kMemoryBytes / runs}));
+  }
   const std::vector<std::string> names = NamesOf(options.run_dirs);
   for (size_t i = 0; i < names.size(); ++i) {
     server->Follow(options.run_dirs[i], names[i]);
@@ -99,10 +94,13 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
 
 void RunServer::Follow(const std::string& run_dir, const std::string& name) {
   const auto make = [this, name]() -> absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> {
-    std::vector<std::unique_ptr<Exporter>> exporters(1);
-    PTQWATCH_ASSIGN_OR_RETURN(exporters[0], grpc_->AddRun(name));
-    if (http_ == nullptr) return exporters;
-    PTQWATCH_ASSIGN_OR_RETURN(exporters.emplace_back(), http_->AddRun(name));
+    std::vector<std::unique_ptr<Exporter>> exporters;
+    if (grpc_ != nullptr) {
+      PTQWATCH_ASSIGN_OR_RETURN(exporters.emplace_back(), grpc_->AddRun(name));
+    }
+    if (http_ != nullptr) {
+      PTQWATCH_ASSIGN_OR_RETURN(exporters.emplace_back(), http_->AddRun(name));
+    }
     return exporters;
   };
   followers_.push_back(RunFollower::Create(run_dir, make));
@@ -111,16 +109,12 @@ void RunServer::Follow(const std::string& run_dir, const std::string& name) {
 void RunServer::PollAll() {
   while (!stopping()) {
     bool more = false;
-    size_t following = 0;
     for (const auto& follower : followers_) {
       if (stopping()) break;
       more |= follower->Poll();
-      following += follower->following() ? 1 : 0;
     }
     const auto next = std::chrono::steady_clock::now() + (more ? milliseconds(0) : kPollInterval);
     MutexLock lock(mutex_);
-    following_ = following;
-    changed_.SignalAll();
     while (!stopping_ && changed_.WaitUntil(mutex_, next)) {
     }
   }
@@ -130,14 +124,6 @@ void RunServer::PollAll() {
 bool RunServer::stopping() const {
   MutexLock lock(mutex_);
   return stopping_;
-}
-
-bool RunServer::WaitUntilFollowing(milliseconds timeout) const {
-  const auto until = std::chrono::steady_clock::now() + timeout;
-  MutexLock lock(mutex_);
-  while (following_ < followers_.size() && changed_.WaitUntil(mutex_, until)) {
-  }
-  return following_ == followers_.size();
 }
 
 void RunServer::Stop() {

@@ -19,7 +19,7 @@ namespace ptqwatch::internal {
 struct RunServerOptions {
   std::vector<std::string> run_dirs;
   std::string http;  ///< HOST:PORT; empty: not served
-  std::string grpc;  ///< HOST:PORT; empty: only Connect
+  std::string grpc;  ///< HOST:PORT; empty: not served
   bool allow_remote = false;
   bool allow_control = false;
   int max_layers = 64;
@@ -40,11 +40,7 @@ class RunServer {
 
   /// Empty where that is not served.
   std::string http_address() const { return http_ == nullptr ? "" : http_->address(); }
-  std::string grpc_address() const { return grpc_->address(); }
-  /// See GrpcHub::Connect.
-  absl::StatusOr<int> Connect() { return grpc_->Connect(); }
-  /// Waits until the past of every run has been read. False where some directory has no run yet.
-  bool WaitUntilFollowing(std::chrono::milliseconds timeout) const;
+  std::string grpc_address() const { return grpc_ == nullptr ? "" : grpc_->address(); }
   /// Ends streams, connections and threads. Idempotent.
   void Stop();
 
@@ -60,7 +56,6 @@ class RunServer {
   std::vector<std::unique_ptr<RunFollower>> followers_;  // the thread's, once it runs
   mutable Mutex mutex_;
   mutable CondVar changed_;
-  size_t following_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Thread thread_;
 };

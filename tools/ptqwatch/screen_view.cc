@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "event_proto.h"
-#include "report_proto.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -28,29 +26,28 @@ ScreenView::ScreenView(const WatchFlags* flags, Clock* clock, TextStyle style, D
   state_.target = flags->target.ToString();
 }
 
-bool ScreenView::OnReport(const v1::Report& report, int64_t missed) {
+bool ScreenView::OnReport(const AnalyzedReport& report, int64_t missed) {
   if (missed > 0) OnNotice(StrCat(missed, missed == 1 ? " report" : " reports", " missed"));
-  state_.Add(FromProto(report));
+  state_.Add(report);
   changed_ = true;
   return ++reports_ != flags_->count;
 }
 
-void ScreenView::OnEvent(const v1::Event& event) {
+void ScreenView::OnEvent(const Event& event) {
   // Without the dashes that mark an event among rows of reports.
-  const Event plain = FromProto(event);
-  state_.AddEvent({plain.time_unix_seconds,
-                   StrCat("step ", plain.step, ", ", ToString(plain.kind), ": ", plain.message)});
+  state_.AddEvent({event.time_unix_seconds,
+                   StrCat("step ", event.step, ", ", ToString(event.kind), ": ", event.message)});
   changed_ = true;
 }
 
-void ScreenView::OnStatus(const v1::GetStatusResponse& status) {
-  if (state_.status && state_.status->run_id() != status.run_id()) {
+void ScreenView::OnStatus(const RunStatus& status) {
+  if (state_.status && state_.status->run.run_id != status.run.run_id) {
     state_.ForgetRun();
     rate_ = {};
     layers_sequence_ = 0;
   }
   status_time_ = clock_->Monotonic();
-  rate_.Add(status_time_, status.steps_total());
+  rate_.Add(status_time_, status.monitor.steps_total);
   state_.status = status;
   state_.steps_per_second = rate_.PerSecond();
   changed_ = true;
@@ -94,7 +91,7 @@ void ScreenView::ReadNewestLayers() {
   if (!state_.newest || !state_.status || state_.paused) return;
   const int64_t sequence = state_.newest->report.sequence;
   // Of a backlog only the last report is of interest.
-  if (sequence == layers_sequence_ || sequence < state_.status->last_sequence()) return;
+  if (sequence == layers_sequence_ || sequence < state_.status->monitor.last_sequence) return;
   layers_sequence_ = sequence;
   const std::optional<AnalyzedReport> report = read_layers_(sequence);
   if (!report) return;

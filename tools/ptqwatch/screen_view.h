@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "client/follower.h"
 #include "flags.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/run_source.h"
 #include "status_text.h"
 #include "watch_screen.h"
 
@@ -27,7 +27,7 @@ struct Display {
 
 /// `ptqwatch watch` on the whole terminal: keeps a WatchState and draws it as it changes. Not
 /// thread-safe.
-class ScreenView final : public FollowListener {
+class ScreenView final : public WatchListener {
  public:
   /// Gives the report of this sequence with its layers; absent where there is none.
   using ReadLayers = std::function<std::optional<AnalyzedReport>(int64_t sequence)>;
@@ -36,9 +36,9 @@ class ScreenView final : public FollowListener {
   ScreenView(const WatchFlags* flags, Clock* clock, TextStyle style, Display display,
              ReadLayers read_layers);
 
-  bool OnReport(const v1::Report& report, int64_t missed) override;
-  void OnEvent(const v1::Event& event) override;
-  void OnStatus(const v1::GetStatusResponse& status) override;
+  bool OnReport(const AnalyzedReport& report, int64_t missed) override;
+  void OnEvent(const Event& event) override;
+  void OnStatus(const RunStatus& status) override;
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 

@@ -6,10 +6,9 @@
 #include <deque>
 #include <optional>
 #include <string>
-#include <string_view>
 
-#include "absl/status/statusor.h"
-#include "ptqwatch/v1/monitor_service.pb.h"
+#include "ptqwatch/event.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
 
@@ -28,33 +27,27 @@ class StepRate {
   std::deque<Observation> observations_;
 };
 
-/// "ok", "degraded", ...
-std::string_view HealthText(v1::Health health);
-
 /// "gptq4: 45 of 444 points measured": the progress of a slice.
-std::string SliceText(const v1::SliceStatus& slice);
+std::string SliceText(const SliceStatus& slice);
 /// "2 from step 8000: 450 of 3000 steps simulated": the progress of a shadow cooldown.
-std::string CooldownText(const v1::CooldownStatus& cooldown);
+std::string CooldownText(const CooldownStatus& cooldown);
 
 /// "1.8% (1.1 to 2.6%, 95%) of 2% allowed", "not measured yet (3 comparisons) of 2% allowed": the
 /// training time lost. Empty where nothing is known.
-std::string OverheadText(const v1::GetStatusResponse& status);
+std::string OverheadText(const MonitorStatus& status);
 
 /// "-- step 1200, warning, snapshot_skipped: MESSAGE".
-std::string EventText(const v1::Event& event);
+std::string EventText(const Event& event);
 
 /// One line: step, speed, age of the newest report, health, whether a snapshot is being measured,
 /// skipped snapshots. An unknown age is left out.
-std::string StatusLine(const v1::GetStatusResponse& status, std::optional<double> steps_per_second,
+std::string StatusLine(const MonitorStatus& status, std::optional<double> steps_per_second,
                        std::optional<double> report_age_seconds);
 
-/// The facts and counters of a run, one `name value` a line. Times are shown as ages at
+/// The facts and counters of a run, one `name value` a line: the important ones in words, then
+/// every other member (status_fields.h) that differs from its default. Times are shown as ages at
 /// `now_unix_seconds`.
-std::string StatusBlock(const v1::GetStatusResponse& status, double now_unix_seconds);
-
-/// The message as one line of JSON with the names of the proto. Integers are JSON numbers, as in a
-/// journal; unknown values are absent.
-absl::StatusOr<std::string> StatusJson(const v1::GetStatusResponse& status);
+std::string StatusBlock(const RunStatus& status, double now_unix_seconds);
 
 }  // namespace ptqwatch::internal
 

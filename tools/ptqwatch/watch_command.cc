@@ -1,14 +1,13 @@
 #include "watch_command.h"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "client/connection.h"
 #include "end_of_run.h"
 #include "full_screen.h"
-#include "report_proto.h"
 #include "screen_view.h"
 #include "watch_view.h"
 
@@ -26,29 +25,24 @@ struct Followed {
   bool over = false;  ///< the run has stopped
 };
 
-Followed FollowToTheEnd(const WatchFlags& flags, const FollowOptions& pace, Clock* clock,
-                        FollowListener* view) {
+Followed FollowToTheEnd(const WatchFlags& flags, const WatchOptions& pace, Clock* clock,
+                        RunSource& source, WatchListener* view) {
+  if (flags.keep) return {source.Watch(pace, view)};
   EndOfRun end(view, flags.since, pace.give_up_after.value_or(kPatience), clock);
-  FollowListener* const listener = flags.keep ? view : &end;
-  Follower follower(flags.target, pace, clock, listener);
-  absl::Status status = follower.Run();
+  absl::Status status = source.Watch(pace, &end);
   if (status.ok()) status = end.failure();
-  return {status, follower.over()};
+  return {status, status.ok() && !end.ended_by_view()};
 }
 
-absl::Status WatchOnScreen(const WatchFlags& flags, FollowOptions pace, Clock* clock,
+absl::Status WatchOnScreen(const WatchFlags& flags, WatchOptions pace, Clock* clock,
                            Terminal* terminal) {
-  pace.ask_status = true;
-  pace.ask_every = pace.tick;
+  pace.status_every = pace.tick;
   pace.tick = kScreenTick;
-  const auto read_layers = [&flags](int64_t sequence) -> std::optional<AnalyzedReport> {
-    v1::ListReportsRequest request;
-    request.set_after_sequence(sequence - 1);
-    request.set_limit(1);
-    v1::ListReportsResponse found;
-    if (!Connection(flags.target).ListReports(request, &found).ok()) return std::nullopt;
-    if (found.reports_size() == 0) return std::nullopt;
-    return FromProto(found.reports(0));
+  const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
+  const auto read_layers = [&](int64_t sequence) -> std::optional<AnalyzedReport> {
+    const auto found = source->Reports({.after_sequence = sequence - 1, .limit = 1});
+    if (!found.ok() || found->empty()) return std::nullopt;
+    return found->front();
   };
   std::optional<FullScreen> screen(terminal);
   ScreenView view(&flags, clock, terminal->style(),
@@ -57,7 +51,7 @@ absl::Status WatchOnScreen(const WatchFlags& flags, FollowOptions pace, Clock* c
                    .key = [&] { return screen->Key(); },
                    .closed = [&] { return terminal->closed(); }},
                   read_layers);
-  const Followed followed = FollowToTheEnd(flags, pace, clock, &view);
+  const Followed followed = FollowToTheEnd(flags, pace, clock, *source, &view);
   screen.reset();
   const std::string summary = WatchSummary(view.state(), terminal->style());
   if (!summary.empty()) terminal->Line(summary);
@@ -67,18 +61,18 @@ absl::Status WatchOnScreen(const WatchFlags& flags, FollowOptions pace, Clock* c
 
 }  // namespace
 
-absl::Status WatchRun(const WatchFlags& flags, FollowOptions pace, Clock* clock,
+absl::Status WatchRun(const WatchFlags& flags, WatchOptions pace, Clock* clock,
                       Terminal* terminal) {
   pace.after_sequence = flags.since;
   pace.without_layers = !flags.json;
-  pace.ask_status = terminal->terminal() || !flags.keep;
-  pace.with_events = true;
+  if (terminal->terminal() || !flags.keep) pace.status_every = pace.tick;
   pace.exit_when_done = !flags.keep;
   if (terminal->interactive() && !flags.plain && !flags.json) {
     return WatchOnScreen(flags, pace, clock, terminal);
   }
   WatchView view(&flags, clock, terminal);
-  const Followed followed = FollowToTheEnd(flags, pace, clock, &view);
+  const Followed followed =
+      FollowToTheEnd(flags, pace, clock, *OpenRun(flags.target, clock), &view);
   terminal->Status("");
   return followed.status;
 }

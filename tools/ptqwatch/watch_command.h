@@ -2,8 +2,8 @@
 #define PTQWATCH_TOOLS_PTQWATCH_WATCH_COMMAND_H_
 
 #include "absl/status/status.h"
-#include "client/follower.h"
 #include "flags.h"
+#include "ptqwatch/run_source.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {
@@ -11,8 +11,7 @@ namespace ptqwatch::internal {
 /// Follows a run until it ends, or the flags, a key or the reader end the view: on the whole of an
 /// interactive() terminal, else a row or a line of JSON per report. `pace` has the waits; the flags
 /// override its other members.
-absl::Status WatchRun(const WatchFlags& flags, FollowOptions pace, Clock* clock,
-                      Terminal* terminal);
+absl::Status WatchRun(const WatchFlags& flags, WatchOptions pace, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal
 

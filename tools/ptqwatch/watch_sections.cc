@@ -54,7 +54,7 @@ void AddWrapped(TextLines* lines, std::string_view text, size_t columns,
   }
 }
 
-std::string CostText(const v1::GetStatusResponse& status) {
+std::string CostPart(const MonitorStatus& status) {
   const std::string overhead = OverheadText(status);
   return overhead.empty() ? "" : StrCat("cost ", overhead);
 }
@@ -120,36 +120,37 @@ TextLines RunSection(const WatchState& state, size_t columns, TextStyle style) {
     AddWrapped(&lines, StrCat("connecting to ", Readable(state.target, style.utf8)), columns);
     return lines;
   }
-  const v1::GetStatusResponse& status = *state.status;
-  std::string name = status.run().empty() ? status.run_id() : status.run();
-  if (status.attempt() > 1) name += StrCat(", attempt ", status.attempt());
+  const MonitorStatus& status = state.status->monitor;
+  const RunInfo& run = state.status->run;
+  std::string name = state.status->name.empty() ? run.run_id : state.status->name;
+  if (run.attempt > 1) name += StrCat(", attempt ", run.attempt);
   lines.push_back(
       Title(StrCat(Readable(name, style.utf8), " at ", Readable(state.target, style.utf8)), columns,
             style));
   TextLines parts;
-  AddPart(&parts, status.has_step() ? StrCat("step ", status.step()) : "no step yet");
+  AddPart(&parts, status.step ? StrCat("step ", *status.step) : "no step yet");
   if (state.steps_per_second) {
     AddPart(&parts, StrCat(NumberText(*state.steps_per_second, 3), " steps/s"));
   }
-  if (status.has_learning_rate()) {
-    AddPart(&parts, StrCat("lr ", ScientificText(status.learning_rate(), 2)));
+  if (status.learning_rate) {
+    AddPart(&parts, StrCat("lr ", ScientificText(*status.learning_rate, 2)));
   }
-  if (status.lr_phase() != v1::LR_PHASE_UNSPECIFIED) {
-    AddPart(&parts, StrCat("phase ", ToString(static_cast<LrPhase>(status.lr_phase()))));
+  if (status.lr_phase != LrPhase::kUnknown) {
+    AddPart(&parts, StrCat("phase ", ToString(status.lr_phase)));
   }
-  AddPart(&parts, StrCat("health ", HealthText(status.health())));
+  AddPart(&parts, StrCat("health ", ToString(status.health)));
   if (!state.newest) {
     AddPart(&parts, "no report yet");
   } else {
     const double age = state.now_unix_seconds - state.newest->report.snapshot_time_unix_seconds;
     AddPart(&parts, StrCat("report of step ", state.newest->report.step, ", ", AgoText(age)));
   }
-  AddPart(&parts, CostText(status));
-  if (status.busy()) AddPart(&parts, "measuring");
-  if (status.paused()) AddPart(&parts, "snapshots paused");
+  AddPart(&parts, CostPart(status));
+  if (status.busy) AddPart(&parts, "measuring");
+  if (status.paused) AddPart(&parts, "snapshots paused");
   for (std::string& line : Flow(parts, columns)) lines.push_back(std::move(line));
   const std::string_view warning = If(style.color, kRed);
-  if (state.lost_unix_seconds && status.health() == v1::HEALTH_STOPPED) {
+  if (state.lost_unix_seconds && status.health == Health::kStopped) {
     AddWrapped(&lines, "the run has ended; waiting for the next", columns,
                If(style.color, kYellow));
   } else if (state.lost_unix_seconds) {
@@ -173,10 +174,11 @@ TextLines VerdictSection(const WatchState& state, size_t columns, TextStyle styl
              verdict.state == VerdictState::kUnknown ? "unknown" : ToString(verdict.state));
   if (verdict.onset_step) head += StrCat(" since step ", *verdict.onset_step);
   AddWrapped(&lines, head, columns, If(style.color, VerdictColor(verdict.state)));
-  if (state.status && !state.status->health_reason().empty()) {
+  if (state.status && !state.status->monitor.health_reason.empty()) {
+    const MonitorStatus& status = state.status->monitor;
     AddWrapped(&lines,
-               StrCat("monitor ", HealthText(state.status->health()), ": ",
-                      Readable(state.status->health_reason(), style.utf8)),
+               StrCat("monitor ", ToString(status.health), ": ",
+                      Readable(status.health_reason, style.utf8)),
                columns, If(style.color, kYellow));
   }
   AddWrapped(&lines, Readable(verdict.summary, style.utf8), columns);
@@ -225,7 +227,7 @@ TextLines TrendSection(const WatchState& state, size_t columns, TextStyle style)
   std::vector<TrendRow> rows = {
       {"loss", EstimateText(loss, report.probe_loss_stderr_nats, style.utf8),
        drawn(&TrendPoint::loss)},
-      {"lr", ScientificText(report.learning_rate, 2), drawn(&TrendPoint::learning_rate)},
+      {"lr", RateText(report.learning_rate), drawn(&TrendPoint::learning_rate)},
       {"", "", [&](size_t width) {
          std::vector<LrPhase> phases;
          for (const TrendPoint& point : state.points) phases.push_back(point.phase);

@@ -19,7 +19,7 @@ void WatchState::Add(AnalyzedReport analyzed) {
   while (!points.empty() && points.back().step >= report.step) points.pop_back();
   TrendPoint point{.step = report.step,
                    .phase = report.lr_phase,
-                   .learning_rate = report.learning_rate,
+                   .learning_rate = OrNan(report.learning_rate),
                    .loss = OrNan(report.probe_loss_nats),
                    .trace = OrNan({}),
                    .top_eigenvalue = OrNan({}),

@@ -10,7 +10,7 @@
 
 #include "journal_tables.h"
 #include "ptqwatch/report.h"
-#include "ptqwatch/v1/monitor_service.pb.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
 
@@ -38,7 +38,7 @@ struct WatchState {
 
   std::string target;
   double now_unix_seconds = 0;
-  std::optional<v1::GetStatusResponse> status;
+  std::optional<RunStatus> status;
   std::optional<double> steps_per_second;
   double silence_seconds = 0;  ///< since the last status
   /// Since when there is no connection; unset while there is one.

@@ -1,16 +1,14 @@
 #include "watch_view.h"
 
 #include "base/strings.h"
-#include "event_proto.h"
 #include "printable.h"
 #include "ptqwatch/event.h"
-#include "report_proto.h"
 #include "text_table.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-/// GetStatus is answered once a second; after a silence this long the status line says so.
+/// The status comes once a second; after a silence this long the status line says so.
 constexpr double kMinSilenceSeconds = 3;
 
 }  // namespace
@@ -18,9 +16,8 @@ constexpr double kMinSilenceSeconds = 3;
 WatchView::WatchView(const WatchFlags* flags, Clock* clock, Terminal* terminal)
     : flags_(flags), clock_(clock), terminal_(terminal), table_(terminal->style()) {}
 
-bool WatchView::OnReport(const v1::Report& message, int64_t missed) {
+bool WatchView::OnReport(const AnalyzedReport& report, int64_t missed) {
   if (missed > 0) ShowGap(missed);
-  const AnalyzedReport report = FromProto(message);
   newest_unix_seconds_ = report.report.snapshot_time_unix_seconds;
   if (flags_->json) {
     ShowJson(ToJson(report));
@@ -31,8 +28,8 @@ bool WatchView::OnReport(const v1::Report& message, int64_t missed) {
   return reports_ != flags_->count && !terminal_->closed();
 }
 
-void WatchView::OnEvent(const v1::Event& event) {
-  if (flags_->json) return ShowJson(EventToJson(FromProto(event)));
+void WatchView::OnEvent(const Event& event) {
+  if (flags_->json) return ShowJson(EventToJson(event));
   terminal_->Line(EventText(event));
   ++rows_since_header_;
 }
@@ -64,14 +61,14 @@ void WatchView::ShowRow(const AnalyzedReport& report) {
   ++rows_since_header_;
 }
 
-void WatchView::OnStatus(const v1::GetStatusResponse& status) {
-  if (status_.has_value() && status_->run_id() != status.run_id()) {
+void WatchView::OnStatus(const RunStatus& status) {
+  if (status_.has_value() && status_->run.run_id != status.run.run_id) {
     newest_unix_seconds_.reset();
     rate_ = {};
   }
   status_ = status;
   status_time_ = clock_->Monotonic();
-  rate_.Add(status_time_, status.steps_total());
+  rate_.Add(status_time_, status.monitor.steps_total);
 }
 
 void WatchView::OnNotice(std::string_view text) { terminal_->Notice(text); }
@@ -91,7 +88,7 @@ std::string WatchView::StatusNow(bool connected) const {
   }
   std::optional<double> age;
   if (newest_unix_seconds_.has_value()) age = clock_->UnixSeconds() - *newest_unix_seconds_;
-  std::string line = StatusLine(*status_, rate_.PerSecond(), age);
+  std::string line = StatusLine(status_->monitor, rate_.PerSecond(), age);
   if (silence.count() > kMinSilenceSeconds) {
     line += StrCat(" | no answer for ", AgeText(silence.count()));
   }

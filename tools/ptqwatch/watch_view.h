@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "client/follower.h"
 #include "flags.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/run_source.h"
 #include "report_table.h"
 #include "status_text.h"
 #include "terminal.h"
@@ -19,14 +19,14 @@ namespace ptqwatch::internal {
 /// The output of `ptqwatch watch`: a row of a table or a line of JSON for each report, a line for
 /// each event, and on a terminal a status line below. Notices go to standard error, with JSON the
 /// gaps, too. Not thread-safe.
-class WatchView final : public FollowListener {
+class WatchView final : public WatchListener {
  public:
   /// All must outlive the view.
   WatchView(const WatchFlags* flags, Clock* clock, Terminal* terminal);
 
-  bool OnReport(const v1::Report& report, int64_t missed) override;
-  void OnEvent(const v1::Event& event) override;
-  void OnStatus(const v1::GetStatusResponse& status) override;
+  bool OnReport(const AnalyzedReport& report, int64_t missed) override;
+  void OnEvent(const Event& event) override;
+  void OnStatus(const RunStatus& status) override;
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 
@@ -43,7 +43,7 @@ class WatchView final : public FollowListener {
   size_t rows_since_header_ = 0;
   int64_t reports_ = 0;
   StepRate rate_;
-  std::optional<v1::GetStatusResponse> status_;
+  std::optional<RunStatus> status_;
   std::chrono::nanoseconds status_time_{0};
   std::optional<double> newest_unix_seconds_;  ///< time of the newest report's snapshot
 };

@@ -123,14 +123,11 @@ struct LayerQuantization {
   /// Relative squared error of the layer's output on the calibration data: tr(dW H dW^T) / tr(W H
   /// W^T) with the undamped H.
   std::optional<double> output_error_ratio;
-  /// The same for round-to-nearest on the same grid.
-  std::optional<double> rtn_output_error_ratio;
-  /// Damping used, relative to the mean of the live diagonal.
-  std::optional<double> damp;
-  int64_t tokens = 0;        ///< calibration rows behind H
-  int64_t skipped_rows = 0;  ///< calibration rows left out for a NaN or infinity
-  /// Inputs that were zero in all calibration rows.
-  std::optional<int64_t> dead_columns;
+  std::optional<double> rtn_output_error_ratio;  ///< of round-to-nearest on the same grid
+  std::optional<double> damp;                    ///< relative to the mean of the live diagonal
+  int64_t tokens = 0;                            ///< calibration rows behind H
+  int64_t skipped_rows = 0;             ///< calibration rows left out for a NaN or infinity
+  std::optional<int64_t> dead_columns;  ///< inputs that were zero in all calibration rows
   std::optional<LayerStatus> status;
   /// The layer's shares g_l'd_l and d_l'(Hd)_l / 2 of the two terms of the prediction below, in
   /// nats per token. They sum to those terms over all layers.
@@ -186,6 +183,7 @@ struct QuantizationReport {
   int64_t probe_tokens = 0;   ///< tokens behind the losses
   double coverage_ratio = 0;  ///< share of all parameters that was quantized
   std::vector<LayerQuantization> layers;
+  std::optional<std::string> format = {};  ///< of the codes; absent: by method
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 
@@ -308,6 +306,7 @@ struct MixedPrecisionReport {
   std::optional<double> predicted_delta_nats;
   std::optional<double> delta_nats;  ///< measured on the probe tokens
   std::optional<double> delta_stderr_nats;
+  std::optional<std::string> format = {};  ///< absent: by method
   friend bool operator==(const MixedPrecisionReport&, const MixedPrecisionReport&) = default;
 };
 
@@ -328,25 +327,25 @@ struct Plan {
 struct Report {
   int schema_version = kReportSchemaVersion;
   std::string run_id;
-  /// 1, 2, ...: attempts of this run that have written reports, including this one.
-  int attempt = 1;
+  int attempt = 1;  ///< 1, 2, ... of those that have written reports
   /// Hash of parameters, probe tokens, quantizers and seed: reports with the same are comparable.
   std::string fingerprint;
-  int64_t sequence = 0;  ///< 1, 2, ... over all attempts of a run
+  int64_t sequence = 0;               ///< 1, 2, ... over all attempts of a run
+  std::optional<std::string> branch;  ///< of a run that forks; absent: its only one
+  std::optional<int64_t> rank;        ///< of several trainers of one run; absent: its only one
+  std::optional<std::string> source;  ///< "live" or, from checkpoints, "trajectory"; absent: live
   /// Sequence of the report whose probe state this one began with; 0: none, a cold start.
   int64_t probe_state_sequence = 0;
 
   int64_t step = 0;
   double snapshot_time_unix_seconds = 0;
-  double learning_rate = 0;
+  std::optional<double> learning_rate;  ///< absent if unknown: a checkpoint does not tell it
   std::optional<int64_t> tokens;
   std::optional<double> training_loss_nats;
   SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
   LrPhase lr_phase = LrPhase::kUnknown;
-  /// Corners of the learning rate since the previous report.
-  std::vector<LrChangePoint> lr_change_points;
-  /// First step with a rate below the plateau, once the decay has begun.
-  std::optional<int64_t> decay_onset_step;
+  std::vector<LrChangePoint> lr_change_points;  ///< corners of the rate since the previous report
+  std::optional<int64_t> decay_onset_step;      ///< the first one with a rate below the plateau
   bool rolled_back = false;     ///< the step number went backwards since the previous report
   std::string snapshot_digest;  ///< of all parameters' bits; empty if they could not be loaded
 

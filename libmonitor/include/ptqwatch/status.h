@@ -4,12 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "ptqwatch/config.h"
 #include "ptqwatch/control.h"
@@ -116,21 +115,34 @@ PTQWATCH_EXPORT std::string_view ToString(Health health);
 inline constexpr std::array<double, 12> kStallBucketSeconds = {1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3,
                                                                1e-2, 5e-2, 0.1,  0.5,  1.0,  5.0};
 
+/// How often each value of an enum came: element i counts the value i.
+template <typename Enum, size_t kCount>
+struct Counts : std::array<int64_t, kCount> {};
+
+/// Reports and events that an exporter did not deliver.
+struct DroppedReports {
+  std::string exporter;
+  std::string reason;
+  int64_t count = 0;
+  friend bool operator==(const DroppedReports&, const DroppedReports&) = default;
+};
+
 /// Counters and gauges as they are now. A copy: read it whenever you like, it costs well under a
 /// microsecond.
 struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
   int64_t steps_total = 0;
   double last_step_unix_seconds = 0;
-  double learning_rate = 0;
+  std::optional<double> learning_rate;  ///< absent before the first OnStep
   std::optional<int64_t> tokens;
   std::optional<double> training_loss_nats;
   LrPhase lr_phase = LrPhase::kUnknown;
   Health health = Health::kStarting;
   std::string health_reason = {};  ///< of kDegraded and kInert
   bool busy = false;               ///< a snapshot is being measured
-  std::array<int64_t, kSnapshotResults> snapshots{};
+  Counts<SnapshotResult, kSnapshotResults> snapshots{};
   int64_t reports_total = 0;
+  int64_t last_sequence = 0;  ///< of the newest report; 0: none yet
   int64_t probe_failures_total = 0;
   int64_t state_write_failures_total = 0;  ///< of the state file in the run directory
   /// Steps at which a snapshot was due; their time inside OnStep is in the histogram, that of all
@@ -155,13 +167,32 @@ struct MonitorStatus {
   double seconds_a_step = 0;  ///< in the mean since the first step; 0 before the second
   int64_t every = 0;          ///< steps between snapshots; 0: the schedule is not by steps
   bool paused = false;        ///< by a command, or because every probe is switched off
-  std::array<int64_t, kEventKinds> events{};  ///< by Event::Kind
-  /// {exporter name, reason} -> reports and events that this exporter did not deliver.
-  std::map<std::pair<std::string, std::string>, int64_t> dropped_reports;
+  Counts<Event::Kind, kEventKinds> events{};
+  std::vector<DroppedReports> dropped_reports;  ///< by exporter and reason
   /// The newest slice through the loss surface that was asked for.
   SliceStatus slice = {};
   CooldownStatus cooldown = {};
 };
+
+/// A run as it is seen from outside: in its run directory (status.json) or at a server.
+struct RunStatus {
+  std::string name = {};  ///< RunNameOf its directory; empty for a trainer's own server
+  std::string version = PTQWATCH_VERSION_STRING;  ///< of the library that wrote this
+  RunInfo run = {};
+  MonitorStatus monitor = {};
+  std::optional<int64_t> process_id = {};        ///< of the trainer, if known
+  std::optional<double> time_unix_seconds = {};  ///< when this was so, if known
+  int subscribers = 0;                           ///< open streams of the server
+};
+
+/// A member of a RunStatus by its place, as printable text: "steps_total" and "13",
+/// "slice.request.bits" and "3"; empty text for a value that is not known.
+struct StatusMember {
+  std::string name;
+  std::string text;
+};
+/// All members, always in the same order and number.
+PTQWATCH_EXPORT std::vector<StatusMember> MembersOf(const RunStatus& status);
 
 /// What exporters may read, from any thread, from Start until Stop returns.
 class PTQWATCH_EXPORT StatusSource {

@@ -65,6 +65,7 @@ struct DecayOutlook {
   std::optional<double> minimum_loss_nats;
   std::optional<int64_t> minimum_step;
   std::optional<double> minimum_learning_rate;  ///< where to stop for this quantizer
+  std::optional<std::string> format = {};       ///< absent: by method
   friend bool operator==(const DecayOutlook&, const DecayOutlook&) = default;
 };
 
@@ -90,6 +91,7 @@ struct Advice {
   std::optional<double> expected_nats;
   std::optional<double> expected_stderr_nats;  ///< of the difference of the two
   std::string text;                            ///< one sentence, with these numbers
+  std::optional<std::string> format = {};      ///< absent: by method
   friend bool operator==(const Advice&, const Advice&) = default;
 };
 
@@ -121,6 +123,7 @@ struct Verdict {
   std::vector<Advice> advice;         ///< most useful first
   /// One sentence for people, with the numbers behind it.
   std::string summary;
+  std::optional<std::string> format = {};  ///< absent: by method
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

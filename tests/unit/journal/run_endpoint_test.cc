@@ -56,7 +56,7 @@ class RunEndpointTest : public ::testing::Test {
     const auto until = std::chrono::steady_clock::now() + seconds(20);
     while (std::chrono::steady_clock::now() < until) {
       const absl::StatusOr<RunStatus> status = ReadStatusFile(dir_.path());
-      if (status.ok() && status->status.step == step) return *status;
+      if (status.ok() && status->monitor.step == step) return *status;
       EXPECT_TRUE(status.ok() || absl::IsNotFound(status.status())) << status.status();
       std::this_thread::yield();
     }
@@ -94,7 +94,7 @@ TEST_F(RunEndpointTest, WritesTheLastStatusAtStop) {
     status.health = Health::kStopped;
   });
   endpoint_->Stop(seconds(20));
-  EXPECT_EQ(WaitForStatus(20000).status.health, Health::kStopped);
+  EXPECT_EQ(WaitForStatus(20000).monitor.health, Health::kStopped);
   EXPECT_FALSE(std::filesystem::exists(dir_.File(kControlSocketName)));
   EXPECT_TRUE(RunLock::Take(dir_.path()).ok());  // not held any more
 }

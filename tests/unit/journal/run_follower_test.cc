@@ -75,8 +75,8 @@ class RunFollowerTest : public ::testing::Test {
     RunStatus status;
     status.run.run_id = "run-1";
     status.run.attempt = 2;
-    status.status.step = step;
-    status.status.health = health;
+    status.monitor.step = step;
+    status.monitor.health = health;
     status.time_unix_seconds = clock_.UnixSeconds();
     ASSERT_TRUE(WriteStatusFile(dir_.path(), status).ok());
   }
@@ -214,7 +214,8 @@ TEST_F(RunFollowerTest, CountsWhatItsOwnExportersDrop) {
   WriteStatus(5);
   Poll();
   given_[0]->source->CountDrop("grpc", "slow_subscriber");
-  EXPECT_EQ(given_[0]->source->status().dropped_reports.at({"grpc", "slow_subscriber"}), 1);
+  EXPECT_THAT(given_[0]->source->status().dropped_reports,
+              ElementsAre(DroppedReports{"grpc", "slow_subscriber", 1}));
 }
 
 }  // namespace run_follower_test

@@ -176,7 +176,7 @@ internal::ReportHeader HeaderOf(const Report& report) {
                                 .sequence = report.sequence,
                                 .plan = report.plan};
   header.snapshot.info = {.step = report.step,
-                          .learning_rate = report.learning_rate,
+                          .learning_rate = report.learning_rate.value(),
                           .tokens = report.tokens,
                           .loss = report.training_loss_nats};
   header.snapshot.trigger = report.trigger;

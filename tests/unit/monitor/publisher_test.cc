@@ -98,7 +98,8 @@ TEST_F(PublisherTest, GoesOnWhenAnExporterThrows) {
   ASSERT_TRUE(publisher.Start(nullptr).ok());
   publisher.Publish(std::make_shared<const AnalyzedReport>());
   EXPECT_EQ(recording->Reports().size(), 1u);
-  EXPECT_EQ(publisher.status().dropped_reports.at({"bad", "exception"}), 1);
+  EXPECT_EQ(publisher.status().dropped_reports,
+            (std::vector<DroppedReports>{{"bad", "exception", 1}}));
 }
 
 TEST_F(PublisherTest, AnnouncesAnExporterThatFailsOnceToTheOthers) {

@@ -128,8 +128,8 @@ TEST(StatusBoard, CountsDropsByExporterAndReason) {
   board.CountDrop("journal", "queue_full");
   board.CountDrop("grpc", "slow");
   const MonitorStatus status = board.Read(0, 0);
-  EXPECT_EQ(status.dropped_reports.at({"journal", "queue_full"}), 2);
-  EXPECT_EQ(status.dropped_reports.at({"grpc", "slow"}), 1);
+  EXPECT_EQ(status.dropped_reports,
+            (std::vector<DroppedReports>{{"grpc", "slow", 1}, {"journal", "queue_full", 2}}));
 }
 
 }  // namespace status_board_test

@@ -20,8 +20,8 @@ TEST(EventProto, ReadsBackEveryKindAndSeverity) {
       message.set_number(4);
       ToProto(event, &message);
       EXPECT_EQ(message.number(), 0);
-      EXPECT_EQ(EventKindText(message.kind()), ToString(event.kind));
-      EXPECT_EQ(SeverityText(message.severity()), ToString(severity));
+      EXPECT_EQ(message.kind(), kind + 1);
+      EXPECT_EQ(message.severity(), static_cast<int>(severity) + 1);
       const Event read = FromProto(message);
       EXPECT_EQ(read.kind, event.kind);
       EXPECT_EQ(read.severity, severity);
@@ -39,7 +39,6 @@ TEST(EventProto, HasAValueForEveryKind) {
 TEST(EventProto, TakesAKindOfALaterVersion) {
   v1::Event message;
   message.set_kind(static_cast<v1::EventKind>(99));
-  EXPECT_EQ(EventKindText(message.kind()), "unknown");
   EXPECT_EQ(FromProto(message).kind, Event::Kind{});
 }
 

@@ -160,7 +160,7 @@ TEST(ReportProto, LeavesNonFiniteValuesAbsent) {
   ToProto(report, &message, true);
   EXPECT_FALSE(message.has_probe_loss_nats());
   EXPECT_FALSE(message.has_learning_rate());
-  EXPECT_TRUE(std::isnan(FromProto(message).report.learning_rate));
+  EXPECT_EQ(FromProto(message).report.learning_rate, std::nullopt);
   EXPECT_FALSE(message.quantization(0).has_delta_nats());
   EXPECT_EQ(message.cost_size(), 1);
   EXPECT_EQ(message.cost().at("probe"), 0.5);

@@ -49,7 +49,7 @@ MonitorStatus SampleStatus() {
   status.overhead_ratio = 0.004;
   status.duty_cycle = 0.05;
   status.events[static_cast<size_t>(Event::Kind::kPhaseChange)] = 3;
-  status.dropped_reports = {{{"journal", "queue_full"}, 4}};
+  status.dropped_reports = {{"journal", "queue_full", 4}};
   return status;
 }
 

@@ -40,14 +40,15 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
   ExpectKeys(
       line,
-      "schema_version run_id attempt fingerprint sequence probe_state_sequence step "
-      "snapshot_time_unix_seconds learning_rate tokens training_loss_nats trigger lr_phase "
+      "schema_version run_id attempt fingerprint sequence branch rank source "
+      "probe_state_sequence step snapshot_time_unix_seconds learning_rate tokens "
+      "training_loss_nats trigger lr_phase "
       "lr_change_points decay_onset_step rolled_back snapshot_digest probe_status "
       "probe_status_detail "
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
       "averaging mixed_precision predicted_end plan verdict cost");
-  EXPECT_EQ(line.size(), 35u);
+  EXPECT_EQ(line.size(), 38u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,
@@ -56,8 +57,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
       "gradient_term_nats curvature_term_nats curvature_along_error "
       "top_eigenvector_alignment loss_along accuracy_ratio accuracy_degradation_ratio "
-      "accuracy_degradation_stderr probe_tokens coverage_ratio layers");
-  EXPECT_EQ(entry.size(), 27u);
+      "accuracy_degradation_stderr probe_tokens coverage_ratio layers format");
+  EXPECT_EQ(entry.size(), 28u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
@@ -89,7 +90,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 27u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 28u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");
@@ -165,7 +166,7 @@ TEST(ReportJson, LeavesOutWhatWasNotMeasured) {
 
   const AnalyzedReport read = RoundTrip(report);
   EXPECT_EQ(read.report.probe_loss_nats, std::nullopt);
-  EXPECT_TRUE(std::isnan(read.report.learning_rate));
+  EXPECT_EQ(read.report.learning_rate, std::nullopt);
   EXPECT_EQ(read.report.quantization[0].delta_nats, std::nullopt);
   EXPECT_EQ(read.report.cost.count("gptq"), 0u);
 }
@@ -214,7 +215,9 @@ TEST(ReportJson, ReadsAMissingOrNullOptionalAsAbsent) {
   ASSERT_TRUE(read.ok()) << read.status();
   AnalyzedReport expected;
   expected.report.step = 5;
+  expected.report.learning_rate = 0;  // a rate, too: the end of a decay
   EXPECT_EQ(*read, expected);
+  EXPECT_EQ(FromJson(R"({"step": 5})")->report.learning_rate, std::nullopt);
 }
 
 TEST(ReportJson, ReadsAnIntegerWhereADoubleIsMeant) {

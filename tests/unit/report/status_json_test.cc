@@ -24,7 +24,7 @@ RunStatus Sample() {
                 .device = "cpu"};
   sample.process_id = 4711;
   sample.time_unix_seconds = 1.7e9;
-  MonitorStatus& status = sample.status;
+  MonitorStatus& status = sample.monitor;
   status.step = 12;
   status.steps_total = 13;
   status.last_step_unix_seconds = 1.6e9;
@@ -57,7 +57,8 @@ RunStatus Sample() {
   status.every = 17;
   status.paused = true;
   status.events[kEventKinds - 1] = 18;
-  status.dropped_reports[{"grpc", "slow"}] = 19;
+  status.last_sequence = 30;
+  status.dropped_reports = {{"grpc", "slow", 19}};
   status.slice = {.state = SliceState::kFailed,
                   .number = 20,
                   .request = {QuantizationMethod::kGptq, 3, 9, 21},
@@ -85,22 +86,22 @@ TEST(StatusJson, ReadsBackWhatItWrote) {
   const absl::StatusOr<RunStatus> read = StatusFromJson(StatusToJson(sample));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(Parsed(*read), Parsed(sample));
-  EXPECT_EQ(read->status.snapshots, sample.status.snapshots);
-  EXPECT_EQ(read->status.events, sample.status.events);
-  EXPECT_EQ(read->status.stall_buckets, sample.status.stall_buckets);
-  EXPECT_EQ(read->status.dropped_reports, sample.status.dropped_reports);
-  EXPECT_EQ(read->status.slice.request.at_step, 21);
-  EXPECT_EQ(read->status.health_reason, "why \xEF\xBF\xBD");
+  EXPECT_EQ(read->monitor.snapshots, sample.monitor.snapshots);
+  EXPECT_EQ(read->monitor.events, sample.monitor.events);
+  EXPECT_EQ(read->monitor.stall_buckets, sample.monitor.stall_buckets);
+  EXPECT_EQ(read->monitor.dropped_reports, sample.monitor.dropped_reports);
+  EXPECT_EQ(read->monitor.slice.request.at_step, 21);
+  EXPECT_EQ(read->monitor.health_reason, "why \xEF\xBF\xBD");
 }
 
 TEST(StatusJson, LeavesOutWhatIsNotKnown) {
   RunStatus status;
-  status.status.learning_rate = std::numeric_limits<double>::quiet_NaN();
+  status.monitor.learning_rate = std::numeric_limits<double>::quiet_NaN();
   const absl::StatusOr<RunStatus> read = StatusFromJson(StatusToJson(status));
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->status.step, std::nullopt);
-  EXPECT_EQ(read->status.overhead_ratio, std::nullopt);
-  EXPECT_TRUE(std::isnan(read->status.learning_rate));
+  EXPECT_EQ(read->monitor.step, std::nullopt);
+  EXPECT_EQ(read->monitor.overhead_ratio, std::nullopt);
+  EXPECT_EQ(read->monitor.learning_rate, std::nullopt);
 }
 
 TEST(StatusJson, TakesWhatAnotherVersionWrote) {
@@ -112,9 +113,9 @@ TEST(StatusJson, TakesWhatAnotherVersionWrote) {
   line["status"].erase("events");
   const absl::StatusOr<RunStatus> read = StatusFromJson(line.dump());
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->status.health, Health::kStarting);
-  EXPECT_EQ(read->status.snapshots[0], 5);
-  EXPECT_EQ(read->status.stall_buckets.back(), 11);
+  EXPECT_EQ(read->monitor.health, Health::kStarting);
+  EXPECT_EQ(read->monitor.snapshots[0], 5);
+  EXPECT_EQ(read->monitor.stall_buckets.back(), 11);
 }
 
 TEST(StatusJson, RefusesWhatIsNone) {

@@ -140,7 +140,7 @@ TEST_F(CommandsTest, WatchSaysThatTheRunDied) {
     status.set_health(v1::HEALTH_DEGRADED);
     status.set_health_reason("no sign of life for 90 s");
   });
-  const FollowOptions pace{.tick = milliseconds(5)};
+  const WatchOptions pace{.tick = milliseconds(5)};
   EXPECT_EQ(RunWatch({.target = server_.address()}, &clock_, captured_.get(), pace), kExitFailed);
   EXPECT_EQ(Lines(captured_.out()).size(), 4u);
   EXPECT_EQ(captured_.error(),
@@ -166,7 +166,7 @@ TEST_F(CommandsTest, WatchReportsAFullDisk) {
 TEST_F(CommandsTest, StatusShowsTheRunAndItsNewestReport) {
   server_.SetStatus([](v1::GetStatusResponse& status) { status.set_step(2010); });
   server_.PublishNumbers(1, 2);
-  EXPECT_EQ(RunStatus({.target = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunStatusCommand({.target = server_.address()}, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(),
               AllOf(StartsWith("run        run-1"), HasSubstr("\nhealth     ok\n"),
                     HasSubstr("\nreport     2 of step 2000"), HasSubstr("\ngptq3 "),
@@ -174,7 +174,7 @@ TEST_F(CommandsTest, StatusShowsTheRunAndItsNewestReport) {
 }
 
 TEST_F(CommandsTest, StatusOfARunWithoutReportsIsJustTheStatus) {
-  EXPECT_EQ(RunStatus({.target = server_.address()}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunStatusCommand({.target = server_.address()}, &clock_, captured_.get()), 0);
   EXPECT_THAT(captured_.out(), ::testing::Not(HasSubstr("\nreport ")));
 }
 
@@ -183,10 +183,11 @@ TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
     status.set_step(7);
     (*status.mutable_snapshots())["taken"] = 3;
   });
-  EXPECT_EQ(RunStatus({.target = server_.address(), .json = true}, &clock_, captured_.get()), 0);
+  EXPECT_EQ(RunStatusCommand({.target = server_.address(), .json = true}, &clock_, captured_.get()),
+            0);
   EXPECT_THAT(captured_.out(),
               AllOf(StartsWith("{"), HasSubstr("\"run_id\":\"run-1\""), HasSubstr("\"step\":7,"),
-                    HasSubstr("\"steps_total\":0"), HasSubstr("\"snapshots\":{\"taken\":3}"),
+                    HasSubstr("\"steps_total\":0"), HasSubstr("\"taken\":3}"),
                     ::testing::Not(HasSubstr("learning_rate")), HasSubstr("\"busy\":false"),
                     HasSubstr("\"health\":\"HEALTH_OK\"")));
   EXPECT_EQ(Lines(captured_.out()).size(), 1u);
@@ -194,7 +195,7 @@ TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
 
 TEST_F(CommandsTest, StatusFailsWithTheServersWord) {
   server_.FailCalls(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "unknown service"));
-  EXPECT_EQ(RunStatus({.target = server_.address()}, &clock_, captured_.get()), kExitFailed);
+  EXPECT_EQ(RunStatusCommand({.target = server_.address()}, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(Lines(captured_.error()),
               ElementsAre(AllOf(HasSubstr(server_.target()), HasSubstr("not a ptqwatch server"))));
 }

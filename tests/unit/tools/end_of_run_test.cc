@@ -16,8 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Recorder final : FollowListener {
-  bool OnReport(const v1::Report&, int64_t) override { return true; }
+struct Recorder final : WatchListener {
+  bool OnReport(const AnalyzedReport&, int64_t) override { return true; }
   void OnNotice(std::string_view text) override { notices.emplace_back(text); }
   bool OnTick(bool) override { return !quits; }
   std::vector<std::string> notices;
@@ -26,17 +26,17 @@ struct Recorder final : FollowListener {
 
 class EndOfRunTest : public ::testing::Test {
  protected:
-  void Status(v1::Health health, const std::string& reason = "") {
-    v1::GetStatusResponse status;
-    status.set_health(health);
-    status.set_health_reason(reason);
-    status.set_last_sequence(3);
+  void Status(Health health, const std::string& reason = "") {
+    RunStatus status;
+    status.monitor.health = health;
+    status.monitor.health_reason = reason;
+    status.monitor.last_sequence = 3;
     end_.OnStatus(status);
   }
-  void Silent() { Status(v1::HEALTH_DEGRADED, "no sign of life for 16 s"); }
+  void Silent() { Status(Health::kDegraded, "no sign of life for 16 s"); }
   void Report(int64_t sequence) {
-    v1::Report report;
-    report.set_sequence(sequence);
+    AnalyzedReport report;
+    report.report.sequence = sequence;
     EXPECT_TRUE(end_.OnReport(report, 0));
   }
   // Whether it goes on for so many ticks in which nothing comes.
@@ -53,13 +53,13 @@ class EndOfRunTest : public ::testing::Test {
 };
 
 TEST_F(EndOfRunTest, WaitsForARunThatComesBack) {
-  Status(v1::HEALTH_OK);
+  Status(Health::kOk);
   Report(3);
   Silent();
   clock_.Advance(seconds(59));
   Silent();
   EXPECT_TRUE(GoesOn(5));
-  Status(v1::HEALTH_OK);
+  Status(Health::kOk);
   Silent();
   clock_.Advance(seconds(59));
   Silent();
@@ -89,26 +89,26 @@ TEST_F(EndOfRunTest, ShowsAllOfADeadRunAndEnds) {
 
 TEST_F(EndOfRunTest, EndsWhereOnlyNewReportsAreWanted) {
   EndOfRun end(&view_, std::nullopt, seconds(60), &clock_);
-  v1::GetStatusResponse status;
-  status.set_health(v1::HEALTH_DEGRADED);
-  status.set_health_reason("no sign of life for 90 s");
-  status.set_last_sequence(7);
+  RunStatus status;
+  status.monitor.health = Health::kDegraded;
+  status.monitor.health_reason = "no sign of life for 90 s";
+  status.monitor.last_sequence = 7;
   end.OnStatus(status);
   EXPECT_TRUE(end.OnTick(true));
   EXPECT_FALSE(end.OnTick(true));
 }
 
 TEST_F(EndOfRunTest, TakesNoOtherTroubleForDeath) {
-  Status(v1::HEALTH_DEGRADED, "curvature failed");
+  Status(Health::kDegraded, "curvature failed");
   Report(3);
   clock_.Advance(seconds(1000));
-  Status(v1::HEALTH_DEGRADED, "curvature failed");
+  Status(Health::kDegraded, "curvature failed");
   EXPECT_TRUE(GoesOn(5));
   EXPECT_TRUE(end_.failure().ok());
 }
 
 TEST_F(EndOfRunTest, SaysWhyARunIsNotMeasured) {
-  Status(v1::HEALTH_INERT, "nothing is measured: run_dir is full");
+  Status(Health::kInert, "nothing is measured: run_dir is full");
   Report(3);
   EXPECT_FALSE(GoesOn(5));
   EXPECT_THAT(std::string(end_.failure().message()), HasSubstr("run_dir is full"));

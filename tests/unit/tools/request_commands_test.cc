@@ -38,7 +38,7 @@ v1::SliceStatus Slice(v1::SliceState state, int32_t points_done = 0) {
   return slice;
 }
 
-constexpr FollowOptions kQuick = {.tick = milliseconds(1)};
+constexpr WatchOptions kQuick = {.tick = milliseconds(1)};
 
 TEST_F(RequestCommandsTest, SliceIsRequested) {
   const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .points = 9};

@@ -22,13 +22,9 @@ using testing::ReportNumber;
 
 class ScreenViewTest : public ::testing::Test {
  protected:
-  ScreenViewTest() { status_.set_run_id("run-1"); }
+  ScreenViewTest() { status_.run.run_id = "run-1"; }
 
-  void Report(int64_t sequence) {
-    v1::Report report;
-    ToProto(ReportNumber(sequence), &report, /*with_layers=*/false);
-    goes_on_ = view_.OnReport(report, 0);
-  }
+  void Report(int64_t sequence) { goes_on_ = view_.OnReport(ReportNumber(sequence), 0); }
   bool Tick(bool connected = true, std::chrono::nanoseconds later = milliseconds(100)) {
     clock_.Advance(later);
     return view_.OnTick(connected);
@@ -36,7 +32,7 @@ class ScreenViewTest : public ::testing::Test {
 
   FakeClock clock_;
   WatchFlags flags_;
-  v1::GetStatusResponse status_;
+  RunStatus status_;
   ScreenSize size_{80, 40};
   std::string keys_;
   bool closed_ = false;
@@ -78,7 +74,7 @@ TEST_F(ScreenViewTest, DrawsWhatIsNewAndOtherwiseOnceASecond) {
 }
 
 TEST_F(ScreenViewTest, DoesNotDrawABacklogReportByReport) {
-  status_.set_last_sequence(100);
+  status_.monitor.last_sequence = 100;
   view_.OnStatus(status_);
   for (int64_t sequence = 1; sequence <= 100; ++sequence) {
     Report(sequence);
@@ -89,7 +85,7 @@ TEST_F(ScreenViewTest, DoesNotDrawABacklogReportByReport) {
 }
 
 TEST_F(ScreenViewTest, ReadsTheLayersOfTheNewestReportOnce) {
-  status_.set_last_sequence(1);
+  status_.monitor.last_sequence = 1;
   view_.OnStatus(status_);
   Report(1);
   Tick();
@@ -144,7 +140,7 @@ TEST_F(ScreenViewTest, SaysSinceWhenTheConnectionIsLostAndForgetsAnotherRun) {
   Tick(true);
   EXPECT_THAT(frames_.back(), HasSubstr("connected again"));
   EXPECT_THAT(frames_.back(), ::testing::Not(HasSubstr("trying again")));
-  status_.set_run_id("run-2");
+  status_.run.run_id = "run-2";
   view_.OnStatus(status_);
   Tick();
   EXPECT_THAT(frames_.back(), HasSubstr("no report yet"));
@@ -152,10 +148,10 @@ TEST_F(ScreenViewTest, SaysSinceWhenTheConnectionIsLostAndForgetsAnotherRun) {
 
 TEST_F(ScreenViewTest, ShowsEventsWithTheTimeAtWhichTheyCame) {
   view_.OnStatus(status_);
-  v1::Event event;
-  event.set_kind(v1::EVENT_KIND_ALERT);
-  event.set_step(14400);
-  event.set_message("E rises");
+  Event event;
+  event.kind = Event::Kind::kAlert;
+  event.step = 14400;
+  event.message = "E rises";
   view_.OnEvent(event);
   Tick();
   EXPECT_THAT(frames_.back(), HasSubstr("step 14400, alert: E rises"));

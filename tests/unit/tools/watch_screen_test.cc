@@ -36,15 +36,14 @@ WatchState SampleState() {
   WatchState state;
   state.target = "host:9465";
   state.now_unix_seconds = 1012;
-  v1::GetStatusResponse& status = state.status.emplace();
-  status.set_run_id("run-7");
-  status.set_attempt(1);
-  status.set_step(1234);
-  status.set_learning_rate(2.5e-3);
-  status.set_lr_phase(v1::LR_PHASE_DECAY);
-  status.set_health(v1::HEALTH_OK);
-  status.set_overhead_ratio(0.008);
-  status.set_overhead_budget_ratio(0.04);
+  state.status.emplace().run.run_id = "run-7";
+  MonitorStatus& status = state.status->monitor;
+  status.step = 1234;
+  status.learning_rate = 2.5e-3;
+  status.lr_phase = LrPhase::kDecay;
+  status.health = Health::kOk;
+  status.overhead_ratio = 0.008;
+  status.overhead_budget_ratio = 0.04;
   for (int64_t step = 1; step <= 12; ++step) {
     state.Add(ReportAt(step, step < 9 ? LrPhase::kStable : LrPhase::kDecay,
                        0.01 * static_cast<double>(step)));
@@ -79,7 +78,7 @@ TEST(WatchScreen, ShowsRunVerdictQuantizersTrendsLayersAndEvents) {
 TEST(WatchScreen, FitsEveryScreen) {
   WatchState state = SampleState();
   state.newest->verdict.summary += std::string(300, 'x');
-  state.status->set_run_id(std::string(200, 'n'));
+  state.status->run.run_id = std::string(200, 'n');
   for (const TextStyle style : {kPlain, kColored, kAscii}) {
     for (size_t rows = 1; rows < 50; ++rows) {
       for (const size_t columns : {1, 2, 7, 20, 40, 80, 300}) {
@@ -114,8 +113,8 @@ TEST(WatchScreen, LetsNoNameMoveTheCursor) {
   WatchState state = SampleState();
   const std::string evil = "\x1b[2J\nevil\r\x9b";
   state.target = evil;
-  state.status->set_run_id(evil);
-  state.status->set_health_reason(evil);
+  state.status->run.run_id = evil;
+  state.status->monitor.health_reason = evil;
   state.newest->verdict.summary = evil;
   state.newest->verdict.advice[0].text = evil;
   state.layers[0].name = evil;
@@ -135,7 +134,7 @@ TEST(WatchScreen, SaysSinceWhenThereIsNoConnection) {
   state.lost_unix_seconds = 1000;
   EXPECT_THAT(Screen(state), ::testing::ContainsRegex(
                                  "no connection since [0-9]+:[0-9]+:40 \\(12 s\\), trying again"));
-  state.status->set_health(v1::HEALTH_STOPPED);
+  state.status->monitor.health = Health::kStopped;
   EXPECT_THAT(Screen(state), HasSubstr("the run has ended; waiting for the next"));
   state.lost_unix_seconds.reset();
   state.silence_seconds = 30;
@@ -146,7 +145,7 @@ TEST(WatchScreen, IsThereBeforeTheFirstReportAndTheFirstAnswer) {
   WatchState state;
   state.target = "host:9465";
   EXPECT_THAT(Screen(state, {80, 3}), ::testing::StartsWith("connecting to host:9465\n"));
-  state.status.emplace().set_run_id("run-7");
+  state.status.emplace().run.run_id = "run-7";
   EXPECT_THAT(Screen(state, {80, 5}), AllOf(HasSubstr("no step yet"), HasSubstr("no report yet")));
   EXPECT_EQ(WatchSummary(state, kPlain), "");
 }

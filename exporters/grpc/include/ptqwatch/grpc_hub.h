@@ -17,13 +17,13 @@ namespace ptqwatch {
 class PTQWATCH_EXPORT GrpcHub {
  public:
   /// As GrpcExporter::Create, but with an address that cannot be served it fails whatever
-  /// `on_failure` is. With an empty address it serves Connect alone. The limits of the history are
-  /// those of each run, max_subscribers is that of each run and of all connections.
+  /// `on_failure` is. The limits of the history are those of each run, max_subscribers is that of
+  /// each run and of all connections.
   static absl::StatusOr<std::unique_ptr<GrpcHub>> Create(GrpcOptions options);
   /// Stop(2 s).
   virtual ~GrpcHub() = default;
 
-  /// The address that is served, with the port that was taken; empty where none is.
+  /// The address that is served, with the port that was taken.
   virtual const std::string& address() const = 0;
   /// One more run, by this name. Clients see it from the exporter's Start to its Stop. OnReport and
   /// OnEvent serialise at once, on the caller's thread; what they get before Start is the past of
@@ -32,10 +32,6 @@ class PTQWATCH_EXPORT GrpcHub {
   /// served. The hub must outlive the exporter, and what its Start was given must outlive the hub's
   /// Stop.
   virtual absl::StatusOr<std::unique_ptr<Exporter>> AddRun(const std::string& run) = 0;
-  /// A connection to this server for a client in the same process: the descriptor of the client's
-  /// end, which is the caller's. Commands are allowed on none that `allow_control` forbids. Such a
-  /// client needs the certificates and the token that others need.
-  virtual absl::StatusOr<int> Connect() = 0;
   /// Ends all streams and connections within the deadline; idempotent.
   virtual void Stop(std::chrono::milliseconds deadline) = 0;
 };

@@ -30,7 +30,7 @@ class PTQWATCH_EXPORT RunFollower {
   /// Makes the exporters of a run, which get its past by OnReport and OnEvent before their Start.
   using MakeExporters = std::function<absl::StatusOr<std::vector<std::unique_ptr<Exporter>>>()>;
 
-  /// `run_dir` need not exist yet. The exporters get ControlOfRun for commands.
+  /// `run_dir` need not exist yet. The exporters get RunSource::Do of the directory for commands.
   static std::unique_ptr<RunFollower> Create(std::string run_dir, MakeExporters exporters,
                                              Clock* clock = Clock::Real());
   virtual ~RunFollower() = default;
@@ -49,11 +49,6 @@ inline constexpr std::string_view kNoSignOfLife = "no sign of life";
 
 /// Whether a run has begun in this directory: it has a journal or a status file.
 PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);
-
-/// Commands to the run that uses `run_dir`, by a socket there that only the directory's owner may
-/// use, on the run's machine. A call takes at most two seconds. Unavailable where no run answers.
-/// Thread-safe.
-PTQWATCH_EXPORT std::unique_ptr<Control> ControlOfRun(std::string run_dir);
 
 }  // namespace ptqwatch
 

@@ -32,6 +32,7 @@ struct SimulatedError {
   int bits = 0;
   std::optional<double> error_ratio;  ///< CE(W_hat) / CE(W) - 1
   std::optional<double> error_ratio_stderr;
+  std::optional<std::string> format = {};  ///< absent: by method
   friend bool operator==(const SimulatedError&, const SimulatedError&) = default;
 };
 
@@ -56,6 +57,7 @@ struct PredictedError {
   std::optional<double> error_ratio;
   std::optional<double> error_low_ratio;
   std::optional<double> error_high_ratio;
+  std::optional<std::string> format = {};  ///< absent: by method
   friend bool operator==(const PredictedError&, const PredictedError&) = default;
 };
 

@@ -61,11 +61,13 @@ TEST_F(GrpcExporterTest, GivesTheStatusOfTheRun) {
   EXPECT_EQ(status.snapshots().at("skipped_busy"), 1);
   EXPECT_EQ(status.overhead_ratio(), 0.01);
   EXPECT_EQ(status.duty_cycle(), 0.5);
-  EXPECT_EQ(status.every_steps(), 500);
+  EXPECT_EQ(status.every(), 500);
   EXPECT_TRUE(status.paused());
   EXPECT_EQ(status.last_sequence(), 12);
   EXPECT_EQ(status.subscribers(), 1);
-  EXPECT_EQ(status.dropped_reports(), 1);
+  ASSERT_EQ(status.dropped_reports_size(), 1);
+  EXPECT_EQ(status.dropped_reports(0).exporter(), "journal");
+  EXPECT_EQ(status.dropped_reports(0).count(), 1);
 }
 
 TEST_F(GrpcExporterTest, CarriesEveryCommand) {

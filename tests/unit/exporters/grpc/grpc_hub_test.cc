@@ -134,23 +134,6 @@ TEST_F(GrpcHubTest, GivesCommandsToTheirRun) {
   EXPECT_TRUE(runs_[0]->control.commands.empty());
 }
 
-TEST_F(GrpcHubTest, ConnectsAClientOfItsOwnProcess) {
-  auto hub = GrpcHub::Create({.address = ""});
-  ASSERT_TRUE(hub.ok()) << hub.status();
-  hub_ = *std::move(hub);
-  EXPECT_EQ(hub_->address(), "");
-  AddRun("a", 4);
-  for (int i = 0; i < 3; ++i) {
-    const absl::StatusOr<int> descriptor = hub_->Connect();
-    ASSERT_TRUE(descriptor.ok()) << descriptor.status();
-    const auto stub =
-        v1::MonitorService::NewStub(grpc::CreateInsecureChannelFromFd("own", *descriptor));
-    grpc::ClientContext context;
-    ASSERT_TRUE(stub->GetStatus(&context, {}, &status_).ok());
-    EXPECT_EQ(status_.last_sequence(), 4);
-  }
-}
-
 TEST_F(GrpcHubTest, AnAddressInUseIsAnError) {
   Create();
   EXPECT_EQ(GrpcHub::Create({.address = hub_->address()}).status().code(),

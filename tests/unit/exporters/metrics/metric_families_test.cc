@@ -43,7 +43,7 @@ MonitorStatus FullStatus() {
   status.stall_buckets = {0, 0, 5, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1};
   status.stall_seconds_total = 6.5;
   status.overhead_ratio = 0.004;
-  status.dropped_reports = {{{"journal", "queue_full"}, 4}};
+  status.dropped_reports = {{"journal", "queue_full", 4}};
   status.cooldown.state = CooldownState::kSimulating;
   status.cooldown.steps_done = 450;
   status.cooldown.steps_all = 3000;

@@ -44,7 +44,7 @@ class ClientTest : public ::testing::Test {
     ASSERT_TRUE(exporter.ok()) << exporter.status();
     exporter_ = *std::move(exporter);
     ASSERT_TRUE(exporter_->Start(&source_, &control_).ok());
-    auto client = Client::Create({.address = exporter_->address()});
+    auto client = OpenRemoteRun({.address = exporter_->address()});
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
   }
@@ -57,22 +57,22 @@ class ClientTest : public ::testing::Test {
   FakeStatusSource source_;
   FakeControl control_;
   std::unique_ptr<GrpcExporter> exporter_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<RunSource> client_;
 };
 
 TEST_F(ClientTest, ReportsAreThoseOfTheMonitor) {
   for (int64_t sequence = 1; sequence <= 3; ++sequence) Publish(sequence);
-  auto reports = client_->ListReports(1);
+  auto reports = client_->Reports({.after_sequence = 1});
   // The exporter takes them on a thread of its own.
   ASSERT_TRUE(Eventually([&] {
-    reports = client_->ListReports(1);
+    reports = client_->Reports({.after_sequence = 1});
     return !reports.ok() || reports->size() == 2;
   }));
   ASSERT_TRUE(reports.ok()) << reports.status();
   AnalyzedReport expected = SampleReport();
   expected.report.sequence = 2;
   EXPECT_EQ(ToJson(reports->front()), ToJson(expected));
-  const auto small = client_->ListReports(2, /*without_layers=*/true);
+  const auto small = client_->Reports({.after_sequence = 2, .without_layers = true});
   ASSERT_TRUE(small.ok()) << small.status();
   ASSERT_EQ(small->size(), 1u);
   EXPECT_TRUE(small->front().report.quantization.front().layers.empty());
@@ -112,7 +112,7 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
                     .points_done = 5,
                     .points_all = 121};
   });
-  const auto run = client_->GetStatus();
+  const auto run = client_->Status();
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->run.run_id, source_.run().run_id);
   EXPECT_EQ(run->run.parameters, source_.run().parameters);
@@ -134,7 +134,7 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
   EXPECT_EQ(status.slice.request.method, QuantizationMethod::kGptq);
   EXPECT_EQ(status.slice.request.bits, 3);
   EXPECT_EQ(status.slice.points_done, 5);
-  const auto runs = client_->ListRuns();
+  const auto runs = client_->Runs();
   ASSERT_TRUE(runs.ok()) << runs.status();
   ASSERT_EQ(runs->size(), 1u);
   EXPECT_EQ(runs->front().monitor.steps_total, 13);
@@ -142,9 +142,9 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
 
 TEST_F(ClientTest, ALearningRateThatIsNotFiniteIsNotZero) {
   source_.Set([](MonitorStatus& status) { status.learning_rate = std::nan(""); });
-  const auto run = client_->GetStatus();
+  const auto run = client_->Status();
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_TRUE(std::isnan(run->monitor.learning_rate));
+  EXPECT_EQ(run->monitor.learning_rate, std::nullopt);
 }
 
 TEST_F(ClientTest, CommandsReachTheMonitor) {
@@ -163,13 +163,13 @@ TEST_F(ClientTest, FindsTheServerAgainAndSaysWhenItIsAway) {
   const std::string address = exporter_->address();
   exporter_->Stop(std::chrono::milliseconds(500));
   exporter_.reset();
-  const absl::Status away = client_->GetStatus().status();
+  const absl::Status away = client_->Status().status();
   EXPECT_TRUE(absl::IsUnavailable(away)) << away;
   EXPECT_THAT(std::string(away.message()), AllOf(HasSubstr(address), Not(HasSubstr("\n"))));
   auto again = GrpcExporter::Create({.address = address});
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_TRUE((*again)->Start(&source_, &control_).ok());
-  EXPECT_TRUE(client_->GetStatus().ok());
+  EXPECT_TRUE(client_->Status().ok());
   EXPECT_TRUE(absl::IsPermissionDenied(client_->Do(Pause{}).status()));
 }
 
@@ -190,7 +190,7 @@ TEST(ClientCreate, NamesTheOptionThatIsWrong) {
       {{.timeout = std::chrono::milliseconds(0)}, "ClientOptions::timeout", "0 ms"},
   };
   for (const Case& wrong : cases) {
-    const absl::Status status = Client::Create(wrong.options).status();
+    const absl::Status status = OpenRemoteRun(wrong.options).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong.named;
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr(wrong.named), HasSubstr(wrong.value)));

@@ -26,16 +26,17 @@ using testing::ReportNumber;
 using ::testing::StartsWith;
 
 // Records its calls and runs a test's action at each.
-class Recorder final : public FollowListener {
+class Recorder final : public WatchListener {
  public:
-  bool OnReport(const v1::Report& report, int64_t missed) override {
-    sequences.push_back(report.sequence());
+  bool OnReport(const AnalyzedReport& analyzed, int64_t missed) override {
+    const int64_t sequence = analyzed.report.sequence;
+    sequences.push_back(sequence);
     missed_before.push_back(missed);
-    if (on_report) on_report(report.sequence());
+    if (on_report) on_report(sequence);
     return sequences.size() < wanted;
   }
-  void OnEvent(const v1::Event& event) override { events.push_back(event.number()); }
-  void OnStatus(const v1::GetStatusResponse&) override { ++statuses; }
+  void OnEvent(const Event& event) override { events.push_back(event.step); }
+  void OnStatus(const RunStatus&) override { ++statuses; }
   void OnNotice(std::string_view text) override { notices.emplace_back(text); }
   bool OnTick(bool connected) override {
     if (on_tick) on_tick(connected);
@@ -67,7 +68,7 @@ class FollowerTest : public ::testing::Test {
   }
 
   std::unique_ptr<FakeServer> server_ = std::make_unique<FakeServer>();
-  FollowOptions options_;
+  WatchOptions options_;
   FakeClock clock_;
   Recorder recorder_;
 };
@@ -177,36 +178,28 @@ TEST_F(FollowerTest, PassesGapsOn) {
   EXPECT_THAT(recorder_.missed_before, ElementsAre(0, 7));
 }
 
-TEST_F(FollowerTest, GetsEventsOnlyWhereAsked) {
-  v1::Event event;
-  event.set_number(1);
-  server_->PublishEvent(event);
-  server_->PublishNumbers(1, 1);
-  recorder_.wanted = 1;
-  ASSERT_TRUE(Follow(server_->address()).ok());
-  EXPECT_THAT(recorder_.events, IsEmpty());
-  EXPECT_FALSE(server_->requests()[0].with_events());
-
-  options_.with_events = true;
-  recorder_.wanted = 2;
-  ASSERT_TRUE(Follow(server_->address()).ok());
-  EXPECT_THAT(recorder_.events, ElementsAre(1));
-  EXPECT_TRUE(server_->requests()[1].has_after_event());
-}
-
 TEST_F(FollowerTest, AsksForLaterEventsWhenItConnectsAgain) {
   v1::Event event;
   for (const int64_t number : {1, 2}) {
     event.set_number(number);
+    event.set_step(number);
     server_->PublishEvent(event);
   }
   server_->PublishNumbers(1, 1);
   server_->EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
-  options_.with_events = true;
   recorder_.on_tick = [&](bool) { recorder_.end = server_->requests().size() == 2; };
   ASSERT_TRUE(Follow(server_->address()).ok());
   EXPECT_THAT(recorder_.events, ElementsAre(1, 2));
   EXPECT_EQ(server_->requests()[1].after_event(), 2);
+}
+
+TEST_F(FollowerTest, EndsWithTheReportsOfNowWhenAsked) {
+  options_.until_now = true;
+  ASSERT_TRUE(Follow(server_->address()).ok());
+  EXPECT_THAT(recorder_.sequences, IsEmpty());
+  server_->PublishNumbers(1, 3);
+  ASSERT_TRUE(Follow(server_->address()).ok());
+  EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3));
 }
 
 TEST_F(FollowerTest, StartsAnewWithAnotherRun) {
@@ -376,7 +369,7 @@ TEST_F(FollowerTest, FailsOnAMessageThatIsTooLarge) {
 }
 
 TEST_F(FollowerTest, AsksForTheStatusBesideTheStream) {
-  options_.ask_status = true;
+  options_.status_every = options_.tick;
   options_.tick = milliseconds(5);
   recorder_.on_tick = [&](bool) {
     clock_.Advance(options_.tick);

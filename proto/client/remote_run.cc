@@ -1,7 +1,5 @@
-#include "ptqwatch/client.h"
-
-#include <functional>
-#include <map>
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,7 +11,9 @@
 #include "client/connection.h"
 #include "client/follower.h"
 #include "client/target.h"
-#include "event_proto.h"
+#include "google/protobuf/stubs/logging.h"
+#include "grpc/support/log.h"
+#include "ptqwatch/client.h"
 #include "report_proto.h"
 #include "status_proto.h"
 
@@ -22,9 +22,10 @@ namespace {
 
 using internal::Connection;
 using internal::ExplainFailure;
-using internal::FollowOptions;
 using internal::StrCat;
 using internal::Target;
+
+constexpr int64_t kMaxPage = 1 << 20;
 
 constexpr internal::ClientSecurity::Names kNames = {
     .tls = "ClientOptions::tls",
@@ -69,77 +70,50 @@ absl::StatusOr<Target> MakeTarget(const ClientOptions& options) {
   return target;
 }
 
-RunStatus ToRunStatus(const v1::GetStatusResponse& response) {
-  RunStatus status;
-  status.name = response.run();
-  status.version = response.version();
-  status.last_sequence = response.last_sequence();
-  status.dropped_reports = response.dropped_reports();
-  internal::FromProto(response, &status.run, &status.monitor);
-  return status;
-}
-
-class ToListener final : public internal::FollowListener {
+class RemoteRun final : public RunSource {
  public:
-  explicit ToListener(WatchListener* listener) : listener_(listener) {}
+  RemoteRun(Target target, std::chrono::milliseconds timeout, Clock* clock)
+      : target_(std::move(target)), timeout_(timeout), clock_(clock) {}
 
-  bool OnReport(const v1::Report& report, int64_t missed) override {
-    return listener_->OnReport(internal::FromProto(report), missed);
-  }
-  void OnEvent(const v1::Event& event) override { listener_->OnEvent(internal::FromProto(event)); }
-  void OnNotice(std::string_view text) override { listener_->OnNotice(text); }
-  bool OnTick(bool connected) override { return listener_->OnTick(connected); }
+  std::string place() const override { return target_.ToString(); }
 
- private:
-  WatchListener* const listener_;
-};
-
-class GrpcClient final : public Client {
- public:
-  GrpcClient(Target target, std::chrono::milliseconds timeout)
-      : target_(std::move(target)), timeout_(timeout) {}
-
-  absl::StatusOr<std::vector<RunStatus>> ListRuns() override {
+  absl::StatusOr<std::vector<RunStatus>> Runs() override {
     v1::ListRunsResponse response;
     PTQWATCH_RETURN_IF_ERROR(Answer(Connect().ListRuns(&response)));
     std::vector<RunStatus> runs;
-    for (const v1::GetStatusResponse& run : response.runs()) runs.push_back(ToRunStatus(run));
+    for (const v1::GetStatusResponse& run : response.runs())
+      runs.push_back(internal::FromProto(run));
     return runs;
   }
 
-  absl::StatusOr<RunStatus> GetStatus() override {
+  absl::StatusOr<RunStatus> Status() override {
     v1::GetStatusResponse response;
     PTQWATCH_RETURN_IF_ERROR(Answer(Connect().GetStatus(&response)));
-    return ToRunStatus(response);
+    return internal::FromProto(response);
   }
 
-  absl::StatusOr<std::vector<AnalyzedReport>> ListReports(int64_t after_sequence,
-                                                          bool without_layers) override {
+  absl::StatusOr<std::vector<AnalyzedReport>> Reports(const ReportQuery& query) override {
     Connection connection = Connect();
     std::vector<AnalyzedReport> reports;
     v1::ListReportsRequest request;
-    request.set_after_sequence(after_sequence);
-    request.set_without_layers(without_layers);
+    request.set_after_sequence(query.after_sequence);
+    request.set_without_layers(query.without_layers);
     while (true) {
+      const int64_t left = query.limit - static_cast<int64_t>(reports.size());
+      if (query.limit > 0) request.set_limit(static_cast<int32_t>(std::min(left, kMaxPage)));
       v1::ListReportsResponse page;
       PTQWATCH_RETURN_IF_ERROR(Answer(connection.ListReports(request, &page)));
       for (const v1::Report& report : page.reports()) {
         reports.push_back(internal::FromProto(report));
       }
-      if (!page.more() || page.reports().empty()) return reports;
+      const bool enough = query.limit > 0 && static_cast<int64_t>(reports.size()) >= query.limit;
+      if (enough || !page.more() || page.reports().empty()) return reports;
       request.set_after_sequence(page.reports().rbegin()->sequence());
     }
   }
 
   absl::Status Watch(const WatchOptions& options, WatchListener* listener) override {
-    FollowOptions follow;
-    follow.after_sequence = options.after_sequence;
-    follow.without_layers = options.without_layers;
-    follow.exit_when_done = options.exit_when_done;
-    follow.with_events = true;
-    follow.give_up_after = options.give_up_after;
-    ToListener to_listener(listener);
-    return internal::Follower(target_, follow, Clock::Real(), &to_listener).Run();
+    return internal::Follower(target_, options, clock_, listener).Run();
   }
 
   absl::StatusOr<int64_t> Do(const Command& command) override {
@@ -156,13 +130,28 @@ class GrpcClient final : public Client {
 
   const Target target_;
   const std::chrono::milliseconds timeout_;
+  Clock* const clock_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& options) {
+absl::StatusOr<std::unique_ptr<RunSource>> OpenRemoteRun(const ClientOptions& options) {
   PTQWATCH_ASSIGN_OR_RETURN(Target target, MakeTarget(options));
-  return std::make_unique<GrpcClient>(std::move(target), options.timeout);
+  return std::make_unique<RemoteRun>(std::move(target), options.timeout, Clock::Real());
 }
+
+namespace internal {
+
+void SilenceGrpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  google::protobuf::SetLogHandler(nullptr);
+}
+
+std::unique_ptr<RunSource> OpenRun(const Target& target, Clock* clock) {
+  if (!target.run_dir.empty()) return OpenRunDirectory(target.run_dir, clock);
+  return std::make_unique<RemoteRun>(target, kCallTimeout, clock);
+}
+
+}  // namespace internal
 
 }  // namespace ptqwatch

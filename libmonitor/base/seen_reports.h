@@ -1,0 +1,35 @@
+#ifndef PTQWATCH_BASE_SEEN_REPORTS_H_
+#define PTQWATCH_BASE_SEEN_REPORTS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// Remembers which reports were given: by series (run_id, branch, rank), and in it by (attempt,
+/// sequence). Not thread-safe.
+class SeenReports {
+ public:
+  /// False for a report that is not newer than those of its series that were added.
+  bool Add(const Report& report) {
+    const std::pair<int, int64_t> place(report.attempt, report.sequence);
+    const auto [known, added] = newest_.try_emplace(
+        {report.run_id, report.branch.value_or(""), report.rank.value_or(0)}, place);
+    if (added) return true;
+    if (place <= known->second) return false;
+    known->second = place;
+    return true;
+  }
+
+ private:
+  std::map<std::tuple<std::string, std::string, int64_t>, std::pair<int, int64_t>> newest_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_BASE_SEEN_REPORTS_H_

@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/guard.h"
+#include "base/seen_reports.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "journal/followed_status.h"
+#include "journal/journal_tail.h"
+#include "journal/run_control.h"
+#include "journal/status_file.h"
+#include "ptqwatch/offline/follow_run.h"
+#include "ptqwatch/run_source.h"
+
+namespace ptqwatch {
+namespace internal {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// A journal is looked at so often.
+constexpr nanoseconds kLookInterval = std::chrono::milliseconds(250);
+constexpr nanoseconds kMaxWaitForRun = std::chrono::seconds(2);
+
+bool IsOver(const RunStatus& status) {
+  return status.monitor.health == Health::kStopped || status.monitor.health == Health::kInert;
+}
+
+absl::Status NoRunIn(const std::string& run_dir) {
+  return absl::NotFoundError(
+      StrCat("no run in ", Quoted(run_dir), ": there is no journal and no status file"));
+}
+
+void LeaveLayersOut(Report& report) {
+  for (QuantizationReport& quantization : report.quantization) quantization.layers = {};
+  if (report.curvature) report.curvature->layers = {};
+  report.skipped_layers = {};
+}
+
+// NotFound where there is none yet.
+absl::Status ReadStatus(const std::string& run_dir, FollowedStatus& status) {
+  PTQWATCH_ASSIGN_OR_RETURN(const RunStatus read, ReadStatusFile(run_dir));
+  status.OnStatus(read);
+  return absl::OkStatus();
+}
+
+absl::Status ReadToEnd(JournalTail& tail) {
+  while (true) {
+    PTQWATCH_ASSIGN_OR_RETURN(const bool more, tail.Read());
+    if (!more) return absl::OkStatus();
+  }
+}
+
+// One call of Watch.
+class DirectoryWatch {
+ public:
+  DirectoryWatch(std::string run_dir, const WatchOptions& options, Clock* clock,
+                 WatchListener* listener)
+      : run_dir_(std::move(run_dir)),
+        options_(options),
+        clock_(clock),
+        listener_(listener),
+        status_(run_dir_, clock),
+        tail_(run_dir_, {.report = [this](AnalyzedReport report) { OnReport(std::move(report)); },
+                         .event = [this](const Event& event) { OnEvent(event); },
+                         .unreadable = [] {}}) {}
+
+  absl::Status Run() {
+    PTQWATCH_RETURN_IF_ERROR(WaitForRun());
+    while (!stopped_) {
+      // First, so that a run that is over has no later lines.
+      ReadAndGiveStatus();
+      PTQWATCH_ASSIGN_OR_RETURN(const bool more, ReadJournal());
+      if (stopped_ || !listener_->OnTick(true)) return absl::OkStatus();
+      if (more) continue;
+      if (std::exchange(caught_up_, true) == false) PTQWATCH_RETURN_IF_ERROR(CheckReached());
+      if (options_.until_now || (options_.exit_when_done && over_)) return absl::OkStatus();
+      Sleep(std::min<nanoseconds>(options_.tick, kLookInterval));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status WaitForRun() {
+    const nanoseconds until = clock_->Monotonic() + options_.give_up_after.value_or(kMaxWaitForRun);
+    while (!HoldsRun(run_dir_)) {
+      if (clock_->Monotonic() >= until || options_.until_now) return NoRunIn(run_dir_);
+      stopped_ = !listener_->OnTick(false);
+      if (stopped_) return absl::OkStatus();
+      Sleep(std::min<nanoseconds>(options_.tick, kLookInterval));
+    }
+    return absl::OkStatus();
+  }
+
+  void ReadAndGiveStatus() {
+    const absl::Status read = ReadStatus(run_dir_, status_);
+    if (!read.ok() && !absl::IsNotFound(read)) Notice(std::string(Message(read)));
+    if (!status_.known()) return;
+    RunStatus now = status_.run_status();
+    now.name = RunNameOf(run_dir_);
+    const bool was_over = std::exchange(over_, IsOver(now));
+    if (over_ && !was_over && caught_up_ && !options_.exit_when_done) {
+      listener_->OnNotice(
+          StrCat("the run in ", run_dir_, " is over; waiting for its next attempt"));
+    }
+    const nanoseconds time = clock_->Monotonic();
+    if (given_ && (!options_.status_every || time - *given_ < *options_.status_every)) return;
+    given_ = time;
+    listener_->OnStatus(now);
+  }
+
+  // What cannot be read now may be read later.
+  absl::StatusOr<bool> ReadJournal() {
+    const absl::StatusOr<bool> more = tail_.Read();
+    if (more.ok()) return more;
+    if (options_.until_now) return more.status();
+    Notice(std::string(Message(more.status())));
+    return false;
+  }
+
+  absl::Status CheckReached() const {
+    if (options_.after_sequence.value_or(0) <= newest_) return absl::OkStatus();
+    return absl::OutOfRangeError(StrCat("the run in ", run_dir_, " has not reached report ",
+                                        *options_.after_sequence, ": its newest is ", newest_));
+  }
+
+  void OnReport(AnalyzedReport analyzed) {
+    Report& report = analyzed.report;
+    if (stopped_) return;
+    if (!run_id_.empty() && run_id_ != report.run_id) {
+      listener_->OnNotice(StrCat("another run is in ", run_dir_, " now: ", Quoted(report.run_id),
+                                 " in place of ", Quoted(run_id_)));
+      another_run_ = true;
+    }
+    run_id_ = report.run_id;
+    newest_ = std::max(newest_, report.sequence);
+    status_.OnReport(std::make_shared<const AnalyzedReport>(analyzed));
+    if (!seen_.Add(report) || !Wanted(report.sequence)) return;
+    if (options_.without_layers) LeaveLayersOut(report);
+    stopped_ = !listener_->OnReport(analyzed, /*missed=*/0);
+  }
+
+  bool Wanted(int64_t sequence) const {
+    if (another_run_) return true;
+    return options_.after_sequence ? sequence > *options_.after_sequence : caught_up_;
+  }
+
+  void OnEvent(const Event& event) {
+    if (stopped_) return;
+    status_.OnEvent(event);
+    // Events before the first report that is wanted are of no interest either.
+    if (caught_up_ || options_.after_sequence == 0) listener_->OnEvent(event);
+  }
+
+  // Once until it changes.
+  void Notice(std::string text) {
+    if (text == noticed_) return;
+    listener_->OnNotice(text);
+    noticed_ = std::move(text);
+  }
+
+  void Sleep(nanoseconds duration) const {
+    static const std::atomic<bool> never{false};
+    clock_->SleepFor(duration, never);
+  }
+
+  const std::string run_dir_;
+  const WatchOptions options_;
+  Clock* const clock_;
+  WatchListener* const listener_;
+  FollowedStatus status_;
+  JournalTail tail_;
+  SeenReports seen_;
+  std::string run_id_;
+  std::string noticed_;
+  std::optional<nanoseconds> given_;  // when the status was
+  int64_t newest_ = 0;
+  bool another_run_ = false;
+  bool caught_up_ = false;  // the past has been read
+  bool over_ = false;
+  bool stopped_ = false;  // by the listener
+};
+
+class RunDirectory final : public RunSource {
+ public:
+  RunDirectory(std::string run_dir, Clock* clock) : run_dir_(std::move(run_dir)), clock_(clock) {}
+
+  std::string place() const override { return run_dir_; }
+
+  absl::StatusOr<RunStatus> Status() override {
+    return Guard([&]() -> absl::StatusOr<RunStatus> {
+      if (!HoldsRun(run_dir_)) return NoRunIn(run_dir_);
+      FollowedStatus status(run_dir_, clock_);
+      const absl::Status read = ReadStatus(run_dir_, status);
+      if (!read.ok() && !absl::IsNotFound(read)) return read;
+      // A run without a status file, or of a version that did not count there.
+      if (!read.ok() || status.run_status().monitor.last_sequence == 0) {
+        JournalTail tail(run_dir_, {.report =
+                                        [&](AnalyzedReport report) {
+                                          status.OnReport(std::make_shared<const AnalyzedReport>(
+                                              std::move(report)));
+                                        },
+                                    .event = [&](const Event& event) { status.OnEvent(event); },
+                                    .unreadable = [] {}});
+        PTQWATCH_RETURN_IF_ERROR(ReadToEnd(tail));
+      }
+      RunStatus now = status.run_status();
+      now.name = RunNameOf(run_dir_);
+      return now;
+    });
+  }
+
+  absl::StatusOr<std::vector<RunStatus>> Runs() override {
+    PTQWATCH_ASSIGN_OR_RETURN(RunStatus status, Status());
+    return std::vector<RunStatus>{std::move(status)};
+  }
+
+  absl::StatusOr<std::vector<AnalyzedReport>> Reports(const ReportQuery& query) override {
+    return Guard([&]() -> absl::StatusOr<std::vector<AnalyzedReport>> {
+      std::vector<AnalyzedReport> reports;
+      SeenReports seen;
+      std::string run_id;
+      const auto keep = [&](AnalyzedReport analyzed) {
+        Report& report = analyzed.report;
+        if (std::exchange(run_id, report.run_id) != report.run_id) reports.clear();
+        if (!seen.Add(report) || report.sequence <= query.after_sequence) return;
+        if (query.limit > 0 && static_cast<int64_t>(reports.size()) >= query.limit) return;
+        if (query.without_layers) LeaveLayersOut(report);
+        reports.push_back(std::move(analyzed));
+      };
+      JournalTail tail(run_dir_, {.report = keep, .event = nullptr, .unreadable = [] {}});
+      PTQWATCH_RETURN_IF_ERROR(ReadToEnd(tail));
+      return reports;
+    });
+  }
+
+  absl::Status Watch(const WatchOptions& options, WatchListener* listener) override {
+    return Guard([&] { return DirectoryWatch(run_dir_, options, clock_, listener).Run(); });
+  }
+
+  absl::StatusOr<int64_t> Do(const Command& command) override {
+    absl::StatusOr<int64_t> done = RunControl(run_dir_).Do(command);
+    if (done.ok()) return done;
+    return absl::Status(done.status().code(), Printable(Message(done.status())));
+  }
+
+ private:
+  const std::string run_dir_;
+  Clock* const clock_;
+};
+
+}  // namespace
+}  // namespace internal
+
+std::string RunNameOf(const std::string& run_dir) {
+  std::error_code error;
+  const auto whole = std::filesystem::absolute(run_dir, error).lexically_normal();
+  const std::string last = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+  return last.empty() ? run_dir : last;
+}
+
+std::unique_ptr<RunSource> OpenRunDirectory(std::string run_dir, Clock* clock) {
+  return std::make_unique<internal::RunDirectory>(std::move(run_dir), clock);
+}
+
+}  // namespace ptqwatch
