@@ -15,11 +15,11 @@
 #include "ATen/ops/from_blob.h"
 #include "act_flags.h"
 #include "char_training.h"
-#include "exporters.h"
 #include "program.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/offline/quantize_model.h"
 #include "reaction.h"
+#include "start_monitor.h"
 #include "stop_signal.h"
 #include "weights_hash.h"
 
@@ -30,14 +30,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kBits = 3;
 
-std::unique_ptr<Monitor> StartMonitor(const CharTraining& training, const Reaction& reaction,
-                                      const CharGptFlags& flags) {
+std::unique_ptr<Monitor> Watch(const CharTraining& training, const Reaction& reaction,
+                               const CharGptFlags& flags) {
   MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
   options.on_alert = reaction.OnAlert();
-  Exporters exporters = MakeExporters(flags.trainer);
-  std::printf("%s", exporters.addresses.c_str());
-  return OrUsageError(
-      Monitor::Create(training.MakeSubject(), std::move(options), std::move(exporters.list)));
+  return StartMonitor(training.MakeSubject(), std::move(options));
 }
 
 /// Returns its seconds without waiting for the monitor, which may be null.
@@ -90,7 +87,7 @@ int Run(const ActFlags& flags) {
   Reaction reaction(flags, training.model());
   const StopSignal stop;
   std::unique_ptr<Monitor> monitor;
-  if (recipe.trainer.monitor) monitor = StartMonitor(training, reaction, recipe);
+  if (recipe.trainer.monitor) monitor = Watch(training, reaction, recipe);
 
   const double seconds = Train(training, reaction, recipe, monitor.get(), stop);
 

@@ -1,6 +1,6 @@
 // Trains a small character-level language model, a GPT or an MLP, and watches what quantization
 // would cost it. Of the monitor, CharTraining::MakeSubject says what is measured; the rest is in
-// this file: StartMonitor where the reports go, Train calls OnStep, and Run ends with Finish and
+// this file: Watch where the reports go, Train calls OnStep, and Run ends with Finish and
 // Stop.
 
 #include <chrono>
@@ -13,9 +13,9 @@
 #include "ATen/Parallel.h"
 #include "char_gpt_flags.h"
 #include "char_training.h"
-#include "exporters.h"
 #include "program.h"
 #include "ptqwatch/monitor.h"
+#include "start_monitor.h"
 #include "stop_signal.h"
 #include "weights_hash.h"
 
@@ -25,17 +25,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// With --run-dir, reports are also kept in a journal.
-std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
-  Exporters exporters = MakeExporters(flags.trainer);
+std::unique_ptr<Monitor> Watch(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
   MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
   options.cooldown.decay_steps = flags.schedule.decay_steps;
   options.cooldown.every_snapshots = flags.cooldown_every;
-  auto monitor =
-      OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters.list)));
+  auto monitor = StartMonitor(std::move(subject), std::move(options));
   // The first line of the description says how much is covered; the rest lists the layers.
   const std::string plan = monitor->Describe();
-  std::printf("%s%s\n", exporters.addresses.c_str(),
-              plan.substr(0, plan.find_first_of(":\n")).c_str());
+  std::printf("%s\n", plan.substr(0, plan.find_first_of(":\n")).c_str());
   return monitor;
 }
 
@@ -76,11 +73,10 @@ int Run(const CharGptFlags& flags) {
   CharTraining training(flags);
   const StopSignal stop;
   std::unique_ptr<Monitor> monitor;
-  if (flags.trainer.monitor) monitor = StartMonitor(training.MakeSubject(), flags);
+  if (flags.trainer.monitor) monitor = Watch(training.MakeSubject(), flags);
 
   const TrainingResult result = Train(training, flags, monitor.get(), stop);
 
-  // Exporters go on serving until Stop.
   if (monitor) stop.Finish(*monitor);
   if (stop.requested()) std::printf("interrupted after step %ld\n", result.steps);
   std::printf("training seconds %.3f\n", result.seconds);

@@ -1,6 +1,7 @@
 #include "trainer_flags.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <numeric>
 #include <sstream>
@@ -30,6 +31,17 @@ CLI::Validator QuantizationMethodName() {
         return method.ok() ? std::string() : std::string(method.status().message());
       },
       "METHOD");
+}
+
+// An address to serve at, or "off".
+CLI::Validator ServedAddress() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (text == "off") return std::string();
+        if (text.empty()) return std::string("'' is no address HOST:PORT");
+        return std::string(Validate(ServeOptions{.http = text, .grpc = ""}).message());
+      },
+      "");
 }
 
 constexpr int64_t kMostPerDecade = 1000;
@@ -122,9 +134,11 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->capture_default_str();
   app.add_option("--http", flags->http,
                  "Where /metrics is served, HOST:PORT (port 0 takes a free one), or off")
+      ->check(ServedAddress())
       ->capture_default_str();
   app.add_option("--grpc", flags->grpc,
                  "Where gRPC is served, HOST:PORT (port 0 takes a free one), or off")
+      ->check(ServedAddress())
       ->capture_default_str();
   app.add_flag("--allow-control", flags->allow_control,
                "Take commands over gRPC, from every user of this machine");
@@ -168,6 +182,14 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   // A trainer that waits for every report has all the time that it takes.
   options.adapt_plan = !flags.wait;
   options.run_dir = flags.run_dir;
+  if (flags.http != "off" || flags.grpc != "off") {
+    const auto address = [](const std::string& flag) { return flag == "off" ? "" : flag; };
+    // The trainer itself waits for --linger; its server goes when it does.
+    options.serve = {.http = address(flags.http),
+                     .grpc = address(flags.grpc),
+                     .allow_control = flags.allow_control,
+                     .linger = std::chrono::seconds(0)};
+  }
   return options;
 }
 

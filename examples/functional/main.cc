@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "adamw.h"
-#include "exporters.h"
 #include "functional_flags.h"
 #include "net.h"
 #include "net_subject.h"
 #include "program.h"
 #include "ptqwatch/monitor.h"
+#include "start_monitor.h"
 #include "stop_signal.h"
 #include "text.h"
 #include "train.h"
@@ -63,17 +63,6 @@ std::string HashOf(const Net& net) {
   return Sha256(arrays);
 }
 
-/// With --run-dir, reports are also kept in a journal.
-std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject,
-                                      const FunctionalFlags& flags) {
-  Exporters exporters = MakeExporters(flags.trainer);
-  const MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.recipe.steps);
-  auto monitor =
-      OrUsageError(Monitor::Create(std::move(subject), options, std::move(exporters.list)));
-  std::printf("%s%s", exporters.addresses.c_str(), monitor->Describe().c_str());
-  return monitor;
-}
-
 int Run(const FunctionalFlags& flags) {
   const Text text = OrUsageError(LoadText(flags.trainer.text));
   Net net({.vocabulary = text.vocabulary}, flags.recipe.seed);
@@ -90,7 +79,9 @@ int Run(const FunctionalFlags& flags) {
   std::unique_ptr<Monitor> monitor;
   if (flags.trainer.monitor) {
     const auto calibration = CalibrationWindows(text.training, context, flags.trainer.seed);
-    monitor = StartMonitor(MakeNetSubject(net, optimizer, probe, calibration), flags);
+    monitor = StartMonitor(MakeNetSubject(net, optimizer, probe, calibration),
+                           MakeMonitorOptions(flags.trainer, flags.recipe.steps));
+    std::printf("%s", monitor->Describe().c_str());
   }
 
   int64_t steps = 0;
@@ -110,7 +101,6 @@ int Run(const FunctionalFlags& flags) {
   });
   const std::chrono::duration<double> took = Clock::now() - start - waited;
 
-  // Exporters go on serving until Stop.
   if (monitor) stop.Finish(*monitor);
   if (stop.requested()) std::printf("interrupted after step %ld\n", steps);
   std::printf("training seconds %.3f\n", took.count());

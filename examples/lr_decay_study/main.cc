@@ -91,6 +91,7 @@ void Check(const absl::Status& status, const std::string& what) {
 MonitorOptions OptionsOf(const LegFlags& flags) {
   MonitorOptions options = MakeMonitorOptions(flags.recipe.trainer, flags.recipe.schedule.steps);
   options.on_failure = OnFailure::kError;
+  options.serve.reset();
   // Averages are legs of their own.
   options.averaging.enabled = false;
   options.mixed_precision = false;

@@ -9,15 +9,22 @@
 
 #include "base/float_environment.h"
 #include "base/guard.h"
+#include "base/log.h"
 #include "base/process_end.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/inert_monitor.h"
 #include "monitor/monitor_parts.h"
 #include "monitor/running_monitor.h"
+#include "monitor/server_keeper.h"
 
 namespace ptqwatch {
 namespace {
+
+// How long Create waits for the server.
+constexpr std::chrono::seconds kWaitForServer{5};
+// Of the process, which ends while the monitor lives.
+constexpr std::chrono::seconds kTimeAtEnd{1};
 
 bool Disabled() {
   const char* value = std::getenv("PTQWATCH_DISABLE");
@@ -35,9 +42,48 @@ std::string AbsolutePath(const std::string& path) {
 
 struct Monitor::State {
   const internal::ProcessMark process = {};
+  std::unique_ptr<internal::ServerKeeper> server = nullptr;  // stopped first, destroyed last
   std::unique_ptr<internal::RunningMonitor> running = nullptr;
   std::unique_ptr<internal::InertMonitor> inert = nullptr;
+  absl::Status no_server = absl::OkStatus();                 // why there is none
+  std::optional<internal::AtProcessEnd> server_at_end = {};  // last: may be stopping it
+
+  internal::Publisher& publisher() const {
+    return running != nullptr ? running->publisher() : inert->publisher();
+  }
+  void OnServerChange(const absl::Status& failure, const std::string& message) const {
+    publisher().PublishEvent(
+        {Event::Kind::kServerFailed, failure.ok() ? Severity::kInfo : Severity::kError,
+         publisher().status().step.value_or(0), Clock::Real()->UnixSeconds(), message});
+  }
+  absl::Status Serve(const ServeOptions& options, const std::string& run_dir, bool temporary);
 };
+
+absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir,
+                                   bool temporary) {
+  const auto start = [&]() -> absl::Status {
+    PTQWATCH_RETURN_IF_ERROR(Validate(options));
+    PTQWATCH_ASSIGN_OR_RETURN(server,
+                              internal::ServerKeeper::Start(
+                                  options, run_dir, temporary,
+                                  [this](const absl::Status& failure, const std::string& message) {
+                                    OnServerChange(failure, message);
+                                  },
+                                  {}));
+    server_at_end.emplace([this] { server->Stop(kTimeAtEnd); });
+    const ServerStatus served = server->WaitForHello(kWaitForServer);
+    if (served.state == ServerState::kFailed) return absl::UnavailableError(served.reason);
+    return absl::OkStatus();
+  };
+  const absl::Status started = start();
+  if (server != nullptr || started.ok()) return started;
+  no_server = started;
+  const std::string message = internal::StrCat("no server beside this run: ", started,
+                                               "; to serve it: ptqwatch serve ", run_dir);
+  internal::Log(Severity::kError, message);
+  OnServerChange(started, message);
+  return started;
+}
 
 absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Monitor::Start(
     std::unique_ptr<Subject> subject, MonitorOptions options,
@@ -63,6 +109,10 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
+    const bool temporary = options.serve && options.run_dir.empty();
+    if (temporary) {
+      PTQWATCH_ASSIGN_OR_RETURN(options.run_dir, internal::MakeServedDirectory());
+    }
     auto running = Start(std::move(subject), options, exporters);
     if (running.ok()) {
       state->running = *std::move(running);
@@ -73,6 +123,10 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
       if (options.clock == nullptr) options.clock = Clock::Real();
       state->inert =
           std::make_unique<internal::InertMonitor>(options, running.status(), std::move(exporters));
+    }
+    if (options.serve) {
+      const absl::Status served = state->Serve(*options.serve, options.run_dir, temporary);
+      if (!served.ok() && options.on_failure == OnFailure::kError) return served;
     }
     return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
   });
@@ -134,6 +188,7 @@ absl::Status Monitor::Finish(std::chrono::milliseconds timeout, const CancelToke
 
 absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
   return internal::Guard([&] {
+    if (state_->process.here() && state_->server != nullptr) state_->server->Stop(deadline / 10);
     if (auto* monitor = running()) return monitor->Stop(deadline);
     if (auto* nothing = inert()) nothing->publisher().Stop(deadline);
     return absl::OkStatus();
@@ -157,6 +212,13 @@ MonitorStatus Monitor::status() const {
 std::shared_ptr<const AnalyzedReport> Monitor::latest() const {
   auto* monitor = running();
   return monitor == nullptr ? nullptr : monitor->publisher().latest();
+}
+
+ServerStatus Monitor::served() const {
+  if (state_->server != nullptr) return state_->server->status();
+  if (state_->no_server.ok()) return {};
+  return {.state = ServerState::kFailed,
+          .reason = std::string(internal::Message(state_->no_server))};
 }
 
 Control& Monitor::control() {

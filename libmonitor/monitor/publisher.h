@@ -24,7 +24,7 @@
 namespace ptqwatch::internal {
 
 /// Owns the exporters and hands them every report and event; keeps the newest report for those who
-/// ask. Publish and PublishEvent are for one thread; the StatusSource side for any.
+/// ask. Publish is for one thread; PublishEvent and the StatusSource side for any.
 class Publisher final : public StatusSource {
  public:
   /// `complete` adds to a MonitorStatus what `board` does not count; called by any thread.

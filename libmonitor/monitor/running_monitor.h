@@ -53,7 +53,7 @@ class RunningMonitor {
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel);
   absl::Status Stop(std::chrono::milliseconds deadline);
   const std::string& description() const { return description_; }
-  const Publisher& publisher() const { return *publisher_; }
+  Publisher& publisher() { return *publisher_; }
   Control& control() { return *control_; }
 
  private:

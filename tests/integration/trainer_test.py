@@ -237,7 +237,7 @@ class BadInput(unittest.TestCase):
             taken.listen()
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             for flag, line in (("--http", "metrics "), ("--grpc", "grpc ")):
-                out = self.trains(*PORT_0, flag, address, says=["is left out", address, "in use"])
+                out = self.trains(*PORT_0, flag, address, says=["no server beside this run", address, "in use"])
                 self.assertFalse([text for text in out.splitlines() if text.startswith(line)], out)
 
     def test_addresses(self):

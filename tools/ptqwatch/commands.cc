@@ -13,7 +13,6 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "command_support.h"
-#include "end_signals.h"
 #include "history_command.h"
 #include "printable.h"
 #include "replay_command.h"
@@ -101,24 +100,6 @@ int RunEvery(const EveryFlags& flags, Terminal* terminal) {
   return Give(flags.target, SetEvery{.steps = flags.steps},
               StrCat("a snapshot every ", flags.steps, flags.steps == 1 ? " step" : " steps"),
               terminal);
-}
-
-int RunServe(const ServeFlags& flags, Terminal* terminal) {
-  std::optional<EndSignals> signals(std::in_place);  // before the threads, which take after this
-  if (flags.options.http.empty() && flags.options.grpc.empty()) {
-    return Fail(absl::InvalidArgumentError("--http off --grpc off: nothing is left to serve"),
-                terminal);
-  }
-  const absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
-  if (!server.ok()) return Fail(server.status(), terminal);
-  if (!flags.options.http.empty()) {
-    terminal->Line(StrCat("metrics ", flags.options.security.tls() ? "https" : "http", "://",
-                          (*server)->http_address(), "/metrics"));
-  }
-  if (!flags.options.grpc.empty()) terminal->Line(StrCat("grpc ", (*server)->grpc_address()));
-  signals->Wait();
-  signals.reset();  // a second one ends the process at once, whatever a disk does
-  return Finish(terminal);
 }
 
 int RunReplay(const ReplayFlags& flags, Terminal* terminal) {

@@ -25,4 +25,11 @@ void EndSignals::Wait() const {
   }
 }
 
+bool EndSignals::WaitFor(std::chrono::milliseconds timeout) const {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const timespec time = {.tv_sec = seconds.count(),
+                         .tv_nsec = std::chrono::nanoseconds(timeout - seconds).count()};
+  return sigtimedwait(&waited_for_, nullptr, &time) > 0;
+}
+
 }  // namespace ptqwatch::internal

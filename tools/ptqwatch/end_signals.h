@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <chrono>
+
 namespace ptqwatch::internal {
 
 /// Holds back SIGINT and SIGTERM, unless they are ignored, for this thread and those that it
@@ -17,6 +19,8 @@ class EndSignals {
 
   /// Returns when one of them has come.
   void Wait() const;
+  /// Waits at most so long. Whether one has come.
+  bool WaitFor(std::chrono::milliseconds timeout) const;
 
  private:
   sigset_t waited_for_{};

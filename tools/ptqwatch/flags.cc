@@ -83,6 +83,14 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
       ->type_name("NAME")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  // Between a trainer and the server that it starts: nobody types these.
+  const auto own = [app](const char* name, auto& value) {
+    app->add_option(name, value)->group("")->check(AtLeast(0));
+  };
+  own("--beside", flags->beside.trainer);
+  own("--linger", flags->beside.linger_seconds);
+  own("--max-memory", flags->beside.max_memory);
+  app->add_flag("--remove", flags->beside.remove_run_dir)->group("");
   app->footer(kServeNotes);
 }
 

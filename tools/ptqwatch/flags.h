@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "beside_trainer.h"
 #include "client/target.h"
 #include "ptqwatch/offline/verdict_options.h"
 #include "run_server.h"
@@ -68,6 +69,7 @@ struct EveryFlags {
 
 struct ServeFlags {
   RunServerOptions options;
+  BesideTrainer beside = {};
 };
 
 struct ReplayFlags {

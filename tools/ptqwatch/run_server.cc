@@ -83,7 +83,8 @@ absl::StatusOr<std::unique_ptr<RunServer>> RunServer::Make(const RunServerOption
                                                .history_bytes = kHistoryBytes,
                                                .history_memory_bytes = kMemoryBytes / runs}));
   }
-  const std::vector<std::string> names = NamesOf(options.run_dirs);
+  const std::vector<std::string> names =
+      options.named ? NamesOf(options.run_dirs) : std::vector<std::string>{""};
   for (size_t i = 0; i < names.size(); ++i) {
     server->Follow(options.run_dirs[i], names[i]);
   }

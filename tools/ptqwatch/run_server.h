@@ -18,8 +18,9 @@ namespace ptqwatch::internal {
 
 struct RunServerOptions {
   std::vector<std::string> run_dirs;
-  std::string http;  ///< HOST:PORT; empty: not served
-  std::string grpc;  ///< HOST:PORT; empty: not served
+  bool named = true;  ///< false: the one run needs no name, and its series no label `run`
+  std::string http;   ///< HOST:PORT; empty: not served
+  std::string grpc;   ///< HOST:PORT; empty: not served
   bool allow_remote = false;
   bool allow_control = false;
   int max_layers = 64;

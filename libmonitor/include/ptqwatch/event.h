@@ -27,6 +27,7 @@ struct Event {
     kAlert = 10,           ///< the verdict became an alarm, another one, or no alarm any more
     kCooldown = 11,        ///< a shadow cooldown is begun, done, or failed
     kMisuse = 12,          ///< the trainer seems to pass wrong steps or rates, or another model
+    kServerFailed = 13,    ///< the server beside the run cannot be started, or serves again
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -35,9 +36,10 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 13;
+inline constexpr int kEventKinds = 14;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
-/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown", "misuse".
+/// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown", "misuse",
+/// "server_failed".
 PTQWATCH_EXPORT std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

@@ -11,6 +11,7 @@
 #include "ptqwatch/config.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
+#include "ptqwatch/serve_options.h"
 #include "ptqwatch/step_info.h"
 
 namespace ptqwatch {
@@ -114,6 +115,8 @@ class PTQWATCH_EXPORT Monitor {
   MonitorStatus status() const;
   /// The newest report, or null. Thread-safe.
   std::shared_ptr<const AnalyzedReport> latest() const;
+  /// The server that MonitorOptions::serve has started, and its addresses. Thread-safe.
+  ServerStatus served() const;
   /// Commands to this monitor. Thread-safe; lives as long as the monitor. One that is disabled or
   /// inert ignores them.
   Control& control();

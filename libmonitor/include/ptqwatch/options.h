@@ -17,6 +17,7 @@
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/serve_options.h"
 
 namespace ptqwatch {
 
@@ -228,6 +229,12 @@ struct MonitorOptions {
   /// Report::fingerprint). Its numbers cannot be compared with those that follow: verdicts begin
   /// anew. Without it that is an error of Create.
   bool allow_changed_run = false;
+
+  /// Starts `ptqwatch serve` beside the run, as a process of its own: /metrics, gRPC and the live
+  /// page. Create waits for it, 5 s at most. If it cannot be started, Monitor::served(), the log
+  /// and an event say why, and training goes on. Without a `run_dir` the run is kept in a temporary
+  /// directory, which the server removes.
+  std::optional<ServeOptions> serve = {};
 
   /// Tests give a fake one. Must outlive the monitor, and its thread where Stop missed its
   /// deadline.

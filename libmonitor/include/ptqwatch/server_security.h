@@ -5,7 +5,7 @@
 
 namespace ptqwatch {
 
-/// Who may talk to a server of an exporter, and what others on the network can read. All are paths
+/// Who may talk to a server, and what others on the network can read. All are paths
 /// of files, which are checked when the server is created: secrets are never options themselves.
 /// Empty: none.
 struct ServerSecurity {

@@ -1,0 +1,28 @@
+#ifndef PTQWATCH_MONITOR_SERVER_PROGRAM_H_
+#define PTQWATCH_MONITOR_SERVER_PROGRAM_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ptqwatch/serve_options.h"
+
+namespace ptqwatch::internal {
+
+/// The absolute path of the program `ptqwatch`, found as ServeOptions::program says. The error says
+/// what to install or set: NotFound if there is no such program, FailedPrecondition for one that
+/// may not be run (not executable, writable by others, or this process has more rights than its
+/// caller).
+absl::StatusOr<std::string> FindServerProgram(const std::string& wanted);
+
+/// The environment of the server, as "NAME=VALUE".
+std::vector<std::string> ServerEnvironment(const ServeOptions& options);
+
+/// Its arguments, beginning with "serve". `trainer` is the process whose end it watches;
+/// `remove_run_dir` has it remove the directory when it ends.
+std::vector<std::string> ServerArguments(const ServeOptions& options, const std::string& run_dir,
+                                         int trainer, bool remove_run_dir);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_SERVER_PROGRAM_H_

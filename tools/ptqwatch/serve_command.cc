@@ -1,0 +1,79 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "base/strings.h"
+#include "beside_trainer.h"
+#include "command_support.h"
+#include "commands.h"
+#include "end_signals.h"
+#include "ptqwatch/config.h"
+#include "ptqwatch/report.h"
+#include "run_server.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// How long a server beside a trainer tries to get its address.
+constexpr std::chrono::seconds kMaxBusyPort{5};
+
+// A server that a trainer has started. What it prints is in the run directory's serve.log.
+int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
+  if (const absl::Status left = LeaveTrainer(flags.beside); !left.ok()) return Fail(left, terminal);
+  const EndSignals signals;
+  flags.options.named = false;
+  absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
+  // The server of the run before may still show its end at this address.
+  const auto until = std::chrono::steady_clock::now() + kMaxBusyPort;
+  while (absl::IsUnavailable(server.status()) && std::chrono::steady_clock::now() < until &&
+         !signals.WaitFor(std::chrono::milliseconds(100))) {
+    server = RunServer::Start(flags.options);
+  }
+  ServerHello hello{.version = PTQWATCH_VERSION_STRING,
+                    .journal_schema = kReportSchemaVersion,
+                    .process = getpid()};
+  if (!server.ok()) {
+    hello.error = std::string(Message(server.status()));
+    SayHello(hello).IgnoreError();
+    return Fail(server.status(), terminal);
+  }
+  if (!flags.options.http.empty()) hello.http = (*server)->http_address();
+  if (!flags.options.grpc.empty()) hello.grpc = (*server)->grpc_address();
+  if (const absl::Status said = SayHello(hello); !said.ok()) return Fail(said, terminal);
+  const std::string& run_dir = flags.options.run_dirs[0];
+  WaitForEndOfRun(flags.beside, run_dir, signals);
+  (*server)->Stop();
+  if (flags.beside.remove_run_dir) {
+    std::error_code ignored;
+    std::filesystem::remove_all(run_dir, ignored);
+  }
+  return Finish(terminal);
+}
+
+}  // namespace
+
+int RunServe(const ServeFlags& flags, Terminal* terminal) {
+  if (flags.beside.trainer > 0) return ServeBesideTrainer(flags, terminal);
+  std::optional<EndSignals> signals(std::in_place);  // before the threads, which take after this
+  if (flags.options.http.empty() && flags.options.grpc.empty()) {
+    return Fail(absl::InvalidArgumentError("--http off --grpc off: nothing is left to serve"),
+                terminal);
+  }
+  const absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
+  if (!server.ok()) return Fail(server.status(), terminal);
+  if (!flags.options.http.empty()) {
+    terminal->Line(StrCat("metrics ", flags.options.security.tls() ? "https" : "http", "://",
+                          (*server)->http_address(), "/metrics"));
+  }
+  if (!flags.options.grpc.empty()) terminal->Line(StrCat("grpc ", (*server)->grpc_address()));
+  signals->Wait();
+  signals.reset();  // a second one ends the process at once, whatever a disk does
+  return Finish(terminal);
+}
+
+}  // namespace ptqwatch::internal
