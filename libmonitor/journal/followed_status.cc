@@ -74,6 +74,12 @@ const RunInfo& FollowedStatus::run() const {
 
 MonitorStatus FollowedStatus::FromStatusFile() const {
   MonitorStatus status = newest_->monitor;
+  // A report that the status file, a second old, does not know of yet.
+  if (latest_ != nullptr && latest_->report.run_id == newest_->run.run_id &&
+      latest_->report.sequence > status.last_sequence) {
+    status.last_sequence = latest_->report.sequence;
+    status.step = std::max(status.step.value_or(0), latest_->report.step);
+  }
   if (IsOver(status.health)) return status;
   // The time of day is asked once only: it may be set, and differ from that of the run's machine.
   const std::chrono::duration<double> unchanged = clock_->Monotonic() - changed_;

@@ -181,7 +181,7 @@ class Watch(unittest.TestCase):
 
     def test_gives_up_with_a_line_when_told_to(self):
         server = Server(PTQWATCH, self.run_dir)
-        with self.watch("--timeout", "0", target=server.address) as screen:
+        with self.watch("--timeout", "5", target=server.address) as screen:
             screen.shows("q quits")
             server.kill()
             self.assertEqual(screen.wait(), 1)

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPollInterval{250};
+constexpr milliseconds kPollInterval{100};
 // For the streams of one run to read what is left.
 constexpr milliseconds kStopRun{50};
 // Of one run, and in all.

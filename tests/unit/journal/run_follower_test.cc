@@ -125,6 +125,16 @@ TEST_F(RunFollowerTest, GivesThePastBeforeItStarts) {
   EXPECT_EQ(given_[0]->calls.back(), "stop");
 }
 
+TEST_F(RunFollowerTest, KnowsTheStepOfAReportBeforeTheStatusFileDoes) {
+  WriteStatus(1);
+  Append(Report(3, "run-1"));
+  Poll();
+  const MonitorStatus status = given_[0]->source->status();
+  EXPECT_GT(given_[0]->source->latest()->report.step, 1);
+  EXPECT_EQ(status.step, given_[0]->source->latest()->report.step);
+  EXPECT_EQ(status.last_sequence, 3);
+}
+
 // The clock of the run's machine is an hour off, or somebody sets this one's.
 TEST_F(RunFollowerTest, TakesNoClockForASignOfDeath) {
   for (const double skew : {-3600.0, 3600.0}) {
