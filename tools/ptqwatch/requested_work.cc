@@ -6,6 +6,12 @@
 #include "status_text.h"
 
 namespace ptqwatch::internal {
+namespace {
+
+// A run directory, or a server of some, tells a status that is a second old.
+constexpr std::chrono::seconds kOldestStatus{2};
+
+}  // namespace
 
 WorkProgress SliceProgress(const RunStatus& status) {
   const SliceStatus& slice = status.monitor.slice;
@@ -25,14 +31,14 @@ RequestedWork::RequestedWork(Read read, int64_t number, std::chrono::nanoseconds
                              Clock* clock, Terminal* terminal)
     : read_(std::move(read)),
       number_(number),
+      asked_(clock->Monotonic()),
       deadline_(deadline),
       clock_(clock),
       terminal_(terminal) {}
 
 void RequestedWork::OnStatus(const RunStatus& status) {
   const WorkProgress progress = read_(status);
-  // What a run directory, or a server of some, says of a run may be a second old.
-  if (!status.name.empty() && progress.number < number_) return;
+  if (progress.number < number_ && clock_->Monotonic() < asked_ + kOldestStatus) return;
   // The process was restarted, or somebody requested more after this one ended.
   lost_ = progress.number != number_;
   if (lost_) return;

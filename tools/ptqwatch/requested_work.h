@@ -44,6 +44,7 @@ class RequestedWork final : public WatchListener {
  private:
   const Read read_;
   const int64_t number_;
+  const std::chrono::nanoseconds asked_;
   const std::chrono::nanoseconds deadline_;
   Clock* const clock_;
   Terminal* const terminal_;

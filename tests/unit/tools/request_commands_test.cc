@@ -139,6 +139,15 @@ TEST_F(RequestCommandsTest, SliceFailsWithTheServersRefusal) {
   EXPECT_THAT(captured_.error(), HasSubstr(server_.target() + " refuses: method = 'awq'"));
 }
 
+TEST_F(RequestCommandsTest, SliceIsWaitedForWhileTheStatusIsOlderThanTheRequest) {
+  v1::SliceStatus before = Slice(v1::SLICE_STATE_DONE);
+  before.set_number(3);
+  server_.AnswerSlicesWith(4, {before, Slice(v1::SLICE_STATE_DONE)});
+  const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .wait = true};
+  EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), 0);
+  EXPECT_EQ(captured_.out(), "slice runs/a/slice-9.json\n");
+}
+
 TEST_F(RequestCommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
   const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .wait = true};
   server_.AnswerSlicesWith(5, {Slice(v1::SLICE_STATE_DONE)});  // number 4
