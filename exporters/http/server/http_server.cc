@@ -27,6 +27,8 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr size_t kMostClients = 64;
+// Left to others, as by the gRPC server of the same process.
+constexpr rlim_t kReservedDescriptors = 48;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr std::chrono::seconds kTick{1};
 
@@ -35,6 +37,13 @@ size_t MostClients() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostClients;
   return std::clamp<size_t>(limit.rlim_cur / 8, 1, kMostClients);
+}
+
+// Linux gives out the lowest free number, so one near the limit says that few are left below it.
+bool IsOfTheLast(int descriptor) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return static_cast<rlim_t>(descriptor) + kReservedDescriptors >= limit.rlim_cur;
 }
 
 }  // namespace
@@ -110,6 +119,7 @@ class HttpServer::Impl {
         return;
       }
       Accept();
+      if (IsOfTheLast(socket.native_handle())) return;
       if (connections_.clients.size() >= most_clients_) connections_.clients.front()->Drop();
       std::make_shared<Connection>(std::move(socket),
                                    certificates_ ? certificates_->Newest() : nullptr, &connections_)
