@@ -17,7 +17,7 @@ namespace ptqwatch::internal {
 /// and no message, so a client that reads slowly costs no memory. One thread at a time.
 class EventStream {
  public:
-  /// What a stream begins with: the client tries again after two seconds.
+  /// The beginning of a stream: the client tries again after two seconds.
   static constexpr char kOpening[] = "retry: 2000\n\n";
 
   /// Begins after `position`. `status` gives the JSON of the run's status, empty once the run is no

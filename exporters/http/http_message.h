@@ -32,9 +32,9 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
   /// The body is in the encoding that `headers` name. Others are compressed if the client asks.
   bool encoded = false;
-  /// What follows the body: called whenever the client has taken everything before, and again after
-  /// HttpServer::Wake and once a second. Empty: nothing to send yet; nullopt: the end, at which the
-  /// connection is closed.
+  /// The parts after the body: called whenever the client has taken everything before, and again
+  /// after HttpServer::Wake and once a second. Empty: nothing to send yet; nullopt: the end, at
+  /// which the connection is closed.
   std::function<std::optional<std::string>()> stream = nullptr;
 };
 

@@ -37,7 +37,7 @@ class Analyzer {
   double Needed(double decayed, size_t reference) const;
   /// Where the rise began: the snapshot since which there is most evidence for a higher level.
   Change SinceOnset(const Change& change, std::optional<int64_t> onset_step) const;
-  /// What was on before a snapshot that says nothing goes on.
+  /// An alarm outlasts a snapshot that measures nothing.
   void KeepState(size_t index);
   VerdictState StateOf(const Finding& finding) const;
   bool Drifts(const Finding& finding) const;

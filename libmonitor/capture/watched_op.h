@@ -40,7 +40,7 @@ bool OnlyCopies(std::string_view name);
 /// Undefined if argument `i` is no tensor.
 at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i);
 
-/// Of a convolution with these arguments.
+/// The groups of a convolution with these arguments.
 int64_t GroupsOf(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
 bool IsTransposed(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
 /// The windows that one that is not transposed multiplies with.

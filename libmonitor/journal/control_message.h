@@ -18,7 +18,7 @@ inline constexpr size_t kMaxControlBytes = 4096;
 
 /// {"command": NAME} with the command's members beside the name; no newline.
 std::string CommandToJson(const Command& command);
-/// What Control::Do returned; no newline.
+/// The result of Control::Do; no newline.
 std::string AnswerToJson(const absl::StatusOr<int64_t>& answer);
 
 /// InvalidArgument for anything that CommandToJson does not write.

@@ -118,7 +118,7 @@ class DirectoryWatch {
     listener_->OnStatus(now);
   }
 
-  // What cannot be read now may be read later.
+  // A file that cannot be read now may be readable later.
   absl::StatusOr<bool> ReadJournal() {
     const absl::StatusOr<bool> more = tail_.Read();
     if (more.ok()) return more;

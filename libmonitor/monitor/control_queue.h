@@ -50,7 +50,7 @@ class ControlQueue final : public Control {
     int64_t number = 0;
     int64_t snapshots_taken = 0;
   };
-  // What Do returns, and what must be so before the command is queued.
+  // Checks a command before it is queued; the result is the one of Do.
   absl::StatusOr<int64_t> Accept(const Command& command);
   absl::StatusOr<int64_t> AcceptCooldown(const StartCooldown& request);
   absl::Status CheckMeasuring() const;

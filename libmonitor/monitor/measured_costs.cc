@@ -8,7 +8,7 @@ namespace {
 // Rates of one core, for a first guess; the first snapshot shows the real ones.
 constexpr double kGramRate = 3e10;
 constexpr double kQuantizeRate = 1e10;
-// Of a curvature batch, where each has one loss: the change of a loss scatters by many times its
+// In a curvature batch, where each example has one loss, whose change scatters by many times its
 // mean.
 constexpr int64_t kLeastExamples = 64;
 constexpr int64_t kMinUnits = 8;
@@ -22,7 +22,7 @@ double GramFlop(int64_t tokens, int64_t inputs) {
   return Real(tokens) * Real(inputs) * Real(inputs);
 }
 
-// Of one [outputs, inputs] weight, without its Gram matrix.
+// FLOP of one [outputs, inputs] weight, without its Gram matrix.
 double QuantizeFlop(const QuantizerSpec& spec, int64_t outputs, int64_t inputs) {
   const double square = Real(inputs) * Real(inputs);
   // ptqwatch/quantizer.h counts the multiply-adds. Beside the codes there are up to two losses.

@@ -23,7 +23,7 @@ namespace {
 
 // How long Create waits for the server.
 constexpr std::chrono::seconds kWaitForServer{5};
-// Of the process, which ends while the monitor lives.
+// How long the end of the process waits for the keeper of the server.
 constexpr std::chrono::seconds kTimeAtEnd{1};
 
 bool Disabled() {

@@ -73,7 +73,7 @@ using Command =
 ///
 /// The monitor thread carries a command out: at once if it is idle; while it measures a snapshot,
 /// after the current layer, loss comparison, probe or slice point. From then on OnStep acts on it.
-/// Of several waiting commands of one kind only the newest is carried out.
+/// Only the newest of several waiting commands of one kind is carried out.
 class PTQWATCH_EXPORT Control {
  public:
   virtual ~Control() = default;
