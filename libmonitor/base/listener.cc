@@ -18,14 +18,13 @@ namespace {
 constexpr int kBacklog = 64;  // not accepted yet
 constexpr auto kRetryInterval = std::chrono::milliseconds(100);
 
-// Linux gives out the lowest free number, so one near the limit says that few are left below it.
-bool IsOfTheLast(int descriptor) {
+}  // namespace
+
+bool IsOfTheLastDescriptors(int descriptor, int reserved) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
-  return static_cast<rlim_t>(descriptor) + Listener::kReservedDescriptors >= limit.rlim_cur;
+  return static_cast<rlim_t>(descriptor) + static_cast<rlim_t>(reserved) >= limit.rlim_cur;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(BoundSocket socket,
                                                           std::string thread_name,
@@ -61,7 +60,7 @@ void Listener::Accept() {
       }
     }
     if (connection < 0) continue;
-    if (IsOfTheLast(connection)) {
+    if (IsOfTheLastDescriptors(connection, kReservedDescriptors)) {
       close(connection);
     } else {
       take_(connection);

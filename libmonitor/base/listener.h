@@ -15,6 +15,10 @@
 
 namespace ptqwatch::internal {
 
+/// Whether so few descriptors of the process may be free that `reserved` could not be kept: Linux
+/// gives out the lowest free number, so one near the limit says that few are left below it.
+PTQWATCH_EXPORT bool IsOfTheLastDescriptors(int descriptor, int reserved);
+
 /// Accepts connections on a thread of its own. Never takes the last descriptors of the process,
 /// which the trainer needs for its data and checkpoints: a connection that would is closed at once.
 class PTQWATCH_EXPORT Listener {
