@@ -45,6 +45,7 @@ struct Monitor::State {
   std::unique_ptr<internal::ServerKeeper> server = nullptr;  // stopped first, destroyed last
   std::unique_ptr<internal::RunningMonitor> running = nullptr;
   std::unique_ptr<internal::InertMonitor> inert = nullptr;
+  std::string temporary_dir = {};                            // of a run without a run_dir
   absl::Status no_server = absl::OkStatus();                 // why there is none
   std::optional<internal::AtProcessEnd> server_at_end = {};  // last: may be stopping it
 
@@ -56,16 +57,31 @@ struct Monitor::State {
         {Event::Kind::kServerFailed, failure.ok() ? Severity::kInfo : Severity::kError,
          publisher().status().step.value_or(0), Clock::Real()->UnixSeconds(), message});
   }
-  absl::Status Serve(const ServeOptions& options, const std::string& run_dir, bool temporary);
+  // A directory for a run that only its server reads; the error is for Serve to tell.
+  void MakeTemporaryDir(std::string& run_dir);
+  absl::Status Serve(const ServeOptions& options, const std::string& run_dir);
+  ~State();
 };
 
-absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir,
-                                   bool temporary) {
+Monitor::State::~State() {
+  if (temporary_dir.empty() || server != nullptr) return;  // otherwise the server's to remove
+  std::error_code ignored;
+  std::filesystem::remove_all(temporary_dir, ignored);
+}
+
+void Monitor::State::MakeTemporaryDir(std::string& run_dir) {
+  absl::StatusOr<std::string> made = internal::MakeServedDirectory();
+  no_server = made.status();
+  if (made.ok()) run_dir = temporary_dir = *std::move(made);
+}
+
+absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir) {
   const auto start = [&]() -> absl::Status {
+    PTQWATCH_RETURN_IF_ERROR(no_server);
     PTQWATCH_RETURN_IF_ERROR(Validate(options));
     PTQWATCH_ASSIGN_OR_RETURN(server,
                               internal::ServerKeeper::Start(
-                                  options, run_dir, temporary,
+                                  options, run_dir, !temporary_dir.empty(),
                                   [this](const absl::Status& failure, const std::string& message) {
                                     OnServerChange(failure, message);
                                   },
@@ -78,8 +94,8 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
   const absl::Status started = start();
   if (server != nullptr || started.ok()) return started;
   no_server = started;
-  const std::string message = internal::StrCat("no server beside this run: ", started,
-                                               "; to serve it: ptqwatch serve ", run_dir);
+  std::string message = internal::StrCat("no server beside this run: ", started);
+  if (!run_dir.empty()) message += internal::StrCat("; to serve it: ptqwatch serve ", run_dir);
   internal::Log(Severity::kError, message);
   OnServerChange(started, message);
   return started;
@@ -109,10 +125,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
-    const bool temporary = options.serve && options.run_dir.empty();
-    if (temporary) {
-      PTQWATCH_ASSIGN_OR_RETURN(options.run_dir, internal::MakeServedDirectory());
-    }
+    if (options.serve && options.run_dir.empty()) state->MakeTemporaryDir(options.run_dir);
     auto running = Start(std::move(subject), options, exporters);
     if (running.ok()) {
       state->running = *std::move(running);
@@ -124,11 +137,12 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
       state->inert =
           std::make_unique<internal::InertMonitor>(options, running.status(), std::move(exporters));
     }
+    std::unique_ptr<Monitor> monitor(new Monitor(std::move(state)));  // stops what has begun
     if (options.serve) {
-      const absl::Status served = state->Serve(*options.serve, options.run_dir, temporary);
+      const absl::Status served = monitor->state_->Serve(*options.serve, options.run_dir);
       if (!served.ok() && options.on_failure == OnFailure::kError) return served;
     }
-    return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
+    return monitor;
   });
 }
 
@@ -215,6 +229,7 @@ std::shared_ptr<const AnalyzedReport> Monitor::latest() const {
 }
 
 ServerStatus Monitor::served() const {
+  if (!state_->process.here()) return {};
   if (state_->server != nullptr) return state_->server->status();
   if (state_->no_server.ok()) return {};
   return {.state = ServerState::kFailed,

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
+#include <stdlib.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <sstream>
@@ -52,6 +54,36 @@ struct MonitorInertTest : MonitorTest {
   MonitorOptions options;
   std::string log;
 };
+
+TEST_F(MonitorInertTest, MeasuresWithoutAServerWhoseProgramIsMissing) {
+  const TempDir parent;
+  setenv("XDG_RUNTIME_DIR", parent.path().c_str(), 1);
+  options.serve = ServeOptions{.program = "/nowhere/ptqwatch"};
+  {
+    const auto unserved = Make(Fault::kNone);
+    EXPECT_TRUE(unserved->creation_status().ok());
+    EXPECT_EQ(unserved->served().state, ServerState::kFailed);
+    EXPECT_THAT(unserved->served().reason, HasSubstr("ServeOptions.program = '/nowhere/ptqwatch'"));
+    EXPECT_THAT(log, HasSubstr("to serve it: ptqwatch serve " + parent.path()));
+    EXPECT_EQ(recording->Events().back().kind, Event::Kind::kServerFailed);
+    EXPECT_FALSE(std::filesystem::is_empty(parent.path()));
+  }
+  unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_TRUE(std::filesystem::is_empty(parent.path()));
+}
+
+TEST_F(MonitorInertTest, StopsWhatHasBegunIfAServerIsAMust) {
+  const TempDir directory;
+  options.run_dir = directory.path();
+  options.on_failure = OnFailure::kError;
+  options.serve = ServeOptions{.program = "/nowhere/ptqwatch"};
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  const auto created =
+      Monitor::Create(trainer.MakeSubject(Fault::kNone), options, std::move(exporters));
+  EXPECT_TRUE(absl::IsNotFound(created.status())) << created.status();
+  EXPECT_TRUE(recording->stopped);
+}
 
 TEST_F(MonitorInertTest, LetsTrainingStartAndSaysWhyNothingIsMeasured) {
   const TempDir directory;
