@@ -26,7 +26,7 @@ constexpr int kNice = 15;
 constexpr size_t kThreadStackBytes = size_t{1} << 20;
 
 // The first to go where memory runs out, and never in the way of training.
-void StepBack(const BesideTrainer& options) {
+void StepBack(int64_t max_memory) {
   umask(077);
   setpriority(PRIO_PROCESS, 0, kNice);
   // What the trainer's thread may run on, or was bound to by OpenMP, is not for a server.
@@ -44,11 +44,9 @@ void StepBack(const BesideTrainer& options) {
   pthread_attr_setstacksize(&threads, kThreadStackBytes);
   pthread_setattr_default_np(&threads);
   pthread_attr_destroy(&threads);
-  if (options.max_memory > 0) {
-    const rlimit limit = {.rlim_cur = static_cast<rlim_t>(options.max_memory),
-                          .rlim_max = static_cast<rlim_t>(options.max_memory)};
-    setrlimit(RLIMIT_DATA, &limit);
-  }
+  const rlimit limit = {.rlim_cur = static_cast<rlim_t>(max_memory),
+                        .rlim_max = static_cast<rlim_t>(max_memory)};
+  setrlimit(RLIMIT_DATA, &limit);
 }
 
 bool HasEnded(pid_t process) {
@@ -60,13 +58,13 @@ bool HasEnded(pid_t process) {
 
 }  // namespace
 
-absl::Status LeaveTrainer(const BesideTrainer& options) {
+absl::Status LeaveTrainer(int64_t max_memory) {
   const pid_t server = fork();
   if (server < 0) return absl::ErrnoToStatus(errno, "fork");
   if (server > 0) _exit(0);
   setsid();
   for (const int file : {kHelloDescriptor, kTrainerDescriptor}) fcntl(file, F_SETFD, FD_CLOEXEC);
-  StepBack(options);
+  StepBack(max_memory);
   return absl::OkStatus();
 }
 

@@ -17,14 +17,13 @@ namespace ptqwatch::internal {
 struct BesideTrainer {
   pid_t trainer = 0;  ///< 0: nobody has started it but its user
   int64_t linger_seconds = 0;
-  int64_t max_memory = 0;  ///< bytes
   bool remove_run_dir = false;
 };
 
 /// Leaves the trainer: returns in a process that is nobody's child, in a session of its own, with
-/// a low priority and the limits of `options`. Only before there are threads. The error names the
-/// call that failed.
-absl::Status LeaveTrainer(const BesideTrainer& options);
+/// a low priority and at most `max_memory` bytes of data. Only before there are threads. The error
+/// names the call that failed.
+absl::Status LeaveTrainer(int64_t max_memory);
 
 /// Tells the trainer. An error if it does not listen any more.
 absl::Status SayHello(const ServerHello& hello);

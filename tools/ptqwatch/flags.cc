@@ -47,8 +47,6 @@ Ctrl-C ends.)";
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   RunServerOptions& options = flags->options;
-  options.http = PrometheusOptions().address;
-  options.grpc = GrpcOptions().address;
   app->add_option("RUN_DIR", options.run_dirs, "Run directories")
       ->type_name("")
       ->required()
@@ -89,7 +87,7 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
   };
   own("--beside", flags->beside.trainer);
   own("--linger", flags->beside.linger_seconds);
-  own("--max-memory", flags->beside.max_memory);
+  own("--max-memory", options.max_memory);
   app->add_flag("--remove", flags->beside.remove_run_dir)->group("");
   app->footer(kServeNotes);
 }

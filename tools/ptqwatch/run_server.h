@@ -13,19 +13,15 @@
 #include "ptqwatch/grpc_hub.h"
 #include "ptqwatch/offline/follow_run.h"
 #include "ptqwatch/prometheus_hub.h"
+#include "ptqwatch/serve_options.h"
 
 namespace ptqwatch::internal {
 
-struct RunServerOptions {
-  std::vector<std::string> run_dirs;
+/// Options of a server, and its runs. Its program, environment, linger and max_memory are for those
+/// who start it.
+struct RunServerOptions : ServeOptions {
+  std::vector<std::string> run_dirs = {};
   bool named = true;  ///< false: the one run needs no name, and its series no label `run`
-  std::string http;   ///< HOST:PORT; empty: not served
-  std::string grpc;   ///< HOST:PORT; empty: not served
-  bool allow_remote = false;
-  bool allow_control = false;
-  int max_layers = 64;
-  ServerSecurity security = {};                 ///< of both servers
-  std::vector<std::string> allowed_hosts = {};  ///< PrometheusOptions::allowed_hosts
 };
 
 /// Follows run directories and serves what it finds there, each run by a name: the last part of its

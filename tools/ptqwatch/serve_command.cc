@@ -24,7 +24,8 @@ constexpr std::chrono::seconds kMaxBusyPort{5};
 
 // A server that a trainer has started. What it prints is in the run directory's serve.log.
 int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
-  if (const absl::Status left = LeaveTrainer(flags.beside); !left.ok()) return Fail(left, terminal);
+  if (const absl::Status left = LeaveTrainer(flags.options.max_memory); !left.ok())
+    return Fail(left, terminal);
   const EndSignals signals;
   flags.options.named = false;
   absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
