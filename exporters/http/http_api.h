@@ -13,7 +13,7 @@
 
 namespace ptqwatch::internal {
 
-/// The API for programs and the live page: docs/operations.md, "HTTP API". A request that cannot be
+/// The API for programs and the live page: docs/api.md. A request that cannot be
 /// answered gets {"error": "..."}, which names the parameter and its value. One thread at a time.
 class HttpApi {
  public:

@@ -26,7 +26,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
       {"ptqwatch_quantization_error_ratio",
        kGauge,
        "Relative loss increase under quantization, CE(W_hat) / CE(W) - 1, on the probe tokens of "
-       "the newest snapshot. Of two quantizers with the same method and bits the first is shown.",
+       "the newest snapshot. Of two quantizers with the same labels, the first.",
        {"method", "bits"},
        PerQuantizer<&Q::error_ratio>},
       {"ptqwatch_quantization_error_ratio_stderr",
@@ -62,7 +62,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
       {"ptqwatch_layer_quantization_error_ratio",
        kGauge,
        "Relative squared error of a layer's output under quantization, tr(dW H dW^T) / "
-       "tr(W H W^T). Layers beyond the exporter's cap are averaged in layer=\"_overflow\".",
+       "tr(W H W^T). Layers beyond the cap are averaged in layer=\"_overflow\".",
        {"layer", "method", "bits"},
        PerLayer},
       {"ptqwatch_probe_loss_nats",
@@ -90,7 +90,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::predicted_delta_nats>},
       {"ptqwatch_curvature_batch_delta_nats",
        kGauge,
-       "Measured loss increase under quantization on the curvature batch: what "
+       "Loss increase under quantization measured on the curvature batch, which "
        "ptqwatch_quantization_curvature_nats predicts.",
        {"method", "bits"},
        PerQuantizer<&Q::curvature_batch_delta_nats>},
@@ -101,13 +101,12 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::gradient_term_nats>},
       {"ptqwatch_quantization_curvature_term_nats",
        kGauge,
-       "Second-order term d'Hd/2 of ptqwatch_quantization_curvature_nats: "
-       "ptqwatch_quantization_curvature_along_error times the squared displacement, halved.",
+       "Second-order term d'Hd/2 of ptqwatch_quantization_curvature_nats.",
        {"method", "bits"},
        PerQuantizer<&Q::curvature_term_nats>},
       {"ptqwatch_quantization_curvature_along_error",
        kGauge,
-       "d'Hd / d'd: how sharp the loss is along the quantization error, whatever its size.",
+       "d'Hd / d'd: how sharp the loss is along the quantization error.",
        {"method", "bits"},
        PerQuantizer<&Q::curvature_along_error>},
       {"ptqwatch_quantization_top_eigenvector_alignment_ratio",
@@ -117,8 +116,8 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::top_eigenvector_alignment>},
       {"ptqwatch_hessian_top_eigenvalue",
        kGauge,
-       "Largest eigenvalue of the loss Hessian on the curvature batch; over the quantized weights "
-       "unless MonitorOptions::curvature.scope says otherwise.",
+       "Largest eigenvalue of the loss Hessian on the curvature batch; over the weights of "
+       "MonitorOptions::curvature.scope, by default the quantized ones.",
        {},
        OfCurvature<&C::top_eigenvalue>},
       {"ptqwatch_hessian_top_eigenvalue_residual_ratio",
@@ -128,18 +127,15 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::top_eigenvalue_residual_ratio>},
       {"ptqwatch_hessian_bottom_eigenvalue",
        kGauge,
-       "Smallest (most negative) eigenvalue of the loss Hessian, in the scope of "
-       "ptqwatch_hessian_top_eigenvalue. Absent unless "
-       "MonitorOptions::curvature.bottom_eigenvalue.",
+       "Smallest (most negative) eigenvalue of the loss Hessian, if "
+       "MonitorOptions::curvature.bottom_eigenvalue is set.",
        {},
        OfCurvature<&C::bottom_eigenvalue>},
       {"ptqwatch_edge_of_stability_ratio",
        kGauge,
-       "How near the optimizer is to where its steps grow along the sharpest direction, which is "
-       "1: "
-       "lambda_max eta / 2 for SGD, with momentum, weight decay and Adam's second moments where "
-       "the "
-       "trainer passes its optimizer. A lower bound where the scope leaves trained parameters out.",
+       "How near the optimizer's steps are to growing along the sharpest direction; 1 is the edge. "
+       "lambda_max eta / 2 for SGD; docs/curvature.md has the other optimizers. A lower bound if "
+       "the scope leaves trained parameters out.",
        {},
        OfCurvature<&C::edge_of_stability_ratio>},
       {"ptqwatch_edge_of_stability_residual_ratio",
@@ -169,8 +165,8 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::trace_batch_stderr>},
       {"ptqwatch_weighted_hessian_trace",
        kGauge,
-       "Sum over parameters of mean(w^2) times the trace of their Hessian block: follows "
-       "quantization error where the trace itself depends on the scale of the weights.",
+       "Sum over parameters of mean(w^2) times the trace of their Hessian block, which does not "
+       "depend on the scale of the weights.",
        {},
        OfCurvature<&C::weighted_trace>},
       {"ptqwatch_weighted_hessian_trace_stderr",
@@ -180,8 +176,8 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::weighted_trace_stderr>},
       {"ptqwatch_layer_hessian_trace",
        kGauge,
-       "Trace of the Hessian block of a parameter. Layers beyond the exporter's cap are averaged "
-       "in layer=\"_overflow\".",
+       "Trace of the Hessian block of a parameter. Layers beyond the cap are averaged in "
+       "layer=\"_overflow\".",
        {"layer"},
        LayerTraces},
   };
@@ -264,7 +260,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return Count(in.status.reports_total); }},
       {"ptqwatch_probe_failures_total",
        kCounter,
-       "Probes that ended without a value.",
+       "Probes that ended without a result.",
        {},
        [](Input in) { return Count(in.status.probe_failures_total); }},
       {"ptqwatch_state_write_failures_total",
@@ -292,22 +288,22 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return One(in.status.overhead_budget_ratio); }},
       {"ptqwatch_plan_level_ratio",
        kGauge,
-       "Work of a snapshot with the present plan, over that with all the subject provides.",
+       "Work of a snapshot with the present plan, over the work with all data.",
        {},
        [](Input in) { return One(in.status.plan_level_ratio); }},
       {"ptqwatch_memory_bytes",
        kGauge,
-       "Memory that the monitor holds, as it accounts for it.",
+       "Memory that the monitor holds, by its own account.",
        {},
        [](Input in) { return Count(in.status.memory_bytes); }},
       {"ptqwatch_memory_peak_bytes",
        kGauge,
-       "The most memory that the monitor held.",
+       "Peak of ptqwatch_memory_bytes.",
        {},
        [](Input in) { return Count(in.status.memory_peak_bytes); }},
       {"ptqwatch_memory_budget_bytes",
        kGauge,
-       "Memory that the monitor may hold (MonitorOptions::max_bytes, less where less is free).",
+       "Memory that the monitor may hold (MonitorOptions::max_bytes, or less if less is free).",
        {},
        [](Input in) { return Count(in.status.memory_budget_bytes); }},
       {"ptqwatch_duty_cycle_ratio",
@@ -317,9 +313,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return One(in.status.duty_cycle); }},
       {"ptqwatch_slice_progress_ratio",
        kGauge,
-       "Share of the newest loss slice that is measured; absent until one is asked for and where "
-       "it "
-       "failed.",
+       "Share of the newest loss slice that is measured; absent before the first and if it failed.",
        {},
        SliceProgress},
       {"ptqwatch_model_parameters",

@@ -53,8 +53,8 @@ std::vector<MetricInfo> PredictedEndMetrics() {
   return {
       {"ptqwatch_predicted_end_error_ratio",
        kGauge,
-       "Quantization error that the planned decay of the learning rate would end with, by the "
-       "newest shadow cooldown: to compare with ptqwatch_quantization_error_ratio.",
+       "ptqwatch_quantization_error_ratio at the end of the planned decay, predicted by the newest "
+       "shadow cooldown.",
        {"method", "bits"},
        PredictedErrors<&PredictedError::error_ratio>},
       {"ptqwatch_predicted_end_error_low_ratio",
@@ -69,23 +69,22 @@ std::vector<MetricInfo> PredictedEndMetrics() {
        PredictedErrors<&PredictedError::error_high_ratio>},
       {"ptqwatch_predicted_end_loss_nats",
        kGauge,
-       "Unquantized loss that the planned decay would end with, in nats per token.",
+       "Predicted unquantized loss at the end of the planned decay, in nats per token.",
        {},
        OfPrediction<&PredictedEnd::loss_nats>},
       {"ptqwatch_predicted_end_trace",
        kGauge,
-       "Trace of the Hessian that the planned decay would end with.",
+       "Predicted trace of the Hessian at the end of the planned decay.",
        {},
        OfPrediction<&PredictedEnd::trace>},
       {"ptqwatch_predicted_end_step",
        kGauge,
-       "Step of the snapshot that the prediction was made from.",
+       "Step of the snapshot that the prediction starts from.",
        {},
        [](Input in) { return Predicted(in) ? Count(Predicted(in)->step) : Samples{}; }},
       {"ptqwatch_cooldown_progress_ratio",
        kGauge,
-       "Share of the steps of the shadow cooldown under way that are simulated. Absent where none "
-       "is.",
+       "Share of the present shadow cooldown's steps that are simulated.",
        {},
        CooldownProgress},
   };

@@ -83,13 +83,13 @@ std::vector<MetricInfo> StateMetrics() {
        States},
       {"ptqwatch_alert_active",
        kGauge,
-       "1 for the alarm that the current verdict is, 0 for the others.",
+       "1 if the current verdict is this alarm, else 0.",
        {"kind"},
        Alerts},
       {"ptqwatch_verdict_severity_nats",
        kGauge,
-       "By how much the watched quantizer's loss increase exceeds what the baseline predicts, as a "
-       "mean since the onset, in nats per token.",
+       "Mean excess since the onset of the watched quantizer's loss increase over its baseline, in "
+       "nats per token.",
        {},
        OfVerdict<&Verdict::severity_nats>},
       {"ptqwatch_verdict_severity_low_nats",
@@ -104,18 +104,17 @@ std::vector<MetricInfo> StateMetrics() {
        OfVerdict<&Verdict::severity_high_nats>},
       {"ptqwatch_verdict_severity_ratio",
        kGauge,
-       "The watched quantizer's loss increase over what the baseline predicts, as a mean since the "
-       "onset.",
+       "Mean ratio since the onset of the watched quantizer's loss increase to its baseline.",
        {},
        OfVerdict<&Verdict::severity_ratio>},
       {"ptqwatch_verdict_sigmas",
        kGauge,
-       "Evidence for a rise in standard errors, of all series together.",
+       "Evidence of all series together for a rise, in standard errors.",
        {},
        OfVerdict<&Verdict::sigmas>},
       {"ptqwatch_verdict_alarm_sigmas",
        kGauge,
-       "What ptqwatch_verdict_sigmas has to reach for an alarm.",
+       "Value of ptqwatch_verdict_sigmas that raises an alarm.",
        {},
        OfVerdict<&Verdict::alarm_sigmas>},
       {"ptqwatch_verdict_onset_step",
@@ -136,26 +135,26 @@ std::vector<MetricInfo> BasisMetrics() {
        WatchedQuantizer},
       {"ptqwatch_verdict_evidence_sigmas",
        kGauge,
-       "How far a series stands above its baseline since the onset, in standard errors. series: "
-       "loss_delta_, curvature_along_error_ and displacement_ with the quantizer's name, trace, "
-       "weighted_trace; \"quantization\" and \"curvature\" are those of a kind together.",
+       "How far a series is above its baseline since the onset, in standard errors. series: "
+       "loss_delta_, curvature_along_error_ or displacement_ with the quantizer's name; trace; "
+       "weighted_trace; \"quantization\" and \"curvature\" for a whole kind.",
        {"series"},
        PerSeries<&Evidence::sigmas>},
       {"ptqwatch_verdict_evidence_ratio",
        kGauge,
-       "The same series over what its baseline predicts, as a mean since the onset.",
+       "Mean ratio since the onset of the same series to its baseline.",
        {"series"},
        PerSeries<&Evidence::ratio>},
       {"ptqwatch_nonfinite_measurements",
        kGauge,
-       "Measurements of the newest snapshot that gave NaN or infinity: the unquantized model's "
-       "loss, each quantizer, curvature.",
+       "Measurements of the newest snapshot (loss, each quantizer, curvature) that gave NaN or "
+       "infinity.",
        {},
        NonFinite},
       {"ptqwatch_decay_gain_kept_ratio",
        kGauge,
-       "Share of the loss gained since the decay began that survives quantization; negative where "
-       "the quantized model got worse.",
+       "Share of the loss gained since the decay began that survives quantization; negative if the "
+       "quantized model got worse.",
        {"method", "bits"},
        PerOutlook<&DecayOutlook::gain_kept_ratio>},
       {"ptqwatch_decay_gain_kept_ratio_stderr",
@@ -165,8 +164,8 @@ std::vector<MetricInfo> BasisMetrics() {
        PerOutlook<&DecayOutlook::gain_kept_stderr>},
       {"ptqwatch_decay_minimum_loss_nats",
        kGauge,
-       "The smallest quantized loss of the decay, as a mean of three snapshots. Absent unless the "
-       "newest three lie above it by three standard errors.",
+       "Smallest quantized loss of the decay, a mean of three snapshots. Absent unless the newest "
+       "three are three standard errors above it.",
        {"method", "bits"},
        PerOutlook<&DecayOutlook::minimum_loss_nats>},
       {"ptqwatch_decay_minimum_step",

@@ -81,8 +81,8 @@ std::vector<MetricInfo> WhatIfMetrics() {
   return {
       {"ptqwatch_probe_accuracy_ratio",
        kGauge,
-       "Share of the probe examples that the unquantized model gets right. Absent where the losses "
-       "closure gives no LossValues::correct.",
+       "Share of the probe examples that the unquantized model gets right. Absent if losses sets "
+       "no LossValues::correct.",
        {},
        [](Input in) { return One(Probed(in) ? Probed(in)->probe_accuracy_ratio : std::nullopt); }},
       {"ptqwatch_quantized_accuracy_ratio",
@@ -92,32 +92,30 @@ std::vector<MetricInfo> WhatIfMetrics() {
        PerQuantizer<&Q::accuracy_ratio>},
       {"ptqwatch_accuracy_degradation_ratio",
        kGauge,
-       "(Acc(W) - Acc(W_hat)) / (1 - Acc(W)): examples lost to quantization, over those that were "
-       "wrong without it. Absent where none was wrong.",
+       "(Acc(W) - Acc(W_hat)) / (1 - Acc(W)): examples lost to quantization, over those wrong "
+       "without it.",
        {"method", "bits"},
        PerQuantizer<&Q::accuracy_degradation_ratio>},
       {"ptqwatch_averaged_loss_nats",
        kGauge,
-       "Loss of the average of the last snapshots on the probe tokens, in nats per token. window: "
-       "the snapshots asked for (MonitorOptions::averaging), or \"ema\" for the exponential "
-       "average.",
+       "Loss of the average of the last snapshots, in nats per token. window: its snapshots "
+       "(MonitorOptions::averaging), or \"ema\" for the exponential average.",
        {"window"},
        AveragedLosses},
       {"ptqwatch_averaged_quantized_loss_nats",
        kGauge,
-       "Loss of that average, quantized: to compare with ptqwatch_quantized_loss_nats.",
+       "Loss of that average, quantized. Compare with ptqwatch_quantized_loss_nats.",
        {"window", "method", "bits"},
        AveragedQuantizedLosses},
       {"ptqwatch_averaged_snapshots",
        kGauge,
-       "Snapshots in that average: fewer than asked for while it fills, and where memory is short.",
+       "Snapshots in that average: fewer than `window` while it fills or if memory is short.",
        {"window"},
        AveragedSnapshots},
       {"ptqwatch_mixed_precision_loss_delta_nats",
        kGauge,
        "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`, in nats "
-       "per "
-       "token: to compare with ptqwatch_quantization_loss_delta_nats. The report names the layers.",
+       "per token. Compare with ptqwatch_quantization_loss_delta_nats.",
        {"method", "bits", "raised_bits", "raised_layers"},
        MixedPrecisionDeltas},
   };

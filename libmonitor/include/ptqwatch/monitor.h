@@ -39,7 +39,7 @@ class PTQWATCH_EXPORT Monitor {
   /// gradients where curvature is on; memory for twice the model and one staging copy.
   ///
   /// Random numbers of the training run stay what they would have been, also those that other
-  /// threads draw meanwhile (docs/operations.md says what is not seen).
+  /// threads draw meanwhile (docs/troubleshooting.md says what is not seen).
   ///
   /// Mistakes are found here: InvalidArgument names the option and its value, FailedPrecondition
   /// says what about the model, a batch or the closure does not fit, ResourceExhausted that memory

@@ -122,7 +122,7 @@ class Claims(unittest.TestCase):
                     self.assertTrue(math.isclose(found["numbers"][key], value, rel_tol=1e-9, abs_tol=1e-12), f"{name}: {key}")
 
     def test_have_their_criteria_in_the_documents(self):
-        page = (ROOT / "docs/lr_decay_study.md").read_text()
+        page = (ROOT / "docs/lr_decay_recipe.md").read_text()
         for name, _, _, criterion, _ in claims.CLAIMS:
             self.assertRegex(page, f"(?m)^- .*{name.replace('(', '[(]').replace(')', '[)]')}.*: ")
             self.assertIn(f": {criterion}\n", page)
