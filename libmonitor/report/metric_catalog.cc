@@ -36,7 +36,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::error_ratio_stderr>},
       {"ptqwatch_quantization_loss_delta_nats",
        kGauge,
-       "Loss increase under quantization, CE(W_hat) - CE(W), in nats per token.",
+       "Loss increase under quantization, CE(W_hat) - CE(W).",
        {"method", "bits"},
        PerQuantizer<&Q::delta_nats>},
       {"ptqwatch_quantization_loss_delta_nats_stderr",
@@ -46,7 +46,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::delta_stderr_nats>},
       {"ptqwatch_quantized_loss_nats",
        kGauge,
-       "Loss of the quantized model on the probe tokens, CE(W_hat), in nats per token.",
+       "Loss of the quantized model on the probe tokens, CE(W_hat).",
        {"method", "bits"},
        PerQuantizer<&Q::loss_nats>},
       {"ptqwatch_quantization_displacement_norm",
@@ -67,7 +67,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerLayer},
       {"ptqwatch_probe_loss_nats",
        kGauge,
-       "Loss of the unquantized model on the probe tokens, CE(W), in nats per token.",
+       "Loss of the unquantized model on the probe tokens, CE(W).",
        {},
        [](Input in) { return One(Probed(in) ? Probed(in)->probe_loss_nats : std::nullopt); }},
       {"ptqwatch_probe_loss_stderr_nats",
@@ -85,7 +85,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
       {"ptqwatch_quantization_curvature_nats",
        kGauge,
        "Second-order prediction of the loss increase under quantization, g'd + d'Hd/2 along "
-       "d = W_hat - W, on the curvature batch, in nats per token.",
+       "d = W_hat - W, on the curvature batch.",
        {"method", "bits"},
        PerQuantizer<&Q::predicted_delta_nats>},
       {"ptqwatch_curvature_batch_delta_nats",
@@ -382,11 +382,10 @@ std::string MetricCatalogMarkdown() {
   for (const MetricInfo& metric : MetricCatalog()) {
     std::string labels;
     for (std::string_view label : metric.labels) {
-      labels += internal::StrCat(labels.empty() ? "`" : ", `", label, "`");
+      labels += internal::StrCat(labels.empty() ? "" : ", ", label);
     }
-    table += internal::MarkdownRow(metric.name,
-                                   metric.type == MetricType::kCounter ? "counter" : "gauge",
-                                   labels, metric.help);
+    table += internal::MarkdownRow(
+        metric.name, metric.type == MetricType::kCounter ? "counter" : "", labels, metric.help);
   }
   return table + internal::MarkdownRow(kStallMetricName, "histogram", "", kStallMetricHelp);
 }

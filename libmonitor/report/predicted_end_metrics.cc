@@ -69,7 +69,7 @@ std::vector<MetricInfo> PredictedEndMetrics() {
        PredictedErrors<&PredictedError::error_high_ratio>},
       {"ptqwatch_predicted_end_loss_nats",
        kGauge,
-       "Predicted unquantized loss at the end of the planned decay, in nats per token.",
+       "Predicted unquantized loss at the end of the planned decay.",
        {},
        OfPrediction<&PredictedEnd::loss_nats>},
       {"ptqwatch_predicted_end_trace",

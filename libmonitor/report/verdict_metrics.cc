@@ -88,8 +88,7 @@ std::vector<MetricInfo> StateMetrics() {
        Alerts},
       {"ptqwatch_verdict_severity_nats",
        kGauge,
-       "Mean excess since the onset of the watched quantizer's loss increase over its baseline, in "
-       "nats per token.",
+       "Mean excess since the onset of the watched quantizer's loss increase over its baseline.",
        {},
        OfVerdict<&Verdict::severity_nats>},
       {"ptqwatch_verdict_severity_low_nats",

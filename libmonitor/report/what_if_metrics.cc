@@ -98,7 +98,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
        PerQuantizer<&Q::accuracy_degradation_ratio>},
       {"ptqwatch_averaged_loss_nats",
        kGauge,
-       "Loss of the average of the last snapshots, in nats per token. window: its snapshots "
+       "Loss of the average of the last snapshots. window: its snapshots "
        "(MonitorOptions::averaging), or \"ema\" for the exponential average.",
        {"window"},
        AveragedLosses},
@@ -114,8 +114,8 @@ std::vector<MetricInfo> WhatIfMetrics() {
        AveragedSnapshots},
       {"ptqwatch_mixed_precision_loss_delta_nats",
        kGauge,
-       "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`, in nats "
-       "per token. Compare with ptqwatch_quantization_loss_delta_nats.",
+       "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`. Compare "
+       "with ptqwatch_quantization_loss_delta_nats.",
        {"method", "bits", "raised_bits", "raised_layers"},
        MixedPrecisionDeltas},
   };
