@@ -5,7 +5,7 @@
 #error "ptqwatch needs C++20: compile with -std=c++20 or later"
 #endif
 
-// The macro of the ABI comes with the first standard header.
+// The ABI macro is defined by the first standard header.
 #include <version>
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI == 0
 #error "ptqwatch needs the C++11 ABI of libstdc++: compile without -D_GLIBCXX_USE_CXX11_ABI=0"
@@ -16,7 +16,7 @@
 #define PTQWATCH_VERSION_PATCH 0
 #define PTQWATCH_VERSION_STRING "0.1.0"
 
-/// Part of the API: what a shared library shows, while everything else in it is hidden.
+/// Exports a symbol from a shared library; all other symbols are hidden. Part of the API.
 #define PTQWATCH_EXPORT __attribute__((visibility("default")))
 
 #endif  // PTQWATCH_CONFIG_H_

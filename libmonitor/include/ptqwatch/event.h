@@ -15,19 +15,19 @@ namespace ptqwatch {
 struct Event {
   enum class Kind : int {
     kSnapshotSkipped = 0,  ///< due snapshots were not taken
-    kPhaseChange = 1,      ///< of the learning rate; `step` is the first of the phase
+    kPhaseChange = 1,      ///< the learning rate entered a new phase; `step` is its first step
     kProbeDisabled = 2,    ///< a probe failed too often in a row
-    kProbeFailed = 3,      ///< a snapshot was not, or not wholly, measured
-    kExporterFailed = 4,   ///< an exporter threw; delivered to the others
+    kProbeFailed = 3,      ///< a snapshot was not measured, or only partly
+    kExporterFailed = 4,   ///< an exporter threw; delivered to the other exporters
     kResumed = 5,          ///< a run directory was resumed
-    kStopped = 6,          ///< Monitor::Stop; the last event
-    kSlice = 7,            ///< a slice is begun, made, or failed
-    kPlanChanged = 8,      ///< what later snapshots are measured with (Report::plan)
+    kStopped = 6,          ///< Monitor::Stop was called; the last event
+    kSlice = 7,            ///< a slice began, was made, or failed
+    kPlanChanged = 8,      ///< later snapshots are measured with another Report::plan
     kInert = 9,            ///< Monitor::Create failed; the only event of an inert monitor
-    kAlert = 10,           ///< the verdict became an alarm, another one, or no alarm any more
-    kCooldown = 11,        ///< a shadow cooldown is begun, done, or failed
-    kMisuse = 12,          ///< the trainer seems to pass wrong steps or rates, or another model
-    kServerFailed = 13,    ///< the server beside the run cannot be started, or serves again
+    kAlert = 10,  ///< the verdict became an alarm, became another alarm, or is an alarm no longer
+    kCooldown = 11,      ///< a shadow cooldown began, ended, or failed
+    kMisuse = 12,        ///< the trainer seems to pass wrong steps or rates, or another model
+    kServerFailed = 13,  ///< the server beside the run cannot be started, or serves again
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -47,10 +47,10 @@ PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name
 /// The event's line in a journal, without a newline: {"event": {...}}, with the member names as
 /// keys.
 PTQWATCH_EXPORT std::string EventToJson(const Event& event);
-/// Whether a line of a journal holds an event, and so no report.
+/// Whether a line of a journal holds an event rather than a report.
 PTQWATCH_EXPORT bool IsEventJson(std::string_view line);
-/// Reads what EventToJson of this or another version wrote. InvalidArgument for anything else, and
-/// for a kind that this version does not know.
+/// Reads a line written by EventToJson of this or another version. InvalidArgument for any other
+/// line and for an event kind unknown to this version.
 PTQWATCH_EXPORT absl::StatusOr<Event> EventFromJson(std::string_view line);
 
 }  // namespace ptqwatch

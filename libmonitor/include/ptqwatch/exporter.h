@@ -14,9 +14,9 @@
 
 namespace ptqwatch {
 
-/// What a failure to set the monitor up means for the trainer.
+/// How a failure to set up the monitor affects the trainer.
 enum class OnFailure {
-  /// Nothing: the monitor, or the exporter that cannot listen, does nothing but say why.
+  /// Training goes on: the monitor, or the exporter that cannot listen, only reports the reason.
   kInert,
   /// Create returns the error.
   kError,
@@ -24,17 +24,17 @@ enum class OnFailure {
 
 /// Carries reports and events out of the process.
 ///
-/// OnReport and OnEvent are called by one thread at a time, never after Stop: by the monitor
-/// thread, and by Monitor::Stop for the last event. They must return at once: queue, drop and count
-/// (StatusSource::CountDrop), but never wait. Nothing should throw; what does is counted and
-/// reported to the other exporters.
+/// OnReport and OnEvent are called by one thread at a time and never after Stop: by the monitor
+/// thread, and by Monitor::Stop for the last event. They must return at once: queue, or drop and
+/// count (StatusSource::CountDrop), but never wait. They should not throw; exceptions are counted
+/// and reported to the other exporters.
 class PTQWATCH_EXPORT Exporter {
  public:
   virtual ~Exporter() = default;
   /// Short name for metrics and messages: "prometheus", "grpc".
   virtual std::string_view name() const = 0;
-  /// Called once, inside Monitor::Create. `source` and `control` outlive the exporter's Stop. After
-  /// a failure the exporter is left out; with MonitorOptions::on_failure = kError, Create fails.
+  /// Called once, inside Monitor::Create. `source` and `control` stay valid until Stop returns. If
+  /// it fails, the exporter is left out, or Create fails with MonitorOptions::on_failure = kError.
   virtual absl::Status Start(StatusSource* source, Control* control) = 0;
   virtual void OnReport(std::shared_ptr<const AnalyzedReport> report) = 0;
   virtual void OnEvent(const Event&) {}

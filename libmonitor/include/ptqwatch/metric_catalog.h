@@ -18,7 +18,7 @@ struct MetricSample {
   double value = 0;
 };
 
-/// What a metric is computed from. `report` is null before the first report.
+/// The input of a metric. `report` is null before the first report.
 struct MetricInput {
   const RunInfo& run;
   const MonitorStatus& status;
@@ -27,13 +27,13 @@ struct MetricInput {
 
 enum class MetricType { kGauge, kCounter };
 
-/// One row of the catalogue. Names and labels are a public contract: never renamed.
+/// One row of the catalogue. Names and labels are a public contract and are never changed.
 struct MetricInfo {
   std::string_view name;
   MetricType type;
   std::string_view help;
   std::vector<std::string_view> labels;
-  /// The current samples; none where nothing was measured.
+  /// Returns the current samples; empty if nothing was measured.
   std::vector<MetricSample> (*collect)(const MetricInput&);
 };
 
@@ -48,8 +48,8 @@ inline constexpr std::string_view kStallMetricHelp =
 /// The catalogue as a Markdown table: metric, type, labels, meaning. docs/metrics.md shows it.
 PTQWATCH_EXPORT std::string MetricCatalogMarkdown();
 
-/// What a monitor says of itself, as one line of JSON: {"run": {...}, "status": {...}} with the
-/// member names as keys. Numbers that are not finite are left out.
+/// The monitor's own state as one line of JSON: {"run": {...}, "status": {...}} with the member
+/// names as keys. Numbers that are not finite are left out.
 PTQWATCH_EXPORT std::string StatusJson(const RunInfo& run, const MonitorStatus& status);
 
 }  // namespace ptqwatch

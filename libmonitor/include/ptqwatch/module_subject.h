@@ -14,40 +14,39 @@
 
 namespace ptqwatch {
 
-/// How to test a torch::nn::Module. `Model` is the trainer's shared_ptr or ModuleHolder.
+/// Describes a torch::nn::Module. `Model` is the trainer's shared_ptr or ModuleHolder.
 template <typename Model>
 struct ModuleSubjectOptions {
-  // A subject shares the model with the trainer, so it needs a handle that can be copied.
+  // The subject shares the model with the trainer, so it needs a handle that can be copied.
   static_assert(!std::is_base_of_v<torch::nn::Module, Model> && !std::is_pointer_v<Model> &&
                     std::is_copy_constructible_v<Model>,
                 "MakeModuleSubject needs the model as a std::shared_ptr<Net> or as a ModuleHolder "
                 "(TORCH_MODULE): write `auto model = std::make_shared<Net>()`, not `Net model`");
 
-  /// Required. Builds a second model of the same architecture, whose weights are overwritten.
-  /// Called once, inside Monitor::Create or the offline call; what it draws from
-  /// the default random generators comes from copies of them, and if it seeds one, that is undone.
+  /// Required. Builds a second model of the same architecture; its weights are overwritten. Called
+  /// once, inside Monitor::Create or the offline call. It draws from copies of the default random
+  /// generators, and seeding them is undone.
   std::function<Model()> replica = nullptr;
   /// Required. Per-token, per-sequence or mean losses of a batch, in nats. The model is in
-  /// evaluation mode and must stay in it; the function must not write to its parameters and buffers
-  /// and must not draw random numbers, but for a generator of its own, and must own what it
+  /// evaluation mode and must stay in it. The function must not write to its parameters and
+  /// buffers, must draw random numbers only from a generator of its own, and must own what it
   /// captures.
   std::function<LossValues(Model&, const Batch&)> losses = nullptr;
-  /// Required. Held-out data on which losses are compared.
+  /// Required. Held-out data for comparing losses.
   Batches probe = {};
   /// Empty: the probe batches.
   Batches calibration = {};
-  /// Empty: the first 64 sequences of the probe batches, or as many as have 1000 losses.
+  /// Empty: the first 64 sequences of the probe batches, or as many as contain 1000 losses.
   Batches curvature = {};
-  /// The optimizer's rule and state, from which the distance to the edge of stability is computed;
-  /// without it that distance is not measured. For LibTorch's optimizers:
-  /// `[&] { return ptqwatch::ViewOf(optimizer, *model); }` (torch_optimizer.h). Called inside
-  /// Monitor::Create, and inside OnStep and Finish when they take a snapshot, on the caller's
-  /// thread.
+  /// The optimizer's rule and state; needed to measure the distance to the edge of stability. For
+  /// LibTorch's optimizers: `[&] { return ptqwatch::ViewOf(optimizer, *model); }`
+  /// (torch_optimizer.h). Called on the caller's thread, inside Monitor::Create and inside each
+  /// OnStep and Finish that takes a snapshot.
   std::function<std::optional<OptimizerView>()> optimizer = nullptr;
-  /// For shadow cooldowns (MonitorOptions::cooldown): one optimizer step of the replica as the
-  /// trainer makes it, on a batch of the trainer's own source. At `step.index` 0 it makes a new
-  /// optimizer. Runs on the monitor thread while training goes on, with the replica in training
-  /// mode. Must own what it captures, and share nothing with the training loop that is written to.
+  /// For shadow cooldowns (MonitorOptions::cooldown): makes one optimizer step of the replica, as
+  /// the trainer would, on a batch from the trainer's own source. At `step.index` 0 it makes a new
+  /// optimizer. Runs on the monitor thread during training, with the replica in training mode. Must
+  /// own what it captures, and must not share mutable state with the training loop.
   /// @code
   ///   .train_step = [optimizer = std::shared_ptr<torch::optim::AdamW>(), data](
   ///                     Net& net, const ptqwatch::CooldownStep& step) mutable {
@@ -82,9 +81,9 @@ std::shared_ptr<torch::nn::Module> AsModule(const Model& model) {
 }
 }  // namespace internal
 
-/// The Subject of a LibTorch module. Keeps the live model alive and only reads it. With a monitor
-/// it is read inside Create, OnStep and Finish, on the caller's thread. Never fails:
-/// Monitor::Create and the offline functions report what is missing or does not fit.
+/// Makes a Subject from a LibTorch module. Keeps the live model alive and only reads it. A monitor
+/// reads it inside Create, OnStep and Finish, on the caller's thread. Never fails: Monitor::Create
+/// and the offline functions report missing and unsuitable options.
 template <typename Model>
 std::unique_ptr<Subject> MakeModuleSubject(
     const Model& live, ModuleSubjectOptions<std::type_identity_t<Model>> options) {

@@ -22,38 +22,38 @@ class InertMonitor;
 class RunningMonitor;
 }  // namespace internal
 
-/// Watches one model. The training run is not changed by one bit: the live model is only read,
-/// inside OnStep and Finish, and no process-global state is touched. After Create nothing throws or
-/// aborts. What goes wrong becomes a status in a report, an Event, a counter and a message to the
-/// log sink.
+/// Watches one model. Training is not changed by a single bit: the live model is only read, inside
+/// OnStep and Finish, and no process-global state is touched. After Create nothing throws or
+/// aborts. Failures become a status in a report, an Event, a counter and a message to the log sink.
 ///
-/// Where the process ends while a monitor lives, by exit() or by returning from main, it is stopped
-/// (2 s) before the process's static objects are destroyed. In a child of fork() it does nothing,
-/// and all that it holds is left as it is.
+/// If the process ends while a monitor lives, by exit() or by returning from main, the monitor is
+/// stopped (2 s) before static objects are destroyed. In a child of fork() the monitor does nothing
+/// and leaves everything it holds as it is.
 class PTQWATCH_EXPORT Monitor {
  public:
   /// Reads the run directory, builds the replica, checks the losses closure, plans which layers are
   /// quantized, and starts the exporters and the monitor thread.
   ///
-  /// Cost: a few forward passes, one of every batch unless that takes more than 10 s, and some
-  /// gradients where curvature is on; memory for twice the model and one staging copy.
+  /// Cost: a few forward passes, including one of every batch as far as 10 s allow, and some
+  /// gradients if curvature is on; memory for twice the model and one staging copy.
   ///
-  /// Random numbers of the training run stay what they would have been, also those that other
-  /// threads draw meanwhile (docs/troubleshooting.md says what is not seen).
+  /// The training run draws the same random numbers as without a monitor, even on other threads
+  /// meanwhile (docs/troubleshooting.md lists the exceptions).
   ///
-  /// Mistakes are found here: InvalidArgument names the option and its value, FailedPrecondition
-  /// says what about the model, a batch or the closure does not fit, ResourceExhausted that memory
-  /// ran out. Describe names the batches for which there was no time. What the trainer passes to
-  /// OnStep is looked at there: Event::Kind::kMisuse. With MonitorOptions::on_failure = kInert, the
-  /// default, that is no reason for training not to start: Create then returns an inert monitor,
-  /// whose creation_status is the error, and leaves out exporters that cannot be started. With
-  /// PTQWATCH_DISABLE=1 in the environment the monitor does nothing, either, and `subject` is not
-  /// looked at.
+  /// Mistakes are found here: InvalidArgument names the option and its value; FailedPrecondition
+  /// says why the model, a batch or the closure is unsuitable; ResourceExhausted means that memory
+  /// ran out. Describe names the batches that were not checked for lack of time. OnStep checks its
+  /// own arguments: Event::Kind::kMisuse.
+  ///
+  /// With MonitorOptions::on_failure = kInert, the default, a mistake does not keep training from
+  /// starting: Create then returns an inert monitor, whose creation_status is the error, and leaves
+  /// out exporters that cannot be started. With PTQWATCH_DISABLE=1 in the environment the monitor
+  /// does nothing and ignores `subject`.
   static absl::StatusOr<std::unique_ptr<Monitor>> Create(
       std::unique_ptr<Subject> subject, MonitorOptions options = {},
       std::vector<std::unique_ptr<Exporter>> exporters = {});
 
-  /// Ok where the monitor measures, or is disabled; otherwise why it is inert. Thread-safe.
+  /// OK if the monitor measures or is disabled; otherwise the reason why it is inert. Thread-safe.
   absl::Status creation_status() const;
 
   /// Stop(2 s).
@@ -61,21 +61,21 @@ class PTQWATCH_EXPORT Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  /// Call after each optimizer step, from any thread, one caller at a time: a call while another
-  /// thread is inside OnStep is left out and counted. O(1), no allocation and no lock where no
-  /// snapshot is due; a copy of the weights where one is. Does nothing on a monitor that is
-  /// stopped, inert or disabled.
+  /// Call after each optimizer step, from any thread but by one caller at a time: a call while
+  /// another thread is inside OnStep is ignored and counted. O(1) without allocation or lock if no
+  /// snapshot is due; otherwise copies the weights. Does nothing on a stopped, inert or disabled
+  /// monitor.
   void OnStep(const StepInfo& info) noexcept;
 
-  /// With MonitorOptions::copy_beside_training, call before each optimizer step, on the thread that
-  /// steps: the update stream waits for a copy of the parameters that is still under way. A
-  /// snapshot before whose next OnStep this was not called is left out and counted. Otherwise it
-  /// does nothing.
+  /// With MonitorOptions::copy_beside_training, call before each optimizer step on the thread that
+  /// steps: the update stream then waits for an unfinished copy of the parameters. If this was not
+  /// called between a snapshot and the next OnStep, that snapshot is left out and counted. Does
+  /// nothing without that option.
   void BeforeUpdate() noexcept;
 
-  /// While one lives, the trainer says that it does not train: it evaluates, writes a checkpoint or
-  /// waits for data. The monitor then works at full speed, and that work counts as none of its
-  /// share. Must not outlive the monitor.
+  /// Tells the monitor that the trainer is not training, because it evaluates, writes a checkpoint
+  /// or waits for data. While a scope exists, the monitor works at full speed and this work is not
+  /// charged to its share. Must not outlive the monitor.
   class IdleScope {
    public:
     IdleScope(IdleScope&& other) noexcept;
@@ -87,38 +87,39 @@ class PTQWATCH_EXPORT Monitor {
     explicit IdleScope(Monitor* monitor) : monitor_(monitor) {}
     Monitor* monitor_;  // null: moved from
   };
-  /// Any thread; several may be alive.
+  /// May be called on any thread; several scopes may exist at once.
   [[nodiscard]] IdleScope Idle() noexcept;
 
   /// Call on the trainer's thread when training is over. Takes a snapshot of the last step, unless
-  /// that step has one, and waits until everything pending is measured and published. The monitor
-  /// works at full speed meanwhile, and measures the last step with all data and curvature where
-  /// `timeout` allows that: a second time, where it was measured with less. A snapshot before the
-  /// last one may take a quarter of `timeout`; what is not measured in time has the status
-  /// out_of_time in its report. Exporters go on serving.
+  /// that step has one, and waits until all pending snapshots are measured and published. Meanwhile
+  /// the monitor works at full speed. If `timeout` allows it, the last step is measured with all
+  /// data and curvature, for a second time if its first measurement used less. An earlier snapshot
+  /// may take a quarter of `timeout`. Measurements that do not finish in time have the status
+  /// out_of_time in the report. Exporters keep serving.
   ///
-  /// DeadlineExceeded if the losses closure or a slice under way does not end within `timeout`, and
-  /// Cancelled soon after `cancel` was; in both cases the work goes on. FailedPrecondition before
-  /// the first OnStep and after Stop; the creation_status of an inert monitor.
+  /// DeadlineExceeded if the losses closure or a slice in progress does not end within `timeout`,
+  /// and Cancelled soon after `cancel` was cancelled; in both cases the work goes on.
+  /// FailedPrecondition before the first OnStep and after Stop. An inert monitor returns its
+  /// creation_status.
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel = {});
 
-  /// Cancels what is being measured, and stops the monitor thread and the exporters. Idempotent; a
+  /// Cancels the current measurement, and stops the monitor thread and the exporters. Idempotent; a
   /// second caller waits for the first. DeadlineExceeded if the losses closure does not return in
   /// time: the thread is then left behind and touches nothing but that closure.
   absl::Status Stop(std::chrono::milliseconds deadline);
 
-  /// What will be measured, as text: layers covered and skipped with the reason, bytes, and the
-  /// plan with its estimated seconds of work.
+  /// Describes the planned measurements as text: layers covered, layers skipped and why, bytes, and
+  /// the plan with its estimated seconds of work.
   std::string Describe() const;
 
-  /// Counters and gauges as they are now. Thread-safe.
+  /// Current counters and gauges. Thread-safe.
   MonitorStatus status() const;
   /// The newest report, or null. Thread-safe.
   std::shared_ptr<const AnalyzedReport> latest() const;
-  /// The server that MonitorOptions::serve has started, and its addresses. Thread-safe.
+  /// The server started by MonitorOptions::serve, and its addresses. Thread-safe.
   ServerStatus served() const;
-  /// Commands to this monitor. Thread-safe; lives as long as the monitor. One that is disabled or
-  /// inert ignores them.
+  /// Accepts commands to this monitor. Thread-safe; lives as long as the monitor. A disabled or
+  /// inert monitor ignores commands.
   Control& control();
 
  private:
@@ -127,7 +128,7 @@ class PTQWATCH_EXPORT Monitor {
   static absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Start(
       std::unique_ptr<Subject> subject, MonitorOptions options,
       std::vector<std::unique_ptr<Exporter>>& exporters);
-  // Null where it is disabled, inert, or in a child of the process that created it.
+  // Null if the monitor is disabled or inert, or in a child of the process that created it.
   internal::RunningMonitor* running() const noexcept;
   internal::InertMonitor* inert() const noexcept;
 

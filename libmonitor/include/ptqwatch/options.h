@@ -21,213 +21,216 @@
 
 namespace ptqwatch {
 
-/// Which weights are quantized. Patterns are globs over canonical parameter names ('*' any run of
-/// characters, '?' one).
+/// Selects the weights to quantize. Patterns are globs over canonical parameter names: '*' matches
+/// any run of characters, '?' one character.
 struct LayerSelection {
-  /// A parameter must match one of these. Empty: any parameter does.
+  /// A parameter must match one of these. Empty: every parameter matches.
   std::vector<std::string> include = {};
-  /// ... and none of these. Parameters that are no factor of a product (norms, biases), embeddings
-  /// and the output head (the last product of the forward pass) are never quantized anyway.
+  /// A parameter must match none of these. Parameters that are not factors of a product (norms,
+  /// biases), embeddings and the output head (the last product of the forward pass) are never
+  /// quantized.
   std::vector<std::string> exclude = {};
   /// Quantize the output head too.
   bool output_head = false;
 };
 
-/// What is measured of the loss surface, on the subject's curvature batches: top eigenvalue and
-/// trace of the Hessian, and the second-order prediction of every quantizer's loss change.
-/// Estimators stop at the precision asked for here, or at a cap (CurvatureEngineOptions).
+/// How to measure the loss surface on the subject's curvature batches: the top eigenvalue and the
+/// trace of the Hessian, and the second-order prediction of each quantizer's loss change.
+/// Estimators stop at the precision set here or at a cap (CurvatureEngineOptions).
 struct CurvatureOptions {
-  bool enabled = true;  ///< of a monitor
+  bool enabled = true;  ///< whether a monitor measures curvature
   CurvatureScope scope = CurvatureScope::kQuantizedWeights;
-  /// With kNamedParameters: globs over canonical parameter names ('*' any run of characters, '?'
-  /// one). A parameter that matches one of them is in the scope.
+  /// With kNamedParameters: globs over canonical parameter names ('*' matches any run of
+  /// characters, '?' one). A parameter that matches one of them is in the scope.
   std::vector<std::string> parameters = {};
-  /// The search for an eigenvalue stops at ||Hv - lambda v|| <= this * |lambda|.
+  /// The search for an eigenvalue stops when ||Hv - lambda v|| <= this * |lambda|.
   double eigenvalue_residual_ratio = 0.02;
-  /// How many of the largest eigenvalues are searched for, one after the other.
+  /// Number of largest eigenvalues to search for, one after the other.
   int top_eigenvalues = 1;
-  /// The smallest (most negative) one too, which costs about as much as the largest.
+  /// Also search for the smallest (most negative) eigenvalue. Costs about as much as the largest.
   bool bottom_eigenvalue = false;
-  /// The trace's estimate stops when its standard error is this share of it.
+  /// The estimate of the trace stops when its standard error is this share of the trace.
   double trace_relative_stderr = 0.1;
 };
 
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const CurvatureOptions& options);
 
-/// When a snapshot is due: every so many steps, or in one of two other ways. A trainer may skip
-/// steps: what was due in between is due once, at the first step after it.
+/// When snapshots are due: every `every` steps, or in one of two other ways. A trainer may skip
+/// steps: if several snapshots fall due in between, one is taken at the next reported step.
 ///
-/// With `every` and `log_spaced_per_decade`, due steps depend on the steps and learning rates
-/// alone, so a resumed run meets the same ones.
+/// With `every` and `log_spaced_per_decade`, due steps depend only on step numbers and learning
+/// rates, so a resumed run has the same ones.
 struct ScheduleOptions {
-  /// Due at steps divisible by this.
+  /// Snapshots are due at steps divisible by this.
   int64_t every = 1000;
-  /// If positive, instead: due after this many seconds, twice as many, and so on, from the first
-  /// step on. By the clock, so that another run meets other steps.
+  /// If positive, replaces `every`: snapshots are due this many seconds after the first step, then
+  /// after twice as many, and so on. Depends on the clock, so another run has other due steps.
   double every_seconds = 0;
-  /// If positive, instead: so many times from a step to ten times that step, evenly on a
-  /// logarithmic scale. With 4 at steps 1, 2, 4, 6, 10, 18, 32, 57, 100, ...
+  /// If positive, replaces `every`: this many snapshots between a step and ten times that step,
+  /// evenly spaced on a logarithmic scale. 4 gives steps 1, 2, 4, 6, 10, 18, 32, 57, 100, ...
   int64_t log_spaced_per_decade = 0;
-  /// While the learning rate decays (LrPhase::kDecay), this many times as many snapshots are due.
-  /// The additional ones only use time that is left: they are taken where the monitor is idle and
-  /// expects to be done before the next one of the plain schedule is due. Otherwise nothing is
-  /// missed, and none is counted as skipped. 1: none.
+  /// Multiplies the number of due snapshots while the learning rate decays (LrPhase::kDecay). The
+  /// additional ones use spare time only: they are taken if the monitor is idle and expects to
+  /// finish before the next regular one is due. Otherwise they are dropped and not counted as
+  /// skipped. 1: no additional snapshots.
   int64_t decay_density = 4;
 };
 
-/// What the average of the last snapshots would give, at full precision and quantized like the
-/// watched quantizer (Verdict::method). Measured with the snapshots that measure curvature.
+/// How to average the last snapshots. The average is evaluated at full precision and quantized by
+/// the watched quantizer (Verdict::method), at snapshots that measure curvature.
 struct AveragingOptions {
   bool enabled = true;
-  /// Snapshots of the mean (LAWA, arXiv 2209.14981); 2 to 64. Each holds a copy of the parameters;
-  /// where max_bytes does not allow so many there are fewer, and the report says how many.
+  /// Number of snapshots in the mean (LAWA, arXiv 2209.14981); 2 to 64. Each holds a copy of the
+  /// parameters. If max_bytes is too small for all of them, fewer are averaged and the report gives
+  /// their number.
   int64_t window = 6;
-  /// Every so many-th snapshot enters the averages.
+  /// Only every `spacing`-th snapshot enters the averages.
   int64_t spacing = 1;
-  /// Also m = decay m + (1 - decay) w over the same snapshots, in (0, 1). 0: no such average.
+  /// Also computes m = decay m + (1 - decay) w over the same snapshots; in (0, 1). 0: off.
   double decay = 0;
 };
 
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const AveragingOptions& options);
 
-/// 1/8, 1/4 and 1/2.
+/// Returns {1/8, 1/4, 1/2}.
 PTQWATCH_EXPORT std::vector<double> DefaultCooldownLengths();
 
-/// Shadow cooldowns: from a snapshot, a copy of the model is trained through a decay of the
-/// learning rate that has not begun, on the subject's own batches (train_step of its options), to
-/// see what quantization would cost at its end. They use the time that snapshots leave, and stop
-/// while one is measured.
+/// Shadow cooldowns predict the cost of quantization at the end of a learning-rate decay that has
+/// not begun. A copy of the model is trained from a snapshot through shorter decays, on the
+/// subject's own batches (train_step of its options). Cooldowns use the time that snapshots leave,
+/// and pause while a snapshot is measured.
 struct CooldownOptions {
-  /// Optimizer steps of the decay that is planned. 0: known to whoever asks for a cooldown alone.
+  /// Optimizer steps of the planned decay. 0: each request for a cooldown gives its own.
   int64_t decay_steps = 0;
   DecayShape shape = DecayShape::kLinear;
-  double final_ratio = 0;  ///< of the last rate to the first, in [0, 1)
-  /// Decays are simulated in these shares of `decay_steps`, in (0, 1], ascending; what the whole
-  /// one would give is extrapolated. The more steps, the surer it is: those by default are 7/8 of
-  /// the steps of the decay itself.
+  double final_ratio = 0;  ///< last rate divided by the first, in [0, 1)
+  /// Lengths of the simulated decays as shares of `decay_steps`, in (0, 1], ascending. The result
+  /// of the whole decay is extrapolated; more steps make it more reliable. The defaults add up to
+  /// 7/8 of the steps of the whole decay.
   std::vector<double> lengths = DefaultCooldownLengths();
-  /// Before each of them the copy is trained at the full rate for as many steps, or as many as the
-  /// simulated decay has, if they are fewer: its optimizer begins with no moments.
+  /// Before each simulated decay, the copy is trained at the full rate for this many steps, or for
+  /// the length of that decay if it is shorter, because its optimizer starts without moments.
   int64_t settle_steps = 100;
-  /// At every so many-th snapshot of the plateau; 0: only where asked for (Control). Needs
-  /// `decay_steps`.
+  /// Runs a cooldown at every n-th snapshot of the plateau; needs `decay_steps`. 0: only on request
+  /// (Control).
   int64_t every_snapshots = 0;
-  /// Wall-clock cap of a cooldown. What it cuts short has the status out_of_time. Zero: no cap.
+  /// Wall-clock cap of a cooldown. Measurements cut short get the status out_of_time. Zero: no cap.
   std::chrono::milliseconds max_time{0};
 };
 
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const CooldownOptions& options);
 
-/// MonitorOptions::monitor_device = "auto": a larger model on a GPU is measured there, because on a
-/// core a snapshot of it takes minutes.
+/// With MonitorOptions::monitor_device = "auto", a model on a GPU with more parameters is measured
+/// on the GPU, because a snapshot would take minutes on a CPU core.
 inline constexpr int64_t kMostParametersOnCpu = 100'000'000;
 
 struct MonitorOptions {
-  /// By default training starts whatever is wrong with the monitor. The log, Monitor::status(), the
-  /// exporters that can be started and, where it can be written, the journal say what it is.
+  /// By default training starts even if the monitor fails. The log, Monitor::status(), the
+  /// exporters that could be started and, if it is writable, the journal give the reason.
   OnFailure on_failure = OnFailure::kInert;
 
   ScheduleOptions schedule = {};
 
-  /// What is tried on every snapshot; at least one.
+  /// Quantizers to try on every snapshot; at least one.
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
-  /// {glob, spec}: layers that match use `spec` instead, in every entry of `quantizers` with the
-  /// same method and bits. First match wins.
+  /// {glob, spec}: matching layers use `spec` instead, in every entry of `quantizers` with the same
+  /// method and bits. The first match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
-  /// Maximum bytes of Gram matrices at a time. One takes 8 times the square of a layer's inputs: 1
-  /// GiB is enough for 11,585 inputs. Where all of them together need more, the calibration data is
-  /// run through the model several times, which changes no result. A layer whose Gram matrix alone
-  /// needs more is left out, and reported as skipped.
+  /// Maximum bytes of Gram matrices held at a time. One takes 8 times the square of a layer's
+  /// inputs: 1 GiB is enough for 11,585 inputs. If all of them together need more, the calibration
+  /// data runs through the model several times, with the same result. A layer whose own Gram matrix
+  /// needs more is skipped and reported.
   int64_t max_gram_bytes = int64_t{1} << 30;
 
-  /// What is measured of the loss surface beside the quantization error. The engine chooses itself
-  /// how; where it cannot work on this model, curvature is left out and every report says why.
+  /// How to measure the loss surface, in addition to the quantization error. The engine chooses its
+  /// own method; if it cannot work on this model, curvature is left out and every report says why.
   CurvatureOptions curvature = {};
 
   AveragingOptions averaging = {};
-  /// Off unless the subject can train its replica.
+  /// Needs a subject that can train its replica; off otherwise.
   CooldownOptions cooldown = {};
-  /// Which layers to keep at more bits, where two bit-widths of one method are tried: chosen by the
-  /// curvature along the quantization error, and measured (Report::mixed_precision).
+  /// If `quantizers` has two bit-widths of one method: chooses the layers to keep at more bits by
+  /// the curvature along the quantization error, and measures the result (Report::mixed_precision).
   bool mixed_precision = true;
 
-  /// Called on the monitor thread when the verdict becomes an alarm, or another alarm, with the
-  /// report that shows it. The trainer must not be touched from here without its own
-  /// synchronization: set an atomic that the training loop reads. What it throws is logged.
+  /// Called on the monitor thread when the verdict becomes an alarm, or a different alarm, with the
+  /// report that shows it. Do not touch the trainer from here without synchronization: set an
+  /// atomic that the training loop reads. Exceptions are logged.
   std::function<void(const AnalyzedReport&)> on_alert = {};
 
-  /// A loss comparison stops adding tokens when the paired standard error of the loss change is
-  /// this share of the change ...
+  /// A loss comparison stops adding tokens when the paired standard error of the loss change is at
+  /// most this share of the change ...
   double relative_stderr = 0.05;
-  /// ... or this share of the loss, where the change is so small that it does not matter ...
+  /// ... or this share of the loss, if the change is too small to matter ...
   double absolute_stderr_ratio = 0.0005;
-  /// ... or when this many tokens or all probe batches were used.
+  /// ... or when it has used this many tokens or all probe batches.
   int64_t max_probe_tokens = 65536;
-  /// Wall-clock cap of one snapshot. What it cuts short has the status out_of_time and no value.
-  /// Zero: no cap.
+  /// Wall-clock cap of one snapshot. Measurements cut short have the status out_of_time and no
+  /// value. Zero: no cap.
   std::chrono::milliseconds max_snapshot_time{0};
-  /// A probe that failed this many times in a row is switched off for the rest of the run.
+  /// A probe that fails this many times in a row is switched off for the rest of the run.
   int max_failures_in_a_row = 5;
 
-  /// Seeds everything random; recorded in the fingerprint.
+  /// Seeds all random numbers; part of the fingerprint.
   uint64_t seed = 0;
-  /// Share of its time that training may lose to the monitor's work, in (0, 1], where the machine
-  /// has no core to spare. Whether it has is measured all the time: where the CPUs that the process
-  /// may use are idle, the monitor works without pause.
+  /// Share of its time that training may lose to the monitor's work, in (0, 1], if the machine has
+  /// no core to spare. The monitor keeps measuring this: while CPUs that the process may use are
+  /// idle, it works without pause.
   double max_overhead = 0.02;
-  /// Fit what a snapshot measures to what the machine has to spare and to the schedule: fewer probe
-  /// and calibration batches, a smaller curvature batch, curvature at every k-th snapshot
-  /// (Report::plan, Event::Kind::kPlanChanged). Snapshots are skipped while the monitor rests.
-  /// False: every snapshot is measured with all batches, whatever that takes.
+  /// Fits the measurements of a snapshot to the spare time of the machine and to the schedule:
+  /// fewer probe and calibration batches, a smaller curvature batch, curvature at every k-th
+  /// snapshot (Report::plan, Event::Kind::kPlanChanged). Snapshots that fall due while the monitor
+  /// rests are skipped. False: every snapshot is measured with all batches, however long that
+  /// takes.
   bool adapt_plan = true;
-  /// Works this share of wall-clock time, in (0, 1], whatever the machine has to spare.
+  /// Fixed share of wall-clock time to work, in (0, 1], even if the machine is idle.
   std::optional<double> duty_cycle = {};
-  /// Memory in bytes that the monitor may hold, from Create on: replica, staged snapshot, optimizer
-  /// moments, batches, forward passes, and all that measuring takes. What does not fit is left out,
-  /// in this order, and the report says so: slices; gradient graphs that are kept (others take
+  /// Memory in bytes that the monitor may hold from Create on: replica, staged snapshot, optimizer
+  /// moments, batches, forward passes and all measurements. If it is too small, the following are
+  /// given up in this order, and the report says so: slices; retained gradient graphs (others take
   /// longer); Gram matrices and quantized weights of several layers and quantizers at a time (fewer
-  /// take longer); the curvature along quantization errors; curvature; a quantizer whose weights do
-  /// not fit. Create fails where not even the replica fits. 0: a quarter of what the machine, the
-  /// cgroup and the process limits leave free at Create. While measuring never more than half of
-  /// what is free then.
+  /// take longer); the curvature along quantization errors; curvature; quantizers whose weights do
+  /// not fit. Create fails if even the replica does not fit. 0: a quarter of the memory that the
+  /// machine, the cgroup and the process limits leave free at Create. Measurements never take more
+  /// than half of the memory that is free when they start.
   int64_t max_bytes = 0;
-  /// Threads the trainer computes with, and that Finish may use. 0: at::get_num_threads() at
+  /// Threads that the trainer computes with; Finish may use as many. 0: at::get_num_threads() at
   /// Create.
   int training_threads = 0;
 
-  /// Where the replica lives and everything is measured, which matters for models on a GPU:
+  /// Device of the replica and of all measurements, for models on a GPU:
   ///   "auto"     the model's own device, but the CPU for a model on a GPU that has at most
   ///              kMostParametersOnCpu parameters
   ///   "trainer"  the model's own device
   ///   "cpu", "cuda:1", ...
-  /// On the trainer's own GPU nothing separates the monitor from training: an assertion or an
-  /// illegal access of a kernel that the losses closure starts ends all CUDA work of the process,
-  /// and no priority keeps the monitor's kernels from delaying others. What the closure and the
-  /// replica use beside their tensors must work on this device.
+  /// On the trainer's own GPU nothing isolates the monitor from training: a failed assertion or an
+  /// illegal access in a kernel started by the losses closure ends all CUDA work of the process,
+  /// and no priority keeps the monitor's kernels from delaying others. Everything that the closure
+  /// and the replica use beside their tensors must work on this device.
   std::string monitor_device = "auto";
-  /// For models on a GPU whose trainer calls Monitor::BeforeUpdate: parameters are copied on a
-  /// stream of the monitor's beside the forward and backward passes that follow, and not on the
-  /// trainer's own.
+  /// For models on a GPU whose trainer calls Monitor::BeforeUpdate: copies parameters on a stream
+  /// of the monitor, beside the next forward and backward passes, instead of on the trainer's
+  /// stream.
   bool copy_beside_training = false;
-  /// Free bytes of a GPU that the monitor leaves to others: where its copies or the first snapshot
-  /// would take them, Create fails or that snapshot is not measured. Later ones take no more.
+  /// Free bytes of a GPU that the monitor leaves to others. If its copies would take them, Create
+  /// fails; if the first snapshot would, it is not measured. Later snapshots take no more memory.
   int64_t device_reserve_bytes = int64_t{1} << 30;
 
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else
   /// generated.
   std::string run_id = {};
-  /// Directory of the run, created if missing: the monitor keeps its journal (a line for each
-  /// report and event) and its state there. One that holds a run is resumed. Empty: nothing is
-  /// kept.
+  /// Directory of the run, created if missing. The monitor keeps its journal (one line for each
+  /// report and event) and its state there. A directory that holds a run is resumed. Empty: the
+  /// monitor writes no files.
   std::string run_dir = {};
-  /// Go on in a `run_dir` whose run had another model, other data, quantizers or seed (another
-  /// Report::fingerprint). Its numbers cannot be compared with those that follow: verdicts begin
-  /// anew. Without it that is an error of Create.
+  /// Continue in a `run_dir` whose run had another model, other data, quantizers or seed (another
+  /// Report::fingerprint). Its numbers are not comparable with the new ones, so verdicts start
+  /// over. If false, Create fails in such a directory.
   bool allow_changed_run = false;
 
   /// Starts `ptqwatch serve` beside the run, as a process of its own: /metrics, gRPC and the live
@@ -236,7 +239,7 @@ struct MonitorOptions {
   /// directory, which the server removes.
   std::optional<ServeOptions> serve = {};
 
-  /// Tests give a fake one. Must outlive the monitor, and its thread where Stop missed its
+  /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its
   /// deadline.
   Clock* clock = Clock::Real();
 };

@@ -18,55 +18,55 @@ namespace ptqwatch {
 
 inline constexpr int kReportSchemaVersion = 1;
 
-/// How a measurement ended. Numbers are present with kOk only; for every other status
-/// `status_detail` says what happened.
+/// How a measurement ended. Numbers are present only with kOk; for every other status
+/// `status_detail` gives the reason.
 enum class ProbeStatus {
   kUnknown = 0,
   kOk = 1,
   kNonFinite = 2,  ///< a loss or a weight is NaN or infinite
   kFailed = 3,     ///< the losses closure threw or returned something unusable
-  kOutOfTime = 4,  ///< the wall-clock cap ended it
+  kOutOfTime = 4,  ///< the wall-clock cap ended the measurement
   kCancelled = 5,  ///< Stop() interrupted it
   kDisabled = 6,   ///< switched off: too many failures in a row, or impossible on this model
 };
 
 /// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled".
 PTQWATCH_EXPORT std::string_view ToString(ProbeStatus status);
-/// InvalidArgument, listing the known names, for any other name. So do all functions of this form.
+/// InvalidArgument, listing the known names, for any other name, like all functions of this form.
 PTQWATCH_EXPORT absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name);
 
-/// The parameters that the Hessian is taken with respect to.
+/// The parameters in which the Hessian is taken.
 enum class CurvatureScope {
-  kQuantizedWeights = 0,  ///< those that are quantized: what quantization error depends on
-  /// All that are trained. Frozen ones are left out: those whose requires_grad is off in the live
-  /// model while it is on for others.
+  kQuantizedWeights = 0,  ///< quantized weights, on which quantization error depends
+  /// All trained parameters. Excludes frozen ones: those with requires_grad off in the live model,
+  /// if it is on for others.
   kAllParameters = 1,
-  /// Those whose names match CurvatureOptions::parameters: a layer, a block, a kind of weight.
+  /// Parameters that match CurvatureOptions::parameters: a layer, a block, a kind of weight.
   kNamedParameters = 2,
 };
 /// "quantized_weights", "all_parameters", "named_parameters".
 PTQWATCH_EXPORT std::string_view ToString(CurvatureScope scope);
 PTQWATCH_EXPORT absl::StatusOr<CurvatureScope> ParseCurvatureScope(std::string_view name);
 
-/// How products of the Hessian H with a vector v are made.
+/// How products of the Hessian H with a vector v are computed.
 enum class HessianMode {
-  /// The first of the three below that works for this model, found out at Create. The next one
-  /// takes over where memory runs out later.
+  /// The first of the next three modes that works for this model, determined at Create. If memory
+  /// runs out later, the next one takes over.
   kAuto = 0,
-  /// Exact: the gradient's graph is built once a snapshot and differentiated for every product.
-  /// About 2.2 gradients a product, and the memory of the graphs of all batches. Needs operators
+  /// Exact: the gradient's graph is built once per snapshot and differentiated for every product.
+  /// About 2.2 gradients per product, and the memory of the graphs of all batches. Needs operators
   /// with a second derivative (fused attention has none).
   kRetainedGraph = 1,
-  /// Exact: the same graph, built again for every product. 3 to 4.5 gradients a product, and the
+  /// Exact: the same graph, built again for every product. 3 to 4.5 gradients per product, and the
   /// memory of one batch's graph.
   kRecomputedGraph = 3,
   /// (g(W + e v) - g(W - e v)) / 2e, with e such that the gradient changes by about 1 %. Two to
-  /// four gradients a product, and no more memory than a gradient. Relative error about 2e-4 in
-  /// float32. It sees the kinks of ReLU, which the exact forms do not.
+  /// four gradients per product, and no more memory than a gradient. Relative error about 2e-4 in
+  /// float32. Unlike the exact modes, it sees the kinks of ReLU.
   kFiniteDifference = 2,
-  /// Not the Hessian but its Gauss-Newton part J'(d2 loss / d logits^2) J (Schraudolph 2002):
-  /// positive semidefinite for a loss that is convex in the logits. Needs LossValues::logits, and
-  /// operators with a second derivative. About 4 gradients a product. Never chosen by kAuto.
+  /// The Gauss-Newton part J'(d2 loss / d logits^2) J of the Hessian (Schraudolph 2002), which is
+  /// positive semidefinite for a loss that is convex in the logits. Needs LossValues::logits and
+  /// operators with a second derivative. About 4 gradients per product. Never chosen by kAuto.
   kGaussNewton = 4,
 };
 /// "auto", "retained_graph", "recomputed_graph", "finite_difference", "gauss_newton".
@@ -76,17 +76,17 @@ PTQWATCH_EXPORT absl::StatusOr<HessianMode> ParseHessianMode(std::string_view na
 /// How an eigenvalue was found.
 enum class EigenvalueMethod {
   kLanczos = 0,
-  kPowerIteration = 1,  ///< where memory was short
+  kPowerIteration = 1,  ///< used when memory is short
 };
 /// "lanczos", "power_iteration".
 PTQWATCH_EXPORT std::string_view ToString(EigenvalueMethod method);
 PTQWATCH_EXPORT absl::StatusOr<EigenvalueMethod> ParseEigenvalueMethod(std::string_view name);
 
-/// Where the search for an eigenvector began.
+/// Start vector of an eigenvector search.
 enum class EigenvalueStart {
-  kCold = 0,       ///< at a random vector
-  kWarm = 1,       ///< at the eigenvector of the previous snapshot
-  kRestarted = 2,  ///< there too, but it was stale: the random part of the start found this one
+  kCold = 0,       ///< a random vector
+  kWarm = 1,       ///< the eigenvector of the previous snapshot
+  kRestarted = 2,  ///< the same, but it was stale: the random part of the start found this one
 };
 /// "cold", "warm", "restarted".
 PTQWATCH_EXPORT std::string_view ToString(EigenvalueStart start);
@@ -107,7 +107,7 @@ enum class OptimizerKind {
 PTQWATCH_EXPORT std::string_view ToString(OptimizerKind kind);
 PTQWATCH_EXPORT absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
 
-/// The name of the value, or "" where there is none.
+/// The name of the value, or "" without one.
 template <typename Enum>
 std::string_view ToString(const std::optional<Enum>& value) {
   return value ? ToString(*value) : std::string_view();
@@ -123,14 +123,14 @@ struct LayerQuantization {
   /// Relative squared error of the layer's output on the calibration data: tr(dW H dW^T) / tr(W H
   /// W^T) with the undamped H.
   std::optional<double> output_error_ratio;
-  std::optional<double> rtn_output_error_ratio;  ///< of round-to-nearest on the same grid
+  std::optional<double> rtn_output_error_ratio;  ///< the same for round-to-nearest on that grid
   std::optional<double> damp;                    ///< relative to the mean of the live diagonal
-  int64_t tokens = 0;                            ///< calibration rows behind H
-  int64_t skipped_rows = 0;             ///< calibration rows left out for a NaN or infinity
+  int64_t tokens = 0;                            ///< number of calibration rows in H
+  int64_t skipped_rows = 0;             ///< calibration rows left out because of NaN or infinity
   std::optional<int64_t> dead_columns;  ///< inputs that were zero in all calibration rows
   std::optional<LayerStatus> status;
   /// The layer's shares g_l'd_l and d_l'(Hd)_l / 2 of the two terms of the prediction below, in
-  /// nats per token. They sum to those terms over all layers.
+  /// nats per token. Their sums over all layers are those terms.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
@@ -149,7 +149,7 @@ struct LossAlong {
 struct QuantizationReport {
   std::optional<QuantizationMethod> method;
   int bits = 0;
-  int group_size = 0;  ///< -1: one group per output row; NF4: weights of a block
+  int group_size = 0;  ///< -1: one group per output row; NF4: block size in weights
   bool symmetric = true;
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
@@ -165,12 +165,12 @@ struct QuantizationReport {
   /// CE(W_hat) - CE(W) on the same batch, with its standard error over sequences.
   std::optional<double> curvature_batch_delta_nats;
   std::optional<double> curvature_batch_delta_stderr_nats;
-  std::string prediction_detail;  ///< why nothing may rest on the prediction (docs/curvature.md)
+  std::string prediction_detail;  ///< why the prediction is unreliable (docs/curvature.md)
   /// The two terms of the prediction: g'd and d'Hd / 2.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
   /// d'Hd / d'd: how sharp the loss is along d. The curvature term is this times ||d||^2 / 2, which
-  /// separates a rise of displacement from a rise of sharpness.
+  /// distinguishes growing displacement from growing sharpness.
   std::optional<double> curvature_along_error;
   /// (v'd)^2 / d'd with the top eigenvector v: the share of d along v, in [0, 1].
   std::optional<double> top_eigenvector_alignment;
@@ -180,14 +180,14 @@ struct QuantizationReport {
   /// (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from the paired examples.
   std::optional<double> accuracy_degradation_ratio;
   std::optional<double> accuracy_degradation_stderr;
-  int64_t probe_tokens = 0;   ///< tokens behind the losses
-  double coverage_ratio = 0;  ///< share of all parameters that was quantized
+  int64_t probe_tokens = 0;   ///< number of tokens in the losses
+  double coverage_ratio = 0;  ///< quantized share of all parameters
   std::vector<LayerQuantization> layers;
-  std::optional<std::string> format = {};  ///< of the codes; absent: by method
+  std::optional<std::string> format = {};  ///< of the codes; absent: implied by the method
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 
-/// The Hessian's block of one parameter.
+/// The diagonal block of the Hessian for one parameter.
 struct LayerCurvature {
   std::string name;             ///< canonical parameter name
   int64_t parameters = 0;       ///< size of the block
@@ -197,11 +197,11 @@ struct LayerCurvature {
   friend bool operator==(const LayerCurvature&, const LayerCurvature&) = default;
 };
 
-/// One of the outermost eigenvalues of H, and what it cost.
+/// One of the outermost eigenvalues of H, and its cost.
 struct EigenvalueReport {
   std::optional<double> value;
   std::optional<double> residual_ratio;  ///< ||Hv - lambda v|| / |lambda|
-  bool converged = false;                ///< the residual is as small as was asked for
+  bool converged = false;                ///< the residual reached the requested size
   int64_t products = 0;                  ///< products with H
   std::optional<EigenvalueStart> start;
   friend bool operator==(const EigenvalueReport&, const EigenvalueReport&) = default;
@@ -222,11 +222,11 @@ struct CurvatureReport {
   std::optional<double> top_eigenvalue;  ///< the largest of H
   /// ||Hv - lambda v|| / |lambda| of the eigenpair above.
   std::optional<double> top_eigenvalue_residual_ratio;
-  /// Smallest eigenvalue. Where it is negative it says how far the loss is from convex.
+  /// Smallest eigenvalue. If negative, it says how far the loss is from convex.
   std::optional<double> bottom_eigenvalue;
   std::optional<double> bottom_eigenvalue_residual_ratio;
   std::optional<EigenvalueMethod> eigenvalue_method;
-  /// `top_eigenvalue` and as many of the next ones as were asked for, largest first.
+  /// `top_eigenvalue` and the other requested eigenvalues, largest first.
   std::vector<EigenvalueReport> top_eigenvalues;
   /// tr(H), by Hutchinson's estimator with the same probe vectors at every snapshot.
   std::optional<double> trace;
@@ -234,33 +234,33 @@ struct CurvatureReport {
   /// Half the width of the trace's 95 % confidence interval, by Student's t with `trace_probes` - 1
   /// degrees of freedom.
   std::optional<double> trace_interval;
-  int64_t trace_probes = 0;  ///< probe vectors behind the trace
-  /// How far the trace would move with other curvature batches of the same size (standard error),
-  /// from how the batches differ; 0 where that is no more than the probe vectors explain. Absent
-  /// where there is one batch only.
+  int64_t trace_probes = 0;  ///< number of probe vectors in the trace
+  /// Standard error of the trace over other curvature batches of the same size, from the difference
+  /// between batches; 0 if the probe vectors explain all of that difference. Absent with only one
+  /// batch.
   std::optional<double> trace_batch_stderr;
   /// Sum over parameters l of mean(w^2)_l tr(H_l). Unlike the trace it does not change when weights
-  /// are rescaled, and it follows quantization error from run to run.
+  /// are rescaled, and it follows quantization error across runs.
   std::optional<double> weighted_trace;
   std::optional<double> weighted_trace_stderr;
   /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
   std::optional<double> step_check_ratio;
   int64_t hessian_products = 0;
-  std::optional<int64_t> graph_bytes;  ///< memory of the gradient graphs, where they were retained
-  std::optional<OptimizerKind> optimizer;  ///< absent where the trainer passes none
+  std::optional<int64_t> graph_bytes;      ///< memory of the gradient graphs, if they were retained
+  std::optional<OptimizerKind> optimizer;  ///< absent if the trainer passes none
   /// How near the optimizer is to the point where its steps grow along the sharpest direction; 1 is
-  /// the edge. lambda_max eta / 2 for SGD without momentum; docs/curvature.md has the form with
-  /// momentum, decay and Adam's preconditioner. A lower bound where the scope leaves trained
-  /// parameters out.
+  /// the edge. lambda_max eta / 2 for SGD without momentum; docs/curvature.md has the formula for
+  /// momentum, decay and Adam's preconditioner. A lower bound if the scope omits trained
+  /// parameters.
   std::optional<double> edge_of_stability_ratio;
-  /// ||Mv - ratio v|| / |ratio|, with the matrix M whose eigenvalue the ratio is.
+  /// ||Mv - ratio v|| / |ratio|, where the ratio is an eigenvalue of the matrix M.
   std::optional<double> edge_of_stability_residual_ratio;
-  std::string edge_of_stability_detail;  ///< why there is no ratio
+  std::string edge_of_stability_detail;  ///< why the ratio is missing
   std::vector<LayerCurvature> layers;
   friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
 };
 
-/// A parameter that is not quantized, and why.
+/// A parameter that is not quantized, and the reason.
 struct SkippedLayer {
   std::string name;
   std::string reason;
@@ -277,13 +277,13 @@ enum class AveragingKind {
 PTQWATCH_EXPORT std::string_view ToString(AveragingKind kind);
 PTQWATCH_EXPORT absl::StatusOr<AveragingKind> ParseAveragingKind(std::string_view name);
 
-/// What the average of snapshots would give now. Losses are on the probe tokens of the report.
+/// The result of averaging snapshots. Losses are on the probe tokens of the report.
 struct AveragingReport {
   std::optional<AveragingKind> kind;
-  int64_t window = 0;           ///< kWindow: snapshots asked for
+  int64_t window = 0;           ///< kWindow: requested number of snapshots
   std::optional<double> decay;  ///< kExponential
-  int64_t snapshots = 0;        ///< snapshots in this average: fewer than `window` while it fills
-  int64_t first_step = 0;       ///< of the oldest of them
+  int64_t snapshots = 0;        ///< in this average: fewer than `window` until it is full
+  int64_t first_step = 0;       ///< of the oldest snapshot in it
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
   std::optional<double> loss_nats;  ///< CE of the averaged weights
@@ -293,32 +293,31 @@ struct AveragingReport {
   friend bool operator==(const AveragingReport&, const AveragingReport&) = default;
 };
 
-/// The model at `bits`, but the layers that cost most for their size at `raised_bits`.
+/// The model at `bits`, but its layers with the highest cost for their size at `raised_bits`.
 struct MixedPrecisionReport {
   std::optional<QuantizationMethod> method;
   int bits = 0;
   int raised_bits = 0;
-  std::vector<std::string> raised_layers;  ///< canonical parameter names, the worst first
+  std::vector<std::string> raised_layers;  ///< canonical parameter names, worst first
   double mean_bits = 0;                    ///< over the quantized weights, without scales
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
-  /// Of the loss increase against full precision, from the layers' g'd + d'Hd / 2.
+  /// Predicted loss increase over full precision, from the layers' g'd + d'Hd / 2.
   std::optional<double> predicted_delta_nats;
   std::optional<double> delta_nats;  ///< measured on the probe tokens
   std::optional<double> delta_stderr_nats;
-  std::optional<std::string> format = {};  ///< absent: by method
+  std::optional<std::string> format = {};  ///< absent: implied by the method
   friend bool operator==(const MixedPrecisionReport&, const MixedPrecisionReport&) = default;
 };
 
-/// How much of what the subject provides a run's snapshots are measured with, so that measuring
-/// fits the run. Chosen by the monitor (MonitorOptions::adapt_plan) and changed as rarely as
-/// possible.
+/// How much of the subject's data a run's snapshots are measured with. The monitor chooses it to
+/// fit the run (MonitorOptions::adapt_plan) and changes it as rarely as possible.
 struct Plan {
-  int64_t probe_batches = 0;        ///< at most; the first of those that the subject has
+  int64_t probe_batches = 0;        ///< at most; the first ones of the subject
   int64_t calibration_batches = 0;  ///< likewise
-  /// Of the curvature batch; 0: curvature is not measured.
+  /// Sequences in the curvature batch; 0: curvature is not measured.
   int64_t curvature_sequences = 0;
-  /// Curvature is measured at every so many snapshots; 0 where it is not.
+  /// Curvature is measured at every n-th snapshot; 0: never.
   int64_t curvature_every = 0;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
@@ -327,25 +326,25 @@ struct Plan {
 struct Report {
   int schema_version = kReportSchemaVersion;
   std::string run_id;
-  int attempt = 1;  ///< 1, 2, ... of those that have written reports
-  /// Hash of parameters, probe tokens, quantizers and seed: reports with the same are comparable.
+  int attempt = 1;  ///< 1, 2, ... counts attempts that have written reports
+  /// Hash of parameters, probe tokens, quantizers and seed. Reports with equal ones are comparable.
   std::string fingerprint;
   int64_t sequence = 0;               ///< 1, 2, ... over all attempts of a run
-  std::optional<std::string> branch;  ///< of a run that forks; absent: its only one
-  std::optional<int64_t> rank;        ///< of several trainers of one run; absent: its only one
+  std::optional<std::string> branch;  ///< branch of a run that forks; absent: it has only one
+  std::optional<int64_t> rank;        ///< one of several trainers of a run; absent: it has only one
   std::optional<std::string> source;  ///< "live" or, from checkpoints, "trajectory"; absent: live
-  /// Sequence of the report whose probe state this one began with; 0: none, a cold start.
+  /// Sequence of the report whose probe state this one started from; 0: a cold start.
   int64_t probe_state_sequence = 0;
 
   int64_t step = 0;
   double snapshot_time_unix_seconds = 0;
-  std::optional<double> learning_rate;  ///< absent if unknown: a checkpoint does not tell it
+  std::optional<double> learning_rate;  ///< absent if unknown, such as from a checkpoint
   std::optional<int64_t> tokens;
   std::optional<double> training_loss_nats;
   SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
   LrPhase lr_phase = LrPhase::kUnknown;
   std::vector<LrChangePoint> lr_change_points;  ///< corners of the rate since the previous report
-  std::optional<int64_t> decay_onset_step;      ///< the first one with a rate below the plateau
+  std::optional<int64_t> decay_onset_step;      ///< first step with a rate below the plateau
   bool rolled_back = false;     ///< the step number went backwards since the previous report
   std::string snapshot_digest;  ///< of all parameters' bits; empty if they could not be loaded
 
@@ -354,30 +353,30 @@ struct Report {
   std::optional<double> probe_loss_nats;  ///< CE(W) on `probe_tokens` tokens
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
-  int64_t probe_examples = 0;  ///< where the closure gives one loss for each example; else 0
-  /// Share of probe examples that W gets right; absent without LossValues::correct.
+  int64_t probe_examples = 0;  ///< if the closure returns one loss per example; else 0
+  /// Share of probe examples that W classifies correctly; absent without LossValues::correct.
   std::optional<double> probe_accuracy_ratio;
   std::optional<double> probe_accuracy_stderr;
 
   std::optional<CalibrationMode> calibration_mode;
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
-  /// Absent where it is off (MonitorOptions::curvature) and where it was not due.
+  /// Absent if curvature is off (MonitorOptions::curvature) or was not due.
   std::optional<CurvatureReport> curvature;
   std::vector<AveragingReport> averaging;
   std::vector<MixedPrecisionReport> mixed_precision;
-  /// The newest shadow cooldown that has ended, of this snapshot or an earlier one.
+  /// The newest completed shadow cooldown, of this snapshot or an earlier one.
   std::optional<PredictedEnd> predicted_end;
-  /// What this snapshot was measured with; `curvature_sequences` is 0 where curvature was not due.
+  /// Plan of this snapshot; `curvature_sequences` is 0 if curvature was not due.
   std::optional<Plan> plan;
 
-  /// Seconds by part: "stall" inside OnStep, everything else beside training.
+  /// Seconds by part: "stall" is the time inside OnStep; other parts run beside training.
   std::map<std::string, double> cost;
 
   friend bool operator==(const Report&, const Report&) = default;
 };
 
-/// What is published and journalled: the measurements and the verdict on them.
+/// A report with its verdict, as published and journalled.
 struct AnalyzedReport {
   Report report;
   Verdict verdict;
@@ -389,9 +388,9 @@ struct AnalyzedReport {
 /// doubles read back bit for bit.
 PTQWATCH_EXPORT std::string ToJson(const AnalyzedReport& report);
 
-/// Reads what ToJson of this or another version wrote: unknown keys are ignored, missing ones keep
-/// their default, an enum's unknown name reads as no value. InvalidArgument for malformed JSON, a
-/// value of the wrong type, and an event (event.h).
+/// Reads a line written by ToJson of this or another version: unknown keys are ignored, missing
+/// keys keep their default, and an unknown enum name reads as no value. InvalidArgument for
+/// malformed JSON, a value of the wrong type, and an event (event.h).
 PTQWATCH_EXPORT absl::StatusOr<AnalyzedReport> FromJson(std::string_view json);
 
 }  // namespace ptqwatch

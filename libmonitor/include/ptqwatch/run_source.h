@@ -22,23 +22,23 @@ namespace ptqwatch {
 
 struct ReportQuery {
   int64_t after_sequence = 0;   ///< only reports with a larger sequence
-  int64_t limit = 0;            ///< at most so many, the oldest; 0: all
-  bool without_layers = false;  ///< leaves out the per-layer lists, most of a report's bytes
+  int64_t limit = 0;            ///< at most this many, oldest first; 0: all
+  bool without_layers = false;  ///< omits the per-layer lists, most of a report's bytes
 };
 
 struct WatchOptions {
-  /// Only reports with a larger sequence; 0: all there are; unset: those made from now on.
+  /// Only reports with a larger sequence; 0: all reports; unset: only new ones.
   std::optional<int64_t> after_sequence = 0;
   bool without_layers = false;
-  /// Return once everything that is there by now was given.
+  /// Return once all present reports were given to the listener.
   bool until_now = false;
   /// Return when the run's monitor stops; otherwise wait for the run to come back.
   bool exit_when_done = false;
-  /// How long a server may be unreachable, or a directory have no run. Unset: for a server ten
-  /// seconds before its first answer, then without limit, or a minute with exit_when_done; for a
-  /// directory two seconds.
+  /// How long a server may be unreachable, or a directory may lack a run. Unset: ten seconds before
+  /// a server's first answer, then no limit, or a minute with exit_when_done; two seconds for a
+  /// directory.
   std::optional<std::chrono::nanoseconds> give_up_after = {};
-  /// Give the status so often beside the first one; unset: only the first one.
+  /// Give the status at this interval after the first one; unset: only the first one.
   std::optional<std::chrono::milliseconds> status_every = {};
   /// Longest time between two calls of OnTick.
   std::chrono::milliseconds tick{1000};
@@ -47,19 +47,18 @@ struct WatchOptions {
   std::chrono::milliseconds longest_backoff{10'000};
 };
 
-/// Gets what Watch receives, on the thread that called it.
+/// Receives the results of Watch, on the thread that called it.
 class PTQWATCH_EXPORT WatchListener {
  public:
   virtual ~WatchListener() = default;
-  /// The next report; never the same one (run_id, attempt, branch, rank, sequence)
-  /// twice. `missed` counts those lost before it.
-  /// False ends Watch.
+  /// The next report; never the same one (run_id, attempt, branch, rank, sequence) twice. `missed`
+  /// is the number of reports lost before it. Returning false ends Watch.
   virtual bool OnReport(const AnalyzedReport& report, int64_t missed) = 0;
   virtual void OnEvent(const Event&) {}
   virtual void OnStatus(const RunStatus&) {}
-  /// One line for people: the connection was lost or is back, or another run is there now.
+  /// One line for people: the connection was lost or restored, or another run took over.
   virtual void OnNotice(std::string_view) {}
-  /// At least once a tick. False ends Watch.
+  /// Called at least once per tick. Returning false ends Watch.
   virtual bool OnTick(bool /*connected*/) { return true; }
 };
 
@@ -70,23 +69,24 @@ class PTQWATCH_EXPORT RunSource : public Control {
   /// The directory or the address, for messages.
   virtual std::string place() const = 0;
   virtual absl::StatusOr<RunStatus> Status() = 0;
-  /// All runs at this place, in the order of their names; a directory has one.
+  /// All runs at this place, sorted by name; a directory has one.
   virtual absl::StatusOr<std::vector<RunStatus>> Runs() = 0;
   /// Oldest first.
   virtual absl::StatusOr<std::vector<AnalyzedReport>> Reports(const ReportQuery& query = {}) = 0;
-  /// Gives the listener reports and events until it, or an option, ends it.
+  /// Passes reports and events to the listener until the listener or an option ends it.
   virtual absl::Status Watch(const WatchOptions& options, WatchListener* listener) = 0;
 };
 
 /// The name of the run in a directory: the last part of its path.
 PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);
 
-/// The run that uses, used or will use `run_dir`, by what its monitor leaves there; opens no socket
-/// but the run's own for a command. Cost: Reports and Watch read the journal from its beginning.
+/// Opens the run that uses, used or will use `run_dir`, through the files of its monitor. Opens no
+/// socket except the run's own, for a command. Cost: Reports and Watch read the journal from its
+/// beginning.
 ///
-/// A run that shows no sign of life for 15 seconds and has not said that it stopped is `degraded`,
-/// with the reason. If another run takes the directory, only its reports are given from then on.
-/// Status is NotFound if no run has begun; Do is Unavailable if no run answers on this machine,
+/// A run that has shown no sign of life for 15 seconds and has not reported its end is `degraded`,
+/// with the reason. If another run takes over the directory, only its reports are given from then
+/// on. Status is NotFound if no run has begun. Do is Unavailable if no run answers on this machine,
 /// and PermissionDenied for another user's directory.
 PTQWATCH_EXPORT std::unique_ptr<RunSource> OpenRunDirectory(std::string run_dir,
                                                             Clock* clock = Clock::Real());

@@ -5,21 +5,21 @@
 
 namespace ptqwatch {
 
-/// Who may talk to a server, and what others on the network can read. All are paths
-/// of files, which are checked when the server is created: secrets are never options themselves.
-/// Empty: none.
+/// Controls who may talk to a server and whether the network can read the traffic. Secrets are
+/// never options: each option is the path of a file, which is checked when the server is created.
+/// Empty: the feature is off.
 struct ServerSecurity {
-  /// Certificate chain and private key of the server, PEM: TLS 1.2 or later. Both or neither.
-  /// Files that are replaced are read again within ten seconds.
+  /// The server's certificate chain and private key, PEM, for TLS 1.2 or later. Set both or
+  /// neither. Replaced files are read again within ten seconds.
   std::string certificate_file = {};
   std::string private_key_file = {};
-  /// Clients must show a certificate that one of these authorities signed, PEM (mutual TLS). Needs
-  /// a certificate of the server.
+  /// Clients must present a certificate signed by one of these authorities, PEM (mutual TLS). Needs
+  /// a server certificate.
   std::string client_ca_file = {};
-  /// Clients must send "authorization: Bearer TOKEN" with the token in this file, of 16 to 512
-  /// characters without whitespace. A newline at its end is left out. Read once. Over HTTP it is
-  /// also the password of a browser's login, for any user name. A server that other machines can
-  /// reach needs a certificate, too: they would read the token.
+  /// Clients must send "authorization: Bearer TOKEN" with the token in this file: 16 to 512
+  /// characters without whitespace, apart from a final newline. Read once. Over HTTP it is also the
+  /// password of a browser's login, with any user name. A server that other machines can reach
+  /// needs a certificate, too, because they could read the token otherwise.
   std::string token_file = {};
 
   bool tls() const { return !certificate_file.empty(); }

@@ -10,7 +10,7 @@
 
 namespace ptqwatch {
 
-/// Where a run is in its learning-rate schedule. Journals carry the names: values are added, never
+/// Phase of the learning-rate schedule. Journals store the names: values may be added but not
 /// renumbered.
 enum class LrPhase {
   kUnknown = 0,
@@ -26,19 +26,19 @@ PTQWATCH_EXPORT std::string_view ToString(LrPhase phase);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<LrPhase> ParseLrPhase(std::string_view name);
 
-/// What a trainer reports after each optimizer step. With gradient accumulation a step is an
-/// optimizer step, not a micro-batch.
+/// A trainer's report after each optimizer step. With gradient accumulation a step is an optimizer
+/// step, not a micro-batch.
 struct StepInfo {
   /// Optimizer steps done so far; need not be consecutive. A smaller number than before counts as a
   /// rollback.
   int64_t step = 0;
-  /// The rate this step was taken with.
+  /// The learning rate used for this step.
   double learning_rate = 0;
   /// Tokens (or samples) seen so far: the x-axis of plots.
   std::optional<int64_t> tokens = std::nullopt;
   /// Training loss of this step in nats, if the trainer has it on the host already.
   std::optional<double> loss = std::nullopt;
-  /// Overrides the phase, which is otherwise inferred from the learning rates.
+  /// Overrides the phase that is otherwise inferred from the learning rates.
   std::optional<LrPhase> phase = std::nullopt;
 };
 
@@ -49,7 +49,7 @@ struct LrChangePoint {
   friend bool operator==(const LrChangePoint&, const LrChangePoint&) = default;
 };
 
-/// Why a snapshot was taken.
+/// The reason for a snapshot.
 enum class SnapshotTrigger { kUnknown = 0, kInterval = 1, kRequest = 2, kFinish = 3 };
 
 /// "unknown", "interval", "request", "finish".

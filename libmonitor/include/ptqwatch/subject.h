@@ -28,13 +28,12 @@ class PTQWATCH_EXPORT Batch : public std::vector<at::Tensor> {
   Batch() = default;
   Batch(std::vector<at::Tensor> tensors)  // NOLINT(google-explicit-constructor)
       : vector(std::move(tensors)) {}
-  /// Throws std::out_of_range, saying how many tensors there are, if there are no more than
-  /// `index`.
+  /// Throws std::out_of_range, with the number of tensors, if `index` is too large.
   const at::Tensor& operator[](size_t index) const;
   at::Tensor& operator[](size_t index);
 };
 
-/// Several batches; a trainer may have them as vectors of tensors.
+/// Several batches; converts from vectors of tensors.
 class Batches : public std::vector<Batch> {
  public:
   using vector::vector;
@@ -46,9 +45,9 @@ class Batches : public std::vector<Batch> {
       : vector(batches.begin(), batches.end()) {}
 };
 
-/// What a losses closure returns: losses in nats per token, of shape [sequences, time], [sequences]
-/// or []. Dimension 0 is the unit of the standard error; a scalar is one unit of weight 1. Converts
-/// from a tensor.
+/// The result of a losses closure: losses in nats per token, of shape [sequences, time],
+/// [sequences] or []. Dimension 0 is the unit of the standard error; a scalar is one unit of weight
+/// 1. Converts from a tensor.
 struct LossValues {
   LossValues() = default;
   LossValues(at::Tensor values_in)
@@ -56,30 +55,30 @@ struct LossValues {
   LossValues(at::Tensor values_in, at::Tensor weights_in)
       : values(std::move(values_in)), weights(std::move(weights_in)) {}
   at::Tensor values;
-  /// The shape of `values`; 0 masks a token. Undefined: all ones. A masked loss may have any value,
-  /// even NaN. Where curvature is measured its derivative must be finite, because 0 times infinity
-  /// is NaN: replace the token's target or logits, not only its loss.
+  /// Same shape as `values`; 0 masks a token. Undefined: all ones. A masked loss may have any
+  /// value, even NaN. If curvature is measured, its derivative must be finite, because 0 times
+  /// infinity is NaN: replace the token's target or logits, not only its loss.
   at::Tensor weights;
-  /// Only for HessianMode::kGaussNewton: the model's output from which `values` were computed, of
-  /// any shape and in the same graph.
+  /// Only for HessianMode::kGaussNewton: the model output that `values` were computed from, of any
+  /// shape and in the same graph.
   at::Tensor logits;
-  /// Optional: for each example 1 where the model gets it right and 0 where not (bool or numeric),
-  /// of any shape whose dimension 0 is that of `values`; NaN leaves an example out. Reports then
-  /// carry the accuracy with and without quantization.
+  /// Optional: 1 for each example that the model gets right and 0 otherwise (bool or numeric), of
+  /// any shape with the same dimension 0 as `values`; NaN leaves an example out. Reports then
+  /// include the accuracy with and without quantization.
   at::Tensor correct;
 };
 
 /// One optimizer step of a simulated learning-rate decay (CooldownOptions).
 struct CooldownStep {
-  int64_t index = 0;  ///< 0, 1, ... in this decay. At 0 the optimizer's state begins anew.
+  int64_t index = 0;  ///< 0, 1, ... in this decay. At 0 the optimizer's state starts afresh.
   int64_t steps = 0;  ///< of this decay; the last one has index steps - 1
   double learning_rate = 0;
-  /// Names the step's batch: the same number for the same step of the same snapshot, another one
-  /// for any other step. Not negative; seeds whatever draws the batch.
+  /// Seed for the step's batch: equal for the same step of the same snapshot, different for any
+  /// other step. Not negative.
   int64_t batch = 0;
 };
 
-/// A parameter or buffer under the name its model gives it.
+/// A parameter or buffer under the name that its model gives it.
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
@@ -97,7 +96,7 @@ struct OptimizedParameter {
   at::Tensor second_moment = {};
 };
 
-/// An optimizer's rule and state between two steps. Only ever read.
+/// An optimizer's rule and state between two steps. The library only reads it.
 struct OptimizerView {
   OptimizerKind kind = OptimizerKind::kSgd;
   double momentum = 0;  ///< SGD
@@ -108,55 +107,55 @@ struct OptimizerView {
   double epsilon = 1e-8;
   /// A parameter of the model that is missing here counts as not trained.
   std::vector<OptimizedParameter> parameters = {};
-  /// If not empty, why the rule cannot be described by these fields. Reports give it as the reason
-  /// for what is missing.
+  /// If not empty, the reason why these fields cannot describe the rule. Reports give it as the
+  /// reason for missing results.
   std::string unavailable = {};
 };
 
-/// The model under test: it names the live tensors, builds the replica and evaluates losses on it.
+/// The model under test: names the live tensors, builds the replica and evaluates losses on it.
 /// Made by MakeModuleSubject (module_subject.h) or MakeFunctionSubject (function_subject.h);
-/// implement it for models of another kind.
+/// implement it for other kinds of models.
 ///
-/// A subject serves one monitor or one offline call. Opening it a second time is refused with
+/// A subject serves one monitor or one offline call. Opening it again fails with
 /// FailedPrecondition.
 ///
-/// Not thread-safe. LiveTensors and Optimizer are called on the trainer's thread only. Everything
-/// else is called by one thread at a time.
+/// Not thread-safe. LiveTensors and Optimizer are called only on the trainer's thread. All other
+/// functions are called by one thread at a time.
 class PTQWATCH_EXPORT Subject {
  public:
   virtual ~Subject() = default;
   /// Parameters and buffers of the live model; tied tensors under each of their names. Called at
   /// every snapshot. Must not change anything.
   virtual std::vector<NamedTensor> LiveTensors() const = 0;
-  /// The CUDA stream on which the live tensors are updated; snapshots are copied on it. Nothing:
-  /// the stream that is current at each OnStep. Called once, by Monitor::Create.
+  /// The CUDA stream that updates the live tensors; snapshots are copied on it. Empty: the stream
+  /// that is current at each OnStep. Called once, by Monitor::Create.
   virtual std::optional<c10::Stream> UpdateStream() const;
-  /// What the optimizer does to the live parameters, if that is known. The view's tensors are those
-  /// of the optimizer itself. Called by Monitor::Create, when the kind must be known, and at every
-  /// snapshot. Must not change anything. May throw.
+  /// The optimizer of the live parameters, if known. The view's tensors are the optimizer's own.
+  /// Called by Monitor::Create, which needs its kind, and at every snapshot. Must not change
+  /// anything. May throw.
   virtual std::optional<OptimizerView> Optimizer() const;
   /// Makes the replica: the same names and shapes, memory of its own, in evaluation mode, on any
-  /// device. Leaves one that is there as it is.
+  /// device. Does nothing if the replica exists already.
   virtual absl::Status BuildReplica() = 0;
-  /// The replica's tensors: the same handles every time.
+  /// The replica's tensors; returns the same handles every time.
   virtual std::vector<NamedTensor> ReplicaTensors() const = 0;
-  /// Evaluates the replica, which it only reads. May throw.
+  /// Evaluates the replica without changing it. May throw.
   virtual LossValues ReplicaLosses(const Batch& batch) = 0;
-  /// A part of the replica that is in training mode, as text for an error; empty if all of it is in
-  /// evaluation mode or has no such modes. Called after each evaluation.
+  /// Describes a part of the replica that is in training mode, for an error message; empty if there
+  /// is none or the replica has no such modes. Called after each evaluation.
   virtual std::string ReplicaInTraining() const;
-  /// Whether TrainReplica can be called. Without it there are no shadow cooldowns.
+  /// Whether TrainReplica can be called. If not, there are no shadow cooldowns.
   virtual bool CanTrainReplica() const;
-  /// Makes one optimizer step of the replica, in place, on a batch of its own source. Called with
-  /// gradients enabled. May throw, and may draw random numbers: it draws others than training does.
+  /// Makes one optimizer step of the replica, in place, on a batch from its own source. Called with
+  /// gradients enabled. May throw. May draw random numbers, which do not affect training.
   virtual void TrainReplica(const CooldownStep& step);
 
-  /// Held-out data on which losses are compared.
+  /// Held-out data for comparing losses.
   virtual const std::vector<Batch>& probe() const = 0;
   /// Data whose activations calibrate the quantizers.
   virtual const std::vector<Batch>& calibration() const = 0;
-  /// Data on which curvature is measured. Empty: the first 64 sequences of the probe batches,
-  /// or as many as have 1000 losses.
+  /// Data for measuring curvature. Empty: the first 64 sequences of the probe batches, or as many
+  /// as contain 1000 losses.
   virtual const std::vector<Batch>& curvature() const;
 
  private:

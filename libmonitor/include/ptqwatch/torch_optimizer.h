@@ -81,9 +81,10 @@ OptimizerView ViewOfAdam(OptimizerKind kind, const torch::optim::Optimizer& opti
 
 }  // namespace internal
 
-/// The optimizer's rule and state for the parameters of `model`, as ModuleSubjectOptions::optimizer
-/// returns it. Parameters are matched by identity. One that has not had a gradient yet has no
-/// second moment. Cost: one pass over the parameters. Copies no tensor and changes nothing.
+/// Returns the optimizer's rule and state for the parameters of `model`, for
+/// ModuleSubjectOptions::optimizer. Parameters are matched by identity. A parameter without a
+/// gradient so far has no second moment. Cost: one pass over the parameters. Copies no tensor and
+/// changes nothing.
 inline OptimizerView ViewOf(const torch::optim::AdamW& optimizer, const torch::nn::Module& model) {
   return internal::ViewOfAdam<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
       OptimizerKind::kAdamW, optimizer, model);

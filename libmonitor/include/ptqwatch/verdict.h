@@ -13,17 +13,17 @@
 
 namespace ptqwatch {
 
-/// What the series of reports says about quantization error. docs/verdicts.md has the method and
-/// its error rates.
+/// The state of quantization error according to the series of reports. docs/verdicts.md describes
+/// the method and its error rates.
 enum class VerdictState {
-  kUnknown = 0,           ///< no usable measurement, or parameters that stand still in training
+  kUnknown = 0,           ///< no usable measurement, or the trained parameters do not change
   kWarmingUp = 1,         ///< too few snapshots at a high learning rate for a baseline
-  kHealthy = 2,           ///< as the baseline predicts
+  kHealthy = 2,           ///< within the prediction of the baseline
   kDrifting = 3,          ///< grows from snapshot to snapshot while the learning rate is high
   kDecayDegradation = 4,  ///< an alarm: above the baseline since the learning rate began to fall
   kSpike = 5,             ///< an alarm: above the baseline, and no decay explains it
-  kRecovering = 6,        ///< on its way back to the baseline after an alarm
-  kUnclear = 7,           ///< the series contradict each other, or show too little for an alarm
+  kRecovering = 6,        ///< returning to the baseline after an alarm
+  kUnclear = 7,           ///< the series contradict each other, or are too weak for an alarm
 };
 
 /// "unknown", "warming_up", "healthy", "drifting", "decay_degradation", "spike", "recovering",
@@ -37,23 +37,23 @@ constexpr bool IsAlarm(VerdictState state) {
   return state == VerdictState::kDecayDegradation || state == VerdictState::kSpike;
 }
 
-/// One series of measurements, and how far it stands from its baseline.
+/// One series of measurements, and its distance from its baseline.
 struct Evidence {
   /// "loss_delta_gptq3", "curvature_along_error_gptq3", "displacement_gptq3", "trace",
-  /// "weighted_trace"; "quantization" and "curvature" are these together.
+  /// "weighted_trace", or a combination of these: "quantization", "curvature".
   std::string series;
   std::optional<double> value;     ///< of the newest snapshot, in the series' unit
   std::optional<double> expected;  ///< by the baseline at that step
   /// Mean of value / expected since the onset.
   std::optional<double> ratio;
-  /// The same mean on a logarithmic scale, over its standard error. That error contains the
-  /// scatter between checkpoints and the baseline's own.
+  /// The same mean on a logarithmic scale, divided by its standard error, which includes the
+  /// scatter between checkpoints and the error of the baseline.
   std::optional<double> sigmas;
   friend bool operator==(const Evidence&, const Evidence&) = default;
 };
 
-/// What a learning-rate decay has done to one quantizer's loss so far. Absent numbers: the data do
-/// not show them.
+/// The effect of a learning-rate decay on one quantizer's loss so far. Numbers are absent if the
+/// data do not determine them.
 struct DecayOutlook {
   std::optional<QuantizationMethod> method;
   int bits = 0;
@@ -61,17 +61,17 @@ struct DecayOutlook {
   /// gain that survives quantization. 1: all of it; negative: the quantized model got worse.
   std::optional<double> gain_kept_ratio;
   std::optional<double> gain_kept_stderr;
-  /// The smallest quantized loss of the decay, where it lies significantly below the newest one.
+  /// The smallest quantized loss of the decay, if it is significantly below the newest one.
   std::optional<double> minimum_loss_nats;
   std::optional<int64_t> minimum_step;
   std::optional<double> minimum_learning_rate;  ///< where to stop for this quantizer
-  std::optional<std::string> format = {};       ///< absent: by method
+  std::optional<std::string> format = {};       ///< absent: implied by the method
   friend bool operator==(const DecayOutlook&, const DecayOutlook&) = default;
 };
 
 enum class AdviceAction {
   kUnknown = 0,
-  kStopDecay = 1,       ///< keep the learning rate where it is, or go back to where it was best
+  kStopDecay = 1,       ///< keep the current learning rate, or return to the best one
   kAverageWeights = 2,  ///< use the mean of the last snapshots
   kRaiseBits = 3,       ///< keep some layers at more bits
   kInspectRun = 4,      ///< a rise that no decay explains
@@ -80,41 +80,41 @@ enum class AdviceAction {
 PTQWATCH_EXPORT std::string_view ToString(AdviceAction action);
 PTQWATCH_EXPORT absl::StatusOr<AdviceAction> ParseAdviceAction(std::string_view name);
 
-/// Something to do, with the measured effect.
+/// A recommended action and its measured effect.
 struct Advice {
   AdviceAction action = AdviceAction::kUnknown;
   std::optional<QuantizationMethod> method;
   int bits = 0;
-  /// What the named quantizer gives now and with the action, in nats per token: the quantized loss
+  /// Value for the named quantizer now and after the action, in nats per token: the quantized loss
   /// for kStopDecay and kAverageWeights, the loss increase for kRaiseBits.
   std::optional<double> now_nats;
   std::optional<double> expected_nats;
   std::optional<double> expected_stderr_nats;  ///< of the difference of the two
   std::string text;                            ///< one sentence, with these numbers
-  std::optional<std::string> format = {};      ///< absent: by method
+  std::optional<std::string> format = {};      ///< absent: implied by the method
   friend bool operator==(const Advice&, const Advice&) = default;
 };
 
-/// What the series of reports says about the newest one. A pure function of the reports, so a
+/// Judgement of the newest report from the series of reports. A pure function of the reports, so a
 /// journal replays to the same verdicts.
 struct Verdict {
   VerdictState state = VerdictState::kUnknown;
   /// First snapshot of the rise or drift that `state` names.
   std::optional<int64_t> onset_step;
-  /// The watched quantizer: GPTQ with the fewest bits from 3 up where there is one.
+  /// The watched quantizer: GPTQ with the fewest bits from 3 up, if the run has one.
   std::optional<QuantizationMethod> method;
   int bits = 0;
-  /// By how much its loss increase CE(W_hat) - CE(W) exceeds what the baseline predicts, as a mean
-  /// over the snapshots since the onset, in nats per token, with a 95 % interval. Where there is no
-  /// alarm: over the snapshots with most evidence for a rise.
+  /// How far its loss increase CE(W_hat) - CE(W) exceeds the baseline's prediction, in nats per
+  /// token with a 95 % interval: the mean over the snapshots since the onset or, without an alarm,
+  /// over the snapshots with the strongest evidence for a rise.
   std::optional<double> severity_nats;
   std::optional<double> severity_low_nats;
   std::optional<double> severity_high_nats;
-  /// The same as a ratio to the baseline; absent where that cannot be told from zero.
+  /// The same as a ratio to the baseline; absent if the baseline cannot be distinguished from zero.
   std::optional<double> severity_ratio;
   std::optional<double> severity_low_ratio;
   std::optional<double> severity_high_ratio;
-  /// Evidence for a rise, in standard errors: all series together, the phase's prior included. An
+  /// Evidence for a rise, in standard errors: all series together, including the phase's prior. An
   /// alarm needs `alarm_sigmas`.
   std::optional<double> sigmas;
   std::optional<double> alarm_sigmas;
@@ -123,7 +123,7 @@ struct Verdict {
   std::vector<Advice> advice;         ///< most useful first
   /// One sentence for people, with the numbers behind it.
   std::string summary;
-  std::optional<std::string> format = {};  ///< absent: by method
+  std::optional<std::string> format = {};  ///< absent: implied by the method
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

@@ -14,16 +14,16 @@
 
 namespace ptqwatch {
 
-/// How a checkpoint stores the quantized weight [m, d] of a module. G = groups of a row, b = bits.
-/// Codes are dense streams of b-bit numbers in 32-bit words, lowest bits first.
+/// The storage format of a module's quantized weight [m, d] in a checkpoint. G = groups of a row, b
+/// = bits. Codes are dense streams of b-bit numbers in 32-bit words, lowest bits first.
 enum class CheckpointFormat {
   /// The "pack-quantized" format of compressed-tensors: weight_packed I32[m, ceil(d b / 32)] along
   /// inputs, weight_scale [m, G] in the spec's scale_dtype, weight_shape I64[2]; asymmetric grids
   /// add weight_zero_point I32[ceil(m b / 32), G] along outputs. The group size must divide d.
   kCompressedTensors,
-  /// GPTQ with "checkpoint_format": "gptq_v2", which stores zeros as they are: qweight
-  /// I32[d b / 32, m] along inputs, qzeros I32[G, m b / 32] along outputs, scales F16[G, m], g_idx
-  /// I32[d]. Both m and d must be multiples of 32, a whole number of words at every bit-width.
+  /// GPTQ with "checkpoint_format": "gptq_v2", which stores zeros unchanged: qweight I32[d b / 32,
+  /// m] along inputs, qzeros I32[G, m b / 32] along outputs, scales F16[G, m], g_idx I32[d]. Both m
+  /// and d must be multiples of 32, a whole number of words at every bit-width.
   kGptqV2,
 };
 /// "compressed-tensors", "gptq-v2".
@@ -31,10 +31,10 @@ PTQWATCH_EXPORT std::string_view ToString(CheckpointFormat format);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<CheckpointFormat> ParseCheckpointFormat(std::string_view name);
 
-/// OK if the format can hold a weight of that shape quantized like that, else InvalidArgument with
-/// the reason. Formats take the codes of RTN and GPTQ. Scales must be f16 (or, for
-/// compressed-tensors, bf16): float32 scales would be rounded when stored, and the stored weight
-/// would not be the one whose error was measured.
+/// OK if the format can hold a weight of this shape quantized by this spec, else InvalidArgument
+/// with the reason. Formats take the codes of RTN and GPTQ. Scales must be f16 (or, for
+/// compressed-tensors, bf16): float32 scales would be rounded when stored, so the error of the
+/// stored weight would differ from the measured one.
 PTQWATCH_EXPORT absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec,
                                            int64_t rows, int64_t cols);
 
@@ -46,19 +46,19 @@ struct PackedTensor {
   std::string bytes;
 };
 
-/// The tensors that stand for one weight. Lossless: scale * (code - zero), computed in float32 from
-/// the stored tensors, is `weight.dequantized` to the bit. (A reader that computes in half
-/// precision rounds that product.) Errors: those of CheckPackable; InvalidArgument if `weight` has
-/// no codes, sizes that do not match `rows` and `cols`, or a scale that the spec's scale_dtype
-/// cannot hold; ResourceExhausted.
+/// Returns the tensors that represent one weight. Lossless: scale * (code - zero), computed in
+/// float32 from the stored tensors, equals `weight.dequantized` bit for bit. (A reader that
+/// computes in half precision rounds that product.) Errors: those of CheckPackable; InvalidArgument
+/// if `weight` has no codes, sizes do not match `rows` and `cols`, or the spec's scale_dtype cannot
+/// hold a scale; ResourceExhausted.
 PTQWATCH_EXPORT absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
                                                                      const QuantizerSpec& spec,
                                                                      int64_t rows, int64_t cols,
                                                                      const QuantizedWeight& weight);
 
-/// The JSON object for "quantization_config" in a config.json. `left_out` names the modules whose
-/// weights are matrices but stay as they were. REQUIRES: a spec that CheckPackable accepts for some
-/// shape.
+/// Returns the JSON object for "quantization_config" in a config.json. `left_out` names the modules
+/// whose weights are matrices but are not quantized. REQUIRES: CheckPackable accepts the spec for
+/// some shape.
 PTQWATCH_EXPORT std::string QuantizationConfigJson(CheckpointFormat format,
                                                    const QuantizerSpec& spec,
                                                    const std::vector<std::string>& left_out);

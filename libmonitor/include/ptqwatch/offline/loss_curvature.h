@@ -19,21 +19,20 @@ namespace ptqwatch {
 
 class Subject;
 
-/// How the curvature engine works; what it measures is in CurvatureOptions. A monitor uses the
+/// Settings of the curvature engine; CurvatureOptions selects the measurements. A monitor uses the
 /// defaults.
 struct CurvatureEngineOptions {
-  /// A mode that is asked for and does not work makes Create fail; kAuto takes the first that
-  /// works.
+  /// If an explicit mode does not work, Create fails; kAuto takes the first mode that works.
   HessianMode mode = HessianMode::kAuto;
-  /// With kAuto, graphs that would take more than this are not retained.
+  /// With kAuto, larger graphs are not retained.
   int64_t max_graph_bytes = int64_t{1} << 30;
   /// Limit for the vectors of the scope's size that a search for eigenvalues holds: 6 to 27 for
-  /// Lanczos, 3 to 5 for power iteration, which takes over below that. Three are the minimum. The
-  /// gradient, products and vectors of the previous search are not included: about eight more.
-  /// 0: a GiB, or six vectors (and one for each further eigenvalue) where that is more.
+  /// Lanczos, or 3 to 5 for power iteration, which is used if the limit is below 6. Three are the
+  /// minimum. Excludes the gradient, products and vectors of the previous search: about eight more.
+  /// 0: the larger of 1 GiB and six vectors (plus one for each further eigenvalue).
   int64_t max_vector_bytes = 0;
-  /// Batches with more sequences are cut into pieces of this many: the same loss, with graphs that
-  /// take less memory. 0: batches stay as they are.
+  /// Batches with more sequences are cut into pieces of this many: the same loss, with smaller
+  /// graphs. 0: batches are not cut.
   int64_t micro_batch = 0;
   int max_eigenvalue_products = 40;  ///< cap of each search for an eigenvalue
   int max_trace_probes = 32;         ///< cap of the trace's probe vectors; at least 8
@@ -46,8 +45,8 @@ PTQWATCH_EXPORT absl::Status Validate(const CurvatureEngineOptions& options);
 struct HessianEigenpair {
   double value = 0;           ///< nats per squared unit of weight
   double residual_ratio = 0;  ///< ||Hv - lambda v|| / |lambda|; 0 for a zero residual
-  bool converged = false;     ///< the residual is as small as asked for
-  int products = 0;           ///< with the Hessian, used by the search
+  bool converged = false;     ///< the residual reached the requested size
+  int products = 0;           ///< products with the Hessian in this search
   double seconds = 0;         ///< of the search
   EigenvalueMethod method = EigenvalueMethod::kLanczos;
   EigenvalueStart start = EigenvalueStart::kCold;
@@ -56,7 +55,7 @@ struct HessianEigenpair {
 
 struct HessianSpectrum {
   std::vector<HessianEigenpair> top;     ///< CurvatureOptions::top_eigenvalues, largest first
-  std::vector<HessianEigenpair> bottom;  ///< the smallest one, where it was asked for
+  std::vector<HessianEigenpair> bottom;  ///< the smallest one, if requested
   int products = 0;
   double seconds = 0;
 };
@@ -72,14 +71,13 @@ struct HessianTrace {
   double trace = 0;
   double trace_stderr = 0;
   double trace_interval = 0;  ///< half the width of the 95 % interval (Student's t)
-  /// Standard error of the trace as an estimate for all data, from how the curvature batches
-  /// differ. 0 where they differ by no more than the probe vectors explain; nothing where there is
-  /// only one.
+  /// Standard error of the trace as an estimate for all data, from the difference between curvature
+  /// batches; 0 if the probe vectors explain all of that difference. Absent with only one batch.
   std::optional<double> trace_batch_stderr;
   /// sum_l mean(w^2)_l tr(H_l) over the parameters l.
   double weighted_trace = 0;
   double weighted_trace_stderr = 0;
-  std::vector<BlockTrace> parameters;  ///< they sum up to the whole
+  std::vector<BlockTrace> parameters;  ///< their sum is the whole trace
   std::vector<BlockTrace> layers;      ///< parameters of one module together
   int probes = 0;
   bool converged = false;  ///< CurvatureOptions::trace_relative_stderr was reached
@@ -94,8 +92,8 @@ struct HessianDirection {
   double curvature_term = 0;  ///< d'Hd / 2
   double squared_norm = 0;    ///< d'd
   double curvature = 0;       ///< d'Hd / d'd
-  /// g_l'd_l and d_l'(Hd)_l / 2 of every parameter l, in the order of LossCurvature::parameters();
-  /// they sum up to the terms.
+  /// g_l'd_l and d_l'(Hd)_l / 2 of every parameter l, in the order of LossCurvature::parameters().
+  /// Their sums are the two terms.
   std::vector<double> gradient_by_parameter;
   std::vector<double> curvature_by_parameter;
 
@@ -105,10 +103,10 @@ struct HessianDirection {
   }
 };
 
-/// The curvature of a model's mean loss, without a monitor: products with the Hessian, the ends of
-/// its spectrum, its trace, the loss along a direction. Works on a copy of the model (the subject's
-/// replica) and the subject's curvature batches. The numbers are those that a monitor with the same
-/// options reports.
+/// Measures the curvature of a model's mean loss without a monitor: products with the Hessian, the
+/// ends of its spectrum, its trace, and the loss along a direction. Works on a copy of the model
+/// (the subject's replica) and the subject's curvature batches. Gives the same numbers as a monitor
+/// with the same options.
 ///
 /// \code
 ///   auto subject = ptqwatch::MakeModuleSubject(
@@ -120,14 +118,14 @@ struct HessianDirection {
 ///   auto trace = (*curvature)->Trace();
 /// \endcode
 ///
-/// One thread at a time. Nothing throws. Every call checks the context's cancellation and deadline
-/// once a batch, and is deterministic given its seeds and the calls before it. Searches and traces
-/// reserve their vectors in the context's ByteBudget while they run. The mode is chosen at Create
-/// and stays.
+/// For one thread at a time. Nothing throws. Every call checks the context's cancellation and
+/// deadline once per batch, and is deterministic given its seeds and the preceding calls. Searches
+/// and traces reserve their vectors in the context's ByteBudget while they run. The mode is chosen
+/// at Create and does not change.
 ///
-/// Errors of the calls: Cancelled, DeadlineExceeded; DataLoss where the loss, the gradient or a
-/// product is not finite; ResourceExhausted where memory did not suffice; FailedPrecondition where
-/// the Hessian is zero; InvalidArgument for a vector of another shape.
+/// Errors of the calls: Cancelled; DeadlineExceeded; DataLoss if the loss, the gradient or a
+/// product is not finite; ResourceExhausted if memory runs out; FailedPrecondition if the Hessian
+/// is zero; InvalidArgument for a vector of another shape.
 class PTQWATCH_EXPORT LossCurvature {
  public:
   struct Parameter {
@@ -137,8 +135,8 @@ class PTQWATCH_EXPORT LossCurvature {
     int64_t elements = 0;
   };
 
-  /// Builds the subject's replica (a subject serves once), copies the live weights into it, and
-  /// finds out how products can be made. `subject` must outlive the result.
+  /// Builds the subject's replica (a subject serves one call), copies the live weights into it, and
+  /// determines how to compute products. `subject` must outlive the result.
   ///
   /// Cost: some forward passes and about ten gradients of one batch; twice the model's memory.
   /// Errors: InvalidArgument (options), FailedPrecondition (subject, closure, no mode works),
@@ -150,33 +148,33 @@ class PTQWATCH_EXPORT LossCurvature {
   LossCurvature(const LossCurvature&) = delete;
   LossCurvature& operator=(const LossCurvature&) = delete;
 
-  /// Copies the live weights again. The next search starts from what was found so far.
+  /// Copies the live weights again. The next search starts from the eigenvectors found so far.
   absl::Status Reload();
 
   const std::vector<Parameter>& parameters() const;
-  /// Elements of the parameters in scope: the size of a vector. The dtype of a vector is float32,
-  /// or float64 where a parameter is.
+  /// Elements of the parameters in scope: the size of a vector. Vectors have dtype float32, or
+  /// float64 if a parameter does.
   int64_t dimension() const;
-  /// The mode that was chosen.
+  /// The chosen mode.
   HessianMode mode() const;
 
   /// Mean loss in nats.
   absl::StatusOr<double> Loss(const ExecutionContext& context = {});
   /// Gradient of the mean loss, [dimension].
   absl::StatusOr<at::Tensor> Gradient(const ExecutionContext& context = {});
-  /// H v, [dimension]. 2 to 4.5 gradients, see HessianMode.
+  /// H v, [dimension]. Costs 2 to 4.5 gradients, see HessianMode.
   absl::StatusOr<at::Tensor> Multiply(const at::Tensor& v, const ExecutionContext& context = {});
 
-  /// The ends of the spectrum, by Lanczos, or power iteration where memory is short. Warm-started
-  /// from the call before.
+  /// The ends of the spectrum, by Lanczos, or by power iteration if memory is short. Warm-started
+  /// from the preceding call.
   absl::StatusOr<HessianSpectrum> Spectrum(const ExecutionContext& context = {});
-  /// The trace (Hutchinson). What the last Spectrum on the same weights found reduces its variance.
+  /// The trace (Hutchinson). Uses the last Spectrum on the same weights to reduce its variance.
   absl::StatusOr<HessianTrace> Trace(const ExecutionContext& context = {});
   /// The loss along `direction` [dimension], to second order: one product.
   absl::StatusOr<HessianDirection> Along(const at::Tensor& direction,
                                          const ExecutionContext& context = {});
-  /// The mean loss at W + a direction for every a in `scales`, NaN where it is not finite. One
-  /// evaluation each; a retained graph has to be rebuilt afterwards.
+  /// The mean loss at W + a direction for every a in `scales`, NaN if it is not finite. One
+  /// evaluation each; a retained graph must be rebuilt afterwards.
   absl::StatusOr<std::vector<double>> LossesAlong(const at::Tensor& direction,
                                                   const std::vector<double>& scales,
                                                   const ExecutionContext& context = {});

@@ -11,7 +11,7 @@
 
 namespace ptqwatch {
 
-/// A point of the plane and the mean loss there. Coordinates are distances from Theta_K divided by
+/// A point of the plane and its mean loss. Coordinates are distances from Theta_K divided by
 /// ||Theta_K||: x along Theta_{K-1} - Theta_K, y along the part of the quantization error
 /// orthogonal to it. The loss is NaN if it is not finite.
 struct SlicePoint {

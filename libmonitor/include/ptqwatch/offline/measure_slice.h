@@ -16,23 +16,23 @@ namespace ptqwatch {
 
 struct LossSliceOptions {
   int points = 21;  ///< along each axis, from kMinSlicePoints to kMaxSlicePoints
-  /// How far the grid extends beyond the three points on each side, as a share of their extent.
+  /// How far the grid extends beyond the three points on each side, relative to their extent.
   double margin = 0.25;
   /// Called after each of the points^2 + 3 losses, on the calling thread. Must not throw.
   std::function<void(int64_t done, int64_t all)> progress = nullptr;
 };
 
-/// Measures the mean loss over the plane through three sets of weights, without a monitor: those of
-/// the live model (Theta_K), `previous` (Theta_{K-1}) and `quantized`.
+/// Measures the mean loss, without a monitor, over the plane through three sets of weights: the
+/// live model (Theta_K), `previous` (Theta_{K-1}) and `quantized`.
 ///
 /// `previous` and `quantized` list floating-point parameters by name, each with as many elements as
-/// in the model and in the same order. A parameter that is not listed, and every buffer, is as in
-/// the live model. The loss is that on subject.curvature(), or else on the first sequences of
-/// subject.probe(): 64, or as many as have 1000 losses. The result's run_id, steps, method and the
-/// like are left for the caller to fill in.
+/// in the model and in the same order. Unlisted parameters and all buffers keep their live values.
+/// The loss is measured on subject.curvature(), or else on the first sequences of subject.probe():
+/// 64, or as many as contain 1000 losses. The caller fills in the result's run_id, steps, method
+/// and similar fields.
 ///
-/// Reads the live model once and changes nothing of it. Opens `subject`, which serves one call.
-/// Not thread-safe for the same subject. Forward passes use LibTorch's threads. Never throws.
+/// Reads the live model once and does not change it. Opens `subject`, which serves one call. Not
+/// thread-safe for the same subject. Forward passes use LibTorch's threads. Never throws.
 ///
 /// Cost: points^2 + 4 passes over the batches, after about four of one batch. Memory: twice the
 /// model, and six vectors of its size.

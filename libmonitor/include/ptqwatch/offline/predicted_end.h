@@ -15,8 +15,8 @@ namespace ptqwatch {
 
 enum class ProbeStatus;  // report.h, which includes this
 
-/// How a learning rate falls from r to `final_ratio` r. At the share t of the decay's steps it is
-/// (final_ratio + (1 - final_ratio) s(t)) r.
+/// How a learning rate falls from r to `final_ratio` r. After the share t of the decay's steps it
+/// is (final_ratio + (1 - final_ratio) s(t)) r.
 enum class DecayShape {
   kLinear = 0,        ///< s = 1 - t
   kOneMinusSqrt = 1,  ///< s = 1 - sqrt(t) (arXiv 2405.18392)
@@ -26,13 +26,13 @@ enum class DecayShape {
 PTQWATCH_EXPORT std::string_view ToString(DecayShape shape);
 PTQWATCH_EXPORT absl::StatusOr<DecayShape> ParseDecayShape(std::string_view name);
 
-/// What one quantizer costs at the end of a simulated decay.
+/// The cost of one quantizer at the end of a simulated decay.
 struct SimulatedError {
   std::optional<QuantizationMethod> method;
   int bits = 0;
   std::optional<double> error_ratio;  ///< CE(W_hat) / CE(W) - 1
   std::optional<double> error_ratio_stderr;
-  std::optional<std::string> format = {};  ///< absent: by method
+  std::optional<std::string> format = {};  ///< absent: implied by the method
   friend bool operator==(const SimulatedError&, const SimulatedError&) = default;
 };
 
@@ -43,34 +43,34 @@ struct SimulatedDecay {
   ProbeStatus status{};
   std::string status_detail;
   std::optional<double> loss_nats;  ///< CE(W) on the probe tokens
-  std::optional<double> trace;      ///< of the Hessian, where curvature is measured
+  std::optional<double> trace;      ///< of the Hessian, if curvature is measured
   std::optional<double> top_eigenvalue;
   std::vector<SimulatedError> quantization;
   double seconds = 0;  ///< of work, training and measuring
   friend bool operator==(const SimulatedDecay&, const SimulatedDecay&) = default;
 };
 
-/// What one quantizer would cost at the end of the planned decay, with a 95 % interval.
+/// Predicted cost of one quantizer at the end of the planned decay, with a 95 % interval.
 struct PredictedError {
   std::optional<QuantizationMethod> method;
   int bits = 0;
   std::optional<double> error_ratio;
   std::optional<double> error_low_ratio;
   std::optional<double> error_high_ratio;
-  std::optional<std::string> format = {};  ///< absent: by method
+  std::optional<std::string> format = {};  ///< absent: implied by the method
   friend bool operator==(const PredictedError&, const PredictedError&) = default;
 };
 
-/// A shadow cooldown: what the planned decay of the learning rate would end with, from decays that
-/// were simulated on a copy of the model. docs/cooldown.md has the method and its errors.
+/// The result of a shadow cooldown: the predicted end of the planned learning-rate decay, from
+/// decays simulated on a copy of the model. docs/cooldown.md describes the method and its errors.
 struct PredictedEnd {
   ProbeStatus status{};
   std::string status_detail;
-  int64_t step = 0;          ///< of the snapshot that was trained on
-  double learning_rate = 0;  ///< at which the decay begins
+  int64_t step = 0;          ///< of the snapshot that was trained
+  double learning_rate = 0;  ///< at the start of the decay
   std::optional<DecayShape> shape;
   int64_t decay_steps = 0;          ///< of the planned decay
-  int64_t simulated_steps = 0;      ///< optimizer steps made for it
+  int64_t simulated_steps = 0;      ///< optimizer steps of all simulations
   double seconds = 0;               ///< of work
   std::optional<double> loss_nats;  ///< CE(W) at the end, with a 95 % interval
   std::optional<double> loss_low_nats;
@@ -79,7 +79,7 @@ struct PredictedEnd {
   std::optional<double> trace_low;
   std::optional<double> trace_high;
   std::vector<PredictedError> quantization;
-  std::vector<SimulatedDecay> decays;  ///< the shortest first
+  std::vector<SimulatedDecay> decays;  ///< shortest first
   friend bool operator==(const PredictedEnd&, const PredictedEnd&) = default;
 };
 

@@ -30,14 +30,14 @@ struct LayerProgress {
 
 struct ModelQuantizationOptions {
   QuantizerSpec spec = {};
-  /// {glob over parameter names, spec}: a matching layer uses this spec instead of `spec`, also
+  /// {glob over parameter names, spec}: a matching layer uses this spec instead of `spec`, even
   /// with another method or other bits. The first match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
-  /// As MonitorOptions::max_gram_bytes. 8 GiB suffices for a layer of 32,768 inputs.
+  /// Like MonitorOptions::max_gram_bytes. 8 GiB suffices for a layer of 32,768 inputs.
   int64_t max_gram_bytes = int64_t{8} << 30;
-  /// Called after each layer, in the order of the work, on the calling thread. Must not throw.
+  /// Called after each layer, in the order of processing, on the calling thread. Must not throw.
   std::function<void(const LayerProgress&)> progress = nullptr;
 };
 
@@ -47,15 +47,15 @@ PTQWATCH_EXPORT absl::Status Validate(const ModelQuantizationOptions& options);
 /// One weight of the model.
 struct QuantizedLayer {
   std::string name;            ///< canonical parameter name
-  std::vector<int64_t> shape;  ///< as the model has it: [out, in], [in, out], [O, C, kh, kw], ...
-  /// The matrix that was quantized: [outputs, inputs], row-major. It is the transpose of a weight
-  /// stored as [in, out], and [O, C * kh * kw] for a convolution.
+  std::vector<int64_t> shape;  ///< in the model: [out, in], [in, out], [O, C, kh, kw], ...
+  /// The quantized matrix: [outputs, inputs], row-major. It is the transpose of a weight stored as
+  /// [in, out], and [O, C * kh * kw] for a convolution.
   int64_t outputs = 0;
   int64_t inputs = 0;
   bool transposed = false;
-  QuantizerSpec spec;        ///< the one that was used
-  int64_t tokens = 0;        ///< calibration rows behind its statistics
-  int64_t skipped_rows = 0;  ///< calibration rows left out for a NaN or infinity
+  QuantizerSpec spec;        ///< the spec used for it
+  int64_t tokens = 0;        ///< number of calibration rows in its statistics
+  int64_t skipped_rows = 0;  ///< calibration rows left out because of NaN or infinity
   /// Has a status and no codes if the weight could not be quantized.
   QuantizedWeight weight;
 };
@@ -63,8 +63,8 @@ struct QuantizedLayer {
 struct ModelQuantization {
   std::vector<QuantizedLayer> layers;  ///< in the order of first use in the forward pass
   std::vector<SkippedLayer> skipped;   ///< all other parameters, with the reason
-  int64_t parameters = 0;              ///< elements, of the model
-  int64_t covered_parameters = 0;      ///< elements, in `layers`
+  int64_t parameters = 0;              ///< number of elements in the model
+  int64_t covered_parameters = 0;      ///< number of elements in `layers`
 };
 
 /// Quantizes a whole model without a monitor. Finds the weights that `subject`'s losses closure
@@ -81,18 +81,18 @@ struct ModelQuantization {
 ///   if (!result.ok()) return result.status();
 ///   for (const ptqwatch::QuantizedLayer& layer : result->layers) Save(layer.name, layer.weight);
 /// @endcode
-/// Reads the live model once and changes nothing of it. Opens `subject`, which serves one call. Not
-/// thread-safe for the same subject. Forward passes use LibTorch's threads, everything else
+/// Reads the live model once and does not change it. Opens `subject`, which serves one call. Not
+/// thread-safe for the same subject. Forward passes use LibTorch's threads, all other work
 /// context.threads. Never throws.
 ///
-/// Cost: a few forward passes, and then passes over the calibration data: one-shot, one for each
-/// `max_gram_bytes` of Gram matrices; sequential, one for each distinct layer input. Memory: twice
+/// Cost: a few forward passes, then passes over the calibration data: one for each `max_gram_bytes`
+/// of Gram matrices (one-shot), or one for each distinct layer input (sequential). Memory: twice
 /// the model, the Gram matrices, and nine bytes for each covered weight of the result.
 ///
 /// Errors: InvalidArgument (options, no calibration batches), FailedPrecondition (subject opened
 /// before, closure, weights not finite, nothing to quantize), Cancelled, DeadlineExceeded,
-/// ResourceExhausted (out of memory). A layer that cannot be quantized is not an error: its weight
-/// has a status.
+/// ResourceExhausted (out of memory). A layer that cannot be quantized is not an error: the status
+/// of its weight gives the reason.
 PTQWATCH_EXPORT absl::StatusOr<ModelQuantization> QuantizeModel(
     Subject& subject, const ModelQuantizationOptions& options = {},
     const ExecutionContext& context = {});

@@ -13,7 +13,7 @@
 
 namespace ptqwatch {
 
-/// Judges the reports of a run once more, as a monitor of this version would have. Not thread-safe.
+/// Recomputes the verdicts of a run as a monitor of this version would have. Not thread-safe.
 class PTQWATCH_EXPORT Replay {
  public:
   /// REQUIRES: Validate(options).ok().
@@ -22,7 +22,7 @@ class PTQWATCH_EXPORT Replay {
   Replay& operator=(Replay&&) noexcept;
   ~Replay();
 
-  /// The verdict on the next report, in the order of the journal.
+  /// The verdict on the next report; call in the order of the journal.
   Verdict Add(const Report& report);
 
  private:
@@ -31,20 +31,19 @@ class PTQWATCH_EXPORT Replay {
 };
 
 struct ReplayedJournal {
-  int64_t reports = 0;           ///< handed on
-  int64_t unreadable_lines = 0;  ///< cut off or damaged, and skipped
+  int64_t reports = 0;           ///< passed to the callback
+  int64_t unreadable_lines = 0;  ///< truncated or damaged, and skipped
 };
 
-/// Hands each report of a journal to `each`, in order, with its verdict made anew; events are
-/// skipped. Ends early where `each` returns false.
+/// Passes each report of a journal to `each`, in order, with a recomputed verdict; events are
+/// skipped. Ends early if `each` returns false.
 ///
 /// `path` is a run directory, whose journal is read in all its parts, or a file of journal lines,
-/// or "-" for standard input. Journals of earlier versions are read, too. Memory: a line, and the
+/// or "-" for standard input. Journals of earlier versions are accepted. Memory: one line, and the
 /// series behind the verdict.
 ///
-/// Errors name `path`: the status of errno where it cannot be read, NotFound for a directory
-/// without a journal, FailedPrecondition where there is no report in it; InvalidArgument for
-/// options that are not valid.
+/// Errors name `path`: the status of errno if it cannot be read, NotFound for a directory without a
+/// journal, FailedPrecondition if it contains no report, InvalidArgument for invalid options.
 PTQWATCH_EXPORT absl::StatusOr<ReplayedJournal> ReplayJournal(
     const std::string& path, const std::function<bool(const AnalyzedReport&)>& each,
     const VerdictOptions& options = {});

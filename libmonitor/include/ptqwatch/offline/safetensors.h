@@ -38,7 +38,7 @@ enum class TensorDtype {
   kF64,
   kC64,
 };
-/// The format's own names: "F32", "BF16", "I64", ...
+/// The names in the format: "F32", "BF16", "I64", ...
 PTQWATCH_EXPORT std::string_view ToString(TensorDtype dtype);
 /// Whether SafetensorsFile::ReadFloats can read it: F16, BF16, F32 and F64.
 PTQWATCH_EXPORT bool IsConvertibleToFloat(TensorDtype dtype);
@@ -75,14 +75,14 @@ class PTQWATCH_EXPORT SafetensorsFile {
   const std::string& path() const { return path_; }
   const TensorInfoMap& tensors() const { return tensors_; }
   const TensorMetadata& metadata() const { return metadata_; }
-  /// Null for a tensor that the file does not hold.
+  /// Null if the file does not hold the tensor.
   const TensorInfo* Find(std::string_view tensor) const;
 
-  /// Reads bytes [offset, offset + out.size()) of a tensor. NotFound without such a tensor,
-  /// OutOfRange outside of it.
+  /// Reads bytes [offset, offset + out.size()) of a tensor. NotFound if there is no such tensor,
+  /// OutOfRange if the bytes are not within it.
   absl::Status ReadBytes(std::string_view tensor, int64_t offset, absl::Span<char> out) const;
-  /// Elements [first, first + count) in row-major order as float32. F64 is rounded half to even,
-  /// beyond float32's range to infinity; NaN stays NaN. InvalidArgument for other dtypes.
+  /// Reads elements [first, first + count) in row-major order as float32. F64 is rounded half to
+  /// even, and to infinity beyond float32's range; NaN stays NaN. InvalidArgument for other dtypes.
   absl::StatusOr<std::vector<float>> ReadFloats(std::string_view tensor, int64_t first,
                                                 int64_t count) const;
   absl::StatusOr<std::vector<float>> ReadFloats(std::string_view tensor) const;
@@ -98,28 +98,28 @@ class PTQWATCH_EXPORT SafetensorsFile {
   TensorMetadata metadata_;
 };
 
-/// One tensor to be written.
+/// A tensor to write.
 struct TensorSource {
   std::string name;
   TensorDtype dtype = TensorDtype::kF32;
   std::vector<int64_t> shape;
   /// Fills `out` with the bytes from `offset` on. Called with ascending offsets, for at most 1 MiB
-  /// at a time. An error ends the writing with that status.
+  /// at a time. An error aborts the write with that status.
   std::function<absl::Status(int64_t offset, absl::Span<char> out)> read;
 };
-/// A tensor whose bytes are in memory.
+/// Makes a tensor from bytes in memory.
 PTQWATCH_EXPORT TensorSource MakeTensorSource(std::string name, TensorDtype dtype,
                                               std::vector<int64_t> shape, std::string bytes);
-/// A tensor of an open file, copied unchanged. `file` must outlive the source.
+/// Makes a tensor from an open file, copied unchanged. `file` must outlive the source.
 PTQWATCH_EXPORT TensorSource MakeTensorSource(const SafetensorsFile& file, std::string_view tensor);
 
-/// Writes a safetensors file. Tensors with wider elements come first, those of one width by name;
-/// each is then aligned to its elements without the gaps that the format forbids.
+/// Writes a safetensors file. Tensors with wider elements come first, and tensors of one width are
+/// sorted by name, so each is aligned to its elements without gaps, which the format forbids.
 ///
 /// Atomic: the content goes to a temporary file in the same folder, which is synced (fsync) and
-/// then renamed. A failure before that leaves no temporary file and `path` as it was. Errors:
+/// then renamed. A failure before that leaves no temporary file and does not change `path`. Errors:
 /// InvalidArgument (a name that occurs twice, is not UTF-8 or is "__metadata__"; a shape whose size
-/// overflows), the system's (no space, no permission, ...), and those of a source. All name the
+/// overflows), system errors (no space, no permission, ...), and errors of a source. All name the
 /// path.
 PTQWATCH_EXPORT absl::Status WriteSafetensors(const std::string& path,
                                               const std::vector<TensorSource>& tensors,

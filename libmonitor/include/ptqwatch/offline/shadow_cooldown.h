@@ -18,18 +18,18 @@ namespace ptqwatch {
 class Subject;
 
 struct ShadowCooldownOptions {
-  /// The decay that is planned, and how it is simulated. `decay_steps` must be positive;
-  /// `every_snapshots` means nothing here.
+  /// The planned decay and its simulation. `decay_steps` must be positive; `every_snapshots` is
+  /// ignored.
   CooldownOptions cooldown = {};
-  /// At which the decay begins; positive.
+  /// Rate at the start of the decay; positive.
   double learning_rate = 0;
-  /// Of the weights: names them in the result, and chooses the batches that they are trained on.
+  /// Step of the weights: appears in the result, and selects the training batches.
   int64_t step = 0;
-  /// What is tried at the end of every simulated decay; at least one.
+  /// Quantizers to try at the end of every simulated decay; at least one.
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
-  /// The trace there, too.
+  /// Whether to measure the trace at the end of every simulated decay, and how.
   CurvatureOptions curvature = {.enabled = false};
   uint64_t seed = 0;
   /// Called after each optimizer step, on the calling thread. Must not throw.
@@ -39,10 +39,10 @@ struct ShadowCooldownOptions {
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const ShadowCooldownOptions& options);
 
-/// Predicts what a planned decay of the learning rate would end with, without a monitor: trains a
-/// copy of the model (the subject's replica, by its train_step) through decays that are shorter
-/// than it, measures what quantization costs at the end of each, and extrapolates. What a monitor
-/// with the same options reports as Report::predicted_end for the same weights.
+/// Predicts the end of a planned learning-rate decay without a monitor: trains a copy of the model
+/// (the subject's replica, by its train_step) through shorter decays, measures the cost of
+/// quantization at the end of each, and extrapolates. Gives the same result as a monitor with the
+/// same options in Report::predicted_end for the same weights.
 /// @code
 ///   auto subject = ptqwatch::MakeModuleSubject(
 ///       model, {.replica = ..., .losses = ..., .probe = batches, .train_step = ...});
@@ -51,16 +51,17 @@ PTQWATCH_EXPORT absl::Status Validate(const ShadowCooldownOptions& options);
 ///   if (!end.ok()) return end.status();
 ///   for (const ptqwatch::PredictedError& error : end->quantization) Print(error);
 /// @endcode
-/// Reads the live model once and changes nothing of it. Opens `subject`, which serves one call.
-/// Not thread-safe for the same subject. Never throws.
+/// Reads the live model once and does not change it. Opens `subject`, which serves one call. Not
+/// thread-safe for the same subject. Never throws.
 ///
-/// Cost: CooldownOptions::lengths times `decay_steps` steps of train_step, and a measurement for
-/// each length. Memory: seven copies of the model, and what a training step takes.
+/// Cost: the sum of CooldownOptions::lengths times `decay_steps` calls of train_step, and a
+/// measurement for each length. Memory: seven copies of the model, and the memory of a training
+/// step.
 ///
 /// Errors: InvalidArgument (options, no batches), FailedPrecondition (the subject was opened
 /// before, cannot train its replica, or one of its closures failed), Cancelled, ResourceExhausted.
-/// With DeadlineExceeded (of the context, or CooldownOptions::max_time) there is no result; a
-/// monitor keeps what it has by then.
+/// With DeadlineExceeded (of the context, or CooldownOptions::max_time) there is no result, while a
+/// monitor keeps its partial result.
 PTQWATCH_EXPORT absl::StatusOr<PredictedEnd> RunShadowCooldown(
     Subject& subject, const ShadowCooldownOptions& options, const ExecutionContext& context = {});
 

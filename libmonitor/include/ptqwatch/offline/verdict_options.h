@@ -6,16 +6,16 @@
 
 namespace ptqwatch {
 
-/// Where verdicts draw their lines. A monitor has the defaults, whose error rates are in
-/// docs/verdicts.md; other values are for trying them on old runs.
+/// Thresholds of verdicts. A monitor uses the defaults, whose error rates are in docs/verdicts.md;
+/// other values are for experiments on old runs.
 struct VerdictOptions {
-  /// Evidence that an alarm needs, in standard errors, while the learning rate is high ...
+  /// Evidence needed for an alarm, in standard errors, while the learning rate is high ...
   double plateau_sigmas = 3.4;
   /// ... and while it falls, when degradation is the rule (arXiv 2510.06213).
   double decay_sigmas = 2.2;
-  /// Nothing is an alarm that costs less than this, in nats per token, whatever its ratio.
+  /// A rise is no alarm if it costs less than this, in nats per token, whatever its ratio ...
   double floor_nats = 0.004;
-  /// Nor is a smaller rise than by these factors, on a plateau and in a decay.
+  /// ... or if its ratio is below these factors, on a plateau and in a decay.
   double plateau_ratio = 1.25;
   double decay_ratio = 1.1;
 };
