@@ -27,7 +27,7 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// Opens a new file beside `target`. Not mkstemp, which would leave it unreadable to others.
+// Opens a new file beside `target`. mkstemp would make it unreadable to other users.
 int CreateBeside(const std::filesystem::path& target, mode_t mode, std::string* name) {
   static std::atomic<uint32_t> counter{0};
   constexpr int kAttempts = 1000;
@@ -40,7 +40,7 @@ int CreateBeside(const std::filesystem::path& target, mode_t mode, std::string* 
   return -1;
 }
 
-// A rename is on the disk only when its folder is. Some file systems cannot do that.
+// A rename is durable only once its folder is synced. Some file systems cannot sync a folder.
 absl::Status SyncFolder(const std::string& path) {
   const int folder = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return SystemError(errno, "cannot open the folder of", path);

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// A file that appears under its name complete or not at all. Not thread-safe.
+/// Writes a file that appears under its name either complete or not at all. Not thread-safe.
 class AtomicFile {
  public:
   /// Creates a temporary file beside `path`, with the permissions `mode` less the umask. Errors are
@@ -19,16 +19,16 @@ class AtomicFile {
   static absl::StatusOr<AtomicFile> Create(const std::string& path, mode_t mode = 0666);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
-  /// Removes what was not committed.
+  /// Removes the file unless it was committed.
   ~AtomicFile();
 
   absl::Status Append(absl::Span<const char> bytes);
   /// Waits until the content is on the disk. A full disk is reported here at the latest.
   absl::Status Sync();
-  /// Syncs and gives the content its name, replacing a file that had it.
+  /// Syncs and renames the file to `path`, replacing any file there.
   absl::Status Commit();
-  /// The same without waiting for the disk: for what is written anew all the time. After a crash of
-  /// the machine the file may be empty.
+  /// Like Commit, but does not wait for the disk: for files that are rewritten often. After a crash
+  /// of the machine the file may be empty.
   absl::Status CommitUnsynced();
 
  private:
@@ -36,7 +36,7 @@ class AtomicFile {
   void Discard();
 
   std::string path_;
-  std::string temporary_;  // empty when there is none
+  std::string temporary_;  // empty without one
   int descriptor_ = -1;
 };
 

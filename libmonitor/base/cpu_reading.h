@@ -6,20 +6,20 @@
 
 namespace ptqwatch::internal {
 
-/// Counters of CPU time, in seconds. Only differences between two readings mean anything.
+/// Counters of CPU time, in seconds. Only differences between two readings are meaningful.
 struct CpuReading {
   double wall = 0;
   double idle = 0;     ///< of all CPUs that the calling thread may run on, summed
   double own = 0;      ///< CPU time of the calling thread
   double waited = 0;   ///< of the calling thread: runnable, but not running
   double process = 0;  ///< CPU time of the process
-  /// For which threads of the process's cgroups were stopped because a CPU quota was used up.
+  /// Time during which a CPU quota stopped threads of the process's cgroups.
   double throttled = 0;
 };
 
-/// Reads them from /proc/stat, /proc/thread-self/schedstat, the CPU clocks and, where there are
-/// any, the cgroups' cpu.stat. Nothing where the system does not provide them. `root` replaces ""
-/// in front of /proc and /sys, for tests. Costs about 0.1 ms.
+/// Reads the counters from /proc/stat, /proc/thread-self/schedstat, the CPU clocks and the cpu.stat
+/// files of cgroups, if any. Returns nullopt if the system does not provide them. `root` is put in
+/// front of /proc and /sys, for tests. Costs about 0.1 ms.
 std::optional<CpuReading> ReadCpu(const std::string& root = "");
 
 }  // namespace ptqwatch::internal

@@ -26,7 +26,7 @@ void Digest::Add(std::string_view text) {
 }
 
 void Digest::Add(int64_t value) {
-  std::array<unsigned char, 8> bytes{};  // little-endian everywhere
+  std::array<unsigned char, 8> bytes{};  // little-endian on every machine
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<unsigned char>(static_cast<uint64_t>(value) >> (8 * i));
   }

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// XXH3-128 over a sequence of values. Not cryptographic; the same on every machine.
+/// Computes XXH3-128 of a sequence of values. Not cryptographic; the same on every machine.
 class PTQWATCH_EXPORT Digest {
  public:
   Digest();
@@ -20,7 +20,7 @@ class PTQWATCH_EXPORT Digest {
   Digest& operator=(const Digest&) = delete;
 
   void AddBytes(const void* data, size_t size);
-  /// With its end, so that "ab", "c" is not "a", "bc".
+  /// Includes the length, so that "ab", "c" differs from "a", "bc".
   void Add(std::string_view text);
   void Add(int64_t value);
 

@@ -14,10 +14,10 @@
 namespace ptqwatch::internal {
 
 /// The names of an enum's values: element i is the name of the value i. Every enum of the public
-/// API is written and read by such a list.
+/// API is written and read with such a list.
 using EnumNames = absl::Span<const std::string_view>;
 
-/// The name of `value`, or "unknown" for one that has none.
+/// The name of `value`, or "unknown" if it has none.
 template <typename Enum>
 std::string_view EnumName(EnumNames names, Enum value) {
   const auto index = static_cast<size_t>(value);
@@ -33,7 +33,7 @@ std::optional<Enum> EnumValue(EnumNames names, std::string_view name) {
   return std::nullopt;
 }
 
-/// "a, b and c".
+/// Returns "a, b and c".
 inline std::string ListOf(EnumNames names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -42,14 +42,14 @@ inline std::string ListOf(EnumNames names) {
   return text;
 }
 
-/// "unknown `kind` 'x'; known are a, b and c".
+/// Returns "unknown `kind` 'x'; known are a, b and c".
 inline absl::Status UnknownName(std::string_view kind, EnumNames names, std::string_view name) {
   return absl::InvalidArgumentError(
       StrCat("unknown ", kind, " '", name, "'; known are ", ListOf(names)));
 }
 
-/// The value called `name`, or InvalidArgument listing the names there are. `kind` says in the
-/// message what the name is for.
+/// The value called `name`, or InvalidArgument listing the known names. `kind` tells in the message
+/// what `name` refers to.
 template <typename Enum>
 absl::StatusOr<Enum> ParseEnum(std::string_view kind, EnumNames names, std::string_view name) {
   if (const std::optional<Enum> value = EnumValue<Enum>(names, name)) return *value;

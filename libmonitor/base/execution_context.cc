@@ -37,7 +37,7 @@ class RealClock final : public Clock {
   }
 };
 
-// A sleep is at most this long, so that another duty cycle soon takes effect.
+// Longest single sleep, so that a new duty cycle soon takes effect.
 constexpr std::chrono::milliseconds kLongestSleep{20};
 
 // SplitMix64 finaliser (Steele, Lea, Flood 2014).

@@ -5,9 +5,9 @@
 
 namespace ptqwatch::internal {
 
-/// The default floating-point environment for a scope of the calling thread: round to nearest, and
-/// no traps. A trainer that runs with feenableexcept would otherwise be ended by the first 0 / 0 of
-/// a diverged model.
+/// Sets the default floating-point environment for a scope of the calling thread: round to nearest,
+/// no traps. Otherwise the first 0 / 0 of a diverged model would end a trainer that uses
+/// feenableexcept.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// The number behind `key`, the first word of a line.
+// Returns the number after `key`, which is the first word of a line.
 std::optional<int64_t> ValueOf(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string line;
@@ -28,7 +28,7 @@ std::optional<int64_t> ValueOf(const std::string& path, const std::string& key) 
   return std::nullopt;
 }
 
-// Nothing for "max" too.
+// Returns nullopt for "max", too.
 std::optional<int64_t> NumberIn(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
@@ -45,8 +45,8 @@ int64_t LeftByGroup(const std::string& folder, bool v2) {
   return std::max<int64_t>(0, *limit - *used + cache);
 }
 
-// Address space that is not memory: glibc reserves 64 MiB for each thread that allocates, which in
-// a monitor with a run directory are two, and threads have stacks.
+// Address space that is not memory: glibc reserves 64 MiB for each thread that allocates (two in a
+// monitor with a run directory), and threads have stacks.
 constexpr int64_t kForThreads = int64_t{2 * 64 + 16} << 20;
 
 int64_t LeftByLimit(int resource, const std::string& key) {

@@ -5,7 +5,8 @@
 
 namespace ptqwatch::internal {
 
-/// Shell-style match of the whole text: '*' is any run of characters ('.' included), '?' any one.
+/// Shell-style match of the whole text: '*' matches any run of characters (including '.'), '?' any
+/// one character.
 bool GlobMatch(std::string_view pattern, std::string_view text);
 
 }  // namespace ptqwatch::internal

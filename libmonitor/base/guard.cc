@@ -39,7 +39,7 @@ absl::Status CaughtStatus(std::string_view what, absl::StatusCode otherwise) noe
     return Made(what, SaysOutOfMemory(text) ? absl::StatusCode::kResourceExhausted : otherwise,
                 text);
   } catch (...) {
-    return Made(what, otherwise, "an exception that is no std::exception was thrown");
+    return Made(what, otherwise, "an exception not derived from std::exception was thrown");
   }
 }
 

@@ -15,17 +15,16 @@ namespace ptqwatch::internal {
 /// The message of an exception, without the stack trace that LibTorch appends to its own.
 std::string ErrorText(const std::exception& error);
 
-/// Inside a catch block: the caught exception as a status. Its message begins with `what` and a
-/// colon where `what` is not empty.
+/// Returns the caught exception as a status; call inside a catch block. If `what` is not empty, the
+/// message begins with `what` and a colon.
 ///
-/// ResourceExhausted where memory ran out: std::bad_alloc, and LibTorch's errors of either
-/// allocator (on the CPU that is a plain c10::Error, so it is recognised by its text). Everything
-/// else is `otherwise`.
+/// The code is ResourceExhausted if memory ran out: std::bad_alloc, and LibTorch's errors from
+/// either allocator (its CPU allocator throws a plain c10::Error, recognised by its text). It is
+/// `otherwise` for all other exceptions.
 PTQWATCH_EXPORT absl::Status CaughtStatus(
     std::string_view what = {}, absl::StatusCode otherwise = absl::StatusCode::kInternal) noexcept;
 
-/// What `function` (of type absl::Status or absl::StatusOr) returns, or CaughtStatus of what it
-/// throws.
+/// Returns the result of `function` (absl::Status or absl::StatusOr), or CaughtStatus if it throws.
 template <typename Function>
 auto Guard(Function&& function) noexcept -> decltype(function()) {
   try {
@@ -35,7 +34,8 @@ auto Guard(Function&& function) noexcept -> decltype(function()) {
   }
 }
 
-/// The same with a message that begins with `what`, and `otherwise` for all but memory.
+/// The same, with a message that begins with `what`, and the code `otherwise` unless memory ran
+/// out.
 template <typename Function>
 auto Guard(std::string_view what, absl::StatusCode otherwise, Function&& function) noexcept
     -> decltype(function()) {

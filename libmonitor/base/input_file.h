@@ -12,12 +12,12 @@
 
 namespace ptqwatch::internal {
 
-/// A regular file that somebody else may be writing. One thread at a time.
+/// A regular file that another process may be writing. One thread at a time.
 class InputFile {
  public:
-  /// Does not follow a link, which may have been planted, and does not wait for a FIFO's writer.
-  /// FailedPrecondition for what is no regular file, otherwise the status of errno (NotFound where
-  /// there is none); all name the path.
+  /// Does not follow a link, which may have been planted, and does not wait for the writer of a
+  /// FIFO. FailedPrecondition if `path` is not a regular file, otherwise the status of errno
+  /// (NotFound if it does not exist); all messages name the path.
   static absl::StatusOr<InputFile> Open(const std::string& path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
@@ -26,9 +26,9 @@ class InputFile {
   /// Up to `bytes` from `offset`; fewer only at the end of the file.
   absl::StatusOr<std::string> ReadAt(int64_t offset, size_t bytes) const;
   absl::StatusOr<int64_t> Size() const;
-  /// Whether the file still has a name, this or another.
+  /// Whether any name still refers to the file.
   bool HasName() const;
-  /// Tells a file from one that got its name afterwards.
+  /// Distinguishes the file from a later one with the same name.
   ino_t inode() const { return inode_; }
   const std::string& path() const { return path_; }
 

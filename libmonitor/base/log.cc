@@ -49,7 +49,7 @@ void Log(Severity severity, std::string_view message) noexcept {
     }
     if (*sink) (*sink)(severity, message);
   } catch (...) {
-    // A message is never worth a training run.
+    // A lost message must not end a training run.
   }
 }
 
@@ -69,7 +69,7 @@ void RateLimitedLog::operator()(Severity severity, std::string_view message) noe
     if (suppressed == 0) {
       Log(severity, message);
     } else {
-      Log(severity, internal::StrCat(message, " (", suppressed, " more like it were not shown)"));
+      Log(severity, internal::StrCat(message, " (", suppressed, " similar messages suppressed)"));
     }
   } catch (...) {
   }

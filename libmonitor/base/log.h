@@ -11,10 +11,10 @@
 
 namespace ptqwatch::internal {
 
-/// Hands one message to the sink. Never throws; must not be called while holding a lock.
+/// Passes one message to the sink. Never throws; must not be called with a lock held.
 void Log(Severity severity, std::string_view message) noexcept;
 
-/// Lets one message through every `period`, so that a failure at each snapshot does not fill a
+/// Logs at most one message per `period`, so that a failure at each snapshot does not fill a
 /// terminal. Thread-safe.
 class PTQWATCH_EXPORT RateLimitedLog {
  public:

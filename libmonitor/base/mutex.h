@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 
 // The standard library's mutexes with Clang's thread-safety annotations: `clang++ -Wthread-safety`
-// (tests/gates) checks that whatever is marked ABSL_GUARDED_BY is touched with its mutex held. Not
-// absl::Mutex, which ThreadSanitizer cannot see in a prebuilt abseil.
+// (tests/gates) checks that members marked ABSL_GUARDED_BY are accessed with their mutex held.
+// absl::Mutex does not serve, because ThreadSanitizer cannot see it in a prebuilt abseil.
 
 namespace ptqwatch::internal {
 
@@ -22,8 +22,8 @@ class ABSL_LOCKABLE Mutex {
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
-  /// Tells the analysis, where it cannot see it, that the caller holds the mutex. Does nothing
-  /// else.
+  /// Tells the analysis that the caller holds the mutex if it cannot see that itself. Has no other
+  /// effect.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
@@ -31,7 +31,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-/// Holds a mutex for a scope. Unlock and Lock let go of it for a part of the scope.
+/// Holds a mutex for a scope. Unlock and Lock release it for a part of the scope.
 template <typename AnyMutex>
 class ABSL_SCOPED_LOCKABLE BasicMutexLock {
  public:
@@ -63,8 +63,8 @@ class ABSL_SCOPED_LOCKABLE BasicMutexLock {
 
 using MutexLock = BasicMutexLock<Mutex>;
 
-/// std::condition_variable for a Mutex. All waits may wake without reason, so call them in a loop
-/// that looks at the condition:
+/// std::condition_variable for a Mutex. All waits may wake spuriously, so call them in a loop that
+/// checks the condition:
 ///
 ///   MutexLock lock(mutex_);
 ///   while (queue_.empty() && !closed_) changed_.Wait(mutex_);
@@ -96,8 +96,8 @@ class CondVar {
   std::condition_variable changed_;
 };
 
-/// A mutex that need not be waited for longer than a deadline. Dearer than Mutex, and not for a
-/// CondVar. (std::timed_mutex would do, if ThreadSanitizer understood it.)
+/// A mutex with a timed lock. More expensive than Mutex, and not usable with CondVar.
+/// (ThreadSanitizer does not understand std::timed_mutex.)
 class ABSL_LOCKABLE TimedMutex {
  public:
   TimedMutex() = default;
@@ -110,7 +110,7 @@ class ABSL_LOCKABLE TimedMutex {
     held_ = true;
   }
 
-  /// True if the mutex was taken, which is tried once even after `deadline`.
+  /// True if the mutex was locked. Tries at least once, even after `deadline`.
   bool TryLockUntil(std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) {
     MutexLock lock(mutex_);

@@ -10,7 +10,7 @@ namespace ptqwatch::internal {
 namespace {
 
 size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);  // distances of a's beginning to the beginnings of b
+  std::vector<size_t> row(b.size() + 1);  // distances between a prefix of a and the prefixes of b
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
     size_t diagonal = row[0];

@@ -7,9 +7,8 @@
 
 namespace ptqwatch::internal {
 
-/// Of `names`, the one that takes the fewest insertions, deletions and replacements of a byte to
-/// become `name` (Levenshtein distance); the first of several, empty where `names` is. O(length^2)
-/// for each of them.
+/// Returns the element of `names` with the smallest Levenshtein distance to `name` in bytes, the
+/// first one if several are equal, or "" if `names` is empty. O(length^2) for each name.
 std::string_view NearestName(std::string_view name, absl::Span<const std::string_view> names);
 
 }  // namespace ptqwatch::internal

@@ -34,7 +34,7 @@ bool IsNumber(std::string_view text) {
   });
 }
 
-// Digits only: absl::SimpleAtoi alone would take signs and spaces.
+// Accepts digits only: absl::SimpleAtoi would also take signs and spaces.
 std::optional<int> ParsePort(std::string_view text, int min_port) {
   int port = 0;
   if (!IsNumber(text) || !absl::SimpleAtoi(std::string(text), &port)) return std::nullopt;
@@ -80,7 +80,7 @@ int BoundPort(int socket) {
   return ntohs(port);
 }
 
-// The error is the system's text alone.
+// The error message is only the system's text.
 absl::StatusOr<BoundSocket> Bind(const addrinfo& entry) {
   const int socket = ::socket(entry.ai_family, entry.ai_socktype | SOCK_CLOEXEC, entry.ai_protocol);
   if (socket < 0) return absl::UnavailableError(ErrnoText(errno));
@@ -113,7 +113,7 @@ absl::StatusOr<HostPort> ParseListenAddress(std::string_view kind, std::string_v
   } else if (host.find(':') != std::string_view::npos) {
     return error("an IPv6 host must be in brackets, as in [::1]:PORT");
   }
-  if (host.empty()) return error("the host is missing; 127.0.0.1 serves this machine");
+  if (host.empty()) return error("the host is missing; use 127.0.0.1 for this machine");
   if (host.find('\0') != std::string_view::npos) return error("the host contains a NUL");
   const std::optional<int> port = ParsePort(address.substr(colon + 1), /*min_port=*/0);
   if (!port) return error("the port must be a number from 0 to 65535");

@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// A host and a port as a person writes them; nothing has been looked up.
+/// A host and a port as written by a person, without any lookup.
 struct PTQWATCH_EXPORT HostPort {
   std::string host;  ///< a name or an IP literal, IPv6 without brackets
   int port = 0;
@@ -17,18 +17,16 @@ struct PTQWATCH_EXPORT HostPort {
   std::string ToString() const;
 };
 
-/// Reads where a server listens: "HOST:PORT" or "[IPV6]:PORT", port 0 for a free one.
-/// InvalidArgument with the address and what is wrong with it; `kind` names the server ("http",
-/// "grpc").
+/// Parses an address to listen on: "HOST:PORT" or "[IPV6]:PORT"; port 0 selects a free port.
+/// InvalidArgument with the address and the mistake; `kind` names the server ("http", "grpc").
 absl::StatusOr<HostPort> ParseListenAddress(std::string_view kind, std::string_view address);
 
-/// Reads where a client connects: HOST:PORT, :PORT (this machine), [IPV6]:PORT, and HOST or [IPV6]
-/// alone with `default_port`. InvalidArgument, one printable line with the text and what is wrong
-/// with it.
+/// Parses an address to connect to: HOST:PORT, :PORT (this machine), [IPV6]:PORT, or HOST or [IPV6]
+/// alone with `default_port`. InvalidArgument, in one printable line with the text and the mistake.
 PTQWATCH_EXPORT absl::StatusOr<HostPort> ParseServerAddress(std::string_view text,
                                                             int default_port);
 
-/// A TCP socket bound to an address; closed with this object unless it was released.
+/// A TCP socket bound to an address; closed with this object unless released.
 class PTQWATCH_EXPORT BoundSocket {
  public:
   BoundSocket(int descriptor, std::string numeric_host, int port);
@@ -37,9 +35,9 @@ class PTQWATCH_EXPORT BoundSocket {
   ~BoundSocket();
 
   int descriptor() const { return descriptor_; }
-  /// The descriptor, which is the caller's to close from here on.
+  /// Returns the descriptor, which the caller must close.
   int Release();
-  /// "127.0.0.1" or "[::1]": nothing is left to look up.
+  /// An address that needs no lookup: "127.0.0.1" or "[::1]".
   const std::string& numeric_host() const { return numeric_host_; }
   int port() const { return port_; }
 
@@ -49,23 +47,23 @@ class PTQWATCH_EXPORT BoundSocket {
   int port_;
 };
 
-/// Which address a server of this process takes.
+/// The address that a server of this process listens on.
 struct ListenOptions {
   std::string_view kind;  ///< of server: "http", "grpc"
   std::string address;
-  /// Without it only loopback addresses are taken.
+  /// If false, only loopback addresses are allowed.
   bool allow_remote = false;
   /// The option that sets allow_remote, for the message: "GrpcOptions::allow_remote".
   std::string_view allow_remote_option;
 };
 
-/// Looks the host up and binds a socket to the first of its addresses that can be bound. It does
-/// not listen yet. SO_REUSEADDR is set: a trainer that restarts need not wait until connections of
-/// its former process time out. SO_REUSEPORT is not: two servers must not share a port.
+/// Looks the host up and binds a socket to the first of its addresses that can be bound, without
+/// listening. Sets SO_REUSEADDR, so that a restarted trainer need not wait until connections of its
+/// former process time out. Does not set SO_REUSEPORT, because two servers must not share a port.
 ///
-/// InvalidArgument for an address that cannot be parsed and, unless `allow_remote`, for a host
-/// without a loopback address; Unavailable where the host does not resolve or cannot be bound. All
-/// messages name the address.
+/// InvalidArgument if the address cannot be parsed or, unless `allow_remote`, the host has no
+/// loopback address; Unavailable if the host does not resolve or cannot be bound. All messages name
+/// the address.
 PTQWATCH_EXPORT absl::StatusOr<BoundSocket> BindListenAddress(const ListenOptions& options);
 
 }  // namespace ptqwatch::internal

@@ -3,14 +3,14 @@
 
 namespace ptqwatch::internal {
 
-// One call for each alternative of a std::variant:
+// A visitor of a std::variant with one function for each alternative:
 //
 //   std::visit(Overloaded{[](int number) { ... }, [](const Text& text) { ... }}, value);
 template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;
 };
-// C++20 deduces the arguments by itself; Clang does so from version 17 on.
+// C++20 deduces these arguments, but Clang only from version 17 on.
 template <typename... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 

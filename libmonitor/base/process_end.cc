@@ -19,7 +19,7 @@ std::atomic<bool> process_ends{false};
 
 struct Registry {
   const ProcessMark process;
-  Registry* parents = nullptr;  // of the process that forked this one; kept
+  Registry* parents = nullptr;  // of the process that forked this one; never freed
   Mutex mutex;
   CondVar called;
   std::vector<std::pair<const void*, const std::function<void()>*>> ends ABSL_GUARDED_BY(mutex);
@@ -27,8 +27,8 @@ struct Registry {
   std::thread::id caller ABSL_GUARDED_BY(mutex);
 };
 
-// Of this process: a child of fork() begins with an empty one. Never destroyed, since static
-// objects that own a monitor may be destroyed after it would be.
+// The registry of this process: a child of fork() starts with an empty one. Never destroyed,
+// because static objects that own a monitor may be destroyed later.
 Registry& TheRegistry() {
   static std::atomic<Registry*> current{nullptr};
   Registry* registry = current.load(std::memory_order_acquire);
@@ -45,7 +45,7 @@ void EndProcess() {
   Registry& registry = TheRegistry();
   MutexLock lock(registry.mutex);
   registry.caller = std::this_thread::get_id();
-  // One that is called may add another.
+  // A called function may add another one.
   while (!registry.ends.empty()) {
     const auto [owner, end] = registry.ends.back();
     registry.ends.pop_back();
@@ -81,7 +81,7 @@ AtProcessEnd::AtProcessEnd(std::function<void()> end) : end_(std::move(end)) {
   registry.ends.emplace_back(this, &end_);
 }
 
-// The later of two registrations is called first.
+// Functions are called in reverse order of registration.
 void AtProcessEnd::Renew() noexcept { (void)std::atexit(EndProcess); }
 
 AtProcessEnd::~AtProcessEnd() {

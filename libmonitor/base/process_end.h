@@ -9,12 +9,12 @@
 
 namespace ptqwatch::internal {
 
-/// The process in which it was made. A child of fork() has none of our threads, and locks that it
-/// inherits may be held for ever.
+/// Remembers the process that created it. A child of fork() has none of our threads, and locks that
+/// it inherits may stay locked forever.
 class PTQWATCH_EXPORT ProcessMark {
  public:
   ProcessMark();
-  /// False in a child of that process. One load: no system call.
+  /// False in a child of that process. Costs one load, no system call.
   bool here() const noexcept { return generation_ == generation().load(std::memory_order_relaxed); }
 
  private:
@@ -22,18 +22,18 @@ class PTQWATCH_EXPORT ProcessMark {
   int64_t generation_;
 };
 
-/// Calls `end` once when the process ends by exit() or by returning from main, unless it is
-/// destroyed before: earlier than the static objects that existed when the last of these was made,
-/// or at the last Renew, are destroyed, on the thread that called exit(). Not in a child of fork().
-/// The destructor waits for a call under way.
+/// Calls `end` once when the process ends by exit() or by returning from main, unless this object
+/// is destroyed earlier. The call comes on the thread that called exit(), before the destruction of
+/// static objects that existed when the newest AtProcessEnd was made or at the last Renew. No call
+/// in a child of fork(). The destructor waits for a call in progress.
 class AtProcessEnd {
  public:
   explicit AtProcessEnd(std::function<void()> end);
   ~AtProcessEnd();
   AtProcessEnd(const AtProcessEnd&) = delete;
   AtProcessEnd& operator=(const AtProcessEnd&) = delete;
-  /// Static objects that were made since then outlive the calls, too. Takes 32 bytes for ever. Any
-  /// thread.
+  /// Static objects made before this call also outlive the calls of `end`. Takes 32 bytes
+  /// permanently. Any thread.
   static void Renew() noexcept;
 
  private:
@@ -41,10 +41,11 @@ class AtProcessEnd {
   const std::function<void()> end_;
 };
 
-/// True once every AtProcessEnd was called: what a thread still uses is about to be destroyed.
+/// True once every AtProcessEnd was called: objects that a thread still uses will be destroyed
+/// soon.
 bool ProcessEnds() noexcept;
 
-/// Where ProcessEnds, never returns. For threads that Stop had to leave behind.
+/// Never returns if ProcessEnds(). For threads that Stop had to leave behind.
 void StayIfProcessEnds() noexcept;
 
 }  // namespace ptqwatch::internal

@@ -34,7 +34,7 @@ void ReportHistory::DropOldest() {
   reports_.pop_front();
 }
 
-// Without a file it is lost all the same: memory is what must not run out.
+// If the file cannot be written, the report is lost, because memory must stay limited.
 void ReportHistory::SpillOldest() {
   Entry& entry = reports_[spilled_++];
   memory_bytes_ -= entry.size;

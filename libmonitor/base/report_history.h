@@ -12,15 +12,15 @@
 
 namespace ptqwatch::internal {
 
-/// A report as an exporter sends it, in each of the exporter's forms: with and without layers, for
-/// example.
+/// A report in each of an exporter's wire forms, such as with and without layers.
 struct WireReport {
   int64_t sequence = 0;
-  std::vector<SharedBytes> forms;  ///< none of them null
+  std::vector<SharedBytes> forms;  ///< never null
 };
 
 /// The newest reports in the order of their sequences, limited in number and bytes. The newest one
-/// is always kept. Beyond `memory_bytes` the older ones lie in a temporary file. Not thread-safe.
+/// is always kept. Older reports beyond `memory_bytes` are moved to a temporary file. Not
+/// thread-safe.
 class PTQWATCH_EXPORT ReportHistory {
  public:
   struct Limits {
@@ -30,14 +30,14 @@ class PTQWATCH_EXPORT ReportHistory {
   };
   explicit ReportHistory(const Limits& limits) : limits_(limits) {}
 
-  /// REQUIRES: a sequence above newest().
+  /// REQUIRES: report.sequence > newest().
   void Append(WireReport report);
-  /// The sequence of the oldest report with one above `sequence`; 0 where there is none.
+  /// The smallest sequence above `sequence`, or 0.
   int64_t After(int64_t sequence) const;
-  /// The report with this sequence. Null where its file cannot be read any more. REQUIRES: After
-  /// has named it since the last Append; it has that many forms.
+  /// The report with this sequence, or null if its file cannot be read. REQUIRES: After returned
+  /// `sequence` since the last Append; the report has that many forms.
   SharedBytes Bytes(int64_t sequence, size_t form) const;
-  /// How many reports have a sequence above `sequence`.
+  /// Number of reports with a sequence above `sequence`.
   size_t CountAfter(int64_t sequence) const;
   /// The sequence of the report before the newest `count` ones. REQUIRES: count < size().
   int64_t SequenceBefore(size_t count) const;
@@ -48,7 +48,7 @@ class PTQWATCH_EXPORT ReportHistory {
 
  private:
   struct Form {
-    SharedBytes bytes;  // null once they are in the file
+    SharedBytes bytes;  // null if they are in the file
     size_t size = 0;
   };
   struct Entry {
@@ -64,7 +64,7 @@ class PTQWATCH_EXPORT ReportHistory {
   const Limits limits_;
   int64_t bytes_ = 0;
   int64_t memory_bytes_ = 0;
-  size_t spilled_ = 0;  // so many of the oldest lie in the file
+  size_t spilled_ = 0;  // number of oldest reports that are in the file
   std::deque<Entry> reports_;
   SpillFile file_;
 };

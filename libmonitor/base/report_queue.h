@@ -17,13 +17,13 @@
 namespace ptqwatch::internal {
 
 enum class QueueOverflow {
-  kDropOldest,  ///< but never the item that is being handled
+  kDropOldest,  ///< except the item that is being handled
   kDropNewest,
 };
 
 enum class QueueDrop {
-  kFull,        ///< there was no room
-  kNotHandled,  ///< still queued when Stop gave up
+  kFull,        ///< the queue was full
+  kNotHandled,  ///< still queued when Stop ran out of time
 };
 
 template <typename Item>
@@ -31,38 +31,37 @@ struct ReportQueueOptions {
   std::string thread_name = {};
   size_t capacity = 256;
   QueueOverflow overflow = QueueOverflow::kDropOldest;
-  /// What Stop does with a thread that is handling an item when the deadline has passed: false
-  /// waits for that item, true leaves the thread behind (the callbacks must then own what they
-  /// use).
+  /// If a thread is still handling an item at the deadline of Stop: false waits for that item, true
+  /// leaves the thread behind (the callbacks must then own everything they use).
   bool leave_behind = false;
-  /// On the queue's thread. False: the item stays in front; it is tried again after the next Push
-  /// and once more by Stop. Must not throw.
+  /// Called on the queue's thread. If it returns false, the item stays in front and is tried again
+  /// after the next Push and once more by Stop. Must not throw.
   std::function<bool(const Item&)> handle = {};
-  /// On the queue's thread, whenever it has done what it can and is about to sleep. May be empty.
-  /// Must not throw.
+  /// Called on the queue's thread before it sleeps. May be empty. Must not throw.
   std::function<void()> rest = {};
-  /// In Push or Stop, on the caller's thread, for each item that will not be handled. Runs under a
-  /// lock: must return at once.
+  /// Called in Push or Stop, on the caller's thread, for each item that will not be handled. A lock
+  /// is held: must return at once.
   std::function<void(QueueDrop)> dropped = {};
 };
 
-/// A bounded queue whose own thread handles the items in order: how an exporter takes a report
-/// without making the monitor wait. Thread-safe. Copying an Item must not throw.
+/// A bounded queue whose own thread handles the items in order, so that an exporter can take a
+/// report without making the monitor wait. Thread-safe. Copying an Item must not throw.
 template <typename Item>
 class ReportQueue {
  public:
   using Options = ReportQueueOptions<Item>;
 
-  /// Starts the thread; errors as StartThread. `handle` and `rest` are destroyed when it ends.
+  /// Starts the thread; errors are those of StartThread. `handle` and `rest` are destroyed when it
+  /// ends.
   static absl::StatusOr<std::unique_ptr<ReportQueue>> Start(Options options);
   ~ReportQueue() { Stop(std::chrono::seconds(2)); }
   ReportQueue(const ReportQueue&) = delete;
   ReportQueue& operator=(const ReportQueue&) = delete;
 
-  /// Returns at once. Items that come after Stop are ignored.
+  /// Returns at once. Items pushed after Stop are ignored.
   void Push(Item item);
 
-  /// Handles what is queued until the deadline, drops the rest and ends the thread. False where the
+  /// Handles queued items until the deadline, drops the rest and ends the thread. False if the
   /// thread is left behind. Idempotent.
   bool Stop(std::chrono::milliseconds deadline);
 
@@ -73,7 +72,7 @@ class ReportQueue {
   }
 
  private:
-  // The thread owns it too, in case it is left behind.
+  // Shared with the thread, which may be left behind.
   struct Shared {
     explicit Shared(Options o) : options(std::move(o)) {}
     Options options;
@@ -81,7 +80,7 @@ class ReportQueue {
     CondVar changed;
     std::deque<Item> items ABSL_GUARDED_BY(mutex);  // oldest first; an item leaves once handled
     bool handling ABSL_GUARDED_BY(mutex) = false;   // the front is being handled
-    bool pushed ABSL_GUARDED_BY(mutex) = false;     // since the thread last looked
+    bool pushed ABSL_GUARDED_BY(mutex) = false;     // since the thread last checked
     bool stopping ABSL_GUARDED_BY(mutex) = false;
     bool ended ABSL_GUARDED_BY(mutex) = false;
     int64_t dropped ABSL_GUARDED_BY(mutex) = 0;
@@ -97,7 +96,7 @@ class ReportQueue {
 
   const std::shared_ptr<Shared> shared_;
   Thread thread_;
-  bool left_behind_ = false;  // Stop's own
+  bool left_behind_ = false;  // used only by Stop
 };
 
 template <typename Item>
@@ -166,7 +165,7 @@ void ReportQueue<Item>::Run(Shared& shared) {
     HandleAll(shared);
     if (shared.options.rest) shared.options.rest();
   }
-  // What the callbacks own, such as a locked file, is released before Stop returns.
+  // Objects owned by the callbacks, such as a locked file, are released before Stop returns.
   shared.options.handle = nullptr;
   shared.options.rest = nullptr;
   MutexLock lock(shared.mutex);
@@ -174,7 +173,7 @@ void ReportQueue<Item>::Run(Shared& shared) {
   shared.changed.SignalAll();
 }
 
-// Until the queue is empty or an item could not be handled.
+// Handles items until the queue is empty or an item could not be handled.
 template <typename Item>
 void ReportQueue<Item>::HandleAll(Shared& shared) {
   MutexLock lock(shared.mutex);
@@ -185,7 +184,7 @@ void ReportQueue<Item>::HandleAll(Shared& shared) {
     const bool done = shared.options.handle(item);
     lock.Lock();
     shared.handling = false;
-    // Empty: a Stop that ran out of time has dropped this item with the rest.
+    // The queue is empty if a Stop that ran out of time has dropped this item with the rest.
     if (!done || shared.items.empty()) return;
     shared.items.pop_front();
   }

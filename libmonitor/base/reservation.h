@@ -20,14 +20,14 @@ class Reservation {
   ~Reservation() {
     if (budget_ != nullptr && bytes_ > 0) budget_->Release(bytes_);
   }
-  /// Adds `bytes` to what it holds. ResourceExhausted, naming `what`, if fewer bytes remain.
+  /// Reserves `bytes` more. ResourceExhausted, naming `what`, if fewer bytes remain.
   absl::Status Take(int64_t bytes, std::string_view what) {
     if (budget_ == nullptr) return absl::OkStatus();
     absl::Status status = budget_->Reserve(bytes, what);
     if (status.ok()) bytes_ += bytes;
     return status;
   }
-  /// Gives `bytes` of them back.
+  /// Releases `bytes` of the reservation.
   void Return(int64_t bytes) {
     if (budget_ == nullptr) return;
     budget_->Release(bytes);

@@ -11,11 +11,11 @@
 
 namespace ptqwatch::internal {
 
-/// Remembers which reports were given: by series (run_id, branch, rank), and in it by (attempt,
-/// sequence). Not thread-safe.
+/// Remembers reports that were delivered: by series (run_id, branch, rank) and within it by
+/// (attempt, sequence). Not thread-safe.
 class SeenReports {
  public:
-  /// False for a report that is not newer than those of its series that were added.
+  /// False if a report of this series that is as new or newer was added.
   bool Add(const Report& report) {
     const std::pair<int, int64_t> place(report.attempt, report.sequence);
     const auto [known, added] = newest_.try_emplace(

@@ -13,16 +13,16 @@ namespace ptqwatch::internal {
 
 /// The descriptors that a server beside a trainer inherits; all others are closed.
 inline constexpr int kHelloDescriptor = 3;    ///< the pipe of ServerHello
-inline constexpr int kTrainerDescriptor = 4;  ///< the trainer's pidfd, if the kernel has any
+inline constexpr int kTrainerDescriptor = 4;  ///< the trainer's pidfd, if the kernel supports it
 
-/// The line that a server writes when it serves, or cannot: one JSON object.
+/// The line in which a server reports that it serves or why it cannot: one JSON object.
 struct ServerHello {
   std::string version = {};
   int journal_schema = 0;
   pid_t process = 0;
   std::string http = {};  ///< HOST:PORT; empty: not served
   std::string grpc = {};
-  std::string error = {};  ///< empty: it serves
+  std::string error = {};  ///< empty: the server serves
 };
 PTQWATCH_EXPORT std::string HelloToJson(const ServerHello& hello);
 /// InvalidArgument for anything else.

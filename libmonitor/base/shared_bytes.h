@@ -7,7 +7,7 @@
 
 namespace ptqwatch::internal {
 
-/// Bytes that do not change and that everybody who sends them shares. Null: there are none.
+/// Immutable bytes, shared by all their senders. Null: absent.
 using SharedBytes = std::shared_ptr<const std::string>;
 
 inline SharedBytes Share(std::string bytes) {

@@ -5,8 +5,8 @@
 
 namespace ptqwatch::internal {
 
-/// Blocks all signals of the calling thread for its lifetime, so that threads created meanwhile are
-/// born with them blocked.
+/// Blocks all signals of the calling thread for its lifetime, so that threads created meanwhile
+/// start with all signals blocked.
 class BlockSignals {
  public:
   BlockSignals();

@@ -18,14 +18,14 @@ int OpenUnnamed() {
   if (folder == nullptr || *folder == '\0') folder = "/tmp";
   const int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file >= 0) return file;
-  // Not every file system has those.
+  // Not every file system supports O_TMPFILE.
   std::string name = std::string(folder) + "/ptqwatch-XXXXXX";
   const int named = mkostemp(name.data(), O_CLOEXEC);
   if (named >= 0) unlink(name.c_str());
   return named;
 }
 
-// The file system may be the trainer's, too.
+// Leaves space on the file system, which the trainer may use, too.
 bool HasRoom(int file) {
   constexpr uint64_t kReserveBytes = uint64_t{1} << 30;
   struct statvfs disk {};
@@ -77,7 +77,7 @@ SharedBytes SpillFile::Read(int64_t offset, size_t bytes) const {
 }
 
 void SpillFile::Forget(int64_t offset, int64_t bytes) {
-  // A hint: where holes cannot be made, the file stays as large as it is.
+  // Only a hint: if the file system cannot punch holes, the file keeps its size.
   [[maybe_unused]] const int status =
       fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(bytes));

@@ -10,8 +10,8 @@
 
 namespace ptqwatch::internal {
 
-/// Bytes that are seldom read, in a file without a name: in $TMPDIR, else /tmp. It is made when it
-/// is first needed and ends with this object. Not thread-safe.
+/// Holds rarely read bytes in an unlinked temporary file in $TMPDIR, else /tmp. The file is created
+/// on first use and ends with this object. Not thread-safe.
 class PTQWATCH_EXPORT SpillFile {
  public:
   SpillFile() = default;
@@ -19,11 +19,11 @@ class PTQWATCH_EXPORT SpillFile {
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
-  /// Where the pieces, one after the other, begin in the file; -1 where they cannot be written.
+  /// Appends the pieces and returns the offset of the first one, or -1 if they cannot be written.
   int64_t Append(const std::vector<SharedBytes>& pieces);
-  /// Null where they cannot be read.
+  /// Null if the bytes cannot be read.
   SharedBytes Read(int64_t offset, size_t bytes) const;
-  /// They will not be read any more: gives their blocks back.
+  /// Frees the disk blocks of bytes that will not be read again.
   void Forget(int64_t offset, int64_t bytes);
 
  private:

@@ -6,12 +6,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// The names are made unique by __COUNTER__: a lambda inside `expression` may use the macros too.
+// __COUNTER__ makes the names unique, so a lambda inside `expression` may use the macros too.
 #define PTQWATCH_STATUS_CONCAT_(a, b) a##b
 #define PTQWATCH_STATUS_CONCAT(a, b) PTQWATCH_STATUS_CONCAT_(a, b)
 
-/// Returns the status of `expression` (an absl::Status) from the function around it unless it is
-/// ok.
+/// Returns the status of `expression` (an absl::Status) from the enclosing function unless it is
+/// OK.
 #define PTQWATCH_RETURN_IF_ERROR(expression) \
   PTQWATCH_RETURN_IF_ERROR_(PTQWATCH_STATUS_CONCAT(ptqwatch_status_, __COUNTER__), expression)
 #define PTQWATCH_RETURN_IF_ERROR_(status, expression)       \

@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// Seconds since it was created, or since the last Lap.
+/// Measures seconds since it was created, or since the last Lap.
 class Stopwatch {
  public:
   explicit Stopwatch(Clock* clock) : clock_(clock), begin_(clock->Monotonic()) {}
@@ -22,7 +22,8 @@ class Stopwatch {
   std::chrono::nanoseconds begin_;
 };
 
-/// Seconds that the calling thread worked since it was created, as the context's pacer counts them.
+/// Measures seconds of work of the calling thread since it was created, as counted by the context's
+/// pacer.
 class WorkStopwatch {
  public:
   explicit WorkStopwatch(const ExecutionContext& context) : context_(context), begin_(Now()) {}

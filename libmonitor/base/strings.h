@@ -11,14 +11,14 @@
 
 namespace ptqwatch::internal {
 
-/// A status's message as the standard library's type. Debian's abseil is built for C++14 and has a
-/// string_view of its own.
+/// A status's message as a std::string_view. Debian's abseil is built for C++14 and has its own
+/// string_view type.
 inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }
 
-/// What abseil's formatting takes for `arg`: its own string_view for a std::string_view, the
-/// message for a status, everything else as it is.
+/// Converts `arg` for abseil's formatting: std::string_view to absl::string_view, a status to its
+/// message, other types unchanged.
 template <typename Arg>
 decltype(auto) Formattable(const Arg& arg) {
   using Decayed = std::decay_t<Arg>;
@@ -31,15 +31,15 @@ decltype(auto) Formattable(const Arg& arg) {
   }
 }
 
-/// The arguments one after the other: absl::StrCat that also takes std::string_view and
-/// absl::Status (its message).
+/// Concatenates the arguments, like absl::StrCat, and also takes std::string_view and absl::Status
+/// (its message).
 template <typename... Args>
 std::string StrCat(const Args&... args) {
   return absl::StrCat(Formattable(args)...);
 }
 
-/// printf with checked types, for columns and digits: absl::StrFormat that also takes
-/// std::string_view and absl::Status (its message).
+/// Formats like printf with checked types, for columns and digits, like absl::StrFormat, and also
+/// takes std::string_view and absl::Status (its message).
 template <typename... Args>
 std::string StrFormat(
     const absl::FormatSpec<std::decay_t<decltype(Formattable(std::declval<const Args&>()))>...>&

@@ -94,7 +94,7 @@ size_t ClosureStackBytes() {
 
 absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
                                    size_t stack_bytes) {
-  constexpr size_t kLongestName = 15;  // of Linux
+  constexpr size_t kLongestName = 15;  // Linux limits names to this
   name.resize(std::min(name.size(), kLongestName));
   auto start = std::make_unique<Start>(Start{.name = name, .run = std::move(run)});
   const Attributes attributes(stack_bytes);
@@ -105,8 +105,8 @@ absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
     return absl::ResourceExhaustedError(
         StrCat("cannot start the thread ", name, ": ", std::generic_category().message(error)));
   }
-  pthread_setname_np(thread, name.c_str());  // has it when this returns, and when `run` begins
-  (void)start.release();                     // the thread's
+  pthread_setname_np(thread, name.c_str());  // set when this returns, and when `run` begins
+  (void)start.release();                     // owned by the thread
   return Thread(thread);
 }
 

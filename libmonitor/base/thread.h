@@ -12,8 +12,8 @@
 
 namespace ptqwatch::internal {
 
-/// A handle of a thread that StartThread started. Detaches the thread where it is destroyed before
-/// Join.
+/// A handle of a thread started by StartThread. Its destructor detaches the thread if it was not
+/// joined.
 class PTQWATCH_EXPORT Thread {
  public:
   Thread() = default;
@@ -21,7 +21,7 @@ class PTQWATCH_EXPORT Thread {
   Thread& operator=(Thread&& other) noexcept;
   ~Thread() { Detach(); }
 
-  /// Started, and neither joined nor detached.
+  /// Whether the thread was started, and neither joined nor detached.
   bool joinable() const { return joinable_; }
   void Join();
   void Detach();
@@ -34,25 +34,24 @@ class PTQWATCH_EXPORT Thread {
   bool joinable_ = false;
 };
 
-/// Enough for a thread that runs no code of the trainer's. glibc's own default follows
-/// RLIMIT_STACK: next to nothing under a small one, and address space that the trainer may need
-/// under a large one.
+/// Enough for a thread that runs no code of the trainer. glibc's default follows RLIMIT_STACK,
+/// which may be far too small, or so large that it takes address space that the trainer needs.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr size_t kStackBytes = size_t{16} << 20;  // their frames are several times as large
+inline constexpr size_t kStackBytes = size_t{16}
+                                      << 20;  // sanitizers enlarge stack frames several times
 #else
 inline constexpr size_t kStackBytes = size_t{1} << 20;
 #endif
 
-/// For a thread that runs the trainer's closures: RLIMIT_STACK, like the main thread's stack, but
-/// from 8 to 64 MiB. Only what is used takes memory.
+/// Stack for a thread that runs the trainer's closures: RLIMIT_STACK, like the main thread's stack,
+/// clamped to 8 to 64 MiB. Only used pages take memory.
 size_t ClosureStackBytes();
 
-/// Starts a thread that cannot end the process and does not take after its creator. All signals
-/// are blocked; the name (at most 15 characters count) is set; the priority is
-/// ThreadPriority::kBatch; the floating-point environment is the default one, without the traps
-/// that a trainer may have enabled; it may run on all CPUs of UsableCpus, not only on the one to
-/// which OpenMP has bound its creator. What `run` throws is logged. ResourceExhausted where the
-/// system gives no thread.
+/// Starts a thread that cannot end the process and does not inherit its creator's settings: all
+/// signals are blocked; the name is set (at most 15 characters are used); the priority is
+/// ThreadPriority::kBatch; the floating-point environment is the default one, without traps; and
+/// the thread may run on all CPUs of UsableCpus, even if OpenMP bound its creator to one.
+/// Exceptions from `run` are logged. ResourceExhausted if the system cannot start a thread.
 PTQWATCH_EXPORT absl::StatusOr<Thread> StartThread(std::string name, std::function<void()> run,
                                                    size_t stack_bytes = kStackBytes);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int kLowerBy = 12;
 constexpr int kLowest = 19;
 
-// On Linux these are of the thread alone, not of its process.
+// On Linux these apply to the calling thread, not to its process.
 int Nice() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 void SetNice(int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice); }
 
@@ -28,7 +28,7 @@ bool SetPolicy(int policy) {
 }  // namespace
 
 void SetThreadPriority(ThreadPriority priority) {
-  // Never less nice than the trainer was when it made the thread.
+  // Never less nice than the thread was when the trainer made it.
   thread_local const int own = Nice();
   SetPolicy(priority == ThreadPriority::kIdle ? SCHED_IDLE : SCHED_BATCH);
   if (priority == ThreadPriority::kIdle) return;

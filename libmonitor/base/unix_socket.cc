@@ -29,7 +29,7 @@ absl::Status SocketError(const char* what, const std::string& path) {
 }
 
 // Calls bind or connect with the address of `name` in `folder`. An address holds 107 characters, so
-// the folder is given by its descriptor.
+// the folder is referred to by its descriptor.
 template <typename Call>
 absl::Status WithAddress(const std::string& folder, const std::string& name, const char* what,
                          Call call) {
@@ -74,7 +74,7 @@ UnixConnection::~UnixConnection() {
 
 absl::StatusOr<UnixConnection> UnixConnection::Open(const std::string& folder,
                                                     const std::string& name) {
-  // Without blocking: a full backlog is EAGAIN at once.
+  // Non-blocking, so that a full backlog fails at once with EAGAIN.
   UnixConnection connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (connection.descriptor_ < 0) return SocketError("make a socket for", folder);
   PTQWATCH_RETURN_IF_ERROR(
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> UnixConnection::ReceiveLine(size_t max_bytes, millis
   std::string line;
   while (true) {
     if (!WaitFor(descriptor_, POLLIN, until, cancel)) {
-      return absl::DeadlineExceededError("no whole line came in time");
+      return absl::DeadlineExceededError("no complete line arrived in time");
     }
     char buffer[512];
     const ssize_t got = recv(descriptor_, buffer, sizeof(buffer), 0);

@@ -14,7 +14,7 @@
 
 namespace ptqwatch::internal {
 
-/// One end of a connection between processes of this machine, closed with this object.
+/// One end of a connection between processes of this machine; closed with this object.
 class UnixConnection {
  public:
   explicit UnixConnection(int descriptor) : descriptor_(descriptor) {}
@@ -22,22 +22,22 @@ class UnixConnection {
   UnixConnection& operator=(UnixConnection&&) = delete;
   ~UnixConnection();
 
-  /// Connects to the socket `name` in `folder`, whose path may be of any length. The status of
-  /// errno where nobody listens there.
+  /// Connects to the socket `name` in `folder`, whose path may have any length. The status of errno
+  /// if no process listens there.
   static absl::StatusOr<UnixConnection> Open(const std::string& folder, const std::string& name);
 
   /// Whether the other end is still open.
   bool IsOpen() const;
-  /// The user of the process that connected or, seen from there, that listens.
+  /// The user of the peer process.
   std::optional<uid_t> PeerUser() const;
-  /// Whether the other end is a process of this process's user, or of root.
+  /// Whether the peer process runs as this process's user or as root.
   bool IsOfThisUser() const;
-  /// Sends `line` and a newline. DeadlineExceeded where the other end does not read, or once the
-  /// descriptor `cancel` is readable.
+  /// Sends `line` and a newline. DeadlineExceeded if the other end does not read in time, or once
+  /// the descriptor `cancel` is readable.
   absl::Status SendLine(std::string_view line, std::chrono::milliseconds timeout,
                         int cancel = -1) const;
-  /// A line without its newline. DeadlineExceeded as above, Unavailable where the other end closes
-  /// before, ResourceExhausted for more than `max_bytes`.
+  /// Receives a line, without its newline. DeadlineExceeded as above, Unavailable if the other end
+  /// closes first, ResourceExhausted for more than `max_bytes`.
   absl::StatusOr<std::string> ReceiveLine(size_t max_bytes, std::chrono::milliseconds timeout,
                                           int cancel = -1) const;
 
@@ -45,20 +45,20 @@ class UnixConnection {
   int descriptor_;
 };
 
-/// A Unix socket in a folder, for its owner alone. One thread at a time.
+/// A Unix socket in a folder, accessible only to its owner. One thread at a time.
 class UnixListener {
  public:
-  /// Replaces a socket that an earlier process left. The status of errno, with the path, where the
-  /// file system has no sockets, for example.
+  /// Replaces a socket left by an earlier process. Returns the status of errno, with the path, for
+  /// example if the file system does not support sockets.
   static absl::StatusOr<UnixListener> Open(const std::string& folder, const std::string& name);
   UnixListener(UnixListener&& other) noexcept;
   UnixListener& operator=(UnixListener&&) = delete;
   /// Closes the socket and removes its file.
   ~UnixListener();
 
-  /// Readable while somebody waits to be accepted.
+  /// Readable while a connection waits to be accepted.
   int descriptor() const { return descriptor_; }
-  /// Unavailable where nobody waits, or there is no descriptor left.
+  /// Unavailable if no connection waits or no descriptor is left.
   absl::StatusOr<UnixConnection> Accept() const;
 
  private:

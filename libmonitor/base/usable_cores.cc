@@ -10,7 +10,7 @@
 
 #include "base/cgroup.h"
 
-// OpenMP's, where the process has it.
+// OpenMP functions; null unless the process has OpenMP.
 extern "C" {
 int omp_get_num_places() __attribute__((weak));
 int omp_get_place_num_procs(int place) __attribute__((weak));

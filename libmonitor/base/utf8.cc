@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 200;
 
-// Bytes of the ill-formed sequence at the front of `text`: its longest prefix that could begin a
+// Length of the ill-formed sequence at the front of `text`: its longest prefix that could begin a
 // character, or one byte (the Unicode standard's "maximal subpart").
 size_t IllFormedPrefix(std::string_view text) {
   for (size_t length = std::min<size_t>(text.size(), 3); length > 1; --length) {

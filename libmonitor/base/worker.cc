@@ -25,8 +25,8 @@ struct Worker::State {
   ~State() { sem_destroy(&wake); }
 
   Hooks hooks;
-  // A POSIX semaphore: posting is one atomic operation and, when the thread sleeps, one system
-  // call; no lock.
+  // A POSIX semaphore: posting takes one atomic operation, plus one system call if the thread
+  // sleeps, and no lock.
   sem_t wake;
   std::atomic<bool> stopping{false};
   std::atomic<std::thread::id> id{};
@@ -60,7 +60,7 @@ void Worker::Run(std::shared_ptr<State> state) {
     state->hooks.job();
   }
   if (state->hooks.thread_end) state->hooks.thread_end();
-  // What the job owns goes here, not when the last holder of the state happens to let go.
+  // Releases the job's objects here, rather than when the last owner of the state lets go.
   state->hooks.job = nullptr;
   state->hooks.thread_init = nullptr;
   state->hooks.thread_end = nullptr;
@@ -95,8 +95,8 @@ bool Worker::Stop(std::chrono::milliseconds deadline) {
     return true;
   }
   state_->thread.Detach();
-  // Whatever it calls is about to be destroyed when the process ends: it gets a little more time,
-  // and stays at its next checkpoint after that. Left behind, too.
+  // Objects that the thread uses are destroyed when the process ends, so it gets a little more
+  // time, and after that blocks at its next checkpoint. Leaked like the thread.
   (void)new AtProcessEnd([state = state_] {
     const auto last = std::chrono::steady_clock::now() + kTimeAtEnd;
     MutexLock lock(state->mutex);

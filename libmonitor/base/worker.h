@@ -10,17 +10,17 @@
 
 namespace ptqwatch::internal {
 
-/// The monitor's one thread (see StartThread), with a stack for the trainer's closures. It sleeps
-/// until Wake and then calls `job`; wakes that come while it works are not lost.
+/// The monitor's only thread (see StartThread), with a stack for the trainer's closures. It sleeps
+/// until Wake and then calls `job`; wakes during a job are not lost.
 class Worker {
  public:
   struct Hooks {
     std::string name = "ptqwatch";      ///< at most 15 characters
-    std::function<void()> thread_init;  ///< first thing on the thread
-    /// One call a wake. Must not throw. Owns (by shared_ptr) whatever it touches: the thread may
-    /// outlive this object.
+    std::function<void()> thread_init;  ///< called first on the thread
+    /// Called once per wake. Must not throw. Must own (by shared_ptr) everything it touches,
+    /// because the thread may outlive this object.
     std::function<void()> job;
-    /// Last thing on the thread, after Stop. The same holds for it. May be empty.
+    /// Called last on the thread, after Stop. The same rules apply. May be empty.
     std::function<void()> thread_end;
   };
   static absl::StatusOr<std::unique_ptr<Worker>> Start(Hooks hooks);
@@ -28,14 +28,14 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// Lock-free, async-signal-safe; may be called by the training thread.
+  /// Lock-free and async-signal-safe, so the training thread may call it.
   void Wake() noexcept;
 
-  /// Whether the caller is the job, or one of the other hooks.
+  /// Whether the caller runs inside the job or another hook.
   bool IsCurrentThread() const noexcept;
 
-  /// Ends the thread after the job that is running. False if that takes longer than `deadline`: the
-  /// thread is then detached and ends by itself. Idempotent.
+  /// Ends the thread after the current job. False if that takes longer than `deadline`: the thread
+  /// is then detached and ends by itself. Idempotent.
   bool Stop(std::chrono::milliseconds deadline);
 
  private:

@@ -100,7 +100,7 @@ class Whole(StudyTest):
         process = self.start(folder, "--jobs", "1")
         self.wait_for_legs(process, 8)
         process.send_signal(signal.SIGINT)
-        self.assertIn("the same command goes on", process.stderr.read())
+        self.assertIn("the same command continues", process.stderr.read())
         self.assertEqual(process.wait(), 130)
 
         done = self.run_study(folder, "--jobs", "2")

@@ -112,7 +112,7 @@ TEST(GaussNewton, WhatIsMissingIsAStatus) {
   net.surface.set_logits([&](size_t batch) -> LossSurface::LossAndLogits {
     return {net.Loss(net.Logits(batch), batch), net.Logits(batch)};
   });
-  EXPECT_THAT(product(), HasSubstr("no function of LossValues::logits"));
+  EXPECT_THAT(product(), HasSubstr("does not depend on LossValues::logits"));
 }
 
 TEST(GaussNewton, ASubjectWithLogitsIsMeasuredWithIt) {
