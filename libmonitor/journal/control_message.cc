@@ -12,7 +12,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A longer message is cut, so that every answer fits a line.
+// Longer messages are cut, so that every answer fits a line.
 constexpr size_t kMaxMessage = 2000;
 
 struct Answer {
@@ -75,7 +75,7 @@ absl::StatusOr<int64_t> AnswerFromJson(std::string_view line) {
       Guard("answer", absl::StatusCode::kInvalidArgument, [&] { return ReadAnswer(line); });
   constexpr int kLastCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
   if (!answer.ok() || answer->code < 0 || answer->code > kLastCode) {
-    return absl::InternalError("the run gave no answer that can be read");
+    return absl::InternalError("the answer of the run cannot be read");
   }
   if (answer->code == 0) return answer->number;
   return absl::Status(static_cast<absl::StatusCode>(answer->code), answer->message);

@@ -9,11 +9,11 @@
 #include "absl/status/statusor.h"
 #include "ptqwatch/control.h"
 
-// A command and its answer on the control socket of a run directory: a line of JSON each.
+// A command and its answer on the control socket of a run directory: one line of JSON each.
 
 namespace ptqwatch::internal {
 
-/// Longest line of either.
+/// Longest line of a command or an answer.
 inline constexpr size_t kMaxControlBytes = 4096;
 
 /// {"command": NAME} with the command's members beside the name; no newline.
@@ -21,9 +21,9 @@ std::string CommandToJson(const Command& command);
 /// The result of Control::Do; no newline.
 std::string AnswerToJson(const absl::StatusOr<int64_t>& answer);
 
-/// InvalidArgument for anything that CommandToJson does not write.
+/// Inverse of CommandToJson; InvalidArgument for any other text.
 absl::StatusOr<Command> CommandFromJson(std::string_view line);
-/// The answer that was written; Internal for anything that AnswerToJson does not write.
+/// Inverse of AnswerToJson; Internal for any other text.
 absl::StatusOr<int64_t> AnswerFromJson(std::string_view line);
 
 }  // namespace ptqwatch::internal

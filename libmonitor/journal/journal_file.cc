@@ -22,7 +22,7 @@ JournalFile::JournalFile(int file, std::string path, WriteFunction write)
     : file_(file), path_(std::move(path)), write_(std::move(write)) {}
 
 JournalFile::~JournalFile() {
-  // A forked child may still hold the file open, and with it the lock.
+  // A forked child may still hold the file open, and thus the lock.
   flock(file_, LOCK_UN);
   close(file_);
 }
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string
         StrCat(journal->Error(errno, "lock"), "; two runs could mix their lines in it"));
   }
 
-  // Once more: another writer may have appended before this one got the lock.
+  // Read the size again, because another writer may have appended before the lock was taken.
   if (fstat(file, &info) != 0) return journal->Error(errno, "examine");
   if (info.st_size > 0) {
     char last = '\n';
@@ -84,7 +84,7 @@ absl::Status JournalFile::Append(std::string_view line) {
     if (ftruncate(file_, *good_end_) == 0) {
       good_end_.reset();
     } else {
-      // The remains stay as a line of their own, which readers skip.
+      // The remains of the failed write become a line of their own, which readers skip.
       bytes.push_back('\n');
     }
   }
@@ -107,11 +107,11 @@ absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::BeginPart(const std::s
                                                                     int older_parts,
                                                                     WriteFunction write) {
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<std::string> parts, JournalPaths(run_dir));
-  parts.pop_back();  // this one
+  parts.pop_back();  // the current part
   const int64_t newest =
       parts.empty() ? 0 : OlderPartNumber(parts.back().substr(run_dir.size() + 1));
   const std::string older = StrCat(run_dir, "/", OlderPartName(newest + 1));
-  // Not rename, which would replace a part that has this name.
+  // Not rename, which would replace an existing part with this name.
   if (link(path_.c_str(), older.c_str()) != 0) return Error(errno, "begin a part of");
   if (unlink(path_.c_str()) != 0) {
     const absl::Status failed = Error(errno, "begin a part of");

@@ -21,9 +21,9 @@ using WriteFunction = std::function<ssize_t(int file, const void* bytes, size_t 
 /// An append-only file of lines with one writer. One thread at a time.
 class JournalFile {
  public:
-  /// Opens or creates `path`, locks it against other writers and ends a line that a crash cut off.
-  /// FailedPrecondition if another process is writing it or it is not a regular file; otherwise the
-  /// status of errno, with the path.
+  /// Opens or creates `path`, locks it against other writers and ends a line that a crash
+  /// truncated. FailedPrecondition if another process is writing it or it is not a regular file;
+  /// otherwise the status of errno, with the path.
   static absl::StatusOr<std::unique_ptr<JournalFile>> Open(const std::string& path,
                                                            WriteFunction write);
   /// Unlocks and closes.
@@ -31,16 +31,18 @@ class JournalFile {
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  /// Appends `line` and a newline, whole or not at all: the remains of a failed write are cut off.
+  /// Appends `line` and a newline, entirely or not at all: the remains of a failed write are
+  /// removed.
   absl::Status Append(std::string_view line);
-  /// Waits until what was appended is on the disk.
+  /// Waits until all appended lines are on the disk.
   absl::Status Sync();
-  /// Makes this file the next older part of the journal in `run_dir`, removes parts beyond
-  /// `older_parts`, and opens a new journal.jsonl. On failure this one stays what it is.
+  /// Makes this file the newest of the older parts of the journal in `run_dir`, removes parts
+  /// beyond `older_parts`, and opens a new journal.jsonl. On failure this file stays the current
+  /// part.
   absl::StatusOr<std::unique_ptr<JournalFile>> BeginPart(const std::string& run_dir,
                                                          int older_parts, WriteFunction write);
   const std::string& path() const { return path_; }
-  /// In bytes, after the last Append.
+  /// Bytes after the last Append.
   int64_t size() const { return size_; }
 
  private:
@@ -52,7 +54,7 @@ class JournalFile {
   int64_t size_ = 0;
   const std::string path_;
   const WriteFunction write_;
-  // Where the good part ends, while the remains of a failed write could not be cut off.
+  // End of the valid part, if the remains of a failed write could not be removed.
   std::optional<off_t> good_end_;
 };
 

@@ -11,13 +11,13 @@ namespace ptqwatch::internal {
 
 inline constexpr char kJournalFileName[] = "journal.jsonl";
 
-/// The number of the file with this name among the older parts of a journal, "journal-000001.jsonl"
-/// and so on, or 0.
+/// The number of an older part of a journal, called "journal-000001.jsonl" and so on, or 0 if
+/// `name` is not one.
 int64_t OlderPartNumber(const std::string& name);
 std::string OlderPartName(int64_t number);
 
-/// The paths of a run directory's journal, oldest part first and journal.jsonl, whether or not it
-/// exists, last. The status of errno where the directory exists and cannot be listed.
+/// The paths of a run directory's journal: its older parts, oldest first, and then journal.jsonl,
+/// even if it does not exist. The status of errno if the directory exists but cannot be listed.
 absl::StatusOr<std::vector<std::string>> JournalPaths(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal

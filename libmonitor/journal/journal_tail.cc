@@ -13,7 +13,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr size_t kTailChunkBytes = size_t{1} << 20;
-// A line of so many bytes is damage, which the reader of lines finds.
+// A longer line is damage, which LineReader detects.
 constexpr size_t kLongestChunk = size_t{64} << 20;
 
 }  // namespace
@@ -24,8 +24,8 @@ absl::StatusOr<bool> JournalTail::Read() {
     if (!opened) return false;
   }
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, file_->Size());
-  if (size < offset_) offset_ = 0;  // begun anew
-  // What follows the last newline is being written, or will be cut off again.
+  if (size < offset_) offset_ = 0;  // the file was replaced
+  // The bytes after the last newline are being written, or will be removed again.
   for (size_t chunk = kTailChunkBytes; chunk <= kLongestChunk; chunk *= 8) {
     PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file_->ReadAt(offset_, chunk));
     const bool at_end = bytes.size() < chunk;
@@ -41,7 +41,7 @@ absl::StatusOr<bool> JournalTail::Read() {
   return OpenNext();
 }
 
-// What was appended to a part between the last look at it and the beginning of the next one.
+// Reads lines that were appended to a part after the last read and before the next part was begun.
 absl::Status JournalTail::ReadRest() {
   if (!file_) return absl::OkStatus();
   PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file_->ReadAt(offset_, kLongestChunk));
@@ -51,7 +51,7 @@ absl::Status JournalTail::ReadRest() {
   return absl::OkStatus();
 }
 
-// The part after the one that is open; the first one where none is.
+// Opens the part after the current one, or the first one if none is open.
 absl::StatusOr<bool> JournalTail::OpenNext() {
   bool is_next = !file_;
   std::vector<InputFile> files;
@@ -69,9 +69,9 @@ absl::StatusOr<bool> JournalTail::OpenNext() {
     is_next = file->inode() == file_->inode();
     files.push_back(*std::move(file));
   }
-  // With a name, it was renamed while they were listed.
+  // If the current part still has a name, it was renamed while the parts were listed.
   if (is_next || files.empty() || file_->HasName()) return false;
-  // The part that was open is gone, and what is there is another journal, or later parts.
+  // The current part was deleted: the directory has another journal, or later parts.
   file_ = std::move(files.front());
   offset_ = 0;
   return true;

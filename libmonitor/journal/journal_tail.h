@@ -12,16 +12,16 @@
 
 namespace ptqwatch::internal {
 
-/// Reads the journal of a run directory from its first line on, and then what is appended to it,
-/// across its parts. One thread at a time.
+/// Reads the journal of a run directory from its first line, and then appended lines, across its
+/// parts. One thread at a time.
 class JournalTail {
  public:
   JournalTail(std::string run_dir, LineHandlers handlers)
       : run_dir_(std::move(run_dir)), reader_(std::move(handlers)) {}
 
-  /// Reads whole lines, a megabyte of them or a single longer one. True where there is more to read
-  /// at once; false at the end of the journal, or where there is none yet. A failure has the status
-  /// of errno and names the path; what was read before is not read again.
+  /// Reads complete lines: about a megabyte, or a single longer one. True if more can be read at
+  /// once; false at the end of the journal or if there is none yet. A failure has the status of
+  /// errno and names the path; the next call continues after the lines read so far.
   absl::StatusOr<bool> Read();
 
  private:
@@ -31,7 +31,7 @@ class JournalTail {
   const std::string run_dir_;
   LineReader reader_;
   std::optional<InputFile> file_;
-  int64_t offset_ = 0;  // all before it has been read
+  int64_t offset_ = 0;  // bytes before it have been read
 };
 
 }  // namespace ptqwatch::internal

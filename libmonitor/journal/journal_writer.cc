@@ -15,13 +15,13 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A report, or else an event. The report becomes JSON on the writing thread.
+// A report or an event. Reports are converted to JSON on the writing thread.
 struct Line {
   std::shared_ptr<const AnalyzedReport> report;
   std::shared_ptr<const Event> event;
 };
 
-// The queue's thread alone uses it.
+// Used only by the queue's thread.
 struct Output {
   Output(std::string run_dir_in, JournalLimits limits_in, WriteFunction write_in)
       : run_dir(std::move(run_dir_in)), limits(limits_in), write(std::move(write_in)) {}
@@ -49,7 +49,7 @@ struct Output {
     if (!status.ok()) failed(Severity::kError, Message(status));
   }
 
-  // Where that fails, the part that is there goes on growing.
+  // If this fails, the current part goes on growing.
   void BeginPart() {
     Sync();
     const absl::Status status = Guard([&]() -> absl::Status {
@@ -82,20 +82,21 @@ class JournalWriter final : public Exporter {
     PTQWATCH_ASSIGN_OR_RETURN(output->file,
                               JournalFile::Open(StrCat(run_dir, "/", kJournalFileName), write_));
     PTQWATCH_ASSIGN_OR_RETURN(
-        queue_,
-        ReportQueue<Line>::Start(
-            {.thread_name = "ptqw-journal",
-             .capacity = kJournalQueue,
-             // The newest lines matter most: a resumed run continues their sequence numbers.
-             .overflow = QueueOverflow::kDropOldest,
-             .leave_behind = true,
-             .handle = [output](const Line& line) { return output->Write(line); },
-             .rest = [output] { output->Sync(); },
-             .dropped =
-                 [source](QueueDrop reason) {
-                   source->CountDrop("journal",
-                                     reason == QueueDrop::kFull ? "queue_full" : "write_failed");
-                 }}));
+        queue_, ReportQueue<Line>::Start(
+                    {.thread_name = "ptqw-journal",
+                     .capacity = kJournalQueue,
+                     // The newest lines are the most important ones: a resumed run continues their
+                     // sequence numbers.
+                     .overflow = QueueOverflow::kDropOldest,
+                     .leave_behind = true,
+                     .handle = [output](const Line& line) { return output->Write(line); },
+                     .rest = [output] { output->Sync(); },
+                     .dropped =
+                         [source](QueueDrop reason) {
+                           source->CountDrop("journal", reason == QueueDrop::kFull
+                                                            ? "queue_full"
+                                                            : "write_failed");
+                         }}));
     return absl::OkStatus();
   }
 

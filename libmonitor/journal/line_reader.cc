@@ -8,9 +8,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Far above any report: a longer line is damage and must not take the trainer's memory.
+// Far above any report. A longer line is damage and must not fill the trainer's memory.
 constexpr size_t kMaxLineBytes = size_t{16} << 20;
-// So are larger numbers: the next attempt counts on from these.
+// Larger numbers are damage, too: the next attempt would continue from them.
 constexpr int kMaxAttempt = 1'000'000;
 constexpr int64_t kMaxSequence = int64_t{1} << 53;
 
@@ -47,7 +47,7 @@ void LineReader::EndLine() {
   if (line.find_first_not_of(" \t\r") == std::string::npos) return;
   if (IsEventJson(line)) {
     if (!handlers_.event) return;
-    // One of a later version's kinds is no damage.
+    // An event kind of a later version is no damage.
     if (const absl::StatusOr<Event> event = EventFromJson(line); event.ok())
       handlers_.event(*event);
     return;

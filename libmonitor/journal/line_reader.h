@@ -11,20 +11,19 @@
 
 namespace ptqwatch::internal {
 
-/// Who gets the lines of a journal.
 struct LineHandlers {
   std::function<void(AnalyzedReport)> report;
-  std::function<void(const Event&)> event;  ///< may be empty: events are not even parsed
-  std::function<void()> unreadable;         ///< a line that is cut off, damaged or absurd
+  std::function<void(const Event&)> event;  ///< if empty, events are not even parsed
+  std::function<void()> unreadable;         ///< a truncated, damaged or absurd line
 };
 
-/// Cuts the bytes of a journal into lines and parses them. Memory: a line, of at most 16 MiB.
+/// Splits the bytes of a journal into lines and parses them. Memory: one line, of at most 16 MiB.
 class LineReader {
  public:
   explicit LineReader(LineHandlers handlers) : handlers_(std::move(handlers)) {}
 
   void Add(std::string_view bytes);
-  /// A whole last line counts even without its newline.
+  /// Parses a complete last line even without its newline.
   void End() { EndLine(); }
 
  private:

@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A journal is looked at so often.
+// Interval between reads of the journal.
 constexpr nanoseconds kLookInterval = std::chrono::milliseconds(250);
 constexpr nanoseconds kMaxWaitForRun = std::chrono::seconds(2);
 
@@ -46,7 +46,7 @@ void LeaveLayersOut(Report& report) {
   report.skipped_layers = {};
 }
 
-// NotFound where there is none yet.
+// NotFound if there is no status file yet.
 absl::Status ReadStatus(const std::string& run_dir, FollowedStatus& status) {
   PTQWATCH_ASSIGN_OR_RETURN(const RunStatus read, ReadStatusFile(run_dir));
   status.OnStatus(read);
@@ -77,7 +77,7 @@ class DirectoryWatch {
   absl::Status Run() {
     PTQWATCH_RETURN_IF_ERROR(WaitForRun());
     while (!stopped_) {
-      // First, so that a run that is over has no later lines.
+      // Before the journal: if the status says that the run is over, no later lines can follow.
       ReadAndGiveStatus();
       PTQWATCH_ASSIGN_OR_RETURN(const bool more, ReadJournal());
       if (stopped_ || !listener_->OnTick(true)) return absl::OkStatus();
@@ -118,7 +118,7 @@ class DirectoryWatch {
     listener_->OnStatus(now);
   }
 
-  // A file that cannot be read now may be readable later.
+  // A file that cannot be read may become readable later.
   absl::StatusOr<bool> ReadJournal() {
     const absl::StatusOr<bool> more = tail_.Read();
     if (more.ok()) return more;
@@ -157,7 +157,7 @@ class DirectoryWatch {
   void OnEvent(const Event& event) {
     if (stopped_) return;
     status_.OnEvent(event);
-    // Events before the first report that is wanted are of no interest either.
+    // Events before the first requested report are not requested either.
     if (caught_up_ || options_.after_sequence == 0) listener_->OnEvent(event);
   }
 
@@ -202,7 +202,7 @@ class RunDirectory final : public RunSource {
       FollowedStatus status(run_dir_, clock_);
       const absl::Status read = ReadStatus(run_dir_, status);
       if (!read.ok() && !absl::IsNotFound(read)) return read;
-      // A run without a status file, or of a version that did not count there.
+      // The run has no status file, or its version did not count reports there.
       if (!read.ok() || status.run_status().monitor.last_sequence == 0) {
         JournalTail tail(run_dir_, {.report =
                                         [&](AnalyzedReport report) {

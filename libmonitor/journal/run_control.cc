@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{1};
 
-// Where others may write to the directory, one of them could have put a socket there.
+// If other users may write to the directory, one of them may have put a socket there.
 absl::Status CheckListener(const UnixConnection& connection, const std::string& run_dir) {
   struct stat folder {};
   if (stat(run_dir.c_str(), &folder) != 0) return absl::ErrnoToStatus(errno, "stat");
@@ -45,9 +45,8 @@ absl::StatusOr<int64_t> RunControl::Do(const Command& command) {
   if (absl::IsDeadlineExceeded(line.status())) {
     return absl::UnavailableError(StrCat(where, "the run did not answer in time"));
   }
-  return absl::UnavailableError(
-      StrCat(where, "no run takes commands here; it is over, or runs on another machine (",
-             line.status(), ")"));
+  return absl::UnavailableError(StrCat(
+      where, "no run answers here; it is over or runs on another machine (", line.status(), ")"));
 }
 
 }  // namespace ptqwatch::internal

@@ -11,9 +11,9 @@ namespace ptqwatch::internal {
 
 inline constexpr char kControlSocketName[] = "control.sock";
 
-/// Commands to the run that uses a run directory, in another process of this machine. Each call is
-/// a connection of its own and takes at most two seconds. Beside the errors of Control: Unavailable
-/// if no run answers, PermissionDenied for another user's run directory. Thread-safe.
+/// Sends commands to the run that uses a run directory, in another process of this machine. Each
+/// call opens a connection and takes at most two seconds. In addition to the errors of Control:
+/// Unavailable if no run answers, PermissionDenied for another user's run directory. Thread-safe.
 class RunControl final : public Control {
  public:
   explicit RunControl(std::string run_dir) : run_dir_(std::move(run_dir)) {}

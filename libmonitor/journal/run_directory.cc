@@ -14,12 +14,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A resumed run needs its newest past, and must not wait for the rest.
+// Limits for a resumed run, which needs its newest reports and must not wait for the rest.
 constexpr int64_t kMaxHistoryBytes = int64_t{256} << 20;
 constexpr size_t kMaxReports = 20'000;
 constexpr size_t kChunkBytes = size_t{1} << 18;
 
-// Most of a report's bytes, which no series needs.
+// Drops most of a report's bytes, which no series needs.
 void DropLayers(Report& report) {
   for (QuantizationReport& quantization : report.quantization) {
     quantization.layers = {};
@@ -35,7 +35,7 @@ void Keep(AnalyzedReport report, RunHistory& history) {
   history.last_sequence = std::max(history.last_sequence, report.report.sequence);
   DropLayers(report.report);
   history.reports.push_back(std::move(report));
-  // In large steps: each moves what is kept.
+  // Erases in large steps, because each one moves all kept reports.
   if (history.reports.size() >= 2 * kMaxReports) {
     history.reports.erase(history.reports.begin(), history.reports.end() - kMaxReports);
   }

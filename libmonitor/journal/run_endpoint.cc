@@ -28,11 +28,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// For a client's request, and again for its reading of the answer.
+// For receiving a client's request, and again for sending the answer.
 constexpr milliseconds kClientTimeout{500};
 
-// What the thread does. Exporter and thread own it, in case the thread is left behind with a disk
-// that hangs.
+// The work of the thread. Owned by exporter and thread, because a thread that hangs on a disk is
+// left behind.
 class Loop {
  public:
   Loop(std::shared_ptr<RunLock> lock, milliseconds interval, StatusSource* source, Control* control)
@@ -53,7 +53,7 @@ class Loop {
     if (wake_ >= 0) close(wake_);
   }
 
-  // False where the system has no descriptor left.
+  // False if the system has no free descriptor.
   bool good() const { return wake_ >= 0; }
 
   void Run() {
@@ -71,7 +71,7 @@ class Loop {
     changed_.SignalAll();
   }
 
-  // False where the thread has not ended in time. `source` and `control` are not used afterwards.
+  // False if the thread has not ended in time. `source` and `control` are not used afterwards.
   bool Stop(steady_clock::time_point until) {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -106,7 +106,7 @@ class Loop {
     if (!status.ok()) failed_(Severity::kWarning, Message(status));
   }
 
-  // Until `next`, a client or Stop.
+  // Waits until `next`, a client or Stop.
   void Wait(steady_clock::time_point next) {
     pollfd waits[] = {
         {.fd = wake_, .events = POLLIN, .revents = 0},
@@ -116,7 +116,7 @@ class Loop {
     if (ready <= 0 || (waits[1].revents & POLLIN) == 0) return;
     const absl::Status served = Guard([&] { return ServeOne(); });
     if (absl::IsUnavailable(served)) {
-      // Out of descriptors: the client stays in the backlog, and polling would burn a core.
+      // No descriptor is free: the client stays in the backlog, and polling would burn a core.
       waits[0].revents = 0;
       poll(waits, 1, static_cast<int>(interval_.count()));
     }
@@ -127,7 +127,7 @@ class Loop {
     if (!client.IsOfThisUser()) return absl::OkStatus();
     const absl::StatusOr<std::string> line =
         client.ReceiveLine(kMaxControlBytes, kClientTimeout, wake_);
-    // A client that hung up expects no effect.
+    // Ignores commands of clients that hung up.
     if (!line.ok() || !client.IsOpen()) return absl::OkStatus();
     client.SendLine(AnswerToJson(Answer(*line)), kClientTimeout, wake_).IgnoreError();
     return absl::OkStatus();
@@ -145,8 +145,8 @@ class Loop {
   const milliseconds interval_;
   const std::string run_dir_;
   const int wake_;
-  std::shared_ptr<RunLock> lock_;         // the thread's
-  std::optional<UnixListener> listener_;  // the thread's
+  std::shared_ptr<RunLock> lock_;         // used by the thread
+  std::optional<UnixListener> listener_;  // used by the thread
   RateLimitedLog failed_;
 
   Mutex mutex_;
@@ -186,7 +186,8 @@ class RunEndpoint final : public Exporter {
       thread_.Join();
     } else {
       Log(Severity::kError,
-          "the thread of run_dir did not end in time, for a client or the disk; it is left behind");
+          "the thread of run_dir did not end in time (a client or the disk hangs); it is left "
+          "behind");
       thread_.Detach();
     }
   }

@@ -9,13 +9,13 @@
 
 namespace ptqwatch::internal {
 
-/// What other processes see of a run beside its journal, both in RunInfo::run_dir: the status file,
-/// replaced every `interval`, and a socket that takes commands from the directory's owner (see
-/// RunControl). Monitor::Create adds it wherever run_dir is set.
+/// Publishes a run to other processes by two files in RunInfo::run_dir, beside its journal: a
+/// status file, replaced every `interval`, and a socket that takes commands from the directory's
+/// owner (see RunControl). Monitor::Create adds it if run_dir is set.
 ///
-/// All of it happens on a thread of its own, which holds `lock` as long as it lives. One client at
-/// a time is served, for a second at most. Where the file system has no sockets, the run takes no
-/// commands, which the log says.
+/// Works on a separate thread, which holds `lock` as long as it lives. Serves one client at a time,
+/// for at most a second. If the file system has no sockets, the run takes no commands and the log
+/// says so.
 std::unique_ptr<Exporter> MakeRunEndpoint(
     std::shared_ptr<RunLock> lock,
     std::chrono::milliseconds interval = std::chrono::milliseconds(1000));

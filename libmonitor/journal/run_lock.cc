@@ -22,7 +22,7 @@ namespace {
 constexpr char kLockFileName[] = "lock";
 
 // The files of all locks. A child of fork() shares them with its parent, and would keep the
-// directory locked where it outlives it.
+// directory locked if it outlived the parent.
 class LockFiles {
  public:
   static void Add(int file) {
@@ -52,7 +52,7 @@ class LockFiles {
   }
 };
 
-// What exists keeps its mode.
+// An existing directory keeps its mode.
 absl::Status MakeDirectory(const std::string& run_dir) {
   std::error_code error;
   const std::filesystem::path parent =
@@ -74,7 +74,7 @@ absl::Status MakeDirectory(const std::string& run_dir) {
   return absl::OkStatus();
 }
 
-// AtomicFile's, of a process that ended while it wrote.
+// Removes temporary files of AtomicFile left by a process that ended while it wrote.
 void RemoveTemporaries(const std::string& run_dir) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(run_dir, error), end; !error && entry != end;
@@ -90,7 +90,7 @@ void RemoveTemporaries(const std::string& run_dir) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Take(const std::string& path_of_run) {
-  // A slash at the end would make its own parent of it.
+  // With a trailing slash, the directory would be its own parent.
   const std::string run_dir = path_of_run.substr(0, path_of_run.find_last_not_of('/') + 1);
   if (absl::Status made = MakeDirectory(run_dir); !made.ok()) return made;
   const std::string path = StrCat(run_dir, "/", kLockFileName);
@@ -116,7 +116,7 @@ RunLock::RunLock(int file) : file_(file) { LockFiles::Add(file); }
 RunLock::~RunLock() {
   if (!process_.here()) return;  // closed at the fork
   LockFiles::Remove(file_);
-  // A child between fork() and exec() may still hold the file open, and with it the lock.
+  // A child between fork() and exec() may still hold the file open, and thus the lock.
   flock(file_, LOCK_UN);
   close(file_);
 }

@@ -9,13 +9,13 @@
 
 namespace ptqwatch::internal {
 
-/// A run directory that is this monitor's alone, as long as the object lives. A child of fork() has
-/// no part in it.
+/// Reserves a run directory for one monitor as long as this object lives. A child of fork() does
+/// not hold the lock.
 class RunLock {
  public:
-  /// Creates `run_dir`, for its owner only, if it is missing, locks it, and removes files that a
-  /// crash left half written. FailedPrecondition if another monitor has it or it belongs to another
-  /// user; otherwise the status of errno, with the path.
+  /// Creates `run_dir`, accessible only to its owner, if it is missing, locks it, and removes files
+  /// left incomplete by a crash. FailedPrecondition if another monitor has it or it belongs to
+  /// another user; otherwise the status of errno, with the path.
   static absl::StatusOr<std::unique_ptr<RunLock>> Take(const std::string& run_dir);
   ~RunLock();
   RunLock(const RunLock&) = delete;

@@ -12,7 +12,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Far above any status.
+// Far larger than any status.
 constexpr int64_t kMaxStatusBytes = int64_t{1} << 20;
 
 std::string PathIn(const std::string& run_dir) { return StrCat(run_dir, "/", kStatusFileName); }

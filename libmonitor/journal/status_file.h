@@ -11,12 +11,12 @@ namespace ptqwatch::internal {
 
 inline constexpr char kStatusFileName[] = "status.json";
 
-/// Replaces the status file of a run directory: readers see the old or the new one. Does not wait
-/// for the disk. Errors are the system's and name the path.
+/// Replaces the status file of a run directory: readers see either the old or the new file. Does
+/// not wait for the disk. Errors are the system's and name the path.
 absl::Status WriteStatusFile(const std::string& run_dir, const RunStatus& status);
 
-/// NotFound where there is none yet, InvalidArgument where it is damaged, otherwise the status of
-/// errno; all name the path.
+/// NotFound if there is no status file yet, InvalidArgument if it is damaged, otherwise the status
+/// of errno; all messages name the path.
 absl::StatusOr<RunStatus> ReadStatusFile(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal

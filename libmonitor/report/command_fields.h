@@ -12,12 +12,12 @@
 #include "ptqwatch/control.h"
 #include "report/report_fields.h"
 
-// The one list of commands: each has its name in JSON and in the gRPC contract, its limit, and its
-// members as report_fields.h has those of reports.
+// The only list of commands. Gives each one a name in JSON and in the gRPC contract, a limit, and
+// its members in the manner of report_fields.h.
 
 namespace ptqwatch::internal {
 
-/// Commands from outside that share a limit: `burst` at once, one an `interval` in the long run.
+/// Limit shared by commands from outside: `burst` at once, one per `interval` in the long run.
 struct CommandLimit {
   std::string_view what;
   double burst = 0;
@@ -70,16 +70,16 @@ inline CommandEntry EntryOf(const Command& command) {
   return std::visit([](const auto& one) { return EntryOf(one); }, command);
 }
 
-/// The command called `name`, with the defaults of its members.
+/// The command called `name`, with default members, if there is one.
 inline std::optional<Command> CommandNamed(std::string_view name) {
   std::optional<Command> found;
-  const auto look = [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+  const auto try_all = [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
     const auto take = [&](Command command) {
       if (EntryOf(command).name == name) found = std::move(command);
     };
     (take(Command(std::in_place_index<kIndex>)), ...);
   };
-  look(std::make_index_sequence<std::variant_size_v<Command>>());
+  try_all(std::make_index_sequence<std::variant_size_v<Command>>());
   return found;
 }
 

@@ -16,7 +16,7 @@
 namespace ptqwatch {
 namespace {
 
-// The position is the value. Journals carry the names: never change one, add new ones at the end.
+// The position is the value. Journals store the names: never change one, add new ones at the end.
 constexpr std::string_view kLrPhases[] = {"unknown", "warmup",     "stable",
                                           "decay",   "slow_decay", "rewarm"};
 constexpr std::string_view kVerdictStates[] = {

@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// The names of the enums of reports, events and statuses, which run directories carry.
+/// The names of the enums of reports, events and statuses, as stored in run directories.
 PTQWATCH_EXPORT EnumNames NamesOf(LrPhase);
 PTQWATCH_EXPORT EnumNames NamesOf(VerdictState);
 PTQWATCH_EXPORT EnumNames NamesOf(AdviceAction);
@@ -30,15 +30,14 @@ PTQWATCH_EXPORT EnumNames NamesOf(SliceState);
 PTQWATCH_EXPORT EnumNames NamesOf(DecayShape);
 PTQWATCH_EXPORT EnumNames NamesOf(CooldownState);
 
-/// Reads the name of a value of a report. A name that a later version added, and the empty one that
-/// stands for "no value", leave `value` at its default: the rest of the report is still worth
-/// having.
+/// Reads an enum name from a report. If the name was added by a later version or is empty ("no
+/// value"), `value` becomes the default, so that the rest of the report can be used.
 template <typename Enum>
 void ReadName(std::string_view name, Enum& value) {
   value = EnumValue<Enum>(NamesOf(Enum{}), name).value_or(Enum{});
 }
-/// Journals of earlier versions name states that the later ones refine: "collecting", "degrading"
-/// (the newest snapshot was above the baseline) and "degraded" (two in a row were).
+/// Also accepts states from journals of earlier versions: "collecting", "degrading" (the newest
+/// snapshot was above the baseline) and "degraded" (two in a row were).
 inline void ReadName(std::string_view name, VerdictState& value) {
   if (name == "collecting") {
     value = VerdictState::kWarmingUp;

@@ -3,7 +3,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Far more than a report has.
+// Far more levels than a report has.
 constexpr int kDeepest = 32;
 
 bool NestsTooDeep(std::string_view json) {

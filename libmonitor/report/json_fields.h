@@ -23,18 +23,18 @@
 #include "report/enum_names.h"
 #include "report/report_fields.h"
 
-// Records with VisitFields as JSON and back.
+// Converts records with VisitFields to JSON and back.
 
 namespace ptqwatch::internal {
 
-/// Keeps the order of the field list: a line goes from the general to the particular.
+/// Keeps the order of the field list, so that a line goes from the general to the particular.
 using WrittenJson = nlohmann::ordered_json;
 
-/// One line; bytes that are not UTF-8 become U+FFFD.
+/// Returns one line, with invalid UTF-8 replaced by U+FFFD.
 std::string JsonText(const WrittenJson& json);
 
-/// Writes the members of a record as the members of a JSON object. Numbers that are not finite and
-/// values that are absent have no key.
+/// Writes the members of a record as members of a JSON object. Omits numbers that are not finite
+/// and absent values.
 struct JsonWriter {
   WrittenJson object = WrittenJson::object();
 
@@ -43,7 +43,7 @@ struct JsonWriter {
     if (std::optional<WrittenJson> json = Write(value)) object[key] = *std::move(json);
   }
 
-  // nullopt: the key is left out.
+  // nullopt: the key is omitted.
   template <typename T>
   static std::optional<WrittenJson> Write(const T& value) {
     if constexpr (std::is_same_v<T, double>) {
@@ -75,7 +75,7 @@ struct JsonWriter {
   static std::optional<WrittenJson> Write(const std::array<int64_t, kCount>& values) {
     return WrittenJson(values);
   }
-  // {"taken": 3, ...}: a version with other values reads the ones that it knows.
+  // {"taken": 3, ...}: a version with other values reads the values that it knows.
   template <typename Enum, size_t kCount>
   static std::optional<WrittenJson> Write(const Counts<Enum, kCount>& counts) {
     WrittenJson members = WrittenJson::object();
@@ -96,7 +96,7 @@ struct JsonWriter {
 /// Reads the keys that are present; stops at the first value of the wrong type.
 class JsonReader {
  public:
-  /// `path` names the object in messages.
+  /// Messages call the object `path`.
   JsonReader(const nlohmann::json& object, std::string path, absl::Status& status)
       : object_(object), path_(std::move(path)), status_(status) {
     if (!object.is_object()) Fail(path_, "an object", object);
@@ -194,12 +194,12 @@ class JsonReader {
   absl::Status& status_;
 };
 
-/// What `text` holds; messages begin with `what`. InvalidArgument where it is no JSON or nests
-/// deeper than anything of ours: a parsed bracket takes a hundred times its byte.
+/// Parses `text`; error messages begin with `what`. InvalidArgument if it is not JSON or is nested
+/// more deeply than anything we write, because a parsed bracket takes a hundred times its size.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text);
 
-/// The record that `json` holds; keys it lacks leave their members at their defaults.
-/// InvalidArgument, beginning with `what`, where a value has the wrong type.
+/// Converts `json` to a record; missing keys leave members at their defaults. InvalidArgument,
+/// beginning with `what`, if a value has the wrong type.
 template <typename Record>
 absl::StatusOr<Record> ReadRecord(std::string_view what, const nlohmann::json& json) {
   Record record;

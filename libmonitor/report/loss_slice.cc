@@ -42,7 +42,7 @@ std::string ToJson(const LossSlice& slice) {
   }
   json["loss_evaluations"] = slice.loss_evaluations;
   json["seconds"] = Number(slice.seconds);
-  // Names come from the trainer: bytes that are not UTF-8 become U+FFFD.
+  // Names come from the trainer and may contain invalid UTF-8, which becomes U+FFFD.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

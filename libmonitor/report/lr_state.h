@@ -10,10 +10,10 @@
 
 namespace ptqwatch::internal {
 
-/// The learning-rate schedule as known at a step. Plain data: copied with a snapshot without
-/// allocating.
+/// The learning-rate schedule as known at a step. Plain data, copied with a snapshot without
+/// allocation.
 struct LrState {
-  /// Change points that no earlier report has, oldest first.
+  /// Change points that are in no earlier report, oldest first.
   static constexpr int kMaxPoints = 32;
   std::array<LrChangePoint, kMaxPoints> points{};
   int num_points = 0;

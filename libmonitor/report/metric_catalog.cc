@@ -367,7 +367,7 @@ std::string MarkdownRow(std::string_view name, std::string_view type, std::strin
 }  // namespace internal
 
 absl::Span<const MetricInfo> MetricCatalog() {
-  // Leaked: a scrape may come while static objects are being destroyed.
+  // Leaked, because a scrape may come while static objects are being destroyed.
   static const auto* const catalog = [] {
     auto* all = new std::vector<MetricInfo>(internal::MakeCatalog());
     for (const auto& more : {internal::WhatIfMetrics(), internal::PredictedEndMetrics()})

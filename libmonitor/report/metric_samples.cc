@@ -97,7 +97,7 @@ Samples ProbeDurations(Input input) {
   Samples samples;
   if (input.report == nullptr) return samples;
   for (const auto& [probe, seconds] : input.report->report.cost) {
-    // The stall of the training thread is not time of the monitor thread; it has a histogram.
+    // Excludes the stall of the training thread, which the histogram shows.
     if (probe != "stall" && std::isfinite(seconds)) samples.push_back({{probe}, seconds});
   }
   return samples;

@@ -9,8 +9,8 @@
 
 #include "ptqwatch/metric_catalog.h"
 
-// What the rows of the metric catalogue collect. None gives a sample of what was not measured or is
-// not finite.
+// Sample collectors of the metric catalogue. They return no samples for unmeasured or non-finite
+// values.
 
 namespace ptqwatch::internal {
 
@@ -36,8 +36,8 @@ Samples OneHot(Enum now, Enum last) {
   return samples;
 }
 
-/// The quantizers to show. Of two with the same method and bits, which the labels could not tell
-/// apart, the first one wins, whether or not it was measured.
+/// The quantizers to show. Labels cannot distinguish quantizers with the same method and bits: the
+/// first one is shown, even if it was not measured.
 std::vector<const QuantizationReport*> Shown(Input input);
 
 Labels QuantizerLabels(const QuantizationReport& entry);
@@ -58,10 +58,10 @@ Samples SliceProgress(Input input);
 
 Samples PerLayer(Input input);
 
-/// The newest report, where its full-precision loss was measured.
+/// The newest report, or null if its full-precision loss was not measured.
 const Report* Probed(Input input);
 
-/// The curvature of the newest report, where it was measured.
+/// The curvature of the newest report, or null if it was not measured.
 const CurvatureReport* Curved(Input input);
 
 template <std::optional<double> CurvatureReport::*kMember>
@@ -80,7 +80,7 @@ Samples Snapshots(Input input);
 
 Samples Drops(Input input);
 
-/// A value of the status that means something only after the first step.
+/// A value of the status that is meaningful only after the first step.
 Samples AfterFirstStep(Input input, double value);
 
 }  // namespace ptqwatch::internal

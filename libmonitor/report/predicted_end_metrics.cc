@@ -13,7 +13,7 @@ namespace {
 
 using enum MetricType;
 
-// The newest shadow cooldown that told something, or null.
+// The newest shadow cooldown with a result, or null.
 const PredictedEnd* Predicted(Input input) {
   if (input.report == nullptr) return nullptr;
   const std::optional<PredictedEnd>& end = input.report->report.predicted_end;

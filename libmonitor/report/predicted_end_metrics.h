@@ -7,7 +7,7 @@
 
 namespace ptqwatch::internal {
 
-/// The catalogue's rows of shadow cooldowns: what the planned decay would end with.
+/// The catalogue's rows about shadow cooldowns, the predicted end of the planned decay.
 std::vector<MetricInfo> PredictedEndMetrics();
 
 }  // namespace ptqwatch::internal

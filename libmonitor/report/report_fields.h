@@ -7,9 +7,9 @@
 #include "ptqwatch/event.h"
 #include "ptqwatch/report.h"
 
-// The one list of the members of reports and events and their keys. `VisitFields(record, visit)`
-// calls `visit("key", record.member)` for each member, in the order in which they are written. A
-// member that is added to a struct is added here, and every form of it (JSON, protobuf) follows.
+// The only list of the members of reports and events and their keys. `VisitFields(record, visit)`
+// calls `visit("key", record.member)` for each member, in the order of writing. Add new members
+// here; every form of a record (JSON, protobuf) follows.
 
 namespace ptqwatch::internal {
 

@@ -25,7 +25,8 @@ using internal::WrittenJson;
 }  // namespace
 
 std::string ToJson(const AnalyzedReport& report) {
-  // Names come from the trainer. Bytes that are not UTF-8 become U+FFFD, not an exception.
+  // Names come from the trainer and may contain invalid UTF-8, which becomes U+FFFD instead of an
+  // exception.
   return internal::JsonText(*JsonWriter::Write(report));
 }
 

@@ -5,8 +5,8 @@
 #include "report/command_fields.h"
 #include "report/report_fields.h"
 
-// The one list of the members of RunStatus and its parts, as report_fields.h has those of reports.
-// JSON, protobuf and the text of `ptqwatch status` follow from it.
+// The only list of the members of RunStatus and its parts, in the manner of report_fields.h. JSON,
+// protobuf and the text of `ptqwatch status` follow from it.
 
 namespace ptqwatch::internal {
 

@@ -11,7 +11,8 @@ namespace ptqwatch::internal {
 
 /// One line, without a newline. Numbers that are not finite are left out.
 std::string StatusToJson(const RunStatus& status);
-/// Reads what StatusToJson of this or another version wrote. InvalidArgument for anything else.
+/// Reads a line written by StatusToJson of this or another version. InvalidArgument for any other
+/// text.
 absl::StatusOr<RunStatus> StatusFromJson(std::string_view json);
 
 }  // namespace ptqwatch::internal

@@ -62,7 +62,7 @@ Samples PerOutlook(Input input) {
   return samples;
 }
 
-// What the newest snapshot has instead of a number.
+// Counts measurements of the newest snapshot that gave no finite number.
 Samples NonFinite(Input input) {
   if (input.report == nullptr) return {};
   const Report& report = input.report->report;
@@ -124,7 +124,7 @@ std::vector<MetricInfo> StateMetrics() {
   };
 }
 
-// What the verdict rests on, and what it expects.
+// Metrics about the series and baselines behind the verdict.
 std::vector<MetricInfo> BasisMetrics() {
   return {
       {"ptqwatch_verdict_quantizer_info",

@@ -7,7 +7,7 @@
 
 namespace ptqwatch::internal {
 
-/// The rows of the metric catalogue that say what the verdict says.
+/// The catalogue's rows about the verdict.
 std::vector<MetricInfo> VerdictMetrics();
 
 }  // namespace ptqwatch::internal

@@ -10,10 +10,10 @@
 
 namespace ptqwatch::internal {
 
-/// The position of the quantizer that a verdict follows: GPTQ with the fewest bits from 3 up;
-/// without one, another method with the fewest bits from 3 up; else the one with the most bits. Of
-/// equals the first. It is chosen by what was asked for, not by what was measured, so that it is
-/// the same in every report. Nothing where the list is empty.
+/// The index of the quantizer that a verdict follows: GPTQ with the fewest bits from 3 up; without
+/// one, another method with the fewest bits from 3 up; else the one with the most bits. The first
+/// of equals wins. Depends on the configured quantizers and not on their results, so it is the same
+/// in every report. Absent if the list is empty.
 std::optional<size_t> WatchedQuantizer(absl::Span<const QuantizerSpec> quantizers);
 std::optional<size_t> WatchedQuantizer(absl::Span<const QuantizationReport> quantizers);
 

@@ -12,7 +12,7 @@ namespace {
 
 using enum MetricType;
 
-// The averages that were measured, with the value of their `window` label.
+// The measured averages, with the value of their `window` label.
 std::vector<std::pair<std::string, const AveragingReport*>> Averages(Input input) {
   std::vector<std::pair<std::string, const AveragingReport*>> averages;
   if (input.report == nullptr) return averages;

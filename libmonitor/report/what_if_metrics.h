@@ -7,8 +7,7 @@
 
 namespace ptqwatch::internal {
 
-/// The catalogue's rows of what a report says beside the losses of its own weights: accuracies,
-/// averages of snapshots, mixed precision.
+/// The catalogue's rows for accuracies, averages of snapshots and mixed precision.
 std::vector<MetricInfo> WhatIfMetrics();
 
 }  // namespace ptqwatch::internal
