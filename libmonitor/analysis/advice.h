@@ -7,9 +7,9 @@
 
 namespace ptqwatch::internal {
 
-/// What can be done about an alarm, from what `report` measured and the verdict found; the largest
-/// gain first. Nothing without a measured gain of more than two standard errors, and nothing where
-/// the verdict is no alarm.
+/// Recommended actions for an alarm, from the measurements in `report` and the verdict; largest
+/// gain first. Actions with a measured gain need more than two standard errors of it. Empty if the
+/// verdict is no alarm.
 std::vector<Advice> AdviceFor(const Report& report, const Verdict& verdict);
 
 }  // namespace ptqwatch::internal

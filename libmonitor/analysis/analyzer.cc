@@ -15,32 +15,34 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of the evidence that an alarm needs: what keeps it up, and what is not nothing.
+// Shares of the evidence needed for an alarm that keep an alarm on and that make a verdict unclear.
 constexpr double kKeptShare = 0.6;
 constexpr double kUnclearShare = 0.8;
-// Evidence from the error itself, below which curvature alone would be the alarm.
+// Least evidence from the error itself, so that curvature alone raises no alarm.
 constexpr double kLeastErrorSigmas = 1.0;
-// With fewer snapshots of a plateau an alarm on it needs more evidence: up to two sigmas more.
+// With fewer plateau snapshots than this, an alarm needs more evidence: up to two sigmas more.
 constexpr double kSoundReference = 10;
 constexpr double kShortReference = 2;
-// The same as kConfirmedSigmas where a rise is expected, and the evidence of curvature that
-// confirms a snapshot as well as another snapshot does.
+// In a decay, where a rise is expected, this replaces kConfirmedSigmas. Alternatively, this much
+// evidence of curvature confirms a snapshot.
 constexpr double kConfirmedInDecay = 0.5;
 constexpr double kConfirmingCurvature = 3;
-// The share of the learning rate that is lost when a decay counts as one.
+// Lost share of the learning rate from which the threshold of a decay applies in full.
 constexpr double kDecayBegun = 0.1;
-// What curvature alone says when the error shows nothing.
+// Evidence of curvature that makes a verdict unclear if the error shows nothing.
 constexpr double kCurvatureAlone = 4.0;
-// Snapshots that say whether an alarm is over.
+// Number of newest snapshots that decide whether an alarm is over.
 constexpr size_t kRecent = 3;
 constexpr double kRecoveredSigmas = 1.5;
-// A drift: the slope over its standard error, and the growth over the window.
+// Thresholds of a drift: the slope over its standard error, to begin and to continue, and the
+// growth over the window.
 constexpr double kDriftSigmas = 4.0;
 constexpr double kDriftKept = 2.5;
 constexpr double kDriftGrowth = 1.15;
-// A drift need not follow the baseline's power law: a spike in one needs so much more evidence.
+// A drift need not follow the baseline's power law, so a spike during one needs this many sigmas
+// more.
 constexpr double kDriftDoubt = 2;
-constexpr size_t kDriftSnapshots = 10;  // with fewer it is the end of the warm-up
+constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the warm-up
 
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
   const std::string_view reason =
@@ -62,15 +64,15 @@ std::string WhyStill(int64_t since, const Report& report) {
 
 }  // namespace
 
-/// What the series shows at the newest snapshot.
+/// State of the series at the newest snapshot.
 struct Analyzer::Finding {
   size_t newest = 0;
   bool decaying = false;
-  std::optional<Change> change;  ///< what an alarm rests on
-  std::optional<Change> since;   ///< the same as a jump at the onset
+  std::optional<Change> change;  ///< evidence for an alarm
+  std::optional<Change> since;   ///< the same change as a jump at the onset
   std::optional<Severity> severity;
-  double needed = 0;      ///< evidence that an alarm needs
-  bool outgrown = false;  ///< the loss fell by more than quantization costs more
+  double needed = 0;      ///< evidence needed for an alarm
+  bool outgrown = false;  ///< the loss fell by more than the cost of quantization rose
   VerdictState before = VerdictState::kUnknown;
   std::optional<int64_t> onset_before;
   std::string series;  ///< of the watched quantizer
@@ -110,7 +112,7 @@ Analyzer::Finding Analyzer::Find() const {
   if (finding.decaying) {
     finding.change = ChangeInDecay(history_);
   } else if (finding.onset_before) {
-    // Since an alarm: the newest snapshots against what was before it.
+    // After an alarm, compare the newest snapshots with the plateau before it.
     size_t first = points.size() - std::min(points.size(), kRecent);
     while (first < points.size() && points[first].step < *finding.onset_before) ++first;
     std::vector<size_t> recent;
@@ -229,7 +231,7 @@ Verdict Analyzer::Add(const Report& report) {
   if (finding.change && finding.decaying) {
     verdict.outlook = OutlookOf(history_, finding.change->reference, finding.change->tested);
   }
-  // A report that came late is not the one that the verdict is about.
+  // If this report came late, the verdict is about a newer one.
   if (added == finding.newest) verdict.advice = AdviceFor(report, verdict);
   Point& newest = history_.at(finding.newest);
   newest.state = verdict.state;

@@ -12,32 +12,32 @@
 
 namespace ptqwatch::internal {
 
-/// Turns a series of reports into verdicts. Deterministic: the reports of a journal give the
-/// journal's verdicts again.
+/// Turns a series of reports into verdicts. Deterministic: the reports of a journal reproduce the
+/// journal's verdicts.
 ///
-/// Every series of quantization error and curvature has a baseline of its own, fitted to the
-/// snapshots of the plateau (baseline.h). While the learning rate is high a jump at one of the last
-/// eight snapshots is looked for; while it falls, a rise in proportion to what it has lost.
-/// docs/verdicts.md derives both and has their error rates.
+/// Every series of quantization error and curvature has its own baseline, fitted to the snapshots
+/// of the plateau (baseline.h). While the learning rate is high, the analyzer looks for a jump at
+/// one of the last eight snapshots; while it falls, for a rise in proportion to the lost learning
+/// rate. docs/verdicts.md derives both and gives their error rates.
 class Analyzer {
  public:
   explicit Analyzer(const VerdictOptions& options = {}) : options_(options) {}
 
-  /// Takes the next report and judges the newest one of the series, which is another where a report
-  /// comes late.
+  /// Adds a report and judges the newest report of the series, which is a different one if this one
+  /// came late.
   Verdict Add(const Report& report);
 
-  /// The step since which the parameters stand still although training goes on; nothing if they do
-  /// not. While they do, verdicts are unknown.
+  /// The step since which the parameters have not changed although training goes on, or nullopt.
+  /// Verdicts are unknown while this lasts.
   std::optional<int64_t> still_since() const { return still_since_; }
 
  private:
   struct Finding;
   Finding Find() const;
   double Needed(double decayed, size_t reference) const;
-  /// Where the rise began: the snapshot since which there is most evidence for a higher level.
+  /// Finds the start of the rise: the snapshot since which a higher level has the most evidence.
   Change SinceOnset(const Change& change, std::optional<int64_t> onset_step) const;
-  /// An alarm outlasts a snapshot that measures nothing.
+  /// Carries the state over a snapshot without measurements, so that an alarm outlasts it.
   void KeepState(size_t index);
   VerdictState StateOf(const Finding& finding) const;
   bool Drifts(const Finding& finding) const;

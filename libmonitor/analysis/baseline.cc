@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kIterations = 4;
 constexpr double kHuber = 2;
-// Of a Gaussian: standard deviation over median absolute deviation, and the variance that is left
-// where residuals are cut off at +-2 of it.
+// For a Gaussian: standard deviation over median absolute deviation, and the variance that remains
+// after residuals are clipped at +-2 standard deviations.
 constexpr double kMadToSigma = 1.4826;
 constexpr double kCutVariance = 0.9205;
 
@@ -24,8 +24,8 @@ double Median(std::vector<double> values) {
          2;
 }
 
-// The standard normal deviate as improbable as Student's t (Wallace 1959, Annals of Mathematical
-// Statistics 30, 1124).
+// The standard normal deviate with the same tail probability as Student's t (Wallace 1959, Annals
+// of Mathematical Statistics 30, 1124).
 double NormalOf(double t, double freedom) {
   const double size =
       (8 * freedom + 1) / (8 * freedom + 3) * std::sqrt(freedom * std::log1p(t * t / freedom));
@@ -51,7 +51,8 @@ std::optional<Baseline> Baseline::Fit(absl::Span<const SeriesPoint> points,
     for (size_t i = 0; i < points.size(); ++i) residuals[i] = points[i].y - fit.At(points[i].x);
     std::vector<double> sizes = residuals;
     for (double& size : sizes) size = std::abs(size);
-    // Cut off where the median says, then taken as a variance: as robust, and from all points.
+    // Clips residuals at a multiple of their median and takes the variance: as robust as the
+    // median, but it uses all points.
     const double cut =
         std::max(kHuber * kMadToSigma * Median(std::move(sizes)), 0.25 * kHuber * prior.scatter);
     double squares = 0;
@@ -66,7 +67,7 @@ std::optional<Baseline> Baseline::Fit(absl::Span<const SeriesPoint> points,
     fit.freedom_ = prior.scatter_weight + freedom;
 
     const double noise = fit.scatter_ * fit.scatter_;
-    // Normal equations of [1, x - center] with the prior's row.
+    // Normal equations of [1, x - center], with the prior as an additional row.
     double s0 = 0, s1 = 0, s2 = 0, t0 = 0, t1 = 0;
     for (size_t i = 0; i < points.size(); ++i) {
       const double weight =

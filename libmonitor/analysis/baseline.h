@@ -17,17 +17,16 @@ struct SeriesPoint {
   double y = 0;
 };
 
-/// What is believed of a series before it is seen.
 struct SeriesPrior {
   double slope = 0.25;        ///< of y over x: quantization error grows as a power of the tokens
   double slope_sigma = 0.2;   ///< (arXiv 2411.04330 finds 0.3 to 0.6)
   double scatter = 0.1;       ///< standard deviation between checkpoints ...
-  double scatter_weight = 6;  ///< ... worth so many snapshots
+  double scatter_weight = 6;  ///< ... worth this many snapshots
 };
 
 /// y = level + slope (x - center) with independent scatter, fitted to a plateau. A Bayesian linear
-/// regression with a normal prior on the slope and a flat one on the level; points far off are
-/// weighed down (Huber, k = 2).
+/// regression with a normal prior on the slope and a flat prior on the level; outliers get less
+/// weight (Huber, k = 2).
 class Baseline {
  public:
   /// nullopt with fewer than two points.
@@ -40,16 +39,16 @@ class Baseline {
   double slope() const { return slope_; }
   double slope_stderr() const;
 
-  /// The size of a change whose course is known, `course` by point: y = baseline + size * course.
+  /// The size of a change with a known course, given per point: y = baseline + size * course.
   struct Change {
     double size = 0;
     double stderr_value = 0;  ///< with the scatter of the points and the error of the baseline
-    /// size / stderr_value, which has Student's distribution because the scatter is estimated,
-    /// brought to the scale of a standard normal.
+    /// size / stderr_value on the scale of a standard normal. The quotient has Student's
+    /// distribution because the scatter is estimated.
     double sigmas = 0;
   };
-  /// By generalized least squares. `most_sigmas`: residuals are cut off at so many times what is
-  /// expected of them, so that one wild snapshot does not decide.
+  /// Estimates by generalized least squares. Residuals are clipped at `most_sigmas` times their
+  /// expected size, so that one wild snapshot does not decide the result.
   Change Estimate(absl::Span<const SeriesPoint> points, absl::Span<const double> course,
                   double most_sigmas = std::numeric_limits<double>::infinity()) const;
 
@@ -58,7 +57,7 @@ class Baseline {
   double slope_ = 0;
   double center_ = 0;
   double scatter_ = 0;
-  double freedom_ = 0;  ///< degrees of freedom of the scatter, the prior's included
+  double freedom_ = 0;  ///< degrees of freedom of the scatter, including the prior's
   /// Covariance of level and slope.
   std::array<std::array<double, 2>, 2> covariance_ = {};
 };

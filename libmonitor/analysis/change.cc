@@ -9,13 +9,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Snapshots back from the newest one at which a jump is looked for.
+// Number of newest snapshots at which a jump may begin.
 constexpr size_t kLongestJump = 8;
 constexpr double kMostSigmas = 5;
-// Error and curvature scatter together a little. Of the sum of two standard normals with this
-// correlation, the standard deviation is sqrt(2 + 2 rho).
+// Error and curvature scatter together slightly. The sum of two standard normals with this
+// correlation has the standard deviation sqrt(2 + 2 rho).
 constexpr double kCorrelation = 0.3;
-// Curvature adds to what the error shows, and does not stand for it.
+// Curvature supports the evidence of the error but cannot replace it: it counts for at most this
+// many sigmas more.
 constexpr double kMostLead = 2.0;
 
 double Confirmed(const Change& change, absl::Span<const double> course) {
@@ -84,7 +85,7 @@ std::optional<Change> Jump(const History& history) {
   const std::vector<bool> alarmed = history.Alarmed();
   std::optional<Change> best;
   for (size_t length = 1; length <= std::min(kLongestJump, end); ++length) {
-    if (alarmed[end - length]) break;  // that jump has been seen
+    if (alarmed[end - length]) break;  // this jump has been reported
     const size_t first = end - length;
     std::vector<size_t> reference = history.Plateau(first);
     if (reference.size() < Composite::kMinReference) break;

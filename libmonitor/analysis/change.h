@@ -10,34 +10,34 @@
 
 namespace ptqwatch::internal {
 
-/// What Change::confirmed_sigmas must be for a jump to be more than one wild snapshot.
+/// Least Change::confirmed_sigmas of a jump, to rule out a single wild snapshot.
 inline constexpr double kConfirmedSigmas = 1.5;
 
 /// The evidence for a change of quantization error since the plateau.
 struct Change {
-  std::vector<size_t> reference;  ///< snapshots of the plateau it is compared with
+  std::vector<size_t> reference;  ///< snapshots of the plateau to compare with
   std::vector<size_t> tested;     ///< snapshots since the change, oldest first
   std::optional<Composite> errors;
   std::optional<Composite> curvatures;
   std::optional<Baseline::Change> error;
   std::optional<Baseline::Change> curvature;
-  double sigmas = 0;  ///< both together
-  /// Of the error, without the snapshot that shows it most; 0 where there is no other.
+  double sigmas = 0;  ///< error and curvature together
+  /// Evidence of the error without the snapshot that contributes most; 0 if there is only one.
   double confirmed_sigmas = 0;
 
   double error_sigmas() const { return error ? error->sigmas : 0; }
   double curvature_sigmas() const { return curvature ? curvature->sigmas : 0; }
 };
 
-/// A rise in proportion to the learning rate that is lost, of the snapshots after the plateau's
-/// last one up to the newest. nullopt where there is none, or too few snapshots of the plateau.
+/// A rise in proportion to the lost learning rate, over the snapshots after the plateau's last one
+/// up to the newest. nullopt if there are none, or too few snapshots on the plateau.
 std::optional<Change> ChangeInDecay(const History& history);
 
-/// A jump at a snapshot after which nothing else changed: that of the last eight snapshots for
-/// which there is most evidence. nullopt as above.
+/// A jump at one of the last eight snapshots without any change after it: the one with the most
+/// evidence. nullopt as above.
 std::optional<Change> Jump(const History& history);
 
-/// A jump that all tested snapshots share, against a given plateau.
+/// A jump shared by all tested snapshots, relative to a given plateau.
 Change JumpSince(const History& history, std::vector<size_t> reference, std::vector<size_t> tested);
 
 }  // namespace ptqwatch::internal

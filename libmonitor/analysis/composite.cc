@@ -6,7 +6,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A series that seems to scatter less than this has too few snapshots to know.
+// Least scatter of a series. A smaller estimate only shows that it has too few snapshots.
 constexpr double kLeastScatter = 0.03;
 
 constexpr SeriesPrior kErrorPrior = {.slope = 0.25, .slope_sigma = 0.2, .scatter = 0.12};
@@ -47,7 +47,7 @@ std::optional<Composite> Composite::Fit(const std::vector<Point>& points,
   return composite;
 }
 
-// Of the level alone: the slope is that of the mean.
+// Uses only the level of each series' baseline; the slope is fitted to the mean.
 std::optional<double> Composite::Distance(size_t index) const {
   double sum = 0;
   double weights = 0;
@@ -58,7 +58,7 @@ std::optional<double> Composite::Distance(size_t index) const {
     const double level = found->second.At(center_);
     double response = 1;
     if (kind_ == SeriesKind::kError) {
-      // How much of a relative change is left by the floor of the logarithm.
+      // Share of a relative change that remains despite the floor of the logarithm.
       response = std::max(ErrorRatio(level), 0.0) / std::exp(level);
     }
     const double scatter = std::max(found->second.scatter(), kLeastScatter);

@@ -13,23 +13,23 @@
 
 namespace ptqwatch::internal {
 
-/// All series of one kind as one: at each snapshot the mean of their distances from their own
-/// baselines, weighted by how little each scatters. Series of the same weights scatter together, so
-/// that the scatter of the mean is learnt from the mean itself.
+/// Combines all series of one kind: at each snapshot, the mean of their distances from their own
+/// baselines, with more weight for series that scatter less. Series measured on the same weights
+/// scatter together, so the scatter of the mean is estimated from the mean itself.
 class Composite {
  public:
-  /// `reference`: the snapshots of the plateau. nullopt where fewer than `kMinReference` of them
+  /// `reference` lists the snapshots of the plateau. nullopt if fewer than `kMinReference` of them
   /// have a series of this kind.
   static std::optional<Composite> Fit(const std::vector<Point>& points,
                                       absl::Span<const size_t> reference, SeriesKind kind);
   static constexpr size_t kMinReference = 4;
 
-  /// A change of known course since the plateau; nullopt where no snapshot of `tested` has a value.
-  /// Residuals are cut off at `most_sigmas`.
+  /// A change with a known course since the plateau; nullopt if no snapshot of `tested` has a
+  /// value. Residuals are clipped at `most_sigmas`.
   std::optional<Baseline::Change> Estimate(absl::Span<const size_t> tested,
                                            absl::Span<const double> course,
                                            double most_sigmas) const;
-  /// The same for one of its series.
+  /// The same for a single series.
   std::optional<Baseline::Change> EstimateSeries(const std::string& name,
                                                  absl::Span<const size_t> tested,
                                                  absl::Span<const double> course) const;

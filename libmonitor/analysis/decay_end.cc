@@ -13,15 +13,16 @@ namespace internal {
 namespace {
 
 // A decay of twice the length ends with an error larger by a tenth (arXiv 2510.06213, Pythia-160M
-// at 4 bits) to a fifth (tests/benchmarks/shadow_cooldown.cc, which also has the scatter).
+// at 4 bits) to a fifth (tests/benchmarks/shadow_cooldown.cc, which also measures the scatter).
 constexpr LengthPrior kErrorByLength{.slope = 0.15, .slope_stddev = 0.06, .scatter = 0.09};
 constexpr LengthPrior kTraceByLength{.slope = 0.2, .slope_stddev = 0.1, .scatter = 0.09};
-// It falls, and by how much tells the decays themselves: the prior is all but flat.
+// The loss falls with the length. The decays themselves show by how much, so the prior is almost
+// flat.
 constexpr LengthPrior kLossByLength{.slope = -0.015, .slope_stddev = 0.02, .scatter = 0.004};
 
 constexpr double kTwoSided95 = 1.96;
-// The first part of settling: a new optimizer's first steps are as large as its rate, whatever the
-// gradient.
+// The first 1 / kWarmupShare of settling is a warm-up, because the first steps of a new optimizer
+// are as large as its rate, whatever the gradient.
 constexpr int64_t kWarmupShare = 5;
 
 double ShapeAt(DecayShape shape, double t) {
@@ -40,7 +41,7 @@ bool Same(const SimulatedError& a, const PredictedError& b) {
   return a.method == b.method && a.bits == b.bits;
 }
 
-// The value and the interval of what `of` gives for each decay that was measured.
+// Extrapolates the quantity that `of` reads from each measured decay.
 template <typename Of>
 std::optional<Interval> Extrapolate(const PredictedEnd& end, const LengthPrior& prior, Of of) {
   std::vector<EndPoint> points;
@@ -84,8 +85,8 @@ double SimulatedRate(const CooldownOptions& options, const DecayPlan& decay, dou
 
 std::optional<Interval> ExtrapolateEnd(absl::Span<const EndPoint> points,
                                        const LengthPrior& prior) {
-  // y = a + b x with x = log2(share): a is flat, b has the prior. Weights are the inverse variances
-  // of the points.
+  // y = a + b x with x = log2(share). The prior of a is flat; b has `prior`. Points are
+  // weighted by their inverse variances.
   double w = 0;
   double wx = 0;
   double wy = 0;
@@ -110,7 +111,8 @@ std::optional<Interval> ExtrapolateEnd(absl::Span<const EndPoint> points,
   const double slope_weight = wxx - wx * mean_x + prior_weight;
   const double slope = (wxy - wx * mean_y + prior_weight * prior.slope) / slope_weight;
   const double end = mean_y - slope * mean_x;
-  // Of the fitted line at x = 0, and of the one decay that will be run.
+  // The variance of the fitted line at x = 0, plus the scatter of the single decay that will be
+  // run.
   const double variance = 1 / w + mean_x * mean_x / slope_weight + prior.scatter * prior.scatter;
   const double width = kTwoSided95 * std::sqrt(variance);
   return Interval{std::exp(end), std::exp(end - width), std::exp(end + width)};

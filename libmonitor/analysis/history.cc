@@ -10,18 +10,19 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr size_t kMostPoints = 1024;
-// Snapshots of a baseline: enough for its scatter, few enough that it follows a slow drift.
+// Snapshots in a baseline: enough to estimate its scatter, few enough to follow a slow drift.
 constexpr size_t kMostBaseline = 48;
-// With so many, the first third is left out, up to a bound: the error climbs steeply after the
-// warm-up.
+// With at least this many, the first third is left out, up to a limit, because the error climbs
+// steeply after the warm-up.
 constexpr size_t kMinForWarmIn = 6;
 constexpr size_t kLongestWarmIn = 8;
-// What counts as plateau, in shares of the learning rate that are lost: the least that gives a
-// baseline.
+// Lost share of the learning rate up to which a snapshot belongs to the plateau: the smallest limit
+// that gives a baseline.
 constexpr double kPlateauLimits[] = {0.02, 0.1, 0.2, 0.35};
 constexpr size_t kEnoughPlateau = 6;
 constexpr double kUnknownShare = 0.5;
-// In low precision the updates of one interval may all be rounded away.
+// Allowed number of snapshots without change: in low precision, all updates of an interval may be
+// rounded away.
 constexpr size_t kStillSnapshots = 2;
 
 std::string KeyOf(const Report& report) {
@@ -99,8 +100,8 @@ void History::ForgetMeasuredSince(int64_t step) {
   }
 }
 
-// The plateau is the highest rate so far, so that what follows a step to a higher rate is one, and
-// what was before is not.
+// The plateau is the highest rate so far: after a step to a higher rate, the snapshots at that rate
+// form the plateau and earlier ones do not.
 void History::FindPlateauRate() {
   double highest = 0;
   for (const Point& point : points_) {
@@ -108,14 +109,14 @@ void History::FindPlateauRate() {
   }
   for (Point& point : points_) {
     const double share = point.learning_rate / highest;
-    // Where no rate is known the phase still is.
+    // Without a known rate, the phase may still be known.
     point.decayed = highest > 0 && std::isfinite(share) ? std::clamp(1 - share, 0.0, 1.0)
                     : point.falling                     ? kUnknownShare
                                                         : 0;
   }
 }
 
-// From what is remembered now, so that a rollback undoes it.
+// Computed from the remembered snapshots, so that a rollback undoes an alarm.
 std::vector<bool> History::Alarmed() const {
   std::vector<bool> alarmed(points_.size(), false);
   for (size_t i = 0; i < points_.size(); ++i) {

@@ -12,14 +12,13 @@
 
 namespace ptqwatch::internal {
 
-/// A quantizer's loss at one snapshot.
 struct QuantizedLoss {
   std::optional<QuantizationMethod> method;
   int bits = 0;
   double loss_nats = 0;
 };
 
-/// One snapshot, as the analysis remembers it.
+/// One snapshot as remembered by the analysis.
 struct Point {
   int64_t sequence = 0;
   int64_t step = 0;
@@ -28,38 +27,39 @@ struct Point {
   /// 1 - learning rate / plateau: 0 on the plateau, 1 at the end of a decay to zero.
   double decayed = 0;
   bool rising = false;   ///< during a warm-up, first or later
-  bool falling = false;  ///< in a decay, as the learning-rate phase says
+  bool falling = false;  ///< in a decay, according to the learning-rate phase
   std::optional<double> loss_nats;
   std::vector<QuantizedLoss> quantized;
   SeriesValues series;
-  std::string digest;  ///< of the parameters; empty if not known
-  // What was concluded at this point.
+  std::string digest;  ///< of the parameters; empty if unknown
+  // Conclusions at this snapshot.
   VerdictState state = VerdictState::kUnknown;
-  std::optional<int64_t> onset_step;  ///< of the alarm or recovery that was on
+  std::optional<int64_t> onset_step;  ///< of the current alarm or recovery
 };
 
-/// The snapshots of a series by ascending step.
+/// The snapshots of a series, by ascending step.
 class History {
  public:
-  /// Adds a report and returns its place. A report of an earlier step than the newest one cuts the
-  /// series there if it was measured later (a rollback), and is put in its place if it was measured
-  /// earlier (it came late). Another fingerprint, or other quantizers, start a new series.
+  /// Adds a report and returns its index. If its step is not above the newest one and it was
+  /// measured later (a rollback), snapshots from that step on are removed; if it was measured
+  /// earlier (it came late), it is inserted. Another fingerprint or other quantizers start a new
+  /// series.
   size_t Add(const Report& report);
 
   const std::vector<Point>& points() const { return points_; }
   Point& at(size_t index) { return points_[index]; }
 
-  /// The snapshots of a plateau before `end`, without the warm-up and its aftermath and without
-  /// those in an alarm, oldest first. A schedule without a plateau has its first part.
+  /// The plateau snapshots before `end`, oldest first, without the warm-up, its aftermath and
+  /// snapshots in an alarm. If the schedule has no plateau, its first part.
   std::vector<size_t> Plateau(size_t end) const;
-  /// By place: whether an alarm was on there, be it recognised only later.
+  /// For each snapshot, whether it is part of an alarm, even if the alarm was recognised later.
   std::vector<bool> Alarmed() const;
-  /// The step since which the parameters of the newest snapshots have not changed by one bit,
-  /// although steps at a positive learning rate passed; nothing with fewer than three of them.
+  /// The step since which the parameters of the newest snapshots have not changed by a single bit,
+  /// despite steps at a positive learning rate. nullopt with fewer than three such snapshots.
   std::optional<int64_t> StillSince() const;
-  /// Forgets what the newest snapshots measured since that step: the same once more.
+  /// Discards measurements of snapshots after `step`, which only repeat an earlier one.
   void ForgetMeasuredSince(int64_t step);
-  /// Largest `decayed` of a snapshot that counts as plateau.
+  /// Largest `decayed` of a plateau snapshot.
   double PlateauLimit(size_t end) const;
 
  private:

@@ -7,14 +7,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of the plateau, where the decay began from.
+// Most and fewest plateau snapshots before the decay to compare with.
 constexpr size_t kMostBefore = 6;
 constexpr size_t kLeastBefore = 3;
-// The gain must stand out of the scatter for a share of it to mean something ...
+// Least gain over its scatter for which a share of the gain is meaningful ...
 constexpr double kLeastGainSigmas = 4;
-// ... and the smallest loss from the newest ones.
+// ... and least distance of the smallest loss from the newest ones.
 constexpr double kMinimumSigmas = 3;
-constexpr size_t kMinimumSnapshots = 3;  // whose mean is the smallest, and which must lie behind
+constexpr size_t kMinimumSnapshots = 3;  // averaged for the minimum, and required after it
 
 struct Losses {
   double full = 0;
@@ -46,7 +46,7 @@ Mean MeanOf(const std::vector<Losses>& losses, Value value) {
   return mean;
 }
 
-// The mean of three snapshots in a row that is smallest, if the newest three lie above it.
+// Finds the smallest mean of three consecutive snapshots, if the newest three are above it.
 void FindMinimum(const History& history, absl::Span<const size_t> decay,
                  const QuantizedLoss& quantizer, double scatter, DecayOutlook& outlook) {
   std::vector<double> losses;
@@ -96,7 +96,8 @@ std::vector<DecayOutlook> OutlookOf(const History& history, absl::Span<const siz
 
     const double both = std::sqrt(1 + 1 / static_cast<double>(before.size()));
     const Mean full = MeanOf(before, [](const Losses& l) { return l.full; });
-    // The difference of the two losses scatters less than either: they share the checkpoint.
+    // The difference of the two losses scatters less than either loss, because they share the
+    // checkpoint.
     const Mean delta = MeanOf(before, [](const Losses& l) { return l.quantized - l.full; });
     const double delta_now = now->quantized - now->full;
     const double gain = full.value - now->full;

@@ -9,9 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// What the decay has done to each quantizer that the newest snapshot has, against the last
-/// snapshots of the plateau. `plateau` and `decay`: places in the history, oldest first. Numbers
-/// that do not stand out of the scatter are absent; an outlook without any is left out.
+/// The effect of the decay on each quantizer of the newest snapshot, relative to the last snapshots
+/// of the plateau. `plateau` and `decay` are indices into the history, oldest first. Numbers that
+/// do not exceed the scatter are absent; an outlook without numbers is omitted.
 std::vector<DecayOutlook> OutlookOf(const History& history, absl::Span<const size_t> plateau,
                                     absl::Span<const size_t> decay);
 

@@ -39,11 +39,11 @@ SeriesValues SeriesOf(const Report& report) {
     const std::string name = ShortName(ToString(entry.method), entry.bits);
     const double delta = entry.delta_nats.value_or(NAN);
     if (entry.status != ProbeStatus::kOk || !std::isfinite(delta)) continue;
-    // Where the loss itself is missing or not positive, its change in nats still has a course.
+    // If the loss is missing or not positive, the change in nats can still be compared.
     const double error = loss > 0 ? delta / loss : delta;
     values.emplace(StrCat("loss_delta_", name),
                    SeriesValue{SeriesKind::kError, delta, ErrorLogarithm(error)});
-    // A rise is not explained by what does not predict it.
+    // Curvature that does not predict the rise cannot explain it.
     if (entry.prediction_detail.empty()) {
       AddPositive(SeriesKind::kCurvature, StrCat("curvature_along_error_", name),
                   entry.curvature_along_error, values);

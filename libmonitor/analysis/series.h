@@ -9,31 +9,31 @@
 
 namespace ptqwatch::internal {
 
-/// What a series is evidence for.
+/// The kind of evidence that a series gives.
 enum class SeriesKind {
   kError,         ///< CE(W_hat) / CE(W) - 1 of a quantizer
   kCurvature,     ///< the Hessian's traces, and its curvature along a quantization error
-  kDisplacement,  ///< ||W_hat - W||: explains, but alarms nobody
+  kDisplacement,  ///< ||W_hat - W||: explains a rise, but raises no alarm
 };
 
 struct SeriesValue {
   SeriesKind kind = SeriesKind::kError;
-  double value = 0;      ///< as measured; of kError the loss increase in nats
-  double log_value = 0;  ///< what is compared: see ErrorLogarithm and log(value)
+  double value = 0;      ///< as measured; for kError the loss increase in nats
+  double log_value = 0;  ///< the number to compare: ErrorLogarithm or log(value)
 };
 
 /// By name: "loss_delta_gptq3", "curvature_along_error_gptq3", "displacement_gptq3", "trace",
 /// "weighted_trace".
 using SeriesValues = std::map<std::string, SeriesValue>;
 
-/// Everything in a report that can be compared from snapshot to snapshot. Values that were not
-/// measured, are not finite or, of curvature, not positive are absent.
+/// All values of a report that can be compared from snapshot to snapshot. Omits values that were
+/// not measured or are not finite, and curvature that is not positive.
 SeriesValues SeriesOf(const Report& report);
 
-/// log(max(E, 0) + 0.001): proportional to the relative change where E is well above 0.1 %, and
-/// bounded below that, where E is mostly its own error bar.
+/// log(max(E, 0) + 0.001): proportional to the relative change if E is well above 0.1 %, and
+/// bounded below that, because a smaller E is mostly measurement error.
 double ErrorLogarithm(double error_ratio);
-/// Its inverse.
+/// Inverse of ErrorLogarithm.
 double ErrorRatio(double logarithm);
 
 /// "3-bit GPTQ".

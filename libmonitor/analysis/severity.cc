@@ -9,10 +9,10 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr double kNormal95 = 1.96;
-// A baseline of less than this share of the loss is mostly error bar.
+// A baseline below this share of the loss is mostly measurement error.
 constexpr double kLeastErrorRatio = 1e-3;
 
-// Snapshots before a change whose mean loss is what a gain is counted from.
+// A gain is counted from the mean loss of this many snapshots before a change.
 constexpr size_t kBefore = 3;
 
 std::optional<double> MeanLoss(const History& history, absl::Span<const size_t> places) {
@@ -30,7 +30,7 @@ std::optional<double> MeanLoss(const History& history, absl::Span<const size_t> 
 
 double LossOf(const Point& point) { return point.loss_nats.value_or(1.0); }
 
-// The nats or the unit of the series that its baseline's logarithm stands for at `point`.
+// Converts the baseline's logarithm at `point` to nats, or to the unit of the series.
 double Expected(const Baseline& baseline, const Point& point, SeriesKind kind, double change = 0) {
   const double logarithm = baseline.At(point.log_step) + change;
   if (kind != SeriesKind::kError) return std::exp(logarithm);

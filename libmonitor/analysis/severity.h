@@ -11,27 +11,27 @@
 
 namespace ptqwatch::internal {
 
-/// How much more a quantizer costs than its baseline predicts, as a mean over snapshots.
+/// How far the cost of a quantizer exceeds its baseline, as a mean over snapshots.
 struct Severity {
   double nats = 0;
   double low_nats = 0;  ///< 95 % interval
   double high_nats = 0;
   double expected_nats = 0;     ///< by the baseline, at the newest snapshot
-  std::optional<double> ratio;  ///< absent where the baseline cannot be told from zero
+  std::optional<double> ratio;  ///< absent if the baseline cannot be distinguished from zero
   double low_ratio = 0;
   double high_ratio = 0;
 };
 
-/// Of the series `name` over the change's tested snapshots; nullopt where it has no baseline or no
-/// value there.
+/// The severity of the series `name` over the change's tested snapshots; nullopt if it has no
+/// baseline or no value there.
 std::optional<Severity> SeverityOf(const History& history, const Change& change,
                                    const std::string& name);
 
-/// By how much the full-precision loss of the change's tested snapshots is below that of the last
-/// snapshots before, in nats; 0 where neither is known.
+/// How far the full-precision loss of the change's tested snapshots is below the loss of the last
+/// snapshots before them, in nats; 0 unless both are known.
 double LossGain(const History& history, const Change& change);
 
-/// The series behind a change, those of all errors and of all curvature together first.
+/// The series behind a change, preceded by the combined errors and the combined curvatures.
 std::vector<Evidence> EvidenceOf(const History& history, const Change& change);
 
 }  // namespace ptqwatch::internal

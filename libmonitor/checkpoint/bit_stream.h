@@ -5,7 +5,7 @@
 
 namespace ptqwatch::internal {
 
-/// 32-bit words that hold `count` numbers of `bits` bits.
+/// Number of 32-bit words that hold `count` numbers of `bits` bits.
 constexpr int64_t WordsFor(int64_t count, int bits) { return (count * bits + 31) / 32; }
 
 /// Writes code(0), ..., code(count - 1), each below 2^bits, bits <= 8, as a dense stream: number i

@@ -22,8 +22,8 @@ absl::Status WriteCheckpoint(const std::string& folder, const std::vector<Tensor
     return absl::ErrnoToStatus(
         error.value(), internal::StrCat("cannot create the folder ", internal::Quoted(folder)));
   }
-  // Runs after the files below have removed their temporary files. It removes the folder only if it
-  // is empty.
+  // Runs after the files below have removed their temporary files. Removes the folder only if it is
+  // empty.
   absl::Cleanup remove_folder = [&] {
     if (created) rmdir(folder.c_str());
   };

@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// IEEE 754 binary16. Exact; NaN stays NaN.
+/// Converts from IEEE 754 binary16. Exact; NaN stays NaN.
 inline float FloatFromF16(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 0x1fu;
@@ -23,8 +23,8 @@ inline float FloatFromBf16(uint16_t half) {
   return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
 }
 
-/// Rounded half to even, beyond float32's range to infinity (which a plain cast does not promise);
-/// NaN stays NaN.
+/// Rounds half to even, and to infinity beyond float32's range (which a plain cast does not
+/// guarantee); NaN stays NaN.
 inline float FloatFromDouble(double value) {
   // Half a step above the largest float.
   constexpr double kLimit = 0x1.ffffffp127;
@@ -35,7 +35,7 @@ inline float FloatFromDouble(double value) {
   return static_cast<float>(value);
 }
 
-/// Rounded half to even, beyond the range to infinity; NaN stays NaN.
+/// Rounds half to even, and to infinity beyond the range; NaN stays NaN.
 inline uint16_t Bf16FromFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40u);
@@ -46,7 +46,7 @@ inline uint16_t F16FromFloat(float value) {
   const uint16_t sign = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16 & 0x8000u);
   const float magnitude = std::fabs(value);
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00u);
-  // 65520 is half a step above the largest number, 65504, and a tie goes to the even side: up.
+  // 65520 is half a step above the largest number, 65504, and the tie rounds to even, which is up.
   if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
   uint32_t bits = 0;
   if (magnitude < 0x1p-14f) {

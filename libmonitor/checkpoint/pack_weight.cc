@@ -62,10 +62,10 @@ absl::Status CheckScaleDtype(CheckpointFormat format, ScaleDtype dtype) {
   return absl::InvalidArgumentError(
       StrCat("scale_dtype ", ToString(dtype), ": ", ToString(format), " stores scales as ",
              format == CheckpointFormat::kGptqV2 ? "f16" : "f16 or bf16",
-             "; the stored weight would not be the one that was measured"));
+             "; the stored weight would differ from the measured one"));
 }
 
-// The scales as the format stores them. InvalidArgument if one would change.
+// The scales in the storage format. InvalidArgument if one would change.
 absl::StatusOr<std::vector<uint16_t>> HalfScales(const QuantizerSpec& spec,
                                                  const std::vector<float>& scale) {
   const bool f16 = spec.scale_dtype == ScaleDtype::kFloat16;
@@ -113,15 +113,15 @@ absl::Status CheckContent(const QuantizerSpec& spec, int64_t rows, int64_t cols,
   }
   for (const uint8_t code : weight.codes) {
     if (code > top) {
-      return absl::InvalidArgumentError(
-          StrCat("a code is ", static_cast<int>(code), "; ", spec.bits, " bits end at ", top));
+      return absl::InvalidArgumentError(StrCat("a code is ", static_cast<int>(code), "; ",
+                                               spec.bits, " bits allow at most ", top));
     }
   }
   return absl::OkStatus();
 }
 
-// `streams` dense streams of `count` numbers each. A stream's words follow each other, or, if
-// interleaved, are `streams` words apart: [count / words][streams].
+// Packs `streams` dense streams of `count` numbers each. The words of a stream are consecutive or,
+// if interleaved, `streams` words apart: [count / words][streams].
 template <typename Code>
 std::vector<uint32_t> PackStreams(int64_t streams, int64_t count, int bits, bool interleaved,
                                   Code code) {
@@ -135,7 +135,7 @@ std::vector<uint32_t> PackStreams(int64_t streams, int64_t count, int bits, bool
   return packed;
 }
 
-// A stream of codes for each row, along inputs.
+// Packs a stream of codes for each row, along inputs.
 std::vector<uint32_t> PackCodes(const QuantizerSpec& spec, int64_t rows, int64_t cols,
                                 const QuantizedWeight& weight, bool interleaved) {
   return PackStreams(rows, cols, spec.bits, interleaved, [&](int64_t r, int64_t c) {
@@ -143,7 +143,7 @@ std::vector<uint32_t> PackCodes(const QuantizerSpec& spec, int64_t rows, int64_t
   });
 }
 
-// A stream of zeros for each group, along outputs.
+// Packs a stream of zeros for each group, along outputs.
 std::vector<uint32_t> PackZeros(const QuantizerSpec& spec, int64_t rows, int64_t groups,
                                 const QuantizedWeight& weight, bool interleaved) {
   return PackStreams(groups, rows, spec.bits, interleaved, [&](int64_t g, int64_t r) {
@@ -151,7 +151,8 @@ std::vector<uint32_t> PackZeros(const QuantizerSpec& spec, int64_t rows, int64_t
   });
 }
 
-// compressed-tensors has signed numbers and packs them plus 2^(b-1), which are our codes and zeros.
+// compressed-tensors has signed numbers and stores them plus 2^(b-1), which equals our codes and
+// zeros.
 std::vector<PackedTensor> PackCompressedTensors(const QuantizerSpec& spec, int64_t rows,
                                                 int64_t cols, const QuantizedWeight& weight,
                                                 const std::vector<uint16_t>& scales) {

@@ -43,7 +43,6 @@ json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::s
   };
 }
 
-// A regular expression that matches `name` and nothing else.
 std::string ExactPattern(const std::string& name) {
   std::string pattern = "^";
   for (const char c : name) {
@@ -53,8 +52,8 @@ std::string ExactPattern(const std::string& name) {
   return pattern + "$";
 }
 
-// desc_act makes readers sort columns. It is off: groups follow the original order of the columns,
-// whatever the order in which GPTQ visited them.
+// desc_act makes readers sort columns. It is off, because groups follow the original order of the
+// columns, even if GPTQ visited them in another order.
 json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
   json config = {
       {"quant_method", "gptq"},

@@ -126,7 +126,7 @@ absl::Status SafetensorsFile::ReadAt(int64_t position, absl::Span<char> out,
       return absl::ErrnoToStatus(errno, StrCat("cannot read ", what, " of ", Quoted(path_)));
     }
     if (got == 0) {
-      return absl::DataLossError(StrCat(Quoted(path_), " was truncated: ", what, " is cut off"));
+      return absl::DataLossError(StrCat(Quoted(path_), " was truncated within ", what));
     }
     position += got;
     out.remove_prefix(static_cast<size_t>(got));

@@ -18,8 +18,8 @@ using nlohmann::json;
 
 constexpr size_t kMaxDimensions = 64;
 
-// Handles the events of the JSON parser. The parser alone would accept a name that occurs twice,
-// and the tree of a 100 MB header would take gigabytes.
+// Handles the events of the JSON parser. The parser alone would accept duplicate names, and its
+// tree of a 100 MB header would take gigabytes.
 class HeaderReader : public json::json_sax_t {
  public:
   SafetensorsHeader& header() { return header_; }
@@ -36,7 +36,8 @@ class HeaderReader : public json::json_sax_t {
       return Fail(StrCat(Where(), " holds a number that is too large: ", value));
     }
     if (place_ == Place::kShape) {
-      if (info_.shape.size() == kMaxDimensions) return Fail(StrCat(Where(), " has too many sides"));
+      if (info_.shape.size() == kMaxDimensions)
+        return Fail(StrCat(Where(), " has too many dimensions"));
       info_.shape.push_back(static_cast<int64_t>(value));
       return true;
     }
@@ -129,7 +130,7 @@ class HeaderReader : public json::json_sax_t {
 
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    return Fail(StrCat("the header is not JSON from byte ", position, " on"));
+    return Fail(StrCat("the header is not valid JSON at byte ", position));
   }
 
  private:
@@ -142,7 +143,7 @@ class HeaderReader : public json::json_sax_t {
 
   bool Unexpected(std::string_view what) {
     if (place_ == Place::kStart) return Fail(StrCat("the header is ", what, ", not an object"));
-    return Fail(StrCat(Where(), " holds ", what, " where none belongs"));
+    return Fail(StrCat(Where(), " holds ", what, ", which does not belong there"));
   }
 
   std::string Where() const {
@@ -170,8 +171,8 @@ class HeaderReader : public json::json_sax_t {
   SafetensorsHeader header_;
   std::string failure_;
   Place place_ = Place::kStart;
-  std::string name_;  // of the entry of the outer object
-  std::string key_;   // inside of it
+  std::string name_;  // of the entry in the outer object
+  std::string key_;   // within that entry
   TensorInfo info_;
   std::vector<int64_t> offsets_;
   bool has_metadata_ = false;
@@ -180,7 +181,8 @@ class HeaderReader : public json::json_sax_t {
   bool has_offsets_ = false;
 };
 
-// Tensors must cover the data exactly: overlaps and gaps could hide content. Empty if they do.
+// Tensors must cover the data exactly, because overlaps and gaps could hide content. Empty if they
+// do.
 std::string FindMisplaced(const TensorInfoMap& tensors, int64_t data_bytes) {
   std::vector<const TensorInfoMap::value_type*> by_offset;
   by_offset.reserve(tensors.size());

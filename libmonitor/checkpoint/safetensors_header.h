@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;
 inline constexpr char kMetadataKey[] = "__metadata__";
 
-/// Bytes of a tensor; nothing if they overflow int64 or are not a whole number.
+/// Bytes of a tensor; nullopt if they overflow int64 or are not a whole number.
 std::optional<int64_t> TensorBytes(TensorDtype dtype, const std::vector<int64_t>& shape);
 
 struct SafetensorsHeader {
@@ -25,7 +25,8 @@ struct SafetensorsHeader {
 };
 
 /// Parses the JSON of a header that is followed by `data_bytes` bytes of data. DataLoss, naming the
-/// tensor, for everything that SafetensorsFile::Open refuses. Memory: a small multiple of `json`.
+/// tensor, for every violation that SafetensorsFile::Open refuses. Memory: a small multiple of
+/// `json`.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes);
 
 /// The header's JSON, padded with spaces to a multiple of 8 bytes. REQUIRES: names and metadata are

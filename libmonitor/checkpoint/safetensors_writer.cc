@@ -22,7 +22,7 @@ using internal::StrCat;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-// The sources in the order they are written, with their places in `header`.
+// Returns the sources in the order of writing, and puts their places into `header`.
 absl::StatusOr<std::vector<const TensorSource*>> LayOut(const std::vector<TensorSource>& tensors,
                                                         internal::SafetensorsHeader* header) {
   std::vector<const TensorSource*> order;

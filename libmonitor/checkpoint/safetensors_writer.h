@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// WriteSafetensors without the last step, AtomicFile::Commit, which renames the file.
+/// WriteSafetensors without its last step, AtomicFile::Commit, which renames the file.
 absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
                                             const std::vector<TensorSource>& tensors,
                                             const TensorMetadata& metadata);

@@ -43,7 +43,7 @@ std::optional<at::ScalarType> ScalarTypeOf(TensorDtype dtype) {
   }
 }
 
-// InvalidArgument where `file` has other tensors than `first`.
+// InvalidArgument if `file` and `first` have different tensors.
 absl::Status CheckSameTensors(const SafetensorsFile& first, const SafetensorsFile& file) {
   for (const auto& [name, info] : first.tensors()) {
     const TensorInfo* other = file.Find(name);

@@ -35,7 +35,7 @@ class LossCurvature::Impl {
         .curvature = internal::CurvatureBatchesRequest{.micro_batch = engine_.micro_batch},
         .bytes = context.bytes};
     if (options_.scope == CurvatureScope::kQuantizedWeights) {
-      // The plan only says which weights are quantized: the size of Gram matrices does not matter.
+      // The plan only names the quantized weights: the size of Gram matrices does not matter.
       needed.capture =
           internal::CaptureRequest{.max_gram_bytes = std::numeric_limits<int64_t>::max()};
     }
@@ -59,7 +59,7 @@ class LossCurvature::Impl {
     return session_->Reload();
   }
 
-  // Built when it is first needed, and again after the weights were moved.
+  // Built on first use, and again after the weights were moved.
   absl::StatusOr<HessianOperator*> Hessian(const ExecutionContext& context) {
     if (surface_ == nullptr) {
       PTQWATCH_ASSIGN_OR_RETURN(surface_, setup_.MakeSurface(replica()));
@@ -88,7 +88,7 @@ class LossCurvature::Impl {
                                internal::SpectrumOptionsFrom(options_, engine_, space), context));
     vectors_ = std::move(found.next);
     krylov_ = std::move(found.krylov);
-    // The caller may write to its vectors; ours are where the next search starts.
+    // The caller may write to its vectors, while ours start the next search.
     for (HessianEigenpair& pair : found.spectrum.top) pair.vector = pair.vector.clone();
     for (HessianEigenpair& pair : found.spectrum.bottom) pair.vector = pair.vector.clone();
     return std::move(found.spectrum);
@@ -122,7 +122,7 @@ class LossCurvature::Impl {
  private:
   internal::Replica& replica() { return session_->replica(); }
 
-  // A vector of the space, of its dtype and device.
+  // A copy of a vector with the dtype and device of the space.
   static absl::StatusOr<Vector> CopyOf(const at::Tensor& given, const HessianOperator& hessian) {
     if (!given.defined() || given.dim() != 1 || given.numel() != hessian.space().dimension()) {
       return absl::InvalidArgumentError(internal::StrCat(

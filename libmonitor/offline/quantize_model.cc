@@ -91,7 +91,7 @@ absl::StatusOr<ModelQuantization> QuantizeOrThrow(Subject& subject,
   const CapturePlan& plan = session->plan();
   internal::LayerSpecs specs;
   for (const CoveredLayer& layer : plan.layers) specs.push_back(SpecFor(options, layer.name));
-  internal::HostBackend backend;  // codes are wanted on the host
+  internal::HostBackend backend;  // codes are needed on the host
   const internal::ModelQuantizer quantizer(
       session->replica(), plan, session->calibration(), backend,
       {.mode = options.calibration_mode, .max_gram_bytes = options.max_gram_bytes});

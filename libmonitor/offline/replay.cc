@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 18;
 
-// The bytes that come next, at most a chunk; empty at the end.
+// Returns the next bytes, at most a chunk; empty at the end.
 using Source = std::function<absl::StatusOr<std::string>()>;
 
 Source SourceOf(int descriptor, const std::string& path) {
@@ -50,7 +50,7 @@ Source SourceOf(const internal::InputFile& file) {
   };
 }
 
-// Of one journal: judges, counts and hands on.
+// Judges, counts and passes on the reports of one journal.
 class Replayer {
  public:
   Replayer(const std::function<bool(const AnalyzedReport&)>& each, const VerdictOptions& options)
@@ -58,7 +58,7 @@ class Replayer {
 
   bool ended() const { return ended_; }
 
-  // A file of its own: a last line that was cut off does not run on into the next file.
+  // Files are separate: a truncated last line does not continue in the next file.
   absl::Status Read(const Source& next) {
     internal::LineReader reader({.report = [this](AnalyzedReport report) { Add(report); },
                                  .event = [this](const Event&) { ++events_; },
@@ -77,7 +77,7 @@ class Replayer {
     std::string what = "is empty";
     if (counts_.unreadable_lines > 0) {
       what = internal::StrCat("has no reports: ", counts_.unreadable_lines,
-                              " lines cannot be read as those of a journal");
+                              " lines are not journal lines");
     } else if (events_ > 0) {
       what = internal::StrCat("has no reports, only ", events_, " events");
     }
@@ -99,7 +99,7 @@ class Replayer {
   bool ended_ = false;
 };
 
-// All of them are opened first: a run that goes on may remove the oldest meanwhile.
+// Opens all parts first, because a running run may remove the oldest one meanwhile.
 absl::Status ReadRunDirectory(const std::string& path, Replayer& replayer) {
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, internal::JournalPaths(path));
   std::vector<internal::InputFile> parts;
@@ -140,7 +140,7 @@ absl::StatusOr<ReplayedJournal> ReplayJournal(
     PTQWATCH_RETURN_IF_ERROR(replayer.Read(SourceOf(STDIN_FILENO, "standard input")));
     return replayer.End("standard input");
   }
-  // The caller's own choice: links and pipes are fine here.
+  // The caller chose the path, so links and pipes are allowed.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     return absl::ErrnoToStatus(errno, internal::StrCat("cannot open '", path, "'"));

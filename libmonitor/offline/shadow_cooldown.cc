@@ -21,7 +21,7 @@ using internal::CurvatureProbe;
 using internal::ModelSession;
 using internal::StrCat;
 
-// Those of a monitor that measures the same.
+// Options of a monitor with the same measurements.
 MonitorOptions AsMonitor(const ShadowCooldownOptions& options) {
   MonitorOptions monitor;
   monitor.cooldown = options.cooldown;

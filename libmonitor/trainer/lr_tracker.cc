@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kSameRate = 1e-9;         // of the largest rate: rounding in the schedule
 constexpr double kCornerTolerance = 5e-3;  // of the largest rate
-// A falling rate is a decay if at its current pace it reaches zero within this share of the steps
+// A falling rate is a decay if, at its current pace, it reaches zero within this share of the steps
 // so far ...
 constexpr double kDecayHorizon = 0.5;
 // ... or if it follows a plateau of at least this share.
@@ -65,7 +65,7 @@ void LrTracker::Step(int64_t step, double learning_rate,
       slope_ = (learning_rate - anchor_rate_) / run;
     } else {
       const double expected = anchor_rate_ + *slope_ * run;
-      // A flat segment needs no tolerance for curvature: its end is the exact onset of the decay.
+      // A flat segment needs no tolerance for curvature: its end is the exact onset of a decay.
       const double tolerance = *slope_ == 0 ? kSameRate : kCornerTolerance;
       if (std::abs(learning_rate - expected) > tolerance * largest_rate_) {
         AddPoint(last_step_, last_rate_);

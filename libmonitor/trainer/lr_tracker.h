@@ -9,21 +9,21 @@
 
 namespace ptqwatch::internal {
 
-/// Follows the learning rate as a polyline: O(1) a step, no allocation. One caller at a time.
+/// Follows the learning rate as a polyline. O(1) per step, no allocation. One caller at a time.
 ///
-/// A corner is kept where the rate leaves the straight line through the present segment by more
-/// than 0.5 % of the largest rate seen, so a warmup-stable-decay schedule has three corners and a
-/// cosine a few dozen. When more corners gather between two reports than fit, the newest ones
-/// replace each other and the oldest stay.
+/// A corner is kept if the rate leaves the line of the current segment by more than 0.5 % of the
+/// largest rate seen, so a warmup-stable-decay schedule has three corners and a cosine a few dozen.
+/// If there are too many corners between two reports, the newest ones replace each other and the
+/// oldest stay.
 class LrTracker {
  public:
   void Step(int64_t step, double learning_rate, std::optional<LrPhase> override_phase) noexcept;
   LrPhase phase() const { return state_.phase; }
   const LrState& state() const { return state_; }
-  /// Sets what the corners and report steps of an earlier attempt are too coarse to show, from its
-  /// newest report. Call it after they were replayed.
+  /// Restores details that the corners and report steps of an earlier attempt are too coarse to
+  /// show, from its newest report. Call it after these were replayed.
   void Restore(LrPhase phase, std::optional<int64_t> decay_onset_step) noexcept;
-  /// Clears the corners and the rollback flag, because a report has taken them.
+  /// Clears the corners and the rollback flag after a report has taken them.
   void Reported() noexcept;
 
  private:
@@ -37,8 +37,8 @@ class LrTracker {
   int64_t last_step_ = 0;
   double last_rate_ = 0;
   double largest_rate_ = 0;
-  // Current straight segment: from (anchor_step_, anchor_rate_), with a slope once a second step is
-  // known.
+  // Current straight segment, from (anchor_step_, anchor_rate_). Its slope is known after a second
+  // step.
   int64_t anchor_step_ = 0;
   double anchor_rate_ = 0;
   std::optional<double> slope_;

@@ -10,22 +10,22 @@
 
 namespace ptqwatch::internal {
 
-/// Hands changes of the learning-rate phase from OnStep to the monitor thread, as they come. One
-/// writer and one reader; neither waits or allocates. While all slots are taken a change is put
-/// off, so that phases which come and go meanwhile are left out and the last one is not.
+/// Passes changes of the learning-rate phase from OnStep to the monitor thread. One writer and one
+/// reader; neither waits or allocates. While all slots are taken, a change is deferred: phases that
+/// come and go meanwhile are lost, but the last one is not.
 class PhaseChanges {
  public:
   static constexpr uint64_t kSlots = 8;
 
   struct Change {
     LrPhase phase = LrPhase::kUnknown;
-    int64_t step = 0;  ///< the first of the phase
+    int64_t step = 0;  ///< first step of the phase
   };
 
   explicit PhaseChanges(LrPhase first) : last_(first) {}
 
-  /// OnStep: the phase at this step. True where the reader has something to read. An unknown phase
-  /// is none.
+  /// Called by OnStep with the phase at this step. True if the reader has something to read. An
+  /// unknown phase is ignored.
   bool Note(LrPhase phase, int64_t step) noexcept {
     if (phase == last_ || phase == LrPhase::kUnknown) return false;
     const uint64_t written = written_.load(std::memory_order_relaxed);
@@ -36,7 +36,7 @@ class PhaseChanges {
     return true;
   }
 
-  /// The monitor thread: the oldest change that it has not read.
+  /// Called by the monitor thread: the oldest change that it has not read.
   std::optional<Change> Next() noexcept {
     const uint64_t read = read_.load(std::memory_order_relaxed);
     if (read == written_.load(std::memory_order_acquire)) return std::nullopt;
@@ -49,7 +49,7 @@ class PhaseChanges {
   std::array<Change, kSlots> slots_{};
   std::atomic<uint64_t> written_{0};
   std::atomic<uint64_t> read_{0};
-  LrPhase last_;  // the writer's
+  LrPhase last_;  // used by the writer
 };
 
 }  // namespace ptqwatch::internal

@@ -6,12 +6,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// log10 of a power of ten may be a little too small.
+// log10 of a power of ten may be slightly too small.
 constexpr double kRounding = 1e-9;
 
 int64_t Floor(double x) { return static_cast<int64_t>(std::floor(std::clamp(x, -1.0, 9e18))); }
 
-// floor(step / every * density) without rounding, and -1 before step 0.
+// floor(step / every * density) without rounding errors, and -1 before step 0.
 int64_t CountOf(int64_t step, int64_t every, int64_t density) {
   if (step < 0) return -1;
   const auto unit = static_cast<uint64_t>(every);

@@ -13,23 +13,25 @@ enum class Due {
   kAdditional,  ///< only because the learning rate decays
 };
 
-/// Decides at which steps a snapshot is due. O(1) a step, no allocation. One caller at a time.
+/// Decides at which steps a snapshot is due. O(1) per step, no allocation. One caller at a time.
 class Schedule {
  public:
   /// REQUIRES: valid options.
   explicit Schedule(const ScheduleOptions& options) : options_(options) {}
 
-  /// `every` is the number of steps between snapshots that a command has set, or 0: as the options
-  /// say. `now` is monotonic time in seconds, which only a schedule by time looks at. A step that
-  /// goes backwards restarts the count from there; a changed `every` makes nothing due at once.
+  /// `every` is the number of steps between snapshots set by a command, or 0 to follow the options.
+  /// `now` is monotonic time in seconds, used only by a schedule by time. A step that goes
+  /// backwards restarts the count from there; a changed `every` does not make a snapshot due at
+  /// once.
   Due Step(int64_t step, int64_t every, bool decaying, double now) noexcept;
 
-  /// Seconds from the newest step to the next one at which a snapshot is due in any phase.
+  /// Seconds from the newest step to the next one at which a snapshot is due, apart from additional
+  /// ones.
   double SecondsToNext(double seconds_a_step) const noexcept;
 
  private:
   enum class Kind { kSteps, kLogSpaced, kSeconds };
-  /// How many snapshots were due so far, decay or not.
+  /// Number of snapshots due so far, without and with additional ones.
   struct Counts {
     int64_t due = -1;
     int64_t dense = -1;
@@ -46,8 +48,8 @@ class Schedule {
   Counts counts_;
 };
 
-/// Seconds from one due snapshot to the next at this step, while the learning rate does not decay.
-/// `every` as above. 0 while the time of a step is not known, if it depends on that.
+/// Seconds between due snapshots at this step, while the learning rate does not decay. `every` as
+/// above. 0 if this depends on the time of a step, which is not known.
 double SecondsBetween(const ScheduleOptions& options, int64_t every, int64_t step,
                       double seconds_a_step);
 

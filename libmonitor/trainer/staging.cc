@@ -51,7 +51,7 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
         {live.names[i], tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
   }
   for (const TensorEntry& entry : live.entries) {
-    // zeros, not empty: the pages are touched here rather than inside the first OnStep.
+    // at::zeros rather than at::empty touches the pages here instead of inside the first OnStep.
     slot_.tensors.push_back(at::zeros(
         entry.tensor.sizes(),
         at::TensorOptions().dtype(entry.tensor.scalar_type()).device(entry.tensor.device())));
@@ -60,12 +60,12 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
     kind.push_back(static_cast<int>(&entry - live.entries.data()));
   }
   sources_.resize(live.entries.size());
-  // A first copy loads what copying takes on a device, which would hold up the first OnStep.
+  // The first copy on a device loads code, which would delay the first OnStep.
   for (size_t i = 0; i < sources_.size(); ++i) sources_[i] = live.entries[i].tensor;
   const absl::Status tried = Guard([this] { return CopyTensors(beside_).status(); });
   if (tried.ok() && beside_) stream_->Gate();
   ForgetSources();
-  // That is queued on this thread's stream; the first copy may use another one.
+  // The trial copy is queued on this thread's stream; the first real copy may use another one.
   stream_->Settle();
 }
 
@@ -79,7 +79,7 @@ absl::Status Staging::Match(const std::vector<NamedTensor>& tensors) {
   for (const NamedTensor& named : tensors) {
     if (!named.tensor.defined()) continue;
     if (i >= expected_.size() || named.name != expected_[i].name) {
-      return mismatch(named.name, "was not there when the monitor was created");
+      return mismatch(named.name, "did not exist when the monitor was created");
     }
     const Expected& expected = expected_[i];
     if (named.tensor.sizes() != expected.sizes || named.tensor.scalar_type() != expected.dtype ||
@@ -92,12 +92,12 @@ absl::Status Staging::Match(const std::vector<NamedTensor>& tensors) {
     at::Tensor& source = sources_[static_cast<size_t>(index_[i])];
     if (source.defined() && source.numel() > 0 &&
         source.const_data_ptr() != named.tensor.const_data_ptr()) {
-      return mismatch(named.name, "is no longer tied to the one it was tied to");
+      return mismatch(named.name, "is no longer tied to the same tensor");
     }
     source = named.tensor;
     ++i;
   }
-  if (i != expected_.size()) return mismatch(expected_[i].name, "is gone");
+  if (i != expected_.size()) return mismatch(expected_[i].name, "no longer exists");
   return absl::OkStatus();
 }
 
@@ -116,7 +116,7 @@ absl::StatusOr<bool> Staging::CopyTensors(bool beside) {
 
 absl::StatusOr<bool> Staging::CopyLiveState(const Subject& subject, bool beside) {
   at::NoGradGuard no_grad;
-  // References to live tensors must not outlast the copy, however it ends.
+  // References to live tensors must not outlast the copy, even if it fails.
   absl::Cleanup forget = [this] { ForgetSources(); };
   PTQWATCH_RETURN_IF_ERROR(Match(subject.LiveTensors()));
   PTQWATCH_ASSIGN_OR_RETURN(const bool pending, CopyTensors(beside));
@@ -137,7 +137,7 @@ FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& heade
       Guard([&] { return CopyLiveState(subject, beside_ && !last); });
   outcome.stall_seconds = std::chrono::duration<double>(clock.Monotonic() - begin).count();
   if (!copied.ok()) {
-    // Only Match gives FailedPrecondition.
+    // Only Match returns FailedPrecondition.
     return FillOutcome::NotTaken(absl::IsFailedPrecondition(copied.status())
                                      ? SnapshotResult::kSkippedMismatch
                                      : SnapshotResult::kFailed,
@@ -162,7 +162,7 @@ absl::Status Staging::Gate() noexcept {
 }
 
 void Staging::Discard() noexcept {
-  // The next copy must not be overtaken by this one, whatever stream it is made on.
+  // The next copy must not overtake this one, even on another stream.
   (void)Guard([this] {
     stream_->Gate();
     return absl::OkStatus();

@@ -18,14 +18,14 @@
 
 namespace ptqwatch::internal {
 
-/// What became of an attempt to take a snapshot.
+/// The outcome of an attempt to take a snapshot.
 struct FillOutcome {
   SnapshotResult result = SnapshotResult::kFailed;
   bool pending = false;      ///< kTaken: only if Gate is called before the parameters change
-  double stall_seconds = 0;  ///< how long the attempt held up the training thread
-  std::string problem;       ///< of kSkippedMismatch and kFailed
+  double stall_seconds = 0;  ///< how long the attempt delayed the training thread
+  std::string problem;       ///< for kSkippedMismatch and kFailed
 
-  /// Short of memory, the text is left out.
+  /// Omits the text if memory is short.
   static FillOutcome NotTaken(SnapshotResult result, double stall_seconds,
                               std::string_view problem) noexcept;
 };
@@ -36,7 +36,7 @@ struct FillOutcome {
 class Staging {
  public:
   /// Allocates and touches the buffers. Later snapshots must match `live`. With `beside`,
-  /// parameters are copied beside training where the device can do that.
+  /// parameters are copied beside training if the device supports it.
   Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
           OptimizerStaging optimizer = {}, bool beside = false);
   /// Waits for a copy that is still queued on the device.
@@ -50,7 +50,7 @@ class Staging {
   bool filled() const noexcept { return state_.load(std::memory_order_acquire) == State::kFilled; }
 
   /// Trainer's thread. Copies the live tensors and the optimizer into the slot if it is free.
-  /// `last`: no update of the parameters follows.
+  /// `last`: no further update of the parameters follows.
   FillOutcome TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock,
                       bool last = false) noexcept;
 
@@ -58,15 +58,15 @@ class Staging {
   bool pending() const noexcept {
     return state_.load(std::memory_order_relaxed) == State::kPending;
   }
-  /// Trainer's thread: keeps the next update of the parameters behind a pending copy, which fills
-  /// the slot.
+  /// Trainer's thread. Makes the next update of the parameters wait for a pending copy, which then
+  /// fills the slot.
   absl::Status Gate() noexcept;
-  /// Trainer's thread: an update was queued without Gate, so the pending copy may be torn.
+  /// Trainer's thread. Call if an update was queued without Gate: the pending copy may be torn.
   void Discard() noexcept;
 
-  /// Monitor thread. The filled snapshot, or null. A filled slot is Loading from here on.
+  /// Monitor thread. The filled snapshot, or null. Moves a filled slot to Loading.
   const Snapshot* BeginLoading() noexcept;
-  /// Monitor thread. REQUIRES: BeginLoading gave a snapshot, which is no longer used.
+  /// Monitor thread. REQUIRES: BeginLoading returned a snapshot, which is no longer used.
   void Release() noexcept { state_.store(State::kFree, std::memory_order_release); }
 
   int64_t bytes() const { return bytes_; }  ///< without the optimizer's
@@ -74,7 +74,7 @@ class Staging {
 
  private:
   enum class State { kFree, kPending, kFilled, kLoading };
-  /// What every snapshot must look like.
+  /// Required properties of a tensor in every snapshot.
   struct Expected {
     std::string name;
     std::vector<int64_t> sizes;
@@ -83,7 +83,7 @@ class Staging {
   };
   /// Puts the canonical tensors into sources_; FailedPrecondition if `tensors` do not match.
   absl::Status Match(const std::vector<NamedTensor>& tensors);
-  // True if the copy is pending.
+  // Returns true if the copy is pending.
   absl::StatusOr<bool> CopyLiveState(const Subject& subject, bool beside);
   absl::StatusOr<bool> CopyTensors(bool beside);
   void ForgetSources() noexcept;
@@ -93,8 +93,8 @@ class Staging {
   std::vector<Expected> expected_;  // one for each listed tensor
   std::vector<int> index_;          // listed tensor -> entry
   std::vector<at::Tensor> sources_;
-  std::vector<int> parameters_;  // entries; copied beside training where asked for
-  std::vector<int> buffers_;     // entries, which a forward pass may change
+  std::vector<int> parameters_;  // entries; copied beside training if requested
+  std::vector<int> buffers_;     // entries that a forward pass may change
   const bool beside_;
   std::shared_ptr<DeviceStream> stream_;
   OptimizerStaging optimizer_;

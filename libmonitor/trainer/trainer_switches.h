@@ -7,19 +7,19 @@
 
 namespace ptqwatch::internal {
 
-/// What the monitor thread tells OnStep. The monitor thread writes, OnStep only reads.
+/// Values that the monitor thread passes to OnStep. The monitor thread writes, OnStep only reads.
 struct TrainerSwitches {
   explicit TrainerSwitches(int64_t every_in) : every(every_in) {}
 
-  /// Steps between snapshots, or 0: as the schedule's options say.
+  /// Steps between snapshots, or 0 to follow the schedule's options.
   std::atomic<int64_t> every;
   std::atomic<bool> paused{false};     ///< by a command
-  std::atomic<bool> idle{false};       ///< nothing is left to measure: copies would be wasted
+  std::atomic<bool> idle{false};       ///< nothing is left to measure, so copies would be wasted
   std::atomic<int64_t> requests{0};    ///< snapshots requested so far
-  std::atomic<bool> measuring{false};  ///< a snapshot is in work
-  /// Due snapshots before this time are skipped; on the clock, monotonic.
+  std::atomic<bool> measuring{false};  ///< a snapshot is being measured
+  /// Due snapshots before this time are skipped; monotonic time of the clock.
   std::atomic<int64_t> rest_until_ns{0};
-  /// What an additional snapshot takes until the next one may come.
+  /// Seconds that an additional snapshot takes until the next one may come.
   std::atomic<double> additional_seconds{std::numeric_limits<double>::infinity()};
 };
 

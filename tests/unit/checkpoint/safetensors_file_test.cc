@@ -173,7 +173,7 @@ TEST_F(SafetensorsFileTest, RefusesSizesThatOverflow) {
   std::string sides = "1";
   for (int i = 0; i < 64; ++i) sides += ",1";
   EXPECT_THAT(RefusalOfW(R"("dtype":"U8","shape":[)" + sides + R"(],"data_offsets":[0,1])", "a"),
-              HasSubstr("too many sides"));
+              HasSubstr("too many dimensions"));
 }
 
 TEST_F(SafetensorsFileTest, RefusesOffsetsThatDoNotFit) {
@@ -222,7 +222,8 @@ TEST_F(SafetensorsFileTest, RefusesNamesThatOccurTwice) {
 TEST_F(SafetensorsFileTest, RefusesTextThatIsNotUtf8) {
   const std::string entry = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   for (const std::string name : {"\xff", "\xc0\xaf", "\xed\xa0\x80", "\\ud800", "\xe2\x82"}) {
-    EXPECT_THAT(Refusal(WithHeader("{\"" + name + "\":" + entry + "}")), HasSubstr("not JSON"));
+    EXPECT_THAT(Refusal(WithHeader("{\"" + name + "\":" + entry + "}")),
+                HasSubstr("not valid JSON"));
     Refusal(WithHeader("{\"__metadata__\":{\"a\":\"" + name + "\"}}"));
   }
 }

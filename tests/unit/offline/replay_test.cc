@@ -136,7 +136,7 @@ TEST_F(ReplayTest, SaysWhatIsWrongWithTheArgument) {
                 "has no reports, only 2 events");
   WriteFile(directory.File("text"), "hello\nworld\n");
   ExpectFailure(directory.File("text"), absl::StatusCode::kFailedPrecondition,
-                "has no reports: 2 lines cannot be read");
+                "has no reports: 2 lines are not journal lines");
 }
 
 TEST_F(ReplayTest, FollowsALinkToAFile) {
