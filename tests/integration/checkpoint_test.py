@@ -167,7 +167,7 @@ class Program(unittest.TestCase):
             again = subprocess.run([PROGRAM, "--weights", folder.file("out", "model.safetensors"), "--method", "rtn", "--layers", "*",
                                     "--out", folder.file("again")], capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(again.returncode, 2)
-            self.assertIn("quantized already", again.stderr)
+            self.assertIn("already quantized", again.stderr)
 
     def test_threads_do_not_change_a_byte(self):
         with Folder() as folder:

@@ -10,9 +10,9 @@ namespace ptqwatch::internal {
 
 std::chrono::nanoseconds FromSeconds(double seconds);
 
-/// Prints the status as a notice; the exit code of a command that failed.
+/// Prints the status as a notice and returns the exit code of a failed command.
 int Fail(const absl::Status& status, Terminal* terminal);
-/// The exit code of a command that has written all its output.
+/// The exit code of a command that has written all of its output.
 int Finish(Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -26,7 +26,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A server with several runs was given, and none was named.
 int ShowAllRuns(const StatusFlags& flags, RunSource& source, Clock* clock, Terminal* terminal) {
   const absl::StatusOr<std::vector<RunStatus>> runs = source.Runs();
   if (!runs.ok()) return Fail(runs.status(), terminal);
@@ -77,7 +76,7 @@ int RunStatusCommand(const StatusFlags& flags, Clock* clock, Terminal* terminal)
   const int64_t last = status->monitor.last_sequence;
   if (last == 0) return Finish(terminal);
 
-  // The newest report may be announced before it is available; then the one before is shown.
+  // If the newest report is announced but not yet available, the one before it is shown.
   const auto newest =
       source->Reports({.after_sequence = std::max<int64_t>(0, last - 2), .without_layers = true});
   if (!newest.ok()) return Fail(newest.status(), terminal);

@@ -11,10 +11,10 @@ namespace ptqwatch::internal {
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
-/// Each runs a command and returns the exit code of the process: 0, or kExitFailed after a notice
-/// on standard error. A command whose output is no longer read ends with 0.
+/// Each function runs a command and returns the exit code of the process: 0, or kExitFailed after a
+/// notice on standard error. A command whose output is no longer read ends with 0.
 ///
-/// `pace` sets the waits between attempts, which tests shorten; the flags override its other
+/// `pace` gives the waits between attempts, which tests shorten; the flags override its other
 /// members.
 int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace = {});
 int RunStatusCommand(const StatusFlags& flags, Clock* clock, Terminal* terminal);
@@ -26,7 +26,7 @@ int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal,
 int RunPause(const PauseFlags& flags, Terminal* terminal);
 int RunResume(const ResumeFlags& flags, Terminal* terminal);
 int RunEvery(const EveryFlags& flags, Terminal* terminal);
-/// Returns when the process is told to end.
+/// Returns on SIGINT or SIGTERM.
 int RunServe(const ServeFlags& flags, Terminal* terminal);
 int RunReplay(const ReplayFlags& flags, Terminal* terminal);
 int RunHistory(const HistoryFlags& flags, Terminal* terminal);

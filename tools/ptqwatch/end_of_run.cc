@@ -58,7 +58,7 @@ bool EndOfRun::OnTick(bool connected) {
     ended_by_view_ = true;
     return false;
   }
-  // A status may come between the last reports and events.
+  // A status may arrive between the last reports and events.
   return failure_.ok() || seen_.value_or(0) < last_sequence_ || quiet_ticks_ < 2;
 }
 

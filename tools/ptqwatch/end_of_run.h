@@ -12,12 +12,12 @@
 
 namespace ptqwatch::internal {
 
-/// Passes everything to a view, and ends the following of a run that died without stopping its
-/// monitor, or whose monitor is inert, once the view has its reports and events. Not thread-safe.
+/// Passes everything to a view. Stops following a run that died without stopping its monitor, or
+/// whose monitor is inert, once the view has its reports and events. Not thread-safe.
 class EndOfRun final : public WatchListener {
  public:
-  /// A run that dies while it is followed has `patience` to come back; one that is already dead
-  /// has none. `since` is the report after which the view begins; unset: the newest.
+  /// A run that dies while it is followed may come back within `patience`; one that is already dead
+  /// may not. `since` is the report after which the view begins; unset: the newest.
   EndOfRun(WatchListener* view, std::optional<int64_t> since, std::chrono::nanoseconds patience,
            Clock* clock)
       : view_(view), seen_(since), patience_(patience), clock_(clock) {}
@@ -28,19 +28,18 @@ class EndOfRun final : public WatchListener {
   void OnNotice(std::string_view text) override { view_->OnNotice(text); }
   bool OnTick(bool connected) override;
 
-  /// Why the run was given up. OK if it was not.
+  /// The reason for giving up on the run. OK if that did not happen.
   absl::Status failure() const { return failure_; }
-  /// Whether the view had enough.
   bool ended_by_view() const { return ended_by_view_; }
 
  private:
   WatchListener* const view_;
-  std::optional<int64_t> seen_;  // the newest report that the view has or does not want
+  std::optional<int64_t> seen_;  // the newest report that the view has or skips
   const std::chrono::nanoseconds patience_;
   Clock* const clock_;
   int64_t last_sequence_ = 0;
   bool ended_by_view_ = false;
-  int quiet_ticks_ = 0;  // in which nothing came
+  int quiet_ticks_ = 0;  // ticks without a report or event
   bool seen_alive_ = false;
   std::optional<std::chrono::nanoseconds> silent_since_;
   absl::Status failure_;

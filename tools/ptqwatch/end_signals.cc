@@ -10,7 +10,7 @@ EndSignals::EndSignals() {
   sigemptyset(&waited_for_);
   for (const int number : {SIGINT, SIGTERM}) {
     struct sigaction action {};
-    // Shells start background jobs of scripts with SIGINT ignored.
+    // Shells start the background jobs of scripts with SIGINT ignored.
     if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
     sigaddset(&waited_for_, number);
   }

@@ -7,19 +7,18 @@
 
 namespace ptqwatch::internal {
 
-/// Holds back SIGINT and SIGTERM, unless they are ignored, for this thread and those that it
-/// starts, so that a server can end in order.
+/// Blocks SIGINT and SIGTERM, unless they are ignored, for this thread and threads that it starts,
+/// so that a server can shut down cleanly.
 class EndSignals {
  public:
   EndSignals();
-  /// Restores the mask.
   ~EndSignals();
   EndSignals(const EndSignals&) = delete;
   EndSignals& operator=(const EndSignals&) = delete;
 
-  /// Returns when one of them has come.
+  /// Returns when one of the signals has arrived.
   void Wait() const;
-  /// Waits at most so long. Whether one has come.
+  /// The same with a timeout. Returns whether one has arrived.
   bool WaitFor(std::chrono::milliseconds timeout) const;
 
  private:

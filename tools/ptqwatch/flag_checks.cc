@@ -11,14 +11,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-// CLI11 reads larger numbers as the largest of the type.
+// CLI11 reads larger numbers as the largest one of the type.
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max() - 1;
 
 }  // namespace
 
 CLI::Validator Quiet(CLI::Validator validator) { return validator.description(""); }
 
-// CLI::Range alone lets "nan" pass.
+// CLI::Range alone accepts "nan".
 CLI::Validator Seconds() {
   const CLI::Validator number(
       [](std::string& text) {

@@ -7,9 +7,9 @@
 
 namespace ptqwatch::internal {
 
-/// Without the description that CLI11 would put into the help.
+/// Removes the description that CLI11 would add to the help.
 CLI::Validator Quiet(CLI::Validator validator);
-/// A duration: a number from 0 on.
+/// Checks a duration: a number of at least 0.
 CLI::Validator Seconds();
 CLI::Validator AtLeast(int64_t least);
 

@@ -26,10 +26,10 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch status trainer-7:9465            counters, health and the newest report
   ptqwatch snapshot runs/7 --wait           measure now and print the result
   ptqwatch slice runs/7 --method gptq --bits 3 --wait   the loss surface around the run, as a file
-  ptqwatch cooldown runs/7 --steps 20000 --wait         what a decay of 20,000 steps would end with
+  ptqwatch cooldown runs/7 --steps 20000 --wait         predict the end of a decay of 20,000 steps
   ptqwatch pause runs/7                     no snapshots until ptqwatch resume runs/7
   ptqwatch every runs/7 500                 a snapshot every 500 steps from now on
-  ptqwatch replay runs/7                    the verdicts on a journal, made anew; needs no run
+  ptqwatch replay runs/7                    recompute the verdicts of a journal; needs no run
   ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
   ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
   ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run)";
@@ -39,10 +39,10 @@ constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve /data/runs/* --http 127.0.0.1:9464 --grpc off
   ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote --tls-cert me.pem --tls-key me.key --token-file token
 
-http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. Runs are named by the last part of their path: the label run on
-/metrics, --run of the other commands. Commands over the network are refused without
---allow-control; on this machine, those who own a run directory can give them by its path.
-Ctrl-C ends.)";
+http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. The last part of its path names
+a run, in the label run on /metrics and for --run of other commands. Commands over the network are refused
+without --allow-control; on this machine, the owner of a run directory can send them by its path.
+Ctrl-C ends the server.)";
 
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -51,37 +51,37 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
       ->type_name("")
       ->required()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app->add_option("--http", options.http, "Where /metrics is served; off: it is not")
+  app->add_option("--http", options.http, "Address that serves /metrics, or off")
       ->type_name("HOST:PORT|off")
       ->capture_default_str();
-  app->add_option("--grpc", options.grpc, "Where gRPC is served; off: it is not")
+  app->add_option("--grpc", options.grpc, "Address that serves gRPC, or off")
       ->type_name("HOST:PORT|off")
       ->capture_default_str();
-  app->add_flag("--allow-remote", options.allow_remote, "Listen on other than loopback addresses");
+  app->add_flag("--allow-remote", options.allow_remote, "Allow addresses other than loopback");
   app->add_flag("--allow-control", options.allow_control,
-                "Take commands over gRPC: from everybody who reaches the port");
+                "Accept commands over gRPC from everyone who can reach the port");
   const auto file = [&](const char* name, std::string* path, const char* help) {
     app->add_option(name, *path, help)->type_name("FILE");
   };
   file("--tls-cert", &options.security.certificate_file,
-       "TLS with this certificate chain, PEM; with --tls-key");
-  file("--tls-key", &options.security.private_key_file, "Its private key, PEM");
+       "Certificate chain for TLS, PEM; needs --tls-key");
+  file("--tls-key", &options.security.private_key_file, "Private key of --tls-cert, PEM");
   file("--client-ca", &options.security.client_ca_file,
-       "Only for clients with a certificate of these authorities, PEM");
+       "Require client certificates signed by these authorities, PEM");
   file("--token-file", &options.security.token_file,
-       "Only for clients that send this token; a browser asks for it");
+       "Require the token in this file; browsers ask for it");
   app->add_option("--max-layers", options.max_layers,
-                  "Layers with series of their own on /metrics; the others are folded into one")
+                  "Maximum number of layers with their own series on /metrics; others share one")
       ->type_name("N")
       ->check(Quiet(CLI::Range(0, std::numeric_limits<int>::max())))
       ->capture_default_str();
   app->add_option("--allow-host", options.allowed_hosts,
-                  "A name by which browsers may ask for the live page, beside localhost and IP "
+                  "Host name by which browsers may open the live page, besides localhost and IP "
                   "addresses; may be repeated")
       ->type_name("NAME")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  // Between a trainer and the server that it starts: nobody types these.
+  // Hidden options that a trainer passes to the server that it starts.
   const auto own = [app](const char* name, auto& value) {
     app->add_option(name, value)->group("")->check(AtLeast(0));
   };
@@ -120,7 +120,7 @@ struct AllFlags {
   ReportFlags report;
 };
 
-// With what each becomes once it is parsed.
+// Each with a function that returns its parsed flags.
 using Subcommands = std::vector<std::pair<const CLI::App*, std::function<Invocation()>>>;
 
 Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
@@ -137,26 +137,25 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   add("status", "Show the state of a run, once", AddStatus, &flags->status);
   add("snapshot", "Take a snapshot at the next step", AddSnapshot, &flags->snapshot);
   add("slice", "Measure the loss surface around the next snapshots", AddSlice, &flags->slice);
-  add("cooldown", "Predict what the decay of the learning rate would end with", AddCooldown,
-      &flags->cooldown);
+  add("cooldown", "Predict the end of the learning-rate decay", AddCooldown, &flags->cooldown);
   add("pause", "Take no more snapshots", target, &flags->pause);
   add("resume", "Take snapshots again after pause", target, &flags->resume);
   add("every", "Change the steps between snapshots", AddEvery, &flags->every);
-  add("replay", "Judge the reports of a journal once more", AddReplay, &flags->replay);
+  add("replay", "Recompute the verdicts of a journal", AddReplay, &flags->replay);
   add("history", "Print the reports of a journal", AddHistory, &flags->history);
   add("layers", "Show the layers that quantization hurts most", AddLayers, &flags->layers);
-  add("report", "Write the page of a run as one HTML file", AddReport, &flags->report);
+  add("report", "Write the live page of a run to one HTML file", AddReport, &flags->report);
   return all;
 }
 
 }  // namespace
 
 absl::StatusOr<Invocation> ParseCommandLine(int argc, const char* const* argv) {
-  CLI::App app("Follows and controls, from anywhere, what ptqwatch measures inside a training run.",
+  CLI::App app("Follows and controls ptqwatch monitors in training runs, from any machine.",
                "ptqwatch");
   app.set_version_flag("--version", "ptqwatch " PTQWATCH_VERSION_STRING);
   app.footer(kExamples);
-  app.require_subcommand(0, 1);  // 1 would hide what else is wrong
+  app.require_subcommand(0, 1);  // 1 would hide other mistakes
   AllFlags flags;
   const Subcommands subcommands = AddSubcommands(&app, &flags);
   try {

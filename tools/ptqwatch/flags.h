@@ -48,7 +48,7 @@ struct SliceFlags {
 
 struct CooldownFlags {
   Target target;
-  int64_t decay_steps = 0;  ///< 0: as in the trainer's options
+  int64_t decay_steps = 0;  ///< 0: from the trainer's options
   bool cancel = false;
   bool wait = false;
   double timeout_seconds = 86400;
@@ -97,7 +97,7 @@ struct ReportFlags {
   std::string output;  ///< a file
 };
 
-/// Answered without a server: --help, --version.
+/// Needs no server: --help, --version.
 struct PrintText {
   std::string text;
 };
@@ -106,7 +106,7 @@ using Invocation = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFla
                                 PauseFlags, ResumeFlags, EveryFlags, ServeFlags, ReplayFlags,
                                 HistoryFlags, LayersFlags, ReportFlags, PrintText>;
 
-/// Reads the command line. InvalidArgument with one line that names the option and its value.
+/// Parses the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Invocation> ParseCommandLine(int argc, const char* const* argv);
 
 }  // namespace ptqwatch::internal

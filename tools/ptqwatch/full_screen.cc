@@ -13,11 +13,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Alternate screen, no cursor, and no wrapping: a wide character must not move the lines below it.
+// Alternate screen, no cursor, and no wrapping, so that a wide character does not move the lines
+// below it.
 constexpr std::string_view kEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 constexpr std::string_view kLeave = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-// For the signal handlers.
+// Accessed by the signal handlers.
 volatile sig_atomic_t open_screen = 0;
 volatile sig_atomic_t was_stopped = 0;
 termios terminal_before;
@@ -34,12 +35,12 @@ void Enter() {
 
 void Leave() {
   WriteBytes(kLeave);
-  // A terminal that another job has by now is left alone: the change would stop this process.
+  // Leaves the terminal alone if another job has it: changing it would stop this process.
   if (tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
 }
 
-// Ctrl-Z: the shell gets its terminal, and the view comes back with it.
-void StopAndGoOn(int) {
+// Ctrl-Z: returns the terminal to the shell, and restores the view when the process continues.
+void SuspendView(int) {
   const int error = errno;
   Leave();
   struct sigaction by_default {};
@@ -68,7 +69,7 @@ FullScreen::FullScreen(Terminal* terminal) : terminal_(terminal) {
   during.c_cc[VTIME] = 0;
   open_screen = 1;
   struct sigaction action {};
-  action.sa_handler = StopAndGoOn;
+  action.sa_handler = SuspendView;
   action.sa_flags = SA_RESTART;
   sigaction(SIGTSTP, &action, nullptr);
   Enter();
@@ -82,7 +83,7 @@ FullScreen::~FullScreen() {
 
 void FullScreen::Draw(const std::vector<std::string>& lines) {
   std::string frame = "\x1b[H";
-  // Erased before it is written: after a full line the cursor stands on its last character.
+  // Erases before writing, because after a full line the cursor is on its last character.
   for (size_t i = 0; i < lines.size(); ++i) {
     frame += StrCat(i == 0 ? "" : "\r\n", "\x1b[K", lines[i], "\x1b[0m");
   }

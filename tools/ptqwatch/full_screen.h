@@ -9,22 +9,20 @@
 
 namespace ptqwatch::internal {
 
-/// The alternate screen of the terminal that standard input and output are: no cursor, no echo,
-/// keys one by one; Ctrl-C and Ctrl-Z work as ever. There is at most one at a time. Not
-/// thread-safe.
+/// The alternate screen of the terminal of standard input and output: no cursor, no echo, single
+/// keys; Ctrl-C and Ctrl-Z work as usual. At most one may exist. Not thread-safe.
 class FullScreen {
  public:
-  /// `terminal`, which must outlive it, is interactive().
+  /// `terminal` must outlive it and be interactive().
   explicit FullScreen(Terminal* terminal);
-  /// The terminal is as it was before.
   ~FullScreen();
   FullScreen(const FullScreen&) = delete;
   FullScreen& operator=(const FullScreen&) = delete;
 
   ScreenSize size() const { return {terminal_->columns(), terminal_->rows()}; }
-  /// Writes nothing where the screen shows the lines already.
+  /// Writes nothing if the screen shows the lines already.
   void Draw(const std::vector<std::string>& lines);
-  /// The next key that was pressed, or 0. Does not wait.
+  /// The next pressed key, or 0. Does not wait.
   char Key();
 
  private:
@@ -33,7 +31,7 @@ class FullScreen {
   std::string drawn_;
 };
 
-/// Brings the terminal back if there is a FullScreen: for signal handlers of a process that ends.
+/// Restores the terminal if there is a FullScreen, for signal handlers of a process that ends.
 /// Async-signal-safe.
 void AbandonFullScreen();
 

@@ -10,8 +10,8 @@ namespace ptqwatch::internal {
 /// Prints the reports of a journal as a table, as CSV or as JSON. The error names the argument.
 absl::Status PrintHistory(const HistoryFlags& flags, Terminal* terminal);
 
-/// Prints the layers of one report of a journal. NotFound, with the argument, where no report has
-/// layers or none is of the step.
+/// Prints the layers of one report of a journal. NotFound, with the argument, if no report has
+/// layers or no report is of the requested step.
 absl::Status PrintLayers(const LayersFlags& flags, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

@@ -6,7 +6,7 @@
 
 namespace ptqwatch::internal {
 
-// The flags of the commands that read a journal and need no run.
+// Flags of the commands that read a journal and need no run.
 void AddReplay(CLI::App* app, ReplayFlags* flags);
 void AddHistory(CLI::App* app, HistoryFlags* flags);
 void AddLayers(CLI::App* app, LayersFlags* flags);

@@ -134,11 +134,11 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
   const bool by_loss = !layers.empty() && layers.front().contribution.has_value();
   const std::string title = StrCat(
       "step ", analyzed.report.step, ", ", std::min(most, layers.size()), " of ", layers.size(),
-      " layers, those first ",
-      by_loss ? "that add most to the loss of " : "whose output errs most under ",
+      " layers, sorted by ",
+      by_loss ? "their contribution to the loss of " : "the error of their output under ",
       watched == nullptr ? "" : names[static_cast<size_t>(watched - quantization.data())],
-      "\nloss: what the layer adds to it, to second order; trace: of the layer's block of the "
-      "Hessian;\nof each quantizer: relative squared error of the layer's output\n\n");
+      "\nloss: contribution of the layer, to second order; trace: of the layer's block of the "
+      "Hessian;\neach quantizer: relative squared error of the layer's output\n\n");
   std::vector<std::string> header = {"layer", "loss, nats", "trace, nats"};
   for (const size_t i : QuantizerOrder(quantization)) header.push_back(names[i]);
   std::vector<std::vector<std::string>> rows = {std::move(header)};

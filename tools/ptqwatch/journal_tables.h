@@ -12,8 +12,8 @@
 
 namespace ptqwatch::internal {
 
-/// Comma-separated values (RFC 4180) without the end of the line: quoted where they must be,
-/// numbers with all their digits. What was not measured is empty.
+/// Comma-separated values (RFC 4180) without the end of the line. Quotes values only if needed;
+/// numbers have all their digits. Unmeasured values are empty.
 class CsvRow {
  public:
   CsvRow& Add(std::string_view text);
@@ -30,12 +30,12 @@ class CsvRow {
   bool begun_ = false;
 };
 
-/// What HistoryCsv gives, by name, in its order.
+/// Column names of HistoryCsv, in order.
 std::string HistoryCsvHeader();
-/// A line for each quantizer of a report; one without a quantizer where there is none.
+/// A line for each quantizer of a report, or one line without a quantizer if there are none.
 std::vector<std::string> HistoryCsv(const AnalyzedReport& report);
 
-/// A layer as the quantizers of a report see it.
+/// The results of a report's quantizers for one layer.
 struct LayerRow {
   std::string name;
   std::optional<double> trace;         ///< of its Hessian block
@@ -44,10 +44,10 @@ struct LayerRow {
   std::vector<std::optional<double>> output_error_ratios;
 };
 
-/// The layers of a report, those first that cost the watched quantizer most: by contribution where
-/// it was measured, else by output error.
+/// The layers of a report, highest cost for the watched quantizer first: by contribution if it was
+/// measured, else by output error.
 std::vector<LayerRow> LayersOf(const AnalyzedReport& report);
-/// A table of the first `most` layers, below lines that say what its columns are.
+/// A table of the first `most` layers, below lines that explain its columns.
 std::string LayerTable(const AnalyzedReport& report, size_t most);
 /// A line for each layer and quantizer, with a header.
 std::vector<std::string> LayerCsv(const AnalyzedReport& report);

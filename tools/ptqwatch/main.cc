@@ -22,7 +22,7 @@ using ptqwatch::internal::kCleanTerminal;
 
 volatile sig_atomic_t clean_terminal = 0;
 
-// There is nothing to save, so the process ends at once.
+// Nothing needs to be saved, so the process ends at once.
 void EndAtOnce(int number) {
   AbandonFullScreen();
   if (clean_terminal != 0) {
@@ -32,7 +32,7 @@ void EndAtOnce(int number) {
   _exit(128 + number);
 }
 
-// A view that fails must not leave its terminal without an echo.
+// A crash must not leave the terminal without echo.
 void RestoreAndCrash(int number) {
   AbandonFullScreen();
   raise(number);
@@ -49,14 +49,14 @@ void HandleSignals() {
   action.sa_handler = EndAtOnce;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction old {};
-    // Shells start background jobs of scripts with SIGINT ignored.
+    // Shells start the background jobs of scripts with SIGINT ignored.
     if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
     sigaction(number, &action, nullptr);
   }
-  signal(SIGPIPE, SIG_IGN);  // a write says when the reader is gone
+  signal(SIGPIPE, SIG_IGN);  // writes report a reader that has gone
 }
 
-// A closed descriptor would be reused by the first socket, and output sent to it.
+// Otherwise the first socket would reuse a closed descriptor and receive output.
 void FillClosedDescriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);

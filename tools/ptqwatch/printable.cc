@@ -117,7 +117,7 @@ std::string EstimateText(double value, std::optional<double> standard_error, boo
   }
   const int decimals = std::clamp(1 - Magnitude(error), 0, max_decimals);
   if (error < 0.5 * std::pow(10, -decimals)) {
-    // Rounded, the error would read as zero.
+    // The rounded error would read as zero.
     return StrFormat("%.*f%s%s", decimals, value, plus_minus, ScientificText(error, 1));
   }
   return StrFormat("%.*f%s%.*f", decimals, value, plus_minus, decimals, error);

@@ -10,38 +10,35 @@
 
 namespace ptqwatch::internal {
 
-/// Printable (base/utf8.h) for people: where the terminal is not `utf8`, "+-" and "->" stand for ±
-/// and →, and
-/// '?' for any other character outside ASCII.
+/// Printable (base/utf8.h) for people. If the terminal is not `utf8`, "+-" and "->" replace ± and
+/// →, and '?' replaces any other character outside ASCII.
 std::string Readable(std::string_view text, bool utf8);
 
-/// JSON with DEL and U+0080 to U+009F escaped, which JSON allows unescaped: the same value, and
-/// nothing in it can move the cursor.
+/// Escapes DEL and U+0080 to U+009F, which JSON allows unescaped, so that nothing can move the
+/// cursor. The JSON value is unchanged.
 std::string PrintableJson(std::string_view json);
 
-/// Columns that UTF-8 text takes: one per character.
+/// Width of UTF-8 text in columns: one per character.
 size_t DisplayWidth(std::string_view text);
-/// The first `columns` characters.
 std::string_view CutToWidth(std::string_view text, size_t columns);
-/// Padded with spaces to `columns`.
 std::string PadLeft(std::string_view text, size_t columns);
 std::string PadRight(std::string_view text, size_t columns);
 
 /// "±" or "+-".
 std::string_view PlusMinus(bool utf8);
 
-/// `digits` significant digits, at least 1; "1.23e5" and "1.23e-4" outside [1e-3, 1e5). "-" unless
-/// finite.
+/// Formats `digits` significant digits, at least 1; "1.23e5" and "1.23e-4" outside [1e-3, 1e5). "-"
+/// unless finite.
 std::string NumberText(double value, int digits);
 /// "3.33e-4", with `decimals` digits after the point; "0" for zero, "-" unless finite.
 std::string ScientificText(double value, int decimals);
-/// A learning rate in the same form; "-" for one that is not known.
+/// A learning rate in the same form; "-" if unknown.
 std::string RateText(std::optional<double> learning_rate);
-/// "4.53±0.21": both with the decimals of two significant digits of the standard error, at most
-/// `max_decimals`. The value alone without an error; "-" unless the value is finite.
+/// "4.53±0.21": both with as many decimals as two significant digits of the standard error need, at
+/// most `max_decimals`. The value alone without an error; "-" unless the value is finite.
 std::string EstimateText(double value, std::optional<double> standard_error, bool utf8,
                          int max_decimals = 4);
-/// "run        run-1\n": a name in a column of its own, and its value.
+/// "run        run-1\n": a name in its own column, and its value.
 std::string FieldLine(std::string_view name, std::string_view value);
 /// "12 s", "3.2 min", "1.4 h", "2.0 days"; "0 s" for a negative age.
 std::string AgeText(double seconds);

@@ -16,7 +16,8 @@ namespace {
 
 std::string Line(std::string step, std::string rate, std::string phase, std::string watched,
                  std::string verdict, std::string_view color, std::string summary) {
-  // The columns are as wide as their widest usual content: rows are printed as they are read.
+  // The columns have the width of their widest usual content, because rows are printed as they are
+  // read.
   std::vector<TextCell> cells = {{.text = std::move(step), .width = 8},
                                  {.text = std::move(rate), .width = 7},
                                  {.text = std::move(phase), .width = 10},

@@ -13,8 +13,8 @@
 
 namespace ptqwatch::internal {
 
-/// The rows of `ptqwatch replay`: one for each report, with the summary where the verdict changes,
-/// and a last one that counts the alarms.
+/// The rows of `ptqwatch replay`: one for each report, with the summary if the verdict changes, and
+/// a last row that counts the alarms.
 class ReplayTable {
  public:
   explicit ReplayTable(TextStyle style) : style_(style) {}
@@ -26,13 +26,13 @@ class ReplayTable {
 
  private:
   const TextStyle style_;
-  std::optional<VerdictState> state_;  // of the row before
+  std::optional<VerdictState> state_;  // of the previous row
   int64_t reports_ = 0;
-  int64_t alarms_ = 0;  // begun
+  int64_t alarms_ = 0;  // alarms begun
   int64_t first_alarm_step_ = 0;
 };
 
-/// Prints what the flags ask for. The error names the argument.
+/// Prints the verdicts that the flags select. Errors name the argument.
 absl::Status PrintReplay(const ReplayFlags& flags, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

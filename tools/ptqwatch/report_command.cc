@@ -16,7 +16,7 @@ namespace {
 class PageListener final : public WatchListener {
  public:
   bool OnReport(const AnalyzedReport& report, int64_t) override {
-    // Another run that began in the directory takes the page over.
+    // Another run that began in the directory takes over the page.
     if (std::exchange(run_id_, report.report.run_id) != report.report.run_id) {
       if (page.reports() > 0) page = RunPage();
     }

@@ -9,8 +9,8 @@
 
 namespace ptqwatch::internal {
 
-/// Writes the page of a run that `flags` ask for, and says what it wrote. The file is there wholly
-/// or not at all. Errors name the argument: NotFound where the directory has no run.
+/// Writes the page of the run selected by `flags`, and returns a summary. The file is written
+/// completely or not at all. Errors name the argument: NotFound if the directory has no run.
 absl::StatusOr<std::string> WriteRunPage(const ReportFlags& flags, Clock* clock);
 
 }  // namespace ptqwatch::internal

@@ -18,7 +18,7 @@ bool HasNumber(const std::optional<double>& value) {
   return value.has_value() && std::isfinite(*value);
 }
 
-// A value that is present but not finite says more than its status.
+// A value that is present but not finite is more informative than its status.
 std::string_view Missing(const std::optional<double>& value, ProbeStatus status) {
   return MissingCell(value.has_value() && status == ProbeStatus::kOk ? ProbeStatus::kNonFinite
                                                                      : status);
@@ -28,7 +28,7 @@ std::string VerdictWord(VerdictState state) {
   return state == VerdictState::kUnknown ? "-" : std::string(ToString(state));
 }
 
-// Where columns are scarce.
+// For narrow columns.
 std::string ShortVerdict(VerdictState state) {
   return state == VerdictState::kDecayDegradation ? "decay" : VerdictWord(state);
 }
@@ -62,7 +62,7 @@ std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& q
     if (alike > 1) {
       name += StrCat("/", entry.group_size < 0 ? "row" : StrCat("g", entry.group_size));
     }
-    // Quantizers that look alike by now still need columns of their own.
+    // Quantizers with equal names still need separate columns.
     const auto same = std::count(names.begin(), names.end(), name);
     if (same > 0) name += StrCat("#", same + 1);
     names.push_back(std::move(name));
@@ -185,8 +185,8 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
   };
   std::vector<Column> columns;
   const auto add = [&](std::string title, std::string text, size_t width, int rank) -> Column& {
-    // A column stays widened, so that rows stay aligned. Words fit into every column but the
-    // loss's, and a report without a loss has no verdict that could be cut off.
+    // A column stays widened, so that rows stay aligned. Words fit into every column except the
+    // loss, and a report without a loss has no verdict that could be cut.
     size_t& widest = widths_.try_emplace(title, std::max(width, DisplayWidth(title))).first->second;
     if (rank != kLoss || HasDigit(text)) widest = std::max(widest, DisplayWidth(text));
     columns.push_back({std::move(title), std::move(text), widest, rank});

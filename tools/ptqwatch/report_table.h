@@ -17,7 +17,7 @@ struct TextStyle {
   bool color = false;
 };
 
-/// "gptq3"; "gptq3/g64" or "gptq3/row" where the report has several of that method and bit-width.
+/// "gptq3"; "gptq3/g64" or "gptq3/row" if the report has several with that method and bit-width.
 std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& quantization);
 /// Positions of the quantizers in display order: 3-bit GPTQ, 4-bit GPTQ, then the others in the
 /// report's order.
@@ -25,24 +25,23 @@ std::vector<size_t> QuantizerOrder(const std::vector<QuantizationReport>& quanti
 
 /// "11.89±0.59%", or MissingCell.
 std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8);
-/// Stands for a missing measurement: "failed", "inf/nan", "timeout", "stopped", "off", or "-".
+/// Text for a missing measurement: "failed", "inf/nan", "timeout", "stopped", "off", or "-".
 std::string_view MissingCell(ProbeStatus status);
-/// "~" in front: the residual is 10 % or more.
+/// Starts with "~" if the residual is 10 % or more.
 std::string TopEigenvalueCell(const CurvatureReport& curvature);
 std::string TraceCell(const CurvatureReport& curvature, bool utf8);
 /// The distance to the edge of stability, "~" as above; "-" if it was not measured.
 std::string EdgeCell(const CurvatureReport& curvature);
 std::string VerdictCell(VerdictState state, bool color);
-/// An escape sequence, or empty: alarms are red, what may become one is yellow.
+/// An escape sequence, or empty: alarms are red, and states that may become alarms are yellow.
 std::string_view VerdictColor(VerdictState state);
-/// The entry of the quantizer that the verdict is about, or else the first to display; null where
-/// there is none.
+/// The entry of the quantizer that the verdict is about, or else the first one to display, or null.
 const QuantizationReport* WatchedQuantizer(const AnalyzedReport& report);
 
-/// Lays reports out as rows of a table with as many columns as fit: step, learning rate, phase,
-/// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability (once one was
-/// measured), verdict ("decay" is short for decay_degradation). Columns that do not fit are left
-/// out: other quantizers first, the first quantizer (3-bit GPTQ if there is one) never. Not
+/// Formats reports as rows of a table with as many columns as fit: step, learning rate, phase,
+/// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability (after its first
+/// measurement), verdict ("decay" is short for decay_degradation). Columns that do not fit are
+/// omitted: other quantizers first, the first quantizer (3-bit GPTQ if there is one) never. Not
 /// thread-safe.
 class ReportTable {
  public:
@@ -55,7 +54,7 @@ class ReportTable {
   };
   /// No line is wider than `columns`.
   Lines Add(const AnalyzedReport& report, size_t columns);
-  /// The next row comes with a header.
+  /// Adds a header to the next row.
   void RepeatHeader() { shown_.clear(); }
 
  private:
@@ -63,7 +62,7 @@ class ReportTable {
     std::string title;
     std::string text;
     size_t width = 0;
-    int rank = 0;  ///< columns with the largest are left out first
+    int rank = 0;  ///< columns with the largest rank are omitted first
     bool left = false;
     std::string_view color = {};
   };
@@ -73,7 +72,7 @@ class ReportTable {
                      bool header) const;
 
   TextStyle style_;
-  /// Seen so far; later reports keep these columns.
+  /// Quantizers seen so far; later reports keep their columns.
   std::vector<std::string> quantizers_;
   bool curvature_ = false;
   bool edge_ = false;

@@ -47,13 +47,13 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
   return text;
 }
 
-// What nothing should rest on, one line a quantizer.
+// Warns about unreliable predictions, one line per quantizer.
 std::string PredictionNotes(const Report& report, const std::vector<std::string>& names) {
   std::string text;
   for (const size_t i : QuantizerOrder(report.quantization)) {
     const std::string& detail = report.quantization[i].prediction_detail;
     if (!detail.empty())
-      text += StrCat(names[i], ": ", Printable(detail), "; nothing rests on it\n");
+      text += StrCat(names[i], ": ", Printable(detail), "; the prediction is not used\n");
   }
   return text;
 }

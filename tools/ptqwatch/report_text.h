@@ -8,8 +8,8 @@
 
 namespace ptqwatch::internal {
 
-/// One report as lines `name value` with its verdict, and a table of its quantizers. Times are
-/// shown as ages at `now_unix_seconds`.
+/// Formats one report as lines `name value` with its verdict, and a table of its quantizers. Times
+/// are shown as ages at `now_unix_seconds`.
 std::string ReportBlock(const AnalyzedReport& report, double now_unix_seconds, TextStyle style);
 
 }  // namespace ptqwatch::internal

@@ -17,8 +17,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Statuses come at every tick.
-WatchOptions UntilTheEnd(WatchOptions options) {
+// Requests a status at every tick.
+WatchOptions WithStatuses(WatchOptions options) {
   options.status_every = options.tick;
   options.exit_when_done = true;
   return options;
@@ -26,7 +26,7 @@ WatchOptions UntilTheEnd(WatchOptions options) {
 
 int WaitForSnapshot(const SnapshotFlags& flags, RunSource& source, const MonitorStatus& before,
                     Clock* clock, Terminal* terminal, WatchOptions options) {
-  options = UntilTheEnd(options);
+  options = WithStatuses(options);
   options.after_sequence = before.last_sequence;
   options.without_layers = !flags.json;
   RequestedReport listener(before, clock->Monotonic() + FromSeconds(flags.timeout_seconds), clock,
@@ -59,11 +59,10 @@ int WaitForSnapshot(const SnapshotFlags& flags, RunSource& source, const Monitor
   return Finish(terminal);
 }
 
-// Follows the run until the requested work has ended, or the time is up.
 absl::StatusOr<RunStatus> WaitForWork(RunSource& source, RequestedWork::Read read, int64_t number,
                                       double timeout_seconds, Clock* clock, Terminal* terminal,
                                       WatchOptions options) {
-  options = UntilTheEnd(options);
+  options = WithStatuses(options);
   options.after_sequence.reset();
   options.without_layers = true;
   RequestedWork listener(std::move(read), number, clock->Monotonic() + FromSeconds(timeout_seconds),
@@ -110,10 +109,10 @@ int WaitForCooldown(const CooldownFlags& flags, RunSource& source, int64_t numbe
     return Fail(absl::AbortedError(StrCat(source.place(), ": cooldown ", CooldownText(cooldown))),
                 terminal);
   }
-  return Fail(absl::DeadlineExceededError(
-                  StrCat("no prediction from ", source.place(), " within ",
-                         AgeText(flags.timeout_seconds), " or before the run ended (",
-                         CooldownText(cooldown), "); if it is made later, reports will have it")),
+  return Fail(absl::DeadlineExceededError(StrCat(
+                  "no prediction from ", source.place(), " within ", AgeText(flags.timeout_seconds),
+                  " or before the run ended (", CooldownText(cooldown),
+                  "); if it is made later, it will be in the reports")),
               terminal);
 }
 

@@ -3,10 +3,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// After this time without a step, print what is being waited for.
+// After this time without a step, prints what the command is waiting for.
 constexpr std::chrono::seconds kMaxQuietTime(10);
 
-// Due snapshots that failed; a request is not tried again then.
+// Number of due snapshots that failed; a request is not tried again after a failure.
 int64_t FailedSnapshots(const MonitorStatus& status) {
   return status.snapshots[static_cast<size_t>(SnapshotResult::kFailed)] +
          status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedMismatch)];
@@ -24,7 +24,7 @@ RequestedReport::RequestedReport(const MonitorStatus& before, std::chrono::nanos
 
 bool RequestedReport::OnReport(const AnalyzedReport& analyzed, int64_t) {
   const Report& report = analyzed.report;
-  // The last snapshot of a run stands for a request that came after the last step.
+  // The last snapshot of a run answers a request that came after the last step.
   const bool requested =
       report.trigger == SnapshotTrigger::kRequest || report.trigger == SnapshotTrigger::kFinish;
   if (!requested || report.step < first_step_) return true;

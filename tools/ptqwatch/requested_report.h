@@ -13,7 +13,7 @@
 
 namespace ptqwatch::internal {
 
-/// Follows a run until the report of a requested snapshot is there, the snapshot fails, or the
+/// Follows a run until the report of a requested snapshot arrives, the snapshot fails, or the
 /// deadline passes. Not thread-safe.
 class RequestedReport final : public WatchListener {
  public:
@@ -27,9 +27,7 @@ class RequestedReport final : public WatchListener {
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 
-  /// Absent unless it came.
   const std::optional<AnalyzedReport>& report() const { return report_; }
-  /// The last status of the run.
   const std::optional<MonitorStatus>& status() const { return status_; }
   bool failed() const { return failed_; }
 
@@ -43,7 +41,7 @@ class RequestedReport final : public WatchListener {
   std::optional<MonitorStatus> status_;
   int64_t failed_before_ = 0;
   bool failed_ = false;
-  bool noticed_ = false;  ///< that the run makes no steps
+  bool noticed_ = false;  ///< about a run that makes no steps
 };
 
 }  // namespace ptqwatch::internal

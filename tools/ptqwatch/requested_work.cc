@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A run directory, or a server of some, tells a status that is a second old.
+// Statuses from a run directory, or a server of run directories, are up to a second old.
 constexpr std::chrono::seconds kOldestStatus{2};
 
 }  // namespace
@@ -39,7 +39,7 @@ RequestedWork::RequestedWork(Read read, int64_t number, std::chrono::nanoseconds
 void RequestedWork::OnStatus(const RunStatus& status) {
   const WorkProgress progress = read_(status);
   if (progress.number < number_ && clock_->Monotonic() < asked_ + kOldestStatus) return;
-  // The process was restarted, or somebody requested more after this one ended.
+  // The process was restarted, or other work was requested after this ended.
   lost_ = progress.number != number_;
   if (lost_) return;
   status_ = status;

@@ -13,18 +13,18 @@
 
 namespace ptqwatch::internal {
 
-/// Where a slice or a shadow cooldown is.
+/// Progress of a slice or a shadow cooldown.
 struct WorkProgress {
-  int64_t number = 0;  ///< 0: there was none
-  int stage = 0;       ///< a change of it is worth a line
+  int64_t number = 0;  ///< 0: none so far
+  int stage = 0;       ///< a change is worth a line
   bool ended = false;
   std::string text;
 };
 WorkProgress SliceProgress(const RunStatus& status);
 WorkProgress CooldownProgress(const RunStatus& status);
 
-/// Follows a run until work that was requested has ended, or the deadline passes, and shows its
-/// progress. Not thread-safe.
+/// Follows requested work and shows its progress until it ends or the deadline passes. Not
+/// thread-safe.
 class RequestedWork final : public WatchListener {
  public:
   using Read = std::function<WorkProgress(const RunStatus&)>;
@@ -38,7 +38,6 @@ class RequestedWork final : public WatchListener {
   void OnNotice(std::string_view text) override;
   bool OnTick(bool connected) override;
 
-  /// As last seen.
   const RunStatus& status() const { return status_; }
 
  private:
@@ -51,7 +50,7 @@ class RequestedWork final : public WatchListener {
   RunStatus status_;
   int stage_ = -1;
   bool ended_ = false;
-  bool lost_ = false;  ///< the server has other work now
+  bool lost_ = false;  ///< the server has other work
 };
 
 }  // namespace ptqwatch::internal

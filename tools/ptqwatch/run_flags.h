@@ -6,7 +6,7 @@
 
 namespace ptqwatch::internal {
 
-// The flags of the commands that follow or control a run.
+// Flags of the commands that follow or control a run.
 void AddTarget(CLI::App* app, Target* target);
 void AddWatch(CLI::App* app, WatchFlags* flags);
 void AddStatus(CLI::App* app, StatusFlags* flags);

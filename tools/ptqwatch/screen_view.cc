@@ -9,9 +9,9 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A backlog of reports is not drawn one by one.
+// Keeps a backlog of reports from being drawn one by one.
 constexpr nanoseconds kLeastBetweenFrames = std::chrono::milliseconds(50);
-// Ages on the screen grow.
+// Redraws ages on the screen as they grow.
 constexpr nanoseconds kMostBetweenFrames = std::chrono::seconds(1);
 
 }  // namespace
@@ -34,7 +34,7 @@ bool ScreenView::OnReport(const AnalyzedReport& report, int64_t missed) {
 }
 
 void ScreenView::OnEvent(const Event& event) {
-  // Without the dashes that mark an event among rows of reports.
+  // Omits the dashes that mark an event among rows of reports.
   state_.AddEvent({event.time_unix_seconds,
                    StrCat("step ", event.step, ", ", ToString(event.kind), ": ", event.message)});
   changed_ = true;
@@ -90,7 +90,7 @@ bool ScreenView::TakeKeys() {
 void ScreenView::ReadNewestLayers() {
   if (!state_.newest || !state_.status || state_.paused) return;
   const int64_t sequence = state_.newest->report.sequence;
-  // Of a backlog only the last report is of interest.
+  // In a backlog, only the last report is of interest.
   if (sequence == layers_sequence_ || sequence < state_.status->monitor.last_sequence) return;
   layers_sequence_ = sequence;
   const std::optional<AnalyzedReport> report = read_layers_(sequence);

@@ -17,19 +17,19 @@
 
 namespace ptqwatch::internal {
 
-/// Where a view is drawn and keys come from: a FullScreen, or what a test puts in its place.
+/// Draws a view and reads keys: a FullScreen, or a test's replacement.
 struct Display {
   std::function<ScreenSize()> size;
   std::function<void(const std::vector<std::string>& lines)> draw;
-  std::function<char()> key;     ///< 0: none was pressed
-  std::function<bool()> closed;  ///< nobody looks any more
+  std::function<char()> key;     ///< 0: no key was pressed
+  std::function<bool()> closed;  ///< the output is no longer read
 };
 
-/// `ptqwatch watch` on the whole terminal: keeps a WatchState and draws it as it changes. Not
+/// `ptqwatch watch` on the full screen: keeps a WatchState and draws it when it changes. Not
 /// thread-safe.
 class ScreenView final : public WatchListener {
  public:
-  /// Gives the report of this sequence with its layers; absent where there is none.
+  /// Returns the report of this sequence with its layers, if there is one.
   using ReadLayers = std::function<std::optional<AnalyzedReport>(int64_t sequence)>;
 
   /// `flags` and `clock` must outlive the view.
@@ -45,7 +45,7 @@ class ScreenView final : public WatchListener {
   const WatchState& state() const { return state_; }
 
  private:
-  /// False to end.
+  /// Returns false to end.
   bool TakeKeys();
   void ReadNewestLayers();
   void DrawWhenDue();
@@ -58,7 +58,7 @@ class ScreenView final : public WatchListener {
   WatchState state_;
   StepRate rate_;
   int64_t reports_ = 0;
-  int64_t layers_sequence_ = 0;  ///< asked for last
+  int64_t layers_sequence_ = 0;  ///< last requested
   std::chrono::nanoseconds status_time_{0};
   bool changed_ = true;
   std::optional<std::chrono::nanoseconds> drawn_time_;

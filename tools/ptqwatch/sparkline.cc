@@ -29,7 +29,7 @@ std::string Sparkline(const std::vector<double>& values, size_t columns, bool ut
       text += ' ';
       continue;
     }
-    // Halves, because the difference of two doubles may be infinite.
+    // Halved, because the difference of two doubles may be infinite.
     const double share = most > least ? (*value / 2 - least / 2) / (most / 2 - least / 2) : 0;
     const auto level = std::min<size_t>(7, static_cast<size_t>(std::max(0.0, share) * 8));
     text += (utf8 ? kBlocks : kAscii)[level];

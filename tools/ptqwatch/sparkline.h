@@ -9,12 +9,12 @@
 
 namespace ptqwatch::internal {
 
-/// One character a value, from the least to the greatest of those shown: the last `columns` of
-/// them. Block characters, or "_.-=+*#@" without UTF-8; a space for what is not finite; the lowest
-/// level where all are equal.
+/// One character per value, from the least to the greatest of the last `columns` values. Block
+/// characters, or "_.-=+*#@" without UTF-8; a space for values that are not finite; the lowest
+/// level if all are equal.
 std::string Sparkline(const std::vector<double>& values, size_t columns, bool utf8);
 
-/// The phases of the last `columns` reports, a character each: "|stable-----|decay--".
+/// The phases of the last `columns` reports, one character each: "|stable-----|decay--".
 std::string PhaseLine(const std::vector<LrPhase>& phases, size_t columns, bool utf8);
 
 }  // namespace ptqwatch::internal

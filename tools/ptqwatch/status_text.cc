@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxObservations = 10;
 
-// Members that StatusBlock says in words.
+// Members that StatusBlock puts into words.
 constexpr std::string_view kInWords =
     " run_id attempt device version parameters covered_parameters subscribers step "
     "last_step_unix_seconds learning_rate tokens training_loss_nats lr_phase health health_reason "
@@ -98,8 +98,9 @@ std::string OtherMembers(const RunStatus& status) {
   const std::vector<StatusMember> members = MembersOf(status);
   std::string text;
   for (size_t i = 0; i < members.size(); ++i) {
-    const bool said = kInWords.find(StrCat(" ", members[i].name, " ")) != std::string_view::npos;
-    if (!said && members[i].text != defaults[i].text) {
+    const bool in_words =
+        kInWords.find(StrCat(" ", members[i].name, " ")) != std::string_view::npos;
+    if (!in_words && members[i].text != defaults[i].text) {
       text += FieldLine(members[i].name, members[i].text);
     }
   }

@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 class StepRate {
  public:
   void Add(std::chrono::nanoseconds now, int64_t steps_total);
-  /// Absent before the second observation; a count that goes back starts anew.
+  /// Absent before the second observation; a decreasing count starts over.
   std::optional<double> PerSecond() const;
 
  private:
@@ -33,19 +33,19 @@ std::string SliceText(const SliceStatus& slice);
 std::string CooldownText(const CooldownStatus& cooldown);
 
 /// "1.8% (1.1 to 2.6%, 95%) of 2% allowed", "not measured yet (3 comparisons) of 2% allowed": the
-/// training time lost. Empty where nothing is known.
+/// training time lost. Empty if nothing is known.
 std::string OverheadText(const MonitorStatus& status);
 
 /// "-- step 1200, warning, snapshot_skipped: MESSAGE".
 std::string EventText(const Event& event);
 
 /// One line: step, speed, age of the newest report, health, whether a snapshot is being measured,
-/// skipped snapshots. An unknown age is left out.
+/// skipped snapshots. An unknown age is omitted.
 std::string StatusLine(const MonitorStatus& status, std::optional<double> steps_per_second,
                        std::optional<double> report_age_seconds);
 
-/// The facts and counters of a run, one `name value` a line: the important ones in words, then
-/// every other member (status_fields.h) that differs from its default. Times are shown as ages at
+/// The facts and counters of a run as lines `name value`: the important ones in words, then every
+/// other member (status_fields.h) that differs from its default. Times are shown as ages at
 /// `now_unix_seconds`.
 std::string StatusBlock(const RunStatus& status, double now_unix_seconds);
 

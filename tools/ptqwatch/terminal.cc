@@ -17,14 +17,14 @@ namespace {
 constexpr size_t kDefaultColumns = 80;
 constexpr size_t kDefaultRows = 24;
 
-// Writes all of it, or returns false with errno set.
+// Writes all bytes, or returns false with errno set.
 bool WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN) {
-      // Another process that shares the descriptor made it non-blocking.
+      // Another process that shares the descriptor has made it non-blocking.
       pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
       if (poll(&ready, 1, -1) < 0 && errno != EINTR) return false;
     } else if (errno != EINTR) {
@@ -99,7 +99,7 @@ void Terminal::Notice(std::string_view text) {
 void Terminal::Status(std::string_view text) {
   if (!terminal_) return;
   const std::string_view erase = status_.empty() ? "" : kCleanTerminal;
-  // One column stays free: \r would not bring back a cursor that has wrapped.
+  // Leaves one column free, because \r would not bring back a cursor that has wrapped.
   std::string next(CutToWidth(text, columns() - 1));
   if (next == status_) return;
   status_ = std::move(next);

@@ -10,18 +10,18 @@
 
 namespace ptqwatch::internal {
 
-/// Removes a status line from the screen and resets colours; a signal handler writes it.
+/// Removes a status line from the screen and resets colours; also written by a signal handler.
 inline constexpr std::string_view kCleanTerminal = "\r\x1b[K\x1b[0m";
 
-/// Standard output and standard error: whole lines, written at once, and on a terminal a status
-/// line below them that is redrawn in place. A reader that is gone makes it closed(), which is no
+/// Standard output and standard error. Writes whole lines at once and, on a terminal, a status line
+/// below them that is redrawn in place. If the reader has gone, it is closed(), which is not an
 /// error. Not thread-safe. REQUIRES: SIGPIPE is ignored.
 class Terminal {
  public:
-  /// `terminal`: out_fd is a terminal that can move its cursor. The descriptors stay the caller's.
+  /// `terminal`: out_fd is a terminal that can move its cursor. The caller keeps the descriptors.
   Terminal(int out_fd, int error_fd, bool terminal, TextStyle style, bool interactive = false);
-  /// For the environment: a terminal unless TERM is "dumb", colours there unless NO_COLOR is set,
-  /// UTF-8 from the locale (setlocale must have been called).
+  /// Configured from the environment: a terminal unless TERM is "dumb", colours on it unless
+  /// NO_COLOR is set, UTF-8 from the locale (setlocale must have been called).
   static Terminal Standard();
   /// Removes the status line.
   ~Terminal();
@@ -29,25 +29,24 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   bool terminal() const { return terminal_; }
-  /// Keys come from it, too, and this process has it in the foreground: it can be a FullScreen.
+  /// Input is the same terminal and this process is in its foreground, so it can be a FullScreen.
   bool interactive() const { return interactive_; }
   TextStyle style() const { return style_; }
-  /// Size of the terminal now; 80 and 24 if it is not known.
+  /// Current size of the terminal; 80 and 24 if unknown.
   size_t columns() const;
   size_t rows() const;
 
   void Line(std::string_view text);
-  /// Several lines, each with its newline.
+  /// Prints several lines, each with its newline.
   void Block(std::string_view text);
-  /// "ptqwatch: TEXT" on standard error.
+  /// Prints "ptqwatch: TEXT" to standard error.
   void Notice(std::string_view text);
-  /// Replaces the status line, cut to the width of the terminal. Without a terminal it does
-  /// nothing.
+  /// Replaces the status line, cut to the width of the terminal. Does nothing without a terminal.
   void Status(std::string_view text);
 
-  /// The reader is gone: the other end of the pipe is closed.
+  /// Whether the reader has gone, because the other end of the pipe is closed.
   bool closed() const;
-  /// OK, or why the output is incomplete, for example a full disk. OK when closed().
+  /// OK, or the reason why the output is incomplete, such as a full disk. OK when closed().
   const absl::Status& error() const { return error_; }
 
  private:

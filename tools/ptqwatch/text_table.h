@@ -17,13 +17,13 @@ inline constexpr std::string_view kDim = "\x1b[2m";
 inline constexpr std::string_view kRed = "\x1b[31m";
 inline constexpr std::string_view kYellow = "\x1b[33m";
 
-/// `text` between an escape sequence that sets the colour and one that ends it; as it is for no
-/// colour.
+/// `text` between an escape sequence that sets the colour and one that resets it; unchanged if
+/// `color` is empty.
 std::string Painted(std::string text, std::string_view color);
 
 struct TextCell {
   std::string text;
-  size_t width = 0;             ///< padded to it
+  size_t width = 0;             ///< padded to this width
   bool left = false;            ///< flush left, else flush right
   std::string_view color = {};  ///< an escape sequence, or empty
 };
@@ -32,11 +32,10 @@ struct TextCell {
 /// cell that is flush left is not padded.
 std::string TextRow(const std::vector<TextCell>& cells, size_t gap, size_t columns);
 
-/// `text` in lines of at most `columns`, broken at spaces where there are any. Nothing for an empty
-/// text.
+/// `text` in lines of at most `columns`, broken at spaces if possible. Empty for an empty text.
 std::vector<std::string> Wrapped(std::string_view text, size_t columns);
 
-/// Lines of cells in columns as wide as their widest cell, two spaces apart; the first column is
+/// Lines of cells in columns as wide as their widest cell, two spaces apart. The first column is
 /// flush left. REQUIRES: rows of equal length.
 std::string TextTable(const std::vector<std::vector<std::string>>& rows);
 

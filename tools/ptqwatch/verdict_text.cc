@@ -17,14 +17,14 @@ std::string Text(const std::optional<double>& value, int digits = 3) {
   return Has(value) ? NumberText(*value, digits) : "-";
 }
 
-// " (0.080 to 0.140)", or nothing.
+// " (0.080 to 0.140)", or "".
 std::string Interval(const std::optional<double>& low, const std::optional<double>& high,
                      int digits) {
   return Has(low) && Has(high) ? StrCat(" (", Text(low, digits), " to ", Text(high, digits), ")")
                                : "";
 }
 
-// Lines of one kind: only the first has the name.
+// Lines of one kind; only the first one has the name.
 std::string Lines(std::string_view name, const std::vector<std::string>& values) {
   std::string text;
   for (const std::string& value : values) {
@@ -74,7 +74,6 @@ std::vector<std::string> OutlookTexts(const Verdict& verdict, TextStyle style) {
   return texts;
 }
 
-// Why there are no numbers.
 std::string Missing(ProbeStatus status, std::string_view detail) {
   return StrCat(ToString(status), detail.empty() ? "" : ": ", Printable(detail));
 }

@@ -8,12 +8,11 @@
 
 namespace ptqwatch::internal {
 
-/// The verdict as lines `name value`: what it is, how severe, what speaks for it, what the decay
-/// has done so far, what to do. Only lines for which there are numbers.
+/// The verdict as lines `name value`: state, severity, evidence, effect of the decay so far,
+/// advice. Omits lines without numbers.
 std::string VerdictBlock(const Verdict& verdict, TextStyle style);
 
-/// "+0.112 nats (0.080 to 0.140), 1.9 times the baseline (1.6 to 2.2)"; what is not known is left
-/// out.
+/// "+0.112 nats (0.080 to 0.140), 1.9 times the baseline (1.6 to 2.2)"; unknown parts are omitted.
 std::string SeverityText(const Verdict& verdict);
 
 /// A line for each average of snapshots: "average    of 6 snapshots: loss 1.6600, gptq3 E 3.90%".
@@ -23,8 +22,8 @@ std::string AveragingBlock(const Report& report, TextStyle style);
 /// 0.112 nats".
 std::string MixedPrecisionBlock(const Report& report, TextStyle style);
 
-/// What the planned decay would end with: "predicted  decay of 3200 steps, from step 8000: loss
-/// 1.580, gptq3 E 8.8% (7.1 to 10.9)". Empty where no shadow cooldown has ended.
+/// The predicted end of the planned decay: "predicted  decay of 3200 steps, from step 8000: loss
+/// 1.580, gptq3 E 8.8% (7.1 to 10.9)". Empty if no shadow cooldown has ended.
 std::string PredictionBlock(const Report& report);
 
 }  // namespace ptqwatch::internal

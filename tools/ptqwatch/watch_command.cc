@@ -14,10 +14,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Keys and a new size of the terminal are looked for so often.
+// Interval of checks for keys and a new terminal size.
 constexpr std::chrono::milliseconds kScreenTick{100};
 
-// A run that dies has as long to come back as a server that cannot be reached.
+// A dead run may come back within the time allowed to an unreachable server.
 constexpr std::chrono::seconds kPatience{60};
 
 struct Followed {

@@ -8,9 +8,9 @@
 
 namespace ptqwatch::internal {
 
-/// Follows a run until it ends, or the flags, a key or the reader end the view: on the whole of an
-/// interactive() terminal, else a row or a line of JSON per report. `pace` has the waits; the flags
-/// override its other members.
+/// Follows a run until it ends, or until the flags, a key or the reader end the view. Uses the full
+/// screen of an interactive() terminal, otherwise a row or a line of JSON per report. `pace` gives
+/// the waits; the flags override its other members.
 absl::Status WatchRun(const WatchFlags& flags, WatchOptions pace, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

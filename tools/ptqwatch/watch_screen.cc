@@ -15,13 +15,13 @@ namespace {
 
 struct Section {
   std::vector<std::string> lines;
-  size_t least = 1;  ///< fewer lines would say nothing: a title alone
+  size_t least = 1;  ///< with fewer lines it would only show a title
   size_t shown = 0;
 };
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
-// Rows are given out in this order, each section growing to so many.
+// Distributes rows in this order; each section grows to at most the given number.
 void Allot(const std::vector<std::pair<Section*, size_t>>& order, size_t rows) {
   for (const auto& [section, most] : order) {
     const size_t wanted = std::min(most, section->lines.size());
@@ -34,7 +34,7 @@ void Allot(const std::vector<std::pair<Section*, size_t>>& order, size_t rows) {
 }
 
 std::string Footer(const WatchState& state, size_t columns, TextStyle style) {
-  const std::string text = state.paused ? "paused: p goes on, q quits" : "q quits, p pauses";
+  const std::string text = state.paused ? "paused: p resumes, q quits" : "q quits, p pauses";
   const std::string_view color = !style.color ? "" : state.paused ? kYellow : kDim;
   return Painted(std::string(CutToWidth(text, columns)), color);
 }
@@ -78,7 +78,7 @@ std::vector<std::string> WatchScreen(const WatchState& state, ScreenSize size, T
   for (Section* section : on_screen) {
     if (section->shown == 0) continue;
     if (section == &footer) {
-      // It stays at the bottom, whatever comes and goes above.
+      // Stays at the bottom, even if sections above appear or disappear.
       lines.resize(size.rows - footer.shown);
     } else if (spaced && !lines.empty()) {
       lines.emplace_back();

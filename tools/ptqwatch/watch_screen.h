@@ -17,11 +17,11 @@ struct ScreenSize {
 };
 
 /// The lines of the full-screen view: run, verdict, quantizers, trends, layers, events, keys. Never
-/// more or wider than the screen; what matters least is left out first. A pure function.
+/// exceeds the screen; the least important lines are omitted first. A pure function.
 std::vector<std::string> WatchScreen(const WatchState& state, ScreenSize size, TextStyle style);
 
-/// What stays on the terminal once the view is closed: the newest report and its verdict, or empty
-/// where none has come.
+/// Text that remains on the terminal after the view is closed: the newest report and its verdict,
+/// or empty if there is none.
 std::string WatchSummary(const WatchState& state, TextStyle style);
 
 }  // namespace ptqwatch::internal

@@ -29,7 +29,7 @@ void AddPart(TextLines* parts, std::string text) {
   if (!text.empty()) parts->push_back(std::move(text));
 }
 
-// As many parts to a line as fit.
+// Puts as many parts on a line as fit.
 TextLines Flow(const TextLines& parts, size_t columns) {
   TextLines lines;
   for (const std::string& part : parts) {
@@ -75,7 +75,7 @@ std::vector<double> Errors(const WatchState& state, const std::string& name) {
   return values;
 }
 
-// A name, a value, and what is drawn into the rest of the line.
+// A name, a value, and a function that draws the rest of the line.
 struct TrendRow {
   std::string name;
   std::string value;
@@ -99,7 +99,7 @@ TextLines TrendLines(const std::vector<TrendRow>& rows, size_t columns) {
   return lines;
 }
 
-// The last ones from the onset on, in the colour of the verdict.
+// Paints the points since the onset in the colour of the verdict.
 std::string PaintSince(const std::string& drawn, const WatchState& state, TextStyle style) {
   const Verdict& verdict = state.newest->verdict;
   const std::string_view color = If(style.color, VerdictColor(verdict.state));

@@ -10,8 +10,8 @@
 
 namespace ptqwatch::internal {
 
-/// The parts of the full-screen view: lines of at most `columns`, the most important first. Empty
-/// where there is nothing to show.
+/// The sections of the full-screen view as lines of at most `columns`, the most important first.
+/// Empty if there is nothing to show.
 std::vector<std::string> RunSection(const WatchState& state, size_t columns, TextStyle style);
 std::vector<std::string> VerdictSection(const WatchState& state, size_t columns, TextStyle style);
 std::vector<std::string> QuantizerSection(const WatchState& state, size_t columns, TextStyle style);

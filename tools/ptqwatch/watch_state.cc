@@ -29,7 +29,7 @@ void WatchState::Add(AnalyzedReport analyzed) {
     point.trace = OrNan(report.curvature->trace);
     point.top_eigenvalue = OrNan(report.curvature->top_eigenvalue);
   } else if (!points.empty()) {
-    // Measured at every few snapshots only: between them the line goes on.
+    // Curvature is not measured at every snapshot; in between, the line continues.
     point.trace = points.back().trace;
     point.top_eigenvalue = points.back().top_eigenvalue;
   }

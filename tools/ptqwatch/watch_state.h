@@ -14,7 +14,7 @@
 
 namespace ptqwatch::internal {
 
-/// What sparklines show of a report. NaN: not measured.
+/// The values of a report that sparklines show. NaN: not measured.
 struct TrendPoint {
   int64_t step = 0;
   LrPhase phase = LrPhase::kUnknown;
@@ -25,7 +25,6 @@ struct TrendPoint {
   std::map<std::string, double> error_ratios;  ///< by QuantizerNames
 };
 
-/// A message with the time at which it came.
 struct TimedText {
   double unix_seconds = 0;
   std::string text;
@@ -41,22 +40,22 @@ struct WatchState {
   std::optional<RunStatus> status;
   std::optional<double> steps_per_second;
   double silence_seconds = 0;  ///< since the last status
-  /// Since when there is no connection; unset while there is one.
+  /// Time when the connection was lost; unset while connected.
   std::optional<double> lost_unix_seconds;
-  bool paused = false;  ///< the view, by a key
+  bool paused = false;  ///< the view was paused by a key
 
   std::deque<TrendPoint> points;  ///< by rising step
   std::optional<AnalyzedReport> newest;
-  /// The newest that was measured: not every snapshot has it.
+  /// The newest measured curvature: not every snapshot has one.
   std::optional<CurvatureReport> curvature;
-  std::vector<LayerRow> layers;  ///< the worst first
+  std::vector<LayerRow> layers;  ///< worst first
   int64_t layers_step = 0;
-  std::deque<TimedText> events;  ///< the newest first
+  std::deque<TimedText> events;  ///< newest first
 
-  /// The next report. One that went back in steps takes the place of those after it.
+  /// Adds the next report. If it went back in steps, it replaces the reports after it.
   void Add(AnalyzedReport report);
   void AddEvent(TimedText event);
-  /// Forgets what belongs to a run that is there no more.
+  /// Forgets data of a run that no longer exists.
   void ForgetRun();
 };
 

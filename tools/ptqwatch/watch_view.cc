@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-/// The status comes once a second; after a silence this long the status line says so.
+/// The status comes once a second; after a longer silence, the status line says so.
 constexpr double kMinSilenceSeconds = 3;
 
 }  // namespace

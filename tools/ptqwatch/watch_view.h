@@ -16,9 +16,9 @@
 
 namespace ptqwatch::internal {
 
-/// The output of `ptqwatch watch`: a row of a table or a line of JSON for each report, a line for
-/// each event, and on a terminal a status line below. Notices go to standard error, with JSON the
-/// gaps, too. Not thread-safe.
+/// The output of `ptqwatch watch`: a table row or a line of JSON for each report, a line for each
+/// event, and a status line below on a terminal. Notices go to standard error and, with JSON, so do
+/// gaps. Not thread-safe.
 class WatchView final : public WatchListener {
  public:
   /// All must outlive the view.

@@ -8,7 +8,8 @@
 namespace ptqwatch::tools {
 namespace {
 
-// GramAccumulator sums in chunks of 256 rows: pieces of a multiple give the same bits as one piece.
+// GramAccumulator sums in chunks of 256 rows, so pieces with a multiple of that give the same bits
+// as one piece.
 constexpr int64_t kRowMultiple = 256;
 constexpr int64_t kPieceElements = int64_t{1} << 24;
 

@@ -16,7 +16,7 @@ using internal::StrCat;
 
 constexpr int kUsageExitCode = 2;
 
-// An option whose values are those of an enum of the library.
+// Adds an option that takes the names of a library enum.
 template <typename T>
 void AddEnum(CLI::App& app, const std::string& name, T* value,
              absl::StatusOr<T> (*parse)(std::string_view), const std::string& help) {
@@ -41,41 +41,42 @@ void AddSpec(CLI::App& app, QuantizerSpec* spec) {
       ->check(CLI::IsMember({"on", "off"}))
       ->default_str("on");
   AddEnum(app, "--order", &spec->order, &ParseQuantizationOrder,
-          "Order in which GPTQ takes the columns: by activity (act) or as they are (none)");
+          "Order of the columns in GPTQ: by activity (act) or unchanged (none)");
   app.add_option("--damp", spec->damp, "GPTQ: damping, relative to the mean diagonal of H")
       ->capture_default_str();
   AddEnum(app, "--clip", &spec->clip, &ParseClipSearch,
-          "Shrink grids where that lowers the error (mse) or never (none)");
+          "Shrink grids if that lowers the error (mse), or never (none)");
   AddEnum(app, "--scale-dtype", &spec->scale_dtype, &ParseScaleDtype,
-          "What scales are stored as: f16, or bf16 (compressed-tensors)");
+          "Type of stored scales: f16, or bf16 (compressed-tensors)");
 }
 
 void AddFiles(CLI::App& app, Flags* flags) {
   app.add_option("--weights", flags->weights,
-                 "The checkpoint; a config.json beside it is taken over")
+                 "The checkpoint; a config.json beside it is copied and extended")
       ->required();
   app.add_option("--inputs", flags->inputs,
                  "Safetensors file with the inputs [tokens, d] of the layers, named as the layer, "
                  "with or without .weight");
   app.add_option("--out", flags->out, "Folder for model.safetensors and config.json")->required();
-  app.add_flag("--force", flags->force, "Replace what is already in the folder");
+  app.add_flag("--force", flags->force, "Replace existing files in the folder");
 }
 
 void AddLayers(CLI::App& app, Flags* flags) {
   app.add_option("--layers", flags->layers,
                  "Which layers: a pattern with * and ? for the name without .weight [all that have "
                  "inputs]");
-  app.add_option("--exclude", flags->exclude, "Layers to leave as they are: a pattern, repeatable")
+  app.add_option("--exclude", flags->exclude, "Pattern of layers to leave unchanged; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   app.add_option("--input-map", flags->input_map,
                  "LAYER=INPUTS, each with at most one *: these layers use those inputs, e.g. "
-                 "*.k_proj=*.q_proj; repeatable, the first match counts")
+                 "*.k_proj=*.q_proj; repeatable, the first match wins")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
 }
 
-// "QuantizerSpec.group_size is 0; ..." as a message about the option: "--group-size is 0; ...".
+// Converts "QuantizerSpec.group_size is 0; ..." to a message about the option: "--group-size is 0;
+// ...".
 std::string AboutOption(std::string_view message) {
   constexpr std::string_view kPrefix = "QuantizerSpec.";
   if (!message.starts_with(kPrefix)) return std::string(message);
@@ -84,7 +85,6 @@ std::string AboutOption(std::string_view message) {
   return text;
 }
 
-// Checks the options against each other.
 std::optional<int> Check(const Flags& flags) {
   if (const absl::Status valid = Validate(flags.spec); !valid.ok()) {
     return FailWithUsage(AboutOption(Message(valid)));
@@ -93,10 +93,9 @@ std::optional<int> Check(const Flags& flags) {
     return FailWithUsage("--inputs: missing; --method gptq needs the inputs of the layers");
   }
   if (flags.inputs.empty() && flags.layers.empty()) {
-    return FailWithUsage(
-        "--layers: missing; without --inputs it has to say which matrices are layers");
+    return FailWithUsage("--layers: missing; without --inputs it is needed to select the layers");
   }
-  // A shape that every format accepts: what is refused is the combination of options.
+  // Every format accepts this shape, so a refusal is about the combination of options.
   const int64_t cols = int64_t{32} * std::max(1, flags.spec.group_size);
   if (const absl::Status fits = CheckPackable(flags.format, flags.spec, 32, cols); !fits.ok()) {
     return FailWithUsage(StrCat("--format ", ToString(flags.format), ": ", fits));
@@ -118,7 +117,8 @@ int FailWithUsage(std::string_view message) {
 std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
   CLI::App app(
       "Quantizes the matrices of a safetensors checkpoint, layer by layer, and writes a checkpoint "
-      "that other programs read. Exit code 0: done; 1: reading or writing failed; 2: a mistake in "
+      "that other programs can read. Exit code 0: done; 1: reading or writing failed; 2: a mistake "
+      "in "
       "the options; 3: done, but a layer could not be quantized and was copied; 130 and 143: "
       "stopped by a signal, nothing was written.");
   flags->spec.scale_dtype = ScaleDtype::kFloat16;

@@ -30,8 +30,8 @@ void Warn(std::string_view message);
 /// Warns and returns 2, the exit code of a mistake in the flags.
 int FailWithUsage(std::string_view message);
 
-/// Fills in `flags`; or returns the exit code with which the program must end: 0 after --help, 2
-/// after a mistake, which it has named in one line on standard error.
+/// Fills in `flags`, or returns the exit code with which the program must end: 0 after --help, 2
+/// after a mistake, which it has reported in one line on standard error.
 std::optional<int> ParseFlags(int argc, char** argv, Flags* flags);
 
 }  // namespace ptqwatch::tools

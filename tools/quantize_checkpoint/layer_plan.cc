@@ -15,7 +15,7 @@ namespace {
 using internal::StrCat;
 
 constexpr std::string_view kWeight = ".weight";
-// The tensors that the formats add to a module.
+// Tensors that the formats add to a module.
 constexpr const char* kPackedNames[] = {
     "weight_packed", "weight_scale", "weight_shape", "weight_zero_point",
     "qweight",       "qzeros",       "scales",       "g_idx"};
@@ -31,7 +31,7 @@ struct InputRule {
   std::string modules;
   std::string inputs;
 
-  // The name of the inputs of `module`, if the rule applies to it.
+  // The name of the inputs of `module` if the rule applies to it.
   std::optional<std::string> Apply(const std::string& module) const {
     const size_t star = modules.find('*');
     if (star == std::string::npos) {
@@ -105,12 +105,12 @@ absl::Status CheckLayer(const Flags& flags, const SafetensorsFile& weights,
   if (absl::Status packable = CheckPackable(flags.format, flags.spec, layer.rows, layer.cols);
       !packable.ok()) {
     return absl::InvalidArgumentError(
-        StrCat("layer ", layer.module, ": ", packable, "; --exclude leaves a layer as it is"));
+        StrCat("layer ", layer.module, ": ", packable, "; use --exclude to leave it unchanged"));
   }
   for (const char* name : kPackedNames) {
     if (weights.Find(StrCat(layer.module, ".", name)) != nullptr) {
       return absl::InvalidArgumentError(
-          StrCat("--weights: layer ", layer.module, " is quantized already: it has ", name));
+          StrCat("--weights: layer ", layer.module, " is already quantized: it has ", name));
     }
   }
   return absl::OkStatus();

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::tools {
 
-/// A layer is a matrix of real numbers named MODULE.weight, [outputs, inputs].
+/// A layer: a matrix of real numbers named MODULE.weight, [outputs, inputs].
 struct LayerPlan {
   std::string module;
   std::string tensor;  ///< "MODULE.weight"
@@ -21,17 +21,17 @@ struct LayerPlan {
 };
 
 struct Plan {
-  /// To be quantized; layers with the same inputs follow each other.
+  /// Layers to quantize; layers with the same inputs are consecutive.
   std::vector<LayerPlan> layers;
-  /// Modules that have the form of a layer but stay as they are.
+  /// Modules with the form of a layer that stay unchanged.
   std::vector<std::string> left_out;
-  /// Those of them that lack nothing but inputs.
+  /// Modules of `left_out` that lack only inputs.
   std::vector<std::string> without_inputs;
 };
 
-/// Chooses the layers: those that match --layers, match no --exclude and, if there is an inputs
-/// file, have inputs in it. `inputs` may be null. InvalidArgument, naming the option and the layer,
-/// if a layer cannot be quantized or stored as the flags say, or no layer is left.
+/// Selects the layers that match --layers, match no --exclude and, if there is an inputs file, have
+/// inputs in it. `inputs` may be null. InvalidArgument, naming the option and the layer, if a layer
+/// cannot be quantized or stored as the flags require, or if no layer is left.
 absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights,
                               const SafetensorsFile* inputs);
 

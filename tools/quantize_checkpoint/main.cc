@@ -127,7 +127,7 @@ int Run(const Flags& flags) {
   if (!plan.ok()) return FailWithUsage(Message(plan.status()));
 
   for (const std::string& module : plan->without_inputs) {
-    Warn(StrCat("left as it is: ", module, " has no inputs"));
+    Warn(StrCat("left unchanged: ", module, " has no inputs"));
   }
   ExecutionContext context;
   context.threads = flags.threads;
@@ -148,9 +148,8 @@ int Run(const Flags& flags) {
   }
   ShowTable(plan->layers, results);
   const size_t failed = left_out.size() - plan->left_out.size();
-  Print(StrFormat("%d layers quantized (%s), %d left as they were; wrote %s",
-                  results.size() - failed, Describe(flags.spec), left_out.size(),
-                  flags.out + "/model.safetensors"));
+  Print(StrFormat("%d layers quantized (%s), %d left unchanged; wrote %s", results.size() - failed,
+                  Describe(flags.spec), left_out.size(), flags.out + "/model.safetensors"));
   if (failed == 0) return 0;
   Warn(StrFormat("%d layers could not be quantized", failed));
   return kLayersLeft;

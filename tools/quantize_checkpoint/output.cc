@@ -26,7 +26,7 @@ using nlohmann::json;
 constexpr char kConfigKey[] = "quantization_config";
 constexpr const char* kFiles[] = {"model.safetensors", "config.json"};
 
-// Found out now rather than after hours of work.
+// Fails here rather than after hours of work.
 absl::Status CheckWritable(const Flags& flags, const fs::path& folder) {
   if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("--out: ", flags.out, ": cannot write to ",
@@ -49,17 +49,17 @@ absl::Status CheckFolder(const Flags& flags) {
     return CheckWritable(flags, folder);
   }
   fs::path parent = fs::absolute(folder, error).lexically_normal();
-  // "a/b/" is "a/b".
+  // "a/b/" has the same parent as "a/b".
   if (!parent.has_filename()) parent = parent.parent_path();
   parent = parent.parent_path();
   if (!fs::is_directory(parent, error)) {
     return absl::InvalidArgumentError(
-        StrCat("--out: ", flags.out, ": there is no folder ", parent.string()));
+        StrCat("--out: ", flags.out, ": no such folder: ", parent.string()));
   }
   return CheckWritable(flags, parent);
 }
 
-// `source`, whose reads fail once `cancel` is cancelled.
+// Wraps `source` so that reads fail once `cancel` is cancelled.
 TensorSource Cancellable(TensorSource source, const CancelToken& cancel) {
   source.read = [read = std::move(source.read), cancel](int64_t offset, absl::Span<char> out) {
     return cancel.cancelled() ? absl::CancelledError("stopped") : read(offset, out);
@@ -84,7 +84,7 @@ absl::StatusOr<Output> Output::Create(const Flags& flags) {
   }
   if (config.contains(kConfigKey)) {
     return absl::InvalidArgumentError(StrCat("--weights: ", path.string(), " beside it has a ",
-                                             kConfigKey, ": the model is quantized already"));
+                                             kConfigKey, ": the model is already quantized"));
   }
   return output;
 }

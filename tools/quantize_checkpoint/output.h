@@ -14,17 +14,17 @@
 
 namespace ptqwatch::tools {
 
-/// The checkpoint to be written: the packed layers, and everything else of the original.
+/// The checkpoint to write: the packed layers, and all other tensors of the original.
 class Output {
  public:
   /// Reads the config.json beside the weights, if there is one. `flags` must outlive the object.
-  /// InvalidArgument, naming the option, if the model is quantized already, if --out holds a
+  /// InvalidArgument, naming the option, if the model is already quantized, if --out holds a
   /// checkpoint and --force is not given, or if the parent folder of --out does not exist.
   static absl::StatusOr<Output> Create(const Flags& flags);
 
   void Add(const LayerPlan& layer, std::vector<PackedTensor> tensors);
-  /// Writes the checkpoint; `left_out` are modules that stay as they were. Once `cancel` is
-  /// cancelled it returns Cancelled and nothing is written.
+  /// Writes the checkpoint; the modules in `left_out` stay unchanged. If `cancel` is cancelled, it
+  /// returns Cancelled and writes nothing.
   absl::Status Write(const SafetensorsFile& weights, std::vector<std::string> left_out,
                      const CancelToken& cancel) const;
 

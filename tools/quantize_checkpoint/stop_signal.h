@@ -14,7 +14,6 @@ namespace ptqwatch::tools {
 class StopSignal {
  public:
   explicit StopSignal(CancelToken cancel);
-  /// Gives the signals back.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;

@@ -97,17 +97,17 @@ TEST(LayerTable, ShowsTheWorst) {
 TEST(LayerTable, SaysWhatItsColumnsAre) {
   AnalyzedReport analyzed = ThreeLayers();
   EXPECT_THAT(LayerTable(analyzed, 2),
-              StartsWith("step 7, 2 of 3 layers, those first whose output errs most under gptq3\n"
-                         "loss: what the layer adds to it, to second order; trace: "));
+              StartsWith("step 7, 2 of 3 layers, sorted by the error of their output under gptq3\n"
+                         "loss: contribution of the layer, to second order; trace: "));
   for (LayerQuantization& layer : analyzed.report.quantization[0].layers) {
     layer.gradient_term_nats = layer.curvature_term_nats = 0.1;
   }
   EXPECT_THAT(
       LayerTable(analyzed, 20),
-      StartsWith("step 7, 3 of 3 layers, those first that add most to the loss of gptq3\n"));
+      StartsWith("step 7, 3 of 3 layers, sorted by their contribution to the loss of gptq3\n"));
   analyzed.report.quantization[0].prediction_detail = "the prediction is in error";
   const std::string unsure = LayerTable(analyzed, 20);
-  EXPECT_THAT(unsure, StartsWith("step 7, 3 of 3 layers, those first whose output errs most"));
+  EXPECT_THAT(unsure, StartsWith("step 7, 3 of 3 layers, sorted by the error of their output"));
   EXPECT_THAT(unsure, EndsWith("\nno loss by layer: the prediction is in error\n"));
 }
 

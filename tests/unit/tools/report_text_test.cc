@@ -42,7 +42,7 @@ TEST(ReportBlock, SaysWhatNothingRestsOn) {
   AnalyzedReport report = testing::SampleReport();
   report.report.quantization[0].prediction_detail = "the prediction\x1b";
   EXPECT_THAT(ReportBlock(report, 0, {}),
-              HasSubstr("\ngptq3: the prediction?; nothing rests on it\n"));
+              HasSubstr("\ngptq3: the prediction?; the prediction is not used\n"));
 }
 
 TEST(ReportBlock, CountsTheExamplesOfAClassifier) {
