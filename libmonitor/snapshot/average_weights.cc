@@ -12,7 +12,7 @@ at::Tensor MeanOf(absl::Span<const at::Tensor> values) {
   at::NoGradGuard no_grad;
   at::Tensor sum = values[0].to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   for (const at::Tensor& value : values.subspan(1)) sum.add_(value.to(at::kDouble));
-  // A tensor: by a number, some devices multiply with its reciprocal.
+  // Divides by a tensor: some devices turn division by a number into a product with its reciprocal.
   sum.div_(at::full({}, static_cast<double>(std::ssize(values)), sum.options()));
   return sum.to(values[0].scalar_type());
 }
@@ -33,7 +33,7 @@ void AddToExponential(const at::Tensor& value, double decay, at::Tensor& mean) {
     mean = value.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
     return;
   }
-  // Two products and a sum: one operator for all would round differently where it is vectorized.
+  // Two products and a sum: a fused operator would round differently in vectorized code.
   const at::Tensor share = value.to(at::kDouble) * (1 - decay);
   mean.mul_(decay).add_(share);
 }

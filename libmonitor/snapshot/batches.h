@@ -11,18 +11,18 @@
 
 namespace ptqwatch::internal {
 
-/// Copies of `batches` in memory of their own on `device`. FailedPrecondition, naming `what`, if
-/// LibTorch cannot copy one; ResourceExhausted if memory runs out.
+/// Copies `batches` into separate memory on `device`. Returns FailedPrecondition, naming `what`, if
+/// LibTorch cannot copy a batch, and ResourceExhausted if memory runs out.
 absl::StatusOr<std::vector<Batch>> CopyBatches(const std::vector<Batch>& batches, at::Device device,
                                                std::string_view what);
 
-/// "int64 [8, 65], float [8]": types and shapes of its tensors.
+/// The dtypes and shapes of the batch's tensors, for example "int64 [8, 65], float [8]".
 std::string DescribeBatch(const Batch& batch);
 
-/// The status with a message that begins with, say, "probe batch 3: ".
+/// Prefixes the status message with the batch, for example "probe batch 3: ".
 absl::Status OfBatch(std::string_view what, size_t index, const absl::Status& status);
 
-/// Of all their tensors.
+/// Total size of all tensors of the batches.
 int64_t BytesOf(const std::vector<Batch>& batches);
 
 }  // namespace ptqwatch::internal

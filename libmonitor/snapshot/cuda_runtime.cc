@@ -1,4 +1,4 @@
-// For builds with CUDA. The binary also runs on machines without a GPU.
+// Compiled into builds with CUDA. The binary also runs on machines without a GPU.
 #include <cuda_runtime_api.h>
 
 #include "ATen/core/grad_mode.h"
@@ -27,14 +27,14 @@ class CudaRuntime final : public DeviceRuntime {
     int lowest = 0;
     int highest = 0;
     C10_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
-    // Not from c10's pool, whose streams are shared with other users.
+    // Not taken from c10's pool, which hands the same streams to other users.
     cudaStream_t stream = nullptr;
     C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, lowest));
     if (probe_ == nullptr) probe_ = stream;
     return stream;
   }
 
-  // Who waits for one leaves the core to others.
+  // A blocking wait leaves the core to other threads.
   Event MakeEvent() override { return NewEvent(cudaEventDisableTiming | cudaEventBlockingSync); }
   Event MakeTimedEvent() override { return NewEvent(cudaEventBlockingSync); }
 
@@ -56,7 +56,7 @@ class CudaRuntime final : public DeviceRuntime {
             const std::vector<at::Tensor>& sources) override {
     at::NoGradGuard no_grad;
     CheckNotCapturing(stream);
-    // Makes stream and device current, and restores the thread's own at the end of the scope.
+    // Makes the stream and its device current until the end of the scope.
     const c10::cuda::CUDAStreamGuard guard(
         c10::cuda::getStreamFromExternal(RawStream(stream), device_.index()));
     at::_foreach_copy_(destinations, sources);
@@ -64,8 +64,8 @@ class CudaRuntime final : public DeviceRuntime {
 
   void Synchronize(Stream stream) override {
     const c10::cuda::CUDAGuard guard(device_);
-    // Not cudaStreamSynchronize, which by default keeps a core busy. An event a call, as several
-    // threads may wait.
+    // cudaStreamSynchronize would spin on a core by default. Several threads may wait at once, so
+    // each call has its own event.
     const Event end = MakeEvent();
     const absl::Cleanup destroy = [end] { (void)cudaEventDestroy(RawEvent(end)); };
     C10_CUDA_CHECK(cudaEventRecord(RawEvent(end), RawStream(stream)));
@@ -85,8 +85,8 @@ class CudaRuntime final : public DeviceRuntime {
   void EnterThread(Stream stream) override {
     c10::cuda::set_device(device_.index());
     // An allocation or a query on this thread would break a CUDA graph that the trainer is
-    // capturing, unless the thread opts out for good. After set_device, because the call was seen
-    // to create a context otherwise.
+    // capturing, so the thread opts out for good. This follows set_device because the call has been
+    // seen to create a context otherwise.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
     C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
     c10::cuda::setCurrentCUDAStream(
@@ -105,11 +105,11 @@ class CudaRuntime final : public DeviceRuntime {
     const cudaError_t error = cudaStreamQuery(RawStream(probe_));
     if (!IsSticky(error)) return absl::OkStatus();
     return absl::UnavailableError(
-        StrCat(device_.str(), " gives nothing but errors any more: ", cudaGetErrorString(error)));
+        StrCat(device_.str(), " returns only errors: ", cudaGetErrorString(error)));
   }
 
  private:
-  // What is queued while a graph is captured becomes a part of it, or ends the capture.
+  // Work queued during a graph capture becomes a part of the graph or ends the capture.
   static void CheckNotCapturing(Stream stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     C10_CUDA_CHECK(cudaStreamIsCapturing(RawStream(stream), &status));

@@ -14,10 +14,10 @@
 
 namespace ptqwatch::internal {
 
-/// The few things that the order of copies takes of one device: streams, events in them, queued
-/// copies. Made of CUDA, or of a fake that runs what is queued as late as the events allow. Calls
-/// throw c10::Error as ATen does, unless they are noexcept. Events and streams live as long as the
-/// process: at its end the device's own runtime may be gone first.
+/// The operations on one device that ordering copies needs: streams, events and queued copies.
+/// Implemented by CUDA, and in tests by a fake that runs queued work as late as the events allow.
+/// Unless noexcept, calls throw c10::Error as ATen does. Events and streams are never destroyed,
+/// because the device's own runtime may be gone before the end of the process.
 class DeviceRuntime {
  public:
   using Stream = void*;
@@ -25,41 +25,43 @@ class DeviceRuntime {
 
   virtual ~DeviceRuntime() = default;
 
-  /// A stream of the lowest priority that nobody else uses and that waits for no other.
+  /// Makes a stream of the lowest priority. It is not shared and does not synchronize implicitly
+  /// with other streams.
   virtual Stream MakeStream() = 0;
-  /// One that was never recorded counts as reached.
+  /// Makes an event. An event that was never recorded counts as reached.
   virtual Event MakeEvent() = 0;
-  /// One for SecondsBetween.
+  /// Makes an event with timing, for Between.
   virtual Event MakeTimedEvent() = 0;
   /// The calling thread's current stream on this device.
   virtual Stream Current() = 0;
-  /// Marks what is queued on `stream` until now.
+  /// Records `event` after all work queued on `stream` so far.
   virtual void Record(Event event, Stream stream) = 0;
-  /// What is queued on `stream` from now on runs after the last Record of `event`.
+  /// Makes work queued on `stream` after this call run after the last Record of `event`.
   virtual void Wait(Stream stream, Event event) = 0;
   /// Queues a copy of each source over the destination of the same index. The calling thread's
   /// current stream stays current.
   virtual void Copy(Stream stream, const std::vector<at::Tensor>& destinations,
                     const std::vector<at::Tensor>& sources) = 0;
-  /// Waits for all that is queued.
+  /// Blocks until all work queued on `stream` is done.
   virtual void Synchronize(Stream stream) = 0;
-  /// Waits for the last Record. The result does not matter where the device is gone.
+  /// Blocks until the last Record of `event` is reached. If the device is lost, errors are ignored.
   virtual void SynchronizeEvent(Event event) noexcept = 0;
-  /// Of the device's own time. REQUIRES: both were reached.
+  /// Device time between two timed events. REQUIRES: both were reached.
   virtual std::chrono::nanoseconds Between(Event begin, Event end) = 0;
-  /// Makes `stream` the calling thread's current one for good, and keeps the thread's calls from
+  /// Makes `stream` the calling thread's current stream for good, and keeps the thread's calls from
   /// breaking a graph that another thread captures.
   virtual void EnterThread(Stream stream) = 0;
-  /// What an allocation could get.
+  /// Free bytes for new allocations.
   virtual int64_t FreeBytes() = 0;
-  /// Ok, or Unavailable where the device gives nothing but errors any more in this process.
+  /// Returns Unavailable once every call on the device fails for the rest of the process, else ok.
   virtual absl::Status Fault() noexcept = 0;
 };
 
-/// Of a CUDA device. FailedPrecondition in a build without CUDA, and where the device is not there.
+/// The runtime of a CUDA device. Returns FailedPrecondition if the build has no CUDA or the machine
+/// does not have the device.
 absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device);
-/// The runtime's name for a stream of ATen's. REQUIRES: a CUDA stream, and a MakeCudaRuntime that
-/// was ok.
+/// The native stream of an ATen stream. REQUIRES: `stream` is a CUDA stream, and MakeCudaRuntime
+/// has succeeded.
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream);
 
 }  // namespace ptqwatch::internal

@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<DeviceStream>> DeviceStream::Create(
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<DeviceStream>> {
     const auto written = updates ? std::optional(CudaStreamOf(*updates)) : std::nullopt;
     auto stream = std::make_unique<OrderedStream>(live_runtime, written, measured_runtime);
-    // Monitor::Create then reads weights whose updates are complete.
+    // Waits for pending updates, so Monitor::Create reads complete weights.
     stream->Settle();
     return stream;
   });

@@ -18,8 +18,8 @@
 namespace ptqwatch::internal {
 
 /// Orders the copies of the weights between the trainer's updates and the monitor's reads, and
-/// tells what the device that the monitor works on has to give. On the CPU the order holds by
-/// itself. No other code knows about streams.
+/// reports the free memory and the faults of the monitor's device. On the CPU no ordering is
+/// needed. This is the only interface to streams.
 class DeviceStream {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -28,59 +28,60 @@ class DeviceStream {
   /// Thread of Monitor::Create: waits for the work queued on its current stream and on the update
   /// stream.
   virtual void Settle() = 0;
-  /// Trainer's thread: copies each source over the destination of the same index (same sizes, dtype
-  /// and device). Runs on the update stream, or on the current stream if there is no update stream,
-  /// and records where it ends. The current stream stays current. Throws c10::Error as ATen does.
-  /// REQUIRES: neither list is empty.
+  /// Trainer's thread: copies each source over the destination with the same index (same sizes,
+  /// dtype and device). Runs on the update stream, or on the current stream if there is no update
+  /// stream, and records its end. Leaves the current stream unchanged. Throws c10::Error as ATen
+  /// does. REQUIRES: neither list is empty.
   virtual void Copy(const Tensors& destinations, const Tensors& sources) = 0;
-  /// The same on a stream of the monitor's, after what the update stream has to do until now. The
-  /// sources must stay as they are until what follows a Gate. True where a Gate is needed at all.
+  /// Like Copy, but on a stream of the monitor, after the work queued on the update stream so far.
+  /// The sources must stay unchanged until Gate has been called. Returns whether a Gate is needed.
   virtual bool CopyBeside(const Tensors& destinations, const Tensors& sources) = 0;
-  /// Trainer's thread: what it queues on the update stream from here on runs after the last
+  /// Trainer's thread: makes work queued on the update stream after this call run after the last
   /// CopyBeside.
   virtual void Gate() = 0;
   /// Monitor thread, once: makes the monitor's own stream current.
   virtual void EnterMonitorThread() = 0;
-  /// Monitor thread: work that it queues from here on runs after the last copies.
+  /// Monitor thread: makes work that it queues after this call run after the last copies.
   virtual void WaitForCopy() = 0;
   /// Monitor thread: waits for its own queued work, and for no other stream.
   virtual void Drain() = 0;
-  /// Any thread: waits for the last copies. Called before their destinations are freed, because
-  /// another stream could otherwise be given their memory while a copy is still queued.
+  /// Any thread: waits for the last copies. Call this before freeing their destinations; otherwise
+  /// another stream could be given the memory while a copy is still queued.
   virtual void FinishCopy() noexcept = 0;
 
-  /// Monitor thread: how long it has worked, as Pacer wants it: its CPU time, or the device's time.
-  /// Waits for what it has queued on a device, so that no more than a pacer's quantum is ahead.
+  /// Monitor thread: the total time it has worked, for Pacer: CPU time on the CPU, else device
+  /// time. Waits for its queued device work, so at most one of the pacer's quanta is queued ahead.
   virtual std::chrono::nanoseconds WorkTime(const Clock& clock) noexcept = 0;
-  /// Free bytes of the device that is measured on; nothing for the CPU, whose memory is counted
+  /// Free bytes of the measuring device. Empty for the CPU, whose memory is accounted for
   /// elsewhere.
   virtual std::optional<int64_t> FreeBytes() = 0;
-  /// The same of the device that snapshots are copied on.
+  /// Free bytes of the device that holds the snapshots; empty for the CPU.
   virtual std::optional<int64_t> FreeBytesForCopies() = 0;
-  /// Unavailable once a device gives nothing but errors. Monitor thread.
+  /// Monitor thread: returns Unavailable once every call on a device fails.
   virtual absl::Status Fault() noexcept = 0;
 
-  /// For live tensors on `live`, measured on `measured`. `updates` is the stream on which the
-  /// trainer writes them, if that is not the current one. FailedPrecondition if that stream belongs
-  /// to another device, or if this build or machine does not have the devices.
+  /// Creates the stream for live tensors on `live` that are measured on `measured`. `updates` is
+  /// the stream on which the trainer writes them, if not the current stream. Returns
+  /// FailedPrecondition if that stream belongs to another device, or if this build or machine lacks
+  /// a device.
   static absl::StatusOr<std::unique_ptr<DeviceStream>> Create(
       at::Device live, at::Device measured, std::optional<c10::Stream> updates = std::nullopt);
-  /// The same for tensors that are measured where they are.
+  /// Same, for tensors that are measured on their own device.
   static absl::StatusOr<std::unique_ptr<DeviceStream>> Create(at::Device live) {
     return Create(live, live);
   }
 };
 
-/// Drain, at the end of whatever went wrong.
+/// Drains the stream and ignores errors, for use after a failure.
 void DrainQuietly(DeviceStream& stream) noexcept;
 
-/// Tests only: from now on Create asks `make` for the runtimes of all devices, the CPU's too. Null:
-/// no longer. While no monitor lives.
+/// For tests: Create takes the runtimes of all devices, including the CPU, from `make`. Null
+/// restores the default. REQUIRES: no monitor is alive.
 using MakeRuntime = std::function<absl::StatusOr<std::shared_ptr<DeviceRuntime>>(at::Device)>;
 void ReplaceDeviceRuntimes(MakeRuntime make);
 
-/// Copies CPU tensors: memcpy if both sides are contiguous (eight times as fast as _foreach_copy_
-/// for many small tensors), copy_ otherwise.
+/// Copies CPU tensors: by memcpy if both sides are contiguous (eight times as fast as
+/// _foreach_copy_ for many small tensors), else by copy_.
 class CpuStream final : public DeviceStream {
  public:
   void Settle() override {}

@@ -32,7 +32,7 @@ absl::Status CheckFinite(const TensorTable& table, absl::Span<const int> entries
   at::NoGradGuard no_grad;
   for (int index : entries) {
     const TensorEntry& entry = table.entries[static_cast<size_t>(index)];
-    // A NaN or infinity shows in the sum, which may overflow without one.
+    // A NaN or infinity makes the sum non-finite. Overflow can too, hence the closer check.
     if (std::isfinite(entry.tensor.sum().item<double>())) continue;
     PTQWATCH_RETURN_IF_ERROR(Check(entry));
   }
@@ -43,7 +43,7 @@ absl::Status CheckFiniteLosses(const LossValues& losses, const Batch& batch,
                                const TensorTable& weights) {
   at::NoGradGuard no_grad;
   const at::Tensor& values = losses.values;
-  if (!at::isFloatingType(values.scalar_type())) return absl::OkStatus();  // refused elsewhere
+  if (!at::isFloatingType(values.scalar_type())) return absl::OkStatus();  // SumByUnit refuses it
   at::Tensor sound = at::isfinite(values);
   const bool masked = losses.weights.defined() && losses.weights.sizes() == values.sizes();
   if (masked) sound = sound.logical_or(losses.weights == 0);

@@ -8,13 +8,14 @@
 
 namespace ptqwatch::internal {
 
-/// DataLoss for the first tensor with a NaN or infinity: "'blocks.0.qkv.weight' has 3 non-finite
-/// values".
+/// Returns DataLoss for the first tensor with a NaN or infinity: "'blocks.0.qkv.weight' has 3
+/// non-finite values".
 absl::Status CheckFinite(const TensorTable& table);
-/// Of these entries alone. Reads each once where all is finite.
+/// Same, for these entries only. Reads each entry once if all values are finite.
 absl::Status CheckFinite(const TensorTable& table, absl::Span<const int> entries);
 
-/// FailedPrecondition if a loss that is not masked is NaN or infinite; says so of the weights, too.
+/// Returns FailedPrecondition if an unmasked loss is NaN or infinite. The message also names a
+/// non-finite weight.
 absl::Status CheckFiniteLosses(const LossValues& losses, const Batch& batch,
                                const TensorTable& weights);
 

@@ -17,13 +17,14 @@ namespace {
 
 using internal::StrCat;
 
-/// "FunctionSubjectOptions.live[2] ('w1')".
+/// For example "FunctionSubjectOptions.live[2] ('w1')".
 std::string Entry(size_t i, const std::string& name) {
   return StrCat("FunctionSubjectOptions.live[", i, "]",
                 name.empty() ? "" : StrCat(" ('", name, "')"));
 }
 
-/// Checks what MakeTensorTable allows because modules may have it, such as undefined tensors.
+/// Rejects entries that MakeTensorTable accepts because modules may have them, such as undefined
+/// tensors.
 absl::Status Check(const std::vector<NamedTensor>& live) {
   std::map<std::string, size_t> first;
   for (size_t i = 0; i < live.size(); ++i) {
@@ -90,7 +91,7 @@ class FunctionSubject final : public Subject {
  private:
   FunctionSubjectOptions options_;
   std::vector<NamedTensor> replica_;
-  TensorMap by_name_;  // the same handles, whose memory the monitor replaces
+  TensorMap by_name_;  // the same handles; the monitor replaces their memory
 };
 
 }  // namespace

@@ -10,7 +10,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of 624 numbers each, about a microsecond: 6e8 numbers, more than threads draw during a Create.
+// Each twist yields 624 numbers and takes about a microsecond. The limit is 6e8 numbers, more than
+// other threads draw during Monitor::Create.
 constexpr int kMostTwists = 1 << 20;
 
 at::Generator Copy(at::Generator generator) {
@@ -22,12 +23,12 @@ bool Same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
   return a.next_ == b.next_ && a.left_ == b.left_ && a.state_ == b.state_;
 }
 
-// Whether drawing from `from` leads to `to`.
+// Returns whether drawing numbers takes generator `from` to the state `to`.
 bool Follows(at::mt19937 from, const at::mt19937& to) {
   at::mt19937_data_pod data = from.data();
   if (data.state_ == to.data().state_) return data.next_ <= to.data().next_;
   for (int i = 0; i < kMostTwists; ++i) {
-    data.left_ = 1;  // the next number makes all the others anew
+    data.left_ = 1;  // the next draw regenerates the whole state
     from.set_data(data);
     from();
     data = from.data();
@@ -36,7 +37,8 @@ bool Follows(at::mt19937 from, const at::mt19937& to) {
   return false;
 }
 
-// Whether something else than draws has happened between the two states of a generator.
+// Returns whether the generator was seeded or reset between the two states, rather than only drawn
+// from.
 bool IsSeeded(const at::Generator& before, const at::Generator& after) {
   if (before.current_seed() != after.current_seed()) return true;
   if (!before.device().is_cpu()) return after.get_offset() < before.get_offset();
@@ -67,7 +69,7 @@ GeneratorGuard::GeneratorGuard() {
 
 GeneratorGuard::~GeneratorGuard() {
   for (const Watched& watched : watched_) {
-    // To find out may take a second, for which no other thread is to wait.
+    // The check may take a second, so it works on a copy and does not hold the generator's mutex.
     if (!IsSeeded(watched.before, Copy(watched.generator))) continue;
     at::Generator generator = watched.generator;
     std::lock_guard<std::mutex> lock(generator.mutex());

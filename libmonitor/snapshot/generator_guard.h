@@ -8,19 +8,20 @@
 
 namespace ptqwatch::internal {
 
-/// Keeps building a model from changing the training run's random numbers. What this thread draws
-/// comes from copies of the default generators (CPU, and CUDA where it is initialised), so it is
-/// what it would have been without the guard. A default generator that is seeded meanwhile is
-/// followed, and put back at the end. What other threads draw meanwhile stays drawn.
+/// Keeps the building of a model from changing the training run's random numbers. Draws of this
+/// thread come from copies of the default generators (CPU, and CUDA if initialised), so their
+/// values are the same as without the guard. If the thread seeds a default generator, the copy
+/// follows, and the destructor restores the generator. Draws of other threads are kept.
 ///
-/// Not told apart from another thread's draws, and so not undone: numbers taken from a default
-/// generator's object without an operator of ATen.
+/// Limitation: numbers drawn directly from a default generator's object, without an ATen operator,
+/// look like another thread's draws and are not undone.
 class GeneratorGuard : public OwnDraws {
  public:
   GeneratorGuard();
   ~GeneratorGuard() override;
 
-  /// Whether a default generator was seeded, or set to an earlier state, and still is.
+  /// Returns whether a default generator was seeded or set to an earlier state and has not been
+  /// restored.
   bool Seeded() const;
 
  protected:
@@ -29,7 +30,7 @@ class GeneratorGuard : public OwnDraws {
  private:
   struct Watched {
     at::Generator generator;
-    at::Generator before;  // the newest state seen before it was seeded
+    at::Generator before;  // the newest state before a seed was seen
     at::Generator seen;    // the newest state seen
     at::Generator own;
   };

@@ -7,7 +7,7 @@
 
 namespace ptqwatch::internal {
 
-// Autograd's threads report here too where a backward pass uses them.
+// If a backward pass uses autograd's threads, they report here too.
 class MemoryMeter::Counter final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void* /*ptr*/, int64_t alloc_size, size_t /*total_allocated*/,

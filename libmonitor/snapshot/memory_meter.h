@@ -8,18 +8,18 @@
 
 namespace ptqwatch::internal {
 
-/// Counts the memory that LibTorch's allocators hand out on this thread while it lives: tensors,
-/// and the work space that operators get from there. What a math library allocates itself is not
-/// seen. Meters nest; the innermost one counts. One thread.
+/// Counts the memory that LibTorch's allocators hand out on this thread during the meter's
+/// lifetime: tensors, and operators' workspaces from these allocators. Memory that a math library
+/// allocates itself is not counted. Meters nest; only the innermost one counts. Not thread-safe.
 class MemoryMeter {
  public:
   MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Bytes held now of those that were handed out.
+  /// Bytes handed out and not yet freed.
   int64_t bytes() const;
-  /// The most that was.
+  /// The maximum of bytes() so far.
   int64_t peak() const;
 
  private:

@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// All elements of the memory that a tensor is a view of.
+// The whole storage of a tensor as a one-dimensional tensor.
 at::Tensor WholeOf(const at::Tensor& tensor) {
   const auto elements = static_cast<int64_t>(tensor.storage().nbytes() / tensor.dtype().itemsize());
   return tensor.detach().as_strided({elements}, {1}, 0);
@@ -35,7 +35,7 @@ std::vector<at::Tensor> CopiesOnDevice(const std::vector<NamedTensor>& tensors, 
     }
     at::Tensor& whole = moved[memory];
     if (!whole.defined()) whole = WholeOf(tensor).to(device);
-    // A tie between two types is none to MakeTensorTable.
+    // MakeTensorTable does not treat views of different dtypes as tied.
     const bool tied = whole.scalar_type() == tensor.scalar_type();
     copy = (tied ? whole : WholeOf(tensor).to(device))
                .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());

@@ -9,16 +9,16 @@
 
 namespace ptqwatch::internal {
 
-/// For each tensor that is not on `device` one there, with the same values, strides and ties;
-/// otherwise an undefined one. Throws c10::Error as ATen does.
+/// For each tensor that is not on `device`, returns a copy there with the same values, strides and
+/// ties; for the others, an undefined tensor. Throws c10::Error as ATen does.
 std::vector<at::Tensor> CopiesOnDevice(const std::vector<NamedTensor>& tensors, at::Device device);
 
-/// FailedPrecondition if a tensor that is not on `device` has memory of `live`.
+/// Returns FailedPrecondition if a tensor that is not on `device` shares memory with `live`.
 absl::Status CheckOwnMemory(const std::vector<NamedTensor>& tensors, const TensorTable& live,
                             at::Device device);
 
-/// Gives the tensors that are not on `device` memory there, with the same values, strides and ties;
-/// the handles stay. Throws c10::Error as ATen does.
+/// Moves the tensors that are not on `device` there, keeping handles, values, strides and ties.
+/// Throws c10::Error as ATen does.
 void MoveToDevice(const std::vector<NamedTensor>& tensors, at::Device device);
 
 }  // namespace ptqwatch::internal

@@ -1,4 +1,4 @@
-// For builds without CUDA.
+// Compiled into builds without CUDA.
 #include "base/strings.h"
 #include "snapshot/device_runtime.h"
 

@@ -32,7 +32,7 @@ absl::Status CheckRule(const OptimizerView& view) {
   return CheckRange("epsilon", view.epsilon, kMaxEpsilon);
 }
 
-// The subject's optimizer, or what it throws as a status.
+// Returns the subject's optimizer. Exceptions become a status.
 absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
   return Guard(
       "the optimizer function threw", absl::StatusCode::kFailedPrecondition,
@@ -65,10 +65,11 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
     const auto entry = static_cast<size_t>(staging.entry_.find(listed.name)->second);
     Parameter& parameter = staging.parameters_[entry];
     if (!parameter.wanted || parameter.buffer.defined()) continue;
-    // Undefined before the first update; LibTorch then makes it in the parameter's dtype.
+    // The second moment is undefined before the first update. LibTorch later allocates it in the
+    // parameter's dtype.
     const at::Tensor& like =
         listed.second_moment.defined() ? listed.second_moment : live.entries[entry].tensor;
-    // Staged, and once more while a snapshot is measured.
+    // One buffer is for staging, a second one for the copy while a snapshot is measured.
     const absl::Status fits =
         staging.held_->Take(2 * static_cast<int64_t>(like.nbytes()), "the optimizer's moments");
     if (!fits.ok()) return staging.LeaveOut(fits);
@@ -143,7 +144,7 @@ absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& strea
       to.push_back(parameter.buffer);
       listed.second_moment = parameter.buffer;
     }
-    // None of the trainer's tensors may reach the monitor thread.
+    // Tensors of the trainer must not reach the monitor thread.
     if (!HasSecondMoments(view.kind)) listed.second_moment.reset();
     wanted.push_back(std::move(listed));
   }

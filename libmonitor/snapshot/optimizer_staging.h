@@ -19,23 +19,23 @@
 
 namespace ptqwatch::internal {
 
-/// Copies the part of the optimizer's state that is measured, together with the weights. A failure
-/// costs the snapshot its OptimizerState and nothing else. Trainer's thread.
+/// Copies the measured part of the optimizer's state together with the weights. A failure costs the
+/// snapshot only its OptimizerState. Used on the trainer's thread.
 class OptimizerStaging {
  public:
-  /// Copies nothing.
+  /// A staging area that copies nothing.
   OptimizerStaging() = default;
-  /// Asks `subject` for its optimizer. For Adam and AdamW it allocates buffers for the second
-  /// moments of `entries` of `live`. InvalidArgument for a parameter that `live` does not have, a
+  /// Asks `subject` for its optimizer. For Adam and AdamW, allocates buffers for the second moments
+  /// of these `entries` of `live`. Returns InvalidArgument for a parameter that is not in `live`, a
   /// moment of another shape or device, or a momentum, beta or epsilon out of range;
-  /// FailedPrecondition with the message of what the subject throws.
-  /// Where `bytes` does not allow the buffers and a copy of them, nothing is copied; description()
-  /// says so, and OptimizerState::problem. Null: no limit.
+  /// FailedPrecondition, with the message, if the subject throws. If `bytes` has no room for the
+  /// buffers and one copy of them, the moments are left out; description() and
+  /// OptimizerState::problem then say so. Null means no limit.
   static absl::StatusOr<OptimizerStaging> Create(const Subject& subject, const TensorTable& live,
                                                  const std::vector<int>& entries,
                                                  std::shared_ptr<ByteBudget> bytes = nullptr);
 
-  /// Copies the optimizer's present state into `state`. Allocates no tensor.
+  /// Copies the current optimizer state into `state`. Allocates no tensor.
   void Fill(const Subject& subject, DeviceStream& stream, OptimizerState& state) noexcept;
 
   /// Size of the buffers.

@@ -52,12 +52,12 @@ void OrderedStream::Gate() { live_->Wait(Updates(), copied_beside_); }
 
 void OrderedStream::EnterMonitorThread() {
   live_->EnterThread(reads_);
-  // Last, because its device becomes the thread's current one.
+  // Comes last: the measuring device must end up as the thread's current device.
   if (measured_ != nullptr && measured_ != live_) measured_->EnterThread(work_);
 }
 
 void OrderedStream::WaitForCopy() {
-  // Reading on the CPU waits anyway, and this way without keeping a core busy.
+  // Reading on the CPU would wait anyway; this wait does not occupy a core.
   if (measured_ == nullptr) FinishCopy();
   live_->Wait(reads_, copied_);
   live_->Wait(reads_, copied_beside_);
@@ -80,7 +80,7 @@ std::chrono::nanoseconds OrderedStream::WorkTime(const Clock& clock) noexcept {
   try {
     ReadWork();
   } catch (const std::exception&) {
-    // What fails here fails in the work, too, and is told there.
+    // The monitor's work meets the same failure and reports it.
   }
   read_at_ = now;
   return worked_;

@@ -9,12 +9,12 @@
 
 namespace ptqwatch::internal {
 
-/// DeviceStream by the streams and events of a device. All of them are made in the constructor:
-/// afterwards it allocates nothing on the device.
+/// DeviceStream built on the streams and events of a device. The constructor creates all of them;
+/// later calls allocate nothing on the device.
 class OrderedStream final : public DeviceStream {
  public:
-  /// `updates`: without one, the stream that is current at each copy. `measured`: the device that
-  /// the monitor works on, which may be `live`; null for the CPU.
+  /// `updates`: the trainer's update stream; if empty, the stream that is current at each copy.
+  /// `measured`: the device that the monitor works on, which may be `live`; null for the CPU.
   OrderedStream(std::shared_ptr<DeviceRuntime> live, std::optional<DeviceRuntime::Stream> updates,
                 std::shared_ptr<DeviceRuntime> measured);
 
@@ -33,19 +33,19 @@ class OrderedStream final : public DeviceStream {
 
  private:
   DeviceRuntime::Stream Updates() { return updates_ ? *updates_ : live_->Current(); }
-  // Adds what the device has done since the last reading.
+  // Adds the device time since the last reading to worked_.
   void ReadWork();
 
   const std::shared_ptr<DeviceRuntime> live_;
   const std::shared_ptr<DeviceRuntime> measured_;
   const std::optional<DeviceRuntime::Stream> updates_;
-  const DeviceRuntime::Stream reads_;   // of the monitor thread, on the live device
-  const DeviceRuntime::Stream beside_;  // of CopyBeside
+  const DeviceRuntime::Stream reads_;   // the monitor thread's, on the live device
+  const DeviceRuntime::Stream beside_;  // for CopyBeside
   const DeviceRuntime::Event copied_;
   const DeviceRuntime::Event updated_;
   const DeviceRuntime::Event copied_beside_;
 
-  // Of the monitor thread.
+  // Used by the monitor thread.
   DeviceRuntime::Stream work_ = nullptr;  // on the measured device
   DeviceRuntime::Event begin_ = nullptr;
   DeviceRuntime::Event end_ = nullptr;

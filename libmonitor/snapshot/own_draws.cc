@@ -13,8 +13,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A mode that LibTorch has for its tests and does not use. Registering there changes nothing for a
-// thread that has not included the key.
+// LibTorch reserves this mode for its tests and does not use it. Registering kernels for it does
+// not affect threads that do not include the key.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr uint64_t kSeed = 0x70747177;
 
@@ -35,7 +35,7 @@ bool IsDefault(const at::Generator& generator) {
 
 }  // namespace
 
-// Sees calls of ATen's random operators on threads that have an OwnDraws.
+// Intercepts ATen's random operators on threads that have an OwnDraws.
 struct RandomOperators {
   static bool IsRandom(const c10::OperatorHandle& op) {
     if (op.hasTag(at::Tag::nondeterministic_seeded)) return true;
@@ -61,7 +61,7 @@ struct RandomOperators {
     return false;
   }
 
-  // Of an operator without a generator.
+  // Returns whether an operator without a generator argument drops elements.
   static bool Drops(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const std::string& name = schema.arguments()[i].name();
@@ -85,7 +85,7 @@ struct RandomOperators {
       takes_one = true;
       c10::IValue& value = stack[first + i];
       if (!value.isNone() && !IsDefault(value.toGenerator())) continue;
-      // Without a tensor it makes one and calls an operator that fills it.
+      // Without a tensor argument, the operator makes a tensor and calls an operator that fills it.
       if (!device) continue;
       draws.drew_ = true;
       const at::Generator own = draws.On(*device);
@@ -100,11 +100,11 @@ struct RandomOperators {
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
   }
 
-  // The operators' error, or nothing.
+  // Registers the kernels. Returns the error, or null on success.
   static std::string* Register() {
     try {
       c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-      // Never given back: LibTorch may be gone first.
+      // Leaked on purpose: LibTorch may be unloaded first.
       auto* handles = new std::vector<c10::RegistrationHandleRAII>;
       handles->push_back(
           dispatcher.registerFallback(kKey, c10::KernelFunction::makeFallthrough(), "ptqwatch"));
@@ -124,7 +124,8 @@ struct RandomOperators {
 
 namespace {
 
-// While the program is loaded: tables of operators are not changed under running threads.
+// Registered when the program is loaded, because operator tables must not change while other
+// threads use them.
 const std::string* const registration_error = RandomOperators::Register();
 
 }  // namespace

@@ -11,15 +11,16 @@
 
 namespace ptqwatch::internal {
 
-/// While it lives, ATen's random operators that this thread calls without a generator, or with a
-/// default one, draw from generators of its own. The default generators, which the training run
-/// draws from, stay as they are, whatever other threads do with them meanwhile.
+/// During its lifetime, ATen's random operators on this thread draw from separate generators if
+/// they are called without a generator or with a default one. The default generators, which the
+/// training run uses, stay unchanged, whatever other threads do with them.
 ///
-/// Operators that take no generator (fused dropout on a GPU) draw from the default one all the
-/// same; drew() tells. Not seen at all: what uses a generator object without an operator, and the
-/// threads that this one starts.
+/// Operators that take no generator (fused dropout on a GPU) still draw from the default one;
+/// drew() then returns true. Draws from a generator object without an operator, and threads that
+/// this thread starts, are not intercepted.
 ///
-/// Nests; to be destroyed on the thread that made it. Costs nothing where nothing is drawn.
+/// Instances nest and must be destroyed on the thread that made them. Costs nothing unless random
+/// numbers are drawn.
 class OwnDraws {
  public:
   OwnDraws();
@@ -27,15 +28,15 @@ class OwnDraws {
   OwnDraws(const OwnDraws&) = delete;
   OwnDraws& operator=(const OwnDraws&) = delete;
 
-  /// Whether this thread drew since construction where the default generator was meant.
+  /// Returns whether this thread has drawn since construction where a default generator was meant.
   bool drew() const { return drew_; }
 
-  /// FailedPrecondition if something else in this process has taken the dispatch key.
+  /// Returns FailedPrecondition if other code in this process has registered for the dispatch key.
   static absl::Status Available();
 
  protected:
-  /// The generator to draw from on a device: one with a fixed seed. Undefined where none can be
-  /// made.
+  /// The generator to draw from on a device; by default one with a fixed seed. Undefined if none
+  /// can be made.
   virtual at::Generator On(at::Device device);
 
  private:

@@ -10,7 +10,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Read between two looks at the context, and copied from a device at a time.
+// Bytes read between two checks of the context, and copied from a device at once.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -23,7 +23,7 @@ absl::StatusOr<std::string> DigestOfParameters(const Replica& replica,
   for (size_t i = 0; i < entries.size(); ++i) {
     if (!entries[i].is_parameter) continue;
     const at::Tensor loaded = replica.loaded(static_cast<int>(i));
-    // Dense, with any strides: the bytes of its elements follow each other.
+    // The parameter is dense, with any strides, so its elements are consecutive bytes.
     const at::Tensor flat = loaded.as_strided({loaded.numel()}, {1});
     const int64_t at_a_time = kPieceBytes / static_cast<int64_t>(loaded.element_size());
     for (int64_t first = 0; first < flat.numel(); first += at_a_time) {

@@ -9,8 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// Digest of the bits of all loaded parameters, buffers left out. Reads each parameter once; those
-/// on a GPU are copied to the host in pieces. Cancelled if the context is.
+/// Digest of the bits of all loaded parameters, without buffers. Reads each parameter once;
+/// parameters on a GPU are copied to the host in pieces. Returns Cancelled if the context is
+/// cancelled.
 absl::StatusOr<std::string> DigestOfParameters(const Replica& replica,
                                                const ExecutionContext& context);
 

@@ -25,10 +25,11 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of the host's allocator, and of the caching one: libraries choose kernels by it.
+// Alignment of the host's allocator and of CUDA's caching allocator. Libraries choose kernels by
+// it.
 int64_t AlignmentBytes(at::Device device) { return device.is_cuda() ? 512 : 64; }
 
-// Equal to the last bit, NaN included.
+// Compares bits, so NaN equals NaN.
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
@@ -38,7 +39,7 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
          (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
 }
 
-// FailedPrecondition for the first entry whose bits are not those of `before`.
+// Returns FailedPrecondition for the first entry whose bits differ from `before`.
 absl::Status CheckUnchanged(const TensorTable& table, const std::vector<at::Tensor>& before) {
   for (size_t i = 0; i < before.size(); ++i) {
     const TensorEntry& entry = table.entries[i];
@@ -53,12 +54,12 @@ absl::Status CheckUnchanged(const TensorTable& table, const std::vector<at::Tens
 }
 
 LossValues Detached(const LossValues& losses) {
-  // Copies: a closure may return the same buffer every time.
+  // Copies, because a closure may return the same buffer every time.
   return {losses.values.defined() ? losses.values.detach().clone() : at::Tensor(),
           losses.weights.defined() ? losses.weights.detach().clone() : at::Tensor()};
 }
 
-// Builds the subject's replica and lists its tensors; the default generators stay as they are.
+// Builds the subject's replica and lists its tensors. Leaves the default generators unchanged.
 absl::StatusOr<std::vector<NamedTensor>> BuildTensors(Subject& subject) {
   GeneratorGuard generators;
   return Guard("building the replica failed", absl::StatusCode::kFailedPrecondition,
@@ -68,7 +69,7 @@ absl::StatusOr<std::vector<NamedTensor>> BuildTensors(Subject& subject) {
                });
 }
 
-// Second handles to the memory of `tensors`, which stay with it when the first ones are moved.
+// Further handles to the memory of `tensors`. They keep it when the original handles are moved.
 std::vector<at::Tensor> DetachedFrom(const std::vector<NamedTensor>& tensors) {
   std::vector<at::Tensor> detached;
   for (const NamedTensor& named : tensors) {
@@ -79,8 +80,8 @@ std::vector<at::Tensor> DetachedFrom(const std::vector<NamedTensor>& tensors) {
 
 }  // namespace
 
-// Not shifted all by the same, which softmax over an output head of zeros, as many trainers begin
-// with, does not see.
+// The shift varies by element: softmax does not see a constant shift of an output head of zeros,
+// with which many trainers begin.
 at::Tensor Perturbed(const at::Tensor& weights) {
   const at::Tensor shift = at::arange(weights.numel(), weights.options()).remainder(7).sub(3);
   return weights * 1.5 + 0.01 * shift.view(weights.sizes());
@@ -138,7 +139,7 @@ Replica::StandIn::~StandIn() {
 void Replica::StandIn::Exchange() {
   at::NoGradGuard no_grad;
   ++replica_->generation_;
-  // The handles first, which cannot fail: the loaded values are the right ones whatever follows.
+  // Swaps the handles first, which cannot fail: the loaded values are then right whatever follows.
   for (Override& value : values_) {
     std::swap(replica_->loaded_[static_cast<size_t>(value.entry)], value.value);
   }
@@ -166,7 +167,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   }
   PTQWATCH_RETURN_IF_ERROR(CheckSameLayout(live, *table));
   std::unique_ptr<Replica> replica(new Replica(subject, *std::move(table)));
-  // The live weights, so that the checks below see a model that works.
+  // Loads the live weights, so the checks below run on a working model.
   std::vector<at::Tensor> loaded;
   for (size_t i = 0; i < live.entries.size(); ++i) {
     loaded.push_back(live.entries[i].tensor);
@@ -174,8 +175,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   }
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<LossValues> before,
                             replica->CheckRepeatable(check, loaded));
-  // What the handles pointed at is kept until after the check, and poisoned: a view of it that the
-  // model or the closure still has would go on giving the old values.
+  // Keeps the old memory until after the check and fills it with NaN: a view that the model or the
+  // closure still holds would otherwise return the old values.
   const std::vector<at::Tensor> old = DetachedFrom(tensors);
   replica->MoveIntoFlatBuffers(tensors);
   for (const at::Tensor& tensor : old) {
@@ -226,7 +227,7 @@ absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check
           "use the live model?)");
     }
   }
-  // What the model filled at the first evaluation (a cache) has been loaded.
+  // Buffers that the model filled at the first evaluation (a cache) have been loaded.
   PTQWATCH_RETURN_IF_ERROR(CheckUnchanged(table_, loaded_));
   for (size_t i = 0; i < check.size(); ++i) {
     PTQWATCH_ASSIGN_OR_RETURN(Lease lease, Use({}));
@@ -267,7 +268,7 @@ void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
   for (size_t i = 0; i < table_.entries.size(); ++i) {
     const at::Tensor& tensor = table_.entries[i].tensor;
     auto& [work, loaded] = flat_[buffer_of[tensor.scalar_type()]];
-    // The strides stay as they were, so that kernels take the same path.
+    // Keeps the strides, so kernels take the same path.
     working.push_back(work.as_strided(tensor.sizes(), tensor.strides(), offsets[i]));
     loaded_.push_back(loaded.as_strided(tensor.sizes(), tensor.strides(), offsets[i]));
     working.back().copy_(tensor);
@@ -319,7 +320,7 @@ absl::StatusOr<Replica::StandIn> Replica::Replace(std::vector<Override> values) 
 absl::StatusOr<Replica::Lease> Replica::Use(absl::Span<const Override> overrides) {
   PTQWATCH_RETURN_IF_ERROR(CheckFree());
   leased_ = true;
-  // Buffers too: a closure that writes to one must not carry it into the next measurement.
+  // Includes buffers: a closure's write to a buffer must not leak into the next measurement.
   std::vector<int> entries;
   for (size_t i = 0; i < table_.entries.size(); ++i) {
     if (!table_.entries[i].is_parameter) entries.push_back(static_cast<int>(i));

@@ -17,20 +17,20 @@
 namespace ptqwatch::internal {
 
 /// The monitor's own copy of the model. All its tensors are views of one flat buffer per dtype; a
-/// second buffer per dtype keeps the loaded snapshot. Weights change only through Load and a Lease.
-/// One thread at a time.
+/// second buffer per dtype keeps the loaded snapshot. Only Load, a Lease and a StandIn change
+/// weights. Not thread-safe.
 class Replica {
  public:
-  /// A value that replaces an entry's: the entry's elements in logical order, in any shape and
-  /// dtype.
+  /// A value for an entry: its elements in logical order, in any shape and dtype.
   struct Override {
     int entry = 0;
     at::Tensor value;
   };
 
-  /// Keeps overridden weights in place while it lives. Its destructor copies the snapshot's weights
-  /// back (adding and subtracting would not restore the last bit). At most one at a time. If the
-  /// copy fails (a broken device), the replica gives no lease until the next Load.
+  /// Keeps overridden weights in place during its lifetime. The destructor copies the snapshot's
+  /// weights back (adding and subtracting would not restore the last bit). At most one exists at a
+  /// time. If copying back fails (a broken device), the replica grants no lease until the next
+  /// Load.
   class Lease {
    public:
     Lease(Lease&& other) noexcept
@@ -38,16 +38,17 @@ class Replica {
     Lease& operator=(Lease&&) = delete;
     ~Lease();
 
-    /// Overrides one more entry, or the same one again.
+    /// Overrides one more entry, or an overridden one again.
     void Write(const Override& override);
-    /// The same with the snapshot's value + scale * `direction`, a tensor of the entry's shape.
+    /// Overrides an entry with its snapshot value + scale * `direction`, a tensor of the entry's
+    /// shape.
     void Move(int entry, const at::Tensor& direction, double scale);
-    /// Puts the snapshot's weights back without ending the lease.
+    /// Restores the snapshot's weights without ending the lease.
     void Restore();
 
    private:
     friend class Replica;
-    // The tensor of an entry that is about to be written.
+    // Returns the entry's tensor, for writing.
     at::Tensor Overridden(int entry);
     Lease(Replica* replica, std::vector<int> entries)
         : replica_(replica), entries_(std::move(entries)) {}
@@ -55,9 +56,9 @@ class Replica {
     std::vector<int> entries_;
   };
 
-  /// Keeps other values in the place of the loaded ones while it lives: whoever uses the replica
-  /// takes them for the snapshot. Its destructor puts the snapshot back, to the bit. If that fails
-  /// (a broken device), the replica gives no lease until the next Load.
+  /// Replaces loaded values during its lifetime: users of the replica take them for the snapshot.
+  /// The destructor restores the snapshot bit for bit. If that fails (a broken device), the replica
+  /// grants no lease until the next Load.
   class StandIn {
    public:
     StandIn(StandIn&& other) noexcept
@@ -71,16 +72,16 @@ class Replica {
         : replica_(replica), values_(std::move(values)) {}
     void Exchange();
     Replica* replica_;
-    std::vector<Override> values_;  // what the replica has not at the moment
+    std::vector<Override> values_;  // the values not currently in the replica
   };
 
   /// Builds the subject's replica, checks it against `live`, moves its tensors to `device` (by
-  /// default that of the live ones), copies the live weights into it and moves its tensors into
-  /// flat buffers. For each batch of `check` the losses must be finite, the same twice and the same
-  /// before and after the move, to the bit, and must change with the weights; computing them must
-  /// not draw from a default random generator, change a parameter or buffer, or leave a module in
-  /// training mode. FailedPrecondition saying what does not hold; ResourceExhausted if memory runs
-  /// out.
+  /// default, the device of the live tensors), copies the live weights into it and moves its
+  /// tensors into flat buffers. For each batch of `check`, the losses must be finite, repeatable
+  /// bit for bit, unchanged by the move, and must change with the weights. Computing them must not
+  /// draw from a default random generator, change a parameter or buffer, or leave a module in
+  /// training mode. Returns FailedPrecondition naming the violation, or ResourceExhausted if memory
+  /// runs out.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check,
                                                          std::optional<at::Device> device = {});
@@ -88,39 +89,39 @@ class Replica {
   /// Loads a snapshot: buffers and weights. REQUIRES: no lease or stand-in is alive.
   void Load(const std::vector<at::Tensor>& tensors);
 
-  /// Puts these values, of their entries' shapes and dtypes, in the place of the loaded ones. Takes
-  /// no memory beside theirs. FailedPrecondition while a lease or another stand-in is alive, and
-  /// after one that could not restore. May throw; then nothing was replaced.
+  /// Replaces loaded values with `values` of the entries' shapes and dtypes. Takes no memory beyond
+  /// theirs. Returns FailedPrecondition while a lease or another stand-in is alive, and after one
+  /// that could not restore. May throw; then nothing was replaced.
   absl::StatusOr<StandIn> Replace(std::vector<Override> values);
 
-  /// FailedPrecondition while another lease is alive, and after one that could not restore.
+  /// Returns FailedPrecondition while another lease is alive, and after one that could not restore.
   absl::StatusOr<Lease> Use(absl::Span<const Override> overrides);
 
-  /// Losses of a batch with the weights as they are now, without gradients. FailedPrecondition with
-  /// the message of what the closure throws, or if it draws from a default random generator or
-  /// leaves a module in training mode; ResourceExhausted if it runs out of memory.
+  /// Losses of a batch with the current weights, without gradients. Returns FailedPrecondition if
+  /// the closure throws (with its message), draws from a default random generator or leaves a
+  /// module in training mode; ResourceExhausted if it runs out of memory.
   absl::StatusOr<LossValues> Losses(const Batch& batch);
-  /// The same with an autograd graph to the leaves().
+  /// Same, with an autograd graph to the leaves().
   absl::StatusOr<LossValues> LossesWithGraph(const Batch& batch);
 
-  /// Makes a part of a parameter, of `sizes` and contiguous from its element `first` on, an entry
-  /// of its own: for overrides, loaded() and name(). Returns its number, above those of the table,
-  /// and the same one for the same part.
-  /// REQUIRES: the parameter is contiguous; parts of one do not overlap.
+  /// Makes a part of a parameter an entry of its own, for overrides, loaded() and name(). The part
+  /// is contiguous, has `sizes` and starts at element `first` of the parameter. Returns the entry's
+  /// number, which is above those of the table and the same for the same part. REQUIRES: the
+  /// parameter is contiguous; its parts do not overlap.
   int AddPart(int parameter, int64_t first, std::vector<int64_t> sizes, std::string name);
-  /// The parameter that an entry is a part of; the entry itself where it is in the table.
+  /// The parameter that contains an entry; for an entry of the table, the entry itself.
   int ParameterOf(int entry) const;
   const std::string& name(int entry) const;
-  /// Where a part's first element lies in its parameter; 0 for what is in the table.
+  /// Offset of a part's first element in its parameter; 0 for entries of the table.
   int64_t first_element(int entry) const;
-  /// A run of a parameter's elements: its name and their number.
+  /// A range of a parameter's elements: its name and its number of elements.
   using Piece = std::pair<std::string, int64_t>;
-  /// A parameter with parts, from its first element to its last: the parts, and what lies between
-  /// them as "NAME (rest)". Empty for one without parts.
+  /// Divides a parameter with parts from its first element to its last: the parts, and the elements
+  /// between them as "NAME (rest)". Empty if the parameter has no parts.
   std::vector<Piece> PiecesOf(int parameter) const;
 
-  /// The model's own tensors for an entry, to which autograd attaches gradients. Several if
-  /// separate tensors share the memory.
+  /// The model's own tensors for an entry, to which autograd attaches gradients. There are several
+  /// if separate tensors share the memory.
   const std::vector<at::Tensor>& leaves(int entry) const {
     return leaves_[static_cast<size_t>(entry)];
   }
@@ -128,9 +129,9 @@ class Replica {
   void SetDifferentiable(absl::Span<const int> entries);
 
   const TensorTable& table() const { return table_; }
-  /// The entry in the loaded snapshot.
+  /// The entry's values in the loaded snapshot.
   at::Tensor loaded(int entry) const;
-  /// Counts writes to the weights. Compared to detect that something that depends on them (a
+  /// Number of writes to the weights so far. A change shows that state derived from the weights (a
   /// retained graph) is out of date.
   uint64_t generation() const { return generation_; }
   int64_t bytes() const { return 2 * table_.bytes(); }
@@ -153,16 +154,16 @@ class Replica {
   absl::Status CheckUsesOwnWeights(const std::vector<const Batch*>& check,
                                    const std::vector<LossValues>& before);
   absl::StatusOr<LossValues> Evaluate(const Batch& batch);
-  // Null for what is in the table.
+  // Null for entries of the table.
   const Part* PartAt(int entry) const;
   at::Tensor Working(int entry) const;
-  // Whether the weights may be changed.
+  // Returns ok if the weights may be changed.
   absl::Status CheckFree() const;
 
   Subject* subject_;
   TensorTable table_;                                    // entry.tensor is the working view
   std::vector<at::Tensor> loaded_;                       // one per entry
-  std::vector<Part> parts_;                              // entries after those of the table
+  std::vector<Part> parts_;                              // entries after the table's
   std::vector<std::vector<at::Tensor>> leaves_;          // per entry
   std::vector<std::pair<at::Tensor, at::Tensor>> flat_;  // {working, loaded} per dtype
   int64_t forward_bytes_ = 0;
@@ -172,11 +173,11 @@ class Replica {
   bool damaged_ = false;
 };
 
-/// Other values, so different that a loss that depends on the weights changes with them.
+/// Different weights. The change is large enough to change any loss that depends on the weights.
 at::Tensor Perturbed(const at::Tensor& weights);
 
-/// The weights that each quantizer gives, in the order of the quantizers; empty for a quantizer
-/// that failed.
+/// The weights from each quantizer, in the order of the quantizers. Empty for a quantizer that
+/// failed.
 using QuantizedWeights = std::vector<std::vector<Replica::Override>>;
 
 }  // namespace ptqwatch::internal

@@ -1,4 +1,4 @@
-// Parts of parameters as entries of their own.
+// Replica's parts of parameters, which are entries of their own.
 #include <map>
 #include <string>
 #include <utility>

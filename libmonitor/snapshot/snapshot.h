@@ -22,25 +22,25 @@ struct SnapshotHeader {
   double unix_seconds = 0;
 };
 
-/// Whether the plain schedule or Finish took it: which steps those are does not depend on what the
-/// monitor is asked for and has time for.
+/// Returns whether the plain schedule or Finish took the snapshot. Which steps these are does not
+/// depend on requests or on the monitor's speed.
 inline bool IsRegular(const SnapshotHeader& header) {
   return !header.additional && header.trigger != SnapshotTrigger::kRequest;
 }
 
-/// The optimizer at a snapshot.
+/// The optimizer's state at a snapshot.
 struct OptimizerState {
-  /// The parameters that were asked for, under their canonical names. The second moments are copies
-  /// in the monitor's own memory.
+  /// The requested parameters under their canonical names. The second moments are copies in the
+  /// monitor's own memory.
   std::optional<OptimizerView> view;
-  /// If the trainer passes an optimizer and there is no view: why.
+  /// If the trainer passes an optimizer but `view` is empty: the reason.
   std::string problem;
 };
 
 /// All parameters and buffers as they were at one step boundary, in the monitor's own memory.
 struct Snapshot {
   SnapshotHeader header;
-  double stall_seconds = 0;         ///< how long the training thread was held up
+  double stall_seconds = 0;         ///< how long OnStep blocked the trainer's thread
   std::vector<at::Tensor> tensors;  ///< one for each entry of the live TensorTable, contiguous
   OptimizerState optimizer;
 };

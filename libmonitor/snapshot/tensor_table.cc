@@ -11,7 +11,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The memory a dense (possibly permuted) tensor occupies.
+// The address range of a dense (possibly permuted) tensor.
 std::pair<const char*, const char*> Range(const at::Tensor& tensor) {
   const char* begin = static_cast<const char*>(tensor.const_data_ptr());
   return {begin, begin + tensor.nbytes()};

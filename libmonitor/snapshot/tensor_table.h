@@ -14,7 +14,7 @@ namespace ptqwatch::internal {
 /// One piece of a model's memory, under its canonical (first listed) name.
 struct TensorEntry {
   std::string name;
-  std::vector<std::string> aliases;  ///< further names of the same memory (tied weights)
+  std::vector<std::string> aliases;  ///< other names of the same memory (tied weights)
   bool is_parameter = true;
   at::Tensor tensor;
 };
@@ -29,19 +29,19 @@ struct TensorTable {
   int64_t bytes() const;
 };
 
-/// "[2, 3]".
+/// The shape as text, for example "[2, 3]".
 std::string ShapeText(const at::Tensor& tensor);
 
-/// Whether the memory of all its elements is there. A trainer may free or shrink the storage under
-/// a tensor, which keeps its sizes (sharded and offloaded parameters).
+/// Returns whether the storage holds all elements. A trainer may free or shrink the storage of a
+/// tensor, whose sizes stay (sharded and offloaded parameters).
 bool HasMemory(const at::Tensor& tensor);
 
-/// Groups tensors that share their memory, recognised by TensorImpl or address. FailedPrecondition
-/// for tensors that overlap in part or are not dense, and for a model without parameters.
+/// Groups tensors that share memory, by TensorImpl or address. Returns FailedPrecondition for
+/// tensors that overlap partly or are not dense, and for a model without parameters.
 absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors);
 
-/// Ok if `replica` has the names, shapes, dtypes and ties of `live` and memory of its own;
-/// FailedPrecondition naming the first difference otherwise.
+/// Returns ok if `replica` has the names, shapes, dtypes and ties of `live` and memory of its own,
+/// else FailedPrecondition naming the first difference.
 absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica);
 
 }  // namespace ptqwatch::internal

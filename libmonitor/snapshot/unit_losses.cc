@@ -17,7 +17,7 @@ int64_t TokensOf(const Batch& batch) {
                                                                            : batch[0].size(0);
 }
 
-// Adds the examples of each unit, and those that the model gets right.
+// Adds the number of examples of each unit, and of those that the model gets right.
 absl::Status AddExamples(const LossValues& losses, UnitLosses& result) {
   const at::Tensor& correct = losses.correct;
   const int64_t units = std::ssize(result.sum);
