@@ -11,13 +11,13 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A layer's part in a capture. Of the layers that share a Gram, the first one feeds it; the others
-// must see the same inputs.
+// A layer's part in a capture. The first of the layers that share a Gram feeds it; the others must
+// see the same inputs.
 struct Role {
   const CoveredLayer* layer = nullptr;
-  size_t gram = 0;  // index into the captured ones
+  size_t gram = 0;  // index into the captured Grams
   bool feeds = false;
-  size_t uses = 0;  // in this forward pass
+  size_t uses = 0;  // number of uses in this forward pass
 };
 
 class Capture {
@@ -48,9 +48,9 @@ class Capture {
     const bool as_planned =
         product.transposed == role.layer->transposed && product.inputs == role.layer->inputs;
     if (!as_planned || (!role.feeds && (use >= inputs.size() || !(inputs[use] == identity)))) {
-      failed_ = absl::FailedPreconditionError(
-          StrCat("the forward pass uses '", role.layer->name,
-                 "' in another way than when the capture was planned"));
+      failed_ =
+          absl::FailedPreconditionError(StrCat("the forward pass uses '", role.layer->name,
+                                               "' differently than when the capture was planned"));
       return;
     }
     if (!role.feeds) return;

@@ -13,12 +13,13 @@
 
 namespace ptqwatch::internal {
 
-/// Runs the calibration batches through the replica with its present weights. Returns the Gram
-/// matrices `grams` of the plan, in this order, summed by `backend`. One forward pass per batch,
-/// however many Grams; a Gram does not depend on which others are captured with it. Inputs in other
-/// dtypes count as float32. Memory: the Grams and one block of rows. Errors: Cancelled,
-/// DeadlineExceeded, ResourceExhausted; FailedPrecondition if the closure throws or does not use
-/// these weights as it did when the capture was planned.
+/// Runs the calibration batches through the replica with its current weights. Returns the Gram
+/// matrices `grams` of the plan, in this order, summed by `backend`. Takes one forward pass per
+/// batch, whatever the number of Grams; a Gram does not depend on the others captured with it.
+/// Inputs of other dtypes are converted to float32.
+/// Memory: the Grams and one block of rows.
+/// Errors: Cancelled, DeadlineExceeded, ResourceExhausted; FailedPrecondition if the closure throws
+/// or uses the weights differently than when the capture was planned.
 absl::StatusOr<std::vector<std::unique_ptr<LayerGram>>> CaptureGrams(
     Replica& replica, const CapturePlan& plan, absl::Span<const int> grams,
     const std::vector<Batch>& batches, QuantizeBackend& backend, const ExecutionContext& context);

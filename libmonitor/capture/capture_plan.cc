@@ -17,9 +17,9 @@ struct Use {
   int64_t outputs = 0;
   int64_t inputs = 0;
   bool transposed = false;
-  bool mixed = false;           // not the same matrix in all its products
-  std::vector<size_t> sources;  // which inputs, in order of use
-  size_t last = 0;              // place of its last product
+  bool mixed = false;           // the products differ in shape or orientation
+  std::vector<size_t> sources;  // index of each input, in order of use
+  size_t last = 0;              // index of its last product in the forward pass
 };
 
 // Collects the products of one forward pass.
@@ -45,20 +45,20 @@ class Survey {
   }
 
   const std::vector<WeightKey>& order() const { return order_; }
-  // By parameter, and in it by their places.
+  // Ordered by parameter, then by position in the parameter.
   const std::map<WeightKey, Use>& uses() const { return uses_; }
   const Use& use(const WeightKey& weight) const { return uses_.at(weight); }
   const std::optional<WeightKey>& last() const { return last_; }
 
  private:
-  std::vector<WeightKey> order_;  // of first use
+  std::vector<WeightKey> order_;  // in order of first use
   std::map<WeightKey, Use> uses_;
   std::vector<InputIdentity> identities_;
   size_t products_ = 0;
   std::optional<WeightKey> last_;
 };
 
-// "NAME[2]", "NAME[2:4]" or, within one of the first dimension, "NAME[2][0:64]".
+// "NAME[2]", "NAME[2:4]", or "NAME[2][0:64]" within one element of the first dimension.
 std::string PartName(std::string name, at::IntArrayRef sizes, int64_t first, int64_t elements) {
   while (!sizes.empty()) {
     int64_t row = 1;
@@ -95,21 +95,21 @@ std::vector<std::string> NamesOf(const TensorTable& table, const WeightKey& weig
 
 std::string Megabytes(int64_t bytes) { return StrCat(bytes / 1'000'000, " MB"); }
 
-// Parameters that cannot be taken apart, because one part of them reaches into another.
+// Marks parameters whose parts overlap and therefore cannot be separated.
 void NoteOverlaps(const Survey& survey, std::map<int, std::string>& uncovered) {
   std::optional<WeightKey> before;
   int64_t end = 0;
   for (const auto& [weight, use] : survey.uses()) {
     const bool same = before && before->parameter == weight.parameter;
     if (same && (!before->part || weight.first < end)) {
-      uncovered.emplace(weight.parameter, "parts of it that overlap are multiplied");
+      uncovered.emplace(weight.parameter, "its multiplied parts overlap");
     }
     end = weight.first + use.outputs * use.inputs;
     before = weight;
   }
 }
 
-// Parameters without a product, of which an operator is all that is known.
+// Marks parameters without a product that go into an unknown operator.
 void NoteHidden(const Survey& survey, const std::map<int, std::string>& takers,
                 std::map<int, std::string>& uncovered) {
   for (const auto& [parameter, taker] : takers) {
@@ -119,7 +119,7 @@ void NoteHidden(const Survey& survey, const std::map<int, std::string>& takers,
   }
 }
 
-// Empty when the weight is to be quantized.
+// Returns the reason to skip the weight; empty if it is to be quantized.
 std::string WhySkipped(const TensorTable& table, const WeightKey& weight, const Survey& survey,
                        const std::map<int, std::string>& uncovered, const LayerSelection& selection,
                        int64_t max_gram_bytes) {
@@ -142,7 +142,7 @@ std::string WhySkipped(const TensorTable& table, const WeightKey& weight, const 
   return "";
 }
 
-// The entry that the layer's weight has in the replica.
+// The entry of the layer's weight in the replica.
 int EntryOf(Replica& replica, const WeightKey& weight, const Use& use) {
   if (!weight.part) return weight.parameter;
   std::vector<int64_t> stored = {use.outputs, use.inputs};
@@ -155,7 +155,7 @@ int EntryOf(Replica& replica, const WeightKey& weight, const Use& use) {
 void AddLayers(Replica& replica, const Survey& survey,
                const std::map<WeightKey, std::string>& skipped, CapturePlan* plan) {
   std::map<std::pair<int64_t, std::vector<size_t>>, int> gram_of;
-  std::vector<size_t> complete_at;  // a Gram's place in the forward pass
+  std::vector<size_t> complete_at;  // per Gram: index of its completing product
   for (const WeightKey& weight : survey.order()) {
     if (skipped.count(weight) > 0) continue;
     const Use& use = survey.use(weight);
@@ -182,7 +182,7 @@ void AddLayers(Replica& replica, const Survey& survey,
   });
 }
 
-// A parameter that is not quantized as a whole, or not all of it.
+// Adds what is skipped of a parameter: all of it, some parts, or the rest beside the parts.
 void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
                   const std::map<int, std::string>& uncovered,
                   const std::map<WeightKey, std::string>& skipped, CapturePlan* plan) {
@@ -195,7 +195,7 @@ void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
     used = true;
     const int64_t elements = use.outputs * use.inputs;
     const auto why = skipped.find(weight);
-    // What overlaps is not taken apart.
+    // Overlapping parts are not listed separately.
     if (why != skipped.end() && (!weight.part || uncovered.count(parameter) == 0)) {
       plan->skipped.push_back({NameOf(table, weight, use), why->second, elements});
       rest -= elements;

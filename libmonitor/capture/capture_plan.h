@@ -18,11 +18,11 @@ namespace ptqwatch::internal {
 /// Why a parameter with fewer than two dimensions is skipped.
 inline constexpr std::string_view kNotAMatrix = "not a matrix (a norm, a bias)";
 
-/// A parameter, or a part of one, by where it begins.
+/// Identifies a parameter, or the part of a parameter that begins at an element.
 struct WeightKey {
-  int parameter = 0;  ///< entry in the table
+  int parameter = 0;  ///< index in the table
   bool part = false;
-  int64_t first = 0;  ///< element
+  int64_t first = 0;  ///< first element of the part
   friend auto operator<=>(const WeightKey&, const WeightKey&) = default;
 
   static WeightKey Of(const Product& product) {
@@ -30,51 +30,51 @@ struct WeightKey {
   }
 };
 
-/// A weight that the forward pass multiplies with activations, seen as a matrix [m, d].
+/// A weight that the forward pass multiplies with activations, as a matrix [m, d].
 struct CoveredLayer {
-  int entry = 0;  ///< in the replica, which has parts of parameters as entries, too
+  int entry = 0;  ///< in the replica, where parts of parameters are entries too
   WeightKey weight;
-  std::string name;         ///< the parameter's; of a part "NAME[2]", "NAME[2][0:64]"
+  std::string name;         ///< the parameter's name; for a part "NAME[2]", "NAME[2][0:64]"
   int64_t outputs = 0;      ///< m
   int64_t inputs = 0;       ///< d
   bool transposed = false;  ///< stored as [inputs, outputs]
   int gram = 0;             ///< layers with the same inputs share a Gram matrix
 
-  /// A tensor of the weight's shape as a contiguous float32 [m, d] matrix on a device.
+  /// Converts a tensor of the weight's shape to a contiguous float32 [m, d] matrix on a device.
   at::Tensor AsMatrix(const at::Tensor& stored, at::Device device = at::Device(at::kCPU)) const;
-  /// An [m, d] matrix with the dimensions in the order of the stored weight.
+  /// An [m, d] matrix with its dimensions in the stored weight's order.
   at::Tensor AsStored(const at::Tensor& matrix) const { return transposed ? matrix.t() : matrix; }
 };
 
-/// Which layers are quantized, and which of them share their inputs.
+/// Which layers are quantized, and which of them share inputs.
 struct CapturePlan {
   std::vector<CoveredLayer> layers;  ///< in order of first use
   std::vector<SkippedLayer> skipped;
   std::vector<int64_t> gram_inputs;  ///< d of each Gram matrix
   /// The Grams in the order of sequential calibration. A Gram is complete at the last use of a
-  /// layer; of several layers that share it, the earliest last use counts.
+  /// layer; if several layers share it, at the earliest of their last uses.
   std::vector<int> stages;
   int64_t covered_parameters = 0;
 
   int64_t gram_bytes() const;
-  /// Of some of them.
+  /// Total bytes of these Grams.
   int64_t GramBytesOf(const std::vector<int>& grams) const;
-  /// The Grams, in order, split into runs of at most `max_bytes` each (or a single Gram).
+  /// The Grams in order, split into runs of at most `max_bytes` each (or a single Gram).
   std::vector<std::vector<int>> Passes(int64_t max_bytes) const;
 };
 
 /// Bytes of the Gram matrix of a layer with `inputs` inputs.
 constexpr int64_t GramBytes(int64_t inputs) { return 8 * inputs * inputs; }
 
-/// Plans from one forward pass of `batch` on the replica. ProductWatcher says what counts as a
+/// Plans from one forward pass of `batch` on the replica. ProductWatcher defines what counts as a
 /// layer. A weight whose Gram matrix alone exceeds `max_gram_bytes` is skipped for every method, so
-/// that all quantizers cover the same layers. FailedPrecondition if the closure throws, if this
+/// all quantizers cover the same layers. Returns FailedPrecondition if the closure throws, if this
 /// build cannot read LibTorch's records, or if no layer is left to quantize.
 absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
                                         const LayerSelection& selection, int64_t max_gram_bytes);
 
-/// Runs one forward pass while `watcher` lives. FailedPrecondition if the closure throws or the
-/// watcher met a problem.
+/// Runs one forward pass while `watcher` is alive. Returns FailedPrecondition if the closure throws
+/// or the watcher met a problem.
 absl::Status RunWatched(Replica& replica, const Batch& batch, const ProductWatcher& watcher);
 
 }  // namespace ptqwatch::internal

@@ -1,4 +1,4 @@
-// For builds with CUDA. The binary also runs on machines without a GPU.
+// Compiled into builds with CUDA. The binary also runs on machines without a GPU.
 #include <utility>
 
 #include "ATen/ops/empty.h"
@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<QuantizeBackend>> OnCuda(
     absl::FunctionRef<absl::Status(int64_t)> reserve) {
   const c10::cuda::CUDAGuard guard(device);
   CudaDeviceOptions options{.stream = c10::cuda::getCurrentCUDAStream(device.index()).stream()};
-  // Only to ask what the libraries need.
+  // A temporary device, which only computes how much memory the libraries need.
   PTQWATCH_ASSIGN_OR_RETURN(const auto asked, CudaDevice::Create(options));
   PTQWATCH_ASSIGN_OR_RETURN(options.bytes, DeviceArenaBytes(*asked, needs));
   PTQWATCH_RETURN_IF_ERROR(reserve(options.bytes));

@@ -13,10 +13,11 @@
 namespace ptqwatch::internal {
 namespace {
 
-// What layers of one shape may take to go together, where one takes less.
+// The arena gets room for up to kTogether layers of one shape at a time, within kTogetherBytes, and
+// always for one layer.
 constexpr int64_t kTogether = 4;
 constexpr int64_t kTogetherBytes = int64_t{512} << 20;
-// Rows of one Add that the arena has room for.
+// The arena has room for adding this many rows at once.
 constexpr int64_t kRowsAtATime = 8192;
 
 class DeviceLayerGram final : public LayerGram {
@@ -26,7 +27,7 @@ class DeviceLayerGram final : public LayerGram {
   int64_t tokens() const override { return tokens_; }
   int64_t skipped_rows() const override { return gram_.rows() - tokens_; }
   const DeviceGram& gram() const { return gram_; }
-  // The device counts them; known once a layer is quantized.
+  // The device counts the tokens; the count is known once a layer is quantized.
   void SetTokens(int64_t tokens) const { tokens_ = tokens; }
 
  private:
@@ -133,7 +134,7 @@ void DeviceBackend::QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<co
   absl::StatusOr<std::vector<DeviceResult>> results =
       status.ok() ? quantizer.Collect(context) : std::move(status);
   if (!results.ok()) {
-    // The tensors are freed here: what the device still does comes before that on its stream.
+    // Frees the tensors. Work still queued on the device's stream runs before the memory is reused.
     for (size_t i : which) done(i, results.status());
     return;
   }
@@ -189,7 +190,7 @@ absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNe
   for (const BackendNeeds::Layer& shape : needs.layers) {
     if (!DeviceQuantizer::Supports(shape.spec, shape.inputs)) continue;
     const DeviceGram gram = DeviceGram::OfShape(compute, shape.inputs);
-    // Neither is read.
+    // The sizes do not depend on the values of the weight and the Gram.
     const float weight = 0;
     const DeviceLayer layer{.weight = &weight,
                             .rows = shape.outputs,

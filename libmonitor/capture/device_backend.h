@@ -13,14 +13,15 @@
 
 namespace ptqwatch::internal {
 
-/// Sums and quantizes where the replica is, without a copy to the host: DeviceGram and
-/// DeviceQuantizer. What these cannot do (DeviceQuantizer::Supports) goes through the host.
+/// Sums and quantizes on the replica's device, without a copy to the host, by DeviceGram and
+/// DeviceQuantizer. Specs that DeviceQuantizer::Supports rejects are quantized on the host.
 ///
-/// Grams lie in the device's arena, and give it back when the last of them is gone.
+/// Grams lie in the device's arena and return their memory when the last of them is destroyed.
 class DeviceBackend final : public QuantizeBackend {
  public:
-  /// `compute` works on the memory of `device`, after what ATen has queued on the calling thread's
-  /// current stream. `memory` is what its arena lies in, if somebody has to keep that.
+  /// `compute` works on the memory of `device`, after the work that ATen has queued on the calling
+  /// thread's current stream. `memory` holds compute's arena; undefined if the arena's memory has
+  /// another owner.
   DeviceBackend(at::Device device, std::unique_ptr<ComputeDevice> compute, at::Tensor memory = {})
       : device_(device), memory_(std::move(memory)), compute_(std::move(compute)) {}
 
@@ -31,7 +32,7 @@ class DeviceBackend final : public QuantizeBackend {
                 const ExecutionContext& context) override;
 
  private:
-  // The longest run of `which` that the arena has room for; at least one task.
+  // The length of the longest prefix of `which` that fits into the arena; at least 1.
   size_t FittingRun(absl::Span<const Task> tasks, absl::Span<const size_t> which);
   void QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<const size_t> which, OnDone done,
                         const ExecutionContext& context);
@@ -41,10 +42,10 @@ class DeviceBackend final : public QuantizeBackend {
   const at::Device device_;
   const at::Tensor memory_;
   const std::unique_ptr<ComputeDevice> compute_;
-  std::weak_ptr<ArenaScope> grams_;  // of those that are alive
+  std::weak_ptr<ArenaScope> grams_;  // alive while a Gram is
 };
 
-/// Bytes of an arena that is enough for `needs`, with some room to take several layers at a time.
+/// Bytes of an arena that suffices for `needs`, with some room for taking several layers at a time.
 absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNeeds& needs);
 
 }  // namespace ptqwatch::internal

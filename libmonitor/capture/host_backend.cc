@@ -46,7 +46,7 @@ double SquaredDisplacement(const std::vector<float>& dequantized, const float* w
 
 at::Tensor QuantizedMatrix::View(int64_t rows, int64_t cols) const {
   if (on_device.defined() || weight.dequantized.empty()) return on_device;
-  // Only read, while this lives.
+  // The tensor is only read. It is valid while this object lives.
   return at::from_blob(const_cast<float*>(weight.dequantized.data()), {rows, cols}, at::kFloat);
 }
 

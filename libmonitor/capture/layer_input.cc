@@ -8,8 +8,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Enough rows to fill the blocks of the Gram kernel. All windows at once would take the memory of
-// the images times the size of the kernel.
+// Enough rows to fill the Gram kernel's blocks. All windows at once would take the images' memory
+// times the kernel's size.
 constexpr int64_t kWindowRows = 4096;
 
 at::Tensor OnHost(const at::Tensor& tensor) {
@@ -23,7 +23,7 @@ absl::Status Give(const at::Tensor& rows, Take take) {
   return take(rows.reshape({-1, rows.size(-1)}).contiguous());
 }
 
-// Where a window of the kernel fits into `size` pixels, padding included.
+// The number of positions of the kernel's window in `size` pixels, padding included.
 int64_t Places(const InputForm& form, size_t dimension, int64_t size) {
   const int64_t reach = form.dilation[dimension] * (form.kernel[dimension] - 1);
   return (size - reach - 1) / form.stride[dimension] + 1;
@@ -31,7 +31,7 @@ int64_t Places(const InputForm& form, size_t dimension, int64_t size) {
 
 // Images [N, C, spatial...] with their padding.
 at::Tensor Padded(const at::Tensor& images, const InputForm& form) {
-  std::vector<int64_t> padding;  // of the last dimension first
+  std::vector<int64_t> padding;  // last dimension first
   for (size_t i = form.kernel.size(); i-- > 0;) {
     padding.insert(padding.end(), {form.pad_before[i], form.pad_after[i]});
   }

@@ -16,7 +16,7 @@ struct InputForm {
   enum class Kind {
     kRows,     ///< [.., d]
     kColumns,  ///< [.., d, n]: the weight was the left factor
-    kWindows,  ///< images [N, C, spatial...] or one without N; a row is a window of a
+    kWindows,  ///< images [N, C, spatial...] or [C, spatial...]; a row is a window of a
                ///< convolution, d = C * kernel
   };
   Kind kind = Kind::kRows;
@@ -38,21 +38,21 @@ struct LayerInput {
 
 /// Calls `take` with the rows of an input as contiguous tensors [n, d], in blocks whose size
 /// depends only on the shape: activations as one block, windows image by image in blocks of about
-/// 4096 rows. What is taken goes through `convert` first: to another dtype or device. Stops at the
+/// 4096 rows. Applies `convert` (to another dtype or device) to each block first. Stops at the
 /// first error.
 absl::Status ForEachBlockOfRows(const LayerInput& input,
                                 absl::FunctionRef<at::Tensor(const at::Tensor&)> convert,
                                 absl::FunctionRef<absl::Status(const at::Tensor&)> take);
-/// The same as float32 on the host; the values are valid until `take` returns.
+/// Same, as float32 on the host. The values are valid until `take` returns.
 absl::Status ForEachBlockOfRows(const LayerInput& input,
                                 absl::FunctionRef<absl::Status(MatrixView)> take);
 
-/// The identity of an input. Two are equal if they view the same memory in the same way and nothing
-/// was written to it in between.
+/// The identity of an input. Two identities are equal if they view the same memory in the same way
+/// and nothing was written to it in between.
 ///
-/// Writes are detected by autograd's version counter: those through `variable_data()` go unseen,
-/// and under inference mode no two identities are equal. The storage is held weakly, so that reused
-/// memory is another input.
+/// Autograd's version counter detects writes. Writes through `variable_data()` are not detected,
+/// and under inference mode no two identities are equal. The storage is held weakly, so reused
+/// memory counts as another input.
 class InputIdentity {
  public:
   explicit InputIdentity(const LayerInput& input);

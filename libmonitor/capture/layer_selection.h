@@ -9,10 +9,11 @@
 
 namespace ptqwatch::internal {
 
-/// Why a parameter with these `names` (canonical name and aliases) is not selected; empty if it is.
+/// The reason why a parameter with these `names` (canonical name and aliases) is not selected;
+/// empty if it is selected.
 std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
 
-/// The spec that MonitorOptions::overrides gives a layer in place of `spec`; `spec` itself if no
+/// The spec that MonitorOptions::overrides gives a layer instead of `spec`; `spec` itself if no
 /// override matches.
 const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
                                   std::string_view layer);

@@ -66,7 +66,7 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
     Reservation held(context.bytes);
     if (captured.ok()) captured = held.Take(plan_.GramBytesOf(pass), "the Gram matrices");
     if (captured.ok()) {
-      // A lease, so that what the closure writes to a buffer ends with the pass.
+      // The lease undoes the closure's writes to buffers at the end of the pass.
       const absl::StatusOr<Replica::Lease> lease = replica_.Use({});
       captured = lease.status();
       if (captured.ok()) {

@@ -16,23 +16,24 @@
 
 namespace ptqwatch::internal {
 
-/// One spec a layer of the plan.
+/// One spec per layer of the plan.
 using LayerSpecs = std::vector<QuantizerSpec>;
 
-/// Receives layer `layer` of the plan under one quantizer, in the order of the work: quantizers
-/// that share statistics take each layer in turn. `gram` is valid during the call, and null where
-/// there are no statistics.
+/// Receives layer `layer` of the plan as quantized by one quantizer, in the order of the work:
+/// quantizers that share statistics take each layer in turn. `gram` is valid during the call, and
+/// null without statistics.
 using OnQuantizedLayer = absl::FunctionRef<void(size_t quantizer, size_t layer,
                                                 const LayerGram* gram, QuantizedMatrix result)>;
 
 /// How ModelQuantizer::Run ended.
 struct QuantizationRun {
   struct Quantizer {
-    absl::Status status;  ///< ok: it has all its layers
-    double seconds = 0;   ///< what several have in common counts for the first of them
+    absl::Status status;  ///< ok if all its layers were quantized
+    double seconds = 0;   ///< work shared by several quantizers counts for the first
   };
   std::vector<Quantizer> quantizers;
-  /// Captures that served several quantizers, and their time, which is in no quantizer's.
+  /// Captures that served several quantizers, and their time, which is not part of any quantizer's
+  /// seconds.
   int captures = 0;
   double capture_seconds = 0;
 };
@@ -40,10 +41,10 @@ struct QuantizationRun {
 /// Quantizes all layers of a plan, calibrated on activations of the replica's loaded weights.
 ///   one_shot    every layer sees full-precision inputs. The Grams are captured in as few passes
 ///               over the calibration data as `max_gram_bytes` allows, each for all quantizers.
-///               All quantizers of a layer follow each other and share what they can.
+///               All quantizers of a layer run in a row and share their common work.
 ///   sequential  each quantizer that needs statistics goes through the plan's stages; a stage
 ///               captures one Gram with the layers of earlier stages quantized, and then quantizes
-///               its layers. The other quantizers, as in one_shot.
+///               its layers. The other quantizers run as in one_shot.
 /// The result does not depend on `max_gram_bytes`.
 class ModelQuantizer {
  public:
@@ -51,7 +52,7 @@ class ModelQuantizer {
     CalibrationMode mode = CalibrationMode::kOneShot;
     int64_t max_gram_bytes = 0;
   };
-  /// All arguments must outlive it.
+  /// All arguments must outlive the ModelQuantizer.
   ModelQuantizer(Replica& replica, const CapturePlan& plan, const std::vector<Batch>& calibration,
                  QuantizeBackend& backend, const Options& options)
       : replica_(replica),
@@ -60,16 +61,16 @@ class ModelQuantizer {
         backend_(backend),
         options_(options) {}
 
-  /// Each element of `quantizers` has one spec a layer. A quantizer's failure leaves the others
-  /// alone: where statistics cannot be captured, those that need none still run. Afterwards the
+  /// Each element of `quantizers` has one spec per layer. A quantizer's failure does not affect the
+  /// others: if statistics cannot be captured, quantizers without them still run. On return the
   /// replica has its own weights and no lease is alive.
   QuantizationRun Run(const std::vector<LayerSpecs>& quantizers, OnQuantizedLayer on_layer,
                       const ExecutionContext& context) const;
 
-  /// Times Run takes the calibration data through the replica for the quantizers that share their
-  /// statistics ...
+  /// How often Run takes the calibration data through the replica for the quantizers that share
+  /// statistics.
   int64_t SharedPasses(const std::vector<LayerSpecs>& quantizers) const;
-  /// ... and for this quantizer alone.
+  /// How often Run does so for this quantizer alone.
   int64_t OwnPasses(const LayerSpecs& specs) const;
 
  private:
@@ -78,7 +79,7 @@ class ModelQuantizer {
                  const ExecutionContext& context) const;
   absl::Status RunSequential(size_t quantizer, const LayerSpecs& specs, OnQuantizedLayer on_layer,
                              const ExecutionContext& context) const;
-  // The layers whose Gram is one of the pass, under those quantizers that have not failed.
+  // Quantizes the layers whose Gram belongs to the pass, under each quantizer that has not failed.
   void QuantizePass(const std::vector<LayerSpecs>& quantizers, const std::vector<size_t>& which,
                     const std::vector<int>& pass,
                     const std::vector<std::unique_ptr<LayerGram>>& grams, OnQuantizedLayer on_layer,

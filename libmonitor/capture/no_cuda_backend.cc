@@ -1,4 +1,4 @@
-// For builds without CUDA.
+// Compiled into builds without CUDA.
 #include "capture/quantize_backend.h"
 
 namespace ptqwatch::internal {

@@ -33,7 +33,7 @@ at::Tensor Turned(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 2 ? tensor.t() : tensor;
 }
 
-// A batch of one matrix, or of one matrix expanded.
+// Removes a batch dimension of size 1, or one that is an expanded matrix.
 at::Tensor WithoutBatch(const at::Tensor& factor) {
   const bool one = factor.dim() == 3 && (factor.size(0) == 1 || factor.stride(0) == 0);
   return one ? factor.select(0, 0) : factor;
@@ -43,10 +43,10 @@ at::Tensor WithoutBatch(const at::Tensor& factor) {
 
 struct ProductWatcher::Inside : at::ObserverContext {
   bool known = false;                 // counted in depth_
-  std::optional<FoundWeight> copied;  // what the output may be a copy of
-  at::Tensor recurrent;    // multiplied with the hidden states that the operator computes
-  bool backwards = false;  // in time
-  std::vector<int> taken;  // the parameters that an unknown operator takes
+  std::optional<FoundWeight> copied;  // the weight that the output may copy
+  at::Tensor recurrent;               // the factor of the hidden states that the operator computes
+  bool backwards = false;             // goes backwards in time
+  std::vector<int> taken;             // the parameters that an unknown operator takes
 };
 
 thread_local ProductWatcher* ProductWatcher::current_ = nullptr;
@@ -133,7 +133,7 @@ void ProductWatcher::OnEnd(const at::RecordFunction& record, at::ObserverContext
       self->weights_.NoteCopy(*inside->copied, outputs[0].toTensor());
     }
     if (inside->recurrent.defined()) {
-      // [T, B, hidden]: all but the last are the inputs of the next step.
+      // [T, B, hidden]: all states but the last are inputs of the next step.
       const at::Tensor states = outputs[0].toTensor();
       const int64_t steps = states.size(0) - 1;
       self->OnHiddenStates(states.narrow(0, inside->backwards ? 1 : 0, steps), inside->recurrent);
@@ -156,7 +156,7 @@ void ProductWatcher::NoteTaken(const at::RecordFunction& record, Inside& inside)
   }
 }
 
-// The innermost operator ends first, and stays.
+// The innermost operator ends first. emplace keeps it.
 void ProductWatcher::NoteTaker(int entry, const char* op, const std::vector<c10::IValue>& outputs) {
   bool computes = false;
   bool is_view = false;
@@ -182,7 +182,7 @@ void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& r
   const auto weight_b = weights_.Find(b);
   if (weight_a && weight_b) {
     uncovered_.emplace(weight_a->entry, kFactor);
-    // A learned input of a layer, or a factorised weight of which no factor sees activations.
+    // Either a learned input of a layer, or a factorised weight whose factors see no activations.
     if (weights_.IsTurned(*weight_b)) return TakeMatrix(*weight_b, left, InputForm::Kind::kRows);
     uncovered_.emplace(weight_b->entry, kFactor);
   } else if (weight_b) {
@@ -195,13 +195,13 @@ void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& r
   }
 }
 
-// An operator that goes over time multiplied `states` [.., d] with `factor` [d, m] on the way.
+// A recurrent operator multiplied `states` [.., d] with `factor` [d, m] in its time steps.
 void ProductWatcher::OnHiddenStates(const at::Tensor& states, const at::Tensor& factor) {
   const auto weight = weights_.Find(factor);
   if (weight && states.numel() > 0) TakeMatrix(*weight, states, InputForm::Kind::kRows);
 }
 
-// y_o = a^T W_o b: the product of W [O * A, B] with b, and then one with a.
+// y_o = a^T W_o b is the product of W [O * A, B] with b, followed by one with a.
 void ProductWatcher::OnBilinear(const at::Tensor& b, const at::Tensor& kernel) {
   auto weight = weights_.Find(kernel);
   if (!weight) return;
@@ -225,14 +225,14 @@ void ProductWatcher::TakeMatrix(const FoundWeight& weight, const at::Tensor& inp
     return;
   }
   if (factor.numel() != stored.numel()) return TakePart(weight.entry, factor, {input, {form}});
-  // With more than two dimensions it counts as the matrix it is in memory.
+  // A weight of more than two dimensions counts as the matrix that its memory holds.
   const bool matrix = stored.dim() == 2;
   const at::Tensor as_inputs_outputs = matrix ? stored : stored.view(factor.sizes());
   const at::Tensor as_outputs_inputs =
       matrix ? stored.t() : stored.view({factor.size(1), factor.size(0)}).t();
   const Layout layout = Layout::Of(factor);
   const bool transposed = layout == Layout::Of(as_inputs_outputs);
-  // A 1 x 1 weight is both, and so is a vector.
+  // A vector or a 1 x 1 weight has both layouts.
   const bool plain = layout == Layout::Of(as_outputs_inputs);
   if (!transposed && !plain) {
     uncovered_.emplace(weight.entry, kPart);
@@ -245,7 +245,7 @@ void ProductWatcher::TakeMatrix(const FoundWeight& weight, const at::Tensor& inp
             .input = {input, {form}}});
 }
 
-// `factor` [d, m] has some of the elements of the parameter.
+// `factor` [d, m] has some of the parameter's elements.
 void ProductWatcher::TakePart(int entry, const at::Tensor& factor, LayerInput input) {
   const at::Tensor& stored = weights_.parameter(entry);
   const Layout layout = Layout::Of(factor);
@@ -288,7 +288,7 @@ void ProductWatcher::OnConvolution(OpKind kind, c10::ArrayRef<const c10::IValue>
   const int64_t groups = GroupsOf(kind, inputs);
   if (groups != 1) return leave_out(StrCat("a convolution in ", groups, " groups"));
   if (IsTransposed(kind, inputs)) {
-    // Each pixel [C] times W [C, O * kernel], before the results are summed where they overlap.
+    // Multiplies each pixel [C] with W [C, O * kernel]; overlapping results are summed later.
     FoundWeight factor = *weight;
     if (stored.is_contiguous()) factor.view = factor.view.flatten(1);
     return TakeMatrix(factor, images.flatten(-spatial), InputForm::Kind::kColumns);

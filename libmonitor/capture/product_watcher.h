@@ -12,7 +12,7 @@
 #include "capture/layer_input.h"
 #include "capture/weight_finder.h"
 
-// record_function.h is not included: files that do must be compiled like LibTorch (see
+// Declared here because files that include record_function.h must be compiled like LibTorch (see
 // product_watcher.cc).
 namespace at {
 struct RecordFunction;
@@ -29,31 +29,31 @@ struct WatchedOp;
 
 /// A product with a weight W [m, d]: y = W x for each row x of the input.
 struct Product {
-  int entry = 0;      ///< of the weight, in the table
-  bool part = false;  ///< of the parameter: a run of m * d of its elements that begins at `first`
+  int entry = 0;      ///< the weight's, in the table
+  bool part = false;  ///< of the parameter: m * d consecutive elements that begin at `first`
   int64_t first = 0;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  bool transposed = false;  ///< the weight is stored [inputs, outputs]
+  bool transposed = false;  ///< the weight is stored as [inputs, outputs]
   LayerInput input;
 };
 
-/// Reports every outermost product of the calling thread's forward passes while it lives, by a
-/// thread-local RecordFunction callback. At most one may live per thread.
+/// Reports every outermost product of the calling thread's forward passes during its lifetime, by a
+/// thread-local RecordFunction callback. At most one exists per thread.
 ///
-/// Products are linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (what einsum, tensordot and the
-/// fused operators of transformers end in), convolutions, bilinear, and both products of
+/// Products are linear, matmul, mm, mv, addmm, addmv, bmm, baddbmm (which einsum, tensordot and the
+/// fused operators of transformers call), convolutions, bilinear, and both products of
 /// mkldnn_rnn_layer, which is an LSTM's layer on a CPU. One operand must be a parameter, or a copy
 /// of it by `to`, `contiguous` or `clone` (WeightFinder):
 ///   - a matrix, plain or transposed;
 ///   - a matrix, plain or transposed, that is one run of a contiguous parameter's elements: a layer
 ///     of weights that are stacked, [layers, m, d];
-///   - a parameter of more dimensions, as the row-major matrix it is in memory;
+///   - a parameter of more dimensions, as the row-major matrix that its memory holds;
 ///   - either of them with a batch dimension of 1 or expanded;
 ///   - the weight [O, C, ...] of a convolution in one group, as [O, C * ...], with windows;
 ///   - the weight [C, O, ...] of a transposed one, as [O * ..., C], with pixels;
 ///   - the weight [O, A, B] of bilinear, as [O * A, B], with its second input.
-/// Under autocast the outermost operator still has the parameter itself.
+/// Under autocast the outermost operator still receives the parameter itself.
 class ProductWatcher {
  public:
   using Handler = std::function<void(const Product&)>;
@@ -63,15 +63,16 @@ class ProductWatcher {
   ProductWatcher(const ProductWatcher&) = delete;
   ProductWatcher& operator=(const ProductWatcher&) = delete;
 
-  /// The first problem met inside a callback (ATen swallows exceptions there); empty if none.
+  /// The first problem inside a callback, where ATen swallows exceptions; empty if there is none.
   const std::string& problem() const { return problem_; }
-  /// Parameters that are used in another way than by such products, with the reason.
+  /// Parameters that are used other than by such products, with the reason.
   const std::map<int, std::string>& uncovered() const { return uncovered_; }
-  /// The first operator with results of its own that takes a parameter (of two or more dimensions)
-  /// and that is not known: whatever it multiplies stays hidden.
+  /// The first unknown operator with results of its own that takes a parameter (of two or more
+  /// dimensions). Products inside such an operator are not visible.
   const std::map<int, std::string>& takers() const { return takers_; }
 
-  /// FailedPrecondition if this library was built unlike LibTorch and cannot read its records.
+  /// Returns FailedPrecondition if this library was built unlike LibTorch and cannot read its
+  /// records.
   static absl::Status SelfCheck();
 
  private:

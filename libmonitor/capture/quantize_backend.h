@@ -17,7 +17,7 @@
 
 namespace ptqwatch::internal {
 
-/// The second moments of a layer's inputs, wherever a backend keeps them.
+/// The second moments of a layer's inputs, in the backend's memory.
 class LayerGram {
  public:
   virtual ~LayerGram() = default;
@@ -25,57 +25,56 @@ class LayerGram {
   virtual int64_t skipped_rows() const = 0;
 };
 
-/// Second moments that are being summed.
+/// Accumulates second moments.
 class GramSum {
  public:
   virtual ~GramSum() = default;
-  /// Errors as those of GramAccumulator::Add; after one the sums are of no more use. May throw
-  /// c10::Error.
+  /// Errors as GramAccumulator::Add; after an error the sums are unusable. May throw c10::Error.
   virtual absl::Status Add(const LayerInput& input, const ExecutionContext& context) = 0;
-  /// Moves the sums out. Once, after the last Add.
+  /// Moves the sums out. Call once, after the last Add.
   virtual absl::StatusOr<std::unique_ptr<LayerGram>> Take(const ExecutionContext& context) = 0;
 };
 
 /// A quantized weight [m, d] of a model.
 struct QuantizedMatrix {
-  /// Without codes and dequantized where `on_device` is defined.
+  /// Has no codes and no dequantized values if `on_device` is defined.
   QuantizedWeight weight;
-  /// The dequantized weight, float32, where it was quantized on a device.
+  /// The dequantized weight, float32, if it was quantized on a device.
   at::Tensor on_device = {};
   double squared_displacement = 0;  ///< |W_hat - W|^2; 0 without codes
 
-  /// The dequantized weight while this lives and does not change; undefined where the layer has no
-  /// codes and stays as it is.
+  /// The dequantized weight, valid until this object changes or is destroyed. Undefined if the
+  /// layer has no codes and keeps its weight.
   at::Tensor View(int64_t rows, int64_t cols) const;
-  /// The same, moved out.
+  /// Same, moved out.
   at::Tensor Take(int64_t rows, int64_t cols);
 };
 
-/// What Gram matrices are summed and weights quantized with: the engine on the host, or the same
-/// algorithm on a GPU. One thread at a time.
+/// Sums Gram matrices and quantizes weights: the engine on the host, or the same algorithm on a
+/// GPU. Not thread-safe.
 class QuantizeBackend {
  public:
   /// One weight under one quantizer.
   struct Task {
     at::Tensor weight;                ///< [m, d] float32, contiguous, on device()
-    const LayerGram* gram = nullptr;  ///< of this backend; null where there are no statistics
+    const LayerGram* gram = nullptr;  ///< of this backend; null without statistics
     QuantizerSpec spec;
   };
-  /// Receives the outcome of a task: any order, once each.
+  /// Receives the result of a task. Called once per task, in any order.
   using OnDone = absl::FunctionRef<void(size_t task, absl::StatusOr<QuantizedMatrix> result)>;
 
   virtual ~QuantizeBackend() = default;
 
-  /// Where it reads weights.
+  /// The device on which it reads weights.
   virtual at::Device device() const = 0;
-  /// Weights that it likes to be given at a time, those of one layer under every quantizer counted
-  /// once; 0: a layer.
+  /// The preferred number of weights per call of Quantize, where one layer under every quantizer
+  /// counts once; 0 means one layer.
   virtual int64_t weights_together() const = 0;
-  /// Sums for a layer with so many inputs. Taken Grams and their sums live no longer than the
-  /// backend.
+  /// Starts sums for a layer with this many inputs. The sums and the Grams taken from them must not
+  /// outlive the backend.
   virtual absl::StatusOr<std::unique_ptr<GramSum>> Sum(int64_t inputs) = 0;
-  /// Quantizes each task's weight, those of one weight in a row. Results do not depend on what else
-  /// is given. May throw c10::Error.
+  /// Quantizes each task's weight. Tasks of one weight must be adjacent. A result does not depend
+  /// on the other tasks. May throw c10::Error.
   virtual void Quantize(absl::Span<const Task> tasks, OnDone done,
                         const ExecutionContext& context) = 0;
 };
@@ -93,7 +92,7 @@ class HostBackend final : public QuantizeBackend {
   static const GramStatistics& StatisticsOf(const LayerGram& gram);
 };
 
-/// What a backend has to hold at a time: the Grams of the largest pass, and the work on a layer.
+/// What a backend holds at a time: the Grams of the largest pass, and the work on a layer.
 struct BackendNeeds {
   struct Layer {
     int64_t outputs = 0;
@@ -101,12 +100,12 @@ struct BackendNeeds {
     QuantizerSpec spec;
   };
   std::vector<int64_t> gram_inputs = {};
-  std::vector<Layer> layers = {};  ///< each under each quantizer
+  std::vector<Layer> layers = {};  ///< each layer under each quantizer
 };
 
-/// The backend for a replica on `device`, made on a thread whose current stream is the one that is
-/// measured on. `reserve` is asked before memory of the device is taken for good. Where the device
-/// cannot be used for this, the host is, and the log says why.
+/// Makes the backend for a replica on `device`. Call it on a thread whose current stream is the
+/// measuring stream. Asks `reserve` before it takes device memory for good. Falls back to the host,
+/// and logs the reason, if the device cannot be used.
 std::unique_ptr<QuantizeBackend> MakeBackend(at::Device device, const BackendNeeds& needs,
                                              absl::FunctionRef<absl::Status(int64_t)> reserve);
 

@@ -40,7 +40,7 @@ constexpr WatchedOp kOps[] = {
     {"clone", OpKind::kCopy},
 };
 
-// One number per spatial dimension, from a list that may have a single one for all.
+// One number per spatial dimension, from a list that may have a single number for all.
 std::vector<int64_t> PerDimension(const c10::IValue& value, size_t dimensions) {
   std::vector<int64_t> list = value.toIntVector();
   if (list.size() == 1) list.resize(dimensions, list[0]);

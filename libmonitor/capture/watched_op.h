@@ -12,11 +12,11 @@
 namespace ptqwatch::internal {
 
 enum class OpKind {
-  kProduct,  ///< of two matrices
-  kLinear,   ///< of a matrix and the transpose of another
+  kProduct,  ///< a product of two matrices
+  kLinear,   ///< a product of a matrix and the transpose of another
   kConvolution,
   kTransposedConvolution,
-  kGeneralConvolution,  ///< either, as an argument says
+  kGeneralConvolution,  ///< either convolution, depending on an argument
   kBilinear,
   kRecurrentLayer,
   kLookUp,
@@ -27,23 +27,23 @@ enum class OpKind {
 struct WatchedOp {
   std::string_view name;  ///< without "aten::"
   OpKind kind;
-  size_t left = 0;  ///< argument of a product
+  size_t left = 0;  ///< argument index
   size_t right = 1;
 };
 
-/// Null for an operator that is not known. `name` is that of a record, "aten::mm".
+/// Returns null for an unknown operator. `name` is that of a record, for example "aten::mm".
 const WatchedOp* FindOp(std::string_view name);
 
-/// Whether an operator makes copies, or tensors of the same shape, and nothing else.
+/// Returns whether an operator only makes copies, or tensors of the same shape.
 bool OnlyCopies(std::string_view name);
 
-/// Undefined if argument `i` is no tensor.
+/// Argument `i`; undefined if it is not a tensor.
 at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i);
 
 /// The groups of a convolution with these arguments.
 int64_t GroupsOf(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
 bool IsTransposed(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
-/// The windows that one that is not transposed multiplies with.
+/// The windows of a convolution that is not transposed.
 InputForm WindowsOf(c10::ArrayRef<const c10::IValue> inputs, at::IntArrayRef kernel);
 
 }  // namespace ptqwatch::internal

@@ -35,7 +35,7 @@ int WeightFinder::EntryAt(const void* address) const {
 
 std::optional<FoundWeight> WeightFinder::Find(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return std::nullopt;
-  // All parameters may share one storage, so the address decides.
+  // All parameters may share one storage, so the address identifies them.
   if (const int entry = EntryAt(tensor.const_data_ptr()); entry >= 0) {
     return FoundWeight{entry, tensor, false};
   }
@@ -61,7 +61,7 @@ bool WeightFinder::IsTurned(const FoundWeight& weight) const {
 }
 
 void WeightFinder::NoteCopy(const FoundWeight& original, const at::Tensor& copy) {
-  // Inference tensors have no version counter that would show writes.
+  // Inference tensors are ignored: they have no version counter to detect writes.
   if (!copy.defined() || !copy.has_storage() || copy.numel() == 0 || copy.is_inference()) return;
   if (EntryAt(copy.const_data_ptr()) >= 0) return;  // the parameter itself, not a copy
   std::erase_if(copies_, [](const auto& item) { return item.second.storage.expired(); });

@@ -11,13 +11,13 @@
 
 namespace ptqwatch::internal {
 
-/// Sizes of a tensor, and the strides of dimensions with more than one element.
+/// The sizes of a tensor, and the strides of its dimensions with more than one element.
 struct Layout {
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;  ///< 0 where it does not matter
+  std::vector<int64_t> strides;  ///< 0 for dimensions of one element
 
   static Layout Of(const at::Tensor& tensor);
-  /// Of the transpose of a matrix.
+  /// The layout of a matrix's transpose.
   Layout Transposed() const;
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -28,24 +28,24 @@ struct FoundWeight {
   /// A view of the parameter's own memory with the tensor's values. Undefined if the tensor is a
   /// part of a copy or another view of it.
   at::Tensor view;
-  bool rewritten = false;  ///< the tensor is a copy that was written to afterwards
+  bool rewritten = false;  ///< the tensor is a copy that was written to later
 };
 
-/// Finds the parameter that a tensor belongs to, by its memory: the tensor is a view of the
-/// parameter or of a copy of it (made by `to`, `contiguous` or `clone`) that NoteCopy has recorded.
-/// Copies are identified by their storage, which is held weakly: it is not kept alive, and reused
-/// memory is never mistaken for a copy. Not thread-safe.
+/// Finds the parameter that a tensor belongs to by its memory. The tensor is a view of the
+/// parameter, or of a copy of it (made by `to`, `contiguous` or `clone`) recorded by NoteCopy.
+/// Copies are identified by their storage, held weakly: it is not kept alive, and reused memory is
+/// never mistaken for a copy. Not thread-safe.
 class WeightFinder {
  public:
-  /// `table` must outlive the finder; its parameters stay where they are.
+  /// `table` must outlive the finder, and its parameters must keep their addresses.
   explicit WeightFinder(const TensorTable& table);
 
   std::optional<FoundWeight> Find(const at::Tensor& tensor) const;
   /// Records that `copy` has the values of `original`, perhaps rounded, and the same sizes. Does
-  /// nothing if it has no memory of its own.
+  /// nothing if `copy` has no memory of its own.
   void NoteCopy(const FoundWeight& original, const at::Tensor& copy);
 
-  /// Whether it is the transpose of a whole matrix.
+  /// Returns whether the weight is the transpose of a whole matrix.
   bool IsTurned(const FoundWeight& weight) const;
   const at::Tensor& parameter(int entry) const {
     return table_.entries[static_cast<size_t>(entry)].tensor;
@@ -60,7 +60,7 @@ class WeightFinder {
     int64_t version = 0;
   };
 
-  // -1 if the address belongs to no parameter.
+  // The parameter at the address, or -1.
   int EntryAt(const void* address) const;
 
   const TensorTable& table_;
