@@ -15,10 +15,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The sum of the halves may differ from that of the whole batch by rounding.
+// Tolerance for rounding between the sum of the halves and the whole batch.
 constexpr double kSameSum = 1e-4;
 
-// The value of a closure that returns one for a batch; nothing if it does not, or throws.
+// The loss, if the closure returns one value for the batch. Empty otherwise, or if it throws.
 std::optional<double> OneValue(Replica& replica, const std::optional<Batch>& batch) {
   if (!batch) return std::nullopt;
   const absl::StatusOr<LossValues> losses = replica.Losses(*batch);

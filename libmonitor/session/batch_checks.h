@@ -13,23 +13,23 @@
 
 namespace ptqwatch::internal {
 
-/// FailedPrecondition if the losses closure returns one value for `batch`, and the values of its
-/// halves have it as their sum. Ok if the batch cannot be cut. Costs an evaluation of the batch,
-/// and two of its halves if that gives one value.
+/// Returns FailedPrecondition if the losses closure returns one value for `batch` and that value is
+/// the sum of the values of its halves. Returns ok if the batch cannot be cut.
+/// Costs one evaluation of the batch and, if that gives one value, one of each half.
 absl::Status CheckIsNoSum(Replica& replica, const Batch& batch);
 
 /// Batches of one kind.
 struct CheckedBatches {
-  std::string_view what;  ///< "probe"
+  std::string_view what;  ///< for example "probe"
   const std::vector<Batch>* batches = nullptr;
-  size_t first = 0;  ///< those before it are known to be good
+  size_t first = 0;  ///< batches before this index are known to be good
 };
 
-/// Evaluates each batch once, the first ones of all kinds first. Fails at the first batch whose
-/// losses throw, have an unusable shape or are not finite, which the error names. Stops if one more
-/// batch would not end within `max_seconds`. Returns how many batches of which kind were left out,
-/// and the seconds that they would take, as text: "52 of 64 probe batches (240 s)"; empty if all
-/// were evaluated.
+/// Evaluates each batch once, beginning with the first batch of every kind. Fails at the first
+/// batch whose losses throw, have an unusable shape or are not finite, and names it in the error.
+/// Stops when one more batch would exceed `max_seconds`. Returns how many batches of which kind
+/// were left out and their estimated seconds, for example "52 of 64 probe batches (240 s)"; empty
+/// if all were evaluated.
 absl::StatusOr<std::string> CheckEachBatch(Replica& replica,
                                            const std::vector<CheckedBatches>& kinds,
                                            double max_seconds, Clock* clock);

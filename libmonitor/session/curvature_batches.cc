@@ -13,10 +13,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The losses of the pieces may differ from that of the whole batch by rounding.
+// Tolerance for rounding between the losses of the pieces and of the whole batch.
 constexpr double kSameLoss = 1e-4;
 
-// The sequences of a batch, taken from its first tensor.
+// The number of sequences of a batch, from its first tensor.
 int64_t SequencesOf(const Batch& batch) {
   return batch.empty() || !batch[0].defined() || batch[0].dim() == 0 ? 1 : batch[0].size(0);
 }
@@ -27,7 +27,7 @@ double SumOf(const std::vector<double>& values) {
   return sum;
 }
 
-// The first `rows` sequences of a batch; nothing where it cannot be cut so.
+// The first `rows` sequences of a batch; empty if it cannot be cut there.
 std::optional<Batch> CutTo(Replica& replica, const Batch& batch, int64_t rows) {
   const int64_t all = SequencesOf(batch);
   std::optional<Batch> cut = RowsOf(batch, all, 0, rows);
@@ -37,7 +37,7 @@ std::optional<Batch> CutTo(Replica& replica, const Batch& batch, int64_t rows) {
   if (losses->values.dim() > 0) {
     return losses->values.size(0) == rows ? std::move(cut) : std::nullopt;
   }
-  // One value: it must be a mean over the sequences.
+  // A single value must be a mean over the sequences.
   const absl::StatusOr<LossValues> whole = replica.Losses(batch);
   const absl::StatusOr<LossValues> rest = replica.Losses(*RowsOf(batch, all, rows, all - rows));
   if (!whole.ok() || !rest.ok()) return std::nullopt;
@@ -105,7 +105,7 @@ std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& ba
     if (sequences <= 0) break;
     const int64_t here = SequencesOf(batch);
     if (here > sequences) {
-      // A model may want batches of one size, or have the sequences in another dimension.
+      // A model may require batches of one size, or have the sequences in another dimension.
       const std::optional<Batch> cut = CutTo(replica, batch, sequences);
       if (cut) {
         first.push_back(*cut);

@@ -11,9 +11,9 @@
 
 namespace ptqwatch::internal {
 
-/// The first probe sequences serve as curvature batches if the subject has none: so many, or where
-/// they have fewer losses than that, as many as have them. A classifier's 64 losses would say
-/// little about the change of its loss.
+/// If the subject has no curvature batches, its first probe sequences serve:
+/// kDefaultCurvatureSequences of them, or more until they have kDefaultCurvatureLosses losses. With
+/// only 64 losses, a classifier's curvature would say little about the change of its loss.
 inline constexpr int64_t kDefaultCurvatureSequences = 64;
 inline constexpr int64_t kDefaultCurvatureLosses = 1000;
 
@@ -23,33 +23,33 @@ struct BatchTotals {
   int64_t tokens = 0;
 };
 
-/// Evaluates every batch once. FailedPrecondition where all weights are 0.
+/// Evaluates every batch once. Returns FailedPrecondition if all weights are 0.
 absl::StatusOr<BatchTotals> TotalsOf(Replica& replica, const std::vector<Batch>& batches,
                                      const ExecutionContext& context);
 
-/// `rows` rows of every tensor, from row `begin`; nothing unless all of them have `all` rows.
+/// Rows [begin, begin + rows) of every tensor; empty unless all of them have `all` rows.
 std::optional<Batch> RowsOf(const Batch& batch, int64_t all, int64_t begin, int64_t rows);
 
-/// Sequences in `batches`: rows of each one's first tensor.
+/// The number of sequences in `batches`: the rows of each batch's first tensor.
 int64_t CountSequences(const std::vector<Batch>& batches);
 
-/// How many losses each sequence of `batch` has: 1 where the closure gives one for each example,
-/// the steps of time where it gives them by token. Of a closure that returns one mean, that is
-/// what the batch's first tensor looks like.
+/// The number of losses per sequence of `batch`: 1 if the closure returns one loss per example, the
+/// time steps if it returns one per token. If the closure returns a mean, derived from the batch's
+/// first tensor.
 int64_t LossesASequence(const LossValues& losses, const Batch& batch);
 
-/// How many sequences with so many losses each serve as default curvature batches.
+/// The number of sequences, with this many losses each, that serve as default curvature batches.
 int64_t DefaultCurvatureSequences(int64_t losses_a_sequence);
 
-/// The first `sequences` sequences of `batches`. The last batch is cut along dimension 0 if all its
-/// tensors have one row for each sequence, and its loss is one value for each sequence or a mean
-/// over the batch; otherwise it is taken whole.
+/// The first `sequences` sequences of `batches`. The last batch is cut along dimension 0 if each of
+/// its tensors has one row per sequence and its loss is one value per sequence or a mean over the
+/// batch; otherwise it is taken whole.
 std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& batches,
                                   int64_t sequences);
 
-/// The same sequences in batches of at most `sequences`, whose graphs take less memory.
-/// FailedPrecondition if a tensor or the losses do not have one row for each sequence, or if the
-/// pieces do not have the loss of the whole batch.
+/// The same sequences in batches of at most `sequences`, whose graphs take less memory. Returns
+/// FailedPrecondition if a tensor or the losses do not have one row per sequence, or if the pieces
+/// do not have the loss of the whole batch.
 absl::StatusOr<std::vector<Batch>> MicroBatches(Replica& replica, const std::vector<Batch>& batches,
                                                 int64_t sequences);
 

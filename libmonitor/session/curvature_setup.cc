@@ -17,8 +17,8 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kDefaultVectorBytes = int64_t{1} << 30;
-// A product by a graph that is not kept holds the gradient's graph and as much again for the
-// derivative of it.
+// A product with a recomputed graph holds the gradient's graph and, for the derivative, as much
+// again.
 constexpr int64_t kGraphsAtATime = 2;
 
 int64_t RoomForGraphs(const ExecutionContext& context) {
@@ -93,8 +93,7 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
   const absl::StatusOr<HessianChoice> choice =
       reached.ok() ? ChooseHessianMode(surface.get(), engine.mode, engine.max_graph_bytes, context)
                    : reached;
-  // The guard keeps the draws of a backward pass away from the training run; at a snapshot nothing
-  // would.
+  // The guard keeps a backward pass's draws away from the training run. Snapshots have no guard.
   if (generators.drew() || generators.Seeded()) {
     return absl::FailedPreconditionError(
         "losses draws random numbers from a default generator, or seeds it, when gradients are on; "
@@ -146,7 +145,7 @@ int64_t CurvatureSetup::GraphBytesHeld() const {
   const auto of_largest = graph_fixed_bytes + static_cast<int64_t>(static_cast<double>(growing) *
                                                                    static_cast<double>(largest) /
                                                                    static_cast<double>(all));
-  // The derivative of a batch's graph is there beside it.
+  // While a product runs, the derivative of one batch's graph exists beside the graph.
   return mode == HessianMode::kRetainedGraph ? *graph_bytes + of_largest
                                              : kGraphsAtATime * of_largest;
 }

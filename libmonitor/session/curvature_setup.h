@@ -19,31 +19,31 @@
 
 namespace ptqwatch::internal {
 
-/// The loss whose curvature is measured: a function of some parameters, on some batches.
+/// The loss whose curvature is measured, as a function of some parameters on some batches.
 struct CurvatureTarget {
   std::vector<int> scope;  ///< entries of the replica's table
   int64_t parameters = 0;  ///< elements in the scope
   std::vector<Batch> batches;
 };
 
-/// The session's curvature batches, and the parameters that `options` put in the scope. The session
-/// must still have its live tensors, which know what is frozen, and for kQuantizedWeights a plan.
+/// The session's curvature batches and the parameters that `options` select. The session must still
+/// have its live tensors, which tell frozen parameters, and a plan for kQuantizedWeights. Returns
 /// InvalidArgument for a glob that matches no floating-point parameter.
 absl::StatusOr<CurvatureTarget> MakeCurvatureTarget(const ModelSession& session,
                                                     const CurvatureOptions& options);
 
-/// What is known about a target before its curvature is measured.
+/// A target, with what was found out before its curvature is measured.
 struct CurvatureSetup {
   CurvatureTarget target;
   BatchTotals totals;
-  HessianMode mode = HessianMode::kAuto;  ///< the one chosen
-  std::optional<int64_t> graph_bytes;     ///< of all batches, estimated
-  int64_t graph_fixed_bytes = 0;          ///< of each batch, what does not grow with its sequences
+  HessianMode mode = HessianMode::kAuto;  ///< the chosen mode
+  std::optional<int64_t> graph_bytes;     ///< estimate for all batches
+  int64_t graph_fixed_bytes = 0;          ///< of each batch, independent of its sequences
 
-  /// The most bytes that the mode's graphs take at a time, estimated; 0 where that is not known.
+  /// Estimate of the most bytes that the mode's graphs take at a time; 0 if unknown.
   int64_t GraphBytesHeld() const;
 
-  /// The mean of the squared weights of each parameter in the scope, in the loaded snapshot.
+  /// The mean squared weight of each parameter in the scope, in the loaded snapshot.
   std::vector<double> MeanSquares(const Replica& replica) const;
 
   /// The setup must outlive the surface.
@@ -52,27 +52,28 @@ struct CurvatureSetup {
   }
 };
 
-/// Evaluates the batches once, and finds out how products with the Hessian can be made
-/// (ChooseHessianMode). FailedPrecondition saying why they cannot, or that `losses` draws random
-/// numbers from a default generator once gradients are on; the generators are put back.
+/// Evaluates the batches once and chooses how to compute products with the Hessian
+/// (ChooseHessianMode). Returns FailedPrecondition if no mode works, with the reason, or if
+/// `losses` draws random numbers from a default generator when gradients are on; the generators are
+/// then restored.
 absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarget target,
                                                 const CurvatureEngineOptions& engine,
                                                 const ExecutionContext& context);
 
-/// The same loss surface on other batches, of which there may be more: what `setup` found out on
-/// its own is taken over. Evaluates the batches once, twice where they are cut.
+/// The same loss surface on other batches, of which there may be more. Reuses the findings of
+/// `setup`. Evaluates the batches once, or twice if they are cut.
 ///
-/// The bytes of their graphs are predicted. With kAuto, and where `setup` found graphs to work,
-/// they are retained if they fit into `engine.max_graph_bytes` and into half of what remains of the
-/// context's ByteBudget; the other half is for vectors. Batches whose graph alone does not fit
-/// there are cut (MicroBatches). Where that cannot be done, or one sequence is too much, finite
-/// differences are taken, which need no graph of the gradient.
+/// Predicts the bytes of the batches' graphs. With kAuto, and if `setup` found graphs to work,
+/// graphs are retained if they fit into `engine.max_graph_bytes` and into half of the context's
+/// remaining ByteBudget; the other half is for vectors. Batches whose graph alone does not fit are
+/// cut (MicroBatches). If they cannot be cut, or a single sequence does not fit, the mode is finite
+/// differences, which need no graph of the gradient.
 absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup& setup,
                                          std::vector<Batch> batches,
                                          const CurvatureEngineOptions& engine,
                                          const ExecutionContext& context);
 
-/// The options of the engine's parts.
+/// Options for the engine's parts.
 EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options,
                                       const CurvatureEngineOptions& engine,
                                       const VectorSpace& space);

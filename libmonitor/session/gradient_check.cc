@@ -11,7 +11,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The loss with other values in these entries.
+// The loss with perturbed values in these entries.
 absl::StatusOr<double> LossWithOthers(const Replica& replica, const std::vector<int>& entries,
                                       ReplicaSurface& surface) {
   std::vector<Replica::Override> others;
@@ -23,7 +23,7 @@ absl::StatusOr<double> LossWithOthers(const Replica& replica, const std::vector<
   return loss->item<double>();
 }
 
-// Entries of the scope to which no leaf has a gradient.
+// Entries of the scope without a gradient at any leaf.
 absl::StatusOr<std::vector<int>> WithoutGradient(const std::vector<int>& scope,
                                                  ReplicaSurface& surface) {
   PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor loss, surface.Loss(0, /*with_graph=*/true));
@@ -55,7 +55,7 @@ absl::Status CheckGradients(const Replica& replica, const std::vector<int>& scop
   at::NoGradGuard no_grad;
   PTQWATCH_ASSIGN_OR_RETURN(const double before, LossWithOthers(replica, {}, surface));
   PTQWATCH_ASSIGN_OR_RETURN(const double after, LossWithOthers(replica, missing, surface));
-  if (after == before) return absl::OkStatus();  // not used for this batch
+  if (after == before) return absl::OkStatus();  // this batch does not use it
   std::string name;
   for (int entry : missing) {
     PTQWATCH_ASSIGN_OR_RETURN(const double changed, LossWithOthers(replica, {entry}, surface));

@@ -9,8 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// FailedPrecondition if the loss on the surface's first batch has no graph, or depends on
-/// parameters of the scope to which it has no gradient: part of the curvature would be missing.
+/// Returns FailedPrecondition if the loss on the surface's first batch has no graph, or depends on
+/// parameters of the scope without having a gradient to them: part of the curvature would be
+/// missing.
 /// Costs one gradient, and two evaluations if a parameter has none.
 absl::Status CheckGradients(const Replica& replica, const std::vector<int>& scope,
                             ReplicaSurface& surface);

@@ -9,17 +9,17 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The mean over the pieces may differ from that of the whole batch by rounding.
+// Tolerance for rounding between the mean over the pieces and the whole batch.
 constexpr double kSameMean = 1e-4;
 
-// The value of a closure that returns one for a batch.
+// The loss, if the closure returns one value for a batch.
 std::optional<double> MeanLoss(Replica& replica, const Batch& batch) {
   const absl::StatusOr<LossValues> losses = replica.Losses(batch);
   if (!losses.ok() || losses->values.dim() != 0) return std::nullopt;
   return losses->values.item<double>();
 }
 
-// The most pieces of equal size, up to `pieces`.
+// The largest number of equal pieces, up to `pieces`.
 int64_t EvenPieces(int64_t rows, int64_t pieces) {
   while (pieces > 1 && rows % pieces != 0) --pieces;
   return pieces;

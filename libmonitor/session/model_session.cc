@@ -19,9 +19,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of a probe batch whose loss is one mean.
+// Pieces of a probe batch whose loss is one mean.
 constexpr int64_t kPiecesOfMeanBatch = 8;
-// All that is not reserved one by one.
+// Covers everything that is not reserved separately.
 constexpr int64_t kSmallThings = 1 << 20;
 
 absl::Status CheckSubjectHas(const Subject& subject, const ModelSessionOptions& options) {
@@ -37,7 +37,7 @@ absl::Status CheckSubjectHas(const Subject& subject, const ModelSessionOptions& 
   return absl::OkStatus();
 }
 
-// Whether the second ones are the first ones once more.
+// Returns whether both lists have the same tensors.
 bool AreSame(const std::vector<Batch>& first, const std::vector<Batch>& second) {
   const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
   return std::equal(first.begin(), first.end(), second.begin(), second.end(),
@@ -107,8 +107,8 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
 }
 
 absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
-  // The model's own tensors exist beside the replica's until that is checked; a staged snapshot
-  // takes their place.
+  // The model's own tensors exist beside the replica's until Replica::Create has checked it. Later
+  // a staged snapshot takes their place.
   const int64_t model = live_.bytes();
   PTQWATCH_RETURN_IF_ERROR(held_.Take(kSmallThings, "names, tables and queues"));
   PTQWATCH_RETURN_IF_ERROR(held_.Take(3 * model, "three copies of the model"));

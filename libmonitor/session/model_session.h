@@ -29,7 +29,7 @@ struct CaptureRequest {
   int64_t max_gram_bytes = 0;
 };
 
-/// The batches on which curvature is measured: the subject's own, or the first
+/// Asks for the batches on which curvature is measured: the subject's own, or the first
 /// DefaultCurvatureSequences of its probe batches.
 struct CurvatureBatchesRequest {
   int64_t micro_batch = 0;  ///< if positive, the batches are cut by MicroBatches
@@ -42,92 +42,95 @@ struct ModelSessionOptions {
   bool probe = false;        ///< InvalidArgument if the subject has none
   bool calibration = false;  ///< InvalidArgument if the subject has none
   std::optional<CurvatureBatchesRequest> curvature = {};
-  /// The plan is made from the first calibration batch, or else from the first curvature batch.
+  /// Plans the capture from the first calibration batch, or else from the first curvature batch.
   std::optional<CaptureRequest> capture = {};
-  /// Where the replica lives: as MonitorOptions::monitor_device.
+  /// The replica's device, as in MonitorOptions::monitor_device.
   std::string device = std::string(kTrainerDevice);
-  /// With `snapshots`: as MonitorOptions::device_reserve_bytes.
+  /// As MonitorOptions::device_reserve_bytes. Used with `snapshots`.
   int64_t device_reserve_bytes = 0;
-  /// Refuse live weights that contain NaN or infinity.
+  /// Refuses live weights that contain NaN or infinity.
   bool require_finite = false;
-  /// How long every batch may take that is evaluated only to find mistakes; see
-  /// ModelSession::unchecked. 0: no others than the checked ones.
+  /// Time limit for evaluating batches only to find mistakes; see ModelSession::unchecked. 0
+  /// evaluates only the checked batches.
   double max_check_seconds = 0;
-  /// The caller takes snapshots: wait for the trainer's queued updates and provide stream().
+  /// Set if the caller takes snapshots: waits for the trainer's queued updates and provides
+  /// stream().
   bool snapshots = false;
-  /// Where the session reserves what it holds: the replica, the batches, a forward pass, and with
-  /// `snapshots` as much as the model for a staged one. Null: no limit.
+  /// The session reserves its memory here: the replica, the batches, a forward pass and, with
+  /// `snapshots`, a staged copy of the model. Null means no limit.
   std::shared_ptr<ByteBudget> bytes = {};
 };
 
-/// What an opened subject holds, in bytes.
+/// The memory of an opened subject, in bytes.
 struct SessionBytes {
   int64_t replica = 0;
   int64_t staging = 0;
   int64_t batches = 0;
   int64_t forward = 0;  ///< evaluating the largest batch
-  int64_t small = 0;    ///< what is not counted one by one
+  int64_t small = 0;    ///< everything not counted separately
   int64_t sum() const { return replica + staging + batches + forward + small; }
 };
 
 /// An opened subject: the live tensors, the batches on their device, the replica with the live
 /// weights, and the capture plan. The monitor and the offline functions all open their subject
-/// here. One thread at a time.
+/// here. Not thread-safe.
 class ModelSession {
  public:
-  /// Builds the replica, which a subject does once: a subject that was opened before is refused.
-  /// The default random generators have the same state afterwards. Never throws.
+  /// Builds the replica. A subject builds it only once, so a subject that was opened before is
+  /// refused. Leaves the default random generators unchanged. Never throws.
   ///
   /// Cost: about four forward passes for each checked batch, one for the plan, and one of every
   /// batch within max_check_seconds; memory: twice the model, and the batches. `subject` must
   /// outlive the session.
   ///
   /// Errors: InvalidArgument for missing batches; FailedPrecondition for a subject that was opened
-  /// before, a model on several devices, and whatever the subject or its losses closure does wrong;
-  /// ResourceExhausted if memory runs out or `bytes` does not allow what is needed.
+  /// before, a model on several devices, or a mistake of the subject or its losses closure;
+  /// ResourceExhausted if memory runs out or `bytes` has no room.
   static absl::StatusOr<std::unique_ptr<ModelSession>> Open(Subject& subject,
                                                             const ModelSessionOptions& options);
 
-  /// Copies the live weights into the replica again. FailedPrecondition, leaving the replica as it
-  /// is, if the live tensors differ from those at Open in names, shapes, dtypes, ties or device.
+  /// Copies the live weights into the replica again. If the live tensors differ from those at Open
+  /// in names, shapes, dtypes, ties or device, returns FailedPrecondition and leaves the replica
+  /// unchanged.
   /// REQUIRES: no lease of the replica is alive.
   absl::Status Reload();
 
-  /// Waits for what the device still does, for who takes the time.
+  /// Waits for queued device work, so that the caller can measure time.
   void Drain() const {
     if (stream_ != nullptr) stream_->Drain();
   }
-  /// What Gram matrices are summed and weights quantized with. The first call makes it, for what is
-  /// needed then, on the thread and stream that measure.
+  /// The backend for Gram matrices and quantization. The first call makes it, for the needs given
+  /// then. Call it on the measuring thread and stream.
   QuantizeBackend& Backend(const BackendNeeds& needs = {});
-  /// On the same thread, at the end.
+  /// Call on the same thread, at the end.
   void ReleaseBackend() { backend_.reset(); }
 
   Subject& subject() { return subject_; }
   const SessionBytes& bytes() const { return bytes_; }
   const MonitorDevice& device() const { return device_; }
-  /// Bytes that may be taken on the device that is measured on; nothing where that is the CPU.
+  /// Bytes that may still be taken on the measuring device; empty on the CPU.
   std::optional<int64_t> DeviceBytesLeft() const;
-  /// ResourceExhausted unless so many, or any, may be taken there.
+  /// Returns ResourceExhausted if `bytes` more, or any at all, may not be taken on the measuring
+  /// device.
   absl::Status CheckDeviceBytes(int64_t bytes, std::string_view what) const;
   /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
   const TensorTable& live() const { return live_; }
   /// Drops the session's references to the live tensors.
   void ReleaseLiveTensors() { live_ = {}; }
-  /// Null unless asked for.
+  /// Null unless requested.
   const std::shared_ptr<DeviceStream>& stream() const { return stream_; }
 
   Replica& replica() { return *replica_; }
   const Replica& replica() const { return *replica_; }
-  /// Empty unless asked for.
+  /// Empty unless requested.
   const CapturePlan& plan() const { return plan_; }
   const std::vector<Batch>& probe() const { return probe_; }
   /// Whether the losses closure returns one value for a whole probe batch.
   bool mean_losses() const { return mean_losses_; }
-  /// Whether a probe sequence has one loss: then it is an example, as of a classifier.
+  /// Whether a probe sequence has one loss and so is an example, as for a classifier.
   bool one_loss_each() const { return losses_a_sequence_ == 1; }
-  /// Batches that were not evaluated for lack of time, as CheckEachBatch has it; empty if there are
-  /// none.
+  /// Batches that were not evaluated for lack of time, as text from CheckEachBatch; empty if all
+  /// were evaluated.
   const std::string& unchecked() const { return unchecked_; }
   const std::vector<Batch>& calibration() const { return calibration_; }
   const std::vector<Batch>& curvature() const { return curvature_; }
@@ -155,7 +158,7 @@ class ModelSession {
   std::vector<Batch> curvature_;
   int64_t device_reserve_bytes_ = 0;
   bool mean_losses_ = false;
-  int64_t losses_a_sequence_ = 0;  // 0: not known
+  int64_t losses_a_sequence_ = 0;  // 0 if unknown
   std::string unchecked_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<QuantizeBackend> backend_;

@@ -22,13 +22,13 @@ std::optional<at::Device> Parsed(std::string_view option, at::Device live) {
 }
 
 constexpr std::string_view kSharedQueue =
-    "CUDA_DEVICE_MAX_CONNECTIONS is 1: kernels of the monitor hold up those of training that are "
+    "CUDA_DEVICE_MAX_CONNECTIONS is 1: the monitor's kernels delay training kernels that are "
     "started after them";
 
 MonitorDevice OnTrainersGpu(at::Device live, std::string note, bool one_queue) {
   MonitorDevice chosen{.device = live, .shares_gpu = true, .note = std::move(note)};
   chosen.warning = StrCat("measuring on ", live.str(),
-                          ", where training runs: an assertion or an illegal access of a kernel "
+                          ", the training GPU: a failed assertion or an illegal access in a kernel "
                           "that the losses closure "
                           "starts would end all CUDA work of this process",
                           one_queue ? StrCat("; ", kSharedQueue) : "");

@@ -10,21 +10,21 @@
 
 namespace ptqwatch::internal {
 
-/// MonitorOptions::monitor_device: the trainer's.
+/// The MonitorOptions::monitor_device value for the trainer's device.
 inline constexpr std::string_view kTrainerDevice = "trainer";
 
-/// Where a model is measured, and what whoever runs it should know about that.
+/// The device on which a model is measured, with notes for the user.
 struct MonitorDevice {
   at::Device device;
   bool shares_gpu = false;   ///< with training
-  std::string note = {};     ///< why there; empty where it is the only place
-  std::string warning = {};  ///< what the choice risks; empty where it risks nothing
+  std::string note = {};     ///< the reason for the choice; empty if there was no choice
+  std::string warning = {};  ///< the risk of the choice; empty if there is none
 };
 
 /// `option` as in MonitorOptions::monitor_device; `live` is the model's device. `connections` is
-/// the environment's CUDA_DEVICE_MAX_CONNECTIONS, or empty: with 1 all streams of a GPU share a
-/// queue, so that whatever the monitor starts holds training up. InvalidArgument naming the option
-/// and its value. Does not look whether the device is there.
+/// the environment's CUDA_DEVICE_MAX_CONNECTIONS, or empty: if it is 1, all streams of a GPU share
+/// a queue, so the monitor's kernels delay training. Returns InvalidArgument naming the option and
+/// its value. Does not check whether the device exists.
 absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
                                                   int64_t parameters, std::string_view connections);
 

@@ -8,7 +8,7 @@ namespace ptqwatch::internal {
 std::vector<int> TrainedParameters(const ModelSession& session) {
   const std::vector<TensorEntry>& live = session.live().entries;
   const std::vector<TensorEntry>& table = session.replica().table().entries;
-  // Tensors that wrap a trainer's own memory never require gradients although they are trained.
+  // Tensors that wrap a trainer's own memory never require gradients, even if they are trained.
   const bool knows_frozen = std::any_of(live.begin(), live.end(), [](const TensorEntry& entry) {
     return entry.tensor.requires_grad();
   });

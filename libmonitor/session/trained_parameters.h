@@ -7,9 +7,9 @@
 
 namespace ptqwatch::internal {
 
-/// Entries of the replica's table that training changes: floating-point parameters, but for those
-/// whose requires_grad is off in the live model while it is on for others. The session must still
-/// have its live tensors.
+/// Entries of the replica's table that training changes: the floating-point parameters, except
+/// those whose requires_grad is off in the live model while it is on for others. The session must
+/// still have its live tensors.
 std::vector<int> TrainedParameters(const ModelSession& session);
 
 }  // namespace ptqwatch::internal
