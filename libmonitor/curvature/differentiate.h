@@ -14,20 +14,21 @@ namespace ptqwatch::internal {
 
 using torch::autograd::variable_list;
 
-/// The tensors that the loss is differentiated with respect to.
+/// The tensors with respect to which the loss is differentiated.
 std::vector<at::Tensor> LeafTensors(const LossSurface& surface);
 
-/// Adds the gradients, one a leaf, to their parts of `sum`. Those of unused leaves are undefined.
+/// Adds the gradients, one per leaf, to their parts of `sum`. Gradients of unused leaves are
+/// undefined.
 void Accumulate(const LossSurface& surface, const variable_list& gradients, Vector& sum);
 
-/// The value of a loss; DataLoss where it is not finite.
+/// The value of a loss, or DataLoss if it is not finite.
 absl::StatusOr<double> FiniteLoss(const at::Tensor& loss);
 
-/// DataLoss where the gradient is not finite.
+/// Returns DataLoss if the gradient is not finite.
 absl::Status CheckGradient(const VectorSpace& space, const Vector& gradient);
 
-/// Mean loss and gradient where the parameters are now. Checks the context once a batch.
-/// `after_batch`, where it is set, is called with the gradient so far.
+/// Computes the mean loss and its gradient at the current parameters. Checks the context once per
+/// batch and calls `after_batch`, if set, with the gradient so far.
 absl::Status Differentiate(LossSurface& surface, double& loss, Vector& gradient,
                            const ExecutionContext& context,
                            const std::function<void(const Vector&)>& after_batch = {});

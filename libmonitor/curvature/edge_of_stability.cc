@@ -18,7 +18,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The step over the rate, for a gradient of constant size whose sign alternates from step to step.
+// The ratio of step to rate for a gradient of constant size whose sign alternates from step to
+// step.
 double Gain(const OptimizerView& optimizer) {
   if (optimizer.kind != OptimizerKind::kSgd) return (1 - optimizer.beta1) / (1 + optimizer.beta1);
   const double momentum = optimizer.momentum;
@@ -27,8 +28,8 @@ double Gain(const OptimizerView& optimizer) {
   return optimizer.nesterov ? 1 + momentum * through_momentum : through_momentum;
 }
 
-// M = S (H + D) S of one parameter, without the second moment: S^2 is `square` for SGD and
-// square / p for Adam.
+// One parameter's S and D in M = S (H + D) S, without the second moment: S^2 is `square` for SGD
+// and square / p for Adam.
 struct PartScaling {
   double square = 0;
   double decay = 0;  // D
@@ -66,7 +67,7 @@ absl::Status Precondition(const OptimizerView& optimizer, const OptimizedParamet
                           const at::Tensor& squares) {
   const at::Tensor moment = parameter.second_moment.to(squares.options()).reshape(squares.sizes());
   if (moment.numel() == 0) return absl::OkStatus();
-  // Also false for NaN.
+  // The negation also catches NaN.
   if (!(moment.min().item<double>() >= 0 && std::isfinite(moment.max().item<double>()))) {
     return absl::FailedPreconditionError(
         StrCat("the second moment of '", parameter.name, "' is negative or not finite"));
@@ -82,9 +83,9 @@ absl::Status Precondition(const OptimizerView& optimizer, const OptimizedParamet
 }
 
 struct Scaling {
-  std::optional<PartScaling> uniform;  // where S and D are multiples of the identity
-  Vector scale;                        // S, where they are not
-  Vector shift;                        // S D S, or undefined where D is 0
+  std::optional<PartScaling> uniform;  // set if S and D are multiples of the identity
+  Vector scale;                        // S; set if not uniform
+  Vector shift;                        // S D S; undefined if D is 0
 };
 
 absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerView& optimizer) {
@@ -138,9 +139,9 @@ absl::StatusOr<Scaling> MakeScaling(const VectorSpace& space, const OptimizerVie
   return result;
 }
 
-// The top eigenvector of S Q M Q' S, with Q and M of `known`: S Q c, where M G c = mu c with the
-// Gram matrix G = Q' S^2 Q. With G = L L', the vectors y = L' c are eigenvectors of L' M L, and
-// c = M L y / mu. Undefined where nothing is known or mu is not positive.
+// The top eigenvector of S Q M Q' S, with Q and M from `known`: S Q c, where M G c = mu c with the
+// Gram matrix G = Q' S^2 Q. With G = L L', the vectors y = L' c are eigenvectors of L' M L, and c =
+// M L y / mu. Undefined if `known` is empty or mu is not positive.
 Vector KnownTop(const VectorSpace& space, const KrylovSpace& known, const Vector& scale) {
   at::NoGradGuard no_grad;
   const auto size = static_cast<int64_t>(known.basis.size());
@@ -174,14 +175,14 @@ Vector KnownTop(const VectorSpace& space, const KrylovSpace& known, const Vector
   return scaled;
 }
 
-// `start` with `known` added to what it knows beside the tracked eigenvector.
+// Returns `start` with `known` added to its secondary vector.
 WarmStart Join(const VectorSpace& space, const WarmStart& start, Vector known) {
   const double norm = known.defined() ? space.Norm(known) : 0;
   if (!(norm > 0 && std::isfinite(norm))) return start;
   space.Scale(1 / norm, known);
   const Vector& other = start.secondary;
   if (other.defined() && other.elements.numel() == space.dimension() && space.IsFinite(other)) {
-    // The sign that makes them add up.
+    // With this sign the two vectors do not cancel.
     const double sign = space.Dot(other, known) < 0 ? -1 : 1;
     space.Axpy(sign, other, known);
   }
@@ -210,7 +211,7 @@ absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessia
   }
   const VectorSpace& space = hessian.space();
   const WarmStart joined = Join(space, start, KnownTop(space, known, scaling.scale));
-  known = {};  // room for the search
+  known = {};  // makes room for the search
   PreconditionedOperator preconditioned(&hessian, std::move(scaling.scale),
                                         std::move(scaling.shift));
   PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch search,

@@ -12,10 +12,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// More basis vectors than this no longer save products.
+// Further basis vectors do not save products.
 constexpr int64_t kMaxBasis = 24;
 constexpr int64_t kMinBasis = 3;
-// Beside the basis: the newest product, the eigenvector and the secondary vector.
+// Besides the basis: the newest product, the eigenvector and the secondary vector.
 constexpr int64_t kOtherVectors = kMinLanczosVectors - kMinBasis;
 
 int64_t AvailableBytes(int64_t max_bytes, const ExecutionContext& context) {
@@ -43,7 +43,7 @@ absl::StatusOr<EigenpairSearch> ExtremeEigenpair(SymmetricOperator& hessian, con
   if (space.bytes() == 0) {
     return absl::FailedPreconditionError("the space of the Hessian is empty");
   }
-  // A small space needs no more vectors than it has dimensions.
+  // A space needs no more vectors than it has dimensions.
   const int64_t useful = std::min(kMaxBasis, space.dimension());
   const int64_t basis =
       std::min(useful, AvailableBytes(options.max_bytes, context) / space.bytes() - kOtherVectors);

@@ -18,18 +18,19 @@ enum class SpectrumEnd { kTop, kBottom };
 
 /// Lanczos needs room for this many vectors; with less, a search uses power iteration.
 inline constexpr int64_t kMinLanczosVectors = 6;
-/// Power iteration needs this many, so no search works with less.
+/// Power iteration needs room for this many vectors, so every search needs at least these.
 inline constexpr int64_t kPowerIterationVectors = 3;
 
-/// What a search leaves for the next one, on a matrix close to its own.
+/// State from one search for the next, on a similar matrix.
 struct WarmStart {
-  Vector vector;  ///< the eigenvector found; undefined: a cold start
-  /// Secondary start vector: the start of the search without the eigenvector found, filtered
-  /// towards the wanted end of the spectrum. If another eigenvalue grows past the tracked one, its
-  /// eigenvector accumulates here from search to search. May be undefined.
+  Vector vector;  ///< the eigenvector found; undefined for a cold start
+  /// Secondary start vector: the start of the search without its component along the eigenvector
+  /// found, filtered towards the wanted end of the spectrum. If another eigenvalue grows past the
+  /// tracked one, its eigenvector accumulates here from search to search. May be undefined.
   Vector secondary;
-  /// The loss's gradient where the matrix is; may be undefined. It lies mostly along the top
-  /// eigenvectors (Gur-Ari, Roberts and Dyer 2018), including new ones. Not left by a search.
+  /// The loss's gradient at the point of the matrix; may be undefined. It lies mostly along the top
+  /// eigenvectors (Gur-Ari, Roberts and Dyer 2018), including new ones. Set by the caller, not by a
+  /// search.
   Vector gradient = {};
 };
 
@@ -37,18 +38,18 @@ struct EigenpairOptions {
   SpectrumEnd end = SpectrumEnd::kTop;
   double residual_ratio = 0.02;  ///< stops at ||Hv - lambda v|| <= this * |lambda|
   int max_products = 40;
-  /// Upper limit for the bytes of vectors. The search keeps as many as are useful (24 and three
-  /// more), as far as this limit and the context's ByteBudget allow.
+  /// Limit for the bytes of vectors. The search keeps as many as are useful (24 and three more), if
+  /// this limit and the context's ByteBudget allow.
   int64_t max_bytes = int64_t{1} << 30;
 };
 
-/// What Lanczos knows of H: orthonormal vectors Q and a small symmetric matrix M with
-/// Q M Q' = H P + P H - P H P, where P projects on all vectors but the last one (on all of them
-/// where the space is invariant).
+/// The part of H that a Lanczos search found: orthonormal vectors Q and a small symmetric matrix M
+/// with Q M Q' = H P + P H - P H P, where P projects on all vectors but the last one (on all of
+/// them if the space is invariant).
 struct KrylovSpace {
   std::vector<Vector> basis;
   std::vector<double> matrix;  ///< row-major, basis.size() squared
-  size_t projected = 0;        ///< how many vectors P projects on
+  size_t projected = 0;        ///< number of vectors that P projects on
   /// The median of the eigenvalues of P H P, an estimate of the rest of the spectrum.
   double level = 0;
 };
@@ -56,31 +57,31 @@ struct KrylovSpace {
 struct EigenpairSearch {
   HessianEigenpair pair;
   WarmStart next;      ///< for the next search; its `vector` is the pair's
-  KrylovSpace krylov;  ///< empty where vectors were deflated
+  KrylovSpace krylov;  ///< empty if vectors were deflated
 };
 
-/// The largest (or smallest, signed) eigenvalue of a symmetric H and its vector, in the complement
-/// of `deflated`: orthonormal eigenvectors of H that were found before.
+/// Finds the largest (or smallest, signed) eigenvalue of a symmetric H and its vector, in the
+/// complement of `deflated`: orthonormal eigenvectors of H that were found before.
 ///
 /// Lanczos with full reorthogonalisation and thick restarts (Golub and Van Loan, Matrix
-/// Computations, section 10.3; Wu and Simon 2000). Power iteration where memory allows fewer than
-/// kMinLanczosVectors (and the space has more dimensions than would fit): the same result, after
-/// many more products.
+/// Computations, section 10.3; Wu and Simon 2000). If memory allows fewer than kMinLanczosVectors
+/// (and the space has more dimensions than fit), power iteration gives the same result after many
+/// more products.
 ///
-/// A cold start is a random vector of `context.seeds`, the same one every time; the gradient
-/// improves it. A warm start is a mixture of the vector and the secondary vector of an earlier
-/// search, the gradient and a random one. `pair.start` is kRestarted where hardly
-/// anything of the old vector is left in the one found.
+/// A cold start is a random vector from `context.seeds`, the same every time; the gradient improves
+/// it. A warm start is a mixture of the vector and the secondary vector of an earlier search, the
+/// gradient and a random vector. `pair.start` is kRestarted if the old vector and the one found are
+/// nearly orthogonal.
 ///
 /// Memory: up to 27 vectors. Errors: as SymmetricOperator::Apply; ResourceExhausted, with the
-/// bytes, where three vectors do not fit; FailedPrecondition where every product is zero.
+/// bytes, if three vectors do not fit; FailedPrecondition if every product is zero.
 absl::StatusOr<EigenpairSearch> ExtremeEigenpair(SymmetricOperator& hessian, const WarmStart& start,
                                                  const EigenpairOptions& options,
                                                  absl::Span<const Vector> deflated = {},
                                                  const ExecutionContext& context = {});
 
-/// ResourceExhausted, with the bytes, where `vectors` vectors take more than `max_bytes` or than
-/// the context's ByteBudget has left.
+/// Returns ResourceExhausted, with the bytes, if `vectors` vectors take more than `max_bytes` or
+/// than the rest of the context's ByteBudget.
 absl::Status CheckVectorMemory(const VectorSpace& space, int64_t vectors, int64_t max_bytes,
                                const ExecutionContext& context);
 

@@ -8,13 +8,13 @@
 
 namespace ptqwatch::internal {
 
-/// Products with the generalized Gauss-Newton matrix G = sum_b J_b' (d2 L_b / d z_b^2) J_b, with
-/// the logits z_b of batch b and their Jacobian J_b at W (Schraudolph 2002). J v comes from two
-/// reverse passes (the derivative of J'u in u), because fused operators have no forward derivative.
-/// `surface` must outlive the operator.
+/// Makes the operator of the generalized Gauss-Newton matrix G = sum_b J_b' (d2 L_b / d z_b^2) J_b,
+/// with the logits z_b of batch b and their Jacobian J_b at W (Schraudolph 2002). J v comes from
+/// two reverse passes (the derivative of J'u in u), because fused operators have no forward
+/// derivative. `surface` must outlive the operator.
 ///
-/// Costs one gradient to make and about four a product; memory of one batch's graph. Errors as
-/// HessianOperator::Create, and FailedPrecondition where the surface has no logits or the loss is
+/// Creation costs one gradient, a product about four; memory: one batch's graph. Errors as
+/// HessianOperator::Create, and FailedPrecondition if the surface has no logits or the loss is
 /// linear in them.
 absl::StatusOr<std::unique_ptr<HessianOperator>> CreateGaussNewtonOperator(
     LossSurface* surface, const ExecutionContext& context);

@@ -13,7 +13,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A wrong second derivative (not only a rounded one) is off by far more than this.
+// A wrong second derivative, as opposed to a rounded one, is off by far more than this.
 constexpr double kSymmetryTolerance = 0.01;
 // Loose, because a difference sees the kinks of ReLU and a derivative does not.
 constexpr double kDifferenceTolerance = 0.3;
@@ -47,7 +47,7 @@ Vector RandomVector(const VectorSpace& space, uint64_t draw, const ExecutionCont
   return vector;
 }
 
-// hu = H u by finite differences. Returns their StepCheck.
+// hu = H u by finite differences. Returns the StepCheck.
 absl::StatusOr<double> Difference(LossSurface* surface, const Vector& u, Vector& hu,
                                   const ExecutionContext& context) {
   PTQWATCH_ASSIGN_OR_RETURN(
@@ -57,7 +57,7 @@ absl::StatusOr<double> Difference(LossSurface* surface, const Vector& u, Vector&
   return hessian->StepCheck(u, hu, context);
 }
 
-// Compares |u'Hv - v'Hu| with ||Hv||, for another random v.
+// Compares |u'Hv - v'Hu| with ||Hv|| for another random v.
 absl::Status CheckSymmetry(HessianOperator& hessian, const Vector& u, const Vector& hu,
                            const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
@@ -72,7 +72,7 @@ absl::Status CheckSymmetry(HessianOperator& hessian, const Vector& u, const Vect
              " where ||Hv|| = ", scale, "): an operator of the model differentiates wrongly"));
 }
 
-// hu = H u by a retained graph, and the bytes of that graph where they are known.
+// hu = H u by a retained graph. Also returns the bytes of that graph, if known.
 absl::Status MultiplyByGraph(LossSurface* surface, const Vector& u, Vector& hu,
                              std::optional<int64_t>& graph_bytes, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
@@ -84,7 +84,7 @@ absl::Status MultiplyByGraph(LossSurface* surface, const Vector& u, Vector& hu,
   PTQWATCH_RETURN_IF_ERROR((*hessian)->Apply(u, hu, context));
   PTQWATCH_RETURN_IF_ERROR(CheckSymmetry(**hessian, u, hu, context));
   if (watcher.operators() > 0) {
-    // What is released with the operator was its own; weights and batch stay.
+    // Destroying the operator frees its graph; weights and batch stay.
     const int64_t with = watcher.LiveBytes();
     hessian->reset();
     graph_bytes = std::max<int64_t>(0, with - watcher.LiveBytes() - space.bytes());

@@ -13,27 +13,26 @@ namespace ptqwatch::internal {
 
 struct HessianChoice {
   HessianMode mode = HessianMode::kAuto;
-  /// Of the gradient graphs of all batches, extrapolated from the first one. Unknown for finite
-  /// differences, and where LibTorch reports no operators.
+  /// The size of the gradient graphs of all batches, extrapolated from the first one. Unknown for
+  /// finite differences, and if LibTorch reports no operators.
   std::optional<int64_t> graph_bytes;
 };
 
-/// How products with the Hessian of `surface` are to be made, found out on its first batch.
+/// Chooses how to compute products with the Hessian of `surface`, by trials on its first batch.
 ///
-/// The gradient's graph is used where it can be differentiated and the products are finite,
-/// symmetric (u'Hv = v'Hu for two random vectors), and within 30 % of a finite difference where
-/// there is one. That last check finds operators whose backward treats a variable as a constant:
-/// their products are symmetric and wrong. The graphs are retained where those of all batches are
-/// known to fit into `max_graph_bytes`. Otherwise finite differences are used, where these do not
-/// depend on their step.
+/// The gradient's graph is used if it can be differentiated and its products are finite, symmetric
+/// (u'Hv = v'Hu for two random vectors), and within 30 % of a finite difference, if there is one.
+/// That last check finds operators whose backward treats a variable as a constant: their products
+/// are symmetric and wrong. The graphs are retained if those of all batches are known to fit into
+/// `max_graph_bytes`. Otherwise finite differences are used, if they do not depend on their step.
 ///
-/// With `asked` other than kAuto only that mode is tried, whatever memory its graphs take. Costs
-/// about ten gradients of the batch. FailedPrecondition saying why none works.
+/// If `asked` is not kAuto, only that mode is tried, whatever memory its graphs take. Costs about
+/// ten gradients of the batch. Returns FailedPrecondition, with the reason, if no mode works.
 absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMode asked,
                                                 int64_t max_graph_bytes,
                                                 const ExecutionContext& context);
 
-/// The next mode, which needs less memory; none after finite differences.
+/// The next mode, which needs less memory; empty after finite differences.
 std::optional<HessianMode> SmallerMode(HessianMode mode);
 
 }  // namespace ptqwatch::internal

@@ -16,23 +16,23 @@ namespace ptqwatch::internal {
 namespace {
 
 // The step of a central difference is chosen so that the gradient changes by this share of itself
-// from one side to the other. With less, its rounding dominates; with more, its curvature. No
-// multiple of ||W|| suits all directions: on a trained GPT, 1.5e-3 is right for a random one but
-// 31 % off along the top eigenvector, where 2e-5 is right.
+// from one side to the other. With a smaller step rounding dominates, with a larger one curvature.
+// No multiple of ||W|| suits all directions: on a trained GPT, 1.5e-3 is right for a random
+// direction but 31 % off along the top eigenvector, where 2e-5 is right.
 constexpr double kGradientChange = 0.01;
 // Steps in multiples of ||W||. The largest is tried first, because it suits random directions.
 constexpr double kMaxStep = 3e-3;
 constexpr double kMinStep = 1e-5;
-// A step is kept where the ideal one is within this factor of it, and after this many tries.
+// A step is kept if it is within this factor of the ideal one, or after kMaxStepTries tries.
 constexpr double kStepTolerance = 2;
-// Of the step of a central difference, for one that is taken on one side. Its error falls with the
-// step and not with the square of it: measured on trained GPTs, along the top eigenvector, up to
-// 9e-3 with a fifth of the step, 5e-3 with a tenth and 3e-3 with a twentieth, where rounding shows.
+// The step of a one-sided difference, relative to a central one's. Its error falls with the step
+// rather than with the step's square: along the top eigenvector of trained GPTs, up to 9e-3 with a
+// fifth of the central step, 5e-3 with a tenth, and 3e-3 with a twentieth, where rounding shows.
 constexpr double kOneSidedStep = 0.1;
 constexpr double kOneSidedTolerance = 3;
 constexpr int kMaxStepTries = 3;
 
-// Keeps backward passes on the calling thread while it exists.
+// Keeps backward passes on the calling thread during its lifetime.
 class SingleThreadedBackward {
  public:
   SingleThreadedBackward()
@@ -91,7 +91,7 @@ class GraphOperator final : public HessianOperator {
     return absl::OkStatus();
   }
 
-  // By leaf, with the graph to the leaves. Adds the batch's loss to `loss`.
+  // The gradients by leaf, with the graph to the leaves. Adds the batch's loss to `loss`.
   absl::StatusOr<variable_list> GradientWithGraph(size_t batch, double& loss) {
     PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor value, surface_->Loss(batch, /*with_graph=*/true));
     PTQWATCH_ASSIGN_OR_RETURN(const double finite, FiniteLoss(value));
@@ -104,7 +104,7 @@ class GraphOperator final : public HessianOperator {
                  });
   }
 
-  // hv += the derivative of gradients along v.
+  // Adds the derivative of the gradients along v to hv.
   absl::Status AddProduct(const variable_list& gradients, const Vector& v, Vector& hv) {
     variable_list outputs;
     variable_list factors;
@@ -126,7 +126,7 @@ class GraphOperator final : public HessianOperator {
   }
 
   std::vector<at::Tensor> leaves_;
-  std::vector<variable_list> graphs_;  // one a batch, where they are kept
+  std::vector<variable_list> graphs_;  // one per batch, if kept
   uint64_t generation_ = 0;
   const bool keep_;
 };
@@ -200,15 +200,15 @@ class FiniteDifferenceOperator final : public HessianOperator {
         "the weights were written to between products of one Hessian");
   }
 
-  // The surface is left at W after a failure too.
+  // Returns the surface to W, after a failure too.
   absl::Status MoveBack(absl::Status status) {
     status.Update(surface_->MoveTo(nullptr, 0));
     generation_ = surface_->generation();
     return status;
   }
 
-  // ahead = g(W + e v) with e = share * step_ / norm, a step that suits v. The step of the product
-  // before is tried first: it usually does.
+  // Computes ahead = g(W + e v) with e = share * step_ / norm and adapts the step to v. Tries the
+  // previous product's step first, which usually fits.
   absl::Status StepAhead(const Vector& v, double norm, double share, double tolerance,
                          Vector& ahead, const ExecutionContext& context) {
     for (int tries = 1;; ++tries) {
@@ -232,10 +232,10 @@ class FiniteDifferenceOperator final : public HessianOperator {
                          [&](const Vector& sum) { AddBatch(v, sum); });
   }
 
-  Vector ahead_;  // g(W + e v), once a central difference has been taken
+  Vector ahead_;  // g(W + e v) of the last central difference
   double weight_norm_ = 0;
   double step_ = 0;  // of a central difference, for a direction of norm 1
-  double aim_ = 0;   // by how much the gradient is to change from one side to the other
+  double aim_ = 0;   // the change of the gradient from one side to the other
   bool keep_step_ = false;
   uint64_t generation_ = 0;
 };

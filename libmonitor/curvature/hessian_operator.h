@@ -14,38 +14,37 @@
 
 namespace ptqwatch::internal {
 
-/// A finite difference whose product depends more than this on its step (StepCheck) does not count
-/// as a derivative.
+/// If a finite difference's StepCheck exceeds this, its product does not count as a derivative.
 inline constexpr double kMaxStepCheck = 0.1;
 
-/// Products with the Hessian of a LossSurface at the point W where it was when the operator was
-/// made. One thread at a time.
+/// Products with the Hessian of a LossSurface at its point W at the time of creation. Not
+/// thread-safe.
 class HessianOperator : public SymmetricOperator {
  public:
-  /// `mode` is not kAuto. `surface` must outlive the operator and must not be moved meanwhile.
-  /// Costs one gradient (with its graph where it is retained).
+  /// `mode` must not be kAuto. `surface` must outlive the operator, and only the operator may move
+  /// it. Costs one gradient, with its graph if retained.
   ///
-  /// Errors: FailedPrecondition when the loss cannot be differentiated, ResourceExhausted when
-  /// memory runs out, DataLoss when loss or gradient is not finite, Cancelled or DeadlineExceeded
-  /// from the context, which is checked once a batch.
+  /// Errors: FailedPrecondition if the loss cannot be differentiated, ResourceExhausted if memory
+  /// runs out, DataLoss if loss or gradient is not finite, Cancelled or DeadlineExceeded from the
+  /// context, which is checked once per batch.
   static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(LossSurface* surface,
                                                                  HessianMode mode,
                                                                  const ExecutionContext& context);
 
-  /// hv = H v. Errors as Create; FailedPrecondition when the parameters were written to since.
+  /// hv = H v. Errors as Create, and FailedPrecondition if the parameters were written to since.
   absl::Status Apply(const Vector& v, Vector& hv, const ExecutionContext& context) override;
-  /// A finite difference is taken on one side: one gradient instead of two, and a relative error of
-  /// some 2e-3 in float32.
+  /// Takes a finite difference on one side: one gradient instead of two, with a relative error of
+  /// about 2e-3 in float32.
   absl::Status ApplyRoughly(const Vector& v, Vector& hv, const ExecutionContext& context) override;
 
-  /// Of the batches.
+  /// The batches' shares of the data.
   std::vector<double> shares() const override;
-  /// Costs an inner product a batch beside Apply.
+  /// Costs one inner product per batch more than Apply.
   absl::Status ApplyByShare(const Vector& v, Vector& hv, std::vector<double>& along,
                             const ExecutionContext& context) override;
 
-  /// How much a product depends on the step of a finite difference:
-  /// ||Hv(step) - Hv(step / 2)|| / ||Hv(step / 2)||. Costs one product. 0 for exact operators.
+  /// How much a product depends on the step of a finite difference: ||Hv(step) - Hv(step / 2)|| /
+  /// ||Hv(step / 2)||. Costs one product. 0 for exact operators.
   virtual absl::StatusOr<double> StepCheck(const Vector& v, const Vector& hv,
                                            const ExecutionContext& context);
 
@@ -57,7 +56,7 @@ class HessianOperator : public SymmetricOperator {
  protected:
   explicit HessianOperator(LossSurface* surface) : surface_(surface) {}
   virtual absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) = 0;
-  /// Called by Product after every batch with v and the sum so far.
+  /// Product calls this after every batch, with v and the sum so far.
   void AddBatch(const Vector& v, const Vector& sum) {
     if (along_ != nullptr) along_->push_back(space().Dot(v, sum));
   }
@@ -69,7 +68,7 @@ class HessianOperator : public SymmetricOperator {
   double loss_ = 0;
   Vector gradient_;
   int64_t products_ = 0;
-  std::vector<double>* along_ = nullptr;  // where AddBatch puts v'(H_0 + ... + H_b)v
+  std::vector<double>* along_ = nullptr;  // AddBatch appends v'(H_0 + ... + H_b)v
 };
 
 }  // namespace ptqwatch::internal

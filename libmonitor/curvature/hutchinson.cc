@@ -41,9 +41,9 @@ class Mean {
   double squares_ = 0;
 };
 
-// A = Q M Q' - level P, which is subtracted from H. The level keeps H - A on the known space
-// similar to H on the rest: a multiple of the identity, which a sign vector measures without error,
-// stays one.
+// A = Q M Q' - level P, which is subtracted from H. The level makes H - A similar on the known
+// space and on the rest: a multiple of the identity, which a sign vector measures without error,
+// remains one.
 class KnownPart {
  public:
   KnownPart(const VectorSpace& space, const KrylovSpace& known) : space_(space), known_(known) {
@@ -58,7 +58,7 @@ class KnownPart {
     }
   }
 
-  // Of the diagonal block of each part.
+  // The trace of each part's diagonal block.
   const std::vector<double>& traces() const { return traces_; }
 
   // product -= A z
@@ -88,7 +88,7 @@ std::string LayerOf(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
 
-// The estimates of the whole, the weighted sum, parts and layers, all from the same products.
+// The estimates for the whole, the weighted sum, parts and layers, from the same products.
 class TraceSums {
  public:
   TraceSums(const VectorSpace& space, absl::Span<const double> part_weights)
@@ -101,7 +101,7 @@ class TraceSums {
     by_layer_.resize(layers_.size());
   }
 
-  // What one probe vector gives for every part.
+  // Adds one probe vector's values of all parts.
   void Add(const std::vector<double>& parts) {
     double sum = 0;
     double weighted_sum = 0;
@@ -137,29 +137,29 @@ class TraceSums {
   const std::vector<VectorSpace::Part>& parts_;
   const absl::Span<const double> part_weights_;
   std::vector<std::string> layers_;
-  std::vector<size_t> layer_of_;  // of each part
+  std::vector<size_t> layer_of_;  // for each part
   Mean whole_;
   Mean weighted_;
   std::vector<Mean> by_part_;
   std::vector<Mean> by_layer_;
 };
 
-// The standard error of a trace across the batches that H is the sum of.
+// The standard error of a trace across the batches whose sum is H.
 class BatchSpread {
  public:
   explicit BatchSpread(std::vector<double> shares)
       : shares_(std::move(shares)), by_batch_(shares_.size()) {}
 
-  // z'H_b z of every batch, of one probe vector.
+  // Adds z'H_b z of every batch for one probe vector.
   void Add(const std::vector<double>& along) {
     if (shares_.size() < 2 || along.size() != shares_.size()) return;
     const double whole = std::accumulate(along.begin(), along.end(), 0.0);
-    // Per unit of data, so that a smaller last batch counts like the others.
+    // Per unit of data, so that a smaller last batch has the same expectation as the others.
     for (size_t b = 0; b < along.size(); ++b) by_batch_[b].Add(along[b] / shares_[b] - whole);
   }
 
-  // With weights s_b that sum up to 1 and batches whose variance is sigma^2 / s_b, the variance of
-  // the weighted mean is sigma^2, and sum_b s_b (t_b - t)^2 is on average (n - 1) sigma^2.
+  // With weights s_b that sum up to 1 and batches of variance sigma^2 / s_b, the variance of the
+  // weighted mean is sigma^2, and the mean of sum_b s_b (t_b - t)^2 is (n - 1) sigma^2.
   std::optional<double> StandardError() const {
     if (shares_.size() < 2 || by_batch_[0].count() < 2) return std::nullopt;
     double squares = 0;
@@ -172,7 +172,7 @@ class BatchSpread {
 
  private:
   const std::vector<double> shares_;
-  std::vector<Mean> by_batch_;  // less the whole
+  std::vector<Mean> by_batch_;  // minus the whole
 };
 
 }  // namespace
@@ -190,7 +190,7 @@ absl::StatusOr<HessianTrace> EstimateTrace(SymmetricOperator& hessian,
   TraceSums sums(space, part_weights);
   Vector z = space.Zero();
   Vector hz = space.Zero();
-  // Where the estimate decides when to stop, its interval is widened (see the header).
+  // If the estimate decides when to stop, its interval is widened (see the header).
   const bool adaptive = options.max_probes > options.min_probes;
   BatchSpread batches(hessian.shares());
   std::vector<double> along;

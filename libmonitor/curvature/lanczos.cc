@@ -14,32 +14,32 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A remainder this small relative to the product is rounding: the space is invariant.
+// A smaller remainder, relative to the product, is rounding: the space is invariant.
 constexpr double kBreakdown = 1e-10;
 constexpr double kBreakdownFloat = 1e-6;
 
 // After a training step the previous eigenvector is still nearly one, so a warm start can converge
-// before a new, larger eigenvalue becomes visible. It may stop only once an eigenvalue larger by
-// this share would have shown, or after the minimum number of products below.
+// before a new, larger eigenvalue becomes visible. A warm search stops only once an eigenvalue
+// larger by this share would have shown, or after the minimum number of products below.
 constexpr double kHiddenExcess = 0.1;
-// Measured on spectra with a bulk and 20 outliers, of 2000 to 10^6 parameters: with a start that is
-// half random, six products always found an eigenvalue that had grown to 1.2 or more times the old
-// top; five sometimes missed the 1.2, four also the 1.5.
+// Measured on spectra with a bulk and 20 outliers, of 2000 to 10^6 parameters: with a half-random
+// start, six products always found an eigenvalue that had grown to 1.2 or more times the old top;
+// five sometimes missed 1.2, four also 1.5.
 constexpr int kMinBiasedProducts = 6;
 constexpr int kMinCoarseWarmProducts = 4;
-// A warm start goes on up to this many where the second eigenvalue in sight may be the larger one.
+// If the second Ritz value may be the larger one, a warm start runs up to this many products.
 constexpr int kMinRivalledProducts = 7;
-// A search for a residual of at least this does not notice the error of rough products.
+// A search with at least this residual ratio can use rough products: their error does not matter.
 constexpr double kRoughResidual = 0.02;
-// An eigenvalue closer to zero than this share of the spectrum counts as zero for its residual.
+// An eigenvalue below this share of the spectrum's extent counts as zero for its residual.
 constexpr double kZeroEigenvalue = 1e-3;
 // Degree of the polynomial that filters the secondary start vector.
 constexpr int kFilterDegree = 4;
-// Less than this of the secondary vector beside the eigenvector is rounding.
+// A secondary vector with a smaller norm outside the eigenvector is rounding.
 constexpr double kMinSecondary = 1e-3;
 
-// A cold start that is not only random (the gradient) has no earlier search to rely on, even where
-// the search is coarse.
+// A cold start that is not only random (the gradient) has no earlier search to rely on, even in a
+// coarse search.
 int MinProducts(const StartVector& start, const EigenpairOptions& options) {
   if (!start.biased) return 0;
   return start.warm && IsCoarse(options) ? kMinCoarseWarmProducts : kMinBiasedProducts;
@@ -51,7 +51,7 @@ class Projection {
   size_t size() const { return size_; }
   double at(size_t i, size_t j) const { return entries_[i * size_ + j]; }
 
-  // The new column is the new row too.
+  // The matrix is symmetric: the new column is the new row too.
   void AddColumn(const std::vector<double>& column) {
     const size_t size = column.size();
     std::vector<double> grown(size * size);
@@ -64,15 +64,15 @@ class Projection {
     size_ = size;
   }
 
-  // A diagonal matrix, of Ritz values.
+  // Makes the projection diagonal, with these Ritz values.
   void Reset(const std::vector<double>& diagonal) {
     size_ = diagonal.size();
     entries_.assign(size_ * size_, 0);
     for (size_t i = 0; i < size_; ++i) entries_[i * size_ + i] = diagonal[i];
   }
 
-  // Ritz values from the wanted end on; vectors[k] holds the weights of the basis in the k-th Ritz
-  // vector.
+  // Ritz values, beginning at the wanted end. vectors[k] has the weights of the basis in the k-th
+  // Ritz vector.
   void Solve(SpectrumEnd end, std::vector<double>& values,
              std::vector<std::vector<double>>& vectors) const {
     const auto n = static_cast<int64_t>(size_);
@@ -105,7 +105,7 @@ class Projection {
   std::vector<double> entries_;
 };
 
-// False where what is left of x, which had norm 1, is only rounding.
+// Returns false if the remainder of x, whose norm was 1, is only rounding.
 bool Normalize(std::vector<double>& x) {
   double squares = 0;
   for (double value : x) squares += value * value;
@@ -146,7 +146,7 @@ class LanczosSearch {
           first.warm && pair_.products < kMinRivalledProducts && AnotherMayBeLarger();
       const bool trusted = (pair_.products >= min_products && !rivalled) || LargerWouldHaveShown();
       if (residual_reached_ && trusted && (full || !left_invariant_space_)) break;
-      // What can be reached from this start may not contain the wanted eigenvector.
+      // The space is invariant and may not contain the wanted eigenvector, so continue at random.
       if (remainder_ == 0) next_ = start_vectors_.Next(basis_);
       if (!next_.defined()) break;
       if (full) KeepBestRitzVectors();
@@ -165,7 +165,7 @@ class LanczosSearch {
   }
 
  private:
-  // One product, one more column of the projection, and the Ritz pairs that follow from it.
+  // Adds one product, one column of the projection, and the resulting Ritz pairs.
   absl::Status Extend() {
     next_ = space_.Zero();
     PTQWATCH_RETURN_IF_ERROR(options_.residual_ratio >= kRoughResidual
@@ -192,7 +192,7 @@ class LanczosSearch {
     return absl::OkStatus();
   }
 
-  // The wanted Ritz value and its residual.
+  // Updates the wanted Ritz value and its residual.
   void UpdatePair() {
     const double inner = remainder_ * std::abs(ritz_[0].back());
     double squares = inner * inner;
@@ -208,13 +208,14 @@ class LanczosSearch {
     const double goal =
         options_.residual_ratio * std::max(std::abs(pair_.value), kZeroEigenvalue * widest);
     pair_.converged = residual <= goal;
-    // The part along the deflated vectors is their own residual, which no product here reduces.
+    // The component along the deflated vectors is their own residual, which no product here
+    // reduces.
     residual_reached_ = inner <= goal;
   }
 
   bool Whole() const { return static_cast<int64_t>(basis_.size()) == dimension_; }
 
-  // Whether an eigenvalue within the residual of another Ritz value may lie beyond the wanted one.
+  // Whether another Ritz value may, within its residual, lie beyond the wanted one.
   bool AnotherMayBeLarger() const {
     const double sign = options_.end == SpectrumEnd::kTop ? 1 : -1;
     for (size_t k = 1; k < values_.size(); ++k) {
@@ -226,8 +227,8 @@ class LanczosSearch {
 
   // Whether an eigenvalue larger by kHiddenExcess would have become visible. With p the monic
   // polynomial whose roots are the Ritz values, ||p(H) s|| is the product of the remainders so far.
-  // A start s with the component c along an eigenvector of eigenvalue x therefore has |c p(x)| of
-  // at most that. This rules x out for the component that a random vector typically has.
+  // A start s with component c along an eigenvector of eigenvalue x therefore bounds |c p(x)|. This
+  // rules x out for the component that a random vector typically has.
   bool LargerWouldHaveShown() const {
     if (restarted_) return false;
     const double excess = kHiddenExcess * std::abs(pair_.value);
@@ -237,7 +238,7 @@ class LanczosSearch {
     return log_growth > log_remainders_;
   }
 
-  // Wu and Simon's thick restart: the Ritz vectors at the wanted end stay in the basis.
+  // Wu and Simon's thick restart: keeps the Ritz vectors at the wanted end in the basis.
   void KeepBestRitzVectors() {
     const size_t keep = std::max<size_t>(1, max_basis_ / 3);
     const std::vector<std::vector<double>> weights(ritz_.begin(), ritz_.begin() + keep);
@@ -264,9 +265,9 @@ class LanczosSearch {
     return sum;
   }
 
-  // (H - b)^k s without the vector found, where s is the start and b the other end of the spectrum.
-  // No eigenvector changes its sign in it, so that the secondary vectors of successive searches add
-  // up.
+  // (H - b)^k s without its component along the vector found, where s is the start and b the other
+  // end of the spectrum. It keeps the sign of every eigenvector's component, so the secondary
+  // vectors of successive searches add up.
   Vector Secondary(const Vector& found) const {
     if (basis_.size() < 2) return {};
     std::vector<double> weights = start_weights_;
@@ -321,15 +322,15 @@ class LanczosSearch {
   std::vector<double> start_weights_;                // the start in the basis
   std::vector<std::vector<double>> along_deflated_;  // components of H times each basis vector
   Projection projection_;
-  Vector next_;  // of norm 1, where remainder_ is not 0
+  Vector next_;  // of norm 1, unless remainder_ is 0
   double remainder_ = 0;
   double log_remainders_ = 0;
   double largest_product_ = 0;
   bool left_invariant_space_ = false;
-  bool residual_reached_ = false;  // in the complement of what is deflated
+  bool residual_reached_ = false;  // in the complement of the deflated vectors
   bool restarted_ = false;
   std::vector<double> values_;             // Ritz values, wanted end first
-  std::vector<std::vector<double>> ritz_;  // weights of their vectors
+  std::vector<std::vector<double>> ritz_;  // weights of the basis in each Ritz vector
   HessianEigenpair pair_;
 };
 

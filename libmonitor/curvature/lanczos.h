@@ -11,14 +11,15 @@
 
 namespace ptqwatch::internal {
 
-/// ExtremeEigenpair by Lanczos with a basis of at most `max_basis` vectors, at least 1; three more
-/// vectors are held beside it.
+/// ExtremeEigenpair by Lanczos with a basis of at most `max_basis` vectors (at least 1) and three
+/// more vectors.
 ///
 /// A warm start stops only when an eigenvalue 10 % beyond the one found would have become visible,
-/// or after six products (four for a coarse search, see IsCoarse; seven where another Ritz value is
-/// within its residual of the one found). An invariant space that does not hold the whole spectrum
-/// is left with the next random vector, until basis or products are used up. After k products from
-/// a random start the relative error is O((ln n / k)^2) (Kuczynski and Wozniakowski 1992).
+/// or after six products (four for a coarse search, see IsCoarse; seven if another Ritz value is
+/// within its residual of the one found). If the space becomes invariant before it holds the whole
+/// spectrum, the search continues with a random vector until basis or products are used up. After k
+/// products from a random start the relative error is O((ln n / k)^2) (Kuczynski and Wozniakowski
+/// 1992).
 absl::StatusOr<EigenpairSearch> Lanczos(SymmetricOperator& hessian, const WarmStart& start,
                                         const EigenpairOptions& options,
                                         absl::Span<const Vector> deflated, int64_t max_basis,

@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<double>> LossesAlong(LossSurface& surface, const Vect
     }
     losses.push_back(loss.ok() ? *loss : std::numeric_limits<double>::quiet_NaN());
   }
-  // After a failure too: the surface is left at W.
+  // Returns the surface to W, after a failure too.
   status.Update(surface.MoveTo(nullptr, 0));
   PTQWATCH_RETURN_IF_ERROR(status);
   return losses;

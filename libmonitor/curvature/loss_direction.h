@@ -12,16 +12,17 @@
 
 namespace ptqwatch::internal {
 
-/// The loss along d to second order. One product; memory of one vector. Errors as
-/// HessianOperator::Apply; FailedPrecondition where d is zero.
+/// Measures the loss along d to second order. Costs one product and memory for one vector. Errors
+/// as HessianOperator::Apply, and FailedPrecondition if d is zero.
 absl::StatusOr<HessianDirection> MeasureDirection(HessianOperator& hessian, const Vector& d,
                                                   const ExecutionContext& context);
 
-/// (v'd)^2 / d'd with the unit vector v: the share of d along v, in [0, 1].
+/// (v'd)^2 / d'd for a unit vector v: the share of d along v, in [0, 1].
 double Alignment(const VectorSpace& space, const Vector& v, const Vector& d);
 
-/// The mean loss at W + a d for every a in `scales`; NaN where it is not finite. The surface is
-/// left at W. No operator with a retained graph may live on it.
+/// The mean loss at W + a d for every a in `scales`; NaN for a loss that is not finite. Returns the
+/// surface to W.
+/// REQUIRES: no operator with a retained graph exists for the surface.
 absl::StatusOr<std::vector<double>> LossesAlong(LossSurface& surface, const Vector& d,
                                                 absl::Span<const double> scales,
                                                 const ExecutionContext& context);

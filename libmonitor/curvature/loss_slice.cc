@@ -13,7 +13,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Directions closer to each other than this differ by little more than float32 rounding.
+// Directions with a smaller angle differ by little more than float32 rounding.
 constexpr double kSmallestSine = 1e-5;
 
 // Moves the surface back to W at the end of the scope.
@@ -24,7 +24,7 @@ class PutBack {
     try {
       surface_.MoveTo(nullptr, 0).IgnoreError();
     } catch (...) {
-      // A broken device: the next use of the surface reports it.
+      // The device is broken; the next use of the surface reports it.
     }
   }
   PutBack(const PutBack&) = delete;
@@ -61,7 +61,7 @@ absl::StatusOr<Plane> SpanPlane(const VectorSpace& space, const Vector& to_previ
   plane.u1 = space.Copy(to_previous);
   space.Scale(1 / plane.previous_x, plane.u1);
   plane.u2 = space.Copy(to_quantized);
-  // Twice: the first pass leaves a rounding error along u1, which is large where u2 is small.
+  // Twice, because the first pass leaves a rounding error along u1, which is large if u2 is small.
   for (int pass = 0; pass < 2; ++pass) {
     space.Axpy(-space.Dot(plane.u1, plane.u2), plane.u1, plane.u2);
   }
@@ -76,7 +76,7 @@ absl::StatusOr<Plane> SpanPlane(const VectorSpace& space, const Vector& to_previ
   return plane;
 }
 
-// From `low` to `high` with the margin on both sides.
+// The axis from `low` to `high`, with the margin on both sides.
 std::vector<double> Axis(double low, double high, const SliceOptions& options) {
   const double extent = high - low;
   const double first = low - options.margin * extent;
@@ -88,7 +88,7 @@ std::vector<double> Axis(double low, double high, const SliceOptions& options) {
   return coordinates;
 }
 
-// NaN where the loss is not finite.
+// The mean loss, or NaN if it is not finite.
 absl::StatusOr<double> LossOrNan(LossSurface& surface, const ExecutionContext& context) {
   absl::StatusOr<double> loss = MeanLoss(surface, context);
   if (absl::IsDataLoss(loss.status())) return std::numeric_limits<double>::quiet_NaN();
@@ -107,13 +107,13 @@ absl::Status CheckOptions(const SliceOptions& options) {
   return absl::OkStatus();
 }
 
-// The losses of one slice, counted and reported one by one.
+// Computes the losses of one slice, and counts and reports each.
 class Losses {
  public:
   Losses(LossSurface& surface, int64_t all, SliceProgress progress, const ExecutionContext& context)
       : surface_(surface), all_(all), progress_(progress), context_(context) {}
 
-  // At W + direction, or at W where it is null.
+  // The loss at W + direction, or at W if `direction` is null.
   absl::StatusOr<double> At(const Vector* direction) {
     PTQWATCH_RETURN_IF_ERROR(surface_.MoveTo(direction, 1));
     PTQWATCH_ASSIGN_OR_RETURN(const double loss, LossOrNan(surface_, context_));

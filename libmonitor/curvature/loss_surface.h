@@ -11,15 +11,15 @@
 
 namespace ptqwatch::internal {
 
-/// What the curvature engine sees of a model: a mean loss on fixed batches as a function of some
-/// parameters, at a point W from which it can be moved away and back. One thread at a time.
+/// The curvature engine's view of a model: a mean loss on fixed batches as a function of some
+/// parameters, at a point W from which it can be moved away and back. Not thread-safe.
 class LossSurface {
  public:
-  /// A tensor that the loss is differentiated with respect to. A parameter that is tied under
-  /// several tensors has a leaf for each; its derivative is their sum.
+  /// A tensor with respect to which the loss is differentiated. A parameter tied under several
+  /// tensors has a leaf for each; its derivative is their sum.
   struct Leaf {
     at::Tensor tensor;
-    size_t part = 0;  ///< of space()
+    size_t part = 0;  ///< index in space().parts()
   };
 
   struct LossAndLogits {
@@ -31,31 +31,31 @@ class LossSurface {
   virtual const VectorSpace& space() const = 0;
   virtual const std::vector<Leaf>& leaves() const = 0;
   virtual size_t batches() const = 0;
-  /// The share of the data that is in batch `index`; they sum up to 1.
+  /// Batch `index`'s share of the data. The shares sum up to 1.
   virtual double Share(size_t /*index*/) const { return 1.0 / static_cast<double>(batches()); }
 
   /// The contribution of batch `index` to the mean loss: a float64 scalar, with a graph to leaves()
-  /// when `with_graph`. FailedPrecondition with the message of whatever the model throws, or when
-  /// the result has no graph.
+  /// if `with_graph`. Returns FailedPrecondition if the model throws (with its message), or if the
+  /// result has no graph.
   virtual absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) = 0;
 
-  /// The same with a graph, and the logits of which the loss is a function, in that graph.
-  /// FailedPrecondition where the model returns none.
+  /// The loss with a graph, and its logits in that graph. Returns FailedPrecondition if the model
+  /// returns no logits.
   virtual absl::StatusOr<LossAndLogits> LossWithLogits(size_t) {
     return absl::FailedPreconditionError("the losses closure gives no LossValues::logits");
   }
 
-  /// Sets the parameters to W + scale * direction, or to W where `direction` is null.
+  /// Sets the parameters to W + scale * direction, or to W if `direction` is null.
   virtual absl::Status MoveTo(const Vector* direction, double scale) = 0;
-  /// Changes with every write to the parameters, by anyone. A graph made at another generation
+  /// Changes with every write to the parameters, whoever writes. A graph made at another generation
   /// gives wrong derivatives.
   virtual uint64_t generation() const = 0;
   /// ||W|| over the parameters of space().
   virtual double WeightNorm() const = 0;
 };
 
-/// The mean loss where the parameters are now, without gradients. DataLoss when it is not finite,
-/// and errors as LossSurface::Loss. The context is checked once a batch.
+/// The mean loss at the current parameters, without gradients. Checks the context once per batch.
+/// Returns DataLoss if the loss is not finite; other errors as LossSurface::Loss.
 absl::StatusOr<double> MeanLoss(LossSurface& surface, const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal

@@ -10,7 +10,7 @@ namespace {
 
 using internal::StrCat;
 
-// As many as HutchinsonOptions::min_probes.
+// Equal to HutchinsonOptions::min_probes.
 constexpr int kMinTraceProbes = 8;
 
 absl::Status Invalid(std::string_view field, const std::string& value, std::string_view expected) {

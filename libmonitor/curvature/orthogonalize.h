@@ -9,8 +9,8 @@
 namespace ptqwatch::internal {
 
 /// Removes the components along the orthonormal `basis` from `vector` and returns them. Two passes
-/// of Gram-Schmidt, which keep float32 vectors orthogonal (Parlett, The Symmetric Eigenvalue
-/// Problem, section 6.9).
+/// of Gram-Schmidt keep float32 vectors orthogonal (Parlett, The Symmetric Eigenvalue Problem,
+/// section 6.9).
 std::vector<double> Orthogonalize(const VectorSpace& space, absl::Span<const Vector> basis,
                                   Vector& vector);
 

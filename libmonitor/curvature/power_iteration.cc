@@ -44,7 +44,8 @@ class Iteration {
       }
       if (pair_.converged && AtWantedEnd() && pair_.products >= min_products) break;
       if (pair_.converged && !AtWantedEnd() && shift_ == 0 && pair_.value != 0) {
-        // The other end has the larger magnitude; once it is subtracted, the wanted end has.
+        // The other end of the spectrum has the larger magnitude. Subtracting it makes the wanted
+        // end dominate.
         if (!StartAgain()) break;
         shift_ = pair_.value;
         warm = false;
@@ -66,7 +67,7 @@ class Iteration {
   }
 
  private:
-  // One product, the value and the residual of the iterate.
+  // Computes one product, and the value and residual of the iterate.
   absl::Status Multiply() {
     PTQWATCH_RETURN_IF_ERROR(hessian_.Apply(iterate_, rest_, context_));
     ++pair_.products;
@@ -88,14 +89,14 @@ class Iteration {
     return options_.end == SpectrumEnd::kTop ? pair_.value > shift_ : pair_.value < shift_;
   }
 
-  // iterate_ = (H - shift) iterate_, of norm 1.
+  // iterate_ = (H - shift) iterate_, normalized.
   void Step() {
     space_.Axpy(pair_.value - shift_, iterate_, rest_);
     std::swap(iterate_, rest_);
     space_.Scale(1 / space_.Norm(iterate_), iterate_);
   }
 
-  // A random iterate orthogonal to this one; false where the space has none.
+  // Switches to a random iterate orthogonal to this one. Returns false if the space has none.
   bool StartAgain() {
     Vector other = start_vectors_.Next({&iterate_, 1});
     if (!other.defined()) return false;
@@ -124,7 +125,7 @@ class Iteration {
   StartVectors start_vectors_;
 
   Vector iterate_;  // of norm 1
-  Vector rest_;     // of its product, the part outside of what is deflated and of the iterate
+  Vector rest_;     // the product's part outside the deflated vectors and the iterate
   double shift_ = 0;
   double residual_ = 0;
   double largest_product_ = 0;

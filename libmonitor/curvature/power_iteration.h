@@ -10,9 +10,9 @@
 namespace ptqwatch::internal {
 
 /// ExtremeEigenpair by power iteration, in kPowerIterationVectors vectors. It converges to the
-/// eigenvalue of largest magnitude; where that is at the other end of the spectrum, the iteration
-/// goes on with H minus that eigenvalue. FailedPrecondition where the products are used up before
-/// the wanted end was reached.
+/// eigenvalue of largest magnitude; if that is at the other end of the spectrum, the iteration
+/// continues with H minus that eigenvalue. Returns FailedPrecondition if the products are used up
+/// before the wanted end is reached.
 absl::StatusOr<EigenpairSearch> PowerIteration(SymmetricOperator& hessian, const WarmStart& start,
                                                const EigenpairOptions& options,
                                                absl::Span<const Vector> deflated,

@@ -5,12 +5,12 @@
 
 namespace ptqwatch::internal {
 
-/// S H S + D with diagonal S and D: symmetric, with the eigenvalues of S^2 H where D is 0. Holds
-/// one vector beside S and D; a product costs one product with H.
+/// S H S + D with diagonal S and D: symmetric, with the eigenvalues of S^2 H if D is 0. Holds one
+/// vector besides S and D; a product costs one product with H.
 class PreconditionedOperator final : public SymmetricOperator {
  public:
-  /// `hessian` must outlive the operator. `scale` and `shift` are the diagonals, vectors of its
-  /// space; an undefined `shift` is 0.
+  /// `hessian` must outlive the operator. `scale` and `shift` are the diagonals S and D, vectors of
+  /// its space; an undefined `shift` is 0.
   PreconditionedOperator(SymmetricOperator* hessian, Vector scale, Vector shift);
 
   const VectorSpace& space() const override { return hessian_->space(); }

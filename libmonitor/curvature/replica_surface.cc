@@ -14,7 +14,7 @@ namespace ptqwatch::internal {
 
 VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
-  // Vectors are float32 for weights in half precision too, which would round the products.
+  // Vectors are float32 even for half-precision weights, which would round the products.
   at::ScalarType dtype = at::kFloat;
   for (int entry : scope) {
     const TensorEntry& parameter = replica.table().entries[static_cast<size_t>(entry)];
@@ -148,7 +148,7 @@ Vector ReplicaSurface::Displacement(const std::vector<Replica::Override>& overri
                                 .view({-1})
                                 .narrow(0, replica_->first_element(override.entry), loaded.numel())
                                 .view(loaded.sizes());
-    // What the replica would hold with the override in place: rounded to the weight's own dtype.
+    // The replica would hold the override rounded to the weight's dtype.
     part.copy_(override.value.reshape(loaded.sizes()).to(loaded.options()));
     part.sub_(loaded);
   }

@@ -13,32 +13,32 @@ namespace ptqwatch::internal {
 /// The space of vectors with the elements of these entries of a replica's table.
 VectorSpace SpaceOf(const Replica& replica, const std::vector<int>& scope);
 
-/// The loss surface of a replica around the loaded snapshot. Holds the replica's one lease: nobody
-/// else writes to the weights as long as the surface exists.
+/// The loss surface of a replica around the loaded snapshot. Holds the replica's only lease, so
+/// nothing else can write to the weights during its lifetime.
 class ReplicaSurface final : public LossSurface {
  public:
-  /// `scope`: the table entries of the parameters, which are floating-point. `total_weight`: the
-  /// sum of the batches' loss weights, by which the mean loss divides. `replica` and `batches` must
-  /// outlive the surface. FailedPrecondition while the replica is leased.
+  /// `scope`: the table entries of the parameters, which must be floating-point. `total_weight`:
+  /// the sum of the batches' loss weights, by which the mean loss divides. `replica` and `batches`
+  /// must outlive the surface. Returns FailedPrecondition while the replica is leased.
   static absl::StatusOr<std::unique_ptr<ReplicaSurface>> Create(Replica* replica,
                                                                 const std::vector<int>& scope,
                                                                 const std::vector<Batch>* batches,
                                                                 double total_weight);
 
   /// The displacement from the snapshot to the overrides, in this surface's space. Overrides
-  /// outside of the scope are ignored.
+  /// outside the scope are ignored.
   Vector Displacement(const std::vector<Replica::Override>& overrides) const;
 
-  /// The losses of batch `index` where the parameters are now, by unit, without gradients.
+  /// The losses of batch `index` at the current parameters, by unit, without gradients.
   absl::StatusOr<UnitLosses> LossesByUnit(size_t index);
 
-  /// Puts the overrides in place of the snapshot's weights. Those outside of the scope are ignored.
+  /// Replaces the snapshot's weights with the overrides. Overrides outside the scope are ignored.
   void Replace(const std::vector<Replica::Override>& overrides);
 
   const VectorSpace& space() const override { return space_; }
   const std::vector<Leaf>& leaves() const override { return leaves_; }
   size_t batches() const override { return batches_->size(); }
-  /// Of the rows of the batches' first tensors.
+  /// The batch's share of the rows of all batches' first tensors.
   double Share(size_t index) const override;
   absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) override;
   absl::StatusOr<LossAndLogits> LossWithLogits(size_t index) override;

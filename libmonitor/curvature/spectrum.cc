@@ -18,7 +18,7 @@ int64_t TopEigenvalues(const VectorSpace& space, const SpectrumOptions& options)
   return std::min<int64_t>(options.top, space.dimension());
 }
 
-// What is kept of the first search gives way to the memory that later ones need: only its eigenpair
+// Drops the first search's Krylov space if later searches need its memory; only the eigenpair
 // stays.
 void MakeRoom(const VectorSpace& space, int64_t max_bytes, const std::vector<EigenpairSearch>& top,
               KrylovSpace& krylov) {
@@ -68,7 +68,8 @@ absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const Ve
   const auto find = [&](SpectrumEnd end, const WarmStart& start,
                         absl::Span<const Vector> deflated) -> absl::StatusOr<EigenpairSearch> {
     MakeRoom(space, options.search.max_bytes, top, result.krylov);
-    // What was found stays in memory beside the search; a Krylov space of one is the top vector.
+    // Earlier results stay in memory during the search. A Krylov space of one vector is the top
+    // vector.
     const size_t krylov = result.krylov.basis.size() > 1 ? result.krylov.basis.size() : 0;
     EigenpairOptions search = options.search;
     search.end = end;
@@ -83,7 +84,7 @@ absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const Ve
   std::vector<Vector> vectors;
   for (int64_t i = 0; i < TopEigenvalues(space, options); ++i) {
     WarmStart start = WarmStartFrom(before, StrCat("top.", i));
-    // The search before this one has seen something of its eigenvector.
+    // The previous search has found a part of this eigenvector.
     if (!start.vector.defined() && i > 0) start.secondary = top.back().next.secondary;
     PTQWATCH_ASSIGN_OR_RETURN(EigenpairSearch found, find(SpectrumEnd::kTop, start, vectors));
     if (i == 0) result.krylov = std::exchange(found.krylov, {});

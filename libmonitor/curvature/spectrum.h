@@ -13,40 +13,40 @@
 
 namespace ptqwatch::internal {
 
-/// Vectors by name: "top.0", "top.0.secondary", "bottom.0", ... What the searches of one snapshot
-/// leave for those of the next.
+/// Vectors by name: "top.0", "top.0.secondary", "bottom.0", ... Searches of one snapshot leave them
+/// for those of the next.
 using VectorMap = std::map<std::string, Vector>;
 
 struct SpectrumOptions {
-  int top = 1;                   ///< how many of the largest eigenvalues; at most the dimension
-  bool bottom = false;           ///< the smallest one too
-  EigenpairOptions search = {};  ///< of each; `search.end` is ignored
+  int top = 1;                   ///< number of largest eigenvalues; at most the dimension
+  bool bottom = false;           ///< also searches the smallest eigenvalue
+  EigenpairOptions search = {};  ///< for each search; `search.end` is ignored
 };
 
 struct SpectrumSearch {
   HessianSpectrum spectrum;
-  KrylovSpace krylov;  ///< of the search for the first eigenvalue
-  VectorMap next;      ///< where the next searches start
+  KrylovSpace krylov;  ///< from the search for the first eigenvalue
+  VectorMap next;      ///< start vectors for the next searches
 };
 
-/// The ends of H's spectrum, one eigenvalue after the other. Each is searched in the complement of
-/// those found before it (deflation), so that multiple eigenvalues are found with their
-/// multiplicity. Every search starts from its vectors in `before`, where there are any. Errors as
-/// ExtremeEigenpair; ResourceExhausted before the first product where memory does not suffice for
-/// all searches.
+/// Finds the ends of H's spectrum, one eigenvalue after the other. Each search runs in the
+/// complement of the vectors found before (deflation), so multiple eigenvalues are found with their
+/// multiplicity. Every search starts from its vectors in `before`, if any. Errors as
+/// ExtremeEigenpair; ResourceExhausted before the first product if memory does not suffice for all
+/// searches.
 absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
                                             const SpectrumOptions& options,
                                             const ExecutionContext& context);
 
-/// ResourceExhausted, with the bytes, where FindSpectrum would not have enough memory for vectors.
+/// Returns ResourceExhausted, with the bytes, if FindSpectrum would lack memory for vectors.
 absl::Status CheckSpectrumMemory(const VectorSpace& space, const SpectrumOptions& options,
                                  const ExecutionContext& context);
 
 /// `before` with the loss's gradient for the search for the top eigenvector.
 VectorMap WithGradient(const VectorMap& before, const Vector& gradient);
 
-/// The vectors of one search in a map, under "NAME", "NAME.secondary" and "NAME.gradient". The last
-/// is not kept.
+/// The vectors of one search in a map, under "NAME", "NAME.secondary" and "NAME.gradient".
+/// KeepForNext does not store the gradient.
 WarmStart WarmStartFrom(const VectorMap& vectors, const std::string& name);
 void KeepForNext(const WarmStart& found, const std::string& name, VectorMap& vectors);
 

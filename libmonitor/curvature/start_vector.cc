@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A unit vector with less than this outside of the others adds nothing to them.
+// A unit vector with a smaller part outside the others adds nothing to them.
 constexpr double kParallel = 1e-4;
 constexpr int kMaxDraws = 64;
 // Below this squared cosine between the old vector and the one found, the old one was stale.
@@ -51,7 +51,7 @@ Vector StartVectors::Beside(const Vector& main, const WarmStart& start) const {
   const Vector gradient = Usable(start.gradient, without);
   if (!gradient.defined()) return secondary;
   if (!secondary.defined()) return gradient;
-  // The sign of either is arbitrary: they must not cancel.
+  // The signs of the two are arbitrary; they must not cancel.
   space_.Axpy(space_.Dot(gradient, secondary) < 0 ? -1 : 1, gradient, secondary);
   space_.Scale(1 / space_.Norm(secondary), secondary);
   return secondary;
@@ -63,7 +63,7 @@ StartVector StartVectors::First(const WarmStart& start, StartShares shares) {
   Vector secondary = Beside(main, start);
   if (!warm) main = std::exchange(secondary, {});
   if (!main.defined()) return {.vector = Next({}), .warm = false, .biased = false};
-  // Orthogonal to the main vector only, so that the shares are approximate where there are three.
+  // Orthogonal to the main vector only, so with three vectors the shares are approximate.
   const Vector random = Next({&main, 1});
   double rest = 1;
   if (secondary.defined()) rest -= shares.secondary;

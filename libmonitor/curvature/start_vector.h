@@ -11,42 +11,43 @@
 
 namespace ptqwatch::internal {
 
-/// Where a search for an eigenvector begins.
+/// The start of a search for an eigenvector.
 struct StartVector {
-  Vector vector;        ///< of norm 1; undefined where the complement of what is deflated is empty
-  bool warm = false;    ///< has a part along the eigenvector of the search before
+  Vector vector;        ///< of norm 1; undefined if the complement of the deflated vectors is empty
+  bool warm = false;    ///< has a part along the previous search's eigenvector
   bool biased = false;  ///< has a part that is not random: other eigenvectors are underrepresented
 };
 
 /// Shares of the squared norm of a warm start; the rest is the old eigenvector.
 struct StartShares {
   double secondary = 0;  ///< of the secondary vector and the gradient together
-  /// Finds what neither of the others has. It costs a product, because nearly all of it lies in the
-  /// bulk of the spectrum.
+  /// The random part finds eigenvectors that both others lack. It costs a product, because nearly
+  /// all of it lies in the bulk of the spectrum.
   double random = 0;
 };
 
-/// Start vectors in the complement of `deflated`. The random ones are functions of the context's
-/// seeds: the same ones at every snapshot.
+/// Start vectors in the complement of `deflated`. The random vectors are functions of the context's
+/// seeds, so they are the same at every snapshot.
 class StartVectors {
  public:
-  /// Arguments must outlive this.
+  /// The arguments must outlive the StartVectors.
   StartVectors(const VectorSpace& space, absl::Span<const Vector> deflated,
                const ExecutionContext& context)
       : seeds_(context.seeds), space_(space), deflated_(deflated) {}
 
-  /// The mixture of what `start` has with a random vector. Vectors that are zero, not finite or of
-  /// another dimension are ignored.
+  /// A mixture of the vectors in `start` and a random vector. Vectors that are zero, not finite or
+  /// of another dimension are ignored.
   StartVector First(const WarmStart& start, StartShares shares);
 
-  /// A random unit vector orthogonal to `basis` and to what is deflated; undefined when none is
+  /// A random unit vector orthogonal to `basis` and to the deflated vectors; undefined if none is
   /// found.
   Vector Next(absl::Span<const Vector> basis);
 
  private:
-  // x of norm 1 without what is deflated and without `other`; undefined where nothing is left.
+  // x without its components along the deflated vectors and `other`, normalized; undefined if
+  // nothing is left.
   Vector Usable(const Vector& x, absl::Span<const Vector> other) const;
-  // The secondary vector and the gradient, without `main` where it is defined.
+  // The secondary vector and the gradient, without their components along `main` if it is defined.
   Vector Beside(const Vector& main, const WarmStart& start) const;
 
   const SeedSource seeds_;
@@ -59,14 +60,14 @@ class StartVectors {
 /// eigenvalue: its start has a smaller random part, and it may stop after fewer products.
 inline bool IsCoarse(const EigenpairOptions& options) { return options.residual_ratio >= 0.05; }
 
-/// The gradient shows what has overtaken the old eigenvector since the search before; without one,
-/// that is left to the random part.
+/// The gradient shows eigenvectors that have overtaken the old one since the last search. Without a
+/// gradient, finding them is left to the random part.
 inline StartShares SharesFor(const WarmStart& start, const EigenpairOptions& options) {
   if (!start.gradient.defined()) return {0.1, IsCoarse(options) ? 0.05 : 0.5};
   return IsCoarse(options) ? StartShares{0.2, 0.05} : StartShares{0.3, 0.3};
 }
 
-/// kWarm, or kRestarted where hardly anything of the old vector is left in the one found.
+/// kWarm, or kRestarted if the old vector and the one found are nearly orthogonal.
 EigenvalueStart StartOf(const VectorSpace& space, const WarmStart& start, const Vector& found);
 
 /// FailedPrecondition: the complement of the eigenvectors found so far is empty.

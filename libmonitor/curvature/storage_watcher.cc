@@ -1,5 +1,4 @@
-// Compiled with NDEBUG: the layout of at::RecordFunction depends on it and must be that of the
-// LibTorch library.
+// Compiled with NDEBUG: the layout of at::RecordFunction depends on it and must match LibTorch's.
 #include "curvature/storage_watcher.h"
 
 #include <memory>
@@ -7,7 +6,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A callback cannot carry state.
+// The callback cannot carry state.
 thread_local StorageWatcher* current = nullptr;
 
 }  // namespace

@@ -10,10 +10,9 @@
 
 namespace ptqwatch::internal {
 
-/// Observes the memory of every tensor that an operator returns on this thread, from its
-/// construction to Stop, without keeping any of it alive. The difference of LiveBytes before and
-/// after something is destroyed is the memory it held, on any device. At most one at a time on a
-/// thread.
+/// Observes the memory of every tensor that an operator returns on this thread, from construction
+/// to Stop, without keeping it alive. The difference of LiveBytes before and after an object is
+/// destroyed is the memory that it held, on any device. At most one exists per thread.
 class StorageWatcher {
  public:
   StorageWatcher();
@@ -24,14 +23,14 @@ class StorageWatcher {
 
   /// Bytes of the observed tensors that still exist, each storage counted once.
   int64_t LiveBytes() const;
-  /// Operators observed; 0 where the thread has RecordFunction switched off.
+  /// The number of operators observed; 0 if RecordFunction is switched off on this thread.
   int64_t operators() const { return operators_; }
 
  private:
   static void OnEnd(const at::RecordFunction& record, at::ObserverContext* context);
   void See(const at::Tensor& tensor);
 
-  // The weak reference keeps the address from being used again.
+  // The weak reference keeps the address from being reused.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> seen_;
   int64_t operators_ = 0;
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;

@@ -9,23 +9,23 @@
 
 namespace ptqwatch::internal {
 
-/// A symmetric linear map of a VectorSpace into itself, known only by its products. One thread at a
-/// time.
+/// A symmetric linear map of a VectorSpace into itself, known only by its products. Not
+/// thread-safe.
 class SymmetricOperator {
  public:
   virtual ~SymmetricOperator() = default;
   virtual const VectorSpace& space() const = 0;
-  /// av = A v. Errors: DataLoss when the product is not finite, Cancelled or DeadlineExceeded from
+  /// av = A v. Errors: DataLoss if the product is not finite, Cancelled or DeadlineExceeded from
   /// the context, and those of the operator itself.
   virtual absl::Status Apply(const Vector& v, Vector& av, const ExecutionContext& context) = 0;
-  /// The same, off by up to 1 % of ||A v|| where that makes it cheaper.
+  /// Same, but may be off by up to 1 % of ||A v|| if that is cheaper.
   virtual absl::Status ApplyRoughly(const Vector& v, Vector& av, const ExecutionContext& context) {
     return Apply(v, av, context);
   }
-  /// Of the terms that A is the sum of, each one's share of the data (they sum up to 1); empty
-  /// where it is no such sum.
+  /// If A is a sum of terms, one per batch: each term's share of the data. The shares sum up to 1.
+  /// Empty if A is not such a sum.
   virtual std::vector<double> shares() const { return {}; }
-  /// Apply, and v'A_b v of each of those terms.
+  /// Same as Apply, and also returns v'A_b v for each of those terms.
   virtual absl::Status ApplyByShare(const Vector& v, Vector& av, std::vector<double>& /*along*/,
                                     const ExecutionContext& context) {
     return Apply(v, av, context);

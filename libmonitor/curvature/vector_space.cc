@@ -15,8 +15,8 @@ constexpr int64_t kRotatedBlock = 1 << 16;
 
 template <typename T>
 double DotOf(const T* x, const T* y, int64_t count) {
-  // Independent partial sums let the compiler use vector registers without changing the order from
-  // one build to the next.
+  // Independent partial sums let the compiler use vector registers without changing the order of
+  // additions from one build to the next.
   double lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -163,7 +163,7 @@ void VectorSpace::Multiply(const Vector& x, Vector& y) const {
 
 void VectorSpace::FillRademacher(uint64_t seed, Vector& x) const {
   at::NoGradGuard no_grad;
-  // Drawn on the host, so that every device sees the same vector.
+  // Drawn on the host, so every device gets the same vector.
   at::Tensor host =
       x.elements.is_cpu() ? x.elements : at::empty({dimension_}, options_.device(at::kCPU));
   if (host.scalar_type() == at::kDouble) {

@@ -11,14 +11,15 @@
 
 namespace ptqwatch::internal {
 
-/// An element of a VectorSpace. A handle: copies share the elements; VectorSpace::Copy does not.
+/// An element of a VectorSpace. This is a handle: copies share the elements, except by
+/// VectorSpace::Copy.
 struct Vector {
   at::Tensor elements;
   bool defined() const { return elements.defined(); }
 };
 
 /// The space of gradients, eigenvectors and probe vectors: the elements of some parameters, one
-/// part a parameter. The only place that knows how a vector is stored. Results do not depend on the
+/// part per parameter. Only this class knows how a vector is stored. Results do not depend on the
 /// number of threads. Thread-safe.
 class VectorSpace {
  public:
@@ -34,13 +35,13 @@ class VectorSpace {
   VectorSpace(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
               at::ScalarType dtype, at::Device device);
 
-  /// Breaks the sums over a part down further: into pieces that follow each other and fill it, each
-  /// with a name and a number of elements.
+  /// Divides a part for sums over pieces. The pieces are consecutive, fill the part, and each has a
+  /// name and a number of elements.
   void Split(size_t part, absl::Span<const std::pair<std::string, int64_t>> pieces);
 
   int64_t dimension() const { return dimension_; }
   const std::vector<Part>& parts() const { return parts_; }
-  /// What sums are broken down into: the parts, or the pieces of those that were split.
+  /// The units that sums are divided into: the parts, or the pieces of a part that was split.
   const std::vector<Part>& pieces() const { return pieces_; }
   int64_t bytes() const;  ///< of one vector
   at::ScalarType dtype() const { return options_.dtype().toScalarType(); }
@@ -50,7 +51,7 @@ class VectorSpace {
   /// The part as a tensor of the parameter's shape that shares the vector's memory.
   at::Tensor View(const Vector& x, size_t part) const;
 
-  /// Inner products; accumulated in float64.
+  /// Inner products, accumulated in float64.
   double Dot(const Vector& x, const Vector& y) const;
   std::vector<double> DotByPiece(const Vector& x, const Vector& y) const;
   double Norm(const Vector& x) const;
@@ -62,12 +63,12 @@ class VectorSpace {
   void Axpy(double a, const Vector& x, Vector& y) const;
   void Scale(double a, Vector& x) const;
   /// basis = {sum_i weights[0][i] basis[i], sum_i weights[1][i] basis[i], ...}, in the memory of
-  /// the old basis: at most as many vectors as before.
+  /// the old basis: the number of vectors must not grow.
   void Rotate(const std::vector<std::vector<double>>& weights, std::vector<Vector>& basis) const;
   /// y = x y, element by element
   void Multiply(const Vector& x, Vector& y) const;
-  /// Sets every element to +1 or -1, a function of the seed and the element's index alone: bit
-  /// `i % 64` of word `i / 64` of a counter-based generator.
+  /// Sets every element to +1 or -1, depending only on the seed and the element's index: bit `i %
+  /// 64` of word `i / 64` of a counter-based generator.
   void FillRademacher(uint64_t seed, Vector& x) const;
 
  private:
