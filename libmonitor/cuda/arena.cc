@@ -8,7 +8,7 @@ namespace ptqwatch::internal {
 
 absl::StatusOr<void*> Arena::Take(int64_t bytes, std::string_view what) {
   if (bytes < 0) return absl::InvalidArgumentError(StrCat(what, " would take ", bytes, " bytes"));
-  // Compared before padding, which could overflow.
+  // Checks before padding, which could overflow.
   if (bytes > remaining() || Padded(bytes) > remaining()) {
     return absl::ResourceExhaustedError(StrCat(what, " takes ", bytes, " bytes; of ", size_,
                                                " bytes of device memory ", remaining(),

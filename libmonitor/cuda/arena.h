@@ -8,15 +8,16 @@
 
 namespace ptqwatch::internal {
 
-/// One block of a device's memory, given out from the bottom and taken back from the top. It never
-/// touches the memory itself. Not thread-safe.
+/// One block of a device's memory, allocated from the bottom and released from the top. Never
+/// accesses the memory itself. Not thread-safe.
 ///
-/// What is taken back may be given out again at once: work on it is in the order of one stream.
+/// Released memory may be allocated again at once, because all work on it runs in the order of one
+/// stream.
 class Arena {
  public:
   /// Every piece begins at a multiple of this, if `memory` does.
   static constexpr int64_t kAlignment = 256;
-  /// What a piece of that size takes.
+  /// The bytes that a piece of this size occupies.
   static constexpr int64_t Padded(int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -29,11 +30,11 @@ class Arena {
   int64_t size() const { return size_; }
   int64_t used() const { return used_; }
   int64_t remaining() const { return size_ - used_; }
-  /// The most that was ever in use.
+  /// The maximum of used() so far.
   int64_t peak() const { return peak_; }
 
-  /// A piece whose contents are not defined. ResourceExhausted, naming `what`, where it does not
-  /// fit.
+  /// Allocates a piece with undefined contents. Returns ResourceExhausted, naming `what`, if it
+  /// does not fit.
   absl::StatusOr<void*> Take(int64_t bytes, std::string_view what);
   template <typename T>
   absl::StatusOr<T*> TakeArray(int64_t count, std::string_view what) {
@@ -41,7 +42,7 @@ class Arena {
     if (!memory.ok()) return memory.status();
     return static_cast<T*>(*memory);
   }
-  /// Takes back all that was given out since `used` bytes were in use.
+  /// Releases everything allocated since `used` bytes were in use.
   void ReturnTo(int64_t used) { used_ = used; }
 
  private:
@@ -51,7 +52,8 @@ class Arena {
   int64_t peak_ = 0;
 };
 
-/// Takes back, when it ends, what was given out since it began. Scopes end in reverse order.
+/// Releases in its destructor everything allocated during its lifetime. Scopes end in reverse
+/// order.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), begin_(arena.used()) {}

@@ -5,7 +5,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Fits the grids of W * channel scale and rounds to them. `round` says what is written.
+// Fits the grids of W * channel scale and rounds to them. The caller sets the outputs in `round`.
 absl::Status RoundScaled(const LayerGroup& group, const Strided<const float>& channel_scale,
                          RoundGroups round, Queue& queue) {
   round.layers = group.layers;

@@ -13,9 +13,9 @@
 
 namespace ptqwatch::internal {
 
-/// What a matrix product reads, and what it sums in.
+/// The types of a matrix product's inputs and sums.
 enum class Arithmetic {
-  kFloat32,   ///< float32 throughout, never with shortened inputs
+  kFloat32,   ///< float32 throughout, never with reduced-precision inputs
   kFloat64,   ///< float64 throughout
   kBFloat16,  ///< bfloat16 inputs, float32 sums and result
   kFloat16,   ///< float16 inputs, float32 sums and result
@@ -43,21 +43,21 @@ struct MatrixProduct {
   int64_t batch = 1;
 };
 
-/// The largest matrix that Factorize must take: cuSOLVER counts its numbers in 32 bits.
+/// The largest matrix size for Factorize: cuSOLVER counts the elements in 32 bits.
 inline constexpr int64_t kMostFactorInputs = 46340;
 
-/// A piece of a device's memory that the host wants.
+/// A piece of a device's memory to copy to the host.
 struct HostCopy {
   void* host = nullptr;
   const void* from = nullptr;
   int64_t bytes = 0;
 };
 
-/// A device with one queue of work and one arena of memory. Everything but Read and Upload is put
-/// into the queue and carried out in order; it never waits for the device and never allocates.
-/// Pointers are the device's unless they say host. Not thread-safe.
+/// A device with one queue of work and one arena of memory. All calls except Read and Upload queue
+/// their work, which runs in order; they never wait for the device and never allocate. Pointers are
+/// device pointers unless named host. Not thread-safe.
 ///
-/// Errors: LostContextError (lost_context.h) where the device is of no more use, otherwise
+/// Errors: LostContextError (lost_context.h) if the device is unusable, otherwise
 /// ResourceExhausted, InvalidArgument or Internal.
 class ComputeDevice {
  public:
@@ -71,17 +71,18 @@ class ComputeDevice {
   virtual absl::Status Run(const Kernel& kernel) = 0;
   virtual absl::Status Multiply(const MatrixProduct& product) = 0;
 
-  /// Factorises a symmetric [size, size] float64 matrix, of which the upper triangle is given
-  /// (column-major), into U^T U. `info` becomes 0, or another number where it is not positive
-  /// definite; nobody waits for it. Takes FactorizeBytes from the arena meanwhile. Unimplemented
-  /// above kMostFactorInputs.
+  /// Factorises a symmetric [size, size] float64 matrix, given by its upper triangle
+  /// (column-major), into U^T U. Sets `info` on the device, without waiting: 0, or another number
+  /// if the matrix is not positive definite. Takes FactorizeBytes from the arena during the call.
+  /// Returns Unimplemented above kMostFactorInputs.
   virtual absl::Status Factorize(double* matrix, int64_t size, int32_t* info) = 0;
   virtual absl::StatusOr<int64_t> FactorizeBytes(int64_t size) = 0;
 
   virtual absl::Status Zero(void* memory, int64_t bytes) = 0;
-  /// `host` may change once the call has returned. May wait, too: it is not for the way of a layer.
+  /// Copies to the device. `host` may be reused after the call. May wait for the device, so it is
+  /// not used for each layer.
   virtual absl::Status Upload(void* to, const void* host, int64_t bytes) = 0;
-  /// Waits until the queue is empty, and then has copied these pieces to the host.
+  /// Waits until the queue is empty, then copies these pieces to the host.
   virtual absl::Status Read(std::span<const HostCopy> copies) = 0;
   absl::Status Synchronize() { return Read({}); }
 
@@ -89,7 +90,7 @@ class ComputeDevice {
   Arena arena_;
 };
 
-/// Puts work into a device's queue, with a checkpoint of the context before each piece.
+/// Queues work on a device and checks the context before each piece.
 class Queue {
  public:
   Queue(ComputeDevice& device, const ExecutionContext& context)

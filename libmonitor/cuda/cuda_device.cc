@@ -15,17 +15,17 @@
 namespace ptqwatch::internal {
 namespace {
 
-// What cuBLAS's documentation recommends for Hopper.
+// The size that cuBLAS's documentation recommends for Hopper.
 constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;
 
-// Takes our own call's error from the thread's last-error state, where others look, too. What
-// others left there stays.
+// Clears our own call's error from the thread's last-error state, which other code reads too. Keeps
+// other errors there.
 void TakeError(cudaError_t error) {
   if (cudaPeekAtLastError() == error) static_cast<void>(cudaGetLastError());
 }
 
-// An error of a library may only be the first to meet one of the context. The library has a runtime
-// of its own: ours learns of the error by asking the stream.
+// A library's error may be the first sign of a lost context. The library has its own runtime; ours
+// learns of the error by querying the stream.
 absl::Status LibraryStatus(cudaStream_t stream, bool out_of_memory, int code,
                            std::string_view what) {
   const cudaError_t state = cudaStreamQuery(stream);
@@ -157,7 +157,7 @@ absl::Status CudaStatus(cudaError_t error, std::string_view what) {
 }
 
 absl::StatusOr<bool> HasGpu() {
-  // Without a driver the version is 0, with one that is too old it is not.
+  // Without a driver the version is 0. An outdated driver has a version.
   int driver = 0;
   PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaDriverGetVersion(&driver), "looking for a driver"));
   if (driver == 0) return false;
@@ -226,13 +226,13 @@ absl::Status CudaDevice::MakeHandles(Resources& resources) {
                                       "allocating cuBLAS's workspace"));
   PTQWATCH_RETURN_IF_ERROR(
       BlasStatus(cublasCreate(&resources.blas), resources.stream, "cublasCreate"));
-  // SetStream takes the workspace away.
+  // cublasSetStream resets the workspace.
   PTQWATCH_RETURN_IF_ERROR(BlasStatus(cublasSetStream(resources.blas, resources.stream),
                                       resources.stream, "cublasSetStream"));
   PTQWATCH_RETURN_IF_ERROR(
       BlasStatus(cublasSetWorkspace(resources.blas, resources.workspace, kBlasWorkspaceBytes),
                  resources.stream, "cublasSetWorkspace"));
-  // Parts of a split sum stay float32.
+  // Keeps the parts of a split sum in float32.
   PTQWATCH_RETURN_IF_ERROR(BlasStatus(
       cublasSetMathMode(resources.blas, static_cast<cublasMath_t>(
                                             CUBLAS_DEFAULT_MATH |
@@ -244,7 +244,7 @@ absl::Status CudaDevice::MakeHandles(Resources& resources) {
                       "cusolverDnSetStream");
 }
 
-// Everything is loaded and has allocated what it keeps before the first real call.
+// Loads all kernels and makes the libraries allocate their memory before the first real call.
 absl::Status CudaDevice::Warm() {
   PTQWATCH_RETURN_IF_ERROR(CudaStatus(
       PrepareAll(std::make_index_sequence<std::variant_size_v<Kernel>>()), "loading kernels"));
@@ -254,7 +254,7 @@ absl::Status CudaDevice::Warm() {
   const absl::StatusOr<void*> matrix = arena().Take(kBytes, "trying the device");
   const absl::StatusOr<void*> product = arena().Take(kBytes, "trying the device");
   const absl::StatusOr<int32_t*> info = arena().TakeArray<int32_t>(1, "trying the device");
-  if (!matrix.ok() || !product.ok() || !info.ok()) return Read({});  // an arena for a test
+  if (!matrix.ok() || !product.ok() || !info.ok()) return Read({});  // a small arena, as in tests
   PTQWATCH_RETURN_IF_ERROR(Zero(*matrix, kBytes));
   for (const Arithmetic arithmetic :
        {Arithmetic::kFloat32, Arithmetic::kFloat64, Arithmetic::kBFloat16, Arithmetic::kFloat16}) {

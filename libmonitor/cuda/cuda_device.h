@@ -16,35 +16,36 @@
 #include "absl/status/statusor.h"
 #include "cuda/compute_device.h"
 
-/// For builds with CUDA. The binary also runs on machines without a GPU, where Create fails.
+/// For builds with CUDA. The binary also runs on machines without a GPU; Create then fails.
 
 namespace ptqwatch::internal {
 
 struct CudaDeviceOptions {
-  /// Where all work goes. Not a default stream, which others' work would wait for.
+  /// The stream of all work. Must not be a default stream, which would synchronize with other
+  /// users.
   cudaStream_t stream = nullptr;
-  /// Of the arena.
+  /// The size of the arena.
   int64_t bytes = 0;
-  /// The arena's memory, on the current device, aligned to Arena::kAlignment; the caller keeps it.
-  /// Where null, it is allocated.
+  /// The arena's memory, on the current device, aligned to Arena::kAlignment and owned by the
+  /// caller. If null, it is allocated.
   void* memory = nullptr;
 };
 
-/// A GPU: the current device of the thread that makes it, which must be the current one in every
-/// call. It has handles of cuBLAS and cuSOLVER of its own and a workspace for cuBLAS, about 32 MiB
-/// beside the arena. All is allocated, and all kernels of ours are loaded, by Create, which waits
-/// for the device; later calls allocate nothing. cuBLAS and cuSOLVER may still load kernels for
-/// shapes that they have not seen: quantize a layer of each shape once where that must not happen
-/// later.
+/// A GPU: the device that is current on the creating thread. It must also be current in every call.
+/// Owns handles of cuBLAS and cuSOLVER, and a workspace for cuBLAS of about 32 MiB besides the
+/// arena. Create allocates everything, loads our kernels and waits for the device; later calls
+/// allocate nothing. cuBLAS and cuSOLVER may still load kernels for shapes that are new to them. To
+/// avoid that later, quantize a layer of each shape once.
 ///
-/// No cudaStreamCaptureMode is set here: a thread beside one that captures a graph has to.
+/// Does not set a cudaStreamCaptureMode. If another thread captures a graph, the calling thread
+/// must.
 class CudaDevice final : public ComputeDevice {
  public:
-  /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream or memory that
-  /// is not aligned, ResourceExhausted.
+  /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream or unaligned
+  /// memory, ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDeviceOptions& options);
-  /// Waits for the stream and, as cublasDestroy and cudaFree do, for all work on the device,
-  /// others' too. Leaks everything where the context is lost or the driver is gone already.
+  /// Waits for the stream and, through cublasDestroy and cudaFree, for all other work on the
+  /// device. Leaks everything if the context is lost or the driver is already gone.
   ~CudaDevice() override;
 
   absl::Status Run(const Kernel& kernel) override;
@@ -56,10 +57,10 @@ class CudaDevice final : public ComputeDevice {
   absl::Status Read(std::span<const HostCopy> copies) override;
 
  private:
-  // What must be given back, in reverse order.
+  // Resources to release, in reverse order.
   struct Resources {
     cudaStream_t stream = nullptr;
-    void* arena = nullptr;  // null where it is the caller's
+    void* arena = nullptr;  // null if the caller owns it
     void* workspace = nullptr;
     cublasHandle_t blas = nullptr;
     cusolverDnHandle_t solver = nullptr;
@@ -78,15 +79,15 @@ class CudaDevice final : public ComputeDevice {
   std::map<int64_t, int64_t> factorize_bytes_;
 };
 
-/// Whether the machine has a GPU: false where it has no driver, too. Errors: Unavailable where
-/// there may be one that cannot be used, as with a driver that is too old.
+/// Returns whether the machine has a GPU; false without a driver. Returns Unavailable if there may
+/// be a GPU that cannot be used, for example because the driver is too old.
 absl::StatusOr<bool> HasGpu();
 
-/// Whether the error means that the context is lost, for everybody in this process.
+/// Returns whether the error means that the context is lost for the whole process.
 bool IsSticky(cudaError_t error);
-/// OkStatus, or an error that names `what`: LostContextError, ResourceExhausted, InvalidArgument,
-/// Unavailable or Internal. To be called right after the call that failed: takes its error from the
-/// thread's last-error state, and leaves another's there.
+/// Converts the error to a status that names `what`: ok, LostContextError, ResourceExhausted,
+/// InvalidArgument, Unavailable or Internal. Call it right after the failed call: it clears that
+/// call's error from the thread's last-error state and keeps other errors there.
 absl::Status CudaStatus(cudaError_t error, std::string_view what);
 
 }  // namespace ptqwatch::internal

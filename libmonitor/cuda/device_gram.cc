@@ -13,33 +13,34 @@ constexpr int64_t kFloat64Inputs = 256;
 // Rows whose products are summed in float32. Adding a chunk to the float64 sums takes as long as
 // the products of some 2000 rows.
 constexpr int64_t kChunkRows = 8192;
-// Rows that are staged at a time: few enough that the second look at them mostly finds them in the
-// cache, many enough for launches that fill a device.
+// Rows staged at a time: few enough that the second read mostly hits the cache, many enough for
+// launches that fill a device.
 constexpr int64_t kStageRows = 4096;
-// Rows of the result that are computed at a time: what is left of them is half a panel below the
-// diagonal. At 8192 inputs a product takes about 0.1 ms on an H100.
+// Rows of the result computed at a time. Half of a panel's diagonal square is below the diagonal
+// and wasted. At 8192 inputs a product takes about 0.1 ms on an H100.
 constexpr int64_t kPanel = 512;
 
-// Why float32 is split in two. Codes that differ from the engine's, and the largest relative error
-// of a loss, on a host that adds up as matrix units do; 3 and 4 bits, damp 0.01, 256 x d weights,
-// correlated inputs with 8 outlier channels, two seeds (one for 16384 tokens):
+// Why float32 is split in two. The table shows the share of codes that differ from the engine's,
+// and the largest relative error of a loss, on a host that emulates the sums of matrix units, for 3
+// and 4 bits, damp 0.01, 256 x d weights, correlated inputs with 8 outlier channels, two seeds (one
+// for 16384 tokens):
 //   inputs, tokens   cut to TF32     two bfloat16, 3 products   4 products        bfloat16 inputs
 //   512, 4096        0.15-0.77 %     0.00-0.07 %, 4e-4          0.00-0.07 %, 5e-4   0.00-0.04 %
 //   1024, 4096       0.89-1.88 %     0.03-0.13 %, 5e-4          0.01-0.20 %, 3e-4   0.03-0.22 %
 //   1024, 16384      0.32-0.47 %                                0.04-0.21 %, 5e-4   0.10-0.22 %
 //   1024, 512        2.52-3.10 %     0.14-0.26 %, 9e-4          0.00-0.12 %, 4e-4   0.04-0.06 %
-// The engine itself is 0.00-0.26 % away from float64 sums there. The fourth product makes the
-// result the Gram matrix of something: without it, it is short by 3e-6 of its diagonal.
+// The engine itself differs by 0.00-0.26 % from float64 sums there. With the fourth product the
+// result is an exact Gram matrix; without it, the diagonal is too small by 3e-6 of itself.
 bool Wide(int64_t inputs) { return inputs <= kFloat64Inputs; }
 // Matrix units read 16 bytes at a time.
 int64_t PaddedToEight(int64_t inputs) { return CeilDiv(inputs, 8) * 8; }
-// Slices of a chunk's rows whose products [width, count] are computed side by side: as many as have
-// two tiles of 128 x 256 for each of the 132 multiprocessors of an H100, most of which would be
-// idle otherwise. More than eight would cost more in AddPanel.
+// The number of slices of a chunk's rows whose products [width, count] are computed side by side.
+// Chosen to give each of the 132 multiprocessors of an H100, most of which would otherwise be idle,
+// two tiles of 128 x 256. More than eight slices would cost more in AddPanel.
 //
-// What limits a chunk of 8192 rows and 4096 inputs in bfloat16 on an H100, by arithmetic: 0.14 ms
-// of products at peak, 0.04 ms for what panels compute below the diagonal and for waves of tiles
-// that are not full, 0.07 ms for adding to the float64 sums, 0.05 ms for staging.
+// Limits for a chunk of 8192 rows and 4096 inputs in bfloat16 on an H100, by arithmetic: 0.14 ms
+// for products at peak, 0.04 ms for results below the diagonal and for partly filled waves of
+// tiles, 0.07 ms for adding to the float64 sums, 0.05 ms for staging.
 int64_t SlicesOf(int64_t width, int64_t count, int64_t rows) {
   constexpr int64_t kTiles = 2 * 132;
   constexpr int64_t kMostSlices = 8;
@@ -48,7 +49,7 @@ int64_t SlicesOf(int64_t width, int64_t count, int64_t rows) {
   return std::clamp<int64_t>(std::min(fit, rows / kLeastRows), 1, kMostSlices);
 }
 
-// Numbers of the largest panel, with its slices.
+// The elements of the largest panel, with its slices.
 int64_t PanelNumbers(int64_t padded, int64_t rows) {
   int64_t most = 0;
   for (int64_t first = 0; first < padded; first += kPanel) {
@@ -59,7 +60,7 @@ int64_t PanelNumbers(int64_t padded, int64_t rows) {
   return most;
 }
 
-// The products of every slice, and in the first one those of the rows that are left over.
+// Computes the products of every slice. The first slice also gets the remaining rows.
 absl::Status MultiplySlices(MatrixProduct product, const uint16_t* a, const uint16_t* b,
                             int64_t rows, double beta, Queue& queue) {
   product.k = rows / product.batch;
@@ -243,7 +244,7 @@ absl::Status DeviceGram::Stage(const DeviceRows& rows, const Staging& staging, Q
 absl::Status DeviceGram::AddProducts(const DeviceRows& rows, const Staging& staging, Queue& queue) {
   const int64_t inputs = moments_.inputs;
   const int64_t padded = PaddedToEight(inputs);
-  // Of column-major matrices, X^T is [inputs, rows]. The result is symmetric.
+  // In column-major terms, X^T is [inputs, rows]. The result is symmetric.
   MatrixProduct product{.transpose_b = true, .k = rows.rows, .lda = padded, .ldb = padded};
   if (Wide(inputs)) {
     product.arithmetic = Arithmetic::kFloat64;
@@ -265,7 +266,7 @@ absl::Status DeviceGram::AddProducts(const DeviceRows& rows, const Staging& stag
       return MultiplySlices(product, a + first, b + first, rows.rows, beta, queue);
     };
     if (rows.type == RowType::kFloat32) {
-      // The smallest first.
+      // Adds the smallest products first.
       PTQWATCH_RETURN_IF_ERROR(multiply(staging.rest16, staging.rest16, 0));
       PTQWATCH_RETURN_IF_ERROR(multiply(staging.rest16, staging.bits16, 1));
       PTQWATCH_RETURN_IF_ERROR(multiply(staging.bits16, staging.rest16, 1));

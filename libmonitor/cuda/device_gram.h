@@ -15,53 +15,53 @@ namespace ptqwatch::internal {
 /// Second moments of a layer's inputs in a device's memory.
 struct DeviceMoments {
   int64_t inputs = 0;
-  double* sum = nullptr;      ///< [inputs, inputs]: both triangles once finished
+  double* sum = nullptr;      ///< [inputs, inputs]; both triangles after Finish
   double* abs_sum = nullptr;  ///< [inputs]
   float* abs_max = nullptr;   ///< [inputs]
-  int64_t* counts = nullptr;  ///< finite rows, which are summed, and others, which are left out
+  int64_t* counts = nullptr;  ///< finite rows, which are summed, and other rows
 };
 
-/// Sums X^T X over rows that are in a device's memory; GramAccumulator on a device. It never waits.
-/// The same bits for the same calls.
+/// Sums X^T X over rows in a device's memory: GramAccumulator on a device. Only CopyToHost and
+/// FromHost wait for the device. The same calls give the same bits.
 ///
-/// Up to 256 inputs sums are float64. Beyond that, products are summed in float32 by matrix units
-/// over at most 8192 rows, and in float64 across them. bfloat16 and float16 go in as they are, and
-/// their products are exact in float32. float32 goes in as the sum of two bfloat16, at four times
-/// the cost; device_gram.cc says why.
+/// With up to 256 inputs, sums are float64. With more, matrix units sum products in float32 over at
+/// most 8192 rows, and these sums are added in float64. bfloat16 and float16 rows are used as they
+/// are; their products are exact in float32. A float32 number is split into the sum of two
+/// bfloat16, at four times the cost; device_gram.cc gives the reason.
 class DeviceGram {
  public:
-  /// Takes Bytes(inputs) from the device's arena, for as long as the caller's ArenaScope lives.
+  /// Takes Bytes(inputs) from the device's arena, for the lifetime of the caller's ArenaScope.
   static absl::StatusOr<DeviceGram> Create(ComputeDevice& device, int64_t inputs);
-  /// Finished moments that were summed elsewhere; may wait. `abs_sum` and `abs_max` may be empty
-  /// and are then zeros. InvalidArgument for sizes that do not match.
+  /// Uploads finished moments that were summed elsewhere; may wait. `abs_sum` and `abs_max` may be
+  /// empty and are then zeros. Returns InvalidArgument if sizes do not match.
   static absl::StatusOr<DeviceGram> FromHost(ComputeDevice& device,
                                              const GramStatistics& statistics);
-  /// One without memory, as finished after many rows: only to ask DeviceQuantizer::WorkingBytes.
+  /// A finished sum of many rows without memory, only for DeviceQuantizer::WorkingBytes.
   static DeviceGram OfShape(ComputeDevice& device, int64_t inputs);
-  /// 8 inputs^2 and a little.
+  /// 8 inputs^2 plus a small amount.
   static int64_t Bytes(int64_t inputs);
-  /// What Add takes from the arena while it runs, for a call of that many rows.
+  /// The arena memory that Add needs for a call with this many rows.
   static int64_t WorkingBytes(int64_t inputs, int64_t rows, RowType type);
 
-  /// Adds the rows; they must not change until the device has read them. Errors: InvalidArgument
+  /// Adds the rows, which must not change until the device has read them. Errors: InvalidArgument
   /// for other shapes and null pointers, and after Finish; those of the device; Cancelled,
-  /// DeadlineExceeded. After any but InvalidArgument the sums are of no more use.
+  /// DeadlineExceeded. After any error except InvalidArgument the sums are unusable.
   absl::Status Add(const DeviceRows& rows, const ExecutionContext& context = {});
   /// Fills in the lower triangle. Call once, after the last Add.
   absl::Status Finish(const ExecutionContext& context = {});
 
   const DeviceMoments& moments() const { return moments_; }
-  /// Rows that were added, finite or not.
+  /// The number of rows added, finite or not.
   int64_t rows() const { return rows_; }
   bool finished() const { return finished_; }
 
-  /// Waits, and copies all to the host. FailedPrecondition before Finish.
+  /// Waits, and copies the moments to the host. Returns FailedPrecondition before Finish.
   absl::StatusOr<GramStatistics> CopyToHost() const;
 
  private:
   DeviceGram(ComputeDevice& device, int64_t inputs) : device_(&device) { moments_.inputs = inputs; }
 
-  // Rows of a chunk on their way into the product.
+  // Buffers for the rows of a chunk on their way into the product.
   struct Staging {
     uint16_t* bits16 = nullptr;
     uint16_t* rest16 = nullptr;

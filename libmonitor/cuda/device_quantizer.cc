@@ -10,13 +10,13 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Layers that may go together, and what is the same for all of them.
+// Layers that may be quantized together.
 struct Candidates {
   std::vector<LayerState*> layers;
-  bool shared = false;  // all have the same inputs; with one layer, either may become true
+  bool shared = false;  // all have the same inputs; a second layer decides
 };
 
-// What must be equal: each layer of a group has a grid of its own.
+// Clears the grid's options, which may differ between the layers of a group.
 QuantizerSpec WithoutGrid(QuantizerSpec spec) {
   if (spec.method == QuantizationMethod::kNf4 || spec.method == QuantizationMethod::kLlmInt8) {
     return spec;
@@ -81,7 +81,7 @@ LayerGroup MakeGroup(std::span<LayerState* const> layers, bool shared) {
   return group;
 }
 
-// In slices that fit the memory; at least one layer at a time.
+// Enqueues the layers in slices that fit into the memory, at least one layer at a time.
 absl::Status EnqueueGroup(const Candidates& candidates, Queue& queue) {
   std::span<LayerState* const> left = candidates.layers;
   while (!left.empty()) {
@@ -111,7 +111,7 @@ absl::Status EnqueuePending(std::vector<LayerState>& states, Queue& queue) {
 struct DeviceQuantizer::Layers {
   std::vector<LayerState> states;
   double* numbers = nullptr;         // [layers, kNumberCount] on the device
-  std::vector<double> host_numbers;  // the same
+  std::vector<double> host_numbers;  // copy on the host
 
   const double* Numbers(size_t i) const { return host_numbers.data() + i * kNumberCount; }
 };
@@ -135,7 +135,7 @@ absl::StatusOr<int64_t> DeviceQuantizer::WorkingBytes(ComputeDevice& device,
     if (!state.pending()) continue;
     LayerState* one = &state;
     LayerGroup group = MakeGroup({&one, 1}, true);
-    // What a second look at the losses may ask for.
+    // Collect may ask for these precisions when it repeats the losses.
     for (const Precision precision :
          {group.attempt.loss, Precision::kFloat32, Precision::kFloat64}) {
       if (group.inputs > 0) group.attempt.loss = precision;

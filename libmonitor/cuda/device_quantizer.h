@@ -16,25 +16,25 @@
 
 namespace ptqwatch::internal {
 
-/// A weight in a device's memory, and how it is to be quantized.
+/// A weight in a device's memory, and how to quantize it.
 struct DeviceLayer {
   const float* weight = nullptr;  ///< [rows, cols] row-major
   int64_t rows = 0;
   int64_t cols = 0;
-  const DeviceGram* gram = nullptr;  ///< finished; may be null where Quantize's statistics may
+  const DeviceGram* gram = nullptr;  ///< finished; null if the method needs no statistics
   QuantizerSpec spec = {};
-  /// Where the results go, [rows, cols]. Where null, they are in the quantizer's memory.
+  /// Memory for the results, [rows, cols]. If null, the quantizer provides it.
   float* dequantized = nullptr;
   uint8_t* codes = nullptr;
 };
 
-/// The outcome for one layer. Pointers are the device's; they are null where the status means that
-/// there are no codes, and where the method has no such thing.
+/// The outcome for one layer. Pointers are device pointers. A pointer is null if the status implies
+/// that there are no codes, or if the method has no such result.
 struct DeviceResult {
-  /// All but codes, scale, zero, dequantized, order and channel_scale.
+  /// Everything except codes, scale, zero, dequantized, order and channel_scale.
   QuantizedWeight numbers;
   int64_t tokens = 0;
-  /// |W_hat - W|^2, summed in float64; absent without codes.
+  /// |W_hat - W|^2, summed in float64; empty without codes.
   std::optional<double> squared_error;
   int64_t rows = 0;
   int64_t cols = 0;
@@ -47,30 +47,32 @@ struct DeviceResult {
   const float* channel_scale = nullptr;  ///< AWQ: [cols]
 };
 
-/// Quantizes weights on a device: the methods of ptqwatch/quantizer.h, with the same results but
-/// for rounding. Fewer than 0.3 % of the codes and 1e-3 of a loss differ.
+/// Quantizes weights on a device by the methods of ptqwatch/quantizer.h, with the same results up
+/// to rounding. Fewer than 0.3 % of the codes and 1e-3 of a loss differ.
 ///
-/// Kernels of ours give a layer the same bits whatever it is quantized together with. On a GPU
-/// cuBLAS may add up in another order for a batch, and how many layers go together depends on what
-/// is left of the arena: with another size or other company, bits may differ by as much as above.
+/// Our own kernels give a layer the same bits, whatever other layers it is quantized with. On a
+/// GPU, cuBLAS may add up in another order for a batch, and the number of layers quantized together
+/// depends on the arena's free memory. With another arena or other layers, bits may therefore
+/// differ within the limits above.
 ///
-/// duplicate_columns compares sums exactly. On a GPU, with more than 256 inputs, those of different
-/// panels of the Gram matrix may differ in their last bits: it is a lower bound there.
+/// duplicate_columns compares sums exactly. On a GPU, with more than 256 inputs, sums from
+/// different panels of the Gram matrix may differ in their last bits, so the count is a lower
+/// bound.
 ///
-/// Layers of one call that agree in shape and in all of the spec but the grid go through the
+/// Layers of one call that agree in shape and in their spec, except for the grid, go through the
 /// kernels together, up to kMaxBatch, if memory allows it and their inputs are either all the same
 /// or all different. So one weight at 3 and 4 bits, or weights with the same inputs, share one
 /// factor.
 ///
-/// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be
-/// cuSOLVER's own; from about 16384 inputs on the passes over H; and from about 128 M weights on,
-/// such as 16384 x 8192, the passes over a weight, each of which is one launch.
+/// Work is cut into pieces of less than about 1 ms on an H100, by arithmetic. Exceptions:
+/// cuSOLVER's own launches; with about 16384 inputs or more, the passes over H; and with about 128
+/// M weights or more, such as 16384 x 8192, the passes over a weight, each of which is one launch.
 ///
-/// Not there: AWQ with ClipSearch::kMse, and GPTQ with more than kMostFactorInputs inputs.
+/// Not supported: AWQ with ClipSearch::kMse, and GPTQ with more than kMostFactorInputs inputs.
 class DeviceQuantizer {
  public:
-  /// `device` must outlive this. What is taken from its arena is returned by the destructor, in
-  /// reverse order among quantizers and other users.
+  /// `device` must outlive the quantizer. The destructor releases its arena memory, so quantizers
+  /// and other users of the arena must be destroyed in reverse order.
   explicit DeviceQuantizer(ComputeDevice& device);
   ~DeviceQuantizer();
   DeviceQuantizer(const DeviceQuantizer&) = delete;
@@ -79,27 +81,27 @@ class DeviceQuantizer {
   static bool Supports(const QuantizerSpec& spec) {
     return spec.clip == ClipSearch::kNone || spec.method != QuantizationMethod::kAwq;
   }
-  /// The same for a weight with that many columns.
+  /// Same, for a weight with this many columns.
   static bool Supports(const QuantizerSpec& spec, int64_t cols) {
     return Supports(spec) &&
            (spec.method != QuantizationMethod::kGptq || cols <= kMostFactorInputs);
   }
 
-  /// What Begin and Collect take from the arena at least, in bytes. With up to kMaxBatch times as
-  /// much, layers go together.
+  /// The minimum arena memory for Begin and Collect, in bytes. With up to kMaxBatch times as much,
+  /// layers are quantized together.
   static absl::StatusOr<int64_t> WorkingBytes(ComputeDevice& device,
                                               std::span<const DeviceLayer> layers);
 
-  /// Puts the work into the device's queue; does not wait. Once for each quantizer. Weights and
-  /// second moments must not change until Collect has returned. Errors: as Quantize;
-  /// FailedPrecondition for second moments that are not finished, Unimplemented where Supports is
-  /// false, ResourceExhausted where the arena is too small, and those of the device. After an error
-  /// work may still be under way: wait for the device before memory is freed.
+  /// Queues the work without waiting. Call once per quantizer. Weights and second moments must not
+  /// change until Collect has returned. Errors: as Quantize; FailedPrecondition for unfinished
+  /// second moments, Unimplemented if Supports is false, ResourceExhausted if the arena is too
+  /// small, and those of the device. After an error, wait for the device before freeing memory:
+  /// work may still be running.
   absl::Status Begin(std::span<const DeviceLayer> layers, const ExecutionContext& context = {});
 
-  /// Waits for the device, does what could not be known before (more damping, float64 where terms
-  /// of a loss cancel) and waits again where there was such a thing. One result for each layer, in
-  /// their order; they are valid as long as this. Errors: as Begin.
+  /// Waits for the device. If the results require it, repeats steps (with more damping, or in
+  /// float64 if terms of a loss cancel) and waits again. Returns one result per layer, in their
+  /// order, valid for the quantizer's lifetime. Errors: as Begin.
   absl::StatusOr<std::vector<DeviceResult>> Collect(const ExecutionContext& context = {});
 
  private:

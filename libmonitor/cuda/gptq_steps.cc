@@ -9,7 +9,7 @@ namespace ptqwatch::internal {
 namespace {
 
 struct Buffers {
-  double* matrix = nullptr;  // [cols, cols]: one for all, as factors are made one after the other
+  double* matrix = nullptr;  // [cols, cols]; shared, as factors are made in turn
   int32_t* info = nullptr;
   Strided<float> ratios;
   Strided<double> pivots;
@@ -73,7 +73,7 @@ absl::Status Factorize(const LayerGroup& group, const Buffers& buffers, Queue& q
   return absl::OkStatus();
 }
 
-// The products of the block's columns with all before it: column-major [rows, 128].
+// The products of the block's columns with all earlier columns: column-major [rows, 128].
 absl::Status Update(const LayerGroup& group, const Buffers& buffers, int64_t first, Queue& queue) {
   const int64_t rows = group.rows;
   const int64_t padded = PaddedToBlocks(group.cols);

@@ -9,15 +9,15 @@
 
 namespace ptqwatch::internal {
 
-/// GPTQ in its LDLQ form, as quantize/gptq.cc, with attempt.damp. Whether H could be factorised is
-/// among the numbers; if not, codes are of no use. Needs the group's diagonal.
+/// GPTQ in its LDLQ form, as in quantize/gptq.cc, with attempt.damp. `numbers` tells whether H
+/// could be factorised; if not, the codes are invalid. Needs the group's diagonal.
 ///
-/// Left-looking: a block of 128 columns is first updated by all columns before it, in one float32
-/// product, and then quantized by one kernel. Cost: inputs cols^3 / 6 + layers rows cols^2 / 2
-/// multiply-adds, 2 cols / 128 launches.
+/// Left-looking: one float32 product updates a block of 128 columns by all earlier columns, then
+/// one kernel quantizes the block. Cost: inputs cols^3 / 6 + layers rows cols^2 / 2 multiply-adds,
+/// 2 cols / 128 launches.
 absl::Status QuantizeByGptq(const LayerGroup& group, Queue& queue);
 
-/// Takes from `arena` all that QuantizeByGptq does.
+/// Takes the memory that QuantizeByGptq needs from `arena`.
 absl::Status TakeGptqBuffers(const LayerGroup& group, ComputeDevice& device, Arena& arena);
 
 }  // namespace ptqwatch::internal

@@ -21,7 +21,7 @@ Sizes AllOf(int64_t size) {
   return sizes;
 }
 
-// Finds the first number that is not finite, of `layers` arrays.
+// Finds the first number that is not finite in each of `layers` arrays.
 template <typename T>
 absl::Status FindBad(const LayerGroup& group, int layers, const PerLayer<const T>& values,
                      const Sizes& sizes, Number position, Queue& queue) {

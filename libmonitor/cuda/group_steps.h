@@ -10,10 +10,10 @@
 
 namespace ptqwatch::internal {
 
-/// Puts the group's attempt into the queue. Takes GroupBytes from the arena meanwhile.
+/// Queues the group's attempt. Takes GroupBytes from the arena during the call.
 absl::Status RunGroup(LayerGroup group, Queue& queue);
 
-/// What RunGroup takes.
+/// The arena memory that RunGroup needs.
 absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device);
 
 }  // namespace ptqwatch::internal

@@ -38,7 +38,7 @@ cudaError_t Launch(const K& kernel, cudaStream_t stream) {
   const int64_t blocks = kernel.Blocks();
   if (blocks == 0) return cudaSuccess;
   if (blocks < 0 || blocks > INT_MAX) return cudaErrorInvalidConfiguration;
-  // Its own result: the last error may be another's.
+  // Returns the launch's own result, because the last error may come from another call.
   K arguments = kernel;
   void* pointers[] = {&arguments};
   return cudaLaunchKernel(Entry<K>, dim3(static_cast<unsigned>(blocks)), dim3(K::kThreads),

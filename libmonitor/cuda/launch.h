@@ -5,11 +5,11 @@
 
 namespace ptqwatch::internal {
 
-/// Puts a kernel into the stream. Defined for every alternative of Kernel by the .cu files.
+/// Puts a kernel into the stream. The .cu files define it for every alternative of Kernel.
 template <class K>
 cudaError_t Launch(const K& kernel, cudaStream_t stream);
 
-/// Loads a kernel and sets what it needs of shared memory.
+/// Loads a kernel and configures its shared memory.
 template <class K>
 cudaError_t Prepare();
 

@@ -13,30 +13,31 @@
 
 namespace ptqwatch::internal {
 
-/// How a loss is computed, if at all.
+/// The precision of a loss; kNone if it is not computed.
 enum class Precision { kNone, kFloat32, kFloat64 };
 
-/// What is to be done with a layer.
+/// The work to do on a layer.
 struct Attempt {
-  QuantizationMethod method = QuantizationMethod::kRtn;  ///< kRtn where another fell back to it
+  QuantizationMethod method = QuantizationMethod::kRtn;  ///< kRtn also after a fallback
   bool use_moments = false;                              ///< false without tokens
-  bool quantize = true;  ///< false: the codes are there, only losses are wanted
+  bool quantize = true;  ///< false: the codes exist, only losses are computed
   double damp = 0;
-  Precision loss = Precision::kNone;  ///< for AWQ, of the search
+  Precision loss = Precision::kNone;  ///< for AWQ, the precision of the search
   Precision rtn_loss = Precision::kNone;
   Precision energy = Precision::kNone;
 
   friend bool operator==(const Attempt&, const Attempt&) = default;
 };
 
-/// Layers that go through the kernels together. Pointers are by layer. Where all layers have the
-/// same inputs, there is one set of arrays that depend on inputs alone: `inputs` is 1.
+/// Layers that go through the kernels together. Pointers are per layer. `inputs` is the number of
+/// different inputs: 1 if all layers have the same inputs and share the arrays that depend only on
+/// them, 0 without second moments.
 struct LayerGroup {
   int layers = 0;
   int inputs = 0;
   int64_t rows = 0;
   int64_t cols = 0;
-  QuantizerSpec spec;  ///< but for what is in `grids`
+  QuantizerSpec spec;  ///< except for the options in `grids`
   Attempt attempt;
   Grids grids;
 
@@ -53,26 +54,26 @@ struct LayerGroup {
   PerLayer<int32_t> order;
   PerLayer<double> numbers;
 
-  // Scratch, see TakeShared.
+  // Scratch memory from TakeShared.
   Strided<double> diagonal;
   Strided<int32_t> position;
-  Strided<double> partials;  ///< the larger of kMostParts and cols
+  Strided<double> partials;  ///< max(kMostParts, cols) numbers
 
   int64_t size() const { return rows * cols; }
-  /// From one layer's array to the next, for arrays of `count` that depend on inputs alone.
+  /// The stride between the layers' arrays of `count` numbers that depend only on inputs.
   int64_t InputStride(int64_t count) const { return inputs == 1 ? 0 : count; }
   int64_t MostGroups() const;
   GridSource Source() const { return {.rows = rows, .cols = cols, .weight = weight}; }
   /// The weight with the columns of dead inputs set to zero.
   GridSource LiveSource() const;
 
-  /// Takes diagonal, position and partials.
+  /// Allocates diagonal, position and partials.
   absl::Status TakeShared(Arena& arena);
 };
 
 GridShape GridOf(int64_t cols, const QuantizerSpec& spec);
 
-/// How many scales a weight has, by method.
+/// The number of a weight's scales, by method.
 int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method);
 
 template <typename T>
@@ -86,7 +87,7 @@ Strided<const T> Const(const Strided<T>& array) {
   return {.first = array.first, .stride = array.stride};
 }
 
-/// Takes `count` numbers for each of `layers` arrays.
+/// Allocates `count` numbers for each of `layers` arrays.
 template <typename T>
 absl::Status TakeStrided(Arena& arena, int64_t layers, int64_t count, Strided<T>* array) {
   PTQWATCH_ASSIGN_OR_RETURN(array->first,
@@ -95,19 +96,19 @@ absl::Status TakeStrided(Arena& arena, int64_t layers, int64_t count, Strided<T>
   return absl::OkStatus();
 }
 
-/// Rows of a product [rows, depth] x [depth, width] for which it takes less than about 1 ms on an
-/// H100, at 50 TFLOP/s. Does not depend on what else is in the group, and nor do the sums of
-/// kernels of ours; cuBLAS's on a GPU may.
+/// The number of rows for which a product [rows, depth] x [depth, width] takes less than about 1 ms
+/// on an H100, at 50 TFLOP/s. It does not depend on the other layers in the group, so neither do
+/// the sums of our own kernels; on a GPU, cuBLAS's sums may.
 int64_t RowsPerProduct(int64_t rows, int64_t width, int64_t depth);
 
-/// Layers of that shape that may go together: larger ones fill a device alone, and their products
-/// would take too long together.
+/// The number of layers of this shape that may go together. Large layers fill a device alone, and
+/// their joint products would take too long.
 int64_t MostLayers(int64_t rows, int64_t cols);
 
-/// The most that PartsOf returns: what a layer's partials hold at least.
+/// The maximum of PartsOf, and the least size of a layer's partials.
 inline constexpr int64_t kMostParts = 256;
 
-/// Blocks of threads that share a reduction over `size` numbers.
+/// The number of blocks of threads that share a reduction over `size` numbers.
 int64_t PartsOf(int64_t size);
 
 }  // namespace ptqwatch::internal

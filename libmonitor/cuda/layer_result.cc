@@ -9,7 +9,7 @@ namespace ptqwatch::internal {
 
 std::optional<double> LayerState::Loss(const double* numbers, int position) const {
   const double value = 2 / numbers[kTokens] * numbers[position];
-  // H is positive semidefinite: anything below zero is rounding.
+  // H is positive semidefinite, so a negative value is rounding.
   return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
 }
 

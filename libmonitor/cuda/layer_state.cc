@@ -121,7 +121,7 @@ void LayerState::PlanMethod() {
   }
 }
 
-// What is done with too few tokens: RTN where GPTQ or AWQ was asked for.
+// Handles too few tokens: GPTQ and AWQ fall back to RTN. Returns whether they did.
 bool LayerState::RefuseMoments(double tokens) {
   const QuantizationMethod method = layer_.spec.method;
   if (tokens == 0) attempt_.use_moments = false;
@@ -184,7 +184,7 @@ void LayerState::AddTo(LayerGroup& group, int i) const {
   group.counts.at[i] = moments.counts;
 }
 
-// There is no H, after all. Clipping has used it.
+// Without tokens there is no H. A clipped grid has used it and must be fitted again.
 void LayerState::ForgetMoments() {
   attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
   attempt_.loss = attempt_.rtn_loss = attempt_.energy = Precision::kNone;
@@ -204,7 +204,7 @@ void LayerState::Judge(const double* numbers) {
   if (size() == 0 || numbers[kBadWeight] >= 0) return;
   if (attempt_.use_moments) {
     if (numbers[kBadMoment] >= 0) return;
-    // Rows that were not finite are not tokens, which is known only now.
+    // Rows that are not finite do not count as tokens, so the count is known only after a pass.
     const double tokens = numbers[kTokens];
     if (attempt_.method == layer_.spec.method) {
       if (RefuseMoments(tokens)) return;
@@ -240,7 +240,7 @@ void LayerState::JudgeFactor(const double* numbers) {
   pending_ = true;
 }
 
-// A zero is computed again, too: float32 products may have underflowed.
+// Also true for a zero: float32 products may have underflowed.
 bool LayerState::Cancels(const double* numbers, int position) const {
   const double magnitude = numbers[position + 1];
   return !(std::isfinite(magnitude) && magnitude < kCancellation * std::abs(numbers[position]));
@@ -270,7 +270,7 @@ void LayerState::JudgeLosses(const double* numbers) {
   if (loss_from_loop_ && attempt_.method == QuantizationMethod::kGptq) {
     const double damped = numbers[kLoopLoss];
     const double undamped = damped - numbers[kDampValue] * numbers[kLoopSquaredNorm];
-    // The difference cancels where damping is most of the loss.
+    // If damping is most of the loss, the difference cancels.
     if (!(undamped > kMinLoopShare * damped)) {
       loss_from_loop_ = false;
       again.loss = FirstPrecision();

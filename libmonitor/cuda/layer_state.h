@@ -13,39 +13,38 @@
 
 namespace ptqwatch::internal {
 
-/// A layer on its way through a DeviceQuantizer: where its results are, what is to be done next,
-/// and what came of it.
+/// A layer's state in a DeviceQuantizer: its result memory, its next attempt and its outcome.
 class LayerState {
  public:
-  /// `layer` must have passed CheckLayer. What does not depend on numbers is decided here.
+  /// `layer` must have passed CheckLayer. Plans everything that does not depend on results.
   explicit LayerState(const DeviceLayer& layer);
 
-  /// Takes memory for the results from `arena`. `numbers` is the layer's, of kNumberCount.
+  /// Takes memory for the results from `arena`. `numbers` is the layer's array of kNumberCount.
   absl::Status TakeResults(Arena& arena, double* numbers);
 
   const DeviceLayer& layer() const { return layer_; }
   const Attempt& attempt() const { return attempt_; }
-  /// Whether there is something to do, which `attempt` says.
+  /// Whether attempt() still has to run.
   bool pending() const { return pending_; }
   void Enqueued() { pending_ = false; }
-  /// Puts the layer at position `i` of the group.
+  /// Adds the layer to the group at position `i`.
   void AddTo(LayerGroup& group, int i) const;
-  /// The layer's order is written by the layer that it shares its inputs with.
+  /// Uses the column order written by `other`, which has the same inputs.
   void ShareOrder(const LayerState& other) { order_ = other.order_; }
 
-  /// Looks at the numbers of the last attempt, and decides whether there must be another.
+  /// Examines the numbers of the last attempt, and decides whether another is needed.
   void Judge(const double* numbers);
-  /// The position in the weight of the number that Finish must be told, or -1.
+  /// The position of the weight whose value Finish needs as `bad_weight`, or -1.
   int64_t BadWeight(const double* numbers) const;
   /// Whether Finish needs the largest |x| of each input.
   bool NeedsAbsMax() const;
-  /// The result, once nothing is pending.
+  /// The result. REQUIRES: nothing is pending.
   DeviceResult Finish(const double* numbers, float bad_weight,
                       const std::vector<float>& abs_max) const;
 
  private:
   int64_t size() const { return layer_.rows * layer_.cols; }
-  // What a loss is computed in at first.
+  // The precision of the first computation of a loss.
   Precision FirstPrecision() const;
   void PlanRounding(LayerStatus status, std::string detail);
   void PlanMethod();
@@ -63,7 +62,7 @@ class LayerState {
   DeviceLayer layer_;
   Attempt attempt_;
   bool pending_ = true;
-  bool has_rtn_loss_ = false;  // that is not `loss`
+  bool has_rtn_loss_ = false;  // a baseline besides `loss`
   bool has_energy_ = false;
   bool loss_from_loop_ = false;
   LayerStatus status_ = LayerStatus::kOk;
@@ -78,7 +77,7 @@ class LayerState {
   double* numbers_ = nullptr;
 };
 
-/// As the checks of Quantize.
+/// The same checks as Quantize.
 absl::Status CheckLayer(const DeviceLayer& layer);
 
 }  // namespace ptqwatch::internal

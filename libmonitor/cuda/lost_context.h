@@ -7,12 +7,12 @@
 
 namespace ptqwatch::internal {
 
-/// Unavailable: the device's context is lost (an illegal address, a failed launch, an uncorrectable
-/// memory error), for everybody in this process. Every later call on the device fails.
+/// Returns Unavailable: the device's context is lost for the whole process (an illegal address, a
+/// failed launch, an uncorrectable memory error). Every later call on the device fails.
 absl::Status LostContextError(std::string_view message);
 
-/// Whether `status`, or the status it was made from with its payloads, is a LostContextError. After
-/// any other error the device can be used on.
+/// Returns whether `status`, or the status from which it was made with its payloads, is a
+/// LostContextError. After any other error the device remains usable.
 bool IsLostContext(const absl::Status& status);
 
 }  // namespace ptqwatch::internal

@@ -7,7 +7,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Weights whose grids are searched at a time.
+// The number of weights whose grids are searched at a time.
 constexpr int64_t kMostFitted = int64_t{1} << 23;
 
 int64_t RowsPerFit(const LayerGroup& group) {

@@ -7,20 +7,21 @@
 
 namespace ptqwatch::internal {
 
-/// The grids of `source`, clipped where the spec asks for it, and the number of clipped groups.
+/// Fits the grids of `source`, clipped if the spec asks for it, and counts the clipped groups.
 absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& queue);
-/// Takes from `arena` all that FitGrids does.
+/// Takes the memory that FitGrids needs from `arena`.
 absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped);
 
-/// Grids, codes and decoded weights of methods that look at one weight at a time: RTN, NF4 and
+/// Grids, codes and decoded weights for methods that handle each weight separately: RTN, NF4 and
 /// LLM.int8.
 absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue);
 
-/// What round to nearest misses, for layers that are quantized: GPTQ's on the same grid, LLM.int8
-/// with no column kept.
+/// The error of round to nearest for layers that are quantized: for GPTQ on the same grid, for
+/// LLM.int8 without kept columns.
 absl::Status RoundingError(const LayerGroup& group, const Strided<float>& error, Queue& queue);
 
-/// AWQ: the search, and what won. Its losses are found with the precision of attempt.loss.
+/// AWQ: searches the ratio and quantizes with the best one. attempt.loss is the precision of the
+/// search's losses.
 absl::Status QuantizeByAwq(const LayerGroup& group, Queue& queue);
 
 }  // namespace ptqwatch::internal

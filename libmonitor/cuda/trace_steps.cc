@@ -8,9 +8,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Columns of a product that are computed at a time. Half of such a panel of the triangle is zeros.
+// Columns of a product computed at a time. Half of the triangle's diagonal square in such a panel
+// is zeros.
 constexpr int64_t kTracePanel = 512;
-// Rows in float64 at a time.
+// Rows of a float64 product at a time.
 constexpr int64_t kMostRows64 = 256;
 // Blocks of threads that add up one panel of a product.
 constexpr int64_t kParts = 256;

@@ -9,23 +9,24 @@
 
 namespace ptqwatch::internal {
 
-/// Computes tr(X S X^T) for the layers of a group, S the sum of their inputs' products, and the
-/// same sum over absolute values of its terms; see QuadraticTrace in quantize/kernels/gram.h.
+/// Computes tr(X S X^T) for the layers of a group, where S is the sum of their inputs' products,
+/// and the same sum over absolute values of its terms; see QuadraticTrace in
+/// quantize/kernels/gram.h.
 ///   float32  products with the folded triangle of S, the terms added up in float64. A term is one
 ///            of (X T) * X. Cost: half of rows * cols^2 multiply-adds.
 ///   float64  all float64. Cost: twice that.
 class Tracer {
  public:
-  /// `group` must outlive this.
+  /// `group` must outlive the Tracer.
   explicit Tracer(const LayerGroup& group) : group_(group) {}
 
-  /// Takes memory for the precisions that the group's attempt asks for.
+  /// Takes memory for the precisions that the group's attempt needs.
   absl::Status Take(Arena& arena);
-  /// Folds S where float32 is asked for.
+  /// Folds S if float32 is needed.
   absl::Status Prepare(Queue& queue);
-  /// Where X goes, [rows, cols] a layer.
+  /// The memory for X, [rows, cols] per layer.
   const Strided<float>& x() const { return x_; }
-  /// Writes value and magnitude to `position` and the one behind it. X is kept.
+  /// Writes the value to `position` and the magnitude to the next one. Keeps X.
   absl::Status Run(Queue& queue, Precision precision, int position);
 
  private:
@@ -41,12 +42,12 @@ class Tracer {
   double* wide_x_ = nullptr;
   double* wide_product_ = nullptr;
   Strided<double> partials_;
-  int64_t rows32_ = 0;  // that are multiplied at a time
+  int64_t rows32_ = 0;  // multiplied at a time
   int64_t rows64_ = 0;
 };
 
-/// The losses that the group's attempt asks for, of weights that are quantized. AWQ's search is not
-/// among them.
+/// Computes the losses that the group's attempt asks for, of quantized weights. AWQ's search
+/// computes its own.
 absl::Status AddTraces(const LayerGroup& group, Queue& queue);
 
 }  // namespace ptqwatch::internal

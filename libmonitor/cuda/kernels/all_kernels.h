@@ -15,7 +15,7 @@
 
 namespace ptqwatch::internal {
 
-/// Any kernel: what a device can run.
+/// Every kernel that a device can run.
 using Kernel = std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorSum, DescribeInputs,
                             RankColumns, FindDuplicates, BuildDamped, PackFeedback, PackWeight,
                             QuantizeBlock, UnpackCodes, FitGroups, FitClipped, RoundGroups,

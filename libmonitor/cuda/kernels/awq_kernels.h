@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// AWQ's channel scale at one ratio, as ChannelScale in quantize/awq.cc. A block a layer.
+/// AWQ's channel scale at one ratio, as ChannelScale in quantize/awq.cc. One block per layer.
 struct ChannelScales {
   static constexpr int kThreads = 512;
   static constexpr int kPhases = 2;
@@ -21,13 +21,13 @@ struct ChannelScales {
 
   int layers = 0;
   int64_t cols = 0;
-  int ratio = 0;  ///< in twentieths; -1: the one that `numbers` says has won
+  int ratio = 0;  ///< in twentieths; -1 means kBestRatio in `numbers`
   PerLayer<const double> abs_sum = {};
   PerLayer<const int64_t> counts = {};
   PerLayer<const double> numbers = {};
   Strided<double> exact = {};  ///< [cols]: scratch
   Strided<float> scale = {};   ///< [cols]
-  PerLayer<float> kept = {};   ///< [cols]: where it goes, too; may be null
+  PerLayer<float> kept = {};   ///< [cols]: second output; may be null
 
   int64_t Blocks() const { return layers; }
 
@@ -67,8 +67,8 @@ struct ChannelScales {
   }
 };
 
-/// Which ratio has the smallest loss: the first on a tie. A loss that is not finite loses. A block
-/// a layer.
+/// Picks the ratio with the smallest loss, the first one on a tie. A loss that is not finite loses.
+/// One block per layer.
 struct PickRatio {
   static constexpr int kThreads = 32;
   static constexpr int kPhases = 1;
@@ -87,7 +87,7 @@ struct PickRatio {
     int best = 0;
     double least = HUGE_VAL;
     for (int i = 0; i < kAwqRatios; ++i) {
-      // As AwqLoss on the host: below 0 is rounding.
+      // As AwqLoss on the host: a negative loss is rounding.
       double loss = out[kSearchLosses + 2 * i];
       if (loss < 0) loss = 0;
       if (loss < least) {

@@ -5,7 +5,7 @@
 
 namespace ptqwatch::internal {
 
-/// Adds up a number of each thread of a block, in an order that is always the same.
+/// Adds up one number per thread of a block, in a fixed order.
 template <int kThreads>
 struct BlockSum {
   static constexpr int kParts = 16;
@@ -14,14 +14,14 @@ struct BlockSum {
   double value[kThreads];
   double part[kParts];
 
-  /// The first phase after `value` was written.
+  /// Call in the first phase after `value` was written.
   PTQWATCH_HOST_DEVICE void AddParts(int thread) {
     if (thread >= kParts) return;
     double sum = 0;
     for (int i = 0; i < kThreads / kParts; ++i) sum += value[thread * (kThreads / kParts) + i];
     part[thread] = sum;
   }
-  /// The phase after that.
+  /// Call in the phase after AddParts.
   PTQWATCH_HOST_DEVICE double Total() const {
     double sum = 0;
     for (int i = 0; i < kParts; ++i) sum += part[i];

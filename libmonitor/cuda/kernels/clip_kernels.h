@@ -9,11 +9,10 @@
 
 namespace ptqwatch::internal {
 
-/// Fits the grid of every group to the share of its range that has the smallest error, as
-/// FitClippedByImportance in quantize/kernels/clip_search.h and to the same bits. 32 threads a
-/// group, which share the 80 candidates. Cost: 80 * 4 operations a weight; by arithmetic 1 ms for
-/// 16 M weights on an H100. A launch takes a slice of the rows, which begins at a multiple of
-/// kGroups.
+/// Fits the grid of every group to the share of its range with the smallest error, bit for bit as
+/// FitClippedByImportance in quantize/kernels/clip_search.h. 32 threads per group share the 80
+/// candidates. Cost: 80 * 4 operations per weight; by arithmetic 1 ms for 16 M weights on an H100.
+/// A launch takes a slice of the rows that begins at a multiple of kGroups.
 struct FitClipped {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 5;
@@ -31,13 +30,13 @@ struct FitClipped {
   int layers = 0;
   GridSource source = {};
   Grids grids = {};
-  int64_t most_groups = 0;  ///< of any layer
+  int64_t most_groups = 0;  ///< the maximum over the layers
   int64_t first_row = 0;
   int64_t row_count = 0;
-  Strided<const double> importance = {};  ///< [cols]; 1 where null
+  Strided<const double> importance = {};  ///< [cols]; 1 if null
   PerLayer<float> scale = {};
   PerLayer<float> zero = {};
-  /// [Parts(rows, most_groups)]: groups that cover less than their range.
+  /// [Parts(rows, most_groups)]: number of groups whose grid covers less than their range.
   Strided<double> clipped = {};
 
   static PTQWATCH_HOST_DEVICE int64_t Parts(int64_t rows, int64_t groups) {
@@ -88,7 +87,7 @@ struct FitClipped {
       FitStep(grid, step, shared.low[base], shared.high[base], &scale.at[layer][item],
               &zero.at[layer][item]);
       shared.step[base] = step;
-      // A range that overflows is not saved by clipping.
+      // Clipping cannot help a range that overflows.
       float whole = 0;
       float unused = 0;
       FitStep(grid, 0, shared.low[base], shared.high[base], &whole, &unused);
@@ -117,7 +116,7 @@ struct FitClipped {
     return sum;
   }
 
-  // The first of equals.
+  // The first of equal candidates wins.
   PTQWATCH_HOST_DEVICE static int Best(int base, const Shared& shared) {
     double least = HUGE_VAL;
     int best = 0;

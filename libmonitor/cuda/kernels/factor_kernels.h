@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// Reads diag(H), H = 2 / tokens * sum, and what the host needs of it. A block a layer.
+/// Computes diag(H), H = 2 / tokens * sum, and the host's numbers about it. One block per layer.
 struct DescribeInputs {
   static constexpr int kThreads = 512;
   static constexpr int kPhases = 3;
@@ -61,8 +61,8 @@ struct DescribeInputs {
   }
 };
 
-/// Where each column goes: by descending diag(H), ties by lower index, or where it is. Cost:
-/// cols^2 comparisons.
+/// The order of the columns: by descending diag(H), ties by lower index, or unchanged. Cost: cols^2
+/// comparisons.
 struct RankColumns {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 1;
@@ -73,7 +73,7 @@ struct RankColumns {
   int64_t cols = 0;
   bool by_diagonal = false;
   Strided<const double> diagonal = {};
-  PerLayer<int32_t> order = {};    ///< [cols]: the column that is handled k-th
+  PerLayer<int32_t> order = {};    ///< [cols]: the column handled at position k
   Strided<int32_t> position = {};  ///< [cols]: the inverse
 
   PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
@@ -99,11 +99,11 @@ struct RankColumns {
   }
 
  private:
-  // A NaN has a place, too: whatever the inputs are, ranks are a permutation.
+  // Ranks must be a permutation for any input, so NaN gets a key too.
   PTQWATCH_HOST_DEVICE static double Key(double value) { return value == value ? value : -1; }
 };
 
-/// Finds inputs that equal an earlier one in every row: S_ii = S_jj = S_ij. A block an input.
+/// Finds inputs that equal an earlier one in every row: S_ii = S_jj = S_ij. One block per input.
 struct FindDuplicates {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 2;
@@ -115,7 +115,7 @@ struct FindDuplicates {
   int layers = 0;
   int64_t cols = 0;
   PerLayer<const double> sum = {};
-  Strided<double> found = {};  ///< [cols]: 1 where the input is a duplicate, else 0
+  Strided<double> found = {};  ///< [cols]: 1 if the input is a duplicate, else 0
 
   int64_t Blocks() const { return layers * cols; }
 
@@ -141,8 +141,8 @@ struct FindDuplicates {
   }
 };
 
-/// The matrix to factorise: H damped, permuted, its order reversed. The upper triangle of a
-/// column-major matrix; zeros below it.
+/// The matrix to factorise: H damped, permuted and in reverse order. Upper triangle of a
+/// column-major matrix, with zeros below.
 struct BuildDamped {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -179,7 +179,7 @@ struct BuildDamped {
 };
 
 /// N[j, k] = R[j, k] / R[k, k] for j < k, zeros elsewhere, and diag(R). R = J L J, where J reverses
-/// the order and L^T is the upper triangle that the factorisation left.
+/// the order and L^T is the upper triangle from the factorisation.
 struct PackFeedback {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -192,7 +192,7 @@ struct PackFeedback {
   const int32_t* info = nullptr;
   float* ratios = nullptr;        ///< [padded, padded]
   double* diagonal = nullptr;     ///< [cols]
-  PerLayer<double> numbers = {};  ///< of layers begin .. end, which share the factor
+  PerLayer<double> numbers = {};  ///< for layers begin .. end, which share the factor
   int begin = 0;
   int end = 0;
 

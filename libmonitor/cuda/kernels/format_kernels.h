@@ -10,14 +10,14 @@
 
 namespace ptqwatch::internal {
 
-/// The levels of NF4 and what separates them.
+/// The levels of NF4 and the midpoints between them.
 struct Nf4Table {
   float level[16];
   float midpoint[15];
 };
 
-/// NF4, as quantize/nf4.cc. Two blocks of 64 weights a block of threads. Each output but `absmax`
-/// may be null.
+/// NF4, as in quantize/nf4.cc. A block of threads handles two blocks of 64 weights. Each output
+/// except `absmax` may be null.
 struct RoundNf4 {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 2;
@@ -75,7 +75,7 @@ struct RoundNf4 {
   }
 };
 
-/// LLM.int8, as quantize/llm_int8.cc. A block a row. Each output but `scale` may be null.
+/// LLM.int8, as in quantize/llm_int8.cc. One block per row. Each output except `scale` may be null.
 struct RoundInt8 {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 2;
@@ -87,7 +87,7 @@ struct RoundInt8 {
   int layers = 0;
   GridSource source = {};
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
-  /// Where at[layer] is not null: columns whose number is at least `threshold` stay as they are.
+  /// If at[layer] is not null, columns whose number is at least `threshold` keep their weights.
   PerLayer<const float> abs_max = {};
   double threshold = 0;
   PerLayer<float> scale = {};  ///< [rows]

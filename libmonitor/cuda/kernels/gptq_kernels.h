@@ -9,11 +9,11 @@
 
 namespace ptqwatch::internal {
 
-/// Columns that are quantized together.
+/// The number of columns quantized together.
 inline constexpr int kGptqBlock = 128;
 
-/// Writes the weight in the order in which columns are handled, transposed: out[k, row]. Square
-/// tiles; reads and writes are both coalesced.
+/// Writes the weight transposed, in the order in which columns are handled: out[k, row]. Square
+/// tiles make both reads and writes coalesced.
 struct PackWeight {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 2;
@@ -53,9 +53,9 @@ struct PackWeight {
   }
 };
 
-/// Quantizes a block of columns by the recurrence of quantize/kernels/gptq_loop.h. A thread a row;
-/// the ratios of the block and the errors of its rows are in shared memory. Sixteen columns at a
-/// time are in registers. Cost: rows * 128^2 multiply-adds and 128 divisions one after the other.
+/// Quantizes a block of columns by the recurrence of quantize/kernels/gptq_loop.h. One thread per
+/// row. The block's ratios and its rows' errors are in shared memory, sixteen columns at a time in
+/// registers. Cost: rows * 128^2 multiply-adds and 128 sequential divisions.
 struct QuantizeBlock {
   static constexpr int kRows = 64;
   static constexpr int kThreads = kRows;
@@ -73,19 +73,19 @@ struct QuantizeBlock {
   int layers = 0;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t first = 0;  ///< column in the order of handling; a multiple of 128
+  int64_t first = 0;  ///< first column, in handling order; a multiple of 128
   Grids grids = {};
   int64_t padded = 0;
   Strided<const float> ratios = {};     ///< [padded, padded]
   Strided<const double> diagonal = {};  ///< [cols]
-  PerLayer<const int32_t> order = {};   ///< [cols], by factor
-  int64_t factor_of_layer = 0;          ///< 1: each layer has a factor of its own; 0: all share one
-  Strided<const float> updates = {};  ///< [128, rows]: of columns before `first`; unless first is 0
+  PerLayer<const int32_t> order = {};   ///< [cols], per factor
+  int64_t factor_of_layer = 0;          ///< 1: one factor per layer; 0: all share one
+  Strided<const float> updates = {};    ///< [128, rows]; unused if `first` is 0
   PerLayer<const float> scale = {};
   PerLayer<const float> zero = {};
-  Strided<float> delta = {};      ///< [cols, rows]: in w, out w - q
+  Strided<float> delta = {};      ///< [cols, rows]: input w, output w - q
   Strided<uint8_t> codes = {};    ///< [cols, rows]
-  Strided<double> row_loss = {};  ///< [rows]: this block's share is added, unless first is 0
+  Strided<double> row_loss = {};  ///< [rows]: overwritten if `first` is 0, else added to
   Strided<double> row_norm = {};  ///< [rows]: the same for |dW|^2
 
   PTQWATCH_HOST_DEVICE int64_t Tiles() const { return CeilDiv(rows, kRows); }
@@ -137,7 +137,7 @@ struct QuantizeBlock {
       float current[kTogether];
       float step[kTogether];
       float z[kTogether];
-      // All that is read is under way together, before anything is written.
+      // Issues all reads before the first write, so that they overlap.
       PTQWATCH_UNROLL
       for (int c = 0; c < kTogether; ++c) {
         const int64_t k = first + s + c;
@@ -181,7 +181,7 @@ struct QuantizeBlock {
   }
 };
 
-/// Writes codes in their place, and what they decode to. Square tiles.
+/// Writes codes and decoded weights in their original places. Square tiles.
 struct UnpackCodes {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 2;

@@ -11,7 +11,7 @@ namespace ptqwatch::internal {
 
 enum class RowType { kFloat32, kBFloat16, kFloat16 };
 
-/// A device's matrix of tokens.
+/// A matrix of tokens in a device's memory.
 struct DeviceRows {
   const void* data = nullptr;
   RowType type = RowType::kFloat32;
@@ -27,10 +27,10 @@ struct DeviceRows {
   }
 };
 
-/// Writes rows for the matrix product, `padded` numbers each; those that are not finite as zeros.
-/// A block a row.
+/// Writes rows for the matrix product, `padded` numbers each. Rows that are not finite become
+/// zeros. One block per row.
 ///   bits16  the 16-bit number itself, or for float32 the nearest bfloat16
-///   rest16  for float32: the nearest bfloat16 to what is left
+///   rest16  for float32: the nearest bfloat16 to the remainder
 ///   wide    in float64, instead of both
 struct StageRows {
   static constexpr int kThreads = 256;
@@ -45,7 +45,7 @@ struct StageRows {
   uint16_t* bits16 = nullptr;
   uint16_t* rest16 = nullptr;
   double* wide = nullptr;
-  uint8_t* finite = nullptr;  ///< [rows]: 1 where the row is
+  uint8_t* finite = nullptr;  ///< [rows]: 1 for a finite row
 
   int64_t Blocks() const { return rows.rows; }
 
@@ -80,12 +80,12 @@ struct StageRows {
       bits16[to] = rows.type == RowType::kBFloat16 ? ToBFloat16(x) : HalfBits(x);
     }
   }
-  // The nearest bfloat16, but the largest one where that would be infinite.
+  // The nearest bfloat16, or the largest finite one if that would be infinite.
   PTQWATCH_HOST_DEVICE static uint16_t Truncated(float x) {
     const uint16_t bits = ToBFloat16(x);
     return (bits & 0x7fffu) == 0x7f80u ? static_cast<uint16_t>(bits - 1) : bits;
   }
-  // Of a number that was a float16.
+  // The float16 bits of a number that was a float16.
   PTQWATCH_HOST_DEVICE static uint16_t HalfBits(float x) {
     const uint32_t bits = FloatBits(x);
     const uint32_t sign = (bits >> 16) & 0x8000u;
@@ -124,7 +124,7 @@ struct SumColumns {
     double sum = 0;
     float largest = 0;
     for (int64_t r = slab * kSlabRows; r < end; ++r) {
-      // Read whether it counts or not: so neither waits for the other.
+      // Reads the number in any case, so that the two loads do not wait for each other.
       const float number = fabsf(rows.Number(r, c));
       const float magnitude = finite[r] != 0 ? number : 0.0f;
       sum += static_cast<double>(magnitude);
@@ -184,8 +184,8 @@ struct AddColumns {
   }
 };
 
-/// Adds a panel of a chunk's products, which are those of several slices of its rows, to the upper
-/// triangle of the sum.
+/// Adds a panel of a chunk's products, summed over the slices of its rows, to the upper triangle of
+/// the sum.
 struct AddPanel {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -193,7 +193,7 @@ struct AddPanel {
   using Local = Nothing;
 
   const float* panel =
-      nullptr;  ///< [slices, count, width]: rows first.. and columns first.. of the products
+      nullptr;  ///< [slices, count, width]: the products' rows and columns from `first` on
   int64_t slices = 0;
   int64_t width = 0;
   int64_t first = 0;
@@ -246,7 +246,7 @@ struct MirrorSum {
           shared.tile[row][column] = sum[(i0 + row) * cols + j0 + column];
         }
       } else {
-        // Row and column of the lower triangle.
+        // Row and column in the lower triangle.
         const int64_t i = j0 + row;
         const int64_t j = i0 + column;
         if (i < cols && j < i) sum[i * cols + j] = shared.tile[column][row];

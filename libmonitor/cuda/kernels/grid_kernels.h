@@ -8,15 +8,14 @@
 
 namespace ptqwatch::internal {
 
-/// Where the numbers that go on a grid come from: a weight, [rows, cols], with some columns
-/// changed.
+/// The source of the numbers on a grid: a weight, [rows, cols], with some columns changed.
 struct GridSource {
   int64_t rows = 0;
   int64_t cols = 0;
   PerLayer<const float> weight = {};
-  /// Where `first` is not null: columns whose diag(H) is 0 count as zeros.
+  /// If `first` is not null, columns whose diag(H) is 0 count as zeros.
   Strided<const double> diagonal = {};
-  /// Where `first` is not null: each column is multiplied by its scale.
+  /// If `first` is not null, each column is multiplied by its scale.
   Strided<const float> channel_scale = {};
 
   PTQWATCH_HOST_DEVICE float Number(int64_t layer, int64_t row, int64_t col) const {
@@ -48,19 +47,19 @@ struct GridShape {
   bool symmetric = true;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
 
-  /// Division in 32 bits: devices have none in 64.
+  /// Divides in 32 bits: devices have no 64-bit division.
   PTQWATCH_HOST_DEVICE int64_t GroupOf(int64_t col) const {
     return static_cast<uint32_t>(col) / static_cast<uint32_t>(group_size);
   }
   PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
 };
 
-/// One a layer.
+/// One grid shape per layer.
 struct Grids {
   GridShape at[kMaxBatch] = {};
 };
 
-/// The first of `count` ranges becomes the widest.
+/// Widens the first of `count` ranges to cover all of them.
 PTQWATCH_HOST_DEVICE inline void Widest(int count, float* low, float* high) {
   for (int i = 1; i < count; ++i) {
     *low = low[i] < *low ? low[i] : *low;
@@ -68,7 +67,7 @@ PTQWATCH_HOST_DEVICE inline void Widest(int count, float* low, float* high) {
   }
 }
 
-/// As FitGroup in quantize/kernels/grid.h; an overflow shows as an infinite scale.
+/// As FitGroup in quantize/kernels/grid.h. An overflow shows as an infinite scale.
 PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float low, float high, float* scale,
                                          float* zero) {
   if (grid.symmetric) {
@@ -89,8 +88,8 @@ PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float low, float
                          : (shift < grid.Top() ? shift : grid.Top());
 }
 
-/// Fits the grid of every group, as FitRow in quantize/kernels/grid.h. 32 threads a group. Cost:
-/// the weight is read once.
+/// Fits the grid of every group, as FitRow in quantize/kernels/grid.h. 32 threads per group. Cost:
+/// one read of the weight.
 struct FitGroups {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 2;
@@ -104,7 +103,7 @@ struct FitGroups {
   int layers = 0;
   GridSource source = {};
   Grids grids = {};
-  int64_t most_groups = 0;  ///< of any layer
+  int64_t most_groups = 0;  ///< the maximum over the layers
   PerLayer<float> scale = {};
   PerLayer<float> zero = {};
 
@@ -137,8 +136,8 @@ struct FitGroups {
 /// Rounds to the nearest grid point, as RoundRow in quantize/kernels/grid.h. Each output may be
 /// null:
 ///   codes, decoded  the code, and scale * (code - zero), divided by the channel scale if any
-///   error           [rows, cols]: the number that was rounded, less what it became; with a channel
-///                   scale, the weight less what is decoded
+///   error           [rows, cols]: the number minus its rounded value; with a channel scale, the
+///                   weight minus the decoded weight
 struct RoundGroups {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;

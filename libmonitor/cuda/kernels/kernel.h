@@ -14,7 +14,7 @@
 #define PTQWATCH_UNROLL
 #endif
 
-/// A kernel is a struct of arguments that may be copied to a device:
+/// A kernel is a struct of arguments that can be copied to a device:
 ///
 ///   static constexpr int kThreads, kPhases;
 ///   struct Shared;  // belongs to a block of threads; at most 99 KiB
@@ -24,11 +24,11 @@
 ///
 /// Run is called with every phase in turn, for every thread of every block. Between two phases the
 /// threads of a block wait for each other. Blocks are independent. Neither Shared nor Local is
-/// initialised. The body is compiled for the device and for the host; what decides a code is IEEE
-/// float32 without contraction, and fused only where it says fmaf.
+/// initialised. The body is compiled for the device and for the host. Arithmetic that decides a
+/// code is IEEE float32 without contraction; only explicit fmaf calls are fused.
 namespace ptqwatch::internal {
 
-/// Where a thread is.
+/// The position of a thread.
 struct Place {
   int64_t block;
   int thread;
@@ -36,16 +36,16 @@ struct Place {
 
 struct Nothing {};
 
-/// Layers that go through a kernel together.
+/// The maximum number of layers that go through a kernel together.
 inline constexpr int kMaxBatch = 16;
 
-/// One pointer a layer.
+/// One pointer per layer.
 template <typename T>
 struct PerLayer {
   T* at[kMaxBatch] = {};
 };
 
-/// One array a layer, `stride` apart; 0 where all share one.
+/// One array per layer, `stride` apart; a stride of 0 means that all layers share one.
 template <typename T>
 struct Strided {
   T* first = nullptr;

@@ -5,34 +5,34 @@
 
 namespace ptqwatch::internal {
 
-/// Ratios that AWQ tries.
+/// The number of ratios that AWQ tries.
 inline constexpr int kAwqRatios = 20;
 
-/// What a layer's kernels leave for the host to read at the end: an array of float64 a layer, with
-/// these positions. A position of a bad number is -1 where there is none.
+/// Positions in a layer's array of float64 results, which the host reads at the end. The position
+/// of a bad number is -1 if there is none.
 enum Number : int {
   kTokens,            ///< finite rows
-  kSkippedRows,       ///< others
+  kSkippedRows,       ///< other rows
   kBadWeight,         ///< flat position of the first weight that is not finite
   kBadMoment,         ///< flat position of the first sum of products that is not finite
   kBadScale,          ///< flat position of the first scale that is not finite
   kDeadColumns,       ///< inputs that were always 0
-  kDuplicateColumns,  ///< other inputs that equal an earlier one
+  kDuplicateColumns,  ///< inputs, not dead, that equal an earlier one
   kMeanDiagonal,      ///< of H, over inputs that are not dead
-  kDampValue,         ///< what was added to the diagonal
-  kFactorInfo,        ///< 0 where H was factorised, else not 0
-  kLoopLoss,          ///< tr(dW A dW^T) for the matrix A that was factorised
-  kLoopSquaredNorm,   ///< |dW|^2 with dead columns left out
-  kClippedGroups,     ///< whose grid covers less than their range
+  kDampValue,         ///< added to the diagonal
+  kFactorInfo,        ///< 0 if H was factorised, else not 0
+  kLoopLoss,          ///< tr(dW A dW^T) for the factorised matrix A
+  kLoopSquaredNorm,   ///< |dW|^2 without dead columns
+  kClippedGroups,     ///< groups whose grid covers less than their range
   kSquaredError,      ///< |W_hat - W|^2
   kLoss,              ///< tr(dW S dW^T), S the sum of products
   kLossMagnitude,     ///< the same sum over absolute terms
-  kRtnLoss,           ///< of round to nearest
+  kRtnLoss,           ///< tr(dW S dW^T) for round to nearest
   kRtnLossMagnitude,  ///< the same sum over absolute terms
   kEnergy,            ///< tr(W S W^T)
   kEnergyMagnitude,   ///< the same sum over absolute terms
-  kBestRatio,         ///< AWQ: which ratio won
-  kSearchLosses,      ///< AWQ: value and magnitude, for every ratio
+  kBestRatio,         ///< AWQ: index of the best ratio
+  kSearchLosses,      ///< AWQ: value and magnitude for every ratio
   kNumberCount = kSearchLosses + 2 * kAwqRatios,
 };
 

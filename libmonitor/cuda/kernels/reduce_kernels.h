@@ -10,8 +10,8 @@
 
 namespace ptqwatch::internal {
 
-/// Adds up float64 numbers of each layer, or finds the smallest, and writes it among the layer's
-/// numbers. A block a layer.
+/// Writes the sum, or the minimum, of each layer's float64 numbers among the layer's numbers. One
+/// block per layer.
 struct Collapse {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 3;
@@ -21,7 +21,7 @@ struct Collapse {
   using Local = Nothing;
 
   int layers = 0;
-  bool smallest = false;  ///< of numbers that are not negative; -1 where all are infinite
+  bool smallest = false;  ///< of non-negative numbers; -1 if all are infinite
   int64_t count = 0;
   int64_t spacing = 1;  ///< from one number to the next
   Strided<const double> values = {};
@@ -53,7 +53,7 @@ struct Collapse {
   }
 };
 
-/// Finds the first number that is not finite: its position for each block, or infinity.
+/// Finds the first number that is not finite: its position per block of threads, or infinity.
 template <typename T>
 struct FindNonFinite {
   static constexpr int kThreads = 256;
@@ -65,7 +65,7 @@ struct FindNonFinite {
 
   int layers = 0;
   int64_t sizes[kMaxBatch] = {};
-  int64_t parts = 0;  ///< blocks a layer
+  int64_t parts = 0;  ///< blocks per layer
   PerLayer<const T> values = {};
   Strided<double> partials = {};  ///< [parts]
 
@@ -81,7 +81,7 @@ struct FindNonFinite {
       double first = HUGE_VAL;
       for (int64_t i = part * each + at.thread; i < end; i += kThreads) {
         const T value = values.at[layer][i];
-        // 0 * x is NaN where x is not finite.
+        // 0 * x is NaN if x is not finite.
         if (!(value * 0 == 0) && first == HUGE_VAL) first = static_cast<double>(i);
       }
       shared.first[at.thread] = first;
@@ -95,7 +95,7 @@ struct FindNonFinite {
   }
 };
 
-/// Partial sums of (a - b)^2, the differences in float32, the rest in float64.
+/// Partial sums of (a - b)^2: differences in float32, squares and sums in float64.
 struct SquaredDistance {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 3;

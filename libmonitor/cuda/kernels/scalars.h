@@ -28,7 +28,8 @@ PTQWATCH_HOST_DEVICE inline bool IsFiniteBits(float value) {
 PTQWATCH_HOST_DEVICE inline float FromBFloat16(uint16_t bits) {
   return FloatFromBits(static_cast<uint32_t>(bits) << 16);
 }
-/// Ties to even. `value` is finite; one that is too large becomes infinity.
+/// Rounds to nearest, ties to even. `value` must be finite; if it is too large, the result is
+/// infinity.
 PTQWATCH_HOST_DEVICE inline uint16_t ToBFloat16(float value) {
   const uint32_t bits = FloatBits(value);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
@@ -60,7 +61,7 @@ PTQWATCH_HOST_DEVICE inline float RoundToDtype(float value, ScaleDtype dtype) {
   return static_cast<float>(rounded);
 }
 
-/// A code of a grid, as a number. NaN gives 0.
+/// The code of a number on a grid. NaN gives 0.
 PTQWATCH_HOST_DEVICE inline float CodeOf(float w, float scale, float zero, float top) {
   const float steps = rintf(w / scale) + zero;
   if (!(steps > 0)) return 0;

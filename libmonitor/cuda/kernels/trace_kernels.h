@@ -35,7 +35,7 @@ struct FoldSum {
   }
 };
 
-/// X of a trace: a weight, less what it became unless `minus` is null.
+/// The matrix X of a trace: from - minus, or `from` if `minus` is null.
 struct Subtract {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -67,7 +67,7 @@ struct Subtract {
   }
 };
 
-/// Copies float32 numbers to float64 ones.
+/// Converts float32 numbers to float64.
 struct Widen {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -87,8 +87,8 @@ struct Widen {
   }
 };
 
-/// Partial sums of P * X, entry by entry, and of |P * X|, in float64. Each block of threads sums a
-/// stretch of rows.
+/// Partial sums of the elements of P * X (element-wise) and of their absolute values, in float64.
+/// Each block of threads sums a range of rows.
 template <typename T>
 struct DotRows {
   static constexpr int kThreads = 256;
@@ -102,10 +102,10 @@ struct DotRows {
   int layers = 0;
   int64_t rows = 0;
   int64_t width = 0;              ///< columns of the product
-  int64_t parts = 0;              ///< blocks a layer
+  int64_t parts = 0;              ///< blocks per layer
   Strided<const T> product = {};  ///< [rows, width]
-  Strided<const T> x = {};        ///< its first column that has a product
-  int64_t x_cols = 0;             ///< numbers from one row of x to the next
+  Strided<const T> x = {};        ///< begins at the product's first column
+  int64_t x_cols = 0;             ///< elements from one row of x to the next
   Strided<double> partials = {};  ///< [parts, 2]
 
   int64_t Blocks() const { return layers * parts; }
