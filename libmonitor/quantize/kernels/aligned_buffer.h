@@ -5,7 +5,7 @@
 #include <new>
 
 #include "quantize/kernels/simd_targets.h"
-// After simd_targets.h, which sets what Highway compiles for.
+// Included after simd_targets.h, which selects Highway's targets.
 #include "hwy/aligned_allocator.h"
 
 namespace ptqwatch::internal {

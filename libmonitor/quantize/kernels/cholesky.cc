@@ -66,7 +66,7 @@ struct Corner {
   double inverse[4];
 };
 
-// Ordinary Cholesky of the 4 x 4 piece of the updated matrix at (k, k).
+// Plain Cholesky factorisation of the 4 x 4 piece of the updated matrix at (k, k).
 bool FactorizeCorner(const FactorStorage& l, int64_t k, Corner* corner) {
   for (int64_t i = 0; i < 4; ++i) {
     for (int64_t j = 0; j <= i; ++j) {
@@ -114,7 +114,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
-// Solves four columns of a panel, already updated by all columns before them, against the corner.
+// Solves four columns of a panel, already updated by all earlier columns, against the corner.
 HWY_NOINLINE void SolveTile(const Corner& corner, double* HWY_RESTRICT tile) {
   const Tag<double> d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
@@ -138,8 +138,8 @@ HWY_NOINLINE void SolveTile(const Corner& corner, double* HWY_RESTRICT tile) {
   }
 }
 
-// Left-looking: a block column first takes the products of all columns before it, then is
-// factorised. Threads share the panels; the result of a panel does not depend on its thread.
+// Left-looking: subtracts the products of all earlier columns from a block column, then factorises
+// it. Threads share the panels; a panel's result does not depend on its thread.
 class Factorization {
  public:
   Factorization(const PermutedSymmetric& a, const ExecutionContext& context)
@@ -159,7 +159,7 @@ class Factorization {
   }
 
  private:
-  // Calls work(begin, end) on runs of at most `max_run` panels from `first` on.
+  // Calls work(begin, end) on runs of at most `max_run` panels, beginning at panel `first`.
   template <class Work>
   absl::Status ForEachPanel(int64_t first, int64_t max_run, const Work& work) {
     const int64_t panels = l_.padded / width_;
@@ -189,7 +189,7 @@ class Factorization {
     });
   }
 
-  // Block column j0 takes the products of all columns before it.
+  // Updates block column j0 by the products of all earlier columns.
   absl::Status Update(int64_t j0, int64_t quads) {
     if (j0 == 0) return absl::OkStatus();
     // before_ is [piece of kDepth columns][quad][kDepth][4].
@@ -219,10 +219,10 @@ class Factorization {
     });
   }
 
-  // Factorises the panels that hold the block's diagonal. They depend on each other, so one thread
-  // does it.
+  // Factorises the panels that hold the block's diagonal, on one thread because they depend on each
+  // other.
   absl::Status FactorizeTop(int64_t j0, int64_t quads) {
-    const int64_t below = (j0 + 4 * quads) / width_;  // first panel under the block
+    const int64_t below = (j0 + 4 * quads) / width_;  // first panel below the block
     for (int64_t q = 0; q < quads; ++q) {
       const int64_t k = j0 + 4 * q;
       double* packed = inside_.get() + 4 * q * kBlock;

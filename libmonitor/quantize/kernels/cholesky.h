@@ -25,7 +25,7 @@ struct PermutedSymmetric {
 class UpperFactor {
  public:
   int64_t size() const { return size_; }
-  /// R[i, j], i <= j. Slow: meant for tests.
+  /// R[i, j], i <= j. Slow, for tests only.
   double At(int64_t i, int64_t j) const;
   /// R[0 .. count - 1, j] for count <= j + 1.
   void CopyColumn(int64_t j, int64_t count, double* out) const;
@@ -34,13 +34,13 @@ class UpperFactor {
   friend struct FactorStorage;
   int64_t size_ = 0;
   int64_t width_ = 0;            // rows of a panel
-  std::vector<int64_t> panels_;  // where each panel begins
+  std::vector<int64_t> panels_;  // start of each panel
   AlignedBuffer<double> lower_;  // L of the reversed A; panel p is [column][row p * width_ ..]
 };
 
-/// Factorises in float64. The same bits for any number of threads. Every thread checks the context
-/// every few milliseconds. Cost: size^3 / 3 FLOP; memory: 4 size^2 + 768 size bytes. Errors:
-/// FailedPrecondition where a pivot is not positive and finite, Cancelled, DeadlineExceeded.
+/// Factorises in float64. Gives the same bits for any number of threads. Every thread checks the
+/// context every few milliseconds. Cost: size^3 / 3 FLOP; memory: 4 size^2 + 768 size bytes.
+/// Errors: FailedPrecondition if a pivot is not positive and finite, Cancelled, DeadlineExceeded.
 absl::StatusOr<UpperFactor> FactorizeUpper(const PermutedSymmetric& a,
                                            const ExecutionContext& context);
 

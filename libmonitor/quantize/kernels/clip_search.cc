@@ -30,7 +30,8 @@ struct Tile {
         low(static_cast<size_t>(width)),
         high(static_cast<size_t>(width)) {}
 
-  // Inputs [begin, begin + inputs) of rows [first, first + width); null `channel_scale` is 1.
+  // Loads inputs [begin, begin + inputs) of rows [first_row, first_row + width). A null
+  // `channel_scale` counts as 1.
   void Load(MatrixView weight, const float* channel_scale, int64_t first_row, int64_t begin,
             int64_t inputs) {
     first = first_row;
@@ -57,21 +58,21 @@ struct Tile {
 
   int64_t width;
   int64_t first = 0;
-  int64_t rows = 0;  // of the weight; the rest of `width` is padding
+  int64_t rows = 0;  // rows of the weight; the rest of `width` is padding
   int64_t count = 0;
   AlignedBuffer<float> plain;   // [count][width]
   AlignedBuffer<float> scaled;  // [count][width], times the channel scale
-  AlignedBuffer<float> scale;   // [width], of the candidate's grids
+  AlignedBuffer<float> scale;   // [width], the scales of the candidate's grids
   AlignedBuffer<float> zero;
   std::vector<float> low;
   std::vector<float> high;
 };
 
-// The candidate ranges: the k-th covers 1 - k / divisor of the whole one.
+// The candidate ranges: candidate k covers 1 - k / divisor of the whole range.
 struct Shrink {
   int steps;
   double divisor;
-  bool both_ends;  // scale both ends; otherwise cut at that share of max|w|
+  bool both_ends;  // scales both ends; otherwise cuts at that share of max|w|
 
   bool Fit(const Tile& tile, int64_t lane, int64_t g, int step, Grid* grid) const {
     const float factor = static_cast<float>(1.0 - step / divisor);
@@ -93,7 +94,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
-// scale * (code - zero) of the grid point nearest to w: RoundRow's arithmetic.
+// scale * (code - zero) for the grid point nearest to w, with RoundRow's arithmetic.
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE V NearestPoint(DF df, V w, V scale, V zero, V top) {
   const V steps = hn::Add(hn::Round(hn::Div(w, scale)), zero);
@@ -101,7 +102,7 @@ HWY_INLINE V NearestPoint(DF df, V w, V scale, V zero, V top) {
   return hn::Mul(scale, hn::Sub(code, zero));
 }
 
-// Both criteria give the error of a tile's candidate grids, row by row. Once an error has reached
+// Both criteria compute the errors of a tile's candidate grids, row by row. If an error reaches
 // `smallest`, its sum may be left incomplete.
 
 // The sum of importance times squares.
@@ -131,7 +132,7 @@ class ByImportance {
         for (int64_t k = k0; k < std::min(tile.count, k0 + kPiece); ++k) {
           const auto w = hn::Load(df, weights + k * tile.width);
           const auto e = hn::PromoteTo(dd, hn::Sub(w, NearestPoint(df, w, scale, zero, top)));
-          // Not fused: every target must find the same minimum.
+          // Not fused, so that every target finds the same minimum.
           sum = hn::Add(sum, hn::Mul(hn::Mul(e, e), hn::Set(dd, group_[k])));
         }
       }
@@ -156,8 +157,8 @@ class ByOutput {
         error_(MakeAligned<double>(RoundUp(max_inputs, 4) * PanelWidth(Tag<double>()))),
         product_(MakeAligned<double>(4 * PanelWidth(Tag<double>()))) {}
 
-  // Packs the upper triangle for the micro kernel, off-diagonal entries doubled: quad q, of four
-  // columns, is [4 q + 4][4].
+  // Packs the upper triangle for the micro kernel, with doubled off-diagonal entries: quad q, of
+  // four columns, is [4 q + 4][4].
   absl::Status Begin(int64_t begin, int64_t count, const ExecutionContext& context) {
     begin_ = begin;
     for (int64_t q = 0; q < (count + 3) / 4; ++q) {

@@ -15,18 +15,18 @@ struct ClipResult {
   int64_t groups = 0;  ///< groups, over all rows, whose grid covers less than their range
 };
 
-/// Fits the grid of every group to [p lo, p hi]. p is the one of 1, 0.99, ..., 0.21 with the
+/// Fits the grid of every group to [p lo, p hi]. p is the value among 1, 0.99, ..., 0.21 with the
 /// smallest sum of importance_j (w_j - q_j)^2 over the group, the first on a tie. Errors are
-/// float32, squares and sums float64. `importance` is [cols]. Cost: about 80 * 4 operations a
-/// weight; memory: about 200 bytes an input of a group. Errors: Cancelled, DeadlineExceeded.
+/// float32, squares and sums float64. `importance` is [cols]. Cost: about 80 * 4 operations per
+/// weight; memory: about 200 bytes per input of a group. Errors: Cancelled, DeadlineExceeded.
 absl::StatusOr<ClipResult> FitClippedByImportance(MatrixView weight, const double* importance,
                                                   Grid* grid, const ExecutionContext& context);
 
-/// The clipping of AWQ (arXiv 2306.00978, section 3.2 and its released code): fits the grids of
-/// W * channel_scale, each group cut to +-p max|w|. p is the one of 1, 0.95, ..., 0.55 with the
-/// smallest dW S_gg dW^T, the first on a tie. dW = W - q / channel_scale, and S_gg is the group's
-/// diagonal block of `sum`, [cols, cols]. Products are float64. Cost: 10 * rows * cols * group
-/// FLOP; memory: 4 group^2 bytes. Errors: Cancelled, DeadlineExceeded.
+/// AWQ's clipping (arXiv 2306.00978, section 3.2 and its released code). Fits the grids of W *
+/// channel_scale with each group cut to +-p max|w|. p is the value among 1, 0.95, ..., 0.55 with
+/// the smallest dW S_gg dW^T, the first on a tie. dW = W - q / channel_scale, and S_gg is the
+/// group's diagonal block of `sum`, [cols, cols]. Products are float64. Cost: 10 * rows * cols *
+/// group FLOP; memory: 4 group^2 bytes. Errors: Cancelled, DeadlineExceeded.
 absl::StatusOr<ClipResult> FitClippedByOutput(MatrixView weight, const float* channel_scale,
                                               const double* sum, Grid* grid,
                                               const ExecutionContext& context);

@@ -32,7 +32,7 @@ absl::StatusOr<FeedbackMatrix> FeedbackMatrix::Pack(const UpperFactor& factor,
   constexpr int64_t kTogether = 16;
   const int64_t size = factor.size();
   FeedbackMatrix feedback(std::move(order));
-  // A number takes about as long as ten operations.
+  // Copying a number takes about as long as ten operations.
   ThreadTeam team(10.0 * static_cast<double>(size) * static_cast<double>(size), context);
   PTQWATCH_RETURN_IF_ERROR(team.ForEach((feedback.quads_ + kTogether - 1) / kTogether,
                                         [&](int, int64_t i, const ExecutionContext& piece_context) {

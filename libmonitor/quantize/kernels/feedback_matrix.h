@@ -11,9 +11,9 @@
 
 namespace ptqwatch::internal {
 
-/// What the GPTQ loop needs of H: N[j, k] = R[j, k] / R[k, k] for j < k in float32, the diagonal of
-/// R, and the order of the columns. It depends on neither weight nor grid, so one serves all
-/// quantizers of a layer. Immutable.
+/// The GPTQ loop's view of H: N[j, k] = R[j, k] / R[k, k] for j < k in float32, the diagonal of R,
+/// and the order of the columns. It depends on neither weight nor grid, so all quantizers of a
+/// layer can share it. Immutable.
 ///
 /// N is packed for the micro kernel. For each block of columns it holds square pieces from the top
 /// down to the diagonal. A piece is [quad][row][4], where a quad is four columns. It stays in the
@@ -23,17 +23,17 @@ class FeedbackMatrix {
   /// Columns of a block, and rows of a piece.
   static constexpr int64_t kBlock = 128;
 
-  /// `factor` is R in `order`; order[k] is the column handled k-th. Cost: cols^2 / 2 numbers are
-  /// copied. Errors: Cancelled, DeadlineExceeded.
+  /// `factor` is R in `order`; order[k] is the column handled at position k. Cost: copies cols^2 /
+  /// 2 numbers. Errors: Cancelled, DeadlineExceeded.
   static absl::StatusOr<FeedbackMatrix> Pack(const UpperFactor& factor, std::vector<int64_t> order,
                                              const ExecutionContext& context);
-  /// Memory of one: about 2 cols^2.
+  /// Memory of a matrix: about 2 cols^2 bytes.
   static int64_t Bytes(int64_t cols);
 
   const std::vector<int64_t>& order() const { return order_; }
   int64_t quads() const { return quads_; }
-  /// Rows from `row` on of a quad; `row` begins a block or lies in the diagonal one. The next quad
-  /// follows kQuad numbers later.
+  /// The rows of a quad from `row` on. `row` must begin a block or lie in the diagonal one. The
+  /// next quad follows kQuad numbers later.
   static constexpr int64_t kQuad = 4 * kBlock;
   const float* At(int64_t row, int64_t quad) const { return Place(row, quad); }
   double diagonal(int64_t k) const { return diagonal_[static_cast<size_t>(k)]; }
@@ -52,7 +52,7 @@ class FeedbackMatrix {
   std::vector<int64_t> order_;
   int64_t quads_;
   AlignedBuffer<float> values_;
-  std::vector<double> diagonal_;  // with a few zeros behind
+  std::vector<double> diagonal_;  // followed by a few zeros
 };
 
 }  // namespace ptqwatch::internal

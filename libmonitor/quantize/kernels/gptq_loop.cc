@@ -21,12 +21,11 @@ namespace {
 
 // Columns quantized together, and earlier columns applied at a time.
 constexpr int64_t kBlock = FeedbackMatrix::kBlock;
-// Most tiles (panel-wide sets of rows) that go through all columns together: their current block
-// fits the second-level cache.
+// The maximum number of tiles (panel-wide sets of rows) that go through all columns together: their
+// current block fits the second-level cache.
 constexpr int64_t kMaxGroupTiles = 16;
 
-// Some rows of the problem, transposed, in tiles of `width` rows. Padding rows are zero and stay
-// so.
+// Some rows of the problem, transposed, in tiles of `width` rows. Padding rows are and stay zero.
 struct RowGroup {
   RowGroup(int64_t tiles, int64_t tile_width, int64_t columns, int64_t grid_groups,
            int64_t original_columns)
@@ -50,7 +49,7 @@ struct RowGroup {
 
   int64_t width;
   int64_t cols;                  // in processing order, padded to a multiple of 4
-  int64_t groups;                // those of the grid, and one for padding columns
+  int64_t groups;                // the grid's groups, and one for padding columns
   AlignedBuffer<float> delta;    // [tile][k][width]: w_k, and w_k - q_k once k is done
   AlignedBuffer<float> current;  // [tile][kBlock][width]: w'_k, and w'_k - q_k once k is done
   AlignedBuffer<float> scale;    // [tile][groups][width]
@@ -59,11 +58,11 @@ struct RowGroup {
   int64_t code_cols;
 };
 
-// Where the k-th column comes from: its original column and group; one past the last for padding.
+// The original column and group of the k-th column; one past the last for padding.
 struct ColumnMap {
   std::vector<int64_t> column;
   std::vector<int64_t> group;
-  std::vector<int64_t> position;  // of an original column
+  std::vector<int64_t> position;  // by original column
 };
 
 ColumnMap MapColumns(const Grid& grid, const std::vector<int64_t>& order, int64_t padded) {
@@ -131,7 +130,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
-// Quantizes the columns k .. k + 3 of a tile, which already hold the updates of columns before k.
+// Quantizes the columns k .. k + 3 of a tile, already updated by all earlier columns.
 HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT ratios, float top,
                                int64_t tile, int64_t k, int64_t k_in_block, RowGroup* group) {
   const Tag<float> d;
@@ -202,7 +201,7 @@ class Loop {
         map_(MapColumns(grid, feedback.order(), cols_)),
         tiles_((weight.rows + width_ - 1) / width_),
         errors_(static_cast<size_t>(tiles_)) {
-    // A multiple of the number of threads, so that they end together.
+    // A multiple of the number of threads, so that they finish at the same time.
     const int64_t threads = team_.size();
     const int64_t rounds = (tiles_ + kMaxGroupTiles * threads - 1) / (kMaxGroupTiles * threads);
     group_tiles_ = (tiles_ + rounds * threads - 1) / (rounds * threads);
@@ -273,7 +272,8 @@ class Loop {
     return absl::OkStatus();
   }
 
-  // Quantizes the block four columns at a time, after their update by earlier ones of the block.
+  // Quantizes the block four columns at a time, each after its update by the block's earlier
+  // columns.
   void QuantizeBlock(int64_t k0, int64_t count, int64_t t, RowGroup* group, GptqErrors* errors) {
     const Tag<float> d;
     double diagonal[kBlock];
@@ -298,7 +298,7 @@ class Loop {
   int64_t tiles_;
   int64_t group_tiles_ = 0;
   std::vector<GptqErrors> errors_;  // [tile]
-  std::vector<RowGroup> groups_;    // one a thread
+  std::vector<RowGroup> groups_;    // one per thread
 };
 
 absl::StatusOr<GptqErrors> RunGptqOnTarget(MatrixView weight, const Grid& grid,

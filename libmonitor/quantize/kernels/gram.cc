@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "quantize/kernels/aligned_buffer.h"
-// After aligned_buffer.h, which sets what Highway compiles for.
+// Included after aligned_buffer.h, which selects Highway's targets.
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "hwy/cache_control.h"
@@ -28,9 +28,9 @@ namespace {
 constexpr int64_t kDepth = 128;
 // Rows summed at the working precision before the sum moves to float64.
 constexpr int64_t kChunkRows = 256;
-// Up to this many inputs a Gram matrix is summed in float64, which is cheap there. GPTQ turns a
-// rounding error of H into another code where a weight sits on a rounding tie, and in a small layer
-// a single code is a visible share of all.
+// Up to this many inputs a Gram matrix is summed in float64, which is cheap there. If a weight sits
+// on a rounding tie, a rounding error of H makes GPTQ choose another code, and in a small layer a
+// single code is a visible share of all.
 constexpr int64_t kFloat64Inputs = 256;
 // Rows that one thread packs at a time.
 constexpr int64_t kPackRows = 32;
@@ -67,7 +67,7 @@ class AddToSum {
 
   const double* matrix() const { return sum_; }
 
-  // Tiles of different rows may be taken by different threads.
+  // Threads may call this at the same time for tiles of different rows.
   void Take(const double* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col,
             int64_t width) {
     const Tag<double> dd;
@@ -90,7 +90,7 @@ class AddToSum {
   int64_t cols_;
 };
 
-// Multiplies float64 tiles of X^T X with a symmetric matrix, entry by entry, and adds up.
+// Multiplies float64 tiles of X^T X element-wise with a symmetric matrix, and sums the products.
 class DotWith {
  public:
   DotWith(const double* s, int64_t cols)
@@ -98,7 +98,7 @@ class DotWith {
 
   const double* matrix() const { return s_; }
 
-  // Tiles of different blocks of rows may be taken by different threads.
+  // Threads may call this at the same time for tiles of different row blocks.
   void Take(const double* HWY_RESTRICT tile, int64_t row, int64_t count, int64_t col,
             int64_t width) {
     Trace& trace = traces_[static_cast<size_t>(row / kBlock)];
@@ -139,7 +139,7 @@ class DotWith {
  private:
   const double* s_;
   int64_t cols_;
-  std::vector<Trace> traces_;  // one for each block of rows
+  std::vector<Trace> traces_;  // one per block of rows
 };
 
 // total += part, for `count` numbers.
@@ -198,7 +198,7 @@ class TileEngine {
     AlignedBuffer<float> row;
     AlignedBuffer<T> block;       // [sub][kBlock / 4][kDepth][4]
     AlignedBuffer<T> tile;        // [kBlock][width]: the sum over a chunk
-    AlignedBuffer<double> total;  // and over all chunks
+    AlignedBuffer<double> total;  // sum over all chunks
   };
 
   // panels_ is [sub][panel][kDepth][width]: kDepth rows are a sub.
@@ -215,7 +215,7 @@ class TileEngine {
     }
   }
 
-  // The columns i0 .. i0 + kBlock of a sub, four together.
+  // Packs columns i0 .. i0 + kBlock of a sub, four at a time.
   void PackBlock(int64_t sub, int64_t depth, int64_t i0, T* HWY_RESTRICT out) {
     for (int64_t q = 0; q < kBlock / 4; ++q, out += 4 * kDepth) {
       const int64_t column = i0 + 4 * q;
@@ -243,11 +243,11 @@ class TileEngine {
     for (int64_t sub = 0; sub < subs; ++sub) {
       PackBlock(sub, depth_of(sub), i0, scratch.block.get() + sub * kBlock * kDepth);
     }
-    // Padding is left out.
+    // Skips padding.
     const int64_t panels = (cols_ + width_ - 1) / width_;
     const int64_t block_quads = (std::min(kBlock, cols_ - i0) + 3) / 4;
     for (int64_t p = i0 / width_; p < panels; ++p) {
-      // Quads of result rows that lie wholly below the diagonal are left out.
+      // Skips quads of result rows that lie entirely below the diagonal.
       const int64_t quads = std::min(block_quads, ((p + 1) * width_ - i0 + 3) / 4);
       const int64_t count = 4 * quads * width_;
       std::fill_n(scratch.total.get(), count, 0.0);
@@ -278,7 +278,7 @@ class TileEngine {
   int64_t padded_;
   int64_t width_;
   AlignedBuffer<T> panels_;
-  std::vector<Scratch> scratch_;  // one a thread
+  std::vector<Scratch> scratch_;  // one per thread
 };
 
 template <typename T, class Sink>
@@ -322,9 +322,9 @@ namespace {
 HWY_EXPORT(AddGramOnTarget);
 HWY_EXPORT(TraceOnTarget);
 
-// Below this many multiply-adds float64 costs less than a millisecond.
+// With fewer multiply-adds than this, float64 costs less than a millisecond.
 constexpr double kSmallTrace = 1 << 24;
-// Float32 sums of 256 terms are good to about 1e-7 of the sum of magnitudes.
+// Float32 sums of 256 terms are accurate to about 1e-7 of the sum of magnitudes.
 constexpr double kCancellation = 100;
 
 }  // namespace
@@ -341,7 +341,7 @@ absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, SharedRowSourc
   if (work > kSmallTrace) {
     PTQWATCH_ASSIGN_OR_RETURN(const Trace trace, HWY_DYNAMIC_DISPATCH(TraceOnTarget)(
                                                      false, rows, cols, source, s, context));
-    // A zero is computed again, too: float32 products may have underflowed.
+    // A zero is computed again too, because float32 products may have underflowed.
     if (std::isfinite(trace.magnitude) && trace.magnitude < kCancellation * std::abs(trace.value)) {
       return trace.value;
     }

@@ -12,30 +12,29 @@ namespace ptqwatch::internal {
 /// Row `i` of a matrix as `cols` floats, valid until the next call.
 using RowSource = absl::FunctionRef<const float*(int64_t row)>;
 
-/// The same, callable by several threads at once. It returns either memory that stays valid, or
-/// `scratch`, which is `cols` floats that belong to the calling thread and that it has filled.
+/// Same, but several threads may call it at once. It returns either memory that stays valid, or
+/// `scratch` (`cols` floats of the calling thread), which it has filled.
 using SharedRowSource = absl::FunctionRef<const float*(int64_t row, float* scratch)>;
 
-/// Rows that share one pass over the result. Where a caller splits its rows, it must split at
-/// multiples of this to get the sums of one call.
+/// The number of rows that share one pass over the result. A caller that splits its rows must split
+/// at multiples of this to get the sums of a single call.
 constexpr int64_t kGramGroupRows = 1024;
 
-/// Adds x^T x over `rows` rows to the upper triangle of `sum` ([cols, cols] row-major). Up to 256
-/// columns sums are float64; beyond that, float32 over every 256 rows and float64 across them. The
-/// same bits for any number of threads. On an error `sum` is partly updated. Cost: rows * cols^2
-/// FLOP; memory: 4 KiB * cols. Errors: Cancelled, DeadlineExceeded.
+/// Adds x^T x over `rows` rows to the upper triangle of `sum` ([cols, cols] row-major). With up to
+/// 256 columns, sums are float64; with more, float32 over every 256 rows and float64 across them.
+/// Gives the same bits for any number of threads. After an error `sum` is partly updated. Cost:
+/// rows * cols^2 FLOP; memory: 4 KiB * cols. Errors: Cancelled, DeadlineExceeded.
 absl::Status AddGram(int64_t rows, int64_t cols, SharedRowSource source, double* sum,
                      const ExecutionContext& context);
 
-/// tr(X S X^T) with X = [rows, cols] from `source` and S symmetric (only its upper triangle is
-/// read). Products are float32 where that keeps a relative error of about 1e-5. They are float64
-/// for small matrices, and where the terms cancel to less than a hundredth. The same bits for any
-/// number of threads. `source` is called once or twice for each row. Cost: rows * cols^2 FLOP,
-/// three times as much where float64 is needed; memory: 4 KiB * cols. Errors: Cancelled,
-/// DeadlineExceeded.
+/// tr(X S X^T) with X = [rows, cols] from `source` and S symmetric (reads only its upper triangle).
+/// Products are float32 if that keeps a relative error of about 1e-5, and float64 for small
+/// matrices or if the terms cancel to less than a hundredth. Gives the same bits for any number of
+/// threads. Calls `source` once or twice for each row. Cost: rows * cols^2 FLOP, three times as
+/// much if float64 is needed; memory: 4 KiB * cols. Errors: Cancelled, DeadlineExceeded.
 absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, SharedRowSource source,
                                       const double* s, const ExecutionContext& context);
-/// The same with a source that is called for one row at a time.
+/// Same, with a source that is called for one row at a time.
 absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, RowSource source, const double* s,
                                       const ExecutionContext& context);
 

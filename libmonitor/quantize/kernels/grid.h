@@ -18,8 +18,8 @@ namespace ptqwatch::internal {
 struct Grid {
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t group_size = 0;  ///< inputs a group, at least 1; the last group of a row may be shorter
-  int64_t groups = 0;      ///< a row
+  int64_t group_size = 0;  ///< inputs per group, at least 1; a row's last group may be shorter
+  int64_t groups = 0;      ///< per row
   int bits = 0;
   bool symmetric = true;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
@@ -31,15 +31,15 @@ struct Grid {
   int64_t GroupCount(int64_t g) const { return std::min(group_size, cols - g * group_size); }
 };
 
-/// A grid for a weight of that shape, numbers not yet filled in. `spec` must be valid and the shape
-/// not empty.
+/// A grid for a weight of this shape, with its numbers not yet set. `spec` must be valid and the
+/// shape not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
-/// Fills in one group for weights in [low, high], low <= 0 <= high. False if the scale overflows
-/// its dtype, and is infinite therefore.
+/// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if the scale
+/// overflows its dtype; it is then infinite.
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 
-/// Fills in row `row` from its finite weights. False if a scale overflows its dtype.
+/// Sets row `row` from its finite weights. Returns false if a scale overflows its dtype.
 bool FitRow(const float* weights, int64_t row, Grid* grid);
 
 /// Round to nearest: code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =

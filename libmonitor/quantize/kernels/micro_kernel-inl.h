@@ -1,5 +1,5 @@
-// The one inner loop of Gram, factorisation and GPTQ: a 4 x (3 vectors) register tile, or two of
-// them where there are 32 registers. Compiled once per instruction set; include after
+// The inner loop shared by Gram, factorisation and GPTQ: a 4 x (3 vectors) register tile, or two of
+// them on targets with 32 registers. Compiled once per instruction set; include after
 // hwy/foreach_target.h.
 #if defined(PTQWATCH_QUANTIZE_MICRO_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PTQWATCH_QUANTIZE_MICRO_KERNEL_INL_H_
@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "quantize/kernels/aligned_buffer.h"
-// After aligned_buffer.h, which sets what Highway compiles for.
+// Included after aligned_buffer.h, which selects Highway's targets.
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most 64 bytes a vector, so that a panel's width divides 48 (float) and 24 (double) on every
+// At most 64 bytes per vector, so that a panel's width divides 48 (float) and 24 (double) on every
 // target.
 template <typename T>
 using Tag = hn::CappedTag<T, 64 / sizeof(T)>;
@@ -32,7 +32,7 @@ HWY_INLINE int64_t PanelWidth(D d) {
 }
 
 // c[4][P] += sum over k < depth of a[k][4] * b[k][P], P = PanelWidth(d). Each element is summed in
-// the order of k, whatever the vector width. b and c are aligned.
+// the order of k, whatever the vector width. b and c must be aligned.
 template <class D, typename T = hn::TFromD<D>>
 HWY_NOINLINE void MulAddTile(D d, int64_t depth, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
                              T* HWY_RESTRICT c) {
@@ -78,9 +78,9 @@ HWY_NOINLINE void MulAddTile(D d, int64_t depth, const T* HWY_RESTRICT a, const 
 }
 
 #if HWY_TARGET <= HWY_AVX3
-// Two tiles at once, c[4 .. 7][P] with the factors a1. Each element has the sum of MulAddTile. 24
-// sums hide the latency of the products better than 12, and b is loaded half as often; it takes the
-// 32 registers of AVX-512.
+// Two tiles at once, c[4 .. 7][P] with the factors a1. Each element gets the same sum as in
+// MulAddTile. 24 sums hide the latency of the products better than 12, and b is loaded half as
+// often. This needs the 32 registers of AVX-512.
 template <class D, typename T = hn::TFromD<D>>
 HWY_NOINLINE void MulAddTwoTiles(D d, int64_t depth, const T* HWY_RESTRICT a0,
                                  const T* HWY_RESTRICT a1, const T* HWY_RESTRICT b,
@@ -113,7 +113,7 @@ HWY_NOINLINE void MulAddTwoTiles(D d, int64_t depth, const T* HWY_RESTRICT a0,
 }
 #endif
 
-// Memory to prefetch during a multiplication: what the caller multiplies next.
+// Memory to prefetch during a multiplication: the caller's next operands.
 template <typename T>
 struct Ahead {
   const T* at = nullptr;

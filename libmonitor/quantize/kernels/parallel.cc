@@ -13,7 +13,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// About 50 us of work: less is not worth another thread.
+// About 50 us of work: with less, another thread does not pay off.
 constexpr double kMinFlopPerThread = 1 << 22;
 
 }  // namespace
@@ -39,7 +39,7 @@ struct ThreadTeam::Loop {
 ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(context) {
   const double useful = std::min<double>(context.threads, 1 + flop / kMinFlopPerThread);
   const size_t helpers = static_cast<size_t>(std::max(useful, 1.0)) - 1;
-  // Threads hold references to the contexts: the vector must not grow afterwards.
+  // Threads hold references to the contexts, so the vector must not grow afterwards.
   helpers_.resize(helpers);
   for (Helper& helper : helpers_) helper.context = context.ForHelper();
   size_t started = 0;
@@ -50,7 +50,7 @@ ThreadTeam::ThreadTeam(double flop, const ExecutionContext& context) : context_(
                                   std::ref(helper.context));
     }
   } catch (const std::system_error&) {
-    // Fewer threads will do. ForEach waits for those in helpers_ only.
+    // Works with fewer threads. ForEach waits only for those in helpers_.
     helpers_.resize(started);
   }
 }

@@ -12,20 +12,20 @@
 
 namespace ptqwatch::internal {
 
-/// InvalidArgument naming `context.threads` when it is below 1.
+/// Returns InvalidArgument, naming `context.threads`, if it is below 1.
 absl::Status CheckThreads(const ExecutionContext& context);
 
-/// Threads that share the loops of one engine call. The thread that makes the team is number 0 and
-/// works like the others, which end with the team. Only that thread may use the team. Making a team
-/// costs about 30 us a thread, a loop about 10 us.
+/// Threads that share the loops of one engine call. The constructing thread is number 0 and does
+/// its share of the work; the other threads end with the team. Only the constructing thread may use
+/// the team. Making a team costs about 30 us per thread, a loop about 10 us.
 class ThreadTeam {
  public:
-  /// Does one piece of a loop: the number of its thread (to index scratch memory), the index of the
-  /// piece, and a context to check now and then.
+  /// Does one piece of a loop. Arguments: the number of its thread (to index scratch memory), the
+  /// index of the piece, and a context to check now and then.
   using Body =
       absl::FunctionRef<absl::Status(int thread, int64_t index, const ExecutionContext& context)>;
 
-  /// min(context.threads, 1 + flop / a few million) threads; fewer where the system gives no more.
+  /// Starts min(context.threads, 1 + flop / a few million) threads, or fewer if the system refuses.
   ThreadTeam(double flop, const ExecutionContext& context);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -34,7 +34,7 @@ class ThreadTeam {
   int size() const { return 1 + static_cast<int>(helpers_.size()); }
 
   /// Calls `body` once for every index in [0, count), lower ones first, and returns when all calls
-  /// have ended. After an error no further call begins; the error of the lowest index is returned.
+  /// have ended. After an error no further call begins. Returns the error of the lowest index.
   /// Exceptions become ResourceExhausted (out of memory) or Internal.
   absl::Status ForEach(int64_t count, Body body);
 
@@ -54,7 +54,7 @@ class ThreadTeam {
   CondVar begin_;
   CondVar end_;
   Loop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // loops begun
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // loops started
   int working_ ABSL_GUARDED_BY(mutex_) = 0;         // helpers inside loop_
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -8,7 +8,7 @@ namespace ptqwatch::internal {
 namespace {
 
 struct Format {
-  int digits;        // of the significand, the hidden one included
+  int digits;        // of the significand, including the hidden one
   int min_exponent;  // of normal numbers
   double largest;
 };
@@ -22,7 +22,7 @@ float RoundScale(float value, ScaleDtype dtype) {
   if (dtype == ScaleDtype::kFloat32 || value == 0 || !std::isfinite(value)) return value;
   const Format& format = dtype == ScaleDtype::kFloat16 ? kHalf : kBrain;
   const int exponent = std::max(std::ilogb(value), format.min_exponent);
-  // In float64 both steps are exact but for the rounding itself.
+  // In float64, both steps are exact except for the rounding itself.
   const double quantum = std::ldexp(1.0, exponent - (format.digits - 1));
   const double rounded =
       std::max(std::nearbyint(static_cast<double>(value) / quantum) * quantum, quantum);

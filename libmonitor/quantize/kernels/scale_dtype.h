@@ -5,9 +5,9 @@
 
 namespace ptqwatch::internal {
 
-/// The nearest number of that type, ties to even. `value` is not negative. A positive value becomes
-/// at least the smallest positive number, so that one can divide by it. One that is too large
-/// becomes infinity.
+/// Rounds to the nearest number of the type, ties to even. `value` must not be negative. A positive
+/// value becomes at least the type's smallest positive number, so that callers can divide by it. A
+/// value that is too large becomes infinity.
 float RoundScale(float value, ScaleDtype dtype);
 
 }  // namespace ptqwatch::internal
