@@ -24,15 +24,15 @@ ActFlags ParseActFlags(int argc, char** argv) {
       [&](CLI::App& app) {
         app.add_option_function<std::string>(
                "--act", [&flags](const std::string& name) { flags.act = kActs.at(name); },
-               "On an alarm: only print it (ignore), keep the learning rate where it is (stop), or "
-               "that, and use the mean of the last copies of the weights in the end (average)")
+               "On an alarm: only print it (ignore), freeze the learning rate (stop), or "
+               "also end with the mean of the last copies of the weights (average)")
             ->check(CLI::IsMember({"ignore", "stop", "average"}))
             ->default_str("average");
         const auto positive = CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max());
         app.add_option("--average-every", every,
                        "Steps between copies of the weights [a fiftieth of the run]")
             ->check(CLI::Validator(positive).description("INT >= 1"));
-        app.add_option("--average-window", flags.average_window, "Copies of the mean")
+        app.add_option("--average-window", flags.average_window, "Copies in the mean")
             ->check(CLI::Range(int64_t{1}, int64_t{1000}, "1..1000"))
             ->capture_default_str();
       });

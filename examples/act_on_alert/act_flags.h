@@ -7,21 +7,21 @@
 
 namespace ptqwatch::examples {
 
-/// What the trainer does about an alarm.
+/// How the trainer reacts to an alarm.
 enum class Act {
   kIgnore,   ///< nothing
-  kStop,     ///< ends the decay: the learning rate stays where it is
-  kAverage,  ///< the same, and the run's result is the mean of the last copies of the weights
+  kStop,     ///< ends the decay: the learning rate stays at its value
+  kAverage,  ///< like kStop; the run ends with the mean of the last copies of the weights
 };
 
 struct ActFlags {
   CharGptFlags recipe;
   Act act = Act::kAverage;
   int64_t average_every = 0;    ///< steps between copies of the weights
-  int64_t average_window = 10;  ///< copies of the mean
+  int64_t average_window = 10;  ///< copies in the mean
 };
 
-/// Throws a UsageError for a mistake; --help ends the process.
+/// Throws UsageError for a mistake. --help ends the process.
 ActFlags ParseActFlags(int argc, char** argv);
 
 }  // namespace ptqwatch::examples

@@ -1,6 +1,6 @@
-// The trainer of char_gpt, which does something when the monitor says that the decay of the
-// learning rate makes quantization worse. MonitorOptions::on_alert sets an atomic; the training
-// loop reads it and ends the decay, and the run ends with the mean of its last weights (Reaction).
+// The trainer of char_gpt, which reacts when the monitor reports that the decay of the learning
+// rate makes quantization worse. MonitorOptions::on_alert sets an atomic. The training loop reads
+// it and ends the decay, and the run ends with the mean of its last weights (Reaction).
 
 #include <chrono>
 #include <cmath>
@@ -37,7 +37,7 @@ std::unique_ptr<Monitor> Watch(const CharTraining& training, const Reaction& rea
   return StartMonitor(training.MakeSubject(), std::move(options));
 }
 
-/// Returns its seconds without waiting for the monitor, which may be null.
+/// Returns the training time in seconds, without waiting for the monitor. `monitor` may be null.
 double Train(CharTraining& training, Reaction& reaction, const CharGptFlags& flags,
              Monitor* monitor, const StopSignal& stop) {
   Clock::duration waited{};
@@ -60,7 +60,7 @@ double Train(CharTraining& training, Reaction& reaction, const CharGptFlags& fla
   return std::chrono::duration<double>(Clock::now() - start - waited).count();
 }
 
-/// The loss on the held-out text with GPTQ's weights, which the model has afterwards.
+/// Gives the model GPTQ's weights and returns its loss on the held-out text.
 double QuantizedLoss(CharTraining& training, const TrainerFlags& flags) {
   const std::unique_ptr<Subject> subject = training.MakeSubject();
   const auto quantized = QuantizeModel(
@@ -114,7 +114,7 @@ int Run(const ActFlags& flags) {
 int main(int argc, char** argv) {
   return ptqwatch::examples::RunProgram([&] {
     const auto flags = ptqwatch::examples::ParseActFlags(argc, argv);
-    // This process is the trainer's, so it may set the number of threads.
+    // The process belongs to the trainer, so it may set the number of threads.
     at::set_num_threads(flags.recipe.trainer.threads);
     at::set_num_interop_threads(1);
     return ptqwatch::examples::Run(flags);

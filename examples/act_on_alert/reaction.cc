@@ -9,7 +9,7 @@ Reaction::Reaction(const ActFlags& flags, torch::nn::Module& model)
 
 std::function<void(const AnalyzedReport&)> Reaction::OnAlert() const {
   return [alarm = alarm_](const AnalyzedReport& analyzed) {
-    // Before the learning rate falls there is no decay to end.
+    // Before the decay begins there is nothing to end.
     if (!analyzed.report.decay_onset_step) return;
     int64_t none = kNone;
     alarm->compare_exchange_strong(none, analyzed.report.step);

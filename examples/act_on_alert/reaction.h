@@ -13,36 +13,36 @@
 
 namespace ptqwatch::examples {
 
-/// What the trainer does about an alarm. All of it on the trainer's thread, except what OnAlert
-/// returns.
+/// The trainer's reaction to an alarm. Used on the trainer's thread, except for the function
+/// returned by OnAlert.
 class Reaction {
  public:
   /// `model` must outlive this object.
   Reaction(const ActFlags& flags, torch::nn::Module& model);
 
-  /// For MonitorOptions::on_alert. It only sets an atomic, which it owns together with this object:
-  /// the monitor thread may outlive both.
+  /// For MonitorOptions::on_alert. The function only sets an atomic, whose ownership it shares with
+  /// this object, because the monitor thread may outlive both.
   std::function<void(const AnalyzedReport&)> OnAlert() const;
 
-  /// For step 0, 1, ...: what the schedule says, until an alarm ends it.
+  /// The rate for step 0, 1, ...: the schedule's, until an alarm ends the decay.
   double LearningRate(int64_t step);
-  /// After each step: 1, 2, ...
+  /// Call after each step: 1, 2, ...
   void AfterStep(int64_t step);
-  /// After the last step: the model gets the weights that the run ends with.
+  /// Call after the last step. Gives the model the weights that the run ends with.
   void Finish();
 
-  /// Step of the report with the alarm.
+  /// The step of the report with the alarm; empty without an alarm.
   std::optional<int64_t> alarm_step() const;
 
  private:
-  // Of the snapshot, or kNone.
+  // The snapshot's step, or kNone.
   using AlarmStep = std::atomic<int64_t>;
   static constexpr int64_t kNone = -1;
 
   const ActFlags flags_;
   const std::shared_ptr<AlarmStep> alarm_ = std::make_shared<AlarmStep>(kNone);
   WeightWindow window_;
-  double learning_rate_ = 0;  // of the last step
+  double learning_rate_ = 0;  // at the last step
   bool decay_ended_ = false;
 };
 

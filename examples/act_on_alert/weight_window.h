@@ -18,9 +18,9 @@ class WeightWindow {
   WeightWindow(torch::nn::Module& model, int64_t size)
       : parameters_(model.parameters()), size_(static_cast<size_t>(size)) {}
 
-  /// Copies the weights as they are now, in place of the oldest copy where the window is full.
+  /// Copies the current weights. If the window is full, the copy replaces the oldest one.
   void Add();
-  /// Gives the model the mean of the copies. REQUIRES: there is one.
+  /// Gives the model the mean of the copies. REQUIRES: copies() > 0.
   void LoadMean();
   int64_t copies() const { return std::ssize(copies_); }
 

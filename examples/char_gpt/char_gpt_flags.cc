@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kWarmupSteps = 300;
 
-/// Flags whose defaults depend on others, as they were given.
+/// Flags as given. Their defaults depend on other flags.
 struct Given {
   std::string model = "gpt";
   std::string schedule = "wsd";
@@ -31,41 +31,42 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
         ->check(
             CLI::Range(min, std::numeric_limits<int64_t>::max(), "INT >= " + std::to_string(min)));
   };
-  app.add_option("--model", given->model, "What is trained")
+  app.add_option("--model", given->model, "Model to train")
       ->check(CLI::IsMember({"gpt", "mlp"}))
       ->capture_default_str();
   integer("--steps", &given->steps, 1, "Optimizer steps [gpt 16000, mlp 20000]");
   app.add_option("--lr", flags->schedule.peak, "Peak learning rate")
       ->check(RealFrom(1e-12, 1e3))
       ->capture_default_str();
-  app.add_option("--schedule", given->schedule, "Course of the learning rate")
+  app.add_option("--schedule", given->schedule, "Schedule of the learning rate")
       ->check(CLI::IsMember({"wsd", "cosine", "constant"}))
       ->capture_default_str();
   integer("--warmup", &given->warmup, 0,
           "Steps of linear warm-up [300, at most a tenth of the run]");
   app.add_option("--decay-fraction", given->decay_fraction,
-                 "Last part of the run, in which wsd falls to zero")
+                 "Share of the run over which wsd decays to zero")
       ->check(RealFrom(0, 1))
       ->capture_default_str();
-  app.add_option("--weight-decay", flags->weight_decay, "AdamW's, on matrices only")
+  app.add_option("--weight-decay", flags->weight_decay, "AdamW's weight decay, on matrices only")
       ->check(RealFrom(0, 10))
       ->capture_default_str();
   integer("--width", &given->width, 1, "Width of the hidden state [gpt 32, mlp 64]");
   integer("--layers", &given->layers, 1, "Blocks [gpt 2, mlp 3]");
   integer("--heads", &flags->heads, 1, "Attention heads")->capture_default_str();
-  integer("--length", &flags->length, 1, "Predictions a sequence")->capture_default_str();
-  integer("--batch", &flags->batch, 1, "Sequences a step")->capture_default_str();
+  integer("--length", &flags->length, 1, "Predictions per sequence")->capture_default_str();
+  integer("--batch", &flags->batch, 1, "Sequences per step")->capture_default_str();
   integer("--probe-sequences", &flags->probe_sequences, 1,
-          "Held-out sequences on which losses are compared")
+          "Held-out sequences for comparing losses")
       ->capture_default_str();
   integer("--calibration-sequences", &flags->calibration_sequences, 1,
-          "Training sequences that GPTQ is calibrated with")
+          "Training sequences for calibrating GPTQ")
       ->capture_default_str();
   integer("--cooldown-every", &flags->cooldown_every, 0,
-          "With wsd: a shadow cooldown at every so many-th snapshot of the plateau [on request]");
+          "With wsd: plateau snapshots from one shadow cooldown to the next [on request]");
 }
 
-/// Fills in what depends on several flags; a UsageError where they contradict each other.
+/// Resolves defaults that depend on several flags. Throws UsageError if flags contradict each
+/// other.
 void Resolve(const Given& given, CharGptFlags* flags) {
   flags->mlp = given.model == "mlp";
   flags->width = given.width.value_or(flags->mlp ? 64 : 32);

@@ -10,7 +10,7 @@
 
 namespace ptqwatch::examples {
 
-/// The recipe. Defaults: a run of one to two minutes on one core that shows the decay spike of
+/// The recipe. By default, a run of one to two minutes on one core that shows the decay spike of
 /// arXiv 2510.06213.
 struct CharGptFlags {
   TrainerFlags trainer;
@@ -24,11 +24,11 @@ struct CharGptFlags {
   int64_t batch = 8;
   int64_t probe_sequences = 1024;
   int64_t calibration_sequences = 128;
-  int64_t cooldown_every = 0;  ///< snapshots of the plateau; 0: on request
+  int64_t cooldown_every = 0;  ///< snapshots of the plateau; 0: only on request
 };
 
-/// Throws a UsageError for a mistake; --help ends the process. `add_more` adds a program's own
-/// flags; `description` is what --help says of it.
+/// Throws UsageError for a mistake. --help prints `description` and ends the process. `add_more`
+/// adds a program's own flags.
 CharGptFlags ParseCharGptFlags(
     int argc, char** argv, const std::string& description,
     absl::FunctionRef<void(CLI::App&)> add_more = [](CLI::App&) {});

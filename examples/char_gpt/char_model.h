@@ -13,7 +13,7 @@ struct ModelConfig {
   int64_t width = 32;
   int64_t layers = 2;
   int64_t heads = 2;    ///< GPT only; divides width
-  int64_t length = 64;  ///< predictions a sequence
+  int64_t length = 64;  ///< predictions per sequence
 };
 
 /// A language model over characters.
@@ -23,18 +23,18 @@ class CharModel : public torch::nn::Module {
   /// [B, length], the characters after each of the last `length` inputs. Deterministic; draws no
   /// random numbers.
   at::Tensor TokenLosses(const at::Tensor& x, const at::Tensor& y);
-  /// The same, and whether the likeliest character is the right one: bool [B, length]. For
-  /// evaluation: training needs no answers.
+  /// Also returns whether the likeliest character is the right one: bool [B, length]. Used for
+  /// evaluation only.
   struct Answers {
     at::Tensor losses;
     at::Tensor correct;
   };
   Answers TokenAnswers(const at::Tensor& x, const at::Tensor& y);
-  /// Characters of input that `length` predictions need.
+  /// Input characters needed for `length` predictions.
   virtual int64_t inputs() const = 0;
 
  protected:
-  /// [B * length, vocabulary].
+  /// Shape [B * length, vocabulary].
   virtual at::Tensor Logits(const at::Tensor& x) = 0;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kClipNorm = 1.0;
 constexpr int64_t kProbeBatch = 32;
-// Keeps the calibration draws apart from those of the training batches.
+// Gives calibration other draws than the training batches.
 constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
 
 std::shared_ptr<CharModel> MakeModel(bool mlp, const ModelConfig& config) {
@@ -44,7 +44,7 @@ Batches MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& fla
                      kProbeBatch);
 }
 
-// One optimizer step; its loss before that.
+// Takes one optimizer step and returns the loss before it.
 at::Tensor TrainOn(CharModel& model, const at::Tensor& x, const at::Tensor& y, double learning_rate,
                    torch::optim::AdamW& optimizer) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
@@ -56,7 +56,7 @@ at::Tensor TrainOn(CharModel& model, const at::Tensor& x, const at::Tensor& y, d
   return loss;
 }
 
-// Trains a copy of the model as Step trains the model, on batches of its own.
+// Trains a copy of the model as Step trains the model, on separate batches.
 class ReplicaTrainer {
  public:
   ReplicaTrainer(std::vector<uint8_t> text, SequenceShape shape, int64_t batch, double weight_decay)

@@ -17,35 +17,34 @@
 
 namespace ptqwatch::examples {
 
-/// All of a training run but its loop: text, model, optimizer, batches. Two with the same flags
-/// that make the same steps have the same weights.
+/// Everything in a training run except its loop: text, model, optimizer, batches. Two objects with
+/// the same flags and the same steps have the same weights.
 class CharTraining {
  public:
-  /// Seeds the default generator. Throws a UsageError for a text that cannot be read or is too
-  /// short.
+  /// Seeds the default generator. Throws UsageError if the text cannot be read or is too short.
   explicit CharTraining(const CharGptFlags& flags);
   CharTraining(const CharTraining&) = delete;
   CharTraining& operator=(const CharTraining&) = delete;
 
-  /// One optimizer step on the next batch; its loss before that.
+  /// Takes one optimizer step on the next batch and returns the loss before it.
   at::Tensor Step(double learning_rate);
 
-  /// What is measured. Losses are compared on held-out text, GPTQ is calibrated on training text.
-  /// The closures own what they capture, except the optimizer: this object must outlive the
-  /// monitor.
+  /// The subject of the monitor. Losses are compared on held-out text, GPTQ is calibrated on
+  /// training text. The closures own everything they use except the optimizer, so this object must
+  /// outlive the monitor.
   std::unique_ptr<Subject> MakeSubject() const;
 
-  /// Training goes on from `path` as it would have from here: weights, optimizer, batches. Written
-  /// whole or not at all. Errors name the file.
+  /// Saves weights, optimizer and batch generator; training resumed from `path` continues
+  /// identically. Writes the whole file or nothing. Errors name the file.
   absl::Status SaveState(const std::string& path) const;
-  /// REQUIRES: the flags that shape the model are those of the training that saved.
+  /// REQUIRES: the flags that shape the model are those of the saved training.
   absl::Status LoadState(const std::string& path);
-  /// The parameters alone, as safetensors. Written whole or not at all.
+  /// Saves only the parameters, as safetensors. Writes the whole file or nothing.
   absl::Status SaveWeights(const std::string& path) const;
-  /// Gives the model these parameters; the optimizer stays as it is. InvalidArgument where one is
+  /// Sets the model's parameters and keeps the optimizer's state. Returns InvalidArgument if one is
   /// missing or has another shape.
   absl::Status LoadWeights(const std::vector<NamedTensor>& weights);
-  /// The batches from here on.
+  /// Seeds the choice of the following batches.
   void SeedBatches(uint64_t seed) { generator_.seed(seed); }
 
   /// Mean loss on the held-out text.
@@ -62,7 +61,7 @@ class CharTraining {
   const std::vector<Batch> probe_;
   torch::optim::AdamW optimizer_;
   std::mt19937_64 generator_;
-  const at::Tensor x_, y_;  // the batch
+  const at::Tensor x_, y_;  // the current batch
 };
 
 }  // namespace ptqwatch::examples

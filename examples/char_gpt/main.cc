@@ -1,6 +1,6 @@
-// Trains a small character-level language model, a GPT or an MLP, and watches what quantization
-// would cost it. Of the monitor, CharTraining::MakeSubject says what is measured; the rest is in
-// this file: Watch where the reports go, Train calls OnStep, and Run ends with Finish and
+// Trains a small character-level language model, a GPT or an MLP, and watches how much quantization
+// would cost it. CharTraining::MakeSubject defines the measured model and batches. The rest of the
+// monitor's use is in this file: Watch creates it, Train calls OnStep, and Run calls Finish and
 // Stop.
 
 #include <chrono>
@@ -24,13 +24,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// With --run-dir, reports are also kept in a journal.
+/// Creates the monitor. With --run-dir it also keeps a journal.
 std::unique_ptr<Monitor> Watch(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
   MonitorOptions options = MakeMonitorOptions(flags.trainer, flags.schedule.steps);
   options.cooldown.decay_steps = flags.schedule.decay_steps;
   options.cooldown.every_snapshots = flags.cooldown_every;
   auto monitor = StartMonitor(std::move(subject), std::move(options));
-  // The first line of the description says how much is covered; the rest lists the layers.
+  // The first line of the description gives the coverage; the rest lists the layers.
   const std::string plan = monitor->Describe();
   std::printf("%s\n", plan.substr(0, plan.find_first_of(":\n")).c_str());
   return monitor;
@@ -41,7 +41,7 @@ struct TrainingResult {
   double seconds = 0;  ///< without waiting for the monitor
 };
 
-/// The training loop; a signal ends it early. `monitor` may be null.
+/// The training loop. A signal ends it early. `monitor` may be null.
 TrainingResult Train(CharTraining& training, const CharGptFlags& flags, Monitor* monitor,
                      const StopSignal& stop) {
   Clock::duration waited{};
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
         argc, argv,
         "Trains a small character-level language model and watches what quantization would cost "
         "it.");
-    // This process is the trainer's, so it may set the number of threads.
+    // The process belongs to the trainer, so it may set the number of threads.
     at::set_num_threads(flags.trainer.threads);
     at::set_num_interop_threads(1);
     return ptqwatch::examples::Run(flags);

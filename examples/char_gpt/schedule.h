@@ -13,8 +13,8 @@ enum class ScheduleKind {
   kConstant,  ///< warm-up, then the peak
 };
 
-/// Learning rates of a run. Step 0 is the first. A decaying rate reaches zero one step after the
-/// last.
+/// The learning rates of a run. The first step is step 0. A decaying rate reaches zero one step
+/// after the last.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::kWsd;
   double peak = 1e-2;

@@ -21,8 +21,8 @@ std::vector<int64_t> DrawStarts(std::span<const uint8_t> text, SequenceShape sha
                                 std::mt19937_64& generator) {
   const uint64_t choices = text.size() - static_cast<uint64_t>(shape.characters()) + 1;
   std::vector<int64_t> starts(static_cast<size_t>(count));
-  // Not uniform_int_distribution, which differs between standard libraries. The bias of the
-  // remainder is 2^-40.
+  // std::uniform_int_distribution differs between standard libraries. The bias of the remainder is
+  // 2^-40.
   for (int64_t& start : starts) start = static_cast<int64_t>(generator() % choices);
   return starts;
 }

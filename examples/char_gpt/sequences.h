@@ -10,8 +10,8 @@
 
 namespace ptqwatch::examples {
 
-/// The shape of one sequence: `inputs` characters, of which each of the last `length` predicts the
-/// character after it.
+/// The shape of a sequence: `inputs` characters. Each of the last `length` predicts the next
+/// character.
 struct SequenceShape {
   int64_t inputs = 0;
   int64_t length = 0;
@@ -23,12 +23,12 @@ struct SequenceShape {
 void FillSequences(std::span<const uint8_t> text, SequenceShape shape,
                    std::span<const int64_t> starts, const at::Tensor& x, const at::Tensor& y);
 
-/// `count` starts drawn uniformly. REQUIRES: the text holds a sequence.
+/// `count` starts drawn uniformly. REQUIRES: the text is at least one sequence long.
 std::vector<int64_t> DrawStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
                                 std::mt19937_64& generator);
 
-/// `count` equally spaced starts, in an order in which every `batch` of them is spread over the
-/// whole text. REQUIRES: the text holds a sequence.
+/// `count` equally spaced starts, ordered so that every batch of `batch` is spread over the whole
+/// text. REQUIRES: the text is at least one sequence long.
 std::vector<int64_t> EvenStarts(std::span<const uint8_t> text, SequenceShape shape, int64_t count,
                                 int64_t batch);
 

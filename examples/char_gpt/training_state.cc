@@ -29,12 +29,12 @@ absl::Status Damaged(const SafetensorsFile& file, const std::string& what) {
   return absl::DataLossError(file.path() + ": " + what);
 }
 
-/// Fills `tensor`, which is float32 and contiguous.
+/// Fills `tensor`, which must be float32 and contiguous.
 absl::Status Read(const SafetensorsFile& file, const std::string& name, at::Tensor tensor) {
   const TensorInfo* info = file.Find(name);
   if (info == nullptr) return Damaged(file, "has no " + name);
   if (info->dtype != TensorDtype::kF32 || info->shape != tensor.sizes().vec()) {
-    return Damaged(file, name + " is " + info->Describe() + ", another model's");
+    return Damaged(file, name + " is " + info->Describe() + ", which belongs to another model");
   }
   return file.ReadBytes(name, 0, {static_cast<char*>(tensor.mutable_data_ptr()), tensor.nbytes()});
 }

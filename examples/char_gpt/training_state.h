@@ -13,22 +13,22 @@
 namespace ptqwatch::examples {
 
 /// Writes a safetensors file: the parameters, AdamW's two moments and step counts, and the
-/// generator as metadata. Reading it back gives the same bits. Written whole or not at all (fsync
-/// and rename). Errors are those of WriteSafetensors.
+/// generator as metadata. Reading it back gives the same bits. Writes the whole file or nothing
+/// (fsync and rename). Errors as WriteSafetensors.
 absl::Status SaveTrainingState(const std::string& path, const torch::nn::Module& model,
                                const torch::optim::AdamW& optimizer,
                                const std::mt19937_64& generator);
 
-/// Reads what SaveTrainingState wrote. Errors: those of SafetensorsFile; DataLoss, naming the file,
-/// where it is of another model or lacks something.
+/// Reads a file from SaveTrainingState. Errors: those of SafetensorsFile; DataLoss, naming the
+/// file, if it belongs to another model or is incomplete.
 absl::Status LoadTrainingState(const std::string& path, torch::nn::Module& model,
                                torch::optim::AdamW& optimizer, std::mt19937_64& generator);
 
-/// Writes the parameters alone, under their names.
+/// Writes only the parameters, under their names.
 absl::Status SaveModelWeights(const std::string& path, const torch::nn::Module& model);
 
-/// Copies `weights` into the parameters of the same names. InvalidArgument, naming the parameter,
-/// where one is missing or has another shape.
+/// Copies `weights` into the parameters of the same names. Returns InvalidArgument, naming the
+/// parameter, if one is missing or has another shape.
 absl::Status SetModelWeights(const std::vector<NamedTensor>& weights, torch::nn::Module& model);
 
 }  // namespace ptqwatch::examples

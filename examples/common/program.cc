@@ -29,7 +29,7 @@ void ParseFlags(CLI::App& app, int argc, char** argv) {
 }
 
 int RunProgram(absl::FunctionRef<int()> body) {
-  // Whoever reads the output through a pipe sees each line at once.
+  // Line buffering, so that a reader at the other end of a pipe sees each line at once.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     return body();

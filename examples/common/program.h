@@ -13,23 +13,23 @@ class App;
 
 namespace ptqwatch::examples {
 
-/// A mistake in the flags or in what they name.
+/// A mistake in the flags or in the files that they name.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The value, or a UsageError with `prefix` and the status's message.
+/// Returns the value. Throws UsageError with `prefix` and the status's message if there is none.
 template <typename T>
 T OrUsageError(absl::StatusOr<T> value, const std::string& prefix = "") {
   if (!value.ok()) throw UsageError(prefix + std::string(value.status().message()));
   return *std::move(value);
 }
 
-/// Reads the command line. A mistake is a UsageError; --help ends the process.
+/// Parses the command line. Throws UsageError for a mistake. --help ends the process.
 void ParseFlags(CLI::App& app, int argc, char** argv);
 
-/// Runs the body of a main function and returns its exit code. An exception becomes one line
-/// "NAME: message" on standard error and exit code 2 for a UsageError, 1 for any other.
+/// Runs the body of a main function and returns its exit code. An exception becomes one line "NAME:
+/// message" on standard error and exit code 2 for UsageError, 1 for any other.
 int RunProgram(absl::FunctionRef<int()> body);
 
 }  // namespace ptqwatch::examples

@@ -6,7 +6,7 @@
 namespace ptqwatch::examples {
 namespace {
 
-/// printf into a string.
+/// Formats like printf and returns a string.
 template <typename... Args>
 std::string Format(const char* format, Args... args) {
   char text[64];
@@ -62,7 +62,7 @@ void ReportPrinter::OnReport(std::shared_ptr<const AnalyzedReport> report) {
 }
 
 void ReportPrinter::OnEvent(const Event& event) {
-  // The report has said that an alarm began.
+  // The report has already announced the alarm.
   if (event.kind == Event::Kind::kAlert && event.severity == Severity::kWarning) return;
   std::printf("event step %lld  %s\n", static_cast<long long>(event.step), event.message.c_str());
 }

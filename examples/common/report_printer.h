@@ -10,16 +10,15 @@
 
 namespace ptqwatch::examples {
 
-/// One line: step, learning rate and phase, probe loss, error of each quantizer in percent with its
+/// One line: step, learning rate and phase, probe loss, each quantizer's error in percent with its
 /// standard error, curvature, verdict.
 std::string ReportLine(const AnalyzedReport& report);
 
-/// Lines "alert  ..." with the summary and "advice ..." with each advice of an alarm; empty where
-/// the verdict is none.
+/// For an alarm, the lines "alert  ..." with the summary and "advice ..." with each advice; empty
+/// for other verdicts.
 std::string AlarmLines(const AnalyzedReport& report);
 
-/// An exporter that prints each report and event as a line on standard output, and AlarmLines where
-/// an alarm begins.
+/// Prints each report and event as a line on standard output, and AlarmLines when an alarm begins.
 class ReportPrinter : public Exporter {
  public:
   std::string_view name() const override { return "printer"; }
@@ -29,7 +28,7 @@ class ReportPrinter : public Exporter {
   void Stop(std::chrono::milliseconds) override {}
 
  private:
-  VerdictState state_ = VerdictState::kUnknown;  // of the report before
+  VerdictState state_ = VerdictState::kUnknown;  // of the previous report
 };
 
 }  // namespace ptqwatch::examples

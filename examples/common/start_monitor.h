@@ -8,8 +8,8 @@
 
 namespace ptqwatch::examples {
 
-/// Creates the monitor. Reports are printed, and so are the addresses at which the run is served.
-/// Throws UsageError for options that cannot be.
+/// Creates the monitor. Prints its reports, and the addresses at which the run is served. Throws
+/// UsageError for invalid options.
 std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, MonitorOptions options);
 
 }  // namespace ptqwatch::examples

@@ -15,14 +15,13 @@ namespace {
 
 constexpr std::chrono::minutes kFinishTimeout(5);
 
-// The handler may run on any thread, so a sleeping main thread is woken through a pipe rather than
-// by EINTR.
+// The handler may run on any thread, so a pipe rather than EINTR wakes the main thread from Sleep.
 std::atomic<int> received{0};
 int wake_pipe[2] = {-1, -1};
 
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
 
-// Made before the handler is installed; cancelling it is one atomic store.
+// Created before the handler is installed. Cancelling it is one atomic store.
 CancelToken& Cancel() {
   static CancelToken* token = new CancelToken;
   return *token;
@@ -41,14 +40,14 @@ void OnSignal(int number) {
 StopSignal::StopSignal() {
   received = 0;
   Cancel().Reset();
-  // Without a pipe a signal does not cut Sleep short.
+  // Without a pipe, Sleep works but a signal does not interrupt it.
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) wake_pipe[0] = wake_pipe[1] = -1;
   struct sigaction action {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, &old_interrupt_);
   sigaction(SIGTERM, &action, &old_terminate_);
-  // A shell starts background jobs of scripts with SIGINT ignored.
+  // A shell starts background jobs of scripts with SIGINT ignored; keep it so.
   if (old_interrupt_.sa_handler == SIG_IGN) sigaction(SIGINT, &old_interrupt_, nullptr);
   if (old_terminate_.sa_handler == SIG_IGN) sigaction(SIGTERM, &old_terminate_, nullptr);
 }

@@ -8,8 +8,9 @@
 
 namespace ptqwatch::examples {
 
-/// Turns the first SIGINT or SIGTERM into a flag that the training loop looks at; a second one ends
-/// the process at once. One object at a time; its destructor restores the signal handlers.
+/// Turns the first SIGINT or SIGTERM into a flag for the training loop. A second signal ends the
+/// process at once. Only one object may exist at a time; its destructor restores the signal
+/// handlers.
 class StopSignal {
  public:
   StopSignal();
@@ -20,10 +21,10 @@ class StopSignal {
   bool requested() const;
   /// 130 after SIGINT, 143 after SIGTERM, else 0.
   int exit_code() const;
-  /// Sleeps until a signal comes or `duration` has passed.
+  /// Sleeps until `duration` has passed or a signal arrives.
   void Sleep(std::chrono::milliseconds duration) const;
-  /// Monitor::Finish, unless a signal came, and ended early by one. Waits for at most five minutes.
-  /// If the last step was not measured, says why on standard error.
+  /// Calls Monitor::Finish unless a signal has arrived; a later signal ends the call early. Waits
+  /// at most five minutes. If the last step was not measured, prints the reason on standard error.
   void Finish(Monitor& monitor) const;
 
  private:

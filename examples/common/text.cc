@@ -10,7 +10,7 @@
 namespace ptqwatch::examples {
 namespace {
 
-// With -l the text does not depend on the width of the terminal.
+// -l makes the text independent of the terminal's width.
 constexpr char kBibleCommand[] = "bible -l79 'Gen1:1-Rev22:21' 2>/dev/null";
 
 bool ReadAll(std::FILE* file, std::string* bytes) {

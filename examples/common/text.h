@@ -12,15 +12,15 @@ namespace ptqwatch::examples {
 /// A text as tokens: the byte values that occur in it, numbered in ascending order.
 struct Text {
   std::vector<uint8_t> training;    ///< the first 90 %
-  std::vector<uint8_t> validation;  ///< the rest
+  std::vector<uint8_t> validation;  ///< the last 10 %
   int64_t vocabulary = 0;
 };
 
-/// The bytes of the file `path`; if `path` is empty, the King James Bible as the program `bible`
-/// prints it (Debian package bible-kjv). Errors name --text and the path.
+/// Reads the bytes of the file `path`. If `path` is empty, returns the King James Bible from the
+/// program `bible` (Debian package bible-kjv). Errors name --text and the path.
 absl::StatusOr<std::string> ReadText(const std::string& path);
 
-/// The same as tokens.
+/// Same, as tokens.
 absl::StatusOr<Text> LoadText(const std::string& path);
 
 }  // namespace ptqwatch::examples

@@ -12,7 +12,7 @@
 namespace ptqwatch::examples {
 namespace {
 
-// LLM.int8 and NF4 have one bit-width each, whatever --bits says, and no --group-size.
+// LLM.int8 and NF4 have a fixed bit-width, whatever --bits is, and ignore --group-size.
 QuantizerSpec MakeSpec(QuantizationMethod method, int bits, int group_size) {
   switch (method) {
     case QuantizationMethod::kLlmInt8:
@@ -33,12 +33,12 @@ CLI::Validator QuantizationMethodName() {
       "METHOD");
 }
 
-// An address to serve at, or "off".
+// Accepts an address HOST:PORT, or "off".
 CLI::Validator ServedAddress() {
   return CLI::Validator(
       [](std::string& text) {
         if (text == "off") return std::string();
-        if (text.empty()) return std::string("'' is no address HOST:PORT");
+        if (text.empty()) return std::string("'' is not an address HOST:PORT");
         return std::string(Validate(ServeOptions{.http = text, .grpc = ""}).message());
       },
       "");
@@ -46,7 +46,7 @@ CLI::Validator ServedAddress() {
 
 constexpr int64_t kMostPerDecade = 1000;
 
-// "200", "30s" or "10/decade".
+// Parses "200", "30s" or "10/decade".
 std::optional<ScheduleOptions> ParseEvery(std::string text) {
   constexpr std::string_view kPerDecade = "/decade";
   ScheduleOptions schedule;
@@ -92,26 +92,28 @@ CLI::Option* AddSwitch(CLI::App& app, const std::string& name, bool* value,
 }
 
 void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
-  // A script can append its user's flags to its own.
+  // The last of repeated flags wins, so a script can append its user's flags to its own.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(1, std::numeric_limits<int>::max(), "INT >= 1");
   AddSwitch(app, "--monitor", &flags->monitor, "Watch the run (on) or only train (off)");
   AddSwitch(app, "--wait", &flags->wait,
-            "Wait for each snapshot to be measured (on), so that every run has the same ones");
+            "Wait for each snapshot to be measured (on), so that every run has the same snapshots");
   app.add_option_function<std::string>(
          "--every", [flags](const std::string& text) { flags->every = ParseEvery(text); },
-         "When snapshots are taken: every so many steps (200), so much time (30s), or evenly on a "
+         "When to take snapshots: every N steps (200), every N seconds (30s), or evenly on a "
          "logarithmic scale of steps (10/decade) [a twentieth of the run]")
       ->type_name("STEPS|SECONDSs|N/decade")
       ->check(CLI::Validator(
           [](std::string& text) {
-            return ParseEvery(text) ? std::string()
-                                    : "'" + text + "' is no schedule such as 200, 30s or 10/decade";
+            return ParseEvery(text)
+                       ? std::string()
+                       : "'" + text + "' is not a schedule such as 200, 30s or 10/decade";
           },
           ""));
-  app.add_option("--decay-density", flags->decay_density,
-                 "Times as many snapshots while the learning rate decays, where there is time "
-                 "(with --wait on: 1)")
+  app.add_option(
+         "--decay-density", flags->decay_density,
+         "This many times as many snapshots while the learning rate decays, if there is time "
+         "(with --wait on: 1)")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--bits", flags->bits, "Bit-widths to try (llm_int8 is always 8, nf4 always 4)")
@@ -128,27 +130,27 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->check(positive | CLI::IsMember({-1}))
       ->capture_default_str();
   app.add_option("--calibration", flags->calibration,
-                 "Activations to calibrate with: one_shot (full precision) or sequential (those of "
-                 "the quantized layers before)")
+                 "Activations to calibrate with: one_shot (full precision) or sequential (after "
+                 "quantizing the earlier layers)")
       ->check(CLI::IsMember({"one_shot", "sequential"}))
       ->capture_default_str();
   app.add_option("--http", flags->http,
-                 "Where /metrics is served, HOST:PORT (port 0 takes a free one), or off")
+                 "Address for /metrics and the page, HOST:PORT (port 0 takes a free one), or off")
       ->check(ServedAddress())
       ->capture_default_str();
   app.add_option("--grpc", flags->grpc,
-                 "Where gRPC is served, HOST:PORT (port 0 takes a free one), or off")
+                 "Address for gRPC, HOST:PORT (port 0 takes a free one), or off")
       ->check(ServedAddress())
       ->capture_default_str();
   app.add_flag("--allow-control", flags->allow_control,
-               "Take commands over gRPC, from every user of this machine");
-  app.add_option("--run-dir", flags->run_dir, "Directory of the journal [none is kept]");
-  app.add_option("--linger", flags->linger_seconds, "Seconds to go on serving after the last step")
+               "Accept commands over gRPC from every user of this machine");
+  app.add_option("--run-dir", flags->run_dir, "Run directory with the journal [no journal]");
+  app.add_option("--linger", flags->linger_seconds, "Seconds to keep serving after the last step")
       ->check(RealFrom(0, 1e6))
       ->capture_default_str();
   app.add_option("--text", flags->text,
                  "Text to train on [the King James Bible, as `bible` prints it]");
-  app.add_option("--seed", flags->seed, "Seed of everything random")->capture_default_str();
+  app.add_option("--seed", flags->seed, "Random seed")->capture_default_str();
   app.add_option("--threads", flags->threads, "Threads to compute with")
       ->check(positive)
       ->capture_default_str();
@@ -163,7 +165,7 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   MonitorOptions options;
   options.schedule =
       flags.every.value_or(ScheduleOptions{.every = std::max<int64_t>(1, steps / 20)});
-  // Which additional snapshots there is time for depends on the machine.
+  // With --wait, runs must not depend on the machine's speed, as additional snapshots would.
   options.schedule.decay_density = flags.wait ? 1 : flags.decay_density;
   options.quantizers.clear();
   for (const std::string& name : flags.methods) {
@@ -179,12 +181,12 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   options.calibration_mode = ParseCalibrationMode(flags.calibration).value();
   options.seed = flags.seed;
   options.training_threads = flags.threads;
-  // A trainer that waits for every report has all the time that it takes.
+  // A trainer that waits for every report needs no lighter plan.
   options.adapt_plan = !flags.wait;
   options.run_dir = flags.run_dir;
   if (flags.http != "off" || flags.grpc != "off") {
     const auto address = [](const std::string& flag) { return flag == "off" ? "" : flag; };
-    // The trainer itself waits for --linger; its server goes when it does.
+    // The trainer itself waits for --linger, so its server need not.
     options.serve = {.http = address(flags.http),
                      .grpc = address(flags.grpc),
                      .allow_control = flags.allow_control,

@@ -16,15 +16,15 @@ namespace ptqwatch::examples {
 struct TrainerFlags {
   bool monitor = true;
   bool wait = false;  ///< training waits for each snapshot, so that none is skipped
-  std::optional<ScheduleOptions> every;  ///< when snapshots are due; default: 20 times in the run
+  std::optional<ScheduleOptions> every;  ///< when to take snapshots; default: 20 per run
   int64_t decay_density = ScheduleOptions().decay_density;
   std::vector<int> bits = {3, 4};
   std::vector<std::string> methods = {"rtn", "gptq"};
   int group_size = 64;  ///< -1: one group per row
   std::string calibration = "one_shot";
-  std::string http = "127.0.0.1:9464";  ///< "off": not served
-  std::string grpc = "127.0.0.1:9465";  ///< "off": not served
-  bool allow_control = false;           ///< commands over gRPC
+  std::string http = "127.0.0.1:9464";  ///< "off" does not serve
+  std::string grpc = "127.0.0.1:9465";  ///< "off" does not serve
+  bool allow_control = false;           ///< accepts commands over gRPC
   std::string run_dir;                  ///< empty: no journal
   double linger_seconds = 0;
   std::string text;  ///< empty: the King James Bible
@@ -37,12 +37,12 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags);
 /// The monitor options for a run of `steps` steps. REQUIRES: the flags were parsed.
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps);
 
-/// How many snapshots were due so far. With --wait training waits at each.
+/// The number of snapshots due so far. With --wait, training waits at each.
 int64_t DueSnapshots(const Monitor& monitor);
 
 /// Accepts numbers from `min` to `max`. Unlike CLI::Range it refuses NaN.
 CLI::Validator RealFrom(double min, double max);
-/// "on" or "off".
+/// Adds a flag with the values "on" and "off".
 CLI::Option* AddSwitch(CLI::App& app, const std::string& name, bool* value,
                        const std::string& help);
 

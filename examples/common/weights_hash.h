@@ -12,10 +12,10 @@ class Module;
 namespace ptqwatch::examples {
 
 /// SHA-256 in hexadecimal of the bytes of all parameters, then all buffers, in the order of
-/// named_parameters() and named_buffers(). Equal hashes: two runs ended with identical weights.
+/// named_parameters() and named_buffers(). Two runs with equal hashes ended with identical weights.
 std::string WeightsSha256(const torch::nn::Module& module);
 
-/// SHA-256 in hexadecimal of the arrays, one after the other.
+/// SHA-256 in hexadecimal of the concatenated arrays.
 std::string Sha256(std::span<const std::span<const std::byte>> arrays);
 
 }  // namespace ptqwatch::examples

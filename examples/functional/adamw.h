@@ -9,7 +9,7 @@
 
 namespace ptqwatch::examples {
 
-/// AdamW (arXiv 1711.05101) with betas 0.9 and 0.95, on all weights of a net.
+/// AdamW (arXiv 1711.05101) with betas 0.9 and 0.95, for all weights of a net.
 class AdamW {
  public:
   static constexpr float kBeta1 = 0.9f;
@@ -22,7 +22,7 @@ class AdamW {
   /// Updates the weights in place from their gradients.
   void Step(double learning_rate);
 
-  /// Of the last step; 0 before the first.
+  /// The rate at the last step; 0 before the first.
   double learning_rate() const { return learning_rate_; }
   double weight_decay() const { return weight_decay_; }
   int64_t steps() const { return steps_; }

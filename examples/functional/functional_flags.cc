@@ -16,8 +16,8 @@ constexpr int64_t kWarmupSteps = 300;
 
 FunctionalFlags ParseFunctionalFlags(int argc, char** argv) {
   CLI::App app(
-      "Trains a small character-level MLP with arithmetic of its own, on arrays of its own, and "
-      "watches what quantization would cost it.");
+      "Trains a small character-level MLP with its own arithmetic, on its own arrays, and "
+      "watches how much quantization would cost it.");
   FunctionalFlags flags;
   Recipe& recipe = flags.recipe;
   double decay_fraction = 0.2;
@@ -26,17 +26,17 @@ FunctionalFlags ParseFunctionalFlags(int argc, char** argv) {
   app.add_option("--steps", recipe.steps, "Optimizer steps")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--batch", recipe.batch, "Predictions a step")
+  app.add_option("--batch", recipe.batch, "Predictions per step")
       ->check(positive)
       ->capture_default_str();
   app.add_option("--lr", recipe.peak_learning_rate, "Peak learning rate")
       ->check(RealFrom(1e-12, 1e3))
       ->capture_default_str();
   app.add_option("--decay-fraction", decay_fraction,
-                 "Last part of the run, in which the learning rate falls to zero")
+                 "Share of the run over which the learning rate decays to zero")
       ->check(RealFrom(0, 1))
       ->capture_default_str();
-  app.add_option("--weight-decay", recipe.weight_decay, "AdamW's")
+  app.add_option("--weight-decay", recipe.weight_decay, "AdamW's weight decay")
       ->check(RealFrom(0, 10))
       ->capture_default_str();
   ParseFlags(app, argc, argv);

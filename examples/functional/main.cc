@@ -1,6 +1,6 @@
-// A trainer that owns its arrays and does its own forward pass, backward pass and updates, and is
-// watched all the same. net_subject.cc shows the monitor its arrays; this file creates the monitor
-// and calls it from the training loop.
+// A trainer with its own arrays, forward pass, backward pass and updates that uses the monitor.
+// net_subject.cc shows the arrays to the monitor; this file creates the monitor and calls it from
+// the training loop.
 
 #include <chrono>
 #include <cmath>
@@ -31,11 +31,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kProbeWindows = 65536;
 constexpr int64_t kCalibrationWindows = 8192;
-// Keeps the calibration draws apart from those of the training batches.
+// Gives calibration other draws than the training batches.
 constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
 
 /// Equally spaced in the text, then shuffled: a probe that needs few windows takes the first ones,
-/// and these too must be spread over the whole text.
+/// which must be spread over the whole text too.
 std::vector<Window> ProbeWindows(std::span<const uint8_t> text, int64_t context) {
   const int64_t choices = std::ssize(text) - context;
   const int64_t count = std::min(kProbeWindows, choices);

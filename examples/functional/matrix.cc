@@ -14,12 +14,12 @@ using Vector [[gnu::vector_size(32)]] = float;  // eight floats
 constexpr int64_t kLanes = sizeof(Vector) / sizeof(float);
 constexpr int64_t kVectors = kTileColumns / kLanes;
 
-/// 16 columns of one row of b. The alignment is that of the vectors on a machine with AVX.
+/// 16 columns of one row of b, aligned for the vectors of machines with AVX.
 struct alignas(sizeof(Vector)) PackedRow {
   Vector part[kVectors];
 };
 
-/// One tile: `Rows` rows of a against 16 packed columns of b.
+/// Multiplies one tile: `Rows` rows of a and 16 packed columns of b.
 template <int64_t Rows>
 [[gnu::always_inline]] inline void MultiplyTile(const MatrixView& a, int64_t row,
                                                 const PackedRow* packed, int64_t columns,
@@ -32,7 +32,7 @@ template <int64_t Rows>
     }
   }
   for (int64_t i = 0; i < Rows; ++i) {
-    // Copied first: taking the address of `sum` would keep it out of registers.
+    // Copies first: taking the address of `sum` would keep it out of registers.
     Vector out[kVectors];
     for (int64_t v = 0; v < kVectors; ++v) out[v] = sum[i][v];
     std::memcpy(product + i * stride, out, static_cast<size_t>(columns) * sizeof(float));

@@ -6,7 +6,8 @@
 
 namespace ptqwatch::examples {
 
-/// A matrix in memory it does not own; element (i, j) is data[i * row_stride + j * column_stride].
+/// A view of a matrix in memory owned elsewhere. Element (i, j) is data[i * row_stride + j *
+/// column_stride].
 struct MatrixView {
   const float* data = nullptr;
   int64_t rows = 0;

@@ -9,7 +9,7 @@ namespace {
 
 size_t Size(int64_t rows, int64_t columns) { return static_cast<size_t>(rows * columns); }
 
-// Uniform with mean zero. Not uniform_real_distribution, which differs between standard libraries.
+// Uniform with mean zero. std::uniform_real_distribution differs between standard libraries.
 Weight RandomWeight(std::string name, int64_t rows, int64_t columns, double deviation,
                     std::mt19937_64& generator) {
   Weight weight{std::move(name), rows, columns, std::vector<float>(Size(rows, columns)),
@@ -22,7 +22,7 @@ Weight RandomWeight(std::string name, int64_t rows, int64_t columns, double devi
   return weight;
 }
 
-// Row by row, normed = z / sqrt(mean(z^2) + epsilon), in place.
+// Replaces z by normed, row by row: normed = z / sqrt(mean(z^2) + epsilon).
 void Norm(std::vector<float>& z, int64_t width, std::vector<float>& inverse) {
   for (size_t row = 0; row < inverse.size(); ++row) {
     float* values = z.data() + row * static_cast<size_t>(width);
@@ -33,7 +33,7 @@ void Norm(std::vector<float>& z, int64_t width, std::vector<float>& inverse) {
   }
 }
 
-// Turns the gradient of the norm's output into that of its input, in place.
+// Turns the gradient of the norm's output into the gradient of its input, in place.
 void NormBackward(std::vector<float>& slope, const std::vector<float>& normed, int64_t width,
                   const std::vector<float>& inverse) {
   for (size_t row = 0; row < inverse.size(); ++row) {

@@ -13,13 +13,13 @@ namespace ptqwatch::examples {
 
 struct NetShape {
   int64_t vocabulary = 0;
-  int64_t context = 8;     ///< characters behind each prediction
+  int64_t context = 8;     ///< characters before each prediction
   int64_t embedding = 16;  ///< width of a character's embedding
   int64_t width = 64;
 };
 
-/// A row-major weight matrix and the gradient of the loss with respect to it. Never resized after
-/// the net is made: the monitor keeps the addresses.
+/// A row-major weight matrix and the gradient of the loss with respect to it. Must not be resized
+/// once the net exists, because the monitor keeps the addresses.
 struct Weight {
   std::string name;
   int64_t rows = 0;
@@ -28,7 +28,7 @@ struct Weight {
   std::vector<float> gradient;
 };
 
-/// Points at `context` characters of a text and the one after them.
+/// Points at `context` characters of a text and the next one.
 using Window = const uint8_t*;
 
 /// A language model over characters with its own arithmetic:
@@ -48,7 +48,7 @@ class Net {
 
   /// Mean cross-entropy of the predictions, in nats.
   double Loss(std::span<const Window> windows);
-  /// Loss, which also computes the gradient of every weight.
+  /// Returns the loss and also computes the gradient of every weight.
   double LossAndGradient(std::span<const Window> windows);
 
   const NetShape& shape() const { return shape_; }
@@ -57,14 +57,14 @@ class Net {
   const std::vector<Weight>& weights() const { return weights_; }
 
  private:
-  /// What the backward pass needs from a hidden layer; a row is one prediction.
+  /// The backward pass's inputs from a hidden layer; a row is one prediction.
   struct Activation {
     std::vector<float> input;
     std::vector<float> normed;   // after the norm, before the ReLU
-    std::vector<float> inverse;  // 1 / sqrt(mean(z^2) + epsilon), one a row
+    std::vector<float> inverse;  // 1 / sqrt(mean(z^2) + epsilon), one per row
   };
 
-  /// Leaves the softmax of the logits in probabilities_.
+  /// Computes the loss and leaves the softmax of the logits in probabilities_.
   double Forward(std::span<const Window> windows);
   void Backward(std::span<const Window> windows);
 

@@ -1,5 +1,5 @@
-// The one file of this trainer that uses LibTorch: it wraps the arrays as tensors and writes the
-// model once more as a function of tensors.
+// The only file of this trainer that uses LibTorch. It wraps the arrays as tensors and repeats the
+// model as a function of tensors.
 
 #include "net_subject.h"
 
@@ -36,7 +36,7 @@ LossValues NetLosses(const TensorMap& weights, const Batch& batch) {
     x = layer == 1 ? y : x + y;
   }
   const at::Tensor logits = at::matmul(x, weights.at("head"));
-  // [sequences, time], with one prediction a sequence.
+  // [sequences, time], with one prediction per sequence.
   return at::cross_entropy_loss(logits, batch[0].select(1, context), /*weight=*/{},
                                 at::Reduction::None)
       .unsqueeze(1);

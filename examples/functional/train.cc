@@ -1,4 +1,4 @@
-// The training loop. It knows StepInfo of ptqwatch and nothing of LibTorch.
+// The training loop. It uses ptqwatch's StepInfo, but not LibTorch.
 
 #include "train.h"
 

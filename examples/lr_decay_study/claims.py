@@ -1,4 +1,4 @@
-"""The claims of arXiv 2510.06213 that the study judges, each with its criterion, written down before a result was seen."""
+"""The claims of arXiv 2510.06213 that the study judges, each with its criterion. The criteria were fixed before any results were known."""
 
 import functools
 import itertools
@@ -7,18 +7,18 @@ import math
 from legs import SHARES, decay_steps, decays, named, rate_run, reference, weight_decay_run
 from stats import fit_line, is_falling, is_rising, mean, ratio, spearman, standard_deviation
 
-FEWEST_SEEDS = 3  # that show anything
-MOST_DRIFT = 0.25  # 8: of E when the tokens double, as a share of what a decay adds to it
-LEAST_JUMP = 1.5  # 9: from E before a decay to E at its end
+FEWEST_SEEDS = 3  # the fewest seeds that can decide a claim
+MOST_DRIFT = 0.25  # 8: drift of E per doubling of the tokens, as a share of E's rise in a decay
+LEAST_JUMP = 1.5  # 9: ratio of E at the end of a decay to E before it
 SAME = 1.25  # errors whose ratio is below this count as the same
-SAME_LOSS = 0.01  # 12: full-precision losses that differ by less than this share count as the same
-SAME_LOSS_OF_DECAYS = 0.02  # 23: likewise, of a sweep of weight decays
-TRACKS = 0.7  # 25: the least rank correlation of a signal that tracks E
-AGREES = 0.9  # 28: the least rank correlation of quantizers that agree
+SAME_LOSS = 0.01  # 12: full-precision losses count as the same if they differ by a smaller share
+SAME_LOSS_OF_DECAYS = 0.02  # 23: likewise, in a sweep of weight decays
+TRACKS = 0.7  # 25: the least rank correlation for a signal to track E
+AGREES = 0.9  # 28: the least rank correlation for quantizers to agree
 
 
 def quantity(*keys):
-    """A number of a point as results.json has it; NaN if it was not measured."""
+    """Returns a function that reads a number of a point in results.json; NaN if it was not measured."""
     def get(point):
         for key in keys:
             point = point.get(key)
@@ -38,11 +38,11 @@ E3, LOSS3, LOSS4 = error("gptq3"), quantity("gptq3", "loss_nats"), quantity("gpt
 
 
 class NotRun(Exception):
-    """A run that a claim needs was not made."""
+    """A claim needs a run that was not made."""
 
 
 class Runs:
-    """What one seed measured: for each run its points by ascending step. A branch's begin with those of its trunk."""
+    """One seed's measurements: for each run its points by ascending step. A branch's points begin with its trunk's."""
 
     def __init__(self, results_runs, seed):
         self.runs = results_runs
@@ -73,7 +73,7 @@ class Runs:
         return mean([value(point) for point in self.points(run) if after < point["step"] <= to])
 
     def before_and_after(self, run, steps, value):
-        """Around a decay of so many steps at the end of a run: the mean over as many steps before it, and the end."""
+        """The values around a decay of `steps` steps at the end of a run: the mean over as many steps before it, and the value at the end."""
         end = self.points(run)[-1]["step"]
         return self.mean(run, end - 2 * steps, end - steps, value), self.end(run, value)
 
@@ -86,8 +86,8 @@ CLAIMS = []
 
 
 def claim(name, text, paper, criterion):
-    """Adds the decorated function to CLAIMS: of settings and Runs it tells whether they show the claim, and the numbers behind that. The
-    names of numbers are the same for every seed, and end with " %" or " nats" if that is the unit."""
+    """Decorator that adds a function to CLAIMS. Given settings and Runs, the function returns whether they show the claim, and the numbers behind
+    that. The names of the numbers are the same for every seed, and end with " %" or " nats" if that is the unit."""
     def add(find):
         CLAIMS.append((name, text, paper, criterion, find))
         return find
@@ -245,7 +245,7 @@ def slope_of_cosines(s, runs):
 def weight_decays(s, runs):
     ends = {decay: runs.end(weight_decay_run(s, decay)) for decay in s.decays}
     losses = {decay: runs.end(weight_decay_run(s, decay), LOSS) for decay in s.decays}
-    # The rate below the peak is about as far from it as one weight decay from the next.
+    # This compares the nearest rate below the peak with one step between weight decays, which is about as large.
     lower = [rate for rate in s.rates if rate < s.peak][-1]
     by_rate = ratio(runs.end_error(rate_run(s, lower)), runs.end_error(reference(s)))
     by_decay = max(0.0, *(ratio(a, b) for a, b in itertools.pairwise(ends.values())))
@@ -256,18 +256,19 @@ def weight_decays(s, runs):
 
 
 def one_recipe(s):
-    """[(run, after which step)]: the trunk from the first budget on, and its cooldowns from where they leave it."""
+    """[(run, step)]: points of the run count after the step. The trunk from the first budget on, and its cooldowns from the step at which they
+    leave it."""
     return [("trunk", s.budgets[0] - 1), *((named("cooldown", budget), budget - s.cooldown) for budget in s.budgets),
             (reference(s), s.run - decay_steps(s))]
 
 
 def all_recipes(s):
-    """That, the other rates and the averages, from the first budget on."""
+    """one_recipe, and the other rates and the averages from the first budget on."""
     return one_recipe(s) + [(run, s.budgets[0] - 1) for run in [rate_run(s, rate) for rate in s.rates if rate != s.peak] + ["average"]]
 
 
 def correlation(runs, where, x, y):
-    """Spearman's over the points that have both numbers, and how many these are. Runs that were not made are left out."""
+    """Spearman's correlation over the points that have both numbers, and their count. Skips runs that were not made."""
     points = [point for run, after in where for point in runs.runs.get(runs.prefix + run, ()) if point["step"] > after]
     pairs = [(x(point), y(point)) for point in points if not math.isnan(x(point) + y(point))]
     return spearman([a for a, _ in pairs], [b for _, b in pairs]), len(pairs)
@@ -321,7 +322,7 @@ def time_or_shape(s, runs):
     whole = named("cosine", s.run)
     short_line, short_cosine, line, cosine = (runs.end_error(run) for run in (reference(s), "tail", "line", whole))
     made = {run: decay for run, decay in decays(s).items() if runs.prefix + run in runs.runs}
-    # Steps with a rate below a tenth of the peak.
+    # Counts steps with a rate below a tenth of the peak.
     small = [sum(s.peak * SHARES[shape](left / steps) < 0.1 * s.peak for left in range(1, steps + 1)) for steps, shape in made.values()]
     plateau = runs.mean("trunk", s.run // 2, s.run, TRACE)
     return (is_same(line, cosine) and is_same(short_line, short_cosine)
@@ -342,7 +343,7 @@ def verdict(seeds):
 
 
 def formatted(value, unit):
-    """Losses differ in their third decimal."""
+    """Rounds for a table. Losses get three decimals."""
     size = abs(value)
     is_count = value == math.floor(value) if math.isfinite(value) else False
     decimals = 3 if unit == " nats" else 0 if size >= 100 or is_count and not unit else 1 if size >= 10 else 2
@@ -350,7 +351,7 @@ def formatted(value, unit):
 
 
 def summary(seeds):
-    """One line of numbers, "NAME MEAN ± SD" each, over the seeds."""
+    """One line of numbers over the seeds, "NAME MEAN ± SD" each."""
     parts = []
     for name in seeds[0][1] if seeds else ():
         unit = next((unit for unit in (" %", " nats") if name.endswith(unit)), "")
@@ -361,7 +362,7 @@ def summary(seeds):
 
 
 def judge(s, results_runs):
-    """What results.json has as "claims": every claim with the seeds whose runs were made."""
+    """Judges all claims, for "claims" in results.json. Skips seeds whose runs were not made."""
     judged = []
     for name, text, paper, criterion, find in CLAIMS:
         seeds = []

@@ -1,14 +1,14 @@
-"""What the study of learning-rate decay trains: the settings of its scales, its runs, and the legs that these are cut into."""
+"""The training plan of the learning-rate decay study: the settings of its scales, its runs, and their legs."""
 
 import dataclasses
 import math
 import types
 
-# The parts of a study that can be asked for alone, the most important first.
+# The parts of a study that --only can select, the most important first.
 GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine")
-# Keeps the batches of a soup's members apart from each other's and the trunk's.
+# Gives each member of a soup other batches than the other members and the trunk.
 MEMBER_STREAM = 0x5851F42D4C957F2D
-# What measuring takes, for the estimate of the time left.
+# The cost of a measurement in training steps, for estimating the time left.
 STEPS_PER_MEASUREMENT = 300
 SHARES = {  # of the peak rate, by the share of the decay that is left
     "linear": lambda left: left,
@@ -21,35 +21,35 @@ FULL = {
     "scale": "full", "seeds": 3, "text_sha256": "",
     # The model and its batches (examples/char_gpt's MLP).
     "width": 64, "layers": 3,
-    "length": 64,  # predictions a sequence
-    "batch": 8,  # sequences a step
+    "length": 64,  # predictions per sequence
+    "batch": 8,  # sequences per step
     "weight_decay": 0.1,
     "peak": 1e-2,  # learning rate of the plateau
-    # What is measured.
+    # The measurements.
     "group_size": 64, "probe_sequences": 1024, "calibration_sequences": 128,
-    "every": 400,  # steps between measurements, and between the weights that are kept
+    "every": 400,  # steps between measurements, and between saved weights
     # The runs.
     "warmup": 300,
-    "leg": 8000,  # at most so many steps without saving the state
+    "leg": 8000,  # maximum number of steps without saving the state
     "budgets": [4000, 8000, 16000, 32000],  # ends of the short cooldowns
-    "cooldown": 2000,  # the length of each of them
+    "cooldown": 2000,  # the length of each cooldown
     "run": 16000,  # the length of every other run
     "rates": [1e-3, 3e-3, 1e-2, 2e-2],  # peaks of the sweep, ascending; `peak` is one of them
     "decays": [0.03, 0.1, 0.3],  # weight decays, ascending; `weight_decay` is one of them
-    "fractions": [0.05, 0.1, 0.2, 0.4],  # of a run, over which the rate falls; ascending
-    "fraction": 0.2,  # the one of them that every other comparison has
+    "fractions": [0.05, 0.1, 0.2, 0.4],  # shares of a run over which the rate decays, ascending
+    "fraction": 0.2,  # the share used in all other comparisons; one of `fractions`
     "cosines": [4000, 8000, 16000],  # lengths of runs with a cosine schedule, `run` among them
-    "window": 10,  # weights of an average, `every` steps apart
-    "average_every": 1600,  # steps between averages that are measured
-    "soup": 3,  # cooldowns that are averaged
+    "window": 10,  # number of weights in an average, `every` steps apart
+    "average_every": 1600,  # steps between measured averages
+    "soup": 3,  # number of cooldowns in the average
 }
 SCALES = {
     "full": FULL,  # evidence
-    # Most of its runs, a fifth as long and with one seed, to see that everything works.
+    # Most of the runs, a fifth as long and with one seed, to test the machinery.
     "quick": FULL | {
         "scale": "quick", "seeds": 1, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400], "cooldown": 320,
         "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640, "soup": 2},
-    # Seconds, for tests.
+    # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
         "warmup": 2, "leg": 40, "budgets": [40, 160], "cooldown": 12, "run": 80, "rates": [3e-3, 1e-2], "decays": [0.1, 0.3],
@@ -66,7 +66,7 @@ def named(what, value):
 
 
 def reference(s):
-    """The run of `run` steps with the settings' own rate, weight decay and linear decay, with which the others are compared."""
+    """The run with which the others are compared: `run` steps with the default rate, weight decay and linear decay."""
     return named("linear", s.fraction)
 
 
@@ -79,7 +79,7 @@ def weight_decay_run(s, weight_decay):
 
 
 def decay_steps(s, part=None):
-    """Of a decay over a part of a run; by default, over that of the reference."""
+    """The steps of a decay over a part of a run; by default, the reference's part."""
     return round((part or s.fraction) * s.run)
 
 
@@ -92,20 +92,20 @@ def decays(s):
 
 @dataclasses.dataclass
 class Leg:
-    """A stretch of work that is done whole or not at all: training from one saved state to another, or measuring means of kept
-    weights. Its directory holds the journal of the run up to its end."""
-    id: str  # a directory's name
-    run: str  # the run that it is a part of
+    """A piece of work that is done completely or not at all: training from one saved state to another, or measuring means of saved weights. Its
+    directory holds the run's journal up to the leg's end."""
+    id: str  # directory name
+    run: str  # the run to which it belongs
     groups: tuple
-    needs: list  # ids of legs that must be finished
-    flags: dict  # of the program that makes it
+    needs: list  # ids of legs that must finish first
+    flags: dict  # for the program that makes it
     work: float  # in training steps
-    parent: str = ""  # the leg whose state and journal it goes on from
+    parent: str = ""  # the leg whose state and journal it continues
     means: dict = dataclasses.field(default_factory=dict)  # {step: [(id of a leg, step of its weights)]}
 
 
 class SeedPlan:
-    """The legs of one seed: a method for each of GROUPS adds those of its own."""
+    """The legs of one seed. A method for each of GROUPS adds the group's legs."""
 
     def __init__(self, s, seed):
         self.s, self.seed, self.legs = s, seed, []
@@ -115,7 +115,7 @@ class SeedPlan:
         return f"s{self.seed}.{run}@{step:06d}"
 
     def add(self, run, groups, steps, decay=0, shape="linear", start=0, rate=None, weight_decay=None, cuts=(), batch_seed=None, keep=False):
-        """A run, cut where others leave it and where a leg would become too long. The id of its last leg."""
+        """Adds a run, cut where others leave it and where a leg would become too long. Returns the id of its last leg."""
         s = self.s
         parent = self.id("trunk", start) if start else ""
         flags = {"--schedule": "wsd" if decay else "constant", "--steps": steps, "--warmup": s.warmup, "--lr": rate or s.peak,
@@ -135,7 +135,7 @@ class SeedPlan:
         return parent
 
     def branch(self, run, groups, steps, decay, shape="linear", batch_seed=None):
-        """A run that leaves the trunk where its rate begins to fall."""
+        """Adds a run that leaves the trunk where its own rate begins to decay."""
         return self.add(run, groups, steps, decay, shape, start=steps - decay, batch_seed=batch_seed)
 
     def add_means(self, run, means):
@@ -145,7 +145,7 @@ class SeedPlan:
                              STEPS_PER_MEASUREMENT * len(means), means=means))
 
     def budget(self):
-        """The trunk, at a constant rate and longest of all, its cooldowns, and the reference."""
+        """The trunk (the longest run, at a constant rate), its cooldowns, and the reference."""
         s = self.s
         cuts = [budget - s.cooldown for budget in s.budgets] + [s.run - decay_steps(s, part) for part in s.fractions]
         self.add("trunk", ("budget",), s.budgets[-1], cuts=cuts, keep=True)
@@ -160,7 +160,7 @@ class SeedPlan:
                 self.add(rate_run(self.s, rate), ("rate",), self.s.run, decay_steps(self.s), rate=rate)
 
     def average(self):
-        """Means of the last `window` weights of the trunk (LAWA), and of the ends of cooldowns with other batches (a soup)."""
+        """Means of the trunk's last `window` weights (LAWA), and of the ends of cooldowns with other batches (a soup)."""
         s = self.s
         kept = {step: leg.id for leg in self.trunk for step in range(leg.flags["--from"] + 1, leg.flags["--to"] + 1)}
         self.add_means("average", {
@@ -193,7 +193,7 @@ class SeedPlan:
 
 
 def plan(s, groups=()):
-    """All legs of the groups (all groups if there are none) and what they need, each after those that it needs."""
+    """All legs of the groups (of all groups if `groups` is empty) and the legs that they need, each after those that it needs."""
     seeds = [SeedPlan(s, seed) for seed in range(s.seeds)]
     legs = []
     for group in GROUPS:

@@ -1,6 +1,6 @@
-// Trains one leg of the study of learning-rate decay, from one saved state to the next, and waits
-// for a whole report every so many steps; or measures means of weights that other legs kept. The
-// script `study` plans the legs, runs this program for each, and judges their journals.
+// Trains one leg of the learning-rate decay study, from one saved state to the next, and regularly
+// waits for a complete report; or measures means of weights saved by other legs. The script `study`
+// plans the legs, runs this program for each, and judges their journals.
 
 #include <chrono>
 #include <cstdint>
@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A machine may sleep, or have other things to do.
+// A machine may sleep or be busy.
 constexpr std::chrono::hours kPatience(24);
 constexpr std::chrono::seconds kStopTime(30);
-// Enough for everything, and the same on every machine.
+// More than any report needs, and the same on every machine.
 constexpr int64_t kMonitorBytes = int64_t{1} << 30;
 
 const std::map<std::string, DecayShape> kShapes = {{"linear", DecayShape::kLinear},
@@ -41,12 +41,12 @@ struct LegFlags {
   CharGptFlags recipe;
   std::string run_id;
   std::string dir;
-  std::string parent;  ///< empty: from scratch
+  std::string parent;  ///< empty: starts from scratch
   int64_t from = 0;
   std::optional<int64_t> to;
   std::optional<uint64_t> batch_seed;
   bool keep_weights = false;
-  std::vector<std::pair<int64_t, std::string>> means;  ///< step, names with commas between them
+  std::vector<std::pair<int64_t, std::string>> means;  ///< step, comma-separated names
 };
 
 LegFlags ParseLegFlags(int argc, char** argv) {
@@ -62,15 +62,15 @@ LegFlags ParseLegFlags(int argc, char** argv) {
     app.add_option("--parent", flags.parent,
                    "Directory of the leg whose state this one starts from")
         ->check(CLI::ExistingDirectory);
-    app.add_option("--from", flags.from, "Step of that state")->check(steps);
-    app.add_option("--to", flags.to, "Last step of the leg [that of the run]")->check(steps);
-    app.add_option("--batch-seed", flags.batch_seed, "Draws other batches than the parent would");
+    app.add_option("--from", flags.from, "Step of the parent's state")->check(steps);
+    app.add_option("--to", flags.to, "Last step of the leg [the run's last]")->check(steps);
+    app.add_option("--batch-seed", flags.batch_seed, "Draw other batches than the parent would");
     app.add_flag("--keep-weights", flags.keep_weights,
-                 "Save the weights of every measured step, not of the last alone");
-    app.add_option(
-           "--mean", flags.means,
-           "Instead of training: measure the mean of these weights, named from the folder of "
-           "--leg, as the model of a step")
+                 "Save the weights of every measured step, not only of the last");
+    app.add_option("--mean", flags.means,
+                   "Instead of training, measure the mean of these weights (paths relative to the "
+                   "folder of "
+                   "--leg) as the model of a step")
         ->type_name("STEP FILE,FILE,...")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
@@ -87,12 +87,12 @@ void Check(const absl::Status& status, const std::string& what) {
   if (!status.ok()) throw std::runtime_error(what + ": " + std::string(status.message()));
 }
 
-/// Every snapshot is measured whole: all probe tokens, curvature too.
+/// Every snapshot is measured completely: all probe tokens, and curvature.
 MonitorOptions OptionsOf(const LegFlags& flags) {
   MonitorOptions options = MakeMonitorOptions(flags.recipe.trainer, flags.recipe.schedule.steps);
   options.on_failure = OnFailure::kError;
   options.serve.reset();
-  // Averages are legs of their own.
+  // Averages are separate legs.
   options.averaging.enabled = false;
   options.mixed_precision = false;
   options.relative_stderr = 1e-6;

@@ -1,4 +1,4 @@
-"""Draws results.json as PNG, with gnuplot. Lines are means over the seeds, bars and bands their range."""
+"""Draws results.json as PNG with gnuplot. Lines are means over the seeds; bars and bands are their range."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from claims import E3, LOSS, LOSS3, TRACE, error, quantity
 from legs import decays, named, rate_run, reference
 from stats import mean
 
-# Okabe and Ito's, which people tell apart who see colors differently.
+# Okabe and Ito's palette, which people with color blindness can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999933", "#000000")
 HEAD = """set terminal pngcairo size 900,560 font 'sans,11' enhanced
 set encoding utf8
@@ -31,7 +31,7 @@ def data(name, rows):
 
 
 def plot(head, parts):
-    """A whole script; None if there is nothing to draw."""
+    """A complete gnuplot script; None if there is nothing to draw."""
     return HEAD + head + "plot " + ", \\\n  ".join(parts) + "\n" if parts else None
 
 
@@ -52,7 +52,7 @@ class Plots:
         self.runs = results_runs
 
     def points(self, run, after=0):
-        """Those of all seeds."""
+        """The points of all seeds."""
         return [point for seed in range(self.s.seeds) for point in self.runs.get(f"s{seed}.{run}", ()) if point["step"] > after]
 
     def curve(self, run, value, after=0, to=float("inf")):
@@ -112,7 +112,7 @@ class Plots:
         return plot(head, parts)
 
     def all(self):
-        """{name: a script of gnuplot, or None if its runs were not made}."""
+        """{name: gnuplot script, or None if its runs were not made}."""
         return {
             "budget3": self.budget(3), "budget4": self.budget(4), "rates": self.rates(), "losses": self.losses(),
             "shapes": self.shapes(percent(E3), "Error under 3-bit GPTQ at the end, by decay", "E in %"),
@@ -123,7 +123,7 @@ class Plots:
 
 
 def draw(script, path):
-    """Writes a PNG whole or not at all."""
+    """Writes the whole PNG or nothing."""
     try:
         done = subprocess.run(["gnuplot"], input=script.encode(), capture_output=True)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Statistics on lists of numbers; NaN where a number has no value."""
+"""Statistics on lists of numbers. Undefined results are NaN."""
 
 import bisect
 import itertools
@@ -28,13 +28,13 @@ def standard_deviation(values):
 
 
 def ranks(values):
-    """From 0; equal values share the mean of their ranks."""
+    """Ranks, beginning at 0. Equal values share the mean of their ranks."""
     ordered = sorted(values)
     return [(bisect.bisect_left(ordered, value) + bisect.bisect_right(ordered, value) - 1) / 2 for value in values]
 
 
 def spearman(x, y):
-    """The rank correlation; NaN if one side is constant."""
+    """Spearman's rank correlation; NaN if one side is constant."""
     if math.isnan(sum(x) + sum(y)):
         return math.nan
     x, y = ranks(x), ranks(y)
@@ -45,7 +45,7 @@ def spearman(x, y):
 def student_quantile(degrees):
     if degrees <= len(STUDENT):
         return STUDENT[degrees - 1]
-    # The first terms of its expansion about the normal's quantile (Abramowitz and Stegun 26.7.5).
+    # The first terms of the expansion about the normal quantile (Abramowitz and Stegun 26.7.5).
     z = 1.959964
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 

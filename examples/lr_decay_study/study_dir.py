@@ -1,4 +1,4 @@
-"""Where a study keeps what it made."""
+"""The files of a study."""
 
 import contextlib
 import fcntl
@@ -10,11 +10,11 @@ import time
 
 
 class CannotUse(Exception):
-    """The message says why."""
+    """The directory cannot be used; the message says why."""
 
 
 def write(path, content):
-    """Writes a file whole or not at all."""
+    """Writes the whole file or nothing."""
     with open(f"{path}.new", "wb") as file:
         file.write(content)
         file.flush()
@@ -29,7 +29,7 @@ def sync(path):
 
 
 def point_of(report):
-    """What a study wants of a report. None: not measured."""
+    """The part of a report that a study uses. None means not measured."""
     point = {"step": report["step"], "learning_rate": report["learning_rate"], "loss_nats": report.get("probe_loss_nats")}
     for entry in sorted(report.get("quantization", ()), key=lambda entry: (entry["method"], entry["bits"])):
         point[f"{entry['method']}{entry['bits']}"] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr")}
@@ -40,26 +40,27 @@ def point_of(report):
 class StudyDir:
     """The directory of a study:
       study.json         its settings
-      text               what is trained on
+      text               the training text
       legs/ID/           a finished leg: run/ (journal), state.safetensors, weights-STEP.safetensors, seconds
-      legs/ID.part/      one that is being made
-      logs/ID.log        what a leg's process printed
+      legs/ID.part/      an unfinished leg
+      logs/ID.log        the output of a leg's process
       results.json, results.md
-    Only what has been renamed into place is ever read, so it may be left at any moment."""
+    Only files that have been renamed into place are read, so a study may be killed at any moment."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
         self.lock = None
 
     def take(self, settings, text):
-        """Creates it, or goes on with one of the same settings, and removes unfinished legs. While this process or a leg of its lives,
-        another study is refused there. CannotUse if it cannot be written, was made with other settings, or is a folder of something else."""
+        """Creates the directory or continues a study with the same settings, and removes unfinished legs. Refuses other studies there while this
+        process or one of its legs is alive. Raises CannotUse if the directory cannot be written, was made with other settings, or holds
+        something else."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             is_study = (self.root / "study.json").exists()
             for path in () if is_study else self.root.iterdir():
                 if path.name not in ("lock", "text") and path.suffix != ".new":
-                    raise CannotUse(f"is no study's, and has {path.name} in it")
+                    raise CannotUse(f"is not a study's directory: it contains {path.name}")
             self.take_lock()
             if is_study:
                 self.compare(settings)
@@ -74,14 +75,14 @@ class StudyDir:
             raise CannotUse(error.strerror) from error
 
     def take_lock(self):
-        # Legs hold it, too. Those of a study that was killed end at once, and with them the lock.
+        # Legs hold the lock too. If a study is killed, its legs die at once and release it.
         self.lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         for _ in range(20):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             time.sleep(0.1)
-        raise CannotUse("a study runs there")
+        raise CannotUse("another study is running there")
 
     def compare(self, settings):
         try:
@@ -92,7 +93,7 @@ class StudyDir:
         text = lambda values, name: json.dumps(values[name]) if name in values else "absent"
         differences = [f"{name} is {text(kept, name)}, not {text(settings, name)}" for name in names if text(kept, name) != text(settings, name)]
         if differences:
-            raise CannotUse("was made otherwise: " + ", ".join(differences))
+            raise CannotUse("was made with other settings: " + ", ".join(differences))
 
     def leg(self, name):
         return self.root / "legs" / name
@@ -107,13 +108,13 @@ class StudyDir:
         return self.leg(name).exists()
 
     def begin(self, leg):
-        """The run's journal so far becomes the beginning of this leg's."""
+        """Creates a leg's directory. The run's journal so far becomes the beginning of the leg's."""
         self.part(leg.id).mkdir()
         if leg.parent:
             shutil.copytree(self.leg(leg.parent) / "run", self.part(leg.id) / "run", ignore=shutil.ignore_patterns("lock", "status.json"))
 
     def finish(self, name, seconds):
-        """Renames a part to what it was made for, once its content is on disk."""
+        """Renames a finished leg into place once its content is on disk."""
         part = self.part(name)
         (part / "seconds").write_text(f"{seconds:g}\n")
         for path in [*part.rglob("*"), part]:
@@ -122,13 +123,13 @@ class StudyDir:
         sync(self.root / "legs")
 
     def seconds(self, name):
-        """How long a finished leg took; 0 if that is not known."""
+        """The seconds that a finished leg took; 0 if unknown."""
         with contextlib.suppress(OSError, ValueError):
             return float((self.leg(name) / "seconds").read_text())
         return 0.0
 
     def points(self, name):
-        """What the journal of a finished leg has, oldest first."""
+        """The points in a finished leg's journal, oldest first."""
         run = self.leg(name) / "run"
         points = []
         for path in [*sorted(run.glob("journal-*.jsonl")), run / "journal.jsonl"]:

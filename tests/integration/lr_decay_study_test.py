@@ -131,13 +131,13 @@ class Whole(StudyTest):
     def test_other_settings_and_other_studies_are_refused(self):
         done = self.run_study(self.whole, "--seeds", "2")
         self.assertEqual(done.returncode, 2)
-        self.assertIn(f"--dir {self.whole}: was made otherwise: seeds is 1, not 2", done.stderr)
+        self.assertIn(f"--dir {self.whole}: was made with other settings: seeds is 1, not 2", done.stderr)
         folder = self.path("taken")
         process = self.start(folder, "--jobs", "1")
         self.wait_for_legs(process, 1)
         done = self.run_study(folder)
         self.assertEqual(done.returncode, 2)
-        self.assertIn(f"--dir {folder}: a study runs there", done.stderr)
+        self.assertIn(f"--dir {folder}: another study is running there", done.stderr)
 
     def test_plots_and_pack(self):
         self.assertEqual(len(os.listdir(self.path("plots"))), 8)

@@ -317,14 +317,14 @@ class Folder(unittest.TestCase):
 
     def test_refuses_other_settings(self):
         os.close(self.take().lock)
-        self.refused('was made otherwise: seeds is 1, not 5, text_sha256 is "", not "abc"', seeds=5, text_sha256="abc")
+        self.refused('was made with other settings: seeds is 1, not 5, text_sha256 is "", not "abc"', seeds=5, text_sha256="abc")
         (self.root / "study.json").write_text("{")
         self.refused("study.json cannot be read")
 
     def test_refuses_a_folder_of_something_else(self):
         self.root.mkdir()
         (self.root / "precious").write_text("x")
-        self.refused("is no study's, and has precious in it")
+        self.refused("is not a study's directory: it contains precious")
         self.root /= "precious/study"
         self.refused("Not a directory")
 
