@@ -1,16 +1,16 @@
-// Line charts over the training step, with phases shaded and onset and alarms marked.
+// Line charts over the training step, with shaded phases and marks for onset and alarms.
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColor = (index) => css(`--s${index % 8}`);
 const SHADED = {decay: '--decay', slow_decay: '--decay', warmup: '--warmup', rewarm: '--rewarm'};
-const BAND = 1.96;  // standard errors: 95 %
+const BAND = 1.96;  // 95 % in standard errors
 
-/** A series to draw: `band` are standard errors, `absent` says whether a gap is drawn or bridged. */
+/** A series to draw. `band` has standard errors; `bridge` draws across gaps. */
 function line(label, color, values, {band = null, dashed = false, bridge = false, text = (value) => number(value)} = {}) {
   return {label, color, values, band, dashed, bridge, text};
 }
 
-/** The charts of the page: what they are called, in what unit, and what they draw. */
+/** The charts of the page: title, unit and lines. */
 const CHARTS = [
   {
     id: 'error', title: 'Relative loss increase E', unit: '%, band: 95 % interval', logarithm: true,
@@ -50,7 +50,7 @@ const CHARTS = [
   {
     id: 'evidence', title: 'Evidence for a rise', unit: 'standard errors', empty: 'No verdict yet: a baseline takes five snapshots.', zero: true,
     lines: (series) => [line('evidence', seriesColor(1), series.columns.sigmas),
-                        line('an alarm needs', css('--alarm'), series.columns.alarmSigmas, {dashed: true})],
+                        line('alarm threshold', css('--alarm'), series.columns.alarmSigmas, {dashed: true})],
   },
 ];
 
@@ -90,11 +90,11 @@ function nearlyPositive(lines, from) {
   return -extreme(Math.min) < 0.05 * extreme(Math.max);
 }
 
-/** Points of a line, and of the edges of its band. */
+/** The points of a line and of its band's edges. */
 function points(series, {values, band, bridge}, {from, logarithmic}) {
   const {step} = series.columns;
   const kept = thin(values, from).filter((i) => !bridge || Number.isFinite(values[i]));
-  // A band that reaches below zero has no end on a logarithmic axis.
+  // A band that reaches below zero has no lower end on a logarithmic axis.
   const floor = logarithmic ? 0.1 * Math.min(...values.filter((value) => value > 0)) : -Infinity;
   const at = (y) => kept.map((i) => ({x: step[i], y: y(i), i}));
   return {
@@ -135,7 +135,7 @@ function rateTick(value) {
   return value.toExponential(value.toExponential().includes('.') ? 1 : 0).replace('-', '−');
 }
 
-// Ten lines to a decade are too many to read.
+// Ten labels per decade are too many to read.
 function logarithmTick(value) {
   const first = Number(value.toExponential()[0]);
   return [1, 2, 5].includes(first) ? number(value, 2) : '';
@@ -186,13 +186,13 @@ class ChartFigure {
     return el('label', {}, box, ' logarithmic');
   }
 
-  /** Draws a part of the run: see Series.begin. */
+  /** Draws a part of the run, as named in Series.begin. */
   show(part) {
     this.part = part;
     this.update();
   }
 
-  /** Colours and kinds of axes belong to a chart's whole life. */
+  /** Recreates the chart: colors and axis types are fixed when a chart is created. */
   restart() {
     if (this.chart) this.chart.destroy();
     this.chart = null;
@@ -218,10 +218,10 @@ class ChartFigure {
     const {step} = series.columns;
     const {chart} = this;
     const from = series.begin(this.part);
-    const alone = step.at(-1) === step[from] ? 1 : 0;  // one report: in the middle
+    const alone = step.at(-1) === step[from] ? 1 : 0;  // centers a single report
     chart.options.scales.x.min = step[from] - alone;
     chart.options.scales.x.max = step.at(-1) + alone;
-    // A value or a band that reaches a little below zero must not leave half of the chart empty.
+    // A value or band slightly below zero must not leave half of the chart empty.
     if (definition.logarithm && !this.logarithmic) chart.options.scales.y.min = nearlyPositive(this.lines, from) ? 0 : undefined;
     Object.assign(chart.options.plugins.shading, {phases: series.phases(), alarms: series.alarms(), onset: series.onset()});
     chart.data.datasets = datasets(series, this.lines, {from, logarithmic: this.logarithmic});
@@ -242,7 +242,7 @@ class ChartFigure {
     });
   }
 
-  /** What somebody who does not see the chart is told. */
+  /** The chart as text, for screen readers. */
   summary() {
     if (this.lines.length === 0) return `${this.definition.title}: ${this.definition.empty}`;
     const {step} = this.series.columns;

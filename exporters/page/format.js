@@ -1,11 +1,11 @@
 'use strict';
-// Numbers, ages and elements. Names of runs and layers only ever become text nodes.
+// Numbers, ages and elements. Names of runs and layers are only used as text nodes, never as markup.
 
 const NBSP = '\u00a0';
 const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
 const DASH = '–';
 
-/** `digits` significant ones, without an exponent where people would not write one. */
+/** Formats with `digits` significant digits. Very small and very large numbers get an exponent. */
 function number(value, digits = 4) {
   if (!isNumber(value)) return DASH;
   const size = Math.abs(value);
@@ -13,7 +13,7 @@ function number(value, digits = 4) {
   return Number(value.toPrecision(digits)).toLocaleString('en-US', {maximumSignificantDigits: digits}).replace('-', '−');
 }
 
-/** As many decimals as the standard error is worth: "4.68 ± 0.24". */
+/** Rounds to the decimals that the standard error justifies, for example "4.68 ± 0.24". */
 function plusMinus(value, stderr, scale = 1, digits = 4) {
   if (!isNumber(value)) return DASH;
   if (!isNumber(stderr) || stderr <= 0) return number(value * scale, digits);
@@ -46,7 +46,7 @@ function bytes(value) {
 const clockTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString('en-GB');
 const dateTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
 
-/** "rtn", 3 -> "RTN 3-bit". */
+/** For example, "rtn" and 3 give "RTN 3-bit". */
 function quantizerName(method, bits) {
   const names = {rtn: 'RTN', gptq: 'GPTQ', awq: 'AWQ', nf4: 'NF4', llm_int8: 'LLM.int8'};
   const name = names[method] || method || 'quantizer';
@@ -56,7 +56,7 @@ const quantizerKey = (entry) => `${entry.method}/${entry.bits}`;
 
 const words = (name) => (name || 'unknown').replaceAll('_', ' ');
 
-/** An element; `attributes` with null are left out, children are nodes or text. */
+/** Creates an element. Skips attributes whose value is null, undefined or false. Children are nodes or text. */
 function el(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -70,12 +70,12 @@ function el(name, attributes = {}, ...children) {
 const byId = (id) => document.getElementById(id);
 const fill = (id, ...children) => byId(id).replaceChildren(...children.filter((child) => child !== null));
 
-/** Sets a text only where it differs: a live region then speaks of changes alone. */
+/** Sets a text only if it differs, so that a live region announces only changes. */
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** A table; the first cell of a row is its header. `rows` are lists of texts or nodes. */
+/** Creates a table. The first cell of a row is its header. `rows` are lists of texts or nodes. */
 function table(caption, columns, rows) {
   return el('table', {},
       caption ? el('caption', {}, caption) : null,
@@ -85,7 +85,7 @@ function table(caption, columns, rows) {
           ...cells.map((cell) => cell instanceof Node && cell.nodeName === 'TD' ? cell : el('td', {}, cell))))));
 }
 
-// The server's clock, with which that of the browser need not agree; in between as monotonic time goes on.
+// The server's clock, because the browser's may differ. Between updates it advances with monotonic time.
 const serverClock = {
   offset: null,
   set(unixSeconds) {
@@ -96,7 +96,7 @@ const serverClock = {
   },
 };
 
-// Ages are texts that a timer renews: [data-since] holds Unix seconds. A page that is not live shows when it was instead.
+// Ages are texts that a timer renews; [data-since] holds Unix seconds. A page that is not live shows the time instead.
 const ages = {live: true};
 function age(seconds, what) {
   if (!isNumber(seconds) || seconds <= 0) return el('span', {}, '');

@@ -1,4 +1,4 @@
-// The runs of a server that has several: small multiples, each a link to its page.
+// The list of runs, for a server with several: small charts, each a link to the run's page.
 
 const LISTED_REPORTS = 300;
 const LIST_MS = 5000;
@@ -72,11 +72,11 @@ class RunCard {
       parts.push(el('p', {class: 'spark'}, 'Loss', el('b', {}, `${plusMinus(newest.probe_loss_nats, newest.probe_loss_stderr_nats)} nats`)),
                  sparkline(series, series.columns.loss, seriesColor(2)));
     }
-    parts.push(el('p', {class: 'age'}, newest ? age(newest.snapshot_time_unix_seconds, 'Measured') : status.health === 'stopped' ? 'It ended before its first report.' : 'Waiting for the first report.'));
+    parts.push(el('p', {class: 'age'}, newest ? age(newest.snapshot_time_unix_seconds, 'Measured') : status.health === 'stopped' ? 'The run ended before its first report.' : 'Waiting for the first report.'));
     this.node.replaceChildren(...parts);
   }
 
-  /** The quantizer whose error is largest now: what there is to worry about. */
+  /** The quantizer with the largest newest error. */
   worst() {
     const now = (quantizer) => quantizer.ratio.findLast((value) => Number.isFinite(value)) ?? -Infinity;
     return [...this.series.quantizers.values()].filter((quantizer) => finite(quantizer.ratio)).sort((a, b) => now(b) - now(a))[0];
@@ -116,7 +116,7 @@ class RunList {
     }
     setText(byId('facts'), `${runs.length} runs`);
     const nodes = runs.map((entry) => this.cards.get(entry.name).node);
-    // Replacing what is there already would take the focus from a link.
+    // Replacing an unchanged list would take the focus from its links.
     if (nodes.length !== byId('runs').childElementCount || nodes.some((node, i) => byId('runs').children[i] !== node)) fill('runs', ...nodes);
     renewAges();
   }

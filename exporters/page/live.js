@@ -1,4 +1,4 @@
-// Where a page gets its run from: the HTTP API and a stream of events, or the data inside a file.
+// The source of a page's run: the HTTP API and a stream of events, or the data embedded in a file.
 
 const RETRY_MS = 4000;
 
@@ -16,7 +16,7 @@ async function getJson(path, parameters) {
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-/** Says since when the page shows old numbers. */
+/** Shows the state of the connection, and since when the numbers are out of date. */
 class Connection {
   constructor() {
     this.lostSince = null;
@@ -33,17 +33,17 @@ class Connection {
     byId('connection').className = 'connection lost';
     setText(byId('connection'), 'disconnected');
     byId('banner').hidden = false;
-    setText(byId('banner'), `${since}: the numbers below are of then. Trying again… ${reason ? `(${reason})` : ''}`.trim());
+    setText(byId('banner'), `${since}: the numbers below are from then. Reconnecting… ${reason ? `(${reason})` : ''}`.trim());
   }
 }
 
-/** Follows a run of a server. */
+/** Follows one run of a server. */
 class LiveRun {
   constructor(view, run) {
     Object.assign(this, {view, run, connection: new Connection(), source: null, identity: null});
   }
 
-  /** Reads what there is, then listens; begins again where that fails. */
+  /** Reads the history, then listens. Retries after a failure. */
   async start() {
     while (true) {
       try {
@@ -80,7 +80,7 @@ class LiveRun {
     return undefined;
   }
 
-  /** Another run has taken the place of the one that was shown. */
+  /** Restarts with an empty view: another run has replaced this one. */
   begin(identity) {
     this.identity = identity;
     this.view.clear();
@@ -90,7 +90,7 @@ class LiveRun {
   listen() {
     const {view} = this;
     const url = new URL('api/v1/events', location.href);
-    // The newest report again, with its layers, and the events of the past.
+    // Asks for the newest report again, with its layers, and for past events.
     url.searchParams.set('after', Math.max(0, view.series.newestSequence - 1));
     url.searchParams.set('after_event', '0');
     url.searchParams.set('layers', '1');
@@ -134,7 +134,7 @@ class LiveRun {
     this.start();
   }
 
-  /** The browser connects again by itself, except where it was refused. */
+  /** The browser reconnects by itself, unless the server refused. */
   onError() {
     this.connection.lost();
     if (this.source.readyState !== EventSource.CLOSED) return;
@@ -143,7 +143,7 @@ class LiveRun {
   }
 }
 
-/** Shows the run that is written into this file. */
+/** Shows the run embedded in this file. */
 function showFile(data) {
   ages.live = false;
   const view = new RunView(data.name);

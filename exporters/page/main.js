@@ -1,4 +1,5 @@
-// What this page shows: a run in a file, the run of a server, one of its runs, or the list of them.
+// Chooses the view: a run embedded in the file, a server's only run, one of its runs, or the list
+// of runs.
 
 async function firstStatus() {
   const connection = new Connection();

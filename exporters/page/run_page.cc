@@ -15,14 +15,14 @@ namespace {
 using internal::EmbeddedFiles;
 using internal::StrCat;
 
-constexpr size_t kMaxEvents = 256;  // as many as a server keeps
+constexpr size_t kMaxEvents = 256;  // the same limit as a server's
 
 std::string Quoted(std::string_view text) {
   return nlohmann::json(std::string(text))
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Puts a file of the page where the page names it.
+// Replaces a reference in the page by a file's content.
 void Inline(std::string& page, std::string_view reference, std::string_view open,
             std::string_view content, std::string_view close) {
   const size_t at = page.find(reference);
@@ -52,7 +52,7 @@ std::string RunPage::Render(std::string_view name, const RunInfo& run, const Mon
              ",\"time_unix_seconds\":", internal::StrFormat("%.3f", time_unix_seconds),
              ",\"status\":", StatusJson(run, status), ",\"reports\":[", series_,
              "],\"newest\":", newest_.empty() ? "null" : newest_, ",\"events\":[", events, "]}");
-  // In JSON this character is inside strings only. Nothing that a name holds ends the element.
+  // JSON has this character only inside strings. Escaped, a name cannot end the script element.
   absl::StrReplaceAll({{"<", "\\u003c"}}, &data);
   const auto& files = EmbeddedFiles();
   std::string page(files.at("index.html"));

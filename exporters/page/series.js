@@ -1,4 +1,4 @@
-// What the charts draw: one column a series, one entry a report. A value that was not measured is NaN.
+// The data of the charts: one column per series, one entry per report. A value that was not measured is NaN.
 
 const ALARMS = ['decay_degradation', 'spike'];
 const orNaN = (value) => isNumber(value) ? value : NaN;
@@ -22,7 +22,7 @@ class Series {
   get length() { return this.columns.step.length; }
   get newestSequence() { return this.length > 0 ? this.columns.sequence.at(-1) : 0; }
 
-  /** The next report of the journal. One that went back in steps takes the place of those after it. */
+  /** Adds the next report of the journal. Drops reports with its step or a later one: training went back. */
   add(report) {
     if (report.sequence <= this.newestSequence) return;
     const {columns} = this;
@@ -58,7 +58,7 @@ class Series {
     const key = quantizerKey(entry);
     if (!this.quantizers.has(key)) this.quantizers.set(key, new QuantizerColumns(key, quantizerName(entry.method, entry.bits)));
     const columns = this.quantizers.get(key);
-    if (columns.loss.length >= this.length) return;  // of two with one name the first is shown
+    if (columns.loss.length >= this.length) return;  // if two have one name, the first is shown
     columns.pad(this.length - 1);
     columns.loss.push(orNaN(entry.loss_nats));
     columns.ratio.push(orNaN(entry.error_ratio));
@@ -70,7 +70,7 @@ class Series {
     for (const {loss, ratio, ratioError} of this.quantizers.values()) [loss, ratio, ratioError].forEach((column) => column.pop());
   }
 
-  /** The first entry of a part of the run: "all", "half", "fifth" (the last ones), or "decay". */
+  /** Index of the first entry in a part of the run: "all", "half" and "fifth" (the last ones), or "decay". */
   begin(part) {
     const {step} = this.columns;
     if (this.length === 0 || part === 'all') return 0;
@@ -80,7 +80,7 @@ class Series {
     return first < 0 ? 0 : Math.min(first, this.length - 1);
   }
 
-  /** [{phase, from, to}], by steps; the decay begins where the learning rate fell, not at the snapshot after. */
+  /** [{phase, from, to}] in steps. The decay begins at the learning rate's onset, not at the snapshot after it. */
   phases() {
     const {step, phase} = this.columns;
     const spans = [];
@@ -98,13 +98,13 @@ class Series {
     return spans;
   }
 
-  /** Steps at which an alarm began. */
+  /** Steps at which alarms began. */
   alarms() {
     const {step, state} = this.columns;
     return step.filter((_, i) => ALARMS.includes(state[i]) && (i === 0 || state[i - 1] !== state[i]));
   }
 
-  /** The onset that the newest verdict names. */
+  /** The onset step of the newest verdict. */
   onset() {
     return this.length > 0 ? this.columns.onset.at(-1) : NaN;
   }
@@ -121,7 +121,8 @@ class QuantizerColumns {
   }
 }
 
-/** Indices to draw of a long series, from `from` on: of each of `buckets` stretches the first, the least, the greatest and the last. */
+/** Indices to draw, beginning at `from`. Divides a long series into `buckets` and keeps each one's first, minimum, maximum and last
+    value. */
 function thin(values, from = 0, buckets = 250) {
   const all = values.length - from;
   if (all <= buckets * 3) return values.slice(from).map((_, i) => from + i);

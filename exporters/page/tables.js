@@ -9,10 +9,10 @@ function signed(value, stderr, unit = '') {
   return el('td', {class: sure ? (value < 0 ? 'better' : 'worse') : null}, text);
 }
 
-/** What a loss is the mean over: a classifier's closure gives one for each example. */
+/** The unit that a loss is the mean over. A classifier's closure returns one loss per example. */
 const lossUnit = (report) => report.probe_examples > 0 ? 'example' : 'token';
 
-/** The layers that cost the watched quantizer most, by their share of the predicted loss increase or else by their output error. */
+/** The watched quantizer's most expensive layers, by their share of the predicted loss increase or, without a prediction, by their output error. */
 function worstLayers(report) {
   const entry = watched(report);
   if (!entry || !(entry.layers || []).length) return {entry, layers: [], byCost: false};
@@ -23,7 +23,7 @@ function worstLayers(report) {
   return {entry, layers, byCost};
 }
 
-/** The quantizer that the verdict is about, else the first that was measured. */
+/** The quantizer of the verdict, else the first one with a measured error. */
 function watched(report) {
   const entries = report.quantization || [];
   const verdict = report.verdict || {};
@@ -31,7 +31,7 @@ function watched(report) {
       entries.find((entry) => isNumber(entry.error_ratio)) || entries[0];
 }
 
-/** What a shadow cooldown says of the watched quantizer, if there was one. */
+/** The newest shadow cooldown's prediction for the watched quantizer, if there is one. */
 function predictedError(report) {
   const end = report.predicted_end;
   if (!end || end.status !== 'ok') return undefined;
@@ -46,7 +46,7 @@ function predictionTable(report) {
     return [quantizerName(error.method, error.bits), percent(now.error_ratio), percent(error.error_ratio),
             isNumber(error.error_low_ratio) ? `${percent(error.error_low_ratio)} to ${percent(error.error_high_ratio)}` : DASH];
   });
-  return table(`E that a decay of ${integer(end.decay_steps)} steps would end with, by a shadow cooldown from step ${integer(end.step)}`,
+  return table(`E at the end of a decay of ${integer(end.decay_steps)} steps, predicted by a shadow cooldown from step ${integer(end.step)}`,
                ['quantizer', 'now', 'at the end', '95 % interval'], rows);
 }
 
@@ -71,7 +71,7 @@ function layersTable(report) {
             left > 0 ? el('p', {class: 'note'}, `${left} more in the journal.`) : '', predictionNote(entry));
 }
 
-/** The prediction that the layers' shares add up to, beside what was measured on the same batch. */
+/** A note with the predicted total of the layers' shares, and the loss increase measured on the same batch. */
 function predictionNote(entry) {
   if (entry.prediction_detail) return el('p', {class: 'note'}, `Layers are not ranked by the loss increase: ${entry.prediction_detail}.`);
   if (!isNumber(entry.predicted_delta_nats)) return '';
@@ -99,7 +99,7 @@ function averagingTable(report) {
     }
   }
   return el('div', {class: 'scroll', tabindex: 0},
-            table(`Loss in nats per ${lossUnit(report)}, of the weights as they are and of the average`, ['average', 'weights', 'now', 'averaged', 'change'], rows));
+            table(`Loss in nats per ${lossUnit(report)}, of the current weights and of the average`, ['average', 'weights', 'now', 'averaged', 'change'], rows));
 }
 
 function outlookTable(report) {
@@ -110,18 +110,18 @@ function outlookTable(report) {
   const parts = [];
   if (predicted) parts.push(predictionTable(report));
   if (outlook.length > 0) {
-    parts.push(table('How much of the loss gained since the decay began survives quantization', ['quantizer', 'gain kept', 'best stop'],
+    parts.push(table('Share of the loss decrease since the decay began that survives quantization', ['quantizer', 'gain kept', 'best stop'],
         outlook.map((entry) => [quantizerName(entry.method, entry.bits), percent(entry.gain_kept_ratio, entry.gain_kept_stderr),
                                 isNumber(entry.minimum_step) ? `step ${integer(entry.minimum_step)}, lr ${learningRate(entry.minimum_learning_rate)}` : DASH])));
   }
   for (const mixed of raised) {
     parts.push(el('p', {class: 'note'}, `${mixed.raised_layers.join(', ')} at ${mixed.raised_bits} bits, the rest at ${mixed.bits} with ` +
-        `${quantizerName(mixed.method, mixed.bits)}: loss increase ${plusMinus(mixed.delta_nats, mixed.delta_stderr_nats)} nats at ${number(mixed.mean_bits, 3)} bits in the mean.`));
+        `${quantizerName(mixed.method, mixed.bits)}: loss increase ${plusMinus(mixed.delta_nats, mixed.delta_stderr_nats)} nats at ${number(mixed.mean_bits, 3)} bits on average.`));
   }
   return el('div', {class: 'scroll', tabindex: 0}, ...parts);
 }
 
-/** The training time lost to the monitor, and how sure that is. */
+/** The training time lost to the monitor, with its interval. */
 function overhead(status) {
   const allowed = `of ${percent(status.overhead_budget_ratio)} allowed`;
   if (!isNumber(status.overhead_low_ratio) || !isNumber(status.overhead_high_ratio)) {
@@ -149,7 +149,7 @@ function costTable(report, status) {
     bar.style.width = `${100 * seconds / most}%`;
     return [words(name), duration(seconds), el('td', {class: 'track'}, bar)];
   });
-  const caption = `The newest snapshot: ${duration(total)} beside training` + (stall ? `, ${duration(stall[1])} of training's own time` : '');
+  const caption = `The newest snapshot: ${duration(total)} beside training` + (stall ? `, and training waited ${duration(stall[1])}` : '');
   return el('div', {}, ...parts, el('div', {class: 'scroll', tabindex: 0}, table(caption, ['part', 'time', ''], rows)));
 }
 

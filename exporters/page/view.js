@@ -24,14 +24,14 @@ class RunView {
     this.renderHead();
   }
 
-  /** Forgets what belongs to a run that is there no more. */
+  /** Drops the data of a run that has been replaced. */
   clear() {
     this.series.clear();
     this.newest = null;
     this.events = [];
   }
 
-  /** Draws soon: many reports may come at once. */
+  /** Schedules a redraw, because many reports may arrive at once. */
   changed() {
     if (this.wanted) return;
     this.wanted = true;
@@ -69,7 +69,7 @@ class RunView {
     renewAges();
   }
 
-  /** One after the other: a page with thousands of reports is there before its last chart is. */
+  /** Draws one chart at a time, so that a page with thousands of reports is responsive early. */
   renderCharts() {
     clearTimeout(this.drawing);
     const waiting = [...this.figures];
@@ -82,7 +82,7 @@ class RunView {
 
   emptyText() {
     if (!this.status) return 'Waiting for the run…';
-    if (this.status.health === 'inert') return `The monitor does nothing: ${this.status.health_reason}`;
+    if (this.status.health === 'inert') return `The monitor is inert: ${this.status.health_reason}`;
     if (this.status.health === 'stopped') return 'The run ended before its first report.';
     const step = isNumber(this.status.step) ? `Training is at step ${integer(this.status.step)}. ` : '';
     return `${step}Waiting for the first report.`;
@@ -109,9 +109,9 @@ class RunView {
     setText(byId('state'), STATES[verdict.state] || words(verdict.state));
     const facts = [];
     if (isNumber(verdict.onset_step)) facts.push(`since step ${integer(verdict.onset_step)}`);
-    if (isNumber(verdict.sigmas)) facts.push(`evidence ${number(verdict.sigmas, 2)}σ, an alarm needs ${number(verdict.alarm_sigmas, 2)}σ`);
+    if (isNumber(verdict.sigmas)) facts.push(`evidence ${number(verdict.sigmas, 2)}σ, alarm threshold ${number(verdict.alarm_sigmas, 2)}σ`);
     setText(byId('since'), facts.join(' · '));
-    setText(byId('summary'), verdict.summary || 'There is no verdict yet.');
+    setText(byId('summary'), verdict.summary || 'No verdict yet.');
     const advice = (verdict.advice || []).filter((entry) => entry.text);
     fill('advice', advice.length === 0 ? null :
         el('div', {}, el('h3', {}, 'What would help'), el('ul', {}, ...advice.map((entry) => el('li', {}, entry.text)))));

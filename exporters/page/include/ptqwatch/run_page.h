@@ -12,16 +12,17 @@
 
 namespace ptqwatch {
 
-/// The live page of a run as one HTML file that asks for nothing else: to keep, or to send around.
-/// It shows what was added. Not thread-safe. Memory: some kilobytes a report.
+/// Writes the live page of a run as one self-contained HTML file. Shows the reports and events that
+/// were added. Not thread-safe. Memory: a few kilobytes per report.
 class PTQWATCH_EXPORT RunPage {
  public:
-  /// Of one run, in the order of the journal. All layers are shown of the newest report alone.
+  /// Adds a report. All reports must belong to one run and come in the order of the journal. Layers
+  /// are shown only for the newest report.
   void Add(const AnalyzedReport& report);
   void Add(const Event& event);
 
   int64_t reports() const { return count_; }
-  /// `name` is the page's title; `time_unix_seconds` is when all this was so.
+  /// Returns the HTML. `name` is the page's title; `time_unix_seconds` is the time of `status`.
   std::string Render(std::string_view name, const RunInfo& run, const MonitorStatus& status,
                      double time_unix_seconds) const;
 
