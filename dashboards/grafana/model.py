@@ -1,7 +1,7 @@
-"""What the dashboards are made of: queries, panels, variables, annotations, in Grafana's classic JSON model."""
+"""Building blocks of the dashboards: queries, panels, variables and annotations, in Grafana's classic JSON model."""
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-# Series of a trainer's own exporter have no label run: it matches .*, not .+.
+# Series of a trainer's own exporter have no label run, so the variable matches .* instead of .+.
 HERE_AND_NOW = 'job=~"$job", instance=~"$instance", run=~"$run"'
 ONE_RUN = "on (job, instance, run)"
 QUANTIZER = "{{method}} {{bits}} bits {{run}}"
@@ -16,17 +16,17 @@ HEALTHS = [("starting", "blue"), ("ok", "green"), ("degraded", "orange"), ("stop
 
 
 def m(name, *matchers):
-    """A metric of the runs that are looked at."""
+    """A metric of the selected runs."""
     return f"ptqwatch_{name}{{{', '.join([HERE_AND_NOW, *matchers])}}}"
 
 
 def watched(expr):
-    """Of one value a quantizer, that of the quantizer that the verdict is about."""
+    """Of an expression with one value per quantizer, the value of the verdict's quantizer."""
     return f"{expr} and on (job, instance, run, method, bits) {m('verdict_quantizer_info')}"
 
 
 def code(name, label, states):
-    """The position of the state whose series is 1, for panels that map numbers to texts."""
+    """The index of the state whose series is 1, for panels that map numbers to texts."""
     terms = [f"""{position} * {m(name, f'{label}="{state}"')}""" for position, (state, _) in enumerate(states)]
     return f"sum without ({label}) ({' or '.join(terms)})"
 
@@ -153,7 +153,7 @@ def annotation(name, color, expr, title, text, shown=True):
 def annotations():
     alerts = 'ALERTS{alertname=~"Ptqwatch.+", alertstate="firing", job=~"$job", instance=~"$instance", run=~"$run|"}'
     phases = m("lr_phase", 'phase=~"warmup|decay|slow_decay|rewarm"')
-    # The onset is known only later: what is known at the end says when it was. The snapshot itself may lie between two scrapes.
+    # The onset becomes known only later, so the query takes it from the end of the range. The snapshot may lie between two scrapes.
     known = f">= {ONE_RUN} {m('verdict_onset_step')} @ end()"
     onset = f"{m('snapshot_step')} {known} unless {m('snapshot_step')} offset $__rate_interval {known}"
     built_in = {"builtIn": 1, "name": "Annotations & Alerts", "type": "dashboard",

@@ -98,9 +98,9 @@ class Stack(unittest.TestCase):
         code, _, err = stack("up", "--state", "/dev/null/x")
         self.assertEqual((code, err), (1, "stack: --state /dev/null/x: Not a directory\n"))
         for flags, says in ((["--target", "nonsense"], "'nonsense' is not HOST:PORT"),
-                            (["--interval", "0s"], "'0s' is no duration"),
-                            (["--prometheus-port", "70000"], "'70000' is no port"),
-                            (["--webhook", "ftp://x"], "'ftp://x' is no http")):
+                            (["--interval", "0s"], "'0s' is not a duration"),
+                            (["--prometheus-port", "70000"], "'70000' is not a port"),
+                            (["--webhook", "ftp://x"], "'ftp://x' is not an http")):
             code, _, err = stack("up", "--state", self.state, *flags)
             self.assertEqual(code, 2)
             self.assertIn(says, err)
