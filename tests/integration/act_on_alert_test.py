@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""act_on_alert from the outside: usage: act_on_alert_test.py ACT_ON_ALERT [unittest arguments]"""
+"""Tests act_on_alert as a program: act_on_alert_test.py ACT_ON_ALERT [unittest arguments]"""
 
 import re
 import subprocess

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Runs, `ptqwatch serve`, and the stack of dashboards/ together: what reaches the people on call.
+"""Runs, `ptqwatch serve` and the stack of dashboards/ together: which alerts reach the people on call.
 
 usage: alerts_test.py CHAR_GPT PTQWATCH [unittest arguments]
 
 Four runs. `decay` decays, and quantization gets worse; `constant` does not; `mortal` is killed and resumed; `broken` computes
-NaN. `decay` and `mortal` serve their own numbers as well. Rules and routes are those that are shipped, with every time a sixtieth
-of what it is.
+NaN. `decay` and `mortal` also serve their own numbers. Rules and routes are the shipped ones with all times divided by sixty.
 """
 
 import datetime
@@ -27,9 +26,9 @@ STEPS, DECAY = 1600, 0.4
 RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "-1", "--methods", "gptq", "--bits", "3,4",
        "--probe-sequences", "128", "--calibration-sequences", "32", "--grpc", "off"]
 WATCHED = [*RUN, "--steps", str(STEPS), "--every", "40", "--wait", "on", "--decay-fraction", str(DECAY)]
-# These ask for what the library finds only where it happened: see "Minimum at step" in the dashboards.
+# These query values that exist only if a minimum was found: see "Minimum at step" in the dashboards.
 ONLY_WHERE_IT_TURNED = {"ptqwatch-overview: Minimum at step A", "ptqwatch-overview: Minimum A"}
-# These ask for the end that a shadow cooldown predicts, which takes longer than these runs.
+# These query a shadow cooldown's prediction, which takes longer than these runs.
 ONLY_AFTER_A_COOLDOWN = {f"ptqwatch-overview: Where the decay would end {query}" for query in "BCD"}
 
 class Alerts(unittest.TestCase):
@@ -99,14 +98,15 @@ class Alerts(unittest.TestCase):
         begun = (1 - DECAY) * STEPS
         self.assertEqual(alarm["verdict"]["state"], "decay_degradation")
         self.assertGreater(alarm["step"], begun)
-        # With other seeds, so maybe on another machine, between two and seven tenths of the decay.
+        # Other seeds, and so perhaps other machines, alarm between two and seven tenths of the decay.
         self.assertLessEqual(alarm["step"], begun + 0.9 * DECAY * STEPS)
         for labels in ({"instance": self.own, "run": ""}, {"instance": self.server, "run": "decay"}):
             receiver, has, alert = self.received.wait("firing", alertname="PtqwatchDecayDegradation", **labels)
             self.assertEqual((receiver, has["severity"], has["job"]), ("warning", "warning", "ptqwatch"))
             self.assertIn("quantizing costs", alert["annotations"]["description"])
             self.assertIn("runbooks/PtqwatchDecayDegradation.md", alert["annotations"]["runbook_url"])
-            # Not before the snapshot that shows it, and within seconds of its report: of a minute and some scrapes, a sixtieth.
+            # Not before the snapshot that shows it, and within seconds of its report: a minute and some scrapes, divided by
+            # sixty.
             began = datetime.datetime.fromisoformat(alert["startsAt"].replace("Z", "+00:00")).timestamp()
             run = f'instance="{labels["instance"]}", run="{labels["run"]}"'
             (_, newest), = self.prometheus.query(f"ptqwatch_snapshot_step{{{run}}}", time=began)
@@ -122,7 +122,7 @@ class Alerts(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
 
     def assert_every_expression_returns_data(self):
-        """Through the trainer's own exporter, and through the server of many runs."""
+        """Queries both the trainer's own exporter and the server of many runs."""
         now = time.time()
         self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
         turned = self.prometheus.query(
@@ -141,12 +141,12 @@ class Alerts(unittest.TestCase):
                     if not (self.prometheus.query_range(expression, now - 240, now, 1) if is_range
                             else self.prometheus.query(expression)):
                         empty.add(where)
-        # A minimum that the library found only for a while is in the ranges, and not in what is known now.
+        # A minimum found only for a while is in the ranges but not among the current values.
         self.assertLessEqual(empty, ONLY_AFTER_A_COOLDOWN | (set() if turned else ONLY_WHERE_IT_TURNED))
         print(f"{asked} queries answered")
 
     def assert_nothing_else_was_said(self):
-        """Of a run without a decay nothing at all, and of the others nothing but what happened to them."""
+        """No alert for the run without a decay; for the others, only alerts about what happened to them."""
         self.prometheus.wait('ptqwatch_health{run="constant", state="stopped"} == 1')
         self.assertEqual(self.prometheus.query('count by (alertname, cause) (count_over_time(ALERTS{run="constant"}[1h]))'), [])
         said = {(labels["alertname"], labels.get("run", labels["instance"])) for _, _, labels, _ in self.received.got}

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by the Chrome DevTools Protocol over its pipe: no port, no package."""
+"""A headless Chromium, driven by the Chrome DevTools Protocol over a pipe: it needs no port and no package."""
 
 import base64
 import json
@@ -11,18 +11,18 @@ import time
 
 
 def program():
-    """The browser's path, or None where there is none."""
+    """The browser's path; None if it is not installed."""
     return shutil.which("chromium")
 
 
 class Browser:
-    """One browser with one page at a time. Everything the page says on its console is kept in `console`, failed requests too."""
+    """One browser with one page at a time. `console` keeps all console messages of the page, including failed requests."""
 
     def __init__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="ptqwatch-chromium-", ignore_cleanup_errors=True)
         to_read, self.to = os.pipe()
         self.back, to_write = os.pipe()
-        # The browser reads from descriptor 3 and writes to 4; above both first, lest one overwrites the other.
+        # The browser reads from descriptor 3 and writes to 4. Both ends move above these first, so that neither overwrites the other.
         low = [os.dup2(end, 60 + i) and 60 + i for i, end in enumerate((to_read, to_write))]
 
         def connect():
@@ -100,7 +100,7 @@ class Browser:
             return answer["result"]
 
     def open(self, url, width=1400, height=900, dark=False, before=None):
-        """A new page in a window of this size; `before` is a script that runs ahead of the page's own."""
+        """Opens a new page in a window of this size; the script `before` runs before the page's own scripts."""
         if self.session:
             self.call("Page.close")
         self.session = None
@@ -127,7 +127,7 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, expression, timeout=30):
-        """Waits until the expression is true in the page, and returns what it is."""
+        """Waits until the expression is true in the page, and returns its value."""
         deadline = time.monotonic() + timeout
         while True:
             try:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What quantize_checkpoint writes, read by compressed-tensors from PyPI and by a reader of this file's own: usage:
-checkpoint_test.py QUANTIZE_CHECKPOINT GROUP [unittest arguments]
+"""Reads the output of quantize_checkpoint by compressed-tensors from PyPI and by this file's own reader: checkpoint_test.py
+QUANTIZE_CHECKPOINT GROUP [unittest arguments]
 
-GROUP is Program, which needs nothing but Python, or CompressedTensors. Exit code 77, "skipped", where the PyTorch that ./setup
-installs cannot be imported: with no CUDA on the machine, only its libraries for C++ are complete."""
+GROUP is Program, which needs only Python, or CompressedTensors. Exits with 77 ("skipped") if the PyTorch installed by ./setup cannot be
+imported: without CUDA on the machine, only its C++ libraries are complete."""
 
 import glob
 import json
@@ -98,7 +98,7 @@ def stream(words, bits, count):
 
 
 def decode_gptq(tensors, module, bits):
-    """The weight, row by row, by the definition of the format."""
+    """Decodes the weight row by row, from the definition of the format."""
     (words, rows), packed = tensors[f"{module}.qweight"][1:]
     packed = struct.unpack(f"<{words * rows}I", packed)
     cols = tensors[f"{module}.g_idx"][1][0]
@@ -163,7 +163,7 @@ class Program(unittest.TestCase):
                 config = json.load(file)
             self.assertEqual(config["model_type"], "toy")
             self.assertEqual(config["quantization_config"]["checkpoint_format"], "gptq_v2")
-            # What was written is not quantized again.
+            # A quantized file is not quantized again.
             again = subprocess.run([PROGRAM, "--weights", folder.file("out", "model.safetensors"), "--method", "rtn", "--layers", "*",
                                     "--out", folder.file("again")], capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(again.returncode, 2)
@@ -300,7 +300,7 @@ class CompressedTensors(unittest.TestCase):
 
 
 def import_compressed_tensors():
-    """The folders of ./setup, or the end of the program."""
+    """Returns the folders of ./setup, or ends the program."""
     torch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
     packages = os.path.join(CACHE, "python-quantize")
     if not os.path.isdir(packages):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`ptqwatch cooldown` asks a running char_gpt: usage: cooldown_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+"""`ptqwatch cooldown` with a running char_gpt: cooldown_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import os
 import re

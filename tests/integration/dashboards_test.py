@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The files under dashboards/, by themselves: usage: dashboards_test.py [unittest arguments]"""
+"""Tests the files under dashboards/ by themselves: dashboards_test.py [unittest arguments]"""
 
 import glob
 import json
@@ -22,7 +22,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard  # pylint: disable
 UIDS = ["ptqwatch-compare", "ptqwatch-health", "ptqwatch-layers", "ptqwatch-overview"]
 UNITS = {"none", "short", "percentunit", "s", "bytes", "sci"}
 SEVERITIES = {"page", "warning", "info"}
-# Names of series in an expression: metrics, and what rules.yml records.
+# Names of series in an expression: metrics and recorded series of rules.yml.
 NAME = re.compile(r"(?<![\w:\"])(?:ptqwatch_\w+|run:\w+:\w+)")
 
 
@@ -32,7 +32,7 @@ def run(*command):
 
 
 def lost(before, after, path=""):
-    """Where `after`, which may have more, differs from `before`."""
+    """The paths at which `after`, which may have more, differs from `before`."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [where for key in before
                 for where in (lost(before[key], after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"])]
@@ -48,10 +48,10 @@ class Grafana(unittest.TestCase):
 
     def test_loads_in_grafanas_schema(self):
         register_default_plugins()
-        # Grafana's types do not have the fields of Prometheus in an annotation.
+        # Grafana's types lack the Prometheus fields of an annotation.
         unknown = re.compile(r"/id|/annotations/list/\d+/(titleFormat|textFormat|step|useValueForTime|target/(expr|refId))")
         for dashboard in grafana().values():
-            # id is null in a file, and absent in what the types write.
+            # id is null in a file, and absent in the output of the types.
             loaded = json.loads(JSONEncoder().encode(Dashboard.from_json(dashboard)))
             self.assertEqual([where for where in lost(dashboard, loaded) if not unknown.fullmatch(where)], [], dashboard["uid"])
 
@@ -124,7 +124,7 @@ class Grafana(unittest.TestCase):
                  for dashboard in grafana().values() for _, expression, _ in expressions(dashboard)]
         self.assertGreater(len(rules), 100)
         with tempfile.NamedTemporaryFile("w", suffix=".yml", encoding="utf-8") as file:
-            # JSON is YAML. Each in a group of its own, as one may be there twice.
+            # JSON is YAML. Each rule gets its own group, because a rule may occur twice.
             json.dump({"groups": [{"name": str(i), "rules": [rule]} for i, rule in enumerate(rules)]}, file)
             file.flush()
             code, out = run(prometheus_program("promtool"), "check", "rules", file.name)

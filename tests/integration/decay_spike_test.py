@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The finding of arXiv 2510.06213 on a small model: 3-bit error is flat while the learning rate is high and jumps when it decays.
 
-usage: decay_spike_test.py CHAR_GPT. Runs the 8,000-step MLP recipe (about 25 s on an idle core). Its scatter between seeds and
-machines is 10-15 %, so the bounds leave room: the reference recipe gives 1.68-1.86 at the very end.
+usage: decay_spike_test.py CHAR_GPT. Runs the 8,000-step MLP recipe (about 25 s on an idle core). Results of other seeds and machines
+scatter by 10-15 %, so the bounds leave room: the reference recipe gives 1.68-1.86 at the very end.
 """
 
 import statistics

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the documents promise about themselves: usage: docs_test.py SOURCE_DIR [unittest arguments]"""
+"""Checks the documents' claims about themselves: docs_test.py SOURCE_DIR [unittest arguments]"""
 
 import os
 import re
@@ -23,7 +23,7 @@ def pages():
 
 
 def anchors(text):
-    """The anchors that GitHub makes of a page's headings."""
+    """The anchors that GitHub makes from a page's headings."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The trainer without torch::nn::Module from the outside: usage: functional_test.py FUNCTIONAL [unittest arguments]"""
+"""Tests the trainer without torch::nn::Module as a program: functional_test.py FUNCTIONAL [unittest arguments]"""
 
 import os
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A gRPC client in another language that knows nothing of ptqwatch.v1 but what the server tells by reflection: usage:
-grpc_client_test.py CHAR_GPT [unittest arguments]"""
+"""A gRPC client in another language that knows ptqwatch.v1 only by the server's reflection: grpc_client_test.py CHAR_GPT [unittest
+arguments]"""
 
 import os
 import sys
@@ -17,11 +17,11 @@ except ImportError as error:
     sys.exit(f"{error}; ./setup installs it for the python3 on the PATH, this is {sys.executable}")
 
 CHAR_GPT = None
-TIMEOUT = 240  # seconds a call, of which one lasts as long as the run
+TIMEOUT = 240  # seconds per call; one call lasts as long as the run
 
 
 class Server:
-    """What reflection says of a server's services, as callables."""
+    """The services in a server's reflection, as callables."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -49,14 +49,14 @@ class Reflected(unittest.TestCase):
                 self.follow(Server(channel))
             code, _, err = trainer.finish()
             self.assertEqual(code, 0, err)
-            # So small a model may well degrade; nothing else is written.
+            # So small a model may well degrade; no other line is allowed.
             self.assertEqual([line for line in err.splitlines() if "3-bit GPTQ costs" not in line], [])
 
     def follow(self, server):
         services = server.database.get_services()
         self.assertIn("ptqwatch.v1.MonitorService", services)
         self.assertIn("grpc.health.v1.Health", services)
-        # Every service that is listed is described; generic clients refuse a server otherwise.
+        # Every listed service must have a description; generic clients refuse a server otherwise.
         for service in services:
             self.assertIsNotNone(server.pool.FindServiceByName(service))
         health = server.method("grpc.health.v1.Health", "Check")()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""HTTP with certificates and tokens, seen by curl and by a real Prometheus: usage: https_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+"""HTTP with certificates and tokens, with curl and a real Prometheus as clients: https_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ OK, CONNECT, NOT_TRUSTED, ALERT = 0, 35, 60, 56
 
 
 class Server(Trainer):
-    """`ptqwatch serve` over HTTP alone."""
+    """`ptqwatch serve` with HTTP only."""
 
     def __init__(self, *flags):
         super().__init__(PTQWATCH, "serve", Https.run_dir, "--http", "127.0.0.1:0", "--grpc", "off", *flags, short=False)
@@ -31,7 +31,7 @@ class Server(Trainer):
         self.process.communicate()
 
     def curl(self, path, *flags, scheme=None, host="localhost"):
-        """(exit code of curl, status, body, message), once the journal has been read"""
+        """Returns (exit code of curl, status, body, message), once the journal has been read."""
         def ask():
             done = subprocess.run(["curl", "-sS", "-m", "20", "-w", "\n%{http_code}", *flags,
                                    f"{scheme or self.scheme}://{host}:{self.port}{path}"], capture_output=True, text=True, timeout=60, check=False)
@@ -137,13 +137,13 @@ class Https(unittest.TestCase):
         replace(self.server)
         with Server(*self.tls(live)) as server:
             self.assertEqual(server.curl("/metrics", *self.trust)[:2], (OK, 200))
-            replace(self.ours.issue("late", days=-1))  # nobody would trust it: the former one stays
+            replace(self.ours.issue("late", days=-1))  # an expired certificate: the previous one stays
             replace(self.theirs.issue("renewed"))
             until(lambda: server.curl("/metrics", "--cacert", self.theirs.certificate)[1] == 200, "the new certificate is served", 30)
             self.assertEqual(server.curl("/metrics", *self.trust)[0], NOT_TRUSTED)
 
     def test_real_prometheus(self):
-        jobs = {  # name: (settings, what its scrapes say)
+        jobs = {  # name: (settings, expected result of its scrapes)
             "good": ("https", self.ours.certificate, self.token, ""),
             "wrong-token": ("https", self.ours.certificate, self.wrong_token, "401"),
             "no-token": ("https", self.ours.certificate, None, "401"),

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""The study of learning-rate decay from the outside, at its smallest scales:
-usage: lr_decay_study_test.py STUDY LR_DECAY_STUDY [unittest arguments]"""
+"""Tests the learning-rate decay study as a program, at its smallest scales: lr_decay_study_test.py STUDY LR_DECAY_STUDY [unittest arguments]"""
 
 import json
 import os
@@ -12,13 +11,13 @@ import tempfile
 import time
 import unittest
 
-STUDY = None  # the command: the script with the program that trains a leg
-# Claims that have an answer at every scale.
+STUDY = None  # the command: the script and the program that trains a leg
+# Claims that can be judged at every scale.
 EVERYWHERE = ("7", "8 (3 bits)", "9 (3 bits)", "11 (3 bits)", "18", "19", "23", "25 (trace)")
 
 
 def results(folder):
-    """What a study found, without how long it took."""
+    """The results of a study, without its times."""
     with open(os.path.join(folder, "results.json"), encoding="utf-8") as file:
         found = json.load(file)
     seconds = found.pop("seconds")
@@ -53,7 +52,7 @@ class StudyTest(unittest.TestCase):
         return process
 
     def wait_for_legs(self, process, count):
-        """Reads what the study says of its progress until that many legs are finished."""
+        """Reads the study's progress until `count` legs are finished."""
         for line in process.stderr:
             if int(line.split()[0]) >= count:
                 return
@@ -61,7 +60,7 @@ class StudyTest(unittest.TestCase):
 
 
 class Whole(StudyTest):
-    """One study without interruption, and what others make of it."""
+    """One uninterrupted study, and uses of its results."""
 
     @classmethod
     def setUpClass(cls):
@@ -149,7 +148,7 @@ class Whole(StudyTest):
             for name in ("results.json", "results.md", "versions.txt", "study.json", "journals/s0.trunk/journal.jsonl"):
                 self.assertIn("packed/" + name, packed.getnames())
             packed.extract("packed/results.json", self.path("unpacked"))
-        # Others judge it without training, by the same table.
+        # --results judges it again without training, with the same table.
         done = subprocess.run([*STUDY, "--results", os.path.join(self.path("unpacked"), "packed", "results.json")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, self.out.partition("\nresults: ")[0])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The program that the README shows, from the outside: usage: minimal_test.py MINIMAL [unittest arguments]"""
+"""Tests the program in the README: minimal_test.py MINIMAL [unittest arguments]"""
 
 import os
 import sys
@@ -18,7 +18,7 @@ class Minimal(unittest.TestCase):
                 code, out, err = trainer.finish(timeout=100)
             reports, _, bad = journal(os.path.join(folder, "runs", "minimal"))
         self.assertEqual(code, 0, err)
-        # On a machine that others keep busy it says that snapshots are skipped, and nothing else.
+        # On a busy machine it reports skipped snapshots, and nothing else.
         rest = [line for line in err.splitlines()
                 if "no core is spare" not in line and "due snapshots" not in line and "snapshots that are due" not in line]
         self.assertEqual(rest, [])

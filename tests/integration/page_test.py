@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The live page and its file in a browser: usage: page_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+"""The live page and its file in a browser: page_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import copy
 import json
@@ -22,7 +22,7 @@ SHOWN = "!document.getElementById('run').hidden"
 
 
 class Server(Trainer):
-    """`ptqwatch serve` over HTTP alone."""
+    """`ptqwatch serve` with HTTP only."""
 
     def __init__(self, *run_dirs, address="127.0.0.1:0", flags=()):
         super().__init__(PTQWATCH, "serve", *run_dirs, "--http", address, "--grpc", "off", *flags, short=False)
@@ -39,7 +39,7 @@ def write_run(run_dir, reports, events=(), status=None):
 
 
 def numbers_of(text):
-    """The numbers of a cell of the page: "4.68 ± 0.24 %" -> [(4.68, 0.005), (0.24, 0.005)], each with what rounding may have lost."""
+    """The numbers in a cell of the page, each with its largest rounding error: "4.68 ± 0.24 %" -> [(4.68, 0.005), (0.24, 0.005)]."""
     found = []
     for match in re.finditer(r"[−-]?[\d,]+(?:\.(\d+))?(?:e([−-]?\d+))?", text.replace("−", "-")):
         exponent = int(match[2]) if match[2] else 0
@@ -76,14 +76,14 @@ class Page(unittest.TestCase):
         self.assertLessEqual(abs(shown - value * scale), lost + 1e-3 * abs(value * scale), f"{text!r} is not {value * scale}")
 
     def table(self, chart):
-        """The rows of a chart's table, without its head."""
+        """The rows of a chart's table, without the header."""
         self.browser.evaluate(f"document.querySelector('#chart-{chart} details').open = true")
         self.browser.until(f"document.querySelector('#chart-{chart} tbody') !== null")
         return self.browser.evaluate(f"[...document.querySelectorAll('#chart-{chart} tbody tr')].map((row) => "
                                      "[...row.children].map((cell) => cell.textContent))")
 
     def check_values(self, reports):
-        """Every number of every chart, and of the verdict, is the journal's."""
+        """Every number of every chart and of the verdict matches the journal."""
         newest = reports[-1]
         label = "document.querySelector('#chart-evidence canvas').getAttribute('aria-label')"
         self.browser.until(f"{SHOWN} && {label}.length > 30")
@@ -159,7 +159,7 @@ class Page(unittest.TestCase):
             self.assertEqual(self.browser.evaluate("document.querySelectorAll('img').length"), 0)
             self.assertNotEqual(self.browser.evaluate("document.title"), "taken")
             self.quiet()
-        # The same as a file: what a name holds does not end the element that holds the data.
+        # The same as a file: a name cannot end the element that holds the data.
         page = self.path("hostile.html")
         subprocess.run([PTQWATCH, "report", run_dir, "-o", page], check=True, capture_output=True, timeout=60)
         self.browser.open("file://" + page)
@@ -220,7 +220,7 @@ class Page(unittest.TestCase):
                 lines.writelines(json.dumps(report) + "\n" for report in self.reports[7:])
             step = f"{self.reports[-1]['step']:,}"
             self.browser.until(f"document.getElementById('verdict-age').textContent.includes('step {step}')")
-            self.browser.console.clear()  # that there was no server was said there, as it should be
+            self.browser.console.clear()  # the missing server has been reported there, as expected
             self.check_values(self.reports)
             self.quiet()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/plot_slice from the outside: usage: plot_slice_test.py PLOT_SLICE [unittest arguments]"""
+"""Tests examples/plot_slice as a program: plot_slice_test.py PLOT_SLICE [unittest arguments]"""
 
 import importlib.util
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real Prometheus server scrapes a training run and answers queries: usage: prometheus_test.py CHAR_GPT [unittest arguments]"""
+"""A real Prometheus server scrapes a training run and answers queries: prometheus_test.py CHAR_GPT [unittest arguments]"""
 
 import os
 import subprocess
@@ -17,13 +17,13 @@ CHAR_GPT = None
 
 
 class Prometheus(PrometheusApi):
-    """The server, on loopback, with the text of a configuration."""
+    """A Prometheus server on loopback, with this configuration text."""
 
     def __init__(self, folder, text):
         config = os.path.join(folder, "prometheus.yml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(text)
-        # Somebody else may take the port in between: then the next one.
+        # Another process may take the port in between, so try several.
         for _ in range(5):
             super().__init__(f"127.0.0.1:{free_port()}")
             self.log = open(os.path.join(folder, "log"), "wb+")
@@ -61,8 +61,8 @@ class RealServer(unittest.TestCase):
                                         f"    static_configs:\n      - targets: ['{target}']\n")
             try:
                 trainer.wait_for(r"^weights sha256")
-                # The page of a finished run stays as it is, so the newest scrape must agree with the journal, which is
-                # written meanwhile.
+                # The page of a finished run does not change, so the newest scrape must agree with the journal, which is written
+                # meanwhile.
                 server.wait("ptqwatch_snapshot_step == 200")
                 last = journal(os.path.join(folder, "run"))[0][-1]
                 self.assertEqual(last["step"], 200)
@@ -78,9 +78,9 @@ class RealServer(unittest.TestCase):
                     self.assertAlmostEqual(value / last["curvature"][key], 1, places=12, msg=name)
                 phases = server.query("ptqwatch_lr_phase == 1")
                 self.assertEqual([labels["phase"] for labels, _ in phases], ["decay"])
-                # The stall histogram is one that quantiles can be taken of.
+                # The stall histogram supports quantiles.
                 self.assertEqual(len(server.query("histogram_quantile(0.9, ptqwatch_training_stall_seconds_bucket)")), 1)
-                # Two numbers that belong together are of one scrape.
+                # Two related numbers come from the same scrape.
                 self.assertEqual(len(server.query("ptqwatch_steps_total == on(instance) ptqwatch_step")), 1)
             finally:
                 server.stop()

@@ -1,4 +1,4 @@
-"""Run directories made of the runs in tests/data/verdicts, and `ptqwatch serve` on them."""
+"""Run directories made from the runs in tests/data/verdicts, and `ptqwatch serve` for them."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def write_run(ptqwatch, run_dir, reports=REPORTS_OF_A_RUN, change=lambda entry: 
 
 
 class Server(Trainer):
-    """`ptqwatch serve`, read as a trainer is."""
+    """`ptqwatch serve`, read like a trainer."""
 
     def __init__(self, ptqwatch, *run_dirs, grpc="127.0.0.1:0"):
         super().__init__(ptqwatch, "serve", *run_dirs, "--http", "off", "--grpc", grpc, short=False)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`ptqwatch replay` on what a trainer wrote: usage: replay_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+"""`ptqwatch replay` on a trainer's journal: replay_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs served by another process, from their run directories: usage: serve_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+"""`ptqwatch serve` in another process, on run directories: serve_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import json
 import os
@@ -19,7 +19,7 @@ NO_SERVERS = ["--http", "off", "--grpc", "off"]
 
 
 class Server(Trainer):
-    """`ptqwatch serve`, read as a trainer is."""
+    """`ptqwatch serve`, read like a trainer."""
 
     def __init__(self, *run_dirs, flags=()):
         super().__init__(PTQWATCH, "serve", *run_dirs, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *flags, short=False)
@@ -78,7 +78,7 @@ class Serve(unittest.TestCase):
                 server.until("/readyz", lambda code, page: code == 503 and "no sign of life" in page)
                 self.assertEqual(server.get("/healthz")[0], 200)
 
-                # A dead run has nothing to wait for, unless the next attempt is wanted.
+                # A dead run will not continue, unless the next attempt is wanted.
                 code, out, err = ptqwatch("watch", server.address, "--json")
                 self.assertEqual(code, 1)
                 self.assertEqual([r["sequence"] for r in reports_of(out)], [r["sequence"] for r in journal(run_dir)[0]])
@@ -104,7 +104,7 @@ class Serve(unittest.TestCase):
                 code, _, err = server.end()
                 self.assertEqual((code, err), (0, ""))
 
-            # Whoever comes later finds the same: the directory itself, and a server that starts now.
+            # Later readers find the same: the directory itself, and a server that starts now.
             code, out, err = ptqwatch("watch", run_dir, "--json")
             self.assertEqual((code, reports_of(out)), (0, written), err)
             with Server(run_dir) as server:

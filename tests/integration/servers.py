@@ -1,4 +1,4 @@
-"""Real Prometheus and Alertmanager for the tests, and a receiver of what they post."""
+"""Real Prometheus and Alertmanager servers for the tests, and a receiver for their alerts."""
 
 import http.server
 import json
@@ -24,7 +24,7 @@ def free_port():
 
 
 def until(condition, what, timeout=60):
-    """The first true value of condition(); what() explains a failure."""
+    """Waits for condition() to be true and returns its value; what() explains a failure."""
     deadline = time.monotonic() + timeout
     while True:
         if value := condition():
@@ -35,7 +35,7 @@ def until(condition, what, timeout=60):
 
 
 class PrometheusApi:
-    """Asks a server at HOST:PORT."""
+    """Queries a server at HOST:PORT."""
 
     def __init__(self, address):
         self.address = address
@@ -56,12 +56,12 @@ class PrometheusApi:
         return self.get("query_range", query=expression, start=start, end=end, step=step)["result"]
 
     def wait(self, expression, timeout=60):
-        """The query's first non-empty answer."""
+        """Waits for the query's first non-empty answer."""
         return until(lambda: self.query(expression), lambda: f"no answer to {expression!r}; targets: {self.query('up')}", timeout)
 
 
 class Receiver:
-    """What Alertmanager posts: (receiver, status, labels, alert), oldest first."""
+    """Receives Alertmanager's posts: (receiver, status, labels, alert), oldest first."""
 
     def __init__(self):
         self.got = []
@@ -82,7 +82,7 @@ class Receiver:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def find(self, status, **labels):
-        """The newest alert of this status with these labels; "" for one that it must not have."""
+        """The newest alert with this status and these labels; "" means that the label must be absent."""
         for receiver, its, has, alert in reversed(self.got):
             if its == status and all(has.get(name, "") == value for name, value in labels.items()):
                 return receiver, has, alert
@@ -102,7 +102,7 @@ def seconds(duration):
 
 
 def sped_up(text, factor):
-    """Rules or routes with every duration divided by `factor`. Expressions stay as they are otherwise."""
+    """Rules or routes with every duration divided by `factor`. Expressions do not change otherwise."""
     def shorter(match):
         return f"{match[1]}{max(1, round(1000 * seconds(match[2]) / factor))}ms"
 
@@ -111,7 +111,7 @@ def sped_up(text, factor):
 
 
 class Stack:
-    """dashboards/stack with what it ships, sped up."""
+    """dashboards/stack with the shipped files, sped up."""
 
     def __init__(self, folder, factor, targets, webhook):
         self.folder = os.path.join(folder, "dashboards")
@@ -122,7 +122,7 @@ class Stack:
                 file.write(text)
         self.state = os.path.join(folder, "state")
         flags = [flag for target in targets for flag in ("--target", target)]
-        # Somebody else may take a port in between: then others.
+        # Another process may take a port in between, so try several.
         for _ in range(5):
             ports = free_port(), free_port()
             done = self("up", *flags, "--webhook", webhook, "--interval", "500ms", "--prometheus-port", ports[0],

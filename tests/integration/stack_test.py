@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dashboards/stack by itself: usage: stack_test.py [unittest arguments]"""
+"""Tests dashboards/stack by itself: stack_test.py [unittest arguments]"""
 
 import json
 import os
@@ -40,7 +40,7 @@ class Stack(unittest.TestCase):
     def test_starts_and_ends_both_once(self):
         self.assertEqual(stack("status", "--state", self.state)[:2], (3, "prometheus down\nalertmanager down\n"))
         self.assertEqual(stack("down", "--state", self.state), (0, "nothing was up\n", ""))
-        for _ in range(5):  # somebody else may take a port in between
+        for _ in range(5):  # another process may take a port in between
             self.ports = free_port(), free_port()
             code, out, err = self.up("--target", "127.0.0.1:1", "--target", "127.0.0.1:2", "--interval", "1s")
             if code == 0:
@@ -64,7 +64,7 @@ class Stack(unittest.TestCase):
 
         until(lambda: "target 127.0.0.1:1 down" in stack("status", "--state", self.state)[1], "status names the target")
         processes = self.processes()
-        # A server that died by itself is said, and no reason not to end the other.
+        # Status reports a server that died; that does not keep `down` from ending the other.
         os.kill(processes["alertmanager"], signal.SIGKILL)
         until(lambda: "alertmanager ended by itself" in stack("status", "--state", self.state)[1], "status says what ended")
         self.assertEqual(stack("status", "--state", self.state)[0], 3)
@@ -76,7 +76,7 @@ class Stack(unittest.TestCase):
         os.mkdir(self.state)
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
             with open(os.path.join(self.state, "servers.json"), "w", encoding="utf-8") as file:
-                # The number of a server that is gone has been given to another process.
+                # The process number of a dead server now belongs to another process.
                 json.dump({"prometheus": {"pid": stranger.pid, "start_time": 1, "port": 9090}}, file)
             self.assertEqual(stack("down", "--state", self.state), (0, "nothing was up\n", ""))
             self.assertIsNone(stranger.poll())

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Servers with certificates and tokens, and clients that have the right, the wrong and expired ones: usage: tls_test.py CHAR_GPT PTQWATCH
-[unittest arguments]"""
+"""Servers with certificates and tokens, and clients with the right, wrong and expired ones: tls_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import os
 import shutil
@@ -40,7 +39,7 @@ class Authority:
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path]
 
     def issue(self, name, days=2, names=HERE):
-        """(certificate, key); with negative days one that expired."""
+        """Issues a certificate and returns (certificate, key). With negative days it has expired."""
         certificate, key, request, extra = (self.path(name + end) for end in (".pem", ".key", ".csr", ".ext"))
         openssl("req", *self.new_key(key), "-out", request, "-subj", "/CN=" + name)
         with open(extra, "w", encoding="utf-8") as file:
@@ -90,7 +89,7 @@ class Tls(unittest.TestCase):
         return ["--tls-cert", certificate[0], "--tls-key", certificate[1]]
 
     def refused(self, text, *flags):
-        """One line on standard error with `text`, no later than the call's timeout."""
+        """Expects one line with `text` on standard error, no later than the call's timeout."""
         code, out, err = ptqwatch("status", *flags)
         self.assertEqual((code, out, len(err.splitlines())), (1, "", 1), err)
         self.assertIn(text, err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""char_gpt from the outside: usage: trainer_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
+"""Tests char_gpt as a program: trainer_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ class Live(unittest.TestCase):
     def test_metrics_pass_promtool_and_follow_the_run(self):
         with Trainer(CHAR_GPT, "--steps", "200", "--linger", "60", *PORT_0) as trainer:
             trainer.wait_for(r"^weights sha256")
-            until = time.monotonic() + 20  # the server reads the journal when the trainer has written it
+            until = time.monotonic() + 20  # the server reads the journal after the trainer has written it
             while "\nptqwatch_snapshot_step 200\n" not in (page := trainer.metrics()) and time.monotonic() < until:
                 pass
             trainer.process.send_signal(signal.SIGTERM)
@@ -161,7 +161,7 @@ class LimitedMemory(unittest.TestCase):
     FLAGS = ["--steps", "90", "--width", "128", "--grpc", "off", "--http", "127.0.0.1:0"]
 
     def peak(self):
-        """Weights and the largest address space of the training alone."""
+        """The weights and the largest address space of training alone."""
         with Trainer(CHAR_GPT, *self.FLAGS, "--monitor", "off") as trainer:
             peak = 0
             while trainer.process.poll() is None:
@@ -173,7 +173,7 @@ class LimitedMemory(unittest.TestCase):
     def test_training_goes_on_to_the_same_bits(self):
         expected, peak = self.peak()
         inert = left_out = measured = 0
-        # The stacks of the monitor's eight threads take 8 of them.
+        # The stacks of the monitor's eight threads take 8 MB.
         for megabytes in (20, 40, 80, 150, 600):
             with self.subTest(megabytes=megabytes), tempfile.TemporaryDirectory() as run_dir, \
                     Trainer(CHAR_GPT, *self.FLAGS, "--run-dir", run_dir,
@@ -221,7 +221,7 @@ class BadInput(unittest.TestCase):
         self.refused("--text", "/dev/null", says=["--text", "/dev/null"])
 
     def trains(self, *flags, says):
-        """All the same, and says what the monitor lacks."""
+        """Training ends normally, and the output says what the monitor lacks."""
         with Trainer(CHAR_GPT, "--steps", "30", *flags) as trainer:
             code, out, err = trainer.finish(timeout=60)
         self.assertEqual(code, 0, out + err)

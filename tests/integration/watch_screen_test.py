@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The full-screen view of `ptqwatch watch` on a real pseudo-terminal: usage: watch_screen_test.py PTQWATCH [unittest arguments]"""
+"""The full-screen view of `ptqwatch watch` on a real pseudo-terminal: watch_screen_test.py PTQWATCH [unittest arguments]"""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
 
 class Screen:
-    """A program on a terminal of its own."""
+    """A program on its own terminal."""
 
     def __init__(self, *command, rows=40, columns=100, env=None, stdin=None):
         self.master, self.slave = os.openpty()
@@ -55,7 +55,7 @@ class Screen:
             self.output += os.read(self.master, 65536).decode(errors="replace")
 
     def frame(self):
-        """The lines of the newest whole frame, without colours."""
+        """The lines of the newest complete frame, without colors."""
         frames = self.output.split("\x1b[H")[1:]
         return [re.sub(r"\r|\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in frames[-1].split("\n")] if frames else []
 
@@ -75,7 +75,7 @@ class Screen:
         os.write(self.master, keys.encode())
 
     def wait(self):
-        """The exit code; negative for a signal."""
+        """Waits for the end and returns the exit code; negative for a signal."""
         self.until(lambda screen: screen.process.poll() is not None)
         self.read(0.1)
         return self.process.returncode

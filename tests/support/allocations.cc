@@ -20,7 +20,7 @@ std::atomic<int64_t> peak{0};
 std::atomic<int64_t> seen{0};
 std::atomic<int64_t> failing{0};
 std::atomic<size_t> smallest{0};
-std::atomic<long> spared{0};  // thread; 0: all threads are
+std::atomic<long> spared{0};  // thread to spare; 0 spares all
 
 #if PTQWATCH_COUNTS_ALLOCATIONS
 bool Fails(size_t bytes) {

@@ -6,18 +6,18 @@
 
 namespace ptqwatch::testing {
 
-// Counts all memory of a program, and lets allocations fail, where all allocators end: malloc and
-// its relatives. A program has this by listing allocations.cc among its own sources.
+// Counts all memory of a program and makes allocations fail, at the level of malloc and its
+// relatives. A program opts in by listing allocations.cc among its sources.
 
-/// False where a sanitizer owns malloc: nothing is counted and nothing fails.
+/// Returns false if a sanitizer owns malloc: then nothing is counted and nothing fails.
 bool CountsAllocations();
 
-/// Bytes that the program holds, and the most it held since ResetPeak.
+/// Bytes that the program holds, and their maximum since ResetPeak.
 int64_t HeldBytes();
 int64_t PeakBytes();
 void ResetPeak();
 
-/// The largest number of bytes held at once during `work`, beyond those held before.
+/// The maximum number of bytes held during `work`, beyond those held before.
 template <class Work>
 int64_t PeakDuring(const Work& work) {
   const int64_t before = HeldBytes();
@@ -26,10 +26,10 @@ int64_t PeakDuring(const Work& work) {
   return PeakBytes() - before;
 }
 
-/// From now on allocations of at least `min_bytes` by threads other than the calling one are
-/// counted, and the `nth` fails (from 1; 0: none).
+/// From now on, counts allocations of at least `min_bytes` by threads other than the calling one,
+/// and makes the `nth` fail (from 1; 0 means none).
 void FailAllocation(int64_t nth, size_t min_bytes);
-/// Of those threads, since FailAllocation.
+/// The number of those allocations since FailAllocation.
 int64_t AllocationsOfOthers();
 
 }  // namespace ptqwatch::testing

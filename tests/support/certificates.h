@@ -12,13 +12,13 @@
 
 namespace ptqwatch::testing {
 
-/// The files of a certificate for 127.0.0.1 that signs itself, so that it is its own authority.
+/// The files of a self-signed certificate for 127.0.0.1, which serves as its own authority.
 struct CertificateFiles {
   std::string certificate;
   std::string key;
 };
 
-/// Written to FOLDER/NAME.pem and FOLDER/NAME.key; `name` is also its subject. Valid for an hour.
+/// Writes FOLDER/NAME.pem and FOLDER/NAME.key. `name` is also the subject. Valid for an hour.
 inline CertificateFiles WriteCertificate(const std::string& folder, const std::string& name) {
   const CertificateFiles files{folder + "/" + name + ".pem", folder + "/" + name + ".key"};
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);

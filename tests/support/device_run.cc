@@ -17,7 +17,7 @@ using internal::DeviceLayer;
 using internal::DeviceRows;
 using internal::RowType;
 
-// The nearest float16, for numbers that it holds or infinities and NaNs.
+// The float16 bits of a number that float16 represents exactly, an infinity or a NaN.
 uint16_t ToFloat16(float value) {
   if (!std::isfinite(value)) return std::isnan(value) ? 0x7e00 : (value < 0 ? 0xfc00 : 0x7c00);
   const float rounded = internal::RoundToDtype(std::abs(value), ScaleDtype::kFloat16);
@@ -132,7 +132,7 @@ void ExpectAgrees(const QuantizedWeight& got, const QuantizedWeight& expected,
   EXPECT_EQ(got.status, expected.status) << got.status_detail;
   EXPECT_EQ(got.status_detail, expected.status_detail);
   EXPECT_EQ(got.zero, expected.zero);
-  // Sums in float32 may move inputs that are all but equally large.
+  // Sums in float32 may swap inputs of almost equal size.
   if (expected.order.size() <= 256) {
     EXPECT_EQ(got.order, expected.order);
   } else {

@@ -14,34 +14,34 @@
 
 namespace ptqwatch::testing {
 
-/// The device that this program tests, with that much memory. Null, with the test skipped, where
-/// the machine has none.
+/// Makes this program's test device with that much memory. If the machine has none, skips the test
+/// and returns null.
 std::unique_ptr<internal::ComputeDevice> MakeTestDevice(int64_t bytes = int64_t{64} << 20);
 
-/// Whether layers that go together have the bits that they have alone. A library of matrix products
-/// may add up in another order for a batch.
+/// Returns whether layers that are quantized together get the same bits as alone. A library of
+/// matrix products may add up in another order for a batch.
 bool BatchesAreExact();
 
 /// `x` rounded to a row type.
 Matrix RoundedTo(internal::RowType type, const Matrix& x);
 
-/// Puts matrices into a device's memory and quantizes them there. What it takes is returned when it
-/// ends. Failures are those of the test.
+/// Puts matrices into a device's memory and quantizes them there. Releases the memory at the end.
+/// Failures fail the test.
 class DeviceRun {
  public:
   explicit DeviceRun(internal::ComputeDevice& device) : device_(device), scope_(device.arena()) {}
 
   internal::ComputeDevice& device() { return device_; }
   const float* Upload(const Matrix& matrix);
-  /// Rows that are already rounded to the type.
+  /// Uploads rows that are already rounded to the type.
   internal::DeviceRows UploadRows(const Matrix& x, internal::RowType type);
-  /// The moments of `x`, finished.
+  /// Sums the moments of `x` and finishes them.
   const internal::DeviceGram* Gram(const Matrix& x,
                                    internal::RowType type = internal::RowType::kFloat32);
   const internal::DeviceGram* Gram(const GramStatistics& statistics);
   internal::DeviceLayer Layer(const Matrix& weight, const internal::DeviceGram* gram,
                               const QuantizerSpec& spec);
-  /// Through one DeviceQuantizer.
+  /// Quantizes through one DeviceQuantizer.
   std::vector<QuantizedWeight> Quantize(const std::vector<internal::DeviceLayer>& layers);
 
  private:
@@ -50,17 +50,17 @@ class DeviceRun {
   std::deque<internal::DeviceGram> grams_;
 };
 
-/// How far `got` may be from `expected`.
+/// The allowed difference between `got` and `expected`.
 struct Tolerance {
   double codes = 0.003;  ///< share that may differ
   double loss = 1e-3;    ///< relative
 };
-/// Grids, orders, statuses and counts are equal; codes and losses within the tolerance.
+/// Expects equal grids, orders, statuses and counts, and codes and losses within the tolerance.
 void ExpectAgrees(const QuantizedWeight& got, const QuantizedWeight& expected,
                   Tolerance tolerance = {});
-/// All fields are, to the bit.
+/// Expects all fields to be equal bit for bit.
 void ExpectIdentical(const QuantizedWeight& got, const QuantizedWeight& expected);
-/// What BatchesAreExact promises.
+/// Checks the promise of BatchesAreExact.
 void ExpectSameAlone(const QuantizedWeight& got, const QuantizedWeight& expected);
 
 }  // namespace ptqwatch::testing

@@ -6,7 +6,7 @@
 
 namespace ptqwatch::testing {
 
-/// Polls for a state that is reached without a notification. False after 20 s.
+/// Polls for a state that is reached without a notification. Returns false after 20 s.
 template <typename Condition>
 bool Eventually(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);

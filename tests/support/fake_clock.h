@@ -7,7 +7,7 @@
 
 namespace ptqwatch::testing {
 
-/// Stands still until Advance or Wait is called; a sleep advances it at once.
+/// A clock that only Advance, Wait and Sleep move.
 class FakeClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {
@@ -23,14 +23,14 @@ class FakeClock final : public Clock {
     now_ += duration.count();
     slept_ += duration.count();
   }
-  /// The calling thread works.
+  /// Advances time while the calling thread works.
   void Advance(std::chrono::nanoseconds duration) {
     now_ += duration.count();
     worked_ += duration.count();
   }
-  /// The calling thread waits for a core.
+  /// Advances time while the calling thread waits for a core.
   void Wait(std::chrono::nanoseconds duration) { now_ += duration.count(); }
-  /// Somebody sets the time of day.
+  /// Sets the time of day, as a user could.
   void SetUnixSeconds(double seconds) { unix_ = seconds; }
   std::chrono::nanoseconds slept() const { return std::chrono::nanoseconds(slept_.load()); }
 

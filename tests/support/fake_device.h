@@ -16,8 +16,8 @@
 
 namespace ptqwatch::testing {
 
-/// A device whose streams run only when they are told to, as far as events allow: the worst order
-/// that a real one could choose. Tensors are the CPU's. Thread-safe.
+/// A device whose streams run only when forced to, as late as events allow: the worst order that a
+/// real device could choose. Tensors are CPU tensors. Thread-safe.
 class FakeDevice final : public internal::DeviceRuntime {
  public:
   Stream MakeStream() override {
@@ -98,19 +98,18 @@ class FakeDevice final : public internal::DeviceRuntime {
       work();
     }});
   }
-  /// Runs what the stream has, and of the others only what it waits for and what they have before
-  /// that.
+  /// Runs all work of the stream, and of other streams only the work that it waits for.
   void Finish(Stream stream) { Synchronize(stream); }
-  /// Other threads wait at their next call while it lives.
+  /// While the result is alive, other threads block at their next call.
   std::unique_lock<std::recursive_mutex> Hold() {
     return std::unique_lock<std::recursive_mutex>(mutex_);
   }
-  /// Time passes without work.
+  /// Advances time without work.
   void Idle(std::chrono::nanoseconds duration) {
     const Lock lock(mutex_);
     now_ += duration;
   }
-  /// Of the calling thread.
+  /// Sets the calling thread's current stream.
   void SetCurrent(Stream stream) {
     const Lock lock(mutex_);
     current_[std::this_thread::get_id()] = stream;
@@ -120,10 +119,10 @@ class FakeDevice final : public internal::DeviceRuntime {
     return streams_.size() + events_.size();
   }
 
-  /// What a thread queues on a stream that it entered runs at once, after what it must wait for:
-  /// for code that works on the CPU's tensors without queueing.
+  /// Makes work on a stream that a thread has entered run at once, after the work that it must wait
+  /// for. For code that works on CPU tensors without queueing.
   void SetWaitsBlock() { waits_block_ = true; }
-  /// EnterThread throws after so many more calls.
+  /// Makes EnterThread throw after this many more calls.
   void SetRefusesThreads(int after) { threads_left_ = after; }
   void SetFreeBytes(int64_t bytes) {
     const Lock lock(mutex_);
@@ -144,7 +143,7 @@ class FakeDevice final : public internal::DeviceRuntime {
   };
   struct Op {
     std::function<void()> run = [] {};
-    // Waits for that Record of the mark, which is in the source.
+    // Waits for the Record with this number of the mark; it is queued in `source`.
     const Mark* mark = nullptr;
     int number = 0;
     Stream source = nullptr;
@@ -157,7 +156,7 @@ class FakeDevice final : public internal::DeviceRuntime {
     return all.back().get();
   }
   static Queue& Of(Stream stream) { return *static_cast<Queue*>(stream); }
-  // One operation, after what it waits for. False if there is none.
+  // Runs one operation and everything that it waits for. Returns false if the queue is empty.
   bool Step(Queue& queue) {
     if (queue.empty()) return false;
     const Op op = std::move(queue.front());

@@ -49,7 +49,7 @@ class FakeStatusSource final : public StatusSource {
     std::lock_guard<std::mutex> lock(mutex_);
     latest_ = std::move(latest);
   }
-  /// Before the exporter starts.
+  /// Call before the exporter starts.
   void SetAttempt(int attempt) { run_.attempt = attempt; }
   int64_t drops(const std::string& exporter, const std::string& reason) const {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -60,7 +60,7 @@ double Load(Arithmetic arithmetic, const void* matrix, int64_t at) {
   return static_cast<double>(internal::FromFloat16(static_cast<const uint16_t*>(matrix)[at]));
 }
 
-// op(M) as a column-major matrix [rows, cols] of the type that is summed in.
+// op(M) as a column-major matrix [rows, cols] of the summation type.
 template <typename T>
 std::vector<T> Expand(Arithmetic arithmetic, const void* matrix, int64_t offset, bool transpose,
                       int64_t ld, int64_t rows, int64_t cols) {
@@ -95,7 +95,7 @@ void MultiplyOne(const MatrixProduct& p, int64_t batch) {
   }
 }
 
-// The nearest float towards zero; infinity where the value is too large for any.
+// Rounds towards zero. A value that is too large becomes infinity.
 float Truncate(double value) {
   const float nearest = static_cast<float>(value);
   if (std::isinf(nearest) || std::abs(static_cast<double>(nearest)) <= std::abs(value)) {
@@ -104,8 +104,8 @@ float Truncate(double value) {
   return std::nextafter(nearest, 0.0f);
 }
 
-// As matrix units are known to: sixteen products are added up exactly, and what comes out is added
-// to a float32 sum and cut off (Fasi et al. 2021, doi 10.7717/peerj-cs.330).
+// Emulates matrix units: the sum of sixteen products is exact; it is then added to a float32 sum
+// and truncated (Fasi et al. 2021, doi 10.7717/peerj-cs.330).
 void MultiplyShort(const MatrixProduct& p, int64_t batch) {
   constexpr int64_t kTogether = 16;
   const std::vector<float> a =

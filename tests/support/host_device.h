@@ -15,17 +15,17 @@ struct HostMemory {
   std::vector<char> bytes;
 };
 
-/// A ComputeDevice of plain loops: the bodies of the kernels, block after block and phase after
-/// phase. What the device does not initialise is filled with bytes that make NaNs.
+/// A ComputeDevice of plain loops over the kernels' bodies, block after block and phase after
+/// phase. Uninitialised memory is filled with NaNs.
 class HostDevice final : private HostMemory, public internal::ComputeDevice {
  public:
   explicit HostDevice(int64_t size);
 
-  /// Threads of a block run last to first, and blocks too: results must be the same.
+  /// Runs the blocks, and the threads of a block, last to first. Results must not change.
   void set_backwards(bool backwards) { backwards_ = backwards; }
   /// Factorize fails for the next `count` matrices.
   void FailFactors(int count) { failing_factors_ = count; }
-  /// Every call but Read fails with this from the `calls`-th on; OkStatus ends that.
+  /// From call `calls` on, makes every call except Read fail with this status. OkStatus ends it.
   void FailAfter(int calls, absl::Status status) {
     calls_left_ = calls;
     failure_ = std::move(status);

@@ -1,5 +1,5 @@
-// PTQWATCH_TEST_INSTRUCTION_SET=avx2 in the environment keeps the kernels of a test program from
-// newer instruction sets.
+// With PTQWATCH_TEST_INSTRUCTION_SET=avx2 in the environment, a test program's kernels use no newer
+// instruction set.
 #include <cstdlib>
 #include <string_view>
 

@@ -13,8 +13,8 @@
 
 namespace ptqwatch::testing {
 
-/// Products with a dense float64 matrix whose rows are those of the parameters, in their order;
-/// counts them.
+/// Products with a dense float64 matrix whose rows follow the parameters' order. Counts the
+/// products.
 class MatrixOperator final : public internal::SymmetricOperator {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
@@ -40,7 +40,7 @@ class MatrixOperator final : public internal::SymmetricOperator {
   internal::VectorSpace space_;
 };
 
-/// A symmetric matrix with these eigenvalues and eigenvectors along no axis.
+/// A symmetric matrix with these eigenvalues whose eigenvectors lie along no axis.
 inline at::Tensor MatrixWith(const at::Tensor& eigenvalues) {
   const int64_t n = eigenvalues.numel();
   at::Tensor waves = ((at::arange(n * n, at::kDouble) * 12.9898).sin() * 43758.5453).view({n, n});

@@ -18,7 +18,7 @@ inline int PortOf(const std::string& address) {
   return atoi(address.substr(address.rfind(':') + 1).c_str());
 }
 
-/// A connection to a port of 127.0.0.1 that sends exactly the bytes it is given.
+/// A connection to a port of 127.0.0.1 that sends exactly the given bytes.
 class RawClient {
  public:
   explicit RawClient(const std::string& address) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -39,12 +39,12 @@ class RawClient {
     EXPECT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  /// False where the other side has ended the connection.
+  /// Returns false if the other side has ended the connection.
   bool TrySend(const std::string& bytes) {
     return send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  /// Everything until the other side closes or resets the connection.
+  /// Reads until the other side closes or resets the connection.
   std::string ReadAll() {
     std::string all;
     char buffer[4096];
@@ -55,20 +55,20 @@ class RawClient {
     }
     return all;
   }
-  /// What has come so far, after waiting for something; empty at the end of the connection.
+  /// Waits for data and returns what has arrived; empty at the end of the connection.
   std::string ReadSome() {
     char buffer[65536];
     const ssize_t got = recv(socket_, buffer, sizeof(buffer), 0);
     return got <= 0 ? std::string() : std::string(buffer, static_cast<size_t>(got));
   }
-  /// Waits until there is something to read; false when the connection ends instead.
+  /// Waits for data. Returns false if the connection ends instead.
   bool Peek() {
     char first = 0;
     return recv(socket_, &first, 1, MSG_PEEK) == 1;
   }
-  /// Says that nothing more will be sent.
+  /// Closes the sending side.
   void EndSending() { shutdown(socket_, SHUT_WR); }
-  /// Makes closing the socket reset the connection, with whatever is on its way.
+  /// Makes closing the socket reset the connection and drop data in flight.
   void ResetWhenClosed() {
     const linger now{1, 0};
     setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));

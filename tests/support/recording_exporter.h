@@ -11,7 +11,7 @@
 
 namespace ptqwatch::testing {
 
-/// What a monitor published; outlives the exporter.
+/// The reports and events of a monitor. Outlives the exporter.
 struct Recording {
   std::mutex mutex;
   std::condition_variable changed;
@@ -19,7 +19,7 @@ struct Recording {
   std::vector<Event> events;
   bool stopped = false;
 
-  /// Waits for the n-th report; false after 60 s.
+  /// Waits for the n-th report. Returns false after 60 s.
   bool WaitForReports(size_t count) {
     std::unique_lock<std::mutex> lock(mutex);
     return changed.wait_for(lock, std::chrono::seconds(60),

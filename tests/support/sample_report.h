@@ -48,7 +48,7 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.accuracy_degradation_ratio = 0.08;
   entry.accuracy_degradation_stderr = 0.01;
   entry.probe_tokens = 65536;
-  entry.coverage_ratio = 0.1 + 0.2;  // no short decimal
+  entry.coverage_ratio = 0.1 + 0.2;  // not a short decimal
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
   entry.format = "int";
   return entry;
@@ -192,7 +192,7 @@ inline AnalyzedReport SampleReport() {
   report.step = 16000;
   report.snapshot_time_unix_seconds = 1700000000.123456;
   report.learning_rate = 1e-3 / 3;
-  report.tokens = (int64_t{1} << 53) + 1;  // not a double
+  report.tokens = (int64_t{1} << 53) + 1;  // not representable as a double
   report.training_loss_nats = 1.6;
   report.trigger = SnapshotTrigger::kFinish;
   report.lr_phase = LrPhase::kDecay;

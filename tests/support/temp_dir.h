@@ -12,7 +12,7 @@
 
 namespace ptqwatch::testing {
 
-/// A new directory, removed at the end.
+/// A new directory. The destructor removes it.
 class TempDir {
  public:
   TempDir() {

@@ -12,8 +12,8 @@
 
 namespace ptqwatch::testing {
 
-/// The loss surface of a function of plain tensors. The function is called once a batch, with its
-/// index, and gives what that batch adds to the mean loss.
+/// The loss surface of a function of plain tensors. The function is called once per batch with its
+/// index, and returns the batch's contribution to the mean loss.
 class TensorSurface final : public internal::LossSurface {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
@@ -38,7 +38,7 @@ class TensorSurface final : public internal::LossSurface {
     at::AutoGradMode mode(with_graph);
     return function_(index);
   }
-  /// What LossWithLogits gives; null: nothing.
+  /// The function for LossWithLogits; if null, there are no logits.
   using WithLogits = std::function<LossAndLogits(size_t batch)>;
   void set_logits(WithLogits with_logits) { with_logits_ = std::move(with_logits); }
   absl::StatusOr<LossAndLogits> LossWithLogits(size_t index) override {
@@ -50,7 +50,7 @@ class TensorSurface final : public internal::LossSurface {
     at::NoGradGuard no_grad;
     ++generation_;
     for (size_t part = 0; part < parameters_.size(); ++part) {
-      // variable_data() has a version counter of its own, as the views of a flat buffer have.
+      // variable_data() has its own version counter, like the views of a flat buffer.
       at::Tensor to = parameters_[part].second.variable_data();
       to.copy_(home_[part]);
       if (direction != nullptr) to.add_(space_.View(*direction, part), scale);

@@ -56,7 +56,7 @@ TORCH_MODULE(TinyModel);
 
 namespace {
 
-// Tokens with structure: the next one follows from the last two, with some noise.
+// Structured tokens: each follows from the last two, with some noise.
 torch::Tensor MakeText(int64_t count, at::Generator generator) {
   torch::Tensor text = torch::randint(kVocabulary, {count}, generator, torch::kLong);
   auto* token = text.data_ptr<int64_t>();

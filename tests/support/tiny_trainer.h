@@ -11,7 +11,7 @@
 
 namespace ptqwatch::testing {
 
-/// What a subject does wrong.
+/// A mistake that a subject makes.
 enum class Fault {
   kNone,
   kReplicaThrows,
@@ -36,32 +36,32 @@ enum class Fault {
 };
 
 /// A token model of 3 blocks with an embedding tied to its head, norms, dropout and a buffer,
-/// trained by AdamW on a fixed random sequence; everything random comes from the default generator,
-/// as in most trainers. Hides torch/torch.h from the tests.
+/// trained by AdamW on a fixed random sequence. All randomness comes from the default generator, as
+/// in most trainers. Hides torch/torch.h from the tests.
 class TinyTrainer {
  public:
   explicit TinyTrainer(uint64_t seed = 1, int width = 16);
   ~TinyTrainer();
 
-  /// One optimizer step; returns its loss.
+  /// Takes one optimizer step and returns its loss.
   double Step();
-  /// All parameters and buffers, raw bytes.
+  /// The raw bytes of all parameters and buffers.
   std::string Bytes() const;
   std::vector<at::Tensor> CloneTensors() const;
-  /// `before` runs at the start of each training step of a replica; it may throw or wait. To be
-  /// called before MakeSubject.
+  /// `before` runs at the start of each training step of a replica; it may throw or wait. Call this
+  /// before MakeSubject.
   void OnTrainStep(std::function<void(const CooldownStep&)> before);
 
   /// Writes NaN into one weight of block 1.
   void Poison();
-  /// Replaces the head bias by one of another shape.
+  /// Replaces the head bias by a tensor of another shape.
   void ReplaceParameter();
 
-  /// Its optimizer, as the subject passes it.
+  /// The trainer's optimizer as the subject passes it.
   OptimizerView Optimizer() const;
 
-  /// `before_losses` runs at the start of each losses call, whichever thread makes it; it may throw
-  /// or wait.
+  /// `before_losses` runs at the start of each call of the losses closure, on any thread; it may
+  /// throw or wait.
   std::unique_ptr<Subject> MakeSubject(Fault fault = Fault::kNone,
                                        std::function<void()> before_losses = nullptr) const;
 

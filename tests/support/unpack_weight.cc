@@ -22,7 +22,7 @@ class Tensors {
  public:
   explicit Tensors(const std::vector<PackedTensor>& tensors) : tensors_(tensors) {}
 
-  /// A tensor with `sides` sides whose content has the size that its shape needs.
+  /// Finds a tensor with `sides` dimensions whose content has the size of its shape.
   absl::StatusOr<const PackedTensor*> Find(std::string_view name, TensorDtype dtype,
                                            size_t sides) const {
     for (const PackedTensor& tensor : tensors_) {
@@ -75,7 +75,7 @@ int64_t GroupsOf(const QuantizerSpec& spec, int64_t cols) {
   return (cols + size - 1) / size;
 }
 
-// A matrix must hold something and be of a size whose products do not overflow.
+// A matrix must not be empty, and products of its sizes must not overflow.
 absl::Status CheckSize(int64_t rows, int64_t cols) {
   constexpr int64_t kMaxSide = int64_t{1} << 30;
   if (rows < 1 || cols < 1 || rows > kMaxSide || cols > kMaxSide) {

@@ -37,9 +37,9 @@ struct UnpackedWeight {
   std::vector<float> dequantized;  ///< [rows, cols]: scale * (code - zero) in float32
 };
 
-/// The inverse of PackWeight, written from the formats' description. Of `spec` it uses bits,
-/// group_size and symmetric. The tensors may come from anywhere: DataLoss for tensors that are
-/// missing or do not fit together.
+/// The inverse of PackWeight, written from the description of the formats. Uses bits, group_size
+/// and symmetric of `spec`. Tensors may come from any source: returns DataLoss if tensors are
+/// missing or inconsistent.
 absl::StatusOr<UnpackedWeight> UnpackWeight(CheckpointFormat format, const QuantizerSpec& spec,
                                             const std::vector<PackedTensor>& tensors);
 
