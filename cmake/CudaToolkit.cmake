@@ -1,12 +1,12 @@
-# Finds the CUDA toolkit and enables its language, unless PTQWATCH_CUDA is OFF or a sanitizer is asked for. Sets PTQWATCH_HAVE_CUDA_TOOLKIT. With
-# AUTO nothing that is wrong with the toolkit is an error.
+# Finds the CUDA toolkit and enables its language, unless PTQWATCH_CUDA is OFF or a sanitizer is requested. Sets PTQWATCH_HAVE_CUDA_TOOLKIT. With
+# AUTO, a broken toolkit is not an error.
 set(PTQWATCH_HAVE_CUDA_TOOLKIT OFF)
-# nvcc knows no sanitizers.
+# nvcc does not support sanitizers.
 if(PTQWATCH_CUDA STREQUAL "OFF" OR PTQWATCH_SANITIZER OR PTQWATCH_FUZZ)
   return()
 endif()
 
-# Whether `compiler`, with what is set for it here, compiles a project. A language that was enabled in vain would end this one.
+# Tests in a separate project whether `compiler` works with these settings. Enabling a language that does not work would end this configuration.
 function(_ptqwatch_try_cuda compiler works)
   if(PTQWATCH_CUDA_COMPILER_WORKS STREQUAL compiler)
     set(${works} TRUE PARENT_SCOPE)
@@ -66,7 +66,7 @@ if(NOT _ptqwatch_no_cuda)
     set(CMAKE_CUDA_COMPILER "${_ptqwatch_nvcc}" CACHE FILEPATH "nvcc" FORCE)
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    # Real code for Ampere to Blackwell, and what later ones compile at start.
+    # Machine code for Ampere to Blackwell; newer GPUs compile at start.
     set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100)
   endif()
   enable_language(CUDA)

@@ -1,5 +1,5 @@
 # cmake -D OUTPUT=FILE.cc "-D FILES=NAME=PATH[,PATH...];..." -P EmbedFiles.cmake: writes a source file that defines EmbeddedFiles()
-# of embedded_files.h. A name with several paths holds these files one after the other.
+# of embedded_files.h. A name with several paths has their concatenated contents.
 cmake_minimum_required(VERSION 3.25)
 
 set(arrays "")

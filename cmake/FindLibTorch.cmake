@@ -1,14 +1,14 @@
-# Finds a LibTorch (a PyPI wheel or the zip) and gives one imported target:
+# Finds a LibTorch (a PyPI wheel or the zip) and defines one imported target:
 #
 #   LibTorch::LibTorch   headers, libtorch_cpu, libc10 and its libgomp; with CUDA also libc10_cuda and the CUDA runtime
 #
 # Input:  Torch_DIR (CMake variable or environment; the folder that holds TorchConfig.cmake). Without it, a LibTorch on CMAKE_PREFIX_PATH,
-#         and then the copy that ./setup keeps in ${XDG_CACHE_HOME:-~/.cache}/ptqwatch. Torch_DIR itself is never set here: it would
-#         redirect a find_package(Torch) of the project around us.
+#         and then the copy that ./setup keeps in ${XDG_CACHE_HOME:-~/.cache}/ptqwatch. Never sets Torch_DIR itself, because
+#         that would redirect a find_package(Torch) of the enclosing project.
 # Output: LibTorch_FOUND, LibTorch_VERSION, LibTorch_HAS_CUDA, LibTorch_ROOT.
 #
-# Not find_package(Torch): on a CUDA wheel that needs a toolkit, TORCH_CUDA_ARCH_LIST and a CUDA language to be set up even for a
-# program that only runs on the CPU, and it puts the wheel's own old protobuf on the search path.
+# Replaces find_package(Torch), which on a CUDA wheel needs a toolkit, TORCH_CUDA_ARCH_LIST and a CUDA language even for a program that
+# only runs on the CPU, and which puts the wheel's old protobuf on the search path.
 
 set(_ptqwatch_torch_version 2.11.0)
 set(_ptqwatch_torch_dir "${Torch_DIR}")
@@ -37,13 +37,13 @@ if(NOT _ptqwatch_torch_dir)
   endforeach()
 endif()
 
-if(NOT _ptqwatch_torch_dir AND _ptqwatch_torch_root)  # of an installed ptqwatch: the one it was built with
+if(NOT _ptqwatch_torch_dir AND _ptqwatch_torch_root)  # in an installed ptqwatch: the LibTorch of its build
   set(_ptqwatch_torch_dir "${_ptqwatch_torch_root}/share/cmake/Torch")
 endif()
 
 if(_ptqwatch_torch_dir)
   get_filename_component(LibTorch_ROOT "${_ptqwatch_torch_dir}/../../.." ABSOLUTE)
-  # NO_CACHE: another Torch_DIR in the same build folder must take effect.
+  # NO_CACHE, so that another Torch_DIR takes effect in the same build folder.
   find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
   find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
   find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
@@ -74,7 +74,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   add_library(LibTorch::LibTorch INTERFACE IMPORTED)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
     "${LibTorch_INCLUDE_DIR}" "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include")
-  # ATen must see the OpenMP library it was built with: omp_set_num_threads of another copy would not reach it.
+  # ATen must use the OpenMP library it was built with: omp_set_num_threads of another copy would not reach it.
   file(GLOB _gomp "${LibTorch_ROOT}/lib/libgomp*.so.1*")
   if(NOT _gomp)
     find_package(OpenMP REQUIRED COMPONENTS CXX)

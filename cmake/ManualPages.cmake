@@ -1,4 +1,4 @@
-# Run by cpack before it packs: manual pages of the packed command and of each of its subcommands, made of their --help.
+# Run by cpack before it packs: makes manual pages of the packed command and of each of its subcommands from their --help.
 set(root ${CPACK_TEMPORARY_DIRECTORY}/tools${CPACK_PACKAGING_INSTALL_PREFIX})
 set(pages ${root}/share/man/man1)
 find_program(HELP2MAN_EXECUTABLE help2man)
@@ -14,7 +14,7 @@ function(write_page page command name)
     COMMAND ${HELP2MAN_EXECUTABLE} --no-info --include=${CMAKE_CURRENT_LIST_DIR}/ptqwatch.h2m --version-string=${CPACK_PACKAGE_VERSION}
             "--name=${name}" --output=${pages}/${page}.1 "./${command}"
     WORKING_DIRECTORY ${root}/bin COMMAND_ERROR_IS_FATAL ANY)
-  # man looks pages up by this name, which has no space.
+  # man finds pages by this name, which has no space.
   file(READ ${pages}/${page}.1 text)
   string(REPLACE ".SH NAME\n${command} " ".SH NAME\n${page} " text "${text}")
   file(WRITE ${pages}/${page}.1 "${text}")

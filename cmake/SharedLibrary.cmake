@@ -1,5 +1,6 @@
-# ptqwatch_shared_library(TARGET NAME LINK library... FROM static_library...): libNAME.so of the objects of these static libraries, linked
-# with what they need. It shows what is marked PTQWATCH_EXPORT in namespace ptqwatch, and nothing of the libraries in it.
+# ptqwatch_shared_library(TARGET NAME LINK library... FROM static_library...): builds libNAME.so from the objects of these static
+# libraries and links it with their dependencies. It exports symbols of namespace ptqwatch marked PTQWATCH_EXPORT, and nothing of the
+# libraries in it.
 function(ptqwatch_shared_library target name)
   cmake_parse_arguments(arg "" "" "FROM;LINK" ${ARGN})
   add_library(${target} SHARED)
@@ -13,7 +14,7 @@ function(ptqwatch_shared_library target name)
   set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
   set_target_properties(${target} PROPERTIES
     OUTPUT_NAME ${name} LINKER_LANGUAGE CXX LINK_DEPENDS ${exports}
-    INSTALL_RPATH "\$ORIGIN"  # they need each other
+    INSTALL_RPATH "\$ORIGIN"  # they depend on each other
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   target_compile_features(${target} INTERFACE cxx_std_20)
   target_link_libraries(${target} ${arg_LINK})

@@ -1,10 +1,11 @@
-# ptqwatch_target_defaults(target): what every target of ours is compiled and linked with. Nothing of it reaches a program that links us
-# but the language level.
+# ptqwatch_target_defaults(target): compile and link options for all our targets. Only the language level propagates to programs that
+# link them.
 
 include(CheckPIESupported)
 check_pie_supported()
 
-# The checks cost no floating-point operation another result. They are Debian's, and glibc's of buffers (which need an optimised build).
+# Debian's checks, and glibc's checks of buffers (which need an optimised build). They do not change the result of any floating-point
+# operation.
 function(_ptqwatch_harden target)
   set(cxx "$<COMPILE_LANGUAGE:CXX>")
   set(optimised "$<AND:${cxx},$<NOT:$<CONFIG:Debug>>>")
@@ -21,8 +22,8 @@ function(_ptqwatch_harden target)
   endif()
 endfunction()
 
-# Sources of one folder are compiled as one file, which halves the time of a build: headers are read once a folder. Names in unnamed
-# namespaces must therefore differ within a folder. -DCMAKE_UNITY_BUILD=OFF (preset `dev`) compiles each source by itself.
+# Compiles the sources of a folder as one file, which halves the build time because headers are read once per folder. Names in unnamed
+# namespaces must therefore differ within a folder. -DCMAKE_UNITY_BUILD=OFF (preset `dev`) compiles each source separately.
 function(_ptqwatch_unite_folders target)
   if(DEFINED CMAKE_UNITY_BUILD AND NOT CMAKE_UNITY_BUILD)
     return()
@@ -42,14 +43,14 @@ function(ptqwatch_target_defaults target)
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF CUDA_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Shared)
-  # The codes of a quantized weight depend on the last bit: no contraction, by neither compiler.
+  # The codes of a quantized weight depend on the last bit, so neither compiler may contract operations.
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-ffp-contract=off>"
     "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${PTQWATCH_WERROR}>>:-Werror>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${PTQWATCH_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
   if(PTQWATCH_FUZZ)
-    # Coverage for libFuzzer; programs without it link the same objects.
+    # Coverage for libFuzzer. Programs without libFuzzer link the same objects.
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     target_link_options(${target} PUBLIC -fsanitize=fuzzer-no-link)
   endif()
