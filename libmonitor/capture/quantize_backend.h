@@ -92,7 +92,7 @@ class HostBackend final : public QuantizeBackend {
   static const GramStatistics& StatisticsOf(const LayerGram& gram);
 };
 
-/// What a backend holds at a time: the Grams of the largest pass, and the work on a layer.
+/// The data that a backend holds at a time: the Grams of the largest pass, and the work on a layer.
 struct BackendNeeds {
   struct Layer {
     int64_t outputs = 0;

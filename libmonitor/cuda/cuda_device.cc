@@ -95,8 +95,8 @@ absl::Status CheckSharedMemory() {
       CudaStatus(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                  "asking for shared memory"));
   if (most >= kNeeded) return absl::OkStatus();
-  return absl::UnavailableError(StrCat("the kernels need ", kNeeded,
-                                       " bytes of shared memory, the GPU has ", most, " a block"));
+  return absl::UnavailableError(StrCat(
+      "the kernels need ", kNeeded, " bytes of shared memory, the GPU has ", most, " per block"));
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ absl::StatusOr<DeviceGram::Staging> DeviceGram::TakeStaging(int64_t rows, RowTyp
 }
 
 absl::Status DeviceGram::Add(const DeviceRows& rows, const ExecutionContext& context) {
-  if (finished_) return absl::InvalidArgumentError("rows after Finish");
+  if (finished_) return absl::InvalidArgumentError("Add was called after Finish");
   if (rows.cols != moments_.inputs || rows.rows < 0 || rows.stride < rows.cols) {
     return absl::InvalidArgumentError(StrCat("rows are [", rows.rows, ", ", rows.cols, "], stride ",
                                              rows.stride, ", for ", moments_.inputs, " inputs"));
@@ -294,7 +294,7 @@ absl::Status DeviceGram::Finish(const ExecutionContext& context) {
 }
 
 absl::StatusOr<GramStatistics> DeviceGram::CopyToHost() const {
-  if (!finished_) return absl::FailedPreconditionError("second moments before Finish");
+  if (!finished_) return absl::FailedPreconditionError("CopyToHost was called before Finish");
   const int64_t d = moments_.inputs;
   GramStatistics stats;
   stats.inputs = d;

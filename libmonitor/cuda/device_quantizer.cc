@@ -159,7 +159,7 @@ absl::Status DeviceQuantizer::Begin(std::span<const DeviceLayer> layers,
   const auto enqueue = [&]() -> absl::Status {
     Arena& arena = device_.arena();
     PTQWATCH_ASSIGN_OR_RETURN(begun->numbers,
-                              arena.TakeArray<double>(count, "what is measured of weights"));
+                              arena.TakeArray<double>(count, "measurements of weights"));
     PTQWATCH_RETURN_IF_ERROR(
         device_.Zero(begun->numbers, count * static_cast<int64_t>(sizeof(double))));
     for (size_t i = 0; i < begun->states.size(); ++i) {

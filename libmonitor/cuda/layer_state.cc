@@ -60,7 +60,7 @@ absl::Status CheckLayer(const DeviceLayer& layer) {
                " needs second moments of the layer's inputs; there are none"));
   }
   if (!layer.gram->finished()) {
-    return absl::FailedPreconditionError("second moments before DeviceGram::Finish");
+    return absl::FailedPreconditionError("second moments are not finished (DeviceGram::Finish)");
   }
   if (layer.gram->moments().inputs != layer.cols) {
     return absl::InvalidArgumentError(StrCat("second moments are of ", layer.gram->moments().inputs,

@@ -50,7 +50,7 @@ class GaussNewtonOperator final : public HessianOperator {
     }
     const at::Tensor slope = Gradient(both.loss, logits);
     if (!slope.defined()) {
-      return absl::FailedPreconditionError("the loss is no function of LossValues::logits");
+      return absl::FailedPreconditionError("the loss does not depend on LossValues::logits");
     }
     if (!slope.requires_grad()) {
       return absl::FailedPreconditionError("the loss is linear in LossValues::logits");

@@ -42,7 +42,7 @@ class LossSurface {
   /// The loss with a graph, and its logits in that graph. Returns FailedPrecondition if the model
   /// returns no logits.
   virtual absl::StatusOr<LossAndLogits> LossWithLogits(size_t) {
-    return absl::FailedPreconditionError("the losses closure gives no LossValues::logits");
+    return absl::FailedPreconditionError("the losses closure returns no LossValues::logits");
   }
 
   /// Sets the parameters to W + scale * direction, or to W if `direction` is null.

@@ -138,10 +138,10 @@ absl::StatusOr<std::vector<Batch>> MicroBatches(Replica& replica, const std::vec
     for (int64_t begin = 0; begin < all; begin += sequences) {
       const int64_t rows = std::min(sequences, all - begin);
       std::optional<Batch> piece = RowsOf(batches[i], all, begin, rows);
-      if (!piece) return cannot("one of its tensors does not have one row a sequence");
+      if (!piece) return cannot("one of its tensors does not have one row per sequence");
       PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica.Losses(*piece));
       if (losses.values.dim() == 0) {
-        return cannot("its loss is a mean over the batch; return one value a sequence or token");
+        return cannot("its loss is a mean over the batch; return one value per sequence or token");
       }
       PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units, SumByUnit(losses, *piece));
       sum += SumOf(units.sum);

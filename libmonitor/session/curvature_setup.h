@@ -32,7 +32,7 @@ struct CurvatureTarget {
 absl::StatusOr<CurvatureTarget> MakeCurvatureTarget(const ModelSession& session,
                                                     const CurvatureOptions& options);
 
-/// A target, with what was found out before its curvature is measured.
+/// A target with the findings of PrepareCurvature.
 struct CurvatureSetup {
   CurvatureTarget target;
   BatchTotals totals;

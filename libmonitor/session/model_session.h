@@ -35,9 +35,9 @@ struct CurvatureBatchesRequest {
   int64_t micro_batch = 0;  ///< if positive, the batches are cut by MicroBatches
 };
 
-/// What the caller needs. Batches are copied to the replica's device. At least one kind is needed:
-/// the replica is checked on the first probe and calibration batch, or else on the first curvature
-/// batch.
+/// Selects the caller's needs. Batches are copied to the replica's device. At least one kind is
+/// needed: the replica is checked on the first probe and calibration batch, or else on the first
+/// curvature batch.
 struct ModelSessionOptions {
   bool probe = false;        ///< InvalidArgument if the subject has none
   bool calibration = false;  ///< InvalidArgument if the subject has none

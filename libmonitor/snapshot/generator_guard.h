@@ -10,7 +10,7 @@ namespace ptqwatch::internal {
 
 /// Keeps the building of a model from changing the training run's random numbers. Draws of this
 /// thread come from copies of the default generators (CPU, and CUDA if initialised), so their
-/// values are the same as without the guard. If the thread seeds a default generator, the copy
+/// values are the same as without the guard. If a default generator is seeded meanwhile, its copy
 /// follows, and the destructor restores the generator. Draws of other threads are kept.
 ///
 /// Limitation: numbers drawn directly from a default generator's object, without an ATen operator,

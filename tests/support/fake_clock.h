@@ -7,7 +7,7 @@
 
 namespace ptqwatch::testing {
 
-/// A clock that only Advance, Wait and Sleep move.
+/// A clock that only Advance, Wait and SleepFor move.
 class FakeClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {

@@ -103,7 +103,7 @@ TEST(GaussNewton, WhatIsMissingIsAStatus) {
     return std::string((*matrix)->Apply(v, gv, net.context).message());
   };
   net.surface.set_logits(nullptr);
-  EXPECT_THAT(product(), HasSubstr("gives no LossValues::logits"));
+  EXPECT_THAT(product(), HasSubstr("returns no LossValues::logits"));
   net.surface.set_logits([&](size_t batch) -> LossSurface::LossAndLogits {
     const at::Tensor logits = net.Logits(batch);
     return {logits.sum(), logits};
