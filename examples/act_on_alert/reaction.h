@@ -13,8 +13,7 @@
 
 namespace ptqwatch::examples {
 
-/// The trainer's reaction to an alarm. Used on the trainer's thread, except for the function
-/// returned by OnAlert.
+/// The trainer's reaction to an alarm. Used on the trainer's thread, except for OnAlert's result.
 class Reaction {
  public:
   /// `model` must outlive this object.

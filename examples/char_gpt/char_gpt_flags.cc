@@ -65,8 +65,7 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
           "With wsd: plateau snapshots from one shadow cooldown to the next [on request]");
 }
 
-/// Resolves defaults that depend on several flags. Throws UsageError if flags contradict each
-/// other.
+/// Resolves defaults that depend on several flags. Throws UsageError for contradictions.
 void Resolve(const Given& given, CharGptFlags* flags) {
   flags->mlp = given.model == "mlp";
   flags->width = given.width.value_or(flags->mlp ? 64 : 32);

@@ -1,7 +1,6 @@
 // Trains a small character-level language model, a GPT or an MLP, and watches how much quantization
 // would cost it. CharTraining::MakeSubject defines the measured model and batches. The rest of the
-// monitor's use is in this file: Watch creates it, Train calls OnStep, and Run calls Finish and
-// Stop.
+// monitor's use is in this file: Watch creates it, Train calls OnStep, Run ends it.
 
 #include <chrono>
 #include <cmath>

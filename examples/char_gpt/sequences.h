@@ -10,8 +10,7 @@
 
 namespace ptqwatch::examples {
 
-/// The shape of a sequence: `inputs` characters. Each of the last `length` predicts the next
-/// character.
+/// The shape of a sequence: `inputs` characters. The last `length` predict the next one.
 struct SequenceShape {
   int64_t inputs = 0;
   int64_t length = 0;

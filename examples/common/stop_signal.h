@@ -9,8 +9,7 @@
 namespace ptqwatch::examples {
 
 /// Turns the first SIGINT or SIGTERM into a flag for the training loop. A second signal ends the
-/// process at once. Only one object may exist at a time; its destructor restores the signal
-/// handlers.
+/// process at once. Only one object may exist; its destructor restores the handlers.
 class StopSignal {
  public:
   StopSignal();

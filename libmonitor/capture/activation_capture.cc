@@ -11,8 +11,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A layer's part in a capture. The first of the layers that share a Gram feeds it; the others must
-// see the same inputs.
+// A layer's part in a capture. The first layer of a shared Gram feeds it; the others must see the
+// same inputs.
 struct Role {
   const CoveredLayer* layer = nullptr;
   size_t gram = 0;  // index into the captured Grams

@@ -13,8 +13,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The arena gets room for up to kTogether layers of one shape at a time, within kTogetherBytes, and
-// always for one layer.
+// The arena has room for one layer, and for up to kTogether of its shape within kTogetherBytes.
 constexpr int64_t kTogether = 4;
 constexpr int64_t kTogetherBytes = int64_t{512} << 20;
 // The arena has room for adding this many rows at once.

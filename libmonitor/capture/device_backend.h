@@ -20,8 +20,8 @@ namespace ptqwatch::internal {
 class DeviceBackend final : public QuantizeBackend {
  public:
   /// `compute` works on the memory of `device`, after the work that ATen has queued on the calling
-  /// thread's current stream. `memory` holds compute's arena; undefined if the arena's memory has
-  /// another owner.
+  /// thread's current stream. `memory` holds compute's arena; undefined if another object owns that
+  /// memory.
   DeviceBackend(at::Device device, std::unique_ptr<ComputeDevice> compute, at::Tensor memory = {})
       : device_(device), memory_(std::move(memory)), compute_(std::move(compute)) {}
 

@@ -8,8 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Enough rows to fill the Gram kernel's blocks. All windows at once would take the images' memory
-// times the kernel's size.
+// Enough rows to fill the Gram kernel's blocks. All windows at once would take too much memory.
 constexpr int64_t kWindowRows = 4096;
 
 at::Tensor OnHost(const at::Tensor& tensor) {

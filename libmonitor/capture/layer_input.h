@@ -38,8 +38,7 @@ struct LayerInput {
 
 /// Calls `take` with the rows of an input as contiguous tensors [n, d], in blocks whose size
 /// depends only on the shape: activations as one block, windows image by image in blocks of about
-/// 4096 rows. Applies `convert` (to another dtype or device) to each block first. Stops at the
-/// first error.
+/// 4096 rows. Applies `convert` (dtype or device) to each block first. Stops at the first error.
 absl::Status ForEachBlockOfRows(const LayerInput& input,
                                 absl::FunctionRef<at::Tensor(const at::Tensor&)> convert,
                                 absl::FunctionRef<absl::Status(const at::Tensor&)> take);

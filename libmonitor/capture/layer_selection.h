@@ -9,8 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// The reason why a parameter with these `names` (canonical name and aliases) is not selected;
-/// empty if it is selected.
+/// Why a parameter with these `names` (canonical name and aliases) is not selected; empty if it is.
 std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
 
 /// The spec that MonitorOptions::overrides gives a layer instead of `spec`; `spec` itself if no

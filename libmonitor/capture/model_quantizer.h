@@ -32,8 +32,7 @@ struct QuantizationRun {
     double seconds = 0;   ///< work shared by several quantizers counts for the first
   };
   std::vector<Quantizer> quantizers;
-  /// Captures that served several quantizers, and their time, which is not part of any quantizer's
-  /// seconds.
+  /// Captures that served several quantizers, and their time, which no quantizer's seconds include.
   int captures = 0;
   double capture_seconds = 0;
 };
@@ -67,8 +66,7 @@ class ModelQuantizer {
   QuantizationRun Run(const std::vector<LayerSpecs>& quantizers, OnQuantizedLayer on_layer,
                       const ExecutionContext& context) const;
 
-  /// How often Run takes the calibration data through the replica for the quantizers that share
-  /// statistics.
+  /// How often Run takes the calibration data through the replica for shared statistics.
   int64_t SharedPasses(const std::vector<LayerSpecs>& quantizers) const;
   /// How often Run does so for this quantizer alone.
   int64_t OwnPasses(const LayerSpecs& specs) const;

@@ -71,8 +71,7 @@ class ProductWatcher {
   /// dimensions). Products inside such an operator are not visible.
   const std::map<int, std::string>& takers() const { return takers_; }
 
-  /// Returns FailedPrecondition if this library was built unlike LibTorch and cannot read its
-  /// records.
+  /// Returns FailedPrecondition if this build cannot read LibTorch's records.
   static absl::Status SelfCheck();
 
  private:

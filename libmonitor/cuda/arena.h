@@ -11,8 +11,7 @@ namespace ptqwatch::internal {
 /// One block of a device's memory, allocated from the bottom and released from the top. Never
 /// accesses the memory itself. Not thread-safe.
 ///
-/// Released memory may be allocated again at once, because all work on it runs in the order of one
-/// stream.
+/// Released memory may be allocated again at once, because all work on it is ordered by one stream.
 class Arena {
  public:
   /// Every piece begins at a multiple of this, if `memory` does.
@@ -33,8 +32,8 @@ class Arena {
   /// The maximum of used() so far.
   int64_t peak() const { return peak_; }
 
-  /// Allocates a piece with undefined contents. Returns ResourceExhausted, naming `what`, if it
-  /// does not fit.
+  /// Allocates a piece with undefined contents. ResourceExhausted, naming `what`, if it is too
+  /// large.
   absl::StatusOr<void*> Take(int64_t bytes, std::string_view what);
   template <typename T>
   absl::StatusOr<T*> TakeArray(int64_t count, std::string_view what) {
@@ -52,8 +51,7 @@ class Arena {
   int64_t peak_ = 0;
 };
 
-/// Releases in its destructor everything allocated during its lifetime. Scopes end in reverse
-/// order.
+/// Its destructor releases everything allocated during its lifetime. Scopes must nest.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), begin_(arena.used()) {}

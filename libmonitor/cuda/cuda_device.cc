@@ -18,8 +18,7 @@ namespace {
 // The size that cuBLAS's documentation recommends for Hopper.
 constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;
 
-// Clears our own call's error from the thread's last-error state, which other code reads too. Keeps
-// other errors there.
+// Clears our own call's error from the thread's last-error state. Keeps other code's errors there.
 void TakeError(cudaError_t error) {
   if (cudaPeekAtLastError() == error) static_cast<void>(cudaGetLastError());
 }

@@ -21,8 +21,7 @@
 namespace ptqwatch::internal {
 
 struct CudaDeviceOptions {
-  /// The stream of all work. Must not be a default stream, which would synchronize with other
-  /// users.
+  /// The stream of all work. Must not be a default stream, which synchronizes with others.
   cudaStream_t stream = nullptr;
   /// The size of the arena.
   int64_t bytes = 0;
@@ -37,8 +36,7 @@ struct CudaDeviceOptions {
 /// allocate nothing. cuBLAS and cuSOLVER may still load kernels for shapes that are new to them. To
 /// avoid that later, quantize a layer of each shape once.
 ///
-/// Does not set a cudaStreamCaptureMode. If another thread captures a graph, the calling thread
-/// must.
+/// Does not set a cudaStreamCaptureMode. If another thread captures a graph, the caller must.
 class CudaDevice final : public ComputeDevice {
  public:
   /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream or unaligned

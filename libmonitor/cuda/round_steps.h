@@ -12,8 +12,7 @@ absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& 
 /// Takes the memory that FitGrids needs from `arena`.
 absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped);
 
-/// Grids, codes and decoded weights for methods that handle each weight separately: RTN, NF4 and
-/// LLM.int8.
+/// Grids, codes and decoded weights for methods that round each weight: RTN, NF4, LLM.int8.
 absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue);
 
 /// The error of round to nearest for layers that are quantized: for GPTQ on the same grid, for

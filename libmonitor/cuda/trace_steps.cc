@@ -8,8 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Columns of a product computed at a time. Half of the triangle's diagonal square in such a panel
-// is zeros.
+// Columns of a product computed at a time. Half of a panel's diagonal square is zeros.
 constexpr int64_t kTracePanel = 512;
 // Rows of a float64 product at a time.
 constexpr int64_t kMostRows64 = 256;

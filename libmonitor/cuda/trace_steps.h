@@ -46,8 +46,7 @@ class Tracer {
   int64_t rows64_ = 0;
 };
 
-/// Computes the losses that the group's attempt asks for, of quantized weights. AWQ's search
-/// computes its own.
+/// Computes the losses of quantized weights for the group's attempt. AWQ's search has its own.
 absl::Status AddTraces(const LayerGroup& group, Queue& queue);
 
 }  // namespace ptqwatch::internal

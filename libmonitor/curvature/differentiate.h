@@ -17,8 +17,7 @@ using torch::autograd::variable_list;
 /// The tensors with respect to which the loss is differentiated.
 std::vector<at::Tensor> LeafTensors(const LossSurface& surface);
 
-/// Adds the gradients, one per leaf, to their parts of `sum`. Gradients of unused leaves are
-/// undefined.
+/// Adds the gradients, one per leaf, to their parts of `sum`. Unused leaves have undefined ones.
 void Accumulate(const LossSurface& surface, const variable_list& gradients, Vector& sum);
 
 /// The value of a loss, or DataLoss if it is not finite.

@@ -18,8 +18,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The ratio of step to rate for a gradient of constant size whose sign alternates from step to
-// step.
+// The ratio of step to rate for a gradient of constant size with alternating sign.
 double Gain(const OptimizerView& optimizer) {
   if (optimizer.kind != OptimizerKind::kSgd) return (1 - optimizer.beta1) / (1 + optimizer.beta1);
   const double momentum = optimizer.momentum;

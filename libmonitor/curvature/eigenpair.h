@@ -29,8 +29,7 @@ struct WarmStart {
   /// tracked one, its eigenvector accumulates here from search to search. May be undefined.
   Vector secondary;
   /// The loss's gradient at the point of the matrix; may be undefined. It lies mostly along the top
-  /// eigenvectors (Gur-Ari, Roberts and Dyer 2018), including new ones. Set by the caller, not by a
-  /// search.
+  /// eigenvectors (Gur-Ari, Roberts and Dyer 2018), including new ones. Set by callers.
   Vector gradient = {};
 };
 

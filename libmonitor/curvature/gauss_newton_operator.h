@@ -14,8 +14,8 @@ namespace ptqwatch::internal {
 /// derivative. `surface` must outlive the operator.
 ///
 /// Creation costs one gradient, a product about four; memory: one batch's graph. Errors as
-/// HessianOperator::Create, and FailedPrecondition if the surface has no logits or the loss is
-/// linear in them.
+/// HessianOperator::Create, and FailedPrecondition without logits, or if the loss is linear in
+/// them.
 absl::StatusOr<std::unique_ptr<HessianOperator>> CreateGaussNewtonOperator(
     LossSurface* surface, const ExecutionContext& context);
 

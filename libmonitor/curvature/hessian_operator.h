@@ -17,8 +17,7 @@ namespace ptqwatch::internal {
 /// If a finite difference's StepCheck exceeds this, its product does not count as a derivative.
 inline constexpr double kMaxStepCheck = 0.1;
 
-/// Products with the Hessian of a LossSurface at its point W at the time of creation. Not
-/// thread-safe.
+/// Products with the Hessian of a LossSurface at its point W on creation. Not thread-safe.
 class HessianOperator : public SymmetricOperator {
  public:
   /// `mode` must not be kAuto. `surface` must outlive the operator, and only the operator may move

@@ -42,8 +42,8 @@ class Mean {
 };
 
 // A = Q M Q' - level P, which is subtracted from H. The level makes H - A similar on the known
-// space and on the rest: a multiple of the identity, which a sign vector measures without error,
-// remains one.
+// space and on the rest: a multiple of the identity, which sign vectors measure exactly, remains
+// one.
 class KnownPart {
  public:
   KnownPart(const VectorSpace& space, const KrylovSpace& known) : space_(space), known_(known) {

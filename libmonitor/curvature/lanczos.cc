@@ -38,8 +38,7 @@ constexpr int kFilterDegree = 4;
 // A secondary vector with a smaller norm outside the eigenvector is rounding.
 constexpr double kMinSecondary = 1e-3;
 
-// A cold start that is not only random (the gradient) has no earlier search to rely on, even in a
-// coarse search.
+// A cold start with a gradient has no earlier search to rely on, even if the search is coarse.
 int MinProducts(const StartVector& start, const EigenpairOptions& options) {
   if (!start.biased) return 0;
   return start.warm && IsCoarse(options) ? kMinCoarseWarmProducts : kMinBiasedProducts;
@@ -71,8 +70,7 @@ class Projection {
     for (size_t i = 0; i < size_; ++i) entries_[i * size_ + i] = diagonal[i];
   }
 
-  // Ritz values, beginning at the wanted end. vectors[k] has the weights of the basis in the k-th
-  // Ritz vector.
+  // Ritz values, beginning at the wanted end. vectors[k]: basis weights of the k-th Ritz vector.
   void Solve(SpectrumEnd end, std::vector<double>& values,
              std::vector<std::vector<double>>& vectors) const {
     const auto n = static_cast<int64_t>(size_);
@@ -208,8 +206,7 @@ class LanczosSearch {
     const double goal =
         options_.residual_ratio * std::max(std::abs(pair_.value), kZeroEigenvalue * widest);
     pair_.converged = residual <= goal;
-    // The component along the deflated vectors is their own residual, which no product here
-    // reduces.
+    // The component along the deflated vectors is their own residual, which stays.
     residual_reached_ = inner <= goal;
   }
 

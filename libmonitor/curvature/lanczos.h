@@ -17,8 +17,8 @@ namespace ptqwatch::internal {
 /// A warm start stops only when an eigenvalue 10 % beyond the one found would have become visible,
 /// or after six products (four for a coarse search, see IsCoarse; seven if another Ritz value is
 /// within its residual of the one found). If the space becomes invariant before it holds the whole
-/// spectrum, the search continues with a random vector until basis or products are used up. After k
-/// products from a random start the relative error is O((ln n / k)^2) (Kuczynski and Wozniakowski
+/// spectrum, the search continues with a random vector until basis or products are used up. A
+/// random start's relative error after k products is O((ln n / k)^2) (Kuczynski and Wozniakowski
 /// 1992).
 absl::StatusOr<EigenpairSearch> Lanczos(SymmetricOperator& hessian, const WarmStart& start,
                                         const EigenpairOptions& options,

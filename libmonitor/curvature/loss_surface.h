@@ -39,8 +39,7 @@ class LossSurface {
   /// result has no graph.
   virtual absl::StatusOr<at::Tensor> Loss(size_t index, bool with_graph) = 0;
 
-  /// The loss with a graph, and its logits in that graph. Returns FailedPrecondition if the model
-  /// returns no logits.
+  /// The loss with a graph, and its logits in that graph. FailedPrecondition without logits.
   virtual absl::StatusOr<LossAndLogits> LossWithLogits(size_t) {
     return absl::FailedPreconditionError("the losses closure returns no LossValues::logits");
   }

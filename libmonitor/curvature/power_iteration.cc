@@ -44,8 +44,8 @@ class Iteration {
       }
       if (pair_.converged && AtWantedEnd() && pair_.products >= min_products) break;
       if (pair_.converged && !AtWantedEnd() && shift_ == 0 && pair_.value != 0) {
-        // The other end of the spectrum has the larger magnitude. Subtracting it makes the wanted
-        // end dominate.
+        // The other end of the spectrum has the larger magnitude. Without it the wanted end
+        // dominates.
         if (!StartAgain()) break;
         shift_ = pair_.value;
         warm = false;

@@ -18,8 +18,7 @@ int64_t TopEigenvalues(const VectorSpace& space, const SpectrumOptions& options)
   return std::min<int64_t>(options.top, space.dimension());
 }
 
-// Drops the first search's Krylov space if later searches need its memory; only the eigenpair
-// stays.
+// Drops the first search's Krylov space but keeps the eigenpair, if later searches need memory.
 void MakeRoom(const VectorSpace& space, int64_t max_bytes, const std::vector<EigenpairSearch>& top,
               KrylovSpace& krylov) {
   const auto kept = static_cast<int64_t>(top.size() + krylov.basis.size());
@@ -68,8 +67,7 @@ absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const Ve
   const auto find = [&](SpectrumEnd end, const WarmStart& start,
                         absl::Span<const Vector> deflated) -> absl::StatusOr<EigenpairSearch> {
     MakeRoom(space, options.search.max_bytes, top, result.krylov);
-    // Earlier results stay in memory during the search. A Krylov space of one vector is the top
-    // vector.
+    // Earlier results stay in memory during the search. A Krylov space of size 1 is the top vector.
     const size_t krylov = result.krylov.basis.size() > 1 ? result.krylov.basis.size() : 0;
     EigenpairOptions search = options.search;
     search.end = end;

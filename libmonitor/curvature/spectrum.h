@@ -32,7 +32,7 @@ struct SpectrumSearch {
 /// Finds the ends of H's spectrum, one eigenvalue after the other. Each search runs in the
 /// complement of the vectors found before (deflation), so multiple eigenvalues are found with their
 /// multiplicity. Every search starts from its vectors in `before`, if any. Errors as
-/// ExtremeEigenpair; ResourceExhausted before the first product if memory does not suffice for all
+/// ExtremeEigenpair; ResourceExhausted before the first product if memory is too small for all
 /// searches.
 absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const VectorMap& before,
                                             const SpectrumOptions& options,

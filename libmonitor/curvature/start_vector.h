@@ -39,13 +39,11 @@ class StartVectors {
   /// of another dimension are ignored.
   StartVector First(const WarmStart& start, StartShares shares);
 
-  /// A random unit vector orthogonal to `basis` and to the deflated vectors; undefined if none is
-  /// found.
+  /// A random unit vector orthogonal to `basis` and the deflated vectors; undefined if not found.
   Vector Next(absl::Span<const Vector> basis);
 
  private:
-  // x without its components along the deflated vectors and `other`, normalized; undefined if
-  // nothing is left.
+  // x without its parts along the deflated vectors and `other`, normalized; undefined if 0.
   Vector Usable(const Vector& x, absl::Span<const Vector> other) const;
   // The secondary vector and the gradient, without their components along `main` if it is defined.
   Vector Beside(const Vector& main, const WarmStart& start) const;

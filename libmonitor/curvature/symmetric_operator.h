@@ -9,8 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// A symmetric linear map of a VectorSpace into itself, known only by its products. Not
-/// thread-safe.
+/// A symmetric linear map of a VectorSpace into itself, known by its products. Not thread-safe.
 class SymmetricOperator {
  public:
   virtual ~SymmetricOperator() = default;

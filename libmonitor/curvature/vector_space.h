@@ -11,8 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// An element of a VectorSpace. This is a handle: copies share the elements, except by
-/// VectorSpace::Copy.
+/// An element of a VectorSpace. A handle: only VectorSpace::Copy copies the elements.
 struct Vector {
   at::Tensor elements;
   bool defined() const { return elements.defined(); }

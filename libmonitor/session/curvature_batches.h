@@ -34,8 +34,7 @@ std::optional<Batch> RowsOf(const Batch& batch, int64_t all, int64_t begin, int6
 int64_t CountSequences(const std::vector<Batch>& batches);
 
 /// The number of losses per sequence of `batch`: 1 if the closure returns one loss per example, the
-/// time steps if it returns one per token. If the closure returns a mean, derived from the batch's
-/// first tensor.
+/// time steps if it returns one per token. For a mean, derived from the batch's first tensor.
 int64_t LossesASequence(const LossValues& losses, const Batch& batch);
 
 /// The number of sequences, with this many losses each, that serve as default curvature batches.

@@ -17,8 +17,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kDefaultVectorBytes = int64_t{1} << 30;
-// A product with a recomputed graph holds the gradient's graph and, for the derivative, as much
-// again.
+// A product with a recomputed graph holds the gradient's graph and its derivative's.
 constexpr int64_t kGraphsAtATime = 2;
 
 int64_t RoomForGraphs(const ExecutionContext& context) {

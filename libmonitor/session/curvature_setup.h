@@ -54,7 +54,7 @@ struct CurvatureSetup {
 
 /// Evaluates the batches once and chooses how to compute products with the Hessian
 /// (ChooseHessianMode). Returns FailedPrecondition if no mode works, with the reason, or if
-/// `losses` draws random numbers from a default generator when gradients are on; the generators are
+/// `losses` draws random numbers from a default generator with gradients on; the generators are
 /// then restored.
 absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarget target,
                                                 const CurvatureEngineOptions& engine,

@@ -35,9 +35,9 @@ struct CurvatureBatchesRequest {
   int64_t micro_batch = 0;  ///< if positive, the batches are cut by MicroBatches
 };
 
-/// Selects the caller's needs. Batches are copied to the replica's device. At least one kind is
-/// needed: the replica is checked on the first probe and calibration batch, or else on the first
-/// curvature batch.
+/// The caller's needs. Batches are copied to the replica's device. At least one kind is needed: the
+/// replica is checked on the first probe and calibration batch, or else on the first curvature
+/// batch.
 struct ModelSessionOptions {
   bool probe = false;        ///< InvalidArgument if the subject has none
   bool calibration = false;  ///< InvalidArgument if the subject has none
@@ -53,8 +53,7 @@ struct ModelSessionOptions {
   /// Time limit for evaluating batches only to find mistakes; see ModelSession::unchecked. 0
   /// evaluates only the checked batches.
   double max_check_seconds = 0;
-  /// Set if the caller takes snapshots: waits for the trainer's queued updates and provides
-  /// stream().
+  /// For callers that take snapshots: waits for queued updates and provides stream().
   bool snapshots = false;
   /// The session reserves its memory here: the replica, the batches, a forward pass and, with
   /// `snapshots`, a staged copy of the model. Null means no limit.
@@ -72,8 +71,7 @@ struct SessionBytes {
 };
 
 /// An opened subject: the live tensors, the batches on their device, the replica with the live
-/// weights, and the capture plan. The monitor and the offline functions all open their subject
-/// here. Not thread-safe.
+/// weights, and the capture plan. Used by the monitor and the offline functions. Not thread-safe.
 class ModelSession {
  public:
   /// Builds the replica. A subject builds it only once, so a subject that was opened before is
@@ -110,8 +108,7 @@ class ModelSession {
   const MonitorDevice& device() const { return device_; }
   /// Bytes that may still be taken on the measuring device; empty on the CPU.
   std::optional<int64_t> DeviceBytesLeft() const;
-  /// Returns ResourceExhausted if `bytes` more, or any at all, may not be taken on the measuring
-  /// device.
+  /// Returns ResourceExhausted unless the measuring device has room for more than `bytes`.
   absl::Status CheckDeviceBytes(int64_t bytes, std::string_view what) const;
   /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
   const TensorTable& live() const { return live_; }
@@ -129,8 +126,7 @@ class ModelSession {
   bool mean_losses() const { return mean_losses_; }
   /// Whether a probe sequence has one loss and so is an example, as for a classifier.
   bool one_loss_each() const { return losses_a_sequence_ == 1; }
-  /// Batches that were not evaluated for lack of time, as text from CheckEachBatch; empty if all
-  /// were evaluated.
+  /// Batches that were not evaluated for lack of time, as CheckEachBatch's text; may be empty.
   const std::string& unchecked() const { return unchecked_; }
   const std::vector<Batch>& calibration() const { return calibration_; }
   const std::vector<Batch>& curvature() const { return curvature_; }

@@ -25,8 +25,7 @@ class DeviceRuntime {
 
   virtual ~DeviceRuntime() = default;
 
-  /// Makes a stream of the lowest priority. It is not shared and does not synchronize implicitly
-  /// with other streams.
+  /// Makes an unshared stream of the lowest priority without implicit synchronization.
   virtual Stream MakeStream() = 0;
   /// Makes an event. An event that was never recorded counts as reached.
   virtual Event MakeEvent() = 0;
@@ -60,8 +59,7 @@ class DeviceRuntime {
 /// The runtime of a CUDA device. Returns FailedPrecondition if the build has no CUDA or the machine
 /// does not have the device.
 absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device);
-/// The native stream of an ATen stream. REQUIRES: `stream` is a CUDA stream, and MakeCudaRuntime
-/// has succeeded.
+/// The native stream of a CUDA stream of ATen's. REQUIRES: MakeCudaRuntime has succeeded.
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream);
 
 }  // namespace ptqwatch::internal

@@ -52,8 +52,7 @@ class DeviceStream {
   /// Monitor thread: the total time it has worked, for Pacer: CPU time on the CPU, else device
   /// time. Waits for its queued device work, so at most one of the pacer's quanta is queued ahead.
   virtual std::chrono::nanoseconds WorkTime(const Clock& clock) noexcept = 0;
-  /// Free bytes of the measuring device. Empty for the CPU, whose memory is accounted for
-  /// elsewhere.
+  /// Free bytes of the measuring device. Empty for the CPU, whose memory ByteBudget limits.
   virtual std::optional<int64_t> FreeBytes() = 0;
   /// Free bytes of the device that holds the snapshots; empty for the CPU.
   virtual std::optional<int64_t> FreeBytesForCopies() = 0;
@@ -62,8 +61,7 @@ class DeviceStream {
 
   /// Creates the stream for live tensors on `live` that are measured on `measured`. `updates` is
   /// the stream on which the trainer writes them, if not the current stream. Returns
-  /// FailedPrecondition if that stream belongs to another device, or if this build or machine lacks
-  /// a device.
+  /// FailedPrecondition if that stream belongs to another device, or if a device is missing.
   static absl::StatusOr<std::unique_ptr<DeviceStream>> Create(
       at::Device live, at::Device measured, std::optional<c10::Stream> updates = std::nullopt);
   /// Same, for tensors that are measured on their own device.

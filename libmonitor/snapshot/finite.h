@@ -8,14 +8,12 @@
 
 namespace ptqwatch::internal {
 
-/// Returns DataLoss for the first tensor with a NaN or infinity: "'blocks.0.qkv.weight' has 3
-/// non-finite values".
+/// Returns DataLoss for the first tensor with a NaN or infinity: "'w' has 3 non-finite values".
 absl::Status CheckFinite(const TensorTable& table);
 /// Same, for these entries only. Reads each entry once if all values are finite.
 absl::Status CheckFinite(const TensorTable& table, absl::Span<const int> entries);
 
-/// Returns FailedPrecondition if an unmasked loss is NaN or infinite. The message also names a
-/// non-finite weight.
+/// FailedPrecondition if an unmasked loss is NaN or infinite. Also names a non-finite weight.
 absl::Status CheckFiniteLosses(const LossValues& losses, const Batch& batch,
                                const TensorTable& weights);
 

@@ -23,8 +23,7 @@ std::string Entry(size_t i, const std::string& name) {
                 name.empty() ? "" : StrCat(" ('", name, "')"));
 }
 
-/// Rejects entries that MakeTensorTable accepts because modules may have them, such as undefined
-/// tensors.
+/// Rejects entries, such as undefined tensors, that MakeTensorTable accepts for modules.
 absl::Status Check(const std::vector<NamedTensor>& live) {
   std::map<std::string, size_t> first;
   for (size_t i = 0; i < live.size(); ++i) {

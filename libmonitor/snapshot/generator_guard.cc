@@ -37,8 +37,7 @@ bool Follows(at::mt19937 from, const at::mt19937& to) {
   return false;
 }
 
-// Returns whether the generator was seeded or reset between the two states, rather than only drawn
-// from.
+// Returns whether the generator was seeded or reset between the two states.
 bool IsSeeded(const at::Generator& before, const at::Generator& after) {
   if (before.current_seed() != after.current_seed()) return true;
   if (!before.device().is_cpu()) return after.get_offset() < before.get_offset();

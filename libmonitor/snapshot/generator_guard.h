@@ -20,8 +20,7 @@ class GeneratorGuard : public OwnDraws {
   GeneratorGuard();
   ~GeneratorGuard() override;
 
-  /// Returns whether a default generator was seeded or set to an earlier state and has not been
-  /// restored.
+  /// Returns whether a default generator was seeded or set back and has not been restored.
   bool Seeded() const;
 
  protected:

@@ -124,8 +124,7 @@ struct RandomOperators {
 
 namespace {
 
-// Registered when the program is loaded, because operator tables must not change while other
-// threads use them.
+// Registered when the program is loaded, because operator tables must not change later.
 const std::string* const registration_error = RandomOperators::Register();
 
 }  // namespace

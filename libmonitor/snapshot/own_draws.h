@@ -35,8 +35,7 @@ class OwnDraws {
   static absl::Status Available();
 
  protected:
-  /// The generator to draw from on a device; by default one with a fixed seed. Undefined if none
-  /// can be made.
+  /// The generator to draw from on a device, by default with a fixed seed. May be undefined.
   virtual at::Generator On(at::Device device);
 
  private:

@@ -10,8 +10,7 @@
 namespace ptqwatch::internal {
 
 /// Digest of the bits of all loaded parameters, without buffers. Reads each parameter once;
-/// parameters on a GPU are copied to the host in pieces. Returns Cancelled if the context is
-/// cancelled.
+/// parameters on a GPU are copied to the host in pieces. Returns Cancelled if the context is.
 absl::StatusOr<std::string> DigestOfParameters(const Replica& replica,
                                                const ExecutionContext& context);
 

@@ -25,8 +25,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Alignment of the host's allocator and of CUDA's caching allocator. Libraries choose kernels by
-// it.
+// The allocators' alignment on the host and on CUDA. Libraries choose kernels by it.
 int64_t AlignmentBytes(at::Device device) { return device.is_cuda() ? 512 : 64; }
 
 // Compares bits, so NaN equals NaN.

@@ -29,8 +29,7 @@ class Replica {
 
   /// Keeps overridden weights in place during its lifetime. The destructor copies the snapshot's
   /// weights back (adding and subtracting would not restore the last bit). At most one exists at a
-  /// time. If copying back fails (a broken device), the replica grants no lease until the next
-  /// Load.
+  /// time. If that fails (a broken device), the replica grants no lease until the next Load.
   class Lease {
    public:
     Lease(Lease&& other) noexcept
@@ -40,8 +39,7 @@ class Replica {
 
     /// Overrides one more entry, or an overridden one again.
     void Write(const Override& override);
-    /// Overrides an entry with its snapshot value + scale * `direction`, a tensor of the entry's
-    /// shape.
+    /// Overrides an entry with its snapshot value + scale * `direction`, of the entry's shape.
     void Move(int entry, const at::Tensor& direction, double scale);
     /// Restores the snapshot's weights without ending the lease.
     void Restore();
@@ -80,8 +78,7 @@ class Replica {
   /// tensors into flat buffers. For each batch of `check`, the losses must be finite, repeatable
   /// bit for bit, unchanged by the move, and must change with the weights. Computing them must not
   /// draw from a default random generator, change a parameter or buffer, or leave a module in
-  /// training mode. Returns FailedPrecondition naming the violation, or ResourceExhausted if memory
-  /// runs out.
+  /// training mode. Errors: FailedPrecondition naming the violation, or ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
                                                          const std::vector<const Batch*>& check,
                                                          std::optional<at::Device> device = {});
@@ -176,8 +173,7 @@ class Replica {
 /// Different weights. The change is large enough to change any loss that depends on the weights.
 at::Tensor Perturbed(const at::Tensor& weights);
 
-/// The weights from each quantizer, in the order of the quantizers. Empty for a quantizer that
-/// failed.
+/// The weights from each quantizer, in their order. Empty for a quantizer that failed.
 using QuantizedWeights = std::vector<std::vector<Replica::Override>>;
 
 }  // namespace ptqwatch::internal

@@ -61,8 +61,7 @@ struct DescribeInputs {
   }
 };
 
-/// The order of the columns: by descending diag(H), ties by lower index, or unchanged. Cost: cols^2
-/// comparisons.
+/// The order of the columns: by descending diag(H), then index, or unchanged. cols^2 comparisons.
 struct RankColumns {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 1;

@@ -184,8 +184,7 @@ struct AddColumns {
   }
 };
 
-/// Adds a panel of a chunk's products, summed over the slices of its rows, to the upper triangle of
-/// the sum.
+/// Adds a panel of a chunk's products, summed over slices of rows, to the sum's upper triangle.
 struct AddPanel {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;

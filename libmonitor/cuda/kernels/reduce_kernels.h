@@ -10,8 +10,7 @@
 
 namespace ptqwatch::internal {
 
-/// Writes the sum, or the minimum, of each layer's float64 numbers among the layer's numbers. One
-/// block per layer.
+/// Writes the sum or minimum of each layer's float64 values to its numbers. One block per layer.
 struct Collapse {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 3;

@@ -28,8 +28,7 @@ PTQWATCH_HOST_DEVICE inline bool IsFiniteBits(float value) {
 PTQWATCH_HOST_DEVICE inline float FromBFloat16(uint16_t bits) {
   return FloatFromBits(static_cast<uint32_t>(bits) << 16);
 }
-/// Rounds to nearest, ties to even. `value` must be finite; if it is too large, the result is
-/// infinity.
+/// Rounds to nearest, ties to even. `value` must be finite; a large one becomes infinity.
 PTQWATCH_HOST_DEVICE inline uint16_t ToBFloat16(float value) {
   const uint32_t bits = FloatBits(value);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);

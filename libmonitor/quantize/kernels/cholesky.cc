@@ -219,8 +219,8 @@ class Factorization {
     });
   }
 
-  // Factorises the panels that hold the block's diagonal, on one thread because they depend on each
-  // other.
+  // Factorises the panels that hold the block's diagonal, on one thread, because each needs the
+  // last.
   absl::Status FactorizeTop(int64_t j0, int64_t quads) {
     const int64_t below = (j0 + 4 * quads) / width_;  // first panel below the block
     for (int64_t q = 0; q < quads; ++q) {

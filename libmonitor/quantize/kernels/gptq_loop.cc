@@ -272,8 +272,7 @@ class Loop {
     return absl::OkStatus();
   }
 
-  // Quantizes the block four columns at a time, each after its update by the block's earlier
-  // columns.
+  // Quantizes the block four columns at a time, each updated by the block's earlier columns.
   void QuantizeBlock(int64_t k0, int64_t count, int64_t t, RowGroup* group, GptqErrors* errors) {
     const Tag<float> d;
     double diagonal[kBlock];

@@ -31,8 +31,7 @@ struct Grid {
   int64_t GroupCount(int64_t g) const { return std::min(group_size, cols - g * group_size); }
 };
 
-/// A grid for a weight of this shape, with its numbers not yet set. `spec` must be valid and the
-/// shape not empty.
+/// A grid without its numbers. `spec` must be valid and the shape not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
 /// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if the scale
