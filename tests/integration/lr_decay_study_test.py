@@ -172,7 +172,7 @@ class BadInput(StudyTest):
 
     def test_what_is_named_must_be_there(self):
         self.refused("--program", "/nonexistent/program", says=["--program /nonexistent/program", "--target lr_decay_study"])
-        self.refused("--results", self.text, says=[f"--results {self.text}", "no results.json"])
+        self.refused("--results", self.text, says=[f"--results {self.text}", "not a results.json"])
 
     def test_text_and_directory(self):
         self.refused("--text", "/nonexistent/text", says=["--text", "/nonexistent/text"])
@@ -181,7 +181,7 @@ class BadInput(StudyTest):
             text.write("too short a text\n")
         self.refused("--text", short, "--dir", self.path("x"), says=["--text", short, "too short"])
         self.refused("--text", self.text, "--dir", "/proc/study", says=["--dir /proc/study"])
-        self.refused("--text", self.text, "--dir", self.directory.name, says=[f"--dir {self.directory.name}", "has "])
+        self.refused("--text", self.text, "--dir", self.directory.name, says=[f"--dir {self.directory.name}", "contains "])
 
 
 class Quick(unittest.TestCase):
