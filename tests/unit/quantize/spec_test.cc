@@ -109,6 +109,36 @@ TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
   EXPECT_EQ(Describe(spec), "nf4 b4 block 64 scale bf16");
 }
 
+// Fingerprints of runs hash these texts: a run directory of an earlier version must still resume.
+TEST(QuantizerSpec, IsDescribedByTheSameTextForEver) {
+  using enum QuantizationMethod;
+  QuantizerSpec all{.group_size = 64,
+                    .symmetric = false,
+                    .order = QuantizationOrder::kNone,
+                    .damp = 0.025,
+                    .min_tokens_ratio = 0.5,
+                    .scale_dtype = ScaleDtype::kFloat16,
+                    .clip = ClipSearch::kMse,
+                    .outlier_threshold = 4.5,
+                    .baselines = false};
+  const auto text = [&](QuantizationMethod method, int bits) {
+    all.method = method;
+    all.bits = bits;
+    return Describe(all);
+  };
+  EXPECT_EQ(text(kRtn, 2), "rtn b2 g64 asym clip mse scale f16");
+  EXPECT_EQ(text(kGptq, 8), "gptq b8 g64 asym none damp 0.025 min_tokens 0.5 clip mse scale f16");
+  EXPECT_EQ(text(kAwq, 3), "awq b3 g64 asym clip mse scale f16");
+  EXPECT_EQ(text(kLlmInt8, 8), "llm_int8 b8 threshold 4.5 scale f16");
+  EXPECT_EQ(text(kNf4, 4), "nf4 b4 block 64 scale f16");
+  all = {.outlier_threshold = 0};
+  EXPECT_EQ(text(kRtn, 4), "rtn b4 g128 sym");
+  EXPECT_EQ(text(kGptq, 4), "gptq b4 g128 sym act damp 0.01");
+  EXPECT_EQ(text(kAwq, 4), "awq b4 g128 sym");
+  EXPECT_EQ(text(kLlmInt8, 8), "llm_int8 b8 threshold 0");
+  EXPECT_EQ(text(kNf4, 4), "nf4 b4 block 64");
+}
+
 TEST(QuantizerSpec, DefaultsAreRtnAndGptqAtThreeAndFourBits) {
   std::vector<std::string> texts;
   for (const QuantizerSpec& spec : DefaultQuantizers()) {
