@@ -12,18 +12,6 @@
 namespace ptqwatch::examples {
 namespace {
 
-// LLM.int8 and NF4 have a fixed bit-width, whatever --bits is, and ignore --group-size.
-QuantizerSpec MakeSpec(QuantizationMethod method, int bits, int group_size) {
-  switch (method) {
-    case QuantizationMethod::kLlmInt8:
-      return {.method = method, .bits = 8};
-    case QuantizationMethod::kNf4:
-      return {.method = method, .bits = 4};
-    default:
-      return {.method = method, .bits = bits, .group_size = group_size};
-  }
-}
-
 CLI::Validator QuantizationMethodName() {
   return CLI::Validator(
       [](std::string& name) {
@@ -116,7 +104,7 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
          "(with --wait on: 1)")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--bits", flags->bits, "Bit-widths to try (llm_int8 is always 8, nf4 always 4)")
+  app.add_option("--bits", flags->bits, "Bit-widths to try, by methods that have more than one")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember({2, 3, 4, 8}))
@@ -171,7 +159,9 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   for (const std::string& name : flags.methods) {
     const QuantizationMethod method = ParseQuantizationMethod(name).value();
     for (const int bits : flags.bits) {
-      const QuantizerSpec spec = MakeSpec(method, bits, flags.group_size);
+      const QuantizerSpec spec{.method = method,
+                               .bits = FixedBits(method).value_or(bits),
+                               .group_size = flags.group_size};
       const auto& known = options.quantizers;
       if (std::find(known.begin(), known.end(), spec) == known.end()) {
         options.quantizers.push_back(spec);

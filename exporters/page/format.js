@@ -46,12 +46,8 @@ function bytes(value) {
 const clockTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString('en-GB');
 const dateTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
 
-/** For example, "rtn" and 3 give "RTN 3-bit". */
-function quantizerName(method, bits) {
-  const names = {rtn: 'RTN', gptq: 'GPTQ', awq: 'AWQ', nf4: 'NF4', llm_int8: 'LLM.int8'};
-  const name = names[method] || method || 'quantizer';
-  return method === 'nf4' || method === 'llm_int8' ? name : `${name} ${bits}-bit`;
-}
+/** As ShortName of ptqwatch/report.h: "gptq3"; a name that ends with a digit says its bits. */
+const quantizerName = (method, bits) => /\d$/.test(method) ? method : `${method || ''}${bits}`;
 const quantizerKey = (entry) => `${entry.method}/${entry.bits}`;
 
 const words = (name) => (name || 'unknown').replaceAll('_', ' ');

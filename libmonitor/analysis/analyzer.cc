@@ -47,7 +47,7 @@ constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the 
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
   const std::string_view reason =
       entry.status == ProbeStatus::kOk ? "no finite loss increase" : ToString(entry.status);
-  std::string text = StrCat(QuantizerText(entry.method, entry.bits), " was not measured at step ",
+  std::string text = StrCat(LabelOf(entry.method, entry.bits), " was not measured at step ",
                             report.step, ": ", reason);
   if (!entry.status_detail.empty()) text += StrCat(" (", entry.status_detail, ")");
   return text;
@@ -242,7 +242,7 @@ Verdict Analyzer::Add(const Report& report) {
 void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
   const Point& newest = history_.points()[finding.newest];
   const auto found = newest.series.find(finding.series);
-  const std::string name = QuantizerText(verdict.method, verdict.bits);
+  const std::string name = LabelOf(verdict.method, verdict.bits);
   verdict.summary = found == newest.series.end() ? StrCat(name, " at step ", newest.step)
                                                  : StrFormat("%s costs %.3g nats at step %d", name,
                                                              found->second.value, newest.step);

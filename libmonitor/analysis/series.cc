@@ -4,7 +4,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "absl/strings/ascii.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -25,12 +24,6 @@ double ErrorLogarithm(double error_ratio) {
 }
 
 double ErrorRatio(double logarithm) { return std::exp(logarithm) - kErrorFloor; }
-
-std::string QuantizerText(std::optional<QuantizationMethod> method, int bits) {
-  if (method == QuantizationMethod::kNf4) return "NF4";
-  if (method == QuantizationMethod::kLlmInt8) return "LLM.int8";
-  return StrCat(bits, "-bit ", absl::AsciiStrToUpper(StrCat(ToString(method))));
-}
 
 SeriesValues SeriesOf(const Report& report) {
   SeriesValues values;

@@ -36,9 +36,6 @@ double ErrorLogarithm(double error_ratio);
 /// Inverse of ErrorLogarithm.
 double ErrorRatio(double logarithm);
 
-/// "3-bit GPTQ".
-std::string QuantizerText(std::optional<QuantizationMethod> method, int bits);
-
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_ANALYSIS_SERIES_H_

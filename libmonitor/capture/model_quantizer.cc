@@ -8,14 +8,15 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "capture/activation_capture.h"
-#include "quantize/statistics_use.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 bool AnyCodesUseStatistics(const LayerSpecs& specs) {
-  return std::any_of(specs.begin(), specs.end(),
-                     [](const QuantizerSpec& spec) { return CodesUseStatistics(spec); });
+  return std::any_of(specs.begin(), specs.end(), [](const QuantizerSpec& spec) {
+    return MethodOf(spec).statistics(spec).codes;
+  });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "checkpoint/bit_stream.h"
 #include "checkpoint/float16.h"
 #include "ptqwatch/offline/checkpoint_export.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch {
 namespace {
@@ -37,21 +38,18 @@ std::string BytesOf(const std::vector<T>& values) {
 }
 
 absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
-  switch (spec.method) {
-    case QuantizationMethod::kRtn:
-    case QuantizationMethod::kGptq:
-      return absl::OkStatus();
-    case QuantizationMethod::kAwq:
-      return absl::InvalidArgumentError(
-          StrCat("method awq: its channel scales would have to be folded into the layer before, "
-                 "which ",
-                 ToString(format), " cannot express and the weights alone do not name"));
-    default:
-      return absl::InvalidArgumentError(StrCat("method ", ToString(spec.method),
-                                               ": its codes are not those of a grid with scale and "
-                                               "zero, which is what ",
-                                               ToString(format), " holds"));
+  const internal::Method& method = internal::MethodOf(spec);
+  if (!method.grid) {
+    return absl::InvalidArgumentError(StrCat("method ", ToString(spec.method),
+                                             ": its codes are not those of a grid with scale and "
+                                             "zero, which is what ",
+                                             ToString(format), " holds"));
   }
+  if (!method.channel_scale) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("method ", ToString(spec.method),
+             ": its channel scales would have to be folded into the layer before, which ",
+             ToString(format), " cannot express and the weights alone do not name"));
 }
 
 absl::Status CheckScaleDtype(CheckpointFormat format, ScaleDtype dtype) {

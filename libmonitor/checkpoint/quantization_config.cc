@@ -5,6 +5,7 @@
 #include "base/strings.h"
 #include "ptqwatch/config.h"
 #include "ptqwatch/offline/checkpoint_export.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 bool OrdersColumns(const QuantizerSpec& spec) {
-  return spec.method == QuantizationMethod::kGptq && spec.order == QuantizationOrder::kStaticAct;
+  return internal::MethodOf(spec).factor && spec.order == QuantizationOrder::kStaticAct;
 }
 
 json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
@@ -66,7 +67,7 @@ json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_
       {"pack_dtype", "int32"},
       {"meta", {{"quantizer", {internal::StrCat("ptqwatch:", PTQWATCH_VERSION_STRING)}}}},
   };
-  if (spec.method == QuantizationMethod::kGptq) config["damp_percent"] = spec.damp;
+  if (internal::MethodOf(spec).factor) config["damp_percent"] = spec.damp;
   for (const std::string& name : left_out) {
     config["dynamic"]["-:" + ExactPattern(name)] = json::object();
   }

@@ -25,6 +25,14 @@ absl::Status RoundScaled(const LayerGroup& group, const Strided<const float>& ch
 
 }  // namespace
 
+absl::Status TakeAwqBuffers(const LayerGroup& group, ComputeDevice&, Arena& arena) {
+  Strided<double> exact;
+  Strided<float> scale;
+  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group.layers, group.cols, &exact));
+  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group.layers, group.cols, &scale));
+  return Tracer(group).Take(arena);
+}
+
 absl::Status QuantizeByAwq(const LayerGroup& group, Queue& queue) {
   ArenaScope scope(queue.arena());
   ChannelScales scales{.layers = group.layers,

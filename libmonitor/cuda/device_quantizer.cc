@@ -18,9 +18,7 @@ struct Candidates {
 
 // Clears the grid's options, which may differ between the layers of a group.
 QuantizerSpec WithoutGrid(QuantizerSpec spec) {
-  if (spec.method == QuantizationMethod::kNf4 || spec.method == QuantizationMethod::kLlmInt8) {
-    return spec;
-  }
+  if (!MethodOf(spec).grid) return spec;
   const QuantizerSpec defaults;
   spec.bits = defaults.bits;
   spec.group_size = defaults.group_size;
@@ -118,6 +116,11 @@ struct DeviceQuantizer::Layers {
 
 DeviceQuantizer::DeviceQuantizer(ComputeDevice& device)
     : device_(device), arena_begin_(device.arena().used()) {}
+
+bool DeviceQuantizer::Supports(const QuantizerSpec& spec, int64_t cols) {
+  const DeviceMethod* method = FindDeviceMethod(MethodOf(spec));
+  return method != nullptr && (method->supports == nullptr || method->supports(spec, cols));
+}
 
 DeviceQuantizer::~DeviceQuantizer() { device_.arena().ReturnTo(arena_begin_); }
 

@@ -78,14 +78,8 @@ class DeviceQuantizer {
   DeviceQuantizer(const DeviceQuantizer&) = delete;
   DeviceQuantizer& operator=(const DeviceQuantizer&) = delete;
 
-  static bool Supports(const QuantizerSpec& spec) {
-    return spec.clip == ClipSearch::kNone || spec.method != QuantizationMethod::kAwq;
-  }
-  /// Same, for a weight with this many columns.
-  static bool Supports(const QuantizerSpec& spec, int64_t cols) {
-    return Supports(spec) &&
-           (spec.method != QuantizationMethod::kGptq || cols <= kMostFactorInputs);
-  }
+  /// Whether a weight with that many columns can be quantized so.
+  static bool Supports(const QuantizerSpec& spec, int64_t cols);
 
   /// The minimum arena memory for Begin and Collect, in bytes. With up to kMaxBatch times as much,
   /// layers are quantized together.

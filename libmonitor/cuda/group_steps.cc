@@ -1,6 +1,7 @@
 #include "cuda/group_steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "base/status_macros.h"
@@ -64,24 +65,24 @@ absl::Status DescribeMoments(const LayerGroup& group, Queue& queue) {
 Sizes Scales(const LayerGroup& group) {
   Sizes sizes;
   for (int i = 0; i < group.layers; ++i) {
-    sizes.at[i] = ScaleCount(group.rows, group.cols, group.grids.at[i], group.attempt.method);
+    sizes.at[i] = ScaleCount(group.rows, group.cols, group.grids.at[i], *group.attempt.method);
   }
   return sizes;
 }
 
-absl::Status QuantizeGroup(const LayerGroup& group, Queue& queue) {
-  switch (group.attempt.method) {
-    case QuantizationMethod::kGptq:
-      return QuantizeByGptq(group, queue);
-    case QuantizationMethod::kAwq:
-      return QuantizeByAwq(group, queue);
-    case QuantizationMethod::kRtn:
-    case QuantizationMethod::kLlmInt8:
-    case QuantizationMethod::kNf4:
-      break;
-  }
-  return QuantizeByRounding(group, queue);
-}
+constexpr DeviceMethod kDeviceMethods[] = {
+    {.method = &kRtnMethod, .quantize = RoundToGrids},
+    {.method = &kGptqMethod,
+     .quantize = QuantizeByGptq,
+     .take = TakeGptqBuffers,
+     .supports = [](const QuantizerSpec&, int64_t cols) { return cols <= kMostFactorInputs; }},
+    {.method = &kAwqMethod,
+     .quantize = QuantizeByAwq,
+     .take = TakeAwqBuffers,
+     .supports = [](const QuantizerSpec& spec, int64_t) { return spec.clip == ClipSearch::kNone; }},
+    {.method = &kLlmInt8Method, .quantize = RoundToInt8},
+    {.method = &kNf4Method, .quantize = RoundToNf4},
+};
 
 absl::Status MeasureDistance(const LayerGroup& group, Queue& queue) {
   const int64_t parts = PartsOf(group.size());
@@ -100,6 +101,13 @@ absl::Status MeasureDistance(const LayerGroup& group, Queue& queue) {
 
 }  // namespace
 
+const DeviceMethod* FindDeviceMethod(const Method& method) {
+  const auto* found =
+      std::find_if(std::begin(kDeviceMethods), std::end(kDeviceMethods),
+                   [&](const DeviceMethod& known) { return known.method == &method; });
+  return found == std::end(kDeviceMethods) ? nullptr : found;
+}
+
 absl::Status RunGroup(LayerGroup group, Queue& queue) {
   ArenaScope scope(queue.arena());
   PTQWATCH_RETURN_IF_ERROR(group.TakeShared(queue.arena()));
@@ -107,7 +115,7 @@ absl::Status RunGroup(LayerGroup group, Queue& queue) {
   if (group.attempt.quantize) {
     PTQWATCH_RETURN_IF_ERROR(
         FindBad(group, group.layers, group.weight, AllOf(group.size()), kBadWeight, queue));
-    PTQWATCH_RETURN_IF_ERROR(QuantizeGroup(group, queue));
+    PTQWATCH_RETURN_IF_ERROR(FindDeviceMethod(*group.attempt.method)->quantize(group, queue));
     PTQWATCH_RETURN_IF_ERROR(
         FindBad(group, group.layers, Const(group.scale), Scales(group), kBadScale, queue));
     PTQWATCH_RETURN_IF_ERROR(MeasureDistance(group, queue));
@@ -118,9 +126,10 @@ absl::Status RunGroup(LayerGroup group, Queue& queue) {
 absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device) {
   Arena measure(nullptr, std::numeric_limits<int64_t>::max());
   PTQWATCH_RETURN_IF_ERROR(group.TakeShared(measure));
-  if (group.attempt.quantize && group.attempt.method == QuantizationMethod::kGptq) {
+  const DeviceMethod& method = *FindDeviceMethod(*group.attempt.method);
+  if (group.attempt.quantize && method.take != nullptr) {
     ArenaScope scope(measure);
-    PTQWATCH_RETURN_IF_ERROR(TakeGptqBuffers(group, device, measure));
+    PTQWATCH_RETURN_IF_ERROR(method.take(group, device, measure));
   }
   {
     ArenaScope scope(measure);
@@ -130,12 +139,6 @@ absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device) {
   if (group.inputs > 0) {
     ArenaScope scope(measure);
     Tracer tracer(group);
-    if (group.attempt.method == QuantizationMethod::kAwq) {
-      Strided<double> exact;
-      Strided<float> scale;
-      PTQWATCH_RETURN_IF_ERROR(TakeStrided(measure, group.layers, group.cols, &exact));
-      PTQWATCH_RETURN_IF_ERROR(TakeStrided(measure, group.layers, group.cols, &scale));
-    }
     PTQWATCH_RETURN_IF_ERROR(tracer.Take(measure));
   }
   return measure.peak();

@@ -36,10 +36,9 @@ absl::Status LayerGroup::TakeShared(Arena& arena) {
   return absl::OkStatus();
 }
 
-int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method) {
-  if (method == QuantizationMethod::kNf4) return CeilDiv(rows * cols, kNf4Block);
-  if (method == QuantizationMethod::kLlmInt8) return rows;
-  return rows * grid.groups;
+int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, const Method& method) {
+  if (method.grid) return rows * grid.groups;
+  return method.group_size < 0 ? rows : CeilDiv(rows * cols, method.group_size);
 }
 
 int64_t MostLayers(int64_t rows, int64_t cols) {

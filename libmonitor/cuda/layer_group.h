@@ -10,6 +10,7 @@
 #include "cuda/kernels/grid_kernels.h"
 #include "cuda/kernels/kernel.h"
 #include "ptqwatch/quantizer.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 
@@ -18,9 +19,9 @@ enum class Precision { kNone, kFloat32, kFloat64 };
 
 /// The work to do on a layer.
 struct Attempt {
-  QuantizationMethod method = QuantizationMethod::kRtn;  ///< kRtn also after a fallback
-  bool use_moments = false;                              ///< false without tokens
-  bool quantize = true;  ///< false: the codes exist, only losses are computed
+  const Method* method = &kRtnMethod;  ///< RTN's if another fell back to it
+  bool use_moments = false;            ///< false without tokens
+  bool quantize = true;                ///< false: the codes are there, only losses are wanted
   double damp = 0;
   Precision loss = Precision::kNone;  ///< for AWQ, the precision of the search
   Precision rtn_loss = Precision::kNone;
@@ -73,8 +74,8 @@ struct LayerGroup {
 
 GridShape GridOf(int64_t cols, const QuantizerSpec& spec);
 
-/// The number of a weight's scales, by method.
-int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, QuantizationMethod method);
+/// How many scales a weight has, by method.
+int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, const Method& method);
 
 template <typename T>
 PerLayer<const T> Const(const PerLayer<T>& batch) {

@@ -32,7 +32,7 @@ bool LayerState::WithoutCodes(const double* numbers, float bad_weight,
                   StrCat("row ", row, " of the inputs' second moments is not finite"));
   }
   bool fits = numbers[kBadScale] < 0;
-  if (attempt_.method == QuantizationMethod::kAwq) {
+  if (attempt_.method->channel_scale) {
     fits = std::isfinite(numbers[kSearchLosses + 2 * static_cast<int>(numbers[kBestRatio])]);
   }
   if (fits) return false;
@@ -52,19 +52,19 @@ void LayerState::SetSearch(const double* numbers, QuantizedWeight* result) const
 
 void LayerState::SetLosses(const double* numbers, QuantizedWeight* result) const {
   if (!attempt_.use_moments) return;
-  if (attempt_.method == QuantizationMethod::kAwq) {
+  if (attempt_.method->channel_scale) {
     SetSearch(numbers, result);
   } else if (!loss_from_loop_) {
     result->loss = Loss(numbers, kLoss);
   }
-  if (attempt_.method == QuantizationMethod::kGptq) {
+  if (attempt_.method->factor) {
     result->damp = attempt_.damp;
     result->damp_value = numbers[kDampValue];
     result->loss_damped = numbers[kLoopLoss];
     if (loss_from_loop_) {
       result->loss = numbers[kLoopLoss] - numbers[kDampValue] * numbers[kLoopSquaredNorm];
     }
-  } else if (attempt_.method != QuantizationMethod::kAwq && !has_rtn_loss_) {
+  } else if (!attempt_.method->channel_scale && !has_rtn_loss_) {
     result->rtn_loss = result->loss;
   }
   if (has_rtn_loss_) result->rtn_loss = Loss(numbers, kRtnLoss);
@@ -76,7 +76,7 @@ void LayerState::AddCounts(const double* numbers, QuantizedWeight* result) const
     result->dead_columns = static_cast<int64_t>(numbers[kDeadColumns]);
     result->duplicate_columns = static_cast<int64_t>(numbers[kDuplicateColumns]);
   }
-  if (attempt_.method == QuantizationMethod::kGptq && attempt_.damp != layer_.spec.damp &&
+  if (attempt_.method->factor && attempt_.damp != layer_.spec.damp &&
       result->status == LayerStatus::kOk) {
     result->status = LayerStatus::kDamped;
     result->status_detail = StrCat("damp ", attempt_.damp, " instead of ", layer_.spec.damp);
@@ -105,7 +105,6 @@ DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
   if (size() == 0 || out.status == LayerStatus::kNonFinite) return result;
   AddCounts(numbers, &out);
   if (!codes) return result;
-  const bool gptq = attempt_.method == QuantizationMethod::kGptq;
   out.clipped_groups = static_cast<int64_t>(numbers[kClippedGroups]);
   SetLosses(numbers, &out);
   for (size_t c = 0; c < abs_max.size(); ++c) {
@@ -119,9 +118,9 @@ DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
   result.scale = scale_;
   result.zero = zero_;
   result.scales =
-      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), attempt_.method);
-  if (gptq) result.order = order_;
-  if (attempt_.method == QuantizationMethod::kAwq) result.channel_scale = channel_scale_;
+      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), *attempt_.method);
+  if (attempt_.method->factor) result.order = order_;
+  if (attempt_.method->channel_scale) result.channel_scale = channel_scale_;
   return result;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "quantize/statistics_use.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -20,25 +20,18 @@ constexpr double kMinLoopShare = 0.05;
 constexpr int64_t kMinLoopWeights = 1 << 16;
 
 double NeededTokens(const DeviceLayer& layer) {
-  if (layer.spec.method != QuantizationMethod::kGptq) return 1;
-  return layer.spec.min_tokens_ratio * static_cast<double>(layer.cols);
+  return std::max(1.0, MethodOf(layer.spec).min_tokens(layer.spec, layer.cols));
 }
 
 std::string TooFewTokens(const DeviceLayer& layer, double tokens) {
   return StrCat(static_cast<int64_t>(tokens), " tokens for ", layer.cols, " inputs; ",
-                ToString(layer.spec.method), " needs ",
-                std::max(1.0, std::ceil(NeededTokens(layer))));
+                ToString(layer.spec.method), " needs ", std::ceil(NeededTokens(layer)));
 }
 
 }  // namespace
 
 absl::Status CheckLayer(const DeviceLayer& layer) {
   PTQWATCH_RETURN_IF_ERROR(Validate(layer.spec));
-  if (!DeviceQuantizer::Supports(layer.spec)) {
-    return absl::UnimplementedError(StrCat(ToString(layer.spec.method), " with clip ",
-                                           ToString(layer.spec.clip),
-                                           " is not available on a device"));
-  }
   if (layer.rows < 0 || layer.cols < 0) {
     return absl::InvalidArgumentError(
         StrCat("the weight's shape is [", layer.rows, ", ", layer.cols, "]"));
@@ -47,14 +40,14 @@ absl::Status CheckLayer(const DeviceLayer& layer) {
     return absl::InvalidArgumentError(StrCat("the weight has ", layer.cols, " columns"));
   }
   if (!DeviceQuantizer::Supports(layer.spec, layer.cols)) {
-    return absl::UnimplementedError(StrCat(ToString(layer.spec.method), " with ", layer.cols,
-                                           " inputs is not available on a device"));
+    return absl::UnimplementedError(
+        StrCat(Describe(layer.spec), " with ", layer.cols, " inputs is not available on a device"));
   }
   if (layer.weight == nullptr && layer.rows > 0 && layer.cols > 0) {
     return absl::InvalidArgumentError("weight is null");
   }
   if (layer.gram == nullptr) {
-    if (!RequiresStatistics(layer.spec)) return absl::OkStatus();
+    if (!NeedsStatistics(layer.spec)) return absl::OkStatus();
     return absl::InvalidArgumentError(
         StrCat(ToString(layer.spec.method),
                " needs second moments of the layer's inputs; there are none"));
@@ -91,7 +84,7 @@ Precision LayerState::FirstPrecision() const {
 void LayerState::PlanRounding(LayerStatus status, std::string detail) {
   status_ = status;
   detail_ = std::move(detail);
-  attempt_.method = QuantizationMethod::kRtn;
+  attempt_.method = &kRtnMethod;
   attempt_.quantize = true;
   attempt_.damp = 0;
   attempt_.loss = attempt_.energy = FirstPrecision();
@@ -104,33 +97,32 @@ void LayerState::PlanRounding(LayerStatus status, std::string detail) {
 
 void LayerState::PlanMethod() {
   const QuantizerSpec& spec = layer_.spec;
-  attempt_.method = spec.method;
+  attempt_.method = &MethodOf(spec);
   has_energy_ = attempt_.use_moments;
   attempt_.loss = attempt_.energy = FirstPrecision();
-  if (spec.method == QuantizationMethod::kGptq) {
+  if (attempt_.method->factor) {
     attempt_.damp = spec.damp;
     has_rtn_loss_ = has_energy_ = spec.baselines;
     attempt_.rtn_loss = attempt_.energy = spec.baselines ? FirstPrecision() : Precision::kNone;
     // As on the CPU: with few weights the float32 errors of its terms do not average out.
     loss_from_loop_ = size() >= kMinLoopWeights;
     if (loss_from_loop_) attempt_.loss = Precision::kNone;
-  } else if (spec.method == QuantizationMethod::kLlmInt8 && spec.outlier_threshold > 0 &&
-             attempt_.use_moments) {
+  } else if (NeedsAbsMax()) {
     has_rtn_loss_ = true;
     attempt_.rtn_loss = FirstPrecision();
   }
 }
 
-// Handles too few tokens: GPTQ and AWQ fall back to RTN. Returns whether they did.
+// With too few tokens RTN stands in for a method that needs them.
 bool LayerState::RefuseMoments(double tokens) {
-  const QuantizationMethod method = layer_.spec.method;
+  const Method& method = MethodOf(layer_.spec);
   if (tokens == 0) attempt_.use_moments = false;
-  if (method == QuantizationMethod::kGptq || method == QuantizationMethod::kAwq) {
-    if (tokens > 0 && tokens >= NeededTokens(layer_)) return false;
+  if (method.min_tokens != nullptr) {
+    if (tokens >= NeededTokens(layer_)) return false;
     PlanRounding(LayerStatus::kTooFewTokens, TooFewTokens(layer_, tokens));
     return true;
   }
-  if (method == QuantizationMethod::kLlmInt8 && layer_.spec.outlier_threshold > 0 && tokens == 0) {
+  if (method.statistics(layer_.spec).abs_max && tokens == 0) {
     status_ = LayerStatus::kTooFewTokens;
     detail_ = "0 tokens: outlier columns are not known, none was kept";
   }
@@ -149,18 +141,18 @@ absl::Status LayerState::TakeResults(Arena& arena, double* numbers) {
   if (dequantized_ == nullptr) {
     PTQWATCH_ASSIGN_OR_RETURN(dequantized_, arena.TakeArray<float>(size(), kWhat));
   }
-  const QuantizationMethod method = layer_.spec.method;
+  const Method& method = MethodOf(layer_.spec);
   // A method that falls back to RTN has the same groups.
   const int64_t scales =
       ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), method);
   PTQWATCH_ASSIGN_OR_RETURN(scale_, arena.TakeArray<float>(scales, kWhat));
-  if (method != QuantizationMethod::kNf4) {
+  if (FormatOf(layer_.spec.method) == "int") {
     PTQWATCH_ASSIGN_OR_RETURN(zero_, arena.TakeArray<float>(scales, kWhat));
   }
-  if (method == QuantizationMethod::kGptq) {
+  if (method.factor) {
     PTQWATCH_ASSIGN_OR_RETURN(order_, arena.TakeArray<int32_t>(layer_.cols, kWhat));
   }
-  if (method == QuantizationMethod::kAwq) {
+  if (method.channel_scale) {
     PTQWATCH_ASSIGN_OR_RETURN(channel_scale_, arena.TakeArray<float>(layer_.cols, kWhat));
   }
   return absl::OkStatus();
@@ -188,7 +180,7 @@ void LayerState::AddTo(LayerGroup& group, int i) const {
 void LayerState::ForgetMoments() {
   attempt_.use_moments = has_rtn_loss_ = has_energy_ = false;
   attempt_.loss = attempt_.rtn_loss = attempt_.energy = Precision::kNone;
-  pending_ = attempt_.method == QuantizationMethod::kRtn && layer_.spec.clip != ClipSearch::kNone;
+  pending_ = attempt_.method == &kRtnMethod && layer_.spec.clip != ClipSearch::kNone;
 }
 
 int64_t LayerState::BadWeight(const double* numbers) const {
@@ -196,8 +188,7 @@ int64_t LayerState::BadWeight(const double* numbers) const {
 }
 
 bool LayerState::NeedsAbsMax() const {
-  return attempt_.method == QuantizationMethod::kLlmInt8 && attempt_.use_moments &&
-         layer_.spec.outlier_threshold > 0;
+  return attempt_.use_moments && attempt_.method->statistics(layer_.spec).abs_max;
 }
 
 void LayerState::Judge(const double* numbers) {
@@ -206,7 +197,7 @@ void LayerState::Judge(const double* numbers) {
     if (numbers[kBadMoment] >= 0) return;
     // Rows that are not finite do not count as tokens, so the count is known only after a pass.
     const double tokens = numbers[kTokens];
-    if (attempt_.method == layer_.spec.method) {
+    if (attempt_.method == &MethodOf(layer_.spec)) {
       if (RefuseMoments(tokens)) return;
     } else if (status_ == LayerStatus::kTooFewTokens) {
       detail_ = TooFewTokens(layer_, tokens);
@@ -216,8 +207,8 @@ void LayerState::Judge(const double* numbers) {
       return;
     }
   }
-  if (attempt_.method != QuantizationMethod::kAwq && numbers[kBadScale] >= 0) return;
-  if (attempt_.method == QuantizationMethod::kGptq) JudgeFactor(numbers);
+  if (!attempt_.method->channel_scale && numbers[kBadScale] >= 0) return;
+  if (attempt_.method->factor) JudgeFactor(numbers);
   if (!pending_ && attempt_.use_moments) JudgeLosses(numbers);
 }
 
@@ -256,7 +247,7 @@ void LayerState::JudgeLosses(const double* numbers) {
   };
   again.rtn_loss = look(attempt_.rtn_loss, kRtnLoss);
   again.energy = look(attempt_.energy, kEnergy);
-  if (attempt_.method == QuantizationMethod::kAwq) {
+  if (attempt_.method->channel_scale) {
     if (attempt_.quantize && attempt_.loss == Precision::kFloat32) {
       for (int i = 0; i < kAwqRatios; ++i) look(attempt_.loss, kSearchLosses + 2 * i);
       again.quantize = pending_;
@@ -267,7 +258,7 @@ void LayerState::JudgeLosses(const double* numbers) {
   } else {
     again.loss = look(attempt_.loss, kLoss);
   }
-  if (loss_from_loop_ && attempt_.method == QuantizationMethod::kGptq) {
+  if (loss_from_loop_ && attempt_.method->factor) {
     const double damped = numbers[kLoopLoss];
     const double undamped = damped - numbers[kDampValue] * numbers[kLoopSquaredNorm];
     // If damping is most of the loss, the difference cancels.

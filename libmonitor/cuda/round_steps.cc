@@ -79,24 +79,26 @@ absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& 
                             .position = kClippedGroups});
 }
 
-absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue) {
-  if (group.attempt.method == QuantizationMethod::kNf4) {
-    return queue.Run(RoundNf4{.layers = group.layers,
-                              .source = group.Source(),
-                              .scale_dtype = group.spec.scale_dtype,
-                              .table = MakeNf4Table(),
-                              .absmax = group.scale,
-                              .codes = group.codes,
-                              .decoded = group.dequantized});
-  }
-  if (group.attempt.method == QuantizationMethod::kLlmInt8) {
-    RoundInt8 round = Int8Kernel(group);
-    if (group.spec.outlier_threshold > 0) round.abs_max = group.abs_max;
-    round.threshold = group.spec.outlier_threshold;
-    round.codes = group.codes;
-    round.decoded = group.dequantized;
-    return queue.Run(round);
-  }
+absl::Status RoundToNf4(const LayerGroup& group, Queue& queue) {
+  return queue.Run(RoundNf4{.layers = group.layers,
+                            .source = group.Source(),
+                            .scale_dtype = group.spec.scale_dtype,
+                            .table = MakeNf4Table(),
+                            .absmax = group.scale,
+                            .codes = group.codes,
+                            .decoded = group.dequantized});
+}
+
+absl::Status RoundToInt8(const LayerGroup& group, Queue& queue) {
+  RoundInt8 round = Int8Kernel(group);
+  if (group.spec.outlier_threshold > 0) round.abs_max = group.abs_max;
+  round.threshold = group.spec.outlier_threshold;
+  round.codes = group.codes;
+  round.decoded = group.dequantized;
+  return queue.Run(round);
+}
+
+absl::Status RoundToGrids(const LayerGroup& group, Queue& queue) {
   PTQWATCH_RETURN_IF_ERROR(FitGrids(group, group.Source(), queue));
   RoundGroups round = GroupsKernel(group, group.Source());
   round.codes = group.codes;
@@ -105,7 +107,7 @@ absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue) {
 }
 
 absl::Status RoundingError(const LayerGroup& group, const Strided<float>& error, Queue& queue) {
-  if (group.attempt.method == QuantizationMethod::kLlmInt8) {
+  if (!group.attempt.method->grid) {
     RoundInt8 round = Int8Kernel(group);
     round.error = error;
     return queue.Run(round);

@@ -12,8 +12,10 @@ absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& 
 /// Takes the memory that FitGrids needs from `arena`.
 absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped);
 
-/// Grids, codes and decoded weights for methods that round each weight: RTN, NF4, LLM.int8.
-absl::Status QuantizeByRounding(const LayerGroup& group, Queue& queue);
+/// Grids, codes and decoded weights of methods that look at one weight at a time.
+absl::Status RoundToGrids(const LayerGroup& group, Queue& queue);
+absl::Status RoundToInt8(const LayerGroup& group, Queue& queue);
+absl::Status RoundToNf4(const LayerGroup& group, Queue& queue);
 
 /// The error of round to nearest for layers that are quantized: for GPTQ on the same grid, for
 /// LLM.int8 without kept columns.
@@ -22,6 +24,8 @@ absl::Status RoundingError(const LayerGroup& group, const Strided<float>& error,
 /// AWQ: searches the ratio and quantizes with the best one. attempt.loss is the precision of the
 /// search's losses.
 absl::Status QuantizeByAwq(const LayerGroup& group, Queue& queue);
+/// Takes from `arena` all that QuantizeByAwq does.
+absl::Status TakeAwqBuffers(const LayerGroup& group, ComputeDevice& device, Arena& arena);
 
 }  // namespace ptqwatch::internal
 

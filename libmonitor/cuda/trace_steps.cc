@@ -147,7 +147,7 @@ absl::Status AddTraces(const LayerGroup& group, Queue& queue) {
   PTQWATCH_RETURN_IF_ERROR(tracer.Prepare(queue));
   const Subtract weight{
       .layers = group.layers, .size = group.size(), .from = group.weight, .out = tracer.x()};
-  if (attempt.loss != Precision::kNone && attempt.method != QuantizationMethod::kAwq) {
+  if (attempt.loss != Precision::kNone && !attempt.method->channel_scale) {
     Subtract error = weight;
     error.minus = Const(group.dequantized);
     PTQWATCH_RETURN_IF_ERROR(queue.Run(error));

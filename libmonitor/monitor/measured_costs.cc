@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quantize/methods.h"
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -20,21 +22,6 @@ int64_t RoundUp(int64_t value, int64_t divisor) { return (value + divisor - 1) /
 // FLOP, a multiply-add as two.
 double GramFlop(int64_t tokens, int64_t inputs) {
   return Real(tokens) * Real(inputs) * Real(inputs);
-}
-
-// FLOP of one [outputs, inputs] weight, without its Gram matrix.
-double QuantizeFlop(const QuantizerSpec& spec, int64_t outputs, int64_t inputs) {
-  const double square = Real(inputs) * Real(inputs);
-  // ptqwatch/quantizer.h counts the multiply-adds. Beside the codes there are up to two losses.
-  const double losses = (spec.baselines ? 2 : 0) * Real(outputs) * square;
-  switch (spec.method) {
-    case QuantizationMethod::kGptq:
-      return square * (Real(inputs) / 3 + Real(outputs)) + losses;
-    case QuantizationMethod::kAwq:
-      return 21 * Real(outputs) * square;
-    default:
-      return Real(outputs) * square + losses + 10 * Real(outputs) * Real(inputs);
-  }
 }
 
 }  // namespace
@@ -73,7 +60,8 @@ SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options) {
   }
   for (const QuantizerSpec& spec : options.quantizers) {
     for (const CoveredLayer& layer : plan.layers) {
-      costs.quantize += QuantizeFlop(spec, layer.outputs, layer.inputs) / kQuantizeRate;
+      costs.quantize +=
+          MethodOf(spec).flops(Real(layer.outputs), Real(layer.inputs), spec) / kQuantizeRate;
     }
   }
   if (suite.curvature() != nullptr) {

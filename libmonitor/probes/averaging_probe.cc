@@ -12,7 +12,7 @@
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "probes/replica_slice.h"
-#include "quantize/working_bytes.h"
+#include "quantize/methods.h"
 #include "report/watched_quantizer.h"
 #include "snapshot/finite.h"
 

@@ -9,22 +9,10 @@
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "probes/quantized_layers.h"
-#include "quantize/working_bytes.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 namespace {
-
-// Weights of a block, or of a group along the inputs.
-int ReportedGroupSize(const QuantizerSpec& spec) {
-  switch (spec.method) {
-    case QuantizationMethod::kLlmInt8:
-      return -1;
-    case QuantizationMethod::kNf4:
-      return 64;
-    default:
-      return spec.group_size;
-  }
-}
 
 void SetStatus(const absl::Status& status, QuantizationReport& report) {
   report.status = ProbeStatusOf(status);

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "base/strings.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 void QuantizedLayers::Add(size_t quantizer, size_t layer, const LayerGram* gram,
@@ -20,7 +21,7 @@ void QuantizedLayers::Add(size_t quantizer, size_t layer, const LayerGram* gram,
     report.skipped_rows = gram->skipped_rows();
   }
   report.dead_columns = weight.dead_columns;
-  if (specs_[quantizer][layer].method == QuantizationMethod::kGptq) report.damp = weight.damp;
+  if (MethodOf(specs_[quantizer][layer]).factor) report.damp = weight.damp;
   if (weight.output_energy.value_or(0) > 0) {
     if (weight.loss) report.output_error_ratio = *weight.loss / *weight.output_energy;
     if (weight.rtn_loss) report.rtn_output_error_ratio = *weight.rtn_loss / *weight.output_energy;

@@ -1,5 +1,3 @@
-#include "quantize/awq.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,6 +8,7 @@
 #include "base/strings.h"
 #include "quantize/fit_grid.h"
 #include "quantize/kernels/clip_search.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -104,8 +103,7 @@ absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// Of kSteps channel scales the one with the smallest layer loss.
 absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   std::vector<double> mean_abs(layer.statistics->abs_sum);
@@ -145,5 +143,30 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   return result;
 }
+
+int64_t AwqBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
+  QuantizerSpec unclipped = spec;
+  unclipped.clip = ClipSearch::kNone;
+  const int64_t grid = GridBytes(rows, cols, unclipped);
+  if (spec.clip == ClipSearch::kNone) return grid;
+  const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
+  return 2 * grid + 5 * rows * cols + 4 * group * group + 400 * group;
+}
+
+}  // namespace
+
+const Method kAwqMethod = {
+    .grid = true,
+    .channel_scale = true,
+    .statistics =
+        [](const QuantizerSpec&) {
+          return StatisticsUse{.codes = true, .required = true, .abs_sum = true};
+        },
+    .min_tokens = [](const QuantizerSpec&, int64_t) { return 1.0; },
+    .bytes = AwqBytes,
+    .flops = [](double rows, double cols,
+                const QuantizerSpec&) { return (kSteps + 1) * rows * cols * cols; },
+    .quantize = Awq,
+};
 
 }  // namespace ptqwatch::internal

@@ -1,5 +1,3 @@
-#include "quantize/gptq.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,6 +11,7 @@
 #include "quantize/kernels/cholesky.h"
 #include "quantize/kernels/feedback_matrix.h"
 #include "quantize/kernels/gptq_loop.h"
+#include "quantize/methods.h"
 #include "quantize/rtn.h"
 
 namespace ptqwatch::internal {
@@ -154,8 +153,7 @@ absl::Status AddLosses(const Layer& layer, const GptqRun& run, QuantizedWeight* 
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// If H cannot be factorised at any damping up to 1, RTN stands in.
 absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext& context) {
   const Hessian& h = *layer.h;
   const MatrixView weight = layer.weight;
@@ -204,5 +202,27 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
   result.zero = std::move(grid.zero);
   return result;
 }
+
+}  // namespace
+
+const Method kGptqMethod = {
+    .grid = true,
+    .factor = true,
+    .statistics =
+        [](const QuantizerSpec&) { return StatisticsUse{.codes = true, .required = true}; },
+    .min_tokens =
+        [](const QuantizerSpec& spec, int64_t inputs) {
+          return spec.min_tokens_ratio * static_cast<double>(inputs);
+        },
+    .bytes =
+        [](int64_t rows, int64_t cols, const QuantizerSpec& spec) {
+          return GridBytes(rows, cols, spec) + 4 * rows * cols;
+        },
+    .flops =
+        [](double rows, double cols, const QuantizerSpec& spec) {
+          return cols * cols * (cols / 3 + rows) + BaselineFlops(rows, cols, spec);
+        },
+    .quantize = Gptq,
+};
 
 }  // namespace ptqwatch::internal

@@ -9,6 +9,7 @@
 #include "quantize/fit_grid.h"
 #include "quantize/kernels/non_finite.h"
 #include "quantize/kernels/scale_dtype.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -114,6 +115,8 @@ absl::StatusOr<Int8Rows> QuantizeInt8Rows(MatrixView values, ScaleDtype absmax_d
   return result;
 }
 
+namespace {
+
 absl::StatusOr<QuantizedWeight> LlmInt8(const Layer& layer, const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   const int64_t cols = weight.cols;
@@ -152,5 +155,21 @@ absl::StatusOr<QuantizedWeight> LlmInt8(const Layer& layer, const ExecutionConte
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   return result;
 }
+
+}  // namespace
+
+const Method kLlmInt8Method = {
+    .bits = 8,
+    .outliers = true,
+    .group_size = -1,
+    .statistics =
+        [](const QuantizerSpec& spec) {
+          const bool outliers = spec.outlier_threshold > 0;
+          return StatisticsUse{.codes = outliers, .required = outliers, .abs_max = outliers};
+        },
+    .bytes = [](int64_t rows, int64_t cols, const QuantizerSpec&) { return rows * cols; },
+    .flops = RoundingFlops,
+    .quantize = LlmInt8,
+};
 
 }  // namespace ptqwatch::internal

@@ -21,10 +21,6 @@ struct Int8Rows {
 absl::StatusOr<Int8Rows> QuantizeInt8Rows(MatrixView values, ScaleDtype absmax_dtype,
                                           const ExecutionContext& context = {});
 
-/// LLM.int8. Fills in everything but the column counts. REQUIRES: statistics with abs_max, unless
-/// the threshold is 0.
-absl::StatusOr<QuantizedWeight> LlmInt8(const Layer& layer, const ExecutionContext& context);
-
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_QUANTIZE_LLM_INT8_H_

@@ -1,5 +1,3 @@
-#include "quantize/nf4.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +5,7 @@
 #include "base/status_macros.h"
 #include "quantize/fit_grid.h"
 #include "quantize/kernels/scale_dtype.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch {
 namespace {
@@ -67,6 +66,7 @@ void EncodeBlock(const float* w, int64_t count, float absmax, uint8_t* codes) {
 const std::array<float, 16>& Nf4Levels() { return kLevels; }
 
 namespace internal {
+namespace {
 
 absl::StatusOr<QuantizedWeight> Nf4(const Layer& layer, const ExecutionContext& context) {
   const int64_t size = layer.size();
@@ -100,6 +100,16 @@ absl::StatusOr<QuantizedWeight> Nf4(const Layer& layer, const ExecutionContext& 
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   return result;
 }
+
+}  // namespace
+
+const Method kNf4Method = {
+    .bits = 4,
+    .group_size = kNf4Block,
+    .bytes = [](int64_t rows, int64_t cols, const QuantizerSpec&) { return rows * cols / 16; },
+    .flops = RoundingFlops,
+    .quantize = Nf4,
+};
 
 }  // namespace internal
 }  // namespace ptqwatch

@@ -10,17 +10,12 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
-#include "quantize/awq.h"
-#include "quantize/gptq.h"
 #include "quantize/kernels/non_finite.h"
 #include "quantize/kernels/parallel.h"
 #include "quantize/layer.h"
-#include "quantize/llm_int8.h"
-#include "quantize/nf4.h"
+#include "quantize/methods.h"
 #include "quantize/rtn.h"
 #include "quantize/shared_results.h"
-#include "quantize/statistics_use.h"
-#include "quantize/working_bytes.h"
 
 namespace ptqwatch {
 namespace {
@@ -28,12 +23,6 @@ namespace {
 using internal::Layer;
 using internal::Reservation;
 using internal::StrCat;
-
-// What a method needs beside H.
-bool NeedsAbsSum(const QuantizerSpec& spec) { return spec.method == QuantizationMethod::kAwq; }
-bool NeedsAbsMax(const QuantizerSpec& spec) {
-  return spec.method == QuantizationMethod::kLlmInt8 && spec.outlier_threshold > 0;
-}
 
 // `values` has one number per input, or none if the method does not need it.
 template <typename T>
@@ -62,8 +51,9 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
   if (weight.data == nullptr && weight.rows > 0 && weight.cols > 0) {
     return absl::InvalidArgumentError("weight.data is null");
   }
+  const internal::StatisticsUse use = internal::MethodOf(spec).statistics(spec);
   if (statistics == nullptr) {
-    if (!internal::RequiresStatistics(spec)) return absl::OkStatus();
+    if (!use.required) return absl::OkStatus();
     return absl::InvalidArgumentError(
         StrCat(ToString(spec.method), " needs statistics of the layer's inputs; there are none"));
   }
@@ -80,9 +70,8 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
     return absl::InvalidArgumentError(StrCat("statistics.tokens is ", statistics->tokens));
   }
   PTQWATCH_RETURN_IF_ERROR(
-      CheckMagnitudes("abs_sum", statistics->abs_sum, NeedsAbsSum(spec), weight.cols, spec.method));
-  return CheckMagnitudes("abs_max", statistics->abs_max, NeedsAbsMax(spec), weight.cols,
-                         spec.method);
+      CheckMagnitudes("abs_sum", statistics->abs_sum, use.abs_sum, weight.cols, spec.method));
+  return CheckMagnitudes("abs_max", statistics->abs_max, use.abs_max, weight.cols, spec.method);
 }
 
 // "abs_sum[3] of the inputs is nan"; empty when all are finite.
@@ -128,46 +117,30 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
 // The same for what this method needs beside them.
 std::string FindNonFiniteMagnitude(const GramStatistics* statistics, const QuantizerSpec& spec) {
   if (statistics == nullptr) return "";
-  if (NeedsAbsSum(spec)) return NonFiniteMagnitude("abs_sum", statistics->abs_sum);
-  if (NeedsAbsMax(spec)) return NonFiniteMagnitude("abs_max", statistics->abs_max);
+  const internal::StatisticsUse use = internal::MethodOf(spec).statistics(spec);
+  if (use.abs_sum) return NonFiniteMagnitude("abs_sum", statistics->abs_sum);
+  if (use.abs_max) return NonFiniteMagnitude("abs_max", statistics->abs_max);
   return "";
 }
 
 absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionContext& context) {
-  const QuantizerSpec& spec = layer.spec;
+  const internal::Method& method = internal::MethodOf(layer.spec);
+  if (method.min_tokens == nullptr) return method.quantize(layer, context);
   const int64_t tokens = layer.statistics == nullptr ? 0 : layer.statistics->tokens;
-  const auto too_few = [&](double needed) {
-    return internal::RoundToNearest(
-        layer, LayerStatus::kTooFewTokens,
-        StrCat(tokens, " tokens for ", layer.weight.cols, " inputs; ", ToString(spec.method),
-               " needs ", std::max(1.0, std::ceil(needed))),
-        context);
-  };
-  switch (spec.method) {
-    case QuantizationMethod::kRtn:
-      return internal::RoundToNearest(layer, LayerStatus::kOk, "", context);
-    case QuantizationMethod::kGptq: {
-      const double needed = spec.min_tokens_ratio * static_cast<double>(layer.weight.cols);
-      if (tokens == 0 || static_cast<double>(tokens) < needed) return too_few(needed);
-      return internal::Gptq(layer, context);
-    }
-    case QuantizationMethod::kAwq:
-      if (tokens == 0) return too_few(1);
-      return internal::Awq(layer, context);
-    case QuantizationMethod::kLlmInt8:
-      return internal::LlmInt8(layer, context);
-    case QuantizationMethod::kNf4:
-      break;
-  }
-  return internal::Nf4(layer, context);
+  const double needed = std::max(1.0, method.min_tokens(layer.spec, layer.weight.cols));
+  if (static_cast<double>(tokens) >= needed) return method.quantize(layer, context);
+  return internal::RoundToNearest(layer, LayerStatus::kTooFewTokens,
+                                  StrCat(tokens, " tokens for ", layer.weight.cols, " inputs; ",
+                                         ToString(layer.spec.method), " needs ", std::ceil(needed)),
+                                  context);
 }
 
 // A reservation that fails is tried again without what was kept for later calls.
 absl::Status ReserveWorkingBytes(MatrixView weight, const QuantizerSpec& spec,
                                  internal::SharedResults& shared, Reservation& reservation) {
-  int64_t bytes = internal::WorkingBytes(weight.rows, weight.cols, spec);
   // The factor is reserved where it is made, and may be there already.
-  if (spec.method == QuantizationMethod::kGptq) bytes -= 6 * weight.cols * weight.cols;
+  const int64_t bytes = internal::WorkingBytes(weight.rows, weight.cols, spec) -
+                        internal::FactorBytes(weight.cols, spec);
   absl::Status status = reservation.Take(bytes, "quantizing a weight");
   if (absl::IsResourceExhausted(status) && shared.DropFeedback()) {
     status = reservation.Take(bytes, "quantizing a weight");

@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "quantize/fit_grid.h"
+#include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 
@@ -35,5 +36,20 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
   result.zero = std::move(grid.zero);
   return result;
 }
+
+const Method kRtnMethod = {
+    .grid = true,
+    // Clipping weighs all inputs alike without them.
+    .statistics =
+        [](const QuantizerSpec& spec) {
+          return StatisticsUse{.codes = spec.clip != ClipSearch::kNone};
+        },
+    .bytes = GridBytes,
+    .flops = RoundingFlops,
+    .quantize = [](const Layer& layer,
+                   const ExecutionContext& context) -> absl::StatusOr<QuantizedWeight> {
+      return RoundToNearest(layer, LayerStatus::kOk, "", context);
+    },
+};
 
 }  // namespace ptqwatch::internal

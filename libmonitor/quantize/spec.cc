@@ -9,6 +9,7 @@
 #include "base/enum_names.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
+#include "quantize/methods.h"
 #include "report/enum_names.h"
 
 namespace ptqwatch {
@@ -73,18 +74,17 @@ std::vector<QuantizerSpec> DefaultQuantizers() {
 }
 
 absl::Status Validate(const QuantizerSpec& spec) {
-  if (!HasName(NamesOf(spec.method), spec.method)) {
+  const internal::Method* method = internal::FindMethod(spec.method);
+  if (method == nullptr) {
     return Invalid("method", std::to_string(static_cast<int>(spec.method)),
                    ListOf(NamesOf(spec.method)));
   }
   if (spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
     return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
   }
-  if (spec.method == QuantizationMethod::kLlmInt8 && spec.bits != 8) {
-    return Invalid("bits", std::to_string(spec.bits), "8 for llm_int8");
-  }
-  if (spec.method == QuantizationMethod::kNf4 && spec.bits != 4) {
-    return Invalid("bits", std::to_string(spec.bits), "4 for nf4");
+  if (method->bits != 0 && spec.bits != method->bits) {
+    return Invalid("bits", std::to_string(spec.bits),
+                   StrCat(method->bits, " for ", ToString(spec.method)));
   }
   if (spec.group_size != -1 && spec.group_size < 1) {
     return Invalid("group_size", std::to_string(spec.group_size),
@@ -115,22 +115,19 @@ absl::Status Validate(const QuantizerSpec& spec) {
 
 std::string Describe(const QuantizerSpec& spec) {
   const QuantizerSpec defaults;
+  const internal::Method& method = internal::MethodOf(spec);
   std::string text = StrCat(ToString(spec.method), " b", spec.bits);
-  if (spec.method == QuantizationMethod::kLlmInt8) {
-    text += StrCat(" threshold ", Shortest(spec.outlier_threshold));
-  } else if (spec.method == QuantizationMethod::kNf4) {
-    text += StrCat(" block ", kNf4Block);
-  } else {
-    text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
-    if (spec.method == QuantizationMethod::kGptq) {
-      text += StrCat(" ", ToString(spec.order), " damp ", Shortest(spec.damp));
-      // Only where it differs from the default, to keep the common text short.
-      if (spec.min_tokens_ratio != defaults.min_tokens_ratio) {
-        text += StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
-      }
+  if (method.group_size > 0) text += StrCat(" block ", method.group_size);
+  if (method.grid) text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
+  if (method.factor) {
+    text += StrCat(" ", ToString(spec.order), " damp ", Shortest(spec.damp));
+    // Only where it differs from the default, to keep the common text short.
+    if (spec.min_tokens_ratio != defaults.min_tokens_ratio) {
+      text += StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
     }
-    if (spec.clip == ClipSearch::kMse) text += " clip mse";
   }
+  if (method.grid && spec.clip == ClipSearch::kMse) text += " clip mse";
+  if (method.outliers) text += StrCat(" threshold ", Shortest(spec.outlier_threshold));
   if (spec.scale_dtype != defaults.scale_dtype) {
     text += StrCat(" scale ", ToString(spec.scale_dtype));
   }

@@ -1,11 +1,8 @@
 #include "report/enum_names.h"
 
-#include <algorithm>
 #include <iterator>
-#include <string>
 #include <string_view>
 
-#include "absl/strings/ascii.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
@@ -28,7 +25,6 @@ constexpr std::string_view kAveragingKinds[] = {"window", "exponential"};
 constexpr std::string_view kProbeStatuses[] = {"unknown",     "ok",        "nonfinite", "failed",
                                                "out_of_time", "cancelled", "disabled"};
 constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
-constexpr std::string_view kQuantizationMethods[] = {"rtn", "gptq", "awq", "llm_int8", "nf4"};
 constexpr std::string_view kLayerStatuses[] = {"ok",        "damped",       "too_few_tokens",
                                                "nonfinite", "rtn_fallback", "unsupported"};
 constexpr std::string_view kCalibrationModes[] = {"one_shot", "sequential"};
@@ -57,16 +53,6 @@ constexpr std::string_view kDecayShapes[] = {"linear", "one_minus_sqrt", "cosine
 constexpr std::string_view kCooldownStates[] = {"none", "waiting", "simulating", "done", "failed"};
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
-// Lower case, without '.', '_' and '-'.
-std::string Plain(std::string_view name) {
-  std::string plain;
-  for (const char c : name) {
-    if (c == '.' || c == '_' || c == '-') continue;
-    plain += absl::ascii_tolower(static_cast<unsigned char>(c));
-  }
-  return plain;
-}
-
 }  // namespace
 
 namespace internal {
@@ -77,7 +63,6 @@ EnumNames NamesOf(AdviceAction) { return kAdviceActions; }
 EnumNames NamesOf(AveragingKind) { return kAveragingKinds; }
 EnumNames NamesOf(ProbeStatus) { return kProbeStatuses; }
 EnumNames NamesOf(SnapshotTrigger) { return kSnapshotTriggers; }
-EnumNames NamesOf(QuantizationMethod) { return kQuantizationMethods; }
 EnumNames NamesOf(LayerStatus) { return kLayerStatuses; }
 EnumNames NamesOf(CalibrationMode) { return kCalibrationModes; }
 EnumNames NamesOf(CurvatureScope) { return kCurvatureScopes; }
@@ -103,9 +88,6 @@ std::string_view ToString(AdviceAction value) { return EnumName(kAdviceActions, 
 std::string_view ToString(AveragingKind value) { return EnumName(kAveragingKinds, value); }
 std::string_view ToString(ProbeStatus value) { return EnumName(kProbeStatuses, value); }
 std::string_view ToString(SnapshotTrigger value) { return EnumName(kSnapshotTriggers, value); }
-std::string_view ToString(QuantizationMethod value) {
-  return EnumName(kQuantizationMethods, value);
-}
 std::string_view ToString(LayerStatus value) { return EnumName(kLayerStatuses, value); }
 std::string_view ToString(CalibrationMode value) { return EnumName(kCalibrationModes, value); }
 std::string_view ToString(CurvatureScope value) { return EnumName(kCurvatureScopes, value); }
@@ -134,15 +116,6 @@ absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name) {
 }
 absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name) {
   return ParseEnum<SnapshotTrigger>("snapshot trigger", kSnapshotTriggers, name);
-}
-absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name) {
-  const auto* found = std::find_if(
-      std::begin(kQuantizationMethods), std::end(kQuantizationMethods),
-      [&, plain = Plain(name)](std::string_view known) { return Plain(known) == plain; });
-  if (found == std::end(kQuantizationMethods)) {
-    return internal::UnknownName("quantization method", kQuantizationMethods, name);
-  }
-  return static_cast<QuantizationMethod>(found - std::begin(kQuantizationMethods));
 }
 absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name) {
   return ParseEnum<LayerStatus>("layer status", kLayerStatuses, name);
@@ -178,14 +151,6 @@ absl::StatusOr<DecayShape> ParseDecayShape(std::string_view name) {
 std::string_view ToString(Severity value) { return EnumName(kSeverities, value); }
 absl::StatusOr<Severity> ParseSeverity(std::string_view name) {
   return ParseEnum<Severity>("severity", kSeverities, name);
-}
-
-std::string ShortName(std::string_view method, int bits) {
-  std::string name(method);
-  if (name.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(name.back()))) {
-    name += std::to_string(bits);
-  }
-  return name;
 }
 
 }  // namespace ptqwatch

@@ -14,17 +14,17 @@ namespace {
 
 // The position is the value of QuantizationMethod.
 constexpr internal::MethodName kBuiltInMethods[] = {
-    {"rtn", "RTN"},
-    {"gptq", "GPTQ"},
-    {"awq", "AWQ"},
-    {"llm_int8", "LLM.int8"},
-    {"nf4", "NF4", "nf4"},
+    {"rtn", "RTN"},           {"gptq", "GPTQ"},      {"awq", "AWQ"},
+    {"llm_int8", "LLM.int8"}, {"nf4", "NF4", "nf4"},
 };
 
 struct MethodTable {
   std::vector<internal::MethodName> rows;
   std::vector<std::string_view> names;
 
+  MethodTable() {
+    for (const internal::MethodName& row : kBuiltInMethods) Add(row);
+  }
   void Add(const internal::MethodName& row) {
     rows.push_back(row);
     names.push_back(row.name);
@@ -32,11 +32,7 @@ struct MethodTable {
 };
 
 MethodTable& KnownMethods() {
-  static auto* table = [] {
-    auto* built_in = new MethodTable;
-    for (const internal::MethodName& row : kBuiltInMethods) built_in->Add(row);
-    return built_in;
-  }();
+  static auto* table = new MethodTable;
   return *table;
 }
 

@@ -10,8 +10,8 @@ namespace ptqwatch::internal {
 /// How a quantization method is called: the part of its row in quantize/methods.h that programs
 /// without the engine need, too.
 struct MethodName {
-  std::string_view name;             ///< in journals, metrics and flags: never change one
-  std::string_view label;            ///< in sentences; a digit at its end says the bits
+  std::string_view name;            ///< in journals, metrics and flags: never change one
+  std::string_view label;           ///< in sentences; a digit at its end says the bits
   std::string_view format = "int";  ///< of its codes
 };
 

@@ -31,7 +31,8 @@ void AddEnum(CLI::App& app, const std::string& name, T* value,
 }
 
 void AddSpec(CLI::App& app, QuantizerSpec* spec) {
-  AddEnum(app, "--method", &spec->method, &ParseQuantizationMethod, "rtn or gptq");
+  AddEnum(app, "--method", &spec->method, &ParseQuantizationMethod,
+          "Method whose codes the format can hold, such as rtn and gptq");
   app.add_option("--bits", spec->bits, "Bits of a code: 2, 3, 4 or 8")->capture_default_str();
   app.add_option("--group-size", spec->group_size, "Inputs that share a scale; -1: a whole row")
       ->capture_default_str();
@@ -89,8 +90,9 @@ std::optional<int> Check(const Flags& flags) {
   if (const absl::Status valid = Validate(flags.spec); !valid.ok()) {
     return FailWithUsage(AboutOption(Message(valid)));
   }
-  if (flags.spec.method == QuantizationMethod::kGptq && flags.inputs.empty()) {
-    return FailWithUsage("--inputs: missing; --method gptq needs the inputs of the layers");
+  if (NeedsStatistics(flags.spec) && flags.inputs.empty()) {
+    return FailWithUsage(StrCat("--inputs: missing; --method ", ToString(flags.spec.method),
+                                " needs the inputs of the layers"));
   }
   if (flags.inputs.empty() && flags.layers.empty()) {
     return FailWithUsage("--layers: missing; without --inputs it is needed to select the layers");

@@ -33,6 +33,10 @@ enum class QuantizationMethod {
 PTQWATCH_EXPORT std::string_view ToString(QuantizationMethod method);
 /// Ignores case and the characters '.', '_' and '-': "LLM.int8" is "llm_int8".
 PTQWATCH_EXPORT absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name);
+/// The format of a method's codes if a report names none: "int", or "nf4" for NF4.
+PTQWATCH_EXPORT std::string_view FormatOf(QuantizationMethod method);
+/// The only bit-width of a method that has no other: 8 for LLM.int8, 4 for NF4.
+PTQWATCH_EXPORT std::optional<int> FixedBits(QuantizationMethod method);
 
 /// The order in which GPTQ visits the input columns. Groups always follow the original order
 /// ("static groups").
@@ -118,7 +122,11 @@ PTQWATCH_EXPORT std::vector<QuantizerSpec> DefaultQuantizers();
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const QuantizerSpec& spec);
 
-/// "gptq b4 g128 sym act damp 0.01": every field that decides the codes.
+/// Whether Quantize refuses to run without statistics.
+PTQWATCH_EXPORT bool NeedsStatistics(const QuantizerSpec& spec);
+
+/// "gptq b4 g128 sym act damp 0.01": every field that decides the codes. The text of a spec never
+/// changes: fingerprints of runs rest on it.
 PTQWATCH_EXPORT std::string Describe(const QuantizerSpec& spec);
 
 /// The outcome for one layer.

@@ -113,9 +113,11 @@ std::string_view ToString(const std::optional<Enum>& value) {
   return value ? ToString(*value) : std::string_view();
 }
 
-/// Short display name of a quantizer: "gptq3", "awq4"; "nf4" and "llm_int8" name their bits
-/// already.
+/// The name of a quantizer in tables, series and costs: "gptq3", "awq4"; "nf4" and "llm_int8" name
+/// their bits already.
 PTQWATCH_EXPORT std::string ShortName(std::string_view method, int bits);
+/// Its name in sentences: "3-bit GPTQ", "NF4". A method that is absent gives "3 bits".
+PTQWATCH_EXPORT std::string LabelOf(std::optional<QuantizationMethod> method, int bits);
 
 /// One layer under one quantizer.
 struct LayerQuantization {

@@ -104,6 +104,21 @@ TEST(ShortName, AddsTheBitsWhereTheNameHasNone) {
   EXPECT_EQ(ShortName("", 4), "4");
 }
 
+TEST(LabelOf, IsTheNameInSentences) {
+  EXPECT_EQ(LabelOf(QuantizationMethod::kGptq, 3), "3-bit GPTQ");
+  EXPECT_EQ(LabelOf(QuantizationMethod::kAwq, 4), "4-bit AWQ");
+  EXPECT_EQ(LabelOf(QuantizationMethod::kLlmInt8, 8), "LLM.int8");
+  EXPECT_EQ(LabelOf(QuantizationMethod::kNf4, 4), "NF4");
+  EXPECT_EQ(LabelOf(std::nullopt, 3), "3 bits");
+}
+
+TEST(FormatOf, IsTheFormatWhereAReportNamesNone) {
+  EXPECT_EQ(FormatOf(QuantizationMethod::kRtn), "int");
+  EXPECT_EQ(FormatOf(QuantizationMethod::kLlmInt8), "int");
+  EXPECT_EQ(FormatOf(QuantizationMethod::kNf4), "nf4");
+  EXPECT_EQ(FormatOf(static_cast<QuantizationMethod>(99)), "unknown");
+}
+
 TEST(EnumNames, OfNothingIsEmpty) {
   EXPECT_EQ(ToString(std::optional<HessianMode>()), "");
   EXPECT_EQ(ToString(std::optional<HessianMode>(HessianMode::kAuto)), "auto");

@@ -1,0 +1,77 @@
+#include "quantize/methods.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ptqwatch {
+namespace internal {
+namespace {
+
+std::vector<const Method*>& MethodRows() {
+  static auto* rows = new std::vector<const Method*>{&kRtnMethod, &kGptqMethod, &kAwqMethod,
+                                                     &kLlmInt8Method, &kNf4Method};
+  return *rows;
+}
+
+int64_t GroupOf(int64_t cols, const QuantizerSpec& spec) {
+  return spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
+}
+
+}  // namespace
+
+const Method* FindMethod(QuantizationMethod method) {
+  const auto index = static_cast<size_t>(method);
+  return index < MethodRows().size() ? MethodRows()[index] : nullptr;
+}
+
+QuantizationMethod AddMethod(const MethodName& name, const Method& method) {
+  MethodRows().push_back(&method);
+  return AddMethodName(name);
+}
+
+int64_t WorkingBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
+  // Codes and decoded weights.
+  return 5 * rows * cols + TracePanelBytes(rows, cols) + MethodOf(spec).bytes(rows, cols, spec) +
+         FactorBytes(cols, spec);
+}
+
+int64_t FactorBytes(int64_t cols, const QuantizerSpec& spec) {
+  return MethodOf(spec).factor ? 6 * cols * cols : 0;
+}
+
+int64_t TracePanelBytes(int64_t rows, int64_t cols) {
+  // A group of rows in both precisions.
+  return 12 * std::min<int64_t>(rows, 1024) * cols;
+}
+
+int64_t GridBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
+  const int64_t group = GroupOf(cols, spec);
+  return 8 * rows * ((cols + group - 1) / group) +
+         (spec.clip == ClipSearch::kMse ? 200 * group : 0);
+}
+
+double RoundingFlops(double rows, double cols, const QuantizerSpec& spec) {
+  return rows * cols * cols + BaselineFlops(rows, cols, spec) + 10 * rows * cols;
+}
+
+double BaselineFlops(double rows, double cols, const QuantizerSpec& spec) {
+  return (spec.baselines ? 2 : 0) * rows * cols * cols;
+}
+
+int ReportedGroupSize(const QuantizerSpec& spec) {
+  const Method& method = MethodOf(spec);
+  return method.grid ? spec.group_size : method.group_size;
+}
+
+}  // namespace internal
+
+std::optional<int> FixedBits(QuantizationMethod method) {
+  const internal::Method* row = internal::FindMethod(method);
+  return row == nullptr || row->bits == 0 ? std::nullopt : std::optional<int>(row->bits);
+}
+
+bool NeedsStatistics(const QuantizerSpec& spec) {
+  return internal::MethodOf(spec).statistics(spec).required;
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,100 @@
+#include "quantize/methods.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "unit/quantize/reference.h"
+#include "unit/quantize/run_ok.h"
+
+namespace ptqwatch::internal {
+namespace methods_test {
+
+using enum QuantizationMethod;
+using testing::SpecOf;
+
+StatisticsUse UseOf(const QuantizerSpec& spec) { return MethodOf(spec).statistics(spec); }
+
+TEST(Methods, UseTheStatisticsThatTheirCodesDependOn) {
+  EXPECT_TRUE(UseOf(SpecOf(kGptq)).codes);
+  EXPECT_TRUE(UseOf(SpecOf(kAwq)).codes);
+  EXPECT_TRUE(UseOf(SpecOf(kAwq)).abs_sum);
+  EXPECT_FALSE(UseOf(SpecOf(kNf4)).codes);
+  QuantizerSpec int8 = SpecOf(kLlmInt8);
+  EXPECT_TRUE(UseOf(int8).codes);
+  EXPECT_TRUE(UseOf(int8).abs_max);
+  int8.outlier_threshold = 0;
+  EXPECT_FALSE(UseOf(int8).codes);
+  EXPECT_FALSE(UseOf(int8).abs_max);
+}
+
+TEST(Methods, ClippedRtnUsesStatisticsButRunsWithout) {
+  QuantizerSpec rtn = SpecOf(kRtn);
+  EXPECT_FALSE(UseOf(rtn).codes);
+  rtn.clip = ClipSearch::kMse;
+  EXPECT_TRUE(UseOf(rtn).codes);
+  EXPECT_FALSE(NeedsStatistics(rtn));
+}
+
+TEST(Methods, QuantizeRefusesExactlyWhatNeedsStatistics) {
+  const testing::Matrix weight = testing::RandomMatrix(3, 8, 1);
+  for (QuantizationMethod method : testing::kAllMethods) {
+    const QuantizerSpec spec = SpecOf(method);
+    EXPECT_EQ(testing::TryQuantize(weight, nullptr, spec).ok(), !NeedsStatistics(spec))
+        << Describe(spec);
+  }
+}
+
+TEST(Methods, ReserveTheBytesOfTheirFormulas) {
+  const auto bytes = [](QuantizationMethod method, ClipSearch clip) {
+    QuantizerSpec spec = SpecOf(method);
+    spec.clip = clip;
+    return WorkingBytes(48, 96, spec);
+  };
+  EXPECT_EQ(bytes(kRtn, ClipSearch::kNone), 79488);
+  EXPECT_EQ(bytes(kRtn, ClipSearch::kMse), 85888);
+  EXPECT_EQ(bytes(kGptq, ClipSearch::kNone), 153216);
+  EXPECT_EQ(bytes(kGptq, ClipSearch::kMse), 159616);
+  EXPECT_EQ(bytes(kAwq, ClipSearch::kNone), 79488);
+  EXPECT_EQ(bytes(kAwq, ClipSearch::kMse), 120576);
+  EXPECT_EQ(bytes(kLlmInt8, ClipSearch::kMse), 82944);
+  EXPECT_EQ(bytes(kNf4, ClipSearch::kMse), 78624);
+}
+
+TEST(Methods, CostTheOperationsOfTheirFormulas) {
+  const auto flops = [](QuantizationMethod method, bool baselines) {
+    QuantizerSpec spec = SpecOf(method);
+    spec.baselines = baselines;
+    return MethodOf(spec).flops(48, 96, spec);
+  };
+  EXPECT_EQ(flops(kRtn, false), 488448);
+  EXPECT_EQ(flops(kRtn, true), 1373184);
+  EXPECT_EQ(flops(kGptq, false), 737280);
+  EXPECT_EQ(flops(kGptq, true), 1622016);
+  EXPECT_EQ(flops(kAwq, true), 9289728);
+  EXPECT_EQ(flops(kLlmInt8, true), 1373184);
+  EXPECT_EQ(flops(kNf4, true), 1373184);
+}
+
+TEST(Methods, ReportTheirGroups) {
+  EXPECT_EQ(ReportedGroupSize(SpecOf(kGptq)), 32);
+  EXPECT_EQ(ReportedGroupSize(SpecOf(kLlmInt8)), -1);
+  EXPECT_EQ(ReportedGroupSize(SpecOf(kNf4)), 64);
+}
+
+TEST(Methods, NameTheOnlyBitsThatTheyHave) {
+  EXPECT_EQ(FixedBits(kLlmInt8), 8);
+  EXPECT_EQ(FixedBits(kNf4), 4);
+  EXPECT_EQ(FixedBits(kAwq), std::nullopt);
+  EXPECT_EQ(FixedBits(static_cast<QuantizationMethod>(99)), std::nullopt);
+}
+
+TEST(Methods, AnUnknownOneIsDescribedAndRefused) {
+  const QuantizerSpec spec{.method = static_cast<QuantizationMethod>(99)};
+  EXPECT_EQ(Describe(spec), "unknown b4 g128 sym");
+  EXPECT_FALSE(Validate(spec).ok());
+  EXPECT_FALSE(NeedsStatistics(spec));
+}
+
+}  // namespace methods_test
+}  // namespace ptqwatch::internal
