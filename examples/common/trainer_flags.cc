@@ -15,8 +15,7 @@ namespace {
 CLI::Validator QuantizationMethodName() {
   return CLI::Validator(
       [](std::string& name) {
-        const auto method = ParseQuantizationMethod(name);
-        return method.ok() ? std::string() : std::string(method.status().message());
+        return std::string(ParseQuantizationMethod(name).status().message());
       },
       "METHOD");
 }

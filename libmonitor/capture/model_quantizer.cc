@@ -15,7 +15,7 @@ namespace {
 
 bool AnyCodesUseStatistics(const LayerSpecs& specs) {
   return std::any_of(specs.begin(), specs.end(), [](const QuantizerSpec& spec) {
-    return MethodOf(spec).statistics(spec).codes;
+    return StatisticsOf(spec) != Statistics::kNone;
   });
 }
 

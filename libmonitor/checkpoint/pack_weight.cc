@@ -39,17 +39,13 @@ std::string BytesOf(const std::vector<T>& values) {
 
 absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
   const internal::Method& method = internal::MethodOf(spec);
-  if (!method.grid) {
-    return absl::InvalidArgumentError(StrCat("method ", ToString(spec.method),
-                                             ": its codes are not those of a grid with scale and "
-                                             "zero, which is what ",
-                                             ToString(format), " holds"));
-  }
-  if (!method.channel_scale) return absl::OkStatus();
+  if (method.grid && !method.channel_scale) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("method ", ToString(spec.method),
-             ": its channel scales would have to be folded into the layer before, which ",
-             ToString(format), " cannot express and the weights alone do not name"));
+             method.grid ? ": its channel scales would have to be folded into the layer before, "
+                           "which the weights alone do not name; "
+                         : ": its codes are not those of a grid with scale and zero; ",
+             ToString(format), " holds codes, scales and zeros alone"));
 }
 
 absl::Status CheckScaleDtype(CheckpointFormat format, ScaleDtype dtype) {

@@ -12,12 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-bool OrdersColumns(const QuantizerSpec& spec) {
-  return internal::MethodOf(spec).factor && spec.order == QuantizationOrder::kStaticAct;
-}
-
 json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
   const bool grouped = spec.group_size > 0;
+  const bool ordered =
+      internal::MethodOf(spec).factor && spec.order == QuantizationOrder::kStaticAct;
   json weights = {
       {"num_bits", spec.bits},
       {"type", "int"},
@@ -25,7 +23,7 @@ json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::s
       {"strategy", grouped ? "group" : "channel"},
       {"group_size", grouped ? json(spec.group_size) : json(nullptr)},
       {"dynamic", false},
-      {"actorder", OrdersColumns(spec) ? json("weight") : json(nullptr)},
+      {"actorder", ordered ? json("weight") : json(nullptr)},
   };
   return {
       {"quant_method", "compressed-tensors"},

@@ -1,7 +1,6 @@
 #include "cuda/group_steps.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 
 #include "base/status_macros.h"
@@ -102,10 +101,10 @@ absl::Status MeasureDistance(const LayerGroup& group, Queue& queue) {
 }  // namespace
 
 const DeviceMethod* FindDeviceMethod(const Method& method) {
-  const auto* found =
-      std::find_if(std::begin(kDeviceMethods), std::end(kDeviceMethods),
-                   [&](const DeviceMethod& known) { return known.method == &method; });
-  return found == std::end(kDeviceMethods) ? nullptr : found;
+  for (const DeviceMethod& known : kDeviceMethods) {
+    if (known.method == &method) return &known;
+  }
+  return nullptr;
 }
 
 absl::Status RunGroup(LayerGroup group, Queue& queue) {

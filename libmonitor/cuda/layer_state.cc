@@ -19,13 +19,10 @@ constexpr double kMinRetryDamp = 1e-4;
 constexpr double kMinLoopShare = 0.05;
 constexpr int64_t kMinLoopWeights = 1 << 16;
 
-double NeededTokens(const DeviceLayer& layer) {
-  return std::max(1.0, MethodOf(layer.spec).min_tokens(layer.spec, layer.cols));
-}
-
 std::string TooFewTokens(const DeviceLayer& layer, double tokens) {
   return StrCat(static_cast<int64_t>(tokens), " tokens for ", layer.cols, " inputs; ",
-                ToString(layer.spec.method), " needs ", std::ceil(NeededTokens(layer)));
+                ToString(layer.spec.method), " needs ",
+                std::ceil(NeededTokens(layer.spec, layer.cols)));
 }
 
 }  // namespace
@@ -118,11 +115,11 @@ bool LayerState::RefuseMoments(double tokens) {
   const Method& method = MethodOf(layer_.spec);
   if (tokens == 0) attempt_.use_moments = false;
   if (method.min_tokens != nullptr) {
-    if (tokens >= NeededTokens(layer_)) return false;
+    if (tokens >= NeededTokens(layer_.spec, layer_.cols)) return false;
     PlanRounding(LayerStatus::kTooFewTokens, TooFewTokens(layer_, tokens));
     return true;
   }
-  if (method.statistics(layer_.spec).abs_max && tokens == 0) {
+  if (StatisticsOf(layer_.spec) == Statistics::kGramAndAbsMax && tokens == 0) {
     status_ = LayerStatus::kTooFewTokens;
     detail_ = "0 tokens: outlier columns are not known, none was kept";
   }
@@ -188,7 +185,8 @@ int64_t LayerState::BadWeight(const double* numbers) const {
 }
 
 bool LayerState::NeedsAbsMax() const {
-  return attempt_.use_moments && attempt_.method->statistics(layer_.spec).abs_max;
+  return attempt_.use_moments &&
+         attempt_.method->statistics(layer_.spec) == Statistics::kGramAndAbsMax;
 }
 
 void LayerState::Judge(const double* numbers) {

@@ -120,7 +120,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
     QuantizationReport& report = result.quantizers.emplace_back();
     report.method = spec.method;
     report.bits = spec.bits;
-    report.group_size = ReportedGroupSize(spec);
+    report.group_size = MethodOf(spec).grid ? spec.group_size : MethodOf(spec).group_size;
     report.symmetric = spec.symmetric;
   }
   result.weights.resize(specs_.size());

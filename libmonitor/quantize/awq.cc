@@ -6,8 +6,8 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "quantize/fit_grid.h"
 #include "quantize/kernels/clip_search.h"
+#include "quantize/layer.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch::internal {
@@ -145,12 +145,10 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
 }
 
 int64_t AwqBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
-  QuantizerSpec unclipped = spec;
-  unclipped.clip = ClipSearch::kNone;
-  const int64_t grid = GridBytes(rows, cols, unclipped);
+  const int64_t grid = GridBytes(rows, cols, spec);
   if (spec.clip == ClipSearch::kNone) return grid;
   const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
-  return 2 * grid + 5 * rows * cols + 4 * group * group + 400 * group;
+  return 2 * grid + 5 * rows * cols + 4 * group * group;
 }
 
 }  // namespace
@@ -158,10 +156,7 @@ int64_t AwqBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
 const Method kAwqMethod = {
     .grid = true,
     .channel_scale = true,
-    .statistics =
-        [](const QuantizerSpec&) {
-          return StatisticsUse{.codes = true, .required = true, .abs_sum = true};
-        },
+    .statistics = [](const QuantizerSpec&) { return Statistics::kGramAndAbsSum; },
     .min_tokens = [](const QuantizerSpec&, int64_t) { return 1.0; },
     .bytes = AwqBytes,
     .flops = [](double rows, double cols,

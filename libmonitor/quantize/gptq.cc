@@ -7,12 +7,11 @@
 #include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "quantize/fit_grid.h"
 #include "quantize/kernels/cholesky.h"
 #include "quantize/kernels/feedback_matrix.h"
 #include "quantize/kernels/gptq_loop.h"
+#include "quantize/layer.h"
 #include "quantize/methods.h"
-#include "quantize/rtn.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -208,8 +207,7 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
 const Method kGptqMethod = {
     .grid = true,
     .factor = true,
-    .statistics =
-        [](const QuantizerSpec&) { return StatisticsUse{.codes = true, .required = true}; },
+    .statistics = [](const QuantizerSpec&) { return Statistics::kGram; },
     .min_tokens =
         [](const QuantizerSpec& spec, int64_t inputs) {
           return spec.min_tokens_ratio * static_cast<double>(inputs);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "quantize/kernels/gram.h"
 
 namespace ptqwatch::internal {
@@ -14,6 +15,11 @@ QuantizedWeight WithStatus(LayerStatus status, std::string detail) {
   result.status = status;
   result.status_detail = std::move(detail);
   return result;
+}
+
+QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec) {
+  return WithStatus(LayerStatus::kUnsupported, StrCat("a weight is too large for a grid with ",
+                                                      ToString(spec.scale_dtype), " scales"));
 }
 
 absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,

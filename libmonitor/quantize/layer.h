@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
+#include "quantize/kernels/grid.h"
 #include "quantize/shared_results.h"
 
 namespace ptqwatch::internal {
@@ -39,6 +40,20 @@ struct Layer {
 
 /// A result without codes, with its status.
 QuantizedWeight WithStatus(LayerStatus status, std::string detail);
+
+/// The result for a layer whose scales overflow.
+QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec);
+
+/// Fits `grid` to `weight`, of the layer's shape. If the spec asks for clipping, errors are
+/// weighted by diag(H), or by 1 without H. Adds to `clipped_groups`. False if a scale overflows.
+/// Errors: Cancelled, DeadlineExceeded.
+absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
+                             int64_t* clipped_groups, const ExecutionContext& context);
+
+/// Round to nearest. `status` and `detail` go into the result: they say why RTN stands in for
+/// another method. Fills in everything but the column counts.
+absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus status,
+                                               std::string detail, const ExecutionContext& context);
 
 /// Calls `work` for every row, with a checkpoint of the context about every 64 K numbers.
 absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,

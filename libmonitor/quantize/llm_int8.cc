@@ -6,7 +6,6 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "quantize/fit_grid.h"
 #include "quantize/kernels/non_finite.h"
 #include "quantize/kernels/scale_dtype.h"
 #include "quantize/methods.h"
@@ -164,11 +163,9 @@ const Method kLlmInt8Method = {
     .group_size = -1,
     .statistics =
         [](const QuantizerSpec& spec) {
-          const bool outliers = spec.outlier_threshold > 0;
-          return StatisticsUse{.codes = outliers, .required = outliers, .abs_max = outliers};
+          return spec.outlier_threshold > 0 ? Statistics::kGramAndAbsMax : Statistics::kNone;
         },
     .bytes = [](int64_t rows, int64_t cols, const QuantizerSpec&) { return rows * cols; },
-    .flops = RoundingFlops,
     .quantize = LlmInt8,
 };
 

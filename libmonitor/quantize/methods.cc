@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace ptqwatch {
-namespace internal {
+namespace ptqwatch::internal {
 namespace {
 
 std::vector<const Method*>& MethodRows() {
@@ -13,20 +12,20 @@ std::vector<const Method*>& MethodRows() {
   return *rows;
 }
 
-int64_t GroupOf(int64_t cols, const QuantizerSpec& spec) {
-  return spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
-}
-
 }  // namespace
 
-const Method* FindMethod(QuantizationMethod method) {
+const Method& MethodOf(QuantizationMethod method) {
   const auto index = static_cast<size_t>(method);
-  return index < MethodRows().size() ? MethodRows()[index] : nullptr;
+  return index < MethodRows().size() ? *MethodRows()[index] : kRtnMethod;
 }
 
 QuantizationMethod AddMethod(const MethodName& name, const Method& method) {
   MethodRows().push_back(&method);
   return AddMethodName(name);
+}
+
+double NeededTokens(const QuantizerSpec& spec, int64_t inputs) {
+  return std::max(1.0, MethodOf(spec).min_tokens(spec, inputs));
 }
 
 int64_t WorkingBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
@@ -45,7 +44,7 @@ int64_t TracePanelBytes(int64_t rows, int64_t cols) {
 }
 
 int64_t GridBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
-  const int64_t group = GroupOf(cols, spec);
+  const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
   return 8 * rows * ((cols + group - 1) / group) +
          (spec.clip == ClipSearch::kMse ? 200 * group : 0);
 }
@@ -58,20 +57,4 @@ double BaselineFlops(double rows, double cols, const QuantizerSpec& spec) {
   return (spec.baselines ? 2 : 0) * rows * cols * cols;
 }
 
-int ReportedGroupSize(const QuantizerSpec& spec) {
-  const Method& method = MethodOf(spec);
-  return method.grid ? spec.group_size : method.group_size;
-}
-
-}  // namespace internal
-
-std::optional<int> FixedBits(QuantizationMethod method) {
-  const internal::Method* row = internal::FindMethod(method);
-  return row == nullptr || row->bits == 0 ? std::nullopt : std::optional<int>(row->bits);
-}
-
-bool NeedsStatistics(const QuantizerSpec& spec) {
-  return internal::MethodOf(spec).statistics(spec).required;
-}
-
-}  // namespace ptqwatch
+}  // namespace ptqwatch::internal

@@ -5,22 +5,28 @@
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/quantizer.h"
-#include "report/method_names.h"
+#include "report/enum_names.h"
 
 namespace ptqwatch::internal {
 
 struct Layer;
 
-/// What a method does with statistics of the layer's inputs. Any method measures losses with H.
-struct StatisticsUse {
-  bool codes = false;     ///< the codes depend on them
-  bool required = false;  ///< Quantize refuses to run without them
-  bool abs_sum = false;   ///< GramStatistics::abs_sum, too, must be there
-  bool abs_max = false;   ///< GramStatistics::abs_max, too, must be there
+/// The statistics of a layer's inputs that codes depend on. Any method measures losses with H.
+enum class Statistics {
+  kNone,
+  kGramIfAny,  ///< Quantize runs without them, too
+  kGram,
+  kGramAndAbsSum,
+  kGramAndAbsMax,
 };
 
+/// Method::flops of methods that look at one weight at a time: rounding, and losses.
+double RoundingFlops(double rows, double cols, const QuantizerSpec& spec);
+/// Of these, the losses that QuantizerSpec::baselines asks for.
+double BaselineFlops(double rows, double cols, const QuantizerSpec& spec);
+
 /// A quantization method. Its own file defines it; methods.cc lists it, at the position of its
-/// value, and report/method_names.cc names it.
+/// value, and so does report/enum_names.cc with its names.
 struct Method {
   int bits = 0;  ///< the only bit-width; 0: any
   /// Which fields of a spec decide the codes, beside bits and scale_dtype.
@@ -28,19 +34,17 @@ struct Method {
   bool factor = false;         ///< order, damp and min_tokens_ratio: H is factorised
   bool outliers = false;       ///< outlier_threshold
   bool channel_scale = false;  ///< the grid is of the weight times QuantizedWeight::channel_scale
-  /// Without a grid: weights that share a scale, across rows; -1: those of a row.
+  /// Without a grid, as reports have it: weights that share a scale, across rows; -1: a row.
   int group_size = 0;
 
-  StatisticsUse (*statistics)(const QuantizerSpec& spec) = [](const QuantizerSpec&) {
-    return StatisticsUse();
-  };
+  Statistics (*statistics)(const QuantizerSpec&) = [](auto&) { return Statistics::kNone; };
   /// With fewer calibration rows than this, or none, RTN stands in. Null: with any number the
   /// method runs.
   double (*min_tokens)(const QuantizerSpec& spec, int64_t inputs) = nullptr;
   /// What it holds beside codes, decoded weights, panels of a trace and the factor of H.
   int64_t (*bytes)(int64_t rows, int64_t cols, const QuantizerSpec& spec) = nullptr;
   /// With the losses that the spec asks for, a multiply-add as two.
-  double (*flops)(double rows, double cols, const QuantizerSpec& spec) = nullptr;
+  double (*flops)(double rows, double cols, const QuantizerSpec& spec) = RoundingFlops;
   /// Fills in everything but the column counts. `layer.h` is there if min_tokens is not null.
   absl::StatusOr<QuantizedWeight> (*quantize)(const Layer& layer,
                                               const ExecutionContext& context) = nullptr;
@@ -48,16 +52,18 @@ struct Method {
 
 extern const Method kRtnMethod, kGptqMethod, kAwqMethod, kLlmInt8Method, kNf4Method;
 
-/// Null for a value that no method has.
-const Method* FindMethod(QuantizationMethod method);
-/// RTN's for such a value, which Validate refuses.
-inline const Method& MethodOf(const QuantizerSpec& spec) {
-  const Method* method = FindMethod(spec.method);
-  return method == nullptr ? kRtnMethod : *method;
+/// RTN's for a value that no method has: Validate refuses it.
+const Method& MethodOf(QuantizationMethod method);
+inline const Method& MethodOf(const QuantizerSpec& spec) { return MethodOf(spec.method); }
+inline Statistics StatisticsOf(const QuantizerSpec& spec) {
+  return MethodOf(spec).statistics(spec);
 }
 /// Adds a method, which must outlive the process, and returns its value. Not thread-safe: call it
 /// before any other thread uses a method.
 QuantizationMethod AddMethod(const MethodName& name, const Method& method);
+
+/// The fewest calibration rows that a method with min_tokens takes.
+double NeededTokens(const QuantizerSpec& spec, int64_t inputs);
 
 /// What quantizing a [rows, cols] weight reserves, in bytes, the result included: all that it ever
 /// holds, as if at once.
@@ -68,14 +74,6 @@ int64_t FactorBytes(int64_t cols, const QuantizerSpec& spec);
 int64_t TracePanelBytes(int64_t rows, int64_t cols);
 /// Method::bytes of methods that fit a grid to the weight.
 int64_t GridBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec);
-
-/// Method::flops of methods that look at one weight at a time.
-double RoundingFlops(double rows, double cols, const QuantizerSpec& spec);
-/// Of these, the losses that QuantizerSpec::baselines asks for.
-double BaselineFlops(double rows, double cols, const QuantizerSpec& spec);
-
-/// As reports have it: -1 for a whole row.
-int ReportedGroupSize(const QuantizerSpec& spec);
 
 }  // namespace ptqwatch::internal
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/status_macros.h"
-#include "quantize/fit_grid.h"
 #include "quantize/kernels/scale_dtype.h"
+#include "quantize/layer.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch {
@@ -107,7 +107,6 @@ const Method kNf4Method = {
     .bits = 4,
     .group_size = kNf4Block,
     .bytes = [](int64_t rows, int64_t cols, const QuantizerSpec&) { return rows * cols / 16; },
-    .flops = RoundingFlops,
     .quantize = Nf4,
 };
 

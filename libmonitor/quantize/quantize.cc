@@ -14,7 +14,6 @@
 #include "quantize/kernels/parallel.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
-#include "quantize/rtn.h"
 #include "quantize/shared_results.h"
 
 namespace ptqwatch {
@@ -22,17 +21,19 @@ namespace {
 
 using internal::Layer;
 using internal::Reservation;
+using internal::Statistics;
 using internal::StrCat;
 
 // `values` has one number per input, or none if the method does not need it.
 template <typename T>
-absl::Status CheckMagnitudes(std::string_view name, const std::vector<T>& values, bool needed,
-                             int64_t inputs, QuantizationMethod method) {
+absl::Status CheckMagnitudes(std::string_view name, const std::vector<T>& values, Statistics need,
+                             int64_t inputs, const QuantizerSpec& spec) {
+  const bool needed = internal::StatisticsOf(spec) == need;
   if (values.empty() && !needed) return absl::OkStatus();
   if (static_cast<int64_t>(values.size()) != inputs) {
     return absl::InvalidArgumentError(
         StrCat("statistics.", name, " has ", values.size(), " numbers, there are ", inputs,
-               " inputs", needed ? StrCat(", and ", ToString(method), " needs it") : ""));
+               " inputs", needed ? StrCat(", and ", ToString(spec.method), " needs it") : ""));
   }
   const auto negative = std::find_if(values.begin(), values.end(), [](T v) { return v < 0; });
   if (negative != values.end()) {
@@ -51,9 +52,8 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
   if (weight.data == nullptr && weight.rows > 0 && weight.cols > 0) {
     return absl::InvalidArgumentError("weight.data is null");
   }
-  const internal::StatisticsUse use = internal::MethodOf(spec).statistics(spec);
   if (statistics == nullptr) {
-    if (!use.required) return absl::OkStatus();
+    if (!NeedsStatistics(spec)) return absl::OkStatus();
     return absl::InvalidArgumentError(
         StrCat(ToString(spec.method), " needs statistics of the layer's inputs; there are none"));
   }
@@ -69,18 +69,10 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
   if (statistics->tokens < 0) {
     return absl::InvalidArgumentError(StrCat("statistics.tokens is ", statistics->tokens));
   }
-  PTQWATCH_RETURN_IF_ERROR(
-      CheckMagnitudes("abs_sum", statistics->abs_sum, use.abs_sum, weight.cols, spec.method));
-  return CheckMagnitudes("abs_max", statistics->abs_max, use.abs_max, weight.cols, spec.method);
-}
-
-// "abs_sum[3] of the inputs is nan"; empty when all are finite.
-template <typename T>
-std::string NonFiniteMagnitude(std::string_view name, const std::vector<T>& values) {
-  const auto bad =
-      std::find_if(values.begin(), values.end(), [](T v) { return !std::isfinite(v); });
-  if (bad == values.end()) return "";
-  return StrCat(name, "[", bad - values.begin(), "] of the inputs is ", *bad);
+  PTQWATCH_RETURN_IF_ERROR(CheckMagnitudes("abs_sum", statistics->abs_sum,
+                                           Statistics::kGramAndAbsSum, weight.cols, spec));
+  return CheckMagnitudes("abs_max", statistics->abs_max, Statistics::kGramAndAbsMax, weight.cols,
+                         spec);
 }
 
 // Names the first number of weight or H that is not finite; empty when all are.
@@ -114,20 +106,25 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
   return found;
 }
 
-// The same for what this method needs beside them.
+// The same for what this method needs beside them: "abs_sum[3] of the inputs is nan".
 std::string FindNonFiniteMagnitude(const GramStatistics* statistics, const QuantizerSpec& spec) {
+  const auto find = [](std::string_view name, const auto& values) -> std::string {
+    const auto bad =
+        std::find_if(values.begin(), values.end(), [](auto v) { return !std::isfinite(v); });
+    if (bad == values.end()) return "";
+    return StrCat(name, "[", bad - values.begin(), "] of the inputs is ", *bad);
+  };
+  const Statistics need = internal::StatisticsOf(spec);
   if (statistics == nullptr) return "";
-  const internal::StatisticsUse use = internal::MethodOf(spec).statistics(spec);
-  if (use.abs_sum) return NonFiniteMagnitude("abs_sum", statistics->abs_sum);
-  if (use.abs_max) return NonFiniteMagnitude("abs_max", statistics->abs_max);
-  return "";
+  if (need == Statistics::kGramAndAbsSum) return find("abs_sum", statistics->abs_sum);
+  return need == Statistics::kGramAndAbsMax ? find("abs_max", statistics->abs_max) : "";
 }
 
 absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionContext& context) {
   const internal::Method& method = internal::MethodOf(layer.spec);
   if (method.min_tokens == nullptr) return method.quantize(layer, context);
   const int64_t tokens = layer.statistics == nullptr ? 0 : layer.statistics->tokens;
-  const double needed = std::max(1.0, method.min_tokens(layer.spec, layer.weight.cols));
+  const double needed = internal::NeededTokens(layer.spec, layer.weight.cols);
   if (static_cast<double>(tokens) >= needed) return method.quantize(layer, context);
   return internal::RoundToNearest(layer, LayerStatus::kTooFewTokens,
                                   StrCat(tokens, " tokens for ", layer.weight.cols, " inputs; ",

@@ -1,12 +1,30 @@
-#include "quantize/rtn.h"
-
 #include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
-#include "quantize/fit_grid.h"
+#include "quantize/kernels/clip_search.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch::internal {
+
+absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
+                             int64_t* clipped_groups, const ExecutionContext& context) {
+  if (layer.spec.clip == ClipSearch::kMse) {
+    std::vector<double> importance(static_cast<size_t>(weight.cols), 1.0);
+    for (int64_t c = 0; layer.h && c < weight.cols; ++c) {
+      importance[static_cast<size_t>(c)] = layer.h->Diagonal(c);
+    }
+    PTQWATCH_ASSIGN_OR_RETURN(const ClipResult clipped,
+                              FitClippedByImportance(weight, importance.data(), grid, context));
+    *clipped_groups += clipped.groups;
+    return clipped.fits;
+  }
+  bool fits = true;
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) { fits = FitRow(weight.data + r * weight.cols, r, grid) && fits; }, context));
+  return fits;
+}
 
 absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus status,
                                                std::string detail,
@@ -42,10 +60,9 @@ const Method kRtnMethod = {
     // Clipping weighs all inputs alike without them.
     .statistics =
         [](const QuantizerSpec& spec) {
-          return StatisticsUse{.codes = spec.clip != ClipSearch::kNone};
+          return spec.clip == ClipSearch::kNone ? Statistics::kNone : Statistics::kGramIfAny;
         },
     .bytes = GridBytes,
-    .flops = RoundingFlops,
     .quantize = [](const Layer& layer,
                    const ExecutionContext& context) -> absl::StatusOr<QuantizedWeight> {
       return RoundToNearest(layer, LayerStatus::kOk, "", context);

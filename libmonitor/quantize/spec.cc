@@ -1,12 +1,11 @@
-#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iterator>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "base/enum_names.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
 #include "quantize/methods.h"
@@ -33,16 +32,22 @@ absl::Status Invalid(std::string_view field, std::string_view value, std::string
       StrCat("QuantizerSpec.", field, " is ", value, "; it must be ", wanted));
 }
 
+// A cast may have made a value that the enum does not have.
+template <typename Enum>
+absl::Status CheckNamed(std::string_view field, Enum value, EnumNames names) {
+  if (static_cast<size_t>(value) < names.size()) return absl::OkStatus();
+  return Invalid(field, std::to_string(static_cast<int>(value)), StrCat("one of ", ListOf(names)));
+}
+
+absl::Status CheckNotNegative(std::string_view field, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return Invalid(field, Shortest(value), "finite and not negative");
+}
+
 // The position is the value.
 constexpr std::string_view kOrders[] = {"none", "act"};
 constexpr std::string_view kScaleDtypes[] = {"f32", "f16", "bf16"};
 constexpr std::string_view kClipSearches[] = {"none", "mse"};
-
-// Whether a cast made a value that its enum does not have.
-template <typename Enum>
-bool HasName(EnumNames names, Enum value) {
-  return static_cast<size_t>(value) < names.size();
-}
 
 }  // namespace
 
@@ -61,56 +66,40 @@ absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name) {
 }
 
 std::vector<QuantizerSpec> DefaultQuantizers() {
-  std::vector<QuantizerSpec> specs;
-  for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
-    for (const int bits : {3, 4}) {
-      QuantizerSpec spec;
-      spec.method = method;
-      spec.bits = bits;
-      specs.push_back(spec);
-    }
-  }
-  return specs;
+  using enum QuantizationMethod;
+  return {{.method = kRtn, .bits = 3},
+          {.method = kRtn, .bits = 4},
+          {.method = kGptq, .bits = 3},
+          {.method = kGptq, .bits = 4}};
+}
+
+std::optional<int> FixedBits(QuantizationMethod method) {
+  const int bits = internal::MethodOf(method).bits;
+  return bits == 0 ? std::nullopt : std::optional<int>(bits);
+}
+
+bool NeedsStatistics(const QuantizerSpec& spec) {
+  return internal::StatisticsOf(spec) > internal::Statistics::kGramIfAny;
 }
 
 absl::Status Validate(const QuantizerSpec& spec) {
-  const internal::Method* method = internal::FindMethod(spec.method);
-  if (method == nullptr) {
-    return Invalid("method", std::to_string(static_cast<int>(spec.method)),
-                   ListOf(NamesOf(spec.method)));
-  }
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("method", spec.method, NamesOf(spec.method)));
   if (spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
     return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
   }
-  if (method->bits != 0 && spec.bits != method->bits) {
-    return Invalid("bits", std::to_string(spec.bits),
-                   StrCat(method->bits, " for ", ToString(spec.method)));
+  if (const int bits = FixedBits(spec.method).value_or(spec.bits); bits != spec.bits) {
+    return Invalid("bits", std::to_string(spec.bits), StrCat(bits, " for ", ToString(spec.method)));
   }
   if (spec.group_size != -1 && spec.group_size < 1) {
     return Invalid("group_size", std::to_string(spec.group_size),
                    "-1 (the whole row) or at least 1");
   }
-  if (!HasName(kOrders, spec.order)) {
-    return Invalid("order", std::to_string(static_cast<int>(spec.order)), "kNone or kStaticAct");
-  }
-  if (!std::isfinite(spec.damp) || spec.damp < 0) {
-    return Invalid("damp", Shortest(spec.damp), "finite and not negative");
-  }
-  if (!std::isfinite(spec.min_tokens_ratio) || spec.min_tokens_ratio < 0) {
-    return Invalid("min_tokens_ratio", Shortest(spec.min_tokens_ratio), "finite and not negative");
-  }
-  if (!HasName(kScaleDtypes, spec.scale_dtype)) {
-    return Invalid("scale_dtype", std::to_string(static_cast<int>(spec.scale_dtype)),
-                   ListOf(kScaleDtypes));
-  }
-  if (!HasName(kClipSearches, spec.clip)) {
-    return Invalid("clip", std::to_string(static_cast<int>(spec.clip)), "kNone or kMse");
-  }
-  if (!std::isfinite(spec.outlier_threshold) || spec.outlier_threshold < 0) {
-    return Invalid("outlier_threshold", Shortest(spec.outlier_threshold),
-                   "finite and not negative");
-  }
-  return absl::OkStatus();
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("order", spec.order, kOrders));
+  PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("damp", spec.damp));
+  PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("min_tokens_ratio", spec.min_tokens_ratio));
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("scale_dtype", spec.scale_dtype, kScaleDtypes));
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("clip", spec.clip, kClipSearches));
+  return CheckNotNegative("outlier_threshold", spec.outlier_threshold);
 }
 
 std::string Describe(const QuantizerSpec& spec) {

@@ -1,8 +1,14 @@
 #include "report/enum_names.h"
 
+#include <algorithm>
 #include <iterator>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+#include "base/strings.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
@@ -25,6 +31,11 @@ constexpr std::string_view kAveragingKinds[] = {"window", "exponential"};
 constexpr std::string_view kProbeStatuses[] = {"unknown",     "ok",        "nonfinite", "failed",
                                                "out_of_time", "cancelled", "disabled"};
 constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
+constexpr internal::MethodName kBuiltInMethods[] = {{"rtn", "RTN"},
+                                                    {"gptq", "GPTQ"},
+                                                    {"awq", "AWQ"},
+                                                    {"llm_int8", "LLM.int8"},
+                                                    {"nf4", "NF4", "nf4"}};
 constexpr std::string_view kLayerStatuses[] = {"ok",        "damped",       "too_few_tokens",
                                                "nonfinite", "rtn_fallback", "unsupported"};
 constexpr std::string_view kCalibrationModes[] = {"one_shot", "sequential"};
@@ -53,6 +64,35 @@ constexpr std::string_view kDecayShapes[] = {"linear", "one_minus_sqrt", "cosine
 constexpr std::string_view kCooldownStates[] = {"none", "waiting", "simulating", "done", "failed"};
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
+struct MethodNames {
+  std::vector<internal::MethodName> rows{std::begin(kBuiltInMethods), std::end(kBuiltInMethods)};
+  std::vector<std::string_view> names;
+
+  MethodNames() {
+    for (const internal::MethodName& row : rows) names.push_back(row.name);
+  }
+};
+MethodNames& KnownMethods() {
+  static auto* known = new MethodNames;
+  return *known;
+}
+
+internal::MethodName NameOf(QuantizationMethod method) {
+  const std::vector<internal::MethodName>& rows = KnownMethods().rows;
+  const auto index = static_cast<size_t>(method);
+  return index < rows.size() ? rows[index] : internal::MethodName{"unknown", "unknown", "unknown"};
+}
+
+// Lower case, without '.', '_' and '-'.
+std::string Plain(std::string_view name) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(std::string(name)),
+                             {{".", ""}, {"_", ""}, {"-", ""}});
+}
+
+bool SaysBits(std::string_view name) {
+  return !name.empty() && absl::ascii_isdigit(static_cast<unsigned char>(name.back()));
+}
+
 }  // namespace
 
 namespace internal {
@@ -63,6 +103,12 @@ EnumNames NamesOf(AdviceAction) { return kAdviceActions; }
 EnumNames NamesOf(AveragingKind) { return kAveragingKinds; }
 EnumNames NamesOf(ProbeStatus) { return kProbeStatuses; }
 EnumNames NamesOf(SnapshotTrigger) { return kSnapshotTriggers; }
+EnumNames NamesOf(QuantizationMethod) { return KnownMethods().names; }
+QuantizationMethod AddMethodName(const MethodName& name) {
+  KnownMethods().rows.push_back(name);
+  KnownMethods().names.push_back(name.name);
+  return static_cast<QuantizationMethod>(KnownMethods().rows.size() - 1);
+}
 EnumNames NamesOf(LayerStatus) { return kLayerStatuses; }
 EnumNames NamesOf(CalibrationMode) { return kCalibrationModes; }
 EnumNames NamesOf(CurvatureScope) { return kCurvatureScopes; }
@@ -88,6 +134,8 @@ std::string_view ToString(AdviceAction value) { return EnumName(kAdviceActions, 
 std::string_view ToString(AveragingKind value) { return EnumName(kAveragingKinds, value); }
 std::string_view ToString(ProbeStatus value) { return EnumName(kProbeStatuses, value); }
 std::string_view ToString(SnapshotTrigger value) { return EnumName(kSnapshotTriggers, value); }
+std::string_view ToString(QuantizationMethod value) { return NameOf(value).name; }
+std::string_view FormatOf(QuantizationMethod value) { return NameOf(value).format; }
 std::string_view ToString(LayerStatus value) { return EnumName(kLayerStatuses, value); }
 std::string_view ToString(CalibrationMode value) { return EnumName(kCalibrationModes, value); }
 std::string_view ToString(CurvatureScope value) { return EnumName(kCurvatureScopes, value); }
@@ -116,6 +164,14 @@ absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name) {
 }
 absl::StatusOr<SnapshotTrigger> ParseSnapshotTrigger(std::string_view name) {
   return ParseEnum<SnapshotTrigger>("snapshot trigger", kSnapshotTriggers, name);
+}
+absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name) {
+  const std::vector<std::string_view>& names = KnownMethods().names;
+  const auto found = std::find_if(
+      names.begin(), names.end(),
+      [&, plain = Plain(name)](std::string_view known) { return Plain(known) == plain; });
+  if (found == names.end()) return internal::UnknownName("quantization method", names, name);
+  return static_cast<QuantizationMethod>(found - names.begin());
 }
 absl::StatusOr<LayerStatus> ParseLayerStatus(std::string_view name) {
   return ParseEnum<LayerStatus>("layer status", kLayerStatuses, name);
@@ -151,6 +207,15 @@ absl::StatusOr<DecayShape> ParseDecayShape(std::string_view name) {
 std::string_view ToString(Severity value) { return EnumName(kSeverities, value); }
 absl::StatusOr<Severity> ParseSeverity(std::string_view name) {
   return ParseEnum<Severity>("severity", kSeverities, name);
+}
+
+std::string ShortName(std::string_view method, int bits) {
+  return SaysBits(method) ? std::string(method) : internal::StrCat(method, bits);
+}
+std::string LabelOf(std::optional<QuantizationMethod> method, int bits) {
+  if (!method) return internal::StrCat(bits, " bits");
+  const std::string_view label = NameOf(*method).label;
+  return SaysBits(label) ? std::string(label) : internal::StrCat(bits, "-bit ", label);
 }
 
 }  // namespace ptqwatch

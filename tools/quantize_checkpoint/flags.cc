@@ -23,10 +23,7 @@ void AddEnum(CLI::App& app, const std::string& name, T* value,
   app.add_option_function<std::string>(
          name, [value, parse](const std::string& text) { *value = *parse(text); }, help)
       ->check(CLI::Validator(
-          [parse](std::string& text) {
-            return parse(text).ok() ? std::string() : std::string(Message(parse(text).status()));
-          },
-          ""))
+          [parse](std::string& text) { return std::string(Message(parse(text).status())); }, ""))
       ->default_str(std::string(ToString(*value)));
 }
 

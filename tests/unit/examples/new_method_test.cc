@@ -44,7 +44,6 @@ const internal::Method kSignRow = {
     .bits = 2,
     .group_size = -1,
     .bytes = [](int64_t rows, int64_t, const QuantizerSpec&) { return 4 * rows; },
-    .flops = internal::RoundingFlops,
     .quantize = Sign,
 };
 const QuantizationMethod kSign =

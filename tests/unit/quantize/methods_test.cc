@@ -13,26 +13,30 @@ namespace methods_test {
 using enum QuantizationMethod;
 using testing::SpecOf;
 
-StatisticsUse UseOf(const QuantizerSpec& spec) { return MethodOf(spec).statistics(spec); }
+// RTN's row stands for a value without one.
+TEST(Methods, HaveARowForEachName) {
+  const size_t names = NamesOf(QuantizationMethod()).size();
+  for (size_t i = 1; i < names; ++i) {
+    const auto method = static_cast<QuantizationMethod>(i);
+    EXPECT_NE(&MethodOf(method), &kRtnMethod) << ToString(method);
+  }
+}
 
-TEST(Methods, UseTheStatisticsThatTheirCodesDependOn) {
-  EXPECT_TRUE(UseOf(SpecOf(kGptq)).codes);
-  EXPECT_TRUE(UseOf(SpecOf(kAwq)).codes);
-  EXPECT_TRUE(UseOf(SpecOf(kAwq)).abs_sum);
-  EXPECT_FALSE(UseOf(SpecOf(kNf4)).codes);
+TEST(Methods, NameTheStatisticsThatTheirCodesDependOn) {
+  EXPECT_EQ(StatisticsOf(SpecOf(kGptq)), Statistics::kGram);
+  EXPECT_EQ(StatisticsOf(SpecOf(kAwq)), Statistics::kGramAndAbsSum);
+  EXPECT_EQ(StatisticsOf(SpecOf(kNf4)), Statistics::kNone);
   QuantizerSpec int8 = SpecOf(kLlmInt8);
-  EXPECT_TRUE(UseOf(int8).codes);
-  EXPECT_TRUE(UseOf(int8).abs_max);
+  EXPECT_EQ(StatisticsOf(int8), Statistics::kGramAndAbsMax);
   int8.outlier_threshold = 0;
-  EXPECT_FALSE(UseOf(int8).codes);
-  EXPECT_FALSE(UseOf(int8).abs_max);
+  EXPECT_EQ(StatisticsOf(int8), Statistics::kNone);
 }
 
 TEST(Methods, ClippedRtnUsesStatisticsButRunsWithout) {
   QuantizerSpec rtn = SpecOf(kRtn);
-  EXPECT_FALSE(UseOf(rtn).codes);
+  EXPECT_EQ(StatisticsOf(rtn), Statistics::kNone);
   rtn.clip = ClipSearch::kMse;
-  EXPECT_TRUE(UseOf(rtn).codes);
+  EXPECT_EQ(StatisticsOf(rtn), Statistics::kGramIfAny);
   EXPECT_FALSE(NeedsStatistics(rtn));
 }
 
@@ -74,12 +78,6 @@ TEST(Methods, CostTheOperationsOfTheirFormulas) {
   EXPECT_EQ(flops(kAwq, true), 9289728);
   EXPECT_EQ(flops(kLlmInt8, true), 1373184);
   EXPECT_EQ(flops(kNf4, true), 1373184);
-}
-
-TEST(Methods, ReportTheirGroups) {
-  EXPECT_EQ(ReportedGroupSize(SpecOf(kGptq)), 32);
-  EXPECT_EQ(ReportedGroupSize(SpecOf(kLlmInt8)), -1);
-  EXPECT_EQ(ReportedGroupSize(SpecOf(kNf4)), 64);
 }
 
 TEST(Methods, NameTheOnlyBitsThatTheyHave) {
