@@ -31,14 +31,13 @@ std::string DescribeUnchecked(const ModelSession& session) {
 // What a snapshot is measured with, and the seconds of work that takes.
 std::string DescribeWork(const Planner& planner, const MonitorOptions& options) {
   const Plan& plan = planner.plan();
-  std::string text = StrCat("plan: ", DescribePlan(plan, planner.range()), "\n");
+  const PlanModel& model = planner.model();
+  std::string text = StrCat("plan: ", model.Describe(plan), "\n");
   text += StrFormat("  quantization    about %.2g s of work at every snapshot\n",
-                    QuantizationSeconds(plan, planner.range(), planner.costs()));
+                    model.Quantization(plan));
   if (plan.curvature_sequences > 0) {
-    text += StrFormat(
-        "  curvature       about %.2g s of work, %.2g s a snapshot in the mean\n",
-        CurvatureSeconds(plan, planner.costs()),
-        CurvatureSeconds(plan, planner.costs()) / static_cast<double>(plan.curvature_every));
+    text += StrFormat("  curvature       about %.2g s of work, %.2g s a snapshot in the mean\n",
+                      model.Curvature(plan), model.Mean(plan) - model.Quantization(plan));
   }
   if (!options.adapt_plan) {
     text += "  kept whatever it takes (adapt_plan is off)\n";

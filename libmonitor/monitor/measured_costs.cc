@@ -24,8 +24,6 @@ double GramFlop(int64_t tokens, int64_t inputs) {
   return Real(tokens) * Real(inputs) * Real(inputs);
 }
 
-}  // namespace
-
 PlanRange PlanRangeOf(ProbeSuite& suite, const MonitorOptions& options) {
   ModelSession& session = suite.session();
   int64_t inputs = 1;
@@ -69,6 +67,12 @@ SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options) {
     costs.curvature_sequence = suite.curvature()->sequence_seconds();
   }
   return costs;
+}
+
+}  // namespace
+
+PlanModel PlanModelAtCreate(ProbeSuite& suite, const MonitorOptions& options) {
+  return {.range = PlanRangeOf(suite, options), .costs = CostsAtCreate(suite, options)};
 }
 
 }  // namespace ptqwatch::internal

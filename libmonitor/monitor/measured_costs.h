@@ -7,12 +7,9 @@
 
 namespace ptqwatch::internal {
 
-/// What a plan for this suite can be made of.
-PlanRange PlanRangeOf(ProbeSuite& suite, const MonitorOptions& options);
-
-/// What its probes will cost, as far as Create can know: evaluations are timed, arithmetic is
-/// counted.
-SnapshotCosts CostsAtCreate(ProbeSuite& suite, const MonitorOptions& options);
+/// What a plan for this suite can be made of, and what its probes will cost, as far as Create can
+/// know: evaluations are timed, arithmetic is counted.
+PlanModel PlanModelAtCreate(ProbeSuite& suite, const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal
 

@@ -59,15 +59,15 @@ int TrainingThreads(const MonitorOptions& options) {
   return options.training_threads > 0 ? options.training_threads : at::get_num_threads();
 }
 
-Governor::Options GovernorOptions(const MonitorOptions& options, const MonitorDevice& device) {
+WorkBudget::Options BudgetOptions(const MonitorOptions& options, const MonitorDevice& device) {
   const int cores = UsableCores();
-  Governor::Options governor;
-  governor.max_overhead = options.max_overhead;
-  governor.duty_cycle = options.duty_cycle;
-  governor.cores_exceed_threads = cores > TrainingThreads(options);
-  if (cores < AllowedCpus()) governor.quota_cores = cores;
-  governor.on_training_device = device.shares_gpu;
-  return governor;
+  SpareCore::Options spare{.cores_exceed_threads = cores > TrainingThreads(options),
+                           .on_training_device = device.shares_gpu};
+  if (cores < AllowedCpus()) spare.quota_cores = cores;
+  return {.max_overhead = options.max_overhead,
+          .fixed_duty_cycle = options.duty_cycle,
+          .cores = spare,
+          .decay_density = static_cast<double>(options.schedule.decay_density)};
 }
 
 absl::Status CheckSameRun(const RunState& state, const RunInfo& run,
@@ -99,11 +99,9 @@ std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerpri
 }
 
 Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
-                    const Governor::Options& governor, std::optional<Plan> kept) {
-  Planner planner(PlanRangeOf(suite, options), CostsAtCreate(suite, options), kept);
-  if (options.adapt_plan) {
-    planner.Fit(governor.duty_cycle.value_or(governor.cores_exceed_threads ? 1 : 0.1) * 20);
-  }
+                    const WorkBudget::Options& budget, std::optional<Plan> kept) {
+  Planner planner(PlanModelAtCreate(suite, options), kept, /*fixed=*/!options.adapt_plan);
+  planner.Fit(budget.fixed_duty_cycle.value_or(budget.cores.cores_exceed_threads ? 1 : 0.1) * 20);
   return planner;
 }
 

@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "analysis/analyzer.h"
-#include "monitor/governor.h"
 #include "monitor/planner.h"
 #include "monitor/run_state.h"
+#include "monitor/work_budget.h"
 #include "probes/probe_state.h"
 #include "probes/probe_suite.h"
 #include "probes/slice_tracker.h"
@@ -30,7 +30,7 @@ int TrainingThreads(const MonitorOptions& options);
 /// MonitorOptions::max_bytes, or its default.
 int64_t MaxBytes(const MonitorOptions& options);
 
-Governor::Options GovernorOptions(const MonitorOptions& options, const MonitorDevice& device);
+WorkBudget::Options BudgetOptions(const MonitorOptions& options, const MonitorDevice& device);
 
 /// Opens the subject and sets the probes up within the context's bytes. `options` have max_bytes.
 absl::StatusOr<std::shared_ptr<ProbeSuite>> OpenSuite(Subject& subject,
@@ -48,7 +48,7 @@ std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerpri
 
 /// Until the first steps have shown what the machine has to spare, and how long a step takes.
 Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
-                    const Governor::Options& governor, std::optional<Plan> kept);
+                    const WorkBudget::Options& budget, std::optional<Plan> kept);
 
 /// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs, where
 /// `bytes` allows that. `beside`: MonitorOptions::copy_beside_training.

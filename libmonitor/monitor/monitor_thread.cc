@@ -38,7 +38,7 @@ MonitorThread::MonitorThread(Parts parts)
                .board = parts_.board,
                .clock = parts_.context.clock}),
       spare_({.suite = parts_.suite,
-              .pace = parts_.pace,
+              .budget = parts_.budget,
               .staging = parts_.staging,
               .context = parts_.context,
               .poll = [this] { Poll(); },
@@ -47,7 +47,7 @@ MonitorThread::MonitorThread(Parts parts)
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
     InitComputeThread();
-    parts_.pace->Enter([this] {
+    parts_.budget->Enter([this] {
       (void)Guard([&] {
         phases_.Poll(AnnouncePhase());
         return absl::OkStatus();
@@ -76,7 +76,7 @@ void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
 }
 
 void MonitorThread::Run() noexcept {
-  parts_.pace->Refresh();
+  parts_.budget->Refresh();
   const absl::Status before = Guard([&] {
     Poll();
     AnnounceSkips();
@@ -92,17 +92,15 @@ void MonitorThread::Run() noexcept {
   if ((measuring_ & (measuring_ - 1)) == 0) AtProcessEnd::Renew();
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
-    OfferAdditional();
+    parts_.budget->OfferAdditional(IntervalSeconds(parts_.publisher->status()));
     return absl::OkStatus();
   });
   if (!status.ok()) {
     Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
   }
   ReleaseSlot();
-  if (const auto slowdown = slowdown_.Update(parts_.board->step_times())) {
-    parts_.pace->Slowed(*slowdown);
-  }
-  parts_.pace->EndSnapshot();
+  parts_.budget->ChargeSteps(parts_.board->step_times());
+  parts_.budget->End();
   parts_.board->SetBusy(false, MonotonicSeconds());
   {
     MutexLock lock(mutex_);
@@ -145,12 +143,10 @@ PhaseNotices::Announce MonitorThread::AnnouncePhase() {
 
 void MonitorThread::AnnounceSkips() {
   const MonitorStatus status = parts_.publisher->status();
-  const Planner& planner = parts_.planner;
-  const Governor& governor = parts_.pace->governor();
-  const double work =
-      MeanSeconds(planner.plan(), planner.range(), planner.costs()) / governor.share();
-  for (const auto& notice :
-       {skips_.Rested(status, governor), skips_.Skipped(status, work, IntervalSeconds(status))}) {
+  const WorkBudget& budget = *parts_.budget;
+  const double seconds = budget.planner().model().Mean(budget.planner().plan()) / budget.share();
+  for (const auto& notice : {skips_.Rested(status, budget.spare(), budget.long_run_share()),
+                             skips_.Skipped(status, seconds, IntervalSeconds(status))}) {
     if (!notice) continue;
     if (notice->first) Log(Severity::kWarning, notice->message);
     PublishEvent(Event::Kind::kSnapshotSkipped, Severity::kWarning, status.step.value_or(0),
@@ -166,7 +162,7 @@ void MonitorThread::AnnounceMisuse() {
 }
 
 ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
-  parts_.pace->BeginSnapshot();
+  parts_.budget->Begin(WorkBudget::Task::kSnapshot);
   ExecutionContext context = parts_.context;
   MutexLock lock(mutex_);
   if (finishing_) context.threads = parts_.training_threads;
@@ -177,7 +173,7 @@ ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
 }
 
 void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout) {
-  parts_.pace->BeginUnhindered();
+  parts_.budget->BeginFullSpeed();
   const std::chrono::nanoseconds now = parts_.context.clock->Monotonic();
   std::optional<int64_t> in_work;
   {
@@ -194,7 +190,7 @@ void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds time
 }
 
 void MonitorThread::EndFinish() {
-  parts_.pace->EndUnhindered();
+  parts_.budget->EndFullSpeed();
   MutexLock lock(mutex_);
   finishing_.reset();
   parts_.context.hurry.Set(std::chrono::nanoseconds::max());

@@ -15,14 +15,13 @@
 #include "monitor/alert_notices.h"
 #include "monitor/control_queue.h"
 #include "monitor/failure_policy.h"
-#include "monitor/pace.h"
 #include "monitor/phase_notices.h"
-#include "monitor/planner.h"
 #include "monitor/publisher.h"
 #include "monitor/skip_notices.h"
 #include "monitor/spare_work.h"
 #include "monitor/state_keeper.h"
 #include "monitor/status_board.h"
+#include "monitor/work_budget.h"
 #include "probes/assemble_report.h"
 #include "probes/probe_suite.h"
 #include "probes/slice_tracker.h"
@@ -50,10 +49,9 @@ class MonitorThread {
     std::shared_ptr<Staging> staging;
     std::shared_ptr<ProbeSuite> suite;
     std::shared_ptr<Publisher> publisher;
-    std::shared_ptr<Pace> pace;
+    std::shared_ptr<WorkBudget> budget;
     ExecutionContext context;
     int max_failures_in_a_row = 1;
-    bool adapt_plan = true;
     ScheduleOptions schedule;
     int training_threads = 1;       ///< that Finish may use
     std::shared_ptr<RunLock> lock;  ///< of the run directory, to which states are written
@@ -65,7 +63,6 @@ class MonitorThread {
     Analyzer analyzer;
     VerdictState last_state = VerdictState::kUnknown;
     std::function<void(const AnalyzedReport&)> on_alert = nullptr;
-    Planner planner;
   };
   explicit MonitorThread(Parts parts);
 
@@ -120,9 +117,6 @@ class MonitorThread {
   std::optional<double> SecondsToFinish(int64_t step);
   /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
   double IntervalSeconds(const MonitorStatus& status) const;
-  Plan AdditionalPlan() const;
-  /// Lets OnStep know how much time an additional snapshot needs.
-  void OfferAdditional();
   void AdaptPlan(const Plan& plan, const Measured& measured, int64_t step);
   void MeasureSnapshot(const Snapshot& filled);
   /// Sets `digest` once the snapshot is loaded.
@@ -146,7 +140,6 @@ class MonitorThread {
   SkipNotices skips_;
   PhaseNotices phases_;
   AlertNotices alerts_;
-  SlowdownEstimate slowdown_;
   bool standstill_ = false;  // has been told
   RateLimitedLog probe_failed_;
   StateKeeper states_;

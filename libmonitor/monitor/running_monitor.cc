@@ -95,12 +95,11 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   const std::string& risk = suite->session().device().warning;
   if (!risk.empty()) Log(Severity::kWarning, StrCat("MonitorOptions.monitor_device: ", risk));
 
-  const Governor::Options governor = GovernorOptions(options, suite->session().device());
-  Planner planner =
-      MakePlanner(*suite, options, governor,
-                  options.adapt_plan ? KeptPlan(state, run.fingerprint) : std::nullopt);
+  const WorkBudget::Options budget = BudgetOptions(options, suite->session().device());
+  Planner planner = MakePlanner(*suite, options, budget, KeptPlan(state, run.fingerprint));
   description_ = DescribeMonitor(*suite, *staging, planner, options, *context_.bytes);
-  pace_ = std::make_shared<Pace>(governor, clock_, context_.pacer, switches_, board_);
+  budget_ = std::make_shared<WorkBudget>(budget, std::move(planner), clock_, context_.pacer,
+                                         switches_.get(), board_.get());
 
   PTQWATCH_RETURN_IF_ERROR(StartExporters(options, state, run, exporters));
   AnnounceLeftOut(*suite, *clock_, *publisher_);
@@ -114,10 +113,9 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                              .staging = staging,
                              .suite = suite,
                              .publisher = publisher_,
-                             .pace = pace_,
+                             .budget = budget_,
                              .context = context_,
                              .max_failures_in_a_row = options.max_failures_in_a_row,
-                             .adapt_plan = options.adapt_plan,
                              .schedule = schedule_,
                              .training_threads = TrainingThreads(options),
                              .lock = state.lock,
@@ -127,8 +125,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                              .probe_state = ReadProbeState(state, run, *suite),
                              .analyzer = std::move(past.analyzer),
                              .last_state = past.state,
-                             .on_alert = options.on_alert,
-                             .planner = std::move(planner)};
+                             .on_alert = options.on_alert};
   PTQWATCH_RETURN_IF_ERROR(StartThread(std::move(parts), state.lr));
   at_end_.emplace([this] { Stop(kTimeAtEnd).IgnoreError(); });
   return absl::OkStatus();
@@ -189,7 +186,7 @@ absl::Status RunningMonitor::StartExporters(const MonitorOptions& options, const
 }
 
 void RunningMonitor::EndIdle() noexcept {
-  pace_->EndUnhindered();
+  budget_->EndFullSpeed();
   // The monitor thread looks at whether it must rest.
   if (!stopped()) worker_->Wake();
 }

@@ -16,11 +16,11 @@
 #include "monitor/control_queue.h"
 #include "monitor/limited_control.h"
 #include "monitor/monitor_thread.h"
-#include "monitor/pace.h"
 #include "monitor/publisher.h"
 #include "monitor/run_state.h"
 #include "monitor/status_board.h"
 #include "monitor/trainer_side.h"
+#include "monitor/work_budget.h"
 #include "probes/slice_tracker.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
@@ -48,7 +48,7 @@ class RunningMonitor {
   void BeforeUpdate() noexcept {
     if (!stopped()) trainer_->BeforeUpdate();
   }
-  void BeginIdle() noexcept { pace_->BeginUnhindered(); }
+  void BeginIdle() noexcept { budget_->BeginFullSpeed(); }
   void EndIdle() noexcept;
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel);
   absl::Status Stop(std::chrono::milliseconds deadline);
@@ -78,7 +78,7 @@ class RunningMonitor {
   const std::shared_ptr<LimitedControl> from_outside_ =
       std::make_shared<LimitedControl>(control_.get(), clock_);
   std::shared_ptr<Publisher> publisher_;
-  std::shared_ptr<Pace> pace_;
+  std::shared_ptr<WorkBudget> budget_;
   std::shared_ptr<MonitorThread> thread_;
   std::unique_ptr<TrainerSide> trainer_;
   std::unique_ptr<Worker> worker_;

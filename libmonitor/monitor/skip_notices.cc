@@ -46,21 +46,21 @@ std::optional<SkipNotices::Notice> SkipNotices::Skipped(const MonitorStatus& sta
   return notice;
 }
 
-std::optional<SkipNotices::Notice> SkipNotices::Rested(const MonitorStatus& status,
-                                                       const Governor& governor) {
+std::optional<SkipNotices::Notice> SkipNotices::Rested(const MonitorStatus& status, bool spare,
+                                                       double share) {
   const int64_t rests = Count(status, SnapshotResult::kSkippedResting);
   if (rests <= rests_) return std::nullopt;
   const bool first = rests_ == 0;
   rests_ = rests;
   if (!first) return std::nullopt;
-  return Notice{.message = StrFormat(
-                    "%s, so the monitor works %.1f %% of the time at most "
-                    "(MonitorOptions.max_overhead); snapshots that are due while it rests are "
-                    "skipped",
-                    governor.spare() ? "steps of training take longer while the monitor works"
-                                     : "no core is spare",
-                    100 * governor.long_run_share()),
-                .first = true};
+  return Notice{
+      .message = StrFormat(
+          "%s, so the monitor works %.1f %% of the time at most "
+          "(MonitorOptions.max_overhead); snapshots that are due while it rests are "
+          "skipped",
+          spare ? "steps of training take longer while the monitor works" : "no core is spare",
+          100 * share),
+      .first = true};
 }
 
 }  // namespace ptqwatch::internal

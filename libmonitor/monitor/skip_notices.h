@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "monitor/governor.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/status.h"
 
@@ -26,8 +25,9 @@ class SkipNotices {
   /// due every `interval_seconds`.
   std::optional<Notice> Skipped(const MonitorStatus& status, double work_seconds,
                                 double interval_seconds);
-  /// The first that was due while the monitor rested.
-  std::optional<Notice> Rested(const MonitorStatus& status, const Governor& governor);
+  /// The first that was due while the monitor rested, as it does with or without a `spare` core to
+  /// work no more than `share` of the time.
+  std::optional<Notice> Rested(const MonitorStatus& status, bool spare, double share);
 
  private:
   const ScheduleOptions schedule_;

@@ -7,12 +7,6 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
-namespace {
-
-// Of the time between snapshots, while a cooldown is under way.
-constexpr double kShareOfCurvature = 0.25;
-
-}  // namespace
 
 SpareWork::SpareWork(Parts parts) : parts_(std::move(parts)), cooldown_(parts_.suite->cooldown()) {}
 
@@ -20,13 +14,6 @@ void SpareWork::Announce(Event::Kind kind, Severity severity, std::string messag
   if (severity != Severity::kInfo) Log(severity, message);
   parts_.publisher->PublishEvent(
       {kind, severity, cooldown_->step(), parts_.context.clock->UnixSeconds(), std::move(message)});
-}
-
-void SpareWork::MakeRoom(const SnapshotCosts& costs, double interval_seconds, Plan& plan) const {
-  if (!under_way()) return;
-  if (CurvatureSeconds(plan, costs) > kShareOfCurvature * interval_seconds) {
-    plan.curvature_sequences = 0;
-  }
 }
 
 void SpareWork::Run() noexcept {
@@ -39,7 +26,7 @@ void SpareWork::Run() noexcept {
 }
 
 void SpareWork::Work() {
-  if (!parts_.pace->BeginSpareTime()) {
+  if (!parts_.budget->Begin(WorkBudget::Task::kJob)) {
     cooldown_->WaitForCore();
     if (std::exchange(waits_, true)) return;
     Announce(Event::Kind::kCooldown, Severity::kInfo,
@@ -54,7 +41,7 @@ void SpareWork::Work() {
     cooldown_->Advance(
         [this] {
           parts_.poll();
-          return parts_.staging->filled() || !parts_.pace->spare_time();
+          return parts_.staging->filled() || !parts_.budget->job_may_run();
         },
         {.announce = [this](Event::Kind kind, Severity severity,
                             std::string message) { Announce(kind, severity, std::move(message)); }},
@@ -63,7 +50,7 @@ void SpareWork::Work() {
   });
   DrainQuietly(*parts_.suite->session().stream());
   if (!worked.ok()) cooldown_->Abandon(StrCat(worked));
-  parts_.pace->EndSpareTime();
+  parts_.budget->End();
 }
 
 void SpareWork::End() {

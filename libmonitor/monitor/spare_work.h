@@ -6,9 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "monitor/pace.h"
-#include "monitor/planner.h"
 #include "monitor/publisher.h"
+#include "monitor/work_budget.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/execution_context.h"
@@ -22,7 +21,7 @@ class SpareWork {
  public:
   struct Parts {
     std::shared_ptr<ProbeSuite> suite;
-    std::shared_ptr<Pace> pace;
+    std::shared_ptr<WorkBudget> budget;
     std::shared_ptr<Staging> staging;
     ExecutionContext context;
     /// Called between optimizer steps: lets the caller carry out commands.
@@ -31,15 +30,13 @@ class SpareWork {
   };
   explicit SpareWork(Parts parts);
 
-  /// Leaves curvature out of the plan of a snapshot where it would take the time that Run needs.
-  void MakeRoom(const SnapshotCosts& costs, double interval_seconds, Plan& plan) const;
+  bool under_way() const { return cooldown_ != nullptr && cooldown_->under_way(); }
   /// Works until a snapshot is there, nothing is left, or no core is spare any more.
   void Run() noexcept;
   /// Training has ended: nothing is to come that a cooldown could predict.
   void End();
 
  private:
-  bool under_way() const { return cooldown_ != nullptr && cooldown_->under_way(); }
   void Work();
   void Announce(Event::Kind kind, Severity severity, std::string message) const;
 

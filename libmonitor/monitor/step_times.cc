@@ -10,6 +10,13 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr double kTypicalRate = 0.05;
 // Of the typical time. Working on one of the trainer's cores makes a step take twice as long.
 constexpr double kLongest = 4;
+// Neighbouring steps are alike, so a comparison is less sure than it seems, and one moves the mean
+// by no more than `kLargestSurprise` before the next confirms it.
+constexpr double kLeastError = 0.005;
+constexpr double kLargestSurprise = 0.05;
+constexpr double kForgetting = 0.9;  // from one comparison to the next
+constexpr double kSureErrors = 3;
+constexpr double kStillSureErrors = 1.5;
 
 StepTimes::Sums Difference(const StepTimes::Sums& now, const StepTimes::Sums& before) {
   return {now.steps - before.steps, now.seconds - before.seconds, now.squares - before.squares};
@@ -50,7 +57,7 @@ void StepTimes::OnStep(double now, bool working, bool copied) noexcept {
   (working ? working_ : alone_).Add(seconds);
 }
 
-std::optional<Slowdown> SlowdownEstimate::Update(const StepTimes& times) {
+std::optional<StepComparison> Slowdown::Compare(const StepTimes& times) {
   const StepTimes::Sums working_now = times.working();
   const StepTimes::Sums alone_now = times.alone();
   const StepTimes::Sums working = Difference(working_now, working_);
@@ -60,9 +67,23 @@ std::optional<Slowdown> SlowdownEstimate::Update(const StepTimes& times) {
   alone_ = alone_now;
   const double base = Mean(alone);
   if (!(base > 0)) return std::nullopt;
-  return Slowdown{.ratio = Mean(working) / base - 1,
-                  .stderr_ratio = std::sqrt(MeanVariance(working) + MeanVariance(alone)) / base,
-                  .lost_seconds = working.steps * (Mean(working) - base)};
+  return StepComparison{
+      .ratio = Mean(working) / base - 1,
+      .stderr_ratio = std::sqrt(MeanVariance(working) + MeanVariance(alone)) / base,
+      .lost_seconds = working.steps * (Mean(working) - base)};
+}
+
+void Slowdown::Add(const StepComparison& comparison) {
+  const double before = evidence_ > 0 ? weighted_ / evidence_ : 0;
+  const double seen =
+      std::clamp(comparison.ratio, before - kLargestSurprise, before + kLargestSurprise);
+  const double error = comparison.stderr_ratio;
+  const double weight = 1 / (error * error + kLeastError * kLeastError);
+  evidence_ = kForgetting * evidence_ + weight;
+  weighted_ = kForgetting * weighted_ + weight * seen;
+  const double mean = weighted_ / evidence_;
+  const double errors = ratio_ > 0 ? kStillSureErrors : kSureErrors;
+  ratio_ = mean > errors / std::sqrt(evidence_) ? mean : 0;
 }
 
 }  // namespace ptqwatch::internal

@@ -7,9 +7,9 @@
 
 namespace ptqwatch::internal {
 
-/// Times the steps of training while the monitor works and while it does not. What neither a whole
-/// step long is, takes a snapshot, or takes several times as long as steps did (an evaluation) is
-/// left out. One writer, OnStep; any thread reads.
+/// Times the steps of training while the monitor works and while it does not. Leaves out steps that
+/// are partly one and partly the other, that take a snapshot, or that take several times as long as
+/// steps did (an evaluation). One writer, OnStep; any thread reads.
 class StepTimes {
  public:
   struct Sums {
@@ -41,23 +41,33 @@ class StepTimes {
   double typical_ = 0;  // seconds; moves by a small share of each step
 };
 
-/// How much longer steps take while the monitor works.
-struct Slowdown {
+/// How much longer steps took while the monitor worked.
+struct StepComparison {
   double ratio = 0;  ///< of the mean times, less 1
   double stderr_ratio = 0;
   double lost_seconds = 0;  ///< of the steps compared
 };
 
-/// Compares the steps between two readings; the monitor thread's. Nothing while there are fewer
-/// than `kFewest` of either kind, which then count for the next time.
-class SlowdownEstimate {
+/// How much longer steps take while the monitor works, as far as comparisons show it. One thread at
+/// a time.
+class Slowdown {
  public:
   static constexpr double kFewest = 10;
-  std::optional<Slowdown> Update(const StepTimes& times);
+  /// Compares the steps since the last comparison. Nothing while there are fewer than `kFewest` of
+  /// either kind, which then count for the next time.
+  std::optional<StepComparison> Compare(const StepTimes& times);
+  /// Believes a comparison.
+  void Add(const StepComparison& comparison);
+  /// The mean of about the last ten added, weighted by their errors, while it is more than three of
+  /// its own; else 0.
+  double ratio() const { return ratio_; }
 
  private:
   StepTimes::Sums working_;
   StepTimes::Sums alone_;
+  double evidence_ = 0;  // sum of the weights of comparisons, older ones forgotten
+  double weighted_ = 0;  // ... and of their ratios
+  double ratio_ = 0;
 };
 
 }  // namespace ptqwatch::internal

@@ -17,60 +17,60 @@ constexpr PlanRange kRange{.quantizers = 4,
 // Everything takes 32 * 5 * 0.1 + 16 * 0.1 + 0.4 = 18 s of quantization and 64 s of curvature.
 constexpr SnapshotCosts kCosts{
     .probe_batch = 0.1, .calibration_batch = 0.1, .quantize = 0.4, .curvature_sequence = 1};
+constexpr PlanModel kModel{kRange, kCosts};
 
-TEST(FitPlan, TakesEverythingThatFits) {
-  EXPECT_EQ(FitPlan(kRange, kCosts, 82), FullPlan(kRange));
-  EXPECT_NE(FitPlan(kRange, kCosts, 81), FullPlan(kRange));
+TEST(PlanModel, TakesEverythingThatFits) {
+  EXPECT_EQ(kModel.Fit(82), kModel.Full());
+  EXPECT_NE(kModel.Fit(81), kModel.Full());
 }
 
-TEST(FitPlan, FitsWhereSomethingCan) {
+TEST(PlanModel, FitsWhereSomethingCan) {
   for (const double seconds : {4.0, 6.0, 10.0, 20.0, 40.0, 80.0}) {
-    const Plan plan = FitPlan(kRange, kCosts, seconds);
-    EXPECT_LE(QuantizationSeconds(plan, kRange, kCosts), 0.6 * seconds) << seconds;
-    EXPECT_LE(MeanSeconds(plan, kRange, kCosts), 1.01 * seconds) << seconds;
+    const Plan plan = kModel.Fit(seconds);
+    EXPECT_LE(kModel.Quantization(plan), 0.6 * seconds) << seconds;
+    EXPECT_LE(kModel.Mean(plan), 1.01 * seconds) << seconds;
     EXPECT_LE(plan.curvature_every, 3) << seconds;
   }
 }
 
-TEST(FitPlan, GrowsWithTheTime) {
-  Plan before = FitPlan(kRange, kCosts, 1);
+TEST(PlanModel, GrowsWithTheTime) {
+  Plan before = kModel.Fit(1);
   for (double seconds = 2; seconds < 100; seconds += 1) {
-    const Plan plan = FitPlan(kRange, kCosts, seconds);
-    EXPECT_GE(QuantizationSeconds(plan, kRange, kCosts),
-              QuantizationSeconds(before, kRange, kCosts))
-        << seconds;
+    const Plan plan = kModel.Fit(seconds);
+    EXPECT_GE(kModel.Quantization(plan), kModel.Quantization(before)) << seconds;
     before = plan;
   }
 }
 
-TEST(FitPlan, GivesTheSmallestWhereNothingFits) {
-  const Plan plan = FitPlan(kRange, kCosts, 0.01);
+TEST(PlanModel, GivesTheSmallestWhereNothingFits) {
+  const Plan plan = kModel.Fit(0.01);
   EXPECT_EQ(plan.probe_batches, 2);
   EXPECT_EQ(plan.calibration_batches, 2);
   EXPECT_EQ(plan.curvature_sequences, 1);
   EXPECT_EQ(plan.curvature_every, 50);
 }
 
-TEST(FitPlan, LeavesAClassifierEnoughExamplesForItsCurvature) {
+TEST(PlanModel, LeavesAClassifierEnoughExamplesForItsCurvature) {
   PlanRange range = kRange;
   range.curvature_sequences = 1000;
   range.one_loss_each = true;
   range.min_curvature_sequences = 64;
   SnapshotCosts costs = kCosts;
   costs.curvature_sequence = 0.1;
-  const Plan plan = FitPlan(range, costs, 1);
+  PlanModel model{range, costs};
+  const Plan plan = model.Fit(1);
   EXPECT_EQ(plan.curvature_sequences, 64);
   EXPECT_EQ(plan.curvature_every, 22);
-  EXPECT_THAT(DescribePlan(plan, range), HasSubstr("curvature on 64 of 1000 examples at every"));
-  costs.curvature_sequence = 1;  // a minute and more
-  EXPECT_LT(FitPlan(range, costs, 1).curvature_sequences, 64);
+  EXPECT_THAT(model.Describe(plan), HasSubstr("curvature on 64 of 1000 examples at every"));
+  model.costs.curvature_sequence = 1;  // a minute and more
+  EXPECT_LT(model.Fit(1).curvature_sequences, 64);
 }
 
 TEST(Planner, MeasuresTheLastSnapshotWithAllThatTheWaitAllows) {
-  Planner planner(kRange, kCosts, std::nullopt);
+  Planner planner(kModel, std::nullopt);
   planner.Fit(4);
   EXPECT_LT(planner.plan().probe_batches, 32);
-  EXPECT_EQ(planner.Last(3 * 82), FullPlan(kRange));
+  EXPECT_EQ(planner.Last(3 * 82), kModel.Full());
   // Without 64 s of curvature.
   const std::optional<Plan> less = planner.Last(3 * 81);
   ASSERT_TRUE(less);
@@ -80,56 +80,56 @@ TEST(Planner, MeasuresTheLastSnapshotWithAllThatTheWaitAllows) {
   EXPECT_FALSE(planner.Last(3 * 17));
 }
 
-TEST(FitPlan, KeepsTheCurvatureBatchThatWasChosen) {
-  const Plan plan = FitPlan(kRange, kCosts, 20, 16);
+TEST(PlanModel, KeepsTheCurvatureBatchThatWasChosen) {
+  const Plan plan = kModel.Fit(20, 16);
   EXPECT_EQ(plan.curvature_sequences, 16);
-  EXPECT_LE(MeanSeconds(plan, kRange, kCosts), 20);
+  EXPECT_LE(kModel.Mean(plan), 20);
 }
 
-TEST(FitPlan, LeavesCurvatureOutWhereThereIsNone) {
+TEST(PlanModel, LeavesCurvatureOutWhereThereIsNone) {
   PlanRange range = kRange;
   range.curvature_sequences = 0;
-  const Plan plan = FitPlan(range, kCosts, 10);
+  const Plan plan = PlanModel{range, kCosts}.Fit(10);
   EXPECT_EQ(plan.curvature_sequences, 0);
   EXPECT_EQ(plan.curvature_every, 0);
-  EXPECT_LE(QuantizationSeconds(plan, range, kCosts), 10);
+  EXPECT_LE(kModel.Quantization(plan), 10);
 }
 
 TEST(Planner, MeasuresTheFirstSnapshotWithLittleWhereAllWouldTakeLong) {
-  Planner planner(kRange, kCosts, std::nullopt);
+  Planner planner(kModel, std::nullopt);
   planner.Fit(40);
   const Plan first = planner.Next(/*soon=*/10);
-  EXPECT_EQ(first, SmallestPlan(kRange));
+  EXPECT_EQ(first, kModel.Smallest());
   EXPECT_GT(planner.Next(10).curvature_sequences, 0);  // due at the second
 }
 
 TEST(Planner, PutsCurvatureOffFurtherWhereItIsRare) {
-  Planner planner(kRange, kCosts, std::nullopt);
+  Planner planner(kModel, std::nullopt);
   planner.Fit(0.1);  // curvature at every 34th
-  EXPECT_EQ(planner.Next(0.01), SmallestPlan(kRange));
+  EXPECT_EQ(planner.Next(0.01), kModel.Smallest());
   int64_t without = 0;
   while (planner.Next(0.01).curvature_sequences == 0) ++without;
   EXPECT_EQ(without, planner.plan().curvature_every - 1);
 }
 
 TEST(Planner, MeasuresTheFirstSnapshotInFullWhereThatIsQuick) {
-  Planner planner(kRange, kCosts, std::nullopt);
+  Planner planner(kModel, std::nullopt);
   planner.Fit(100);
-  EXPECT_EQ(planner.Next(/*soon=*/90), FullPlan(kRange));
+  EXPECT_EQ(planner.Next(/*soon=*/90), kModel.Full());
 }
 
 TEST(Planner, MeasuresCurvatureAtEveryKthSnapshot) {
-  Planner planner(kRange, kCosts, Plan{4, 2, 8, 3});
+  Planner planner(kModel, Plan{4, 2, 8, 3});
   std::string due;
   for (int i = 0; i < 7; ++i) due += planner.Next(1).curvature_sequences > 0 ? 'x' : '.';
   EXPECT_EQ(due, "x..x..x");
 }
 
 TEST(Planner, AddsSnapshotsWithoutCurvatureWhereThatTakesLong) {
-  Planner planner(kRange, kCosts, Plan{4, 2, 8, 3});
+  Planner planner(kModel, Plan{4, 2, 8, 3});
   EXPECT_EQ(planner.Next(1).curvature_sequences, 8);
   const Plan plan = planner.plan();
-  const double all = QuantizationSeconds(plan, kRange, kCosts) + CurvatureSeconds(plan, kCosts);
+  const double all = kModel.Whole(plan);
   EXPECT_EQ(planner.Additional(1.01 * all), plan);
   EXPECT_EQ(planner.Additional(0.99 * all), (Plan{4, 2, 0, 3}));
   // They leave the turn of the others as it is.
@@ -139,11 +139,11 @@ TEST(Planner, AddsSnapshotsWithoutCurvatureWhereThatTakesLong) {
 }
 
 TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
-  Planner planner(kRange, kCosts, std::nullopt);
+  Planner planner(kModel, std::nullopt);
   planner.Fit(20);
   const Plan first = planner.Next(1);
   // Ten times what was expected.
-  const double took = 10 * QuantizationSeconds(first, kRange, kCosts);
+  const double took = 10 * kModel.Quantization(first);
   const std::optional<std::string> changed =
       planner.Measured({.plan = first, .quantization = took}, 20);
   ASSERT_TRUE(changed);
@@ -152,10 +152,10 @@ TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
 }
 
 TEST(Planner, KeepsThePlanWhileItIsNearlyRight) {
-  Planner planner(kRange, kCosts, Plan{4, 4, 2, 1});
+  Planner planner(kModel, Plan{4, 4, 2, 1});
   const Plan plan = planner.plan();
-  const double quantization = QuantizationSeconds(plan, kRange, kCosts);
-  const double curvature = CurvatureSeconds(plan, kCosts);
+  const double quantization = kModel.Quantization(plan);
+  const double curvature = kModel.Curvature(plan);
   for (int i = 0; i < 100; ++i) {
     const double scatter = i % 2 == 0 ? 0.8 : 1.25;
     EXPECT_FALSE(planner.Measured({planner.Next(1), scatter * quantization, scatter * curvature},
@@ -165,46 +165,55 @@ TEST(Planner, KeepsThePlanWhileItIsNearlyRight) {
 }
 
 TEST(Planner, ChangesAPlanThatHasBecomeTooExpensiveAndNotBack) {
-  Planner planner(kRange, kCosts, Plan{16, 4, 2, 1});
+  Planner planner(kModel, Plan{16, 4, 2, 1});
   int changes = 0;
   for (int i = 0; i < 50; ++i) {
     const Plan plan = planner.Next(1);
     // A third of the speed.
-    const bool changed = planner
-                             .Measured({plan, 3 * QuantizationSeconds(plan, kRange, kCosts),
-                                        3 * CurvatureSeconds(plan, kCosts)},
-                                       10)
-                             .has_value();
+    const bool changed =
+        planner.Measured({plan, 3 * kModel.Quantization(plan), 3 * kModel.Curvature(plan)}, 10)
+            .has_value();
     changes += changed;
   }
   EXPECT_GE(changes, 1);
   EXPECT_LE(changes, 2);
   EXPECT_EQ(planner.plan().curvature_sequences, 2);  // the same series
-  EXPECT_LE(QuantizationSeconds(planner.plan(), kRange, planner.costs()), 6.1);
+  EXPECT_LE(planner.model().Quantization(planner.plan()), 6.1);
 }
 
 TEST(Planner, TakesOverThePlanOfTheAttemptBefore) {
-  Planner planner(kRange, kCosts, Plan{8, 4, 16, 3});
+  Planner planner(kModel, Plan{8, 4, 16, 3});
   planner.Fit(1000);
   EXPECT_EQ(planner.plan(), (Plan{8, 4, 16, 3}));
   // The subject has fewer batches than it had.
-  Planner smaller({.quantizers = 4, .probe_batches = 3, .calibration_batches = 1}, kCosts,
+  Planner smaller({{.quantizers = 4, .probe_batches = 3, .calibration_batches = 1}, kCosts},
                   Plan{8, 4, 16, 3});
   EXPECT_EQ(smaller.plan().probe_batches, 3);
   EXPECT_EQ(smaller.plan().calibration_batches, 1);
   EXPECT_EQ(smaller.plan().curvature_sequences, 0);
 }
 
-TEST(DescribePlan, SaysHowMuchOfEverything) {
-  EXPECT_EQ(DescribePlan({4, 2, 8, 3}, kRange),
+TEST(Planner, KeepsAFixedPlanWhateverItTakes) {
+  Planner planner(kModel, Plan{4, 2, 8, 3}, /*fixed=*/true);
+  planner.Fit(1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(planner.Next(1), kModel.Full());
+    EXPECT_FALSE(planner.Measured({kModel.Full(), 1000, 1000}, 1));
+  }
+  EXPECT_EQ(planner.Additional(1), kModel.Full());
+  EXPECT_EQ(planner.Last(1), kModel.Full());
+}
+
+TEST(PlanModel, SaysHowMuchOfEverything) {
+  EXPECT_EQ(kModel.Describe({4, 2, 8, 3}),
             "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 of 64 sequences at "
             "every 3rd snapshot");
-  EXPECT_EQ(DescribePlan({32, 16, 64, 1}, kRange),
+  EXPECT_EQ(kModel.Describe({32, 16, 64, 1}),
             "probe 32 of 32 batches, calibration 16 of 16 batches, curvature on 64 of 64 sequences "
             "at every snapshot");
-  EXPECT_THAT(DescribePlan({4, 2, 0, 0}, kRange), HasSubstr("no curvature"));
-  EXPECT_THAT(DescribePlan({4, 2, 8, 12}, kRange), HasSubstr("every 12th"));
-  EXPECT_THAT(DescribePlan({4, 2, 8, 22}, kRange), HasSubstr("every 22nd"));
+  EXPECT_THAT(kModel.Describe({4, 2, 0, 0}), HasSubstr("no curvature"));
+  EXPECT_THAT(kModel.Describe({4, 2, 8, 12}), HasSubstr("every 12th"));
+  EXPECT_THAT(kModel.Describe({4, 2, 8, 22}), HasSubstr("every 22nd"));
 }
 
 }  // namespace planner_test

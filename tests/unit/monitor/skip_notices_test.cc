@@ -35,15 +35,14 @@ TEST_F(SkipNoticesTest, ExplainsTheFirstAndCountsTheOthers) {
 }
 
 TEST_F(SkipNoticesTest, SaysOnceThatTheMonitorRests) {
-  const Governor governor({.max_overhead = 0.02}, 0);
-  EXPECT_FALSE(notices.Rested(status, governor));
+  EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.04));
   Add(SnapshotResult::kSkippedResting, 1);
-  const auto first = notices.Rested(status, governor);
+  const auto first = notices.Rested(status, /*spare=*/false, 0.04);
   ASSERT_TRUE(first);
   EXPECT_THAT(first->message, HasSubstr("no core is spare"));
   EXPECT_THAT(first->message, HasSubstr("4.0 %"));
   Add(SnapshotResult::kSkippedResting, 1);
-  EXPECT_FALSE(notices.Rested(status, governor));
+  EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.04));
 }
 
 }  // namespace skip_notices_test

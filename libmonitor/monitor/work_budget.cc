@@ -1,0 +1,200 @@
+#include "monitor/work_budget.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr double kReadingSeconds = 1;
+// Seconds that training loses by a second of work on one of its cores, and on its GPU.
+constexpr double kLossOnItsCore = 0.5;
+constexpr double kLossOnItsGpu = 1;
+constexpr double kMostSavedSeconds = 30;  // of work without a spare core
+constexpr double kShareWhileMeasuring = 0.25;
+// Of the long-run share: the rests of snapshots would otherwise never end.
+constexpr double kShareOfJobs = 0.5;
+
+// A first report, and a curvature measurement that Finish adds, should take no longer than this.
+constexpr double kSoonSeconds = 15;
+// Of the time between additional snapshots, for all that could be measured.
+constexpr double kShareForAdditional = 0.9;
+// Of the time between snapshots, for curvature while a job waits.
+constexpr double kShareOfCurvature = 0.25;
+// Of the time between two snapshots, with a spare core.
+constexpr double kShareOfInterval = 0.9;
+constexpr double kShortestInterval = 2;
+// Rarer snapshots may take no less, and costlier ones would be old when they come.
+constexpr double kShortestIntervalWithRests = 60;
+
+}  // namespace
+
+WorkBudget::WorkBudget(const Options& options, Planner planner, Clock* clock, Pacer pacer,
+                       TrainerSwitches* switches, StatusBoard* board, ReadFunction read)
+    : options_(options),
+      clock_(clock),
+      pacer_(std::move(pacer)),
+      switches_(switches),
+      board_(board),
+      read_(std::move(read)),
+      may_idle_(IdlePriorityCanBeLeft()),
+      planner_(std::move(planner)),
+      cores_(options.cores),
+      credited_(Now()) {}
+
+double WorkBudget::Now() const {
+  return std::chrono::duration<double>(clock_->Monotonic()).count();
+}
+
+void WorkBudget::Enter(std::function<void()> between) {
+  cores_.Read(read_());
+  pacer_.OnWork([this, between = std::move(between)](double seconds) {
+    Charge(seconds);
+    const double now = Now();
+    board_->Alive(now);
+    between();
+    if (now < next_reading_) return;
+    next_reading_ = now + kReadingSeconds;
+    cores_.Read(read_());
+    Refresh();
+  });
+  Refresh();
+}
+
+bool WorkBudget::Begin(Task task) {
+  cores_.Read(read_());
+  if (task == Task::kJob && !job_may_run()) return false;
+  SetTask(task);
+  pacer_.Begin();
+  return true;
+}
+
+void WorkBudget::SetTask(Task task) {
+  task_ = task;
+  switches_->measuring.store(task != Task::kNone, std::memory_order_relaxed);
+  Refresh();
+}
+
+void WorkBudget::BeginFullSpeed() {
+  full_speed_.fetch_add(1, std::memory_order_relaxed);
+  pacer_.SetDutyCycle(1);
+  switches_->rest_until_ns.store(0, std::memory_order_relaxed);
+}
+
+void WorkBudget::Refresh() {
+  const double sustained = (rests() ? kShareOfJobs : 1) * long_run_share();
+  pacer_.SetDutyCycle(task_ == Task::kJob ? std::min(share(), sustained) : share());
+  board_->SetDutyCycle(long_run_share());
+  SetThreadPriority(Priority());
+  int64_t rest_until = 0;
+  if (rests()) {
+    rest_until = task_ == Task::kSnapshot ? std::numeric_limits<int64_t>::max()
+                                          : static_cast<int64_t>(1e9 * (Now() + RestSeconds()));
+  }
+  switches_->rest_until_ns.store(rest_until, std::memory_order_relaxed);
+}
+
+// At idle priority a thread gives its core up at once to any other that becomes runnable, but would
+// not run at all while the cores are kept busy.
+ThreadPriority WorkBudget::Priority() const {
+  if (full_speed()) return ThreadPriority::kBatch;
+  if (spare()) return may_idle_ ? ThreadPriority::kIdle : ThreadPriority::kBatch;
+  return options_.fixed_duty_cycle ? ThreadPriority::kBatch : ThreadPriority::kLow;
+}
+
+double WorkBudget::LossWithoutSpareCore() const {
+  return options_.cores.on_training_device ? kLossOnItsGpu : kLossOnItsCore;
+}
+
+double WorkBudget::LossPerSecond() const {
+  return spare() ? slowdown_.ratio() : LossWithoutSpareCore();
+}
+
+double WorkBudget::UnfixedShare() const {
+  const double loss = LossPerSecond();
+  return loss <= options_.max_overhead ? 1 : options_.max_overhead / loss;
+}
+
+bool WorkBudget::rests() const {
+  return cores_.known() && UnfixedShare() < 1 && !full_speed() && !options_.fixed_duty_cycle;
+}
+
+double WorkBudget::share() const {
+  if (full_speed()) return 1;
+  if (options_.fixed_duty_cycle) return *options_.fixed_duty_cycle;
+  if (cores_.known() && spare()) return 1;
+  return std::clamp(options_.max_overhead / LossWithoutSpareCore(), kShareWhileMeasuring, 1.0);
+}
+
+double WorkBudget::long_run_share() const {
+  return options_.fixed_duty_cycle.value_or(UnfixedShare());
+}
+
+double WorkBudget::CreditNow() const {
+  return std::min(kMostSavedSeconds * LossWithoutSpareCore(),
+                  credit_ + options_.max_overhead * (Now() - credited_));
+}
+
+double WorkBudget::RestSeconds() const {
+  return rests() ? std::max(0.0, -CreditNow() / options_.max_overhead) : 0;
+}
+
+void WorkBudget::Charge(double seconds) {
+  credit_ = CreditNow();
+  credited_ = Now();
+  if (rests()) credit_ -= LossPerSecond() * seconds;
+}
+
+void WorkBudget::ChargeSteps(const StepTimes& times) {
+  if (const auto comparison = slowdown_.Compare(times)) ChargeSteps(*comparison);
+}
+
+void WorkBudget::ChargeSteps(const StepComparison& comparison) {
+  board_->AddLostSeconds(comparison.lost_seconds, Now());
+  if (spare() && !full_speed()) slowdown_.Add(comparison);
+}
+
+double WorkBudget::SecondsForSnapshot(double interval_seconds) const {
+  const double seconds = rests() ? std::max(interval_seconds, kShortestIntervalWithRests)
+                                 : kShareOfInterval * std::max(interval_seconds, kShortestInterval);
+  return std::min(long_run_share() * seconds, PlanModel::kLongestSeconds);
+}
+
+Plan WorkBudget::NextPlan(const DueSnapshot& due) {
+  if (due.seconds_to_finish) {
+    if (const auto last = planner_.Last(*due.seconds_to_finish)) return *last;
+  }
+  if (due.additional) return AdditionalPlan(due.interval_seconds);
+  Plan plan = planner_.Next(kSoonSeconds * share());
+  const PlanModel& model = planner_.model();
+  if (due.job_waits && !planner_.fixed() &&
+      model.Curvature(plan) > kShareOfCurvature * due.interval_seconds) {
+    plan.curvature_sequences = 0;
+  }
+  if (due.at_finish && model.Curvature(planner_.plan()) <= kSoonSeconds) {
+    plan.curvature_sequences = planner_.plan().curvature_sequences;
+  }
+  return plan;
+}
+
+Plan WorkBudget::AdditionalPlan(double interval_seconds) const {
+  return planner_.Additional(kShareForAdditional * long_run_share() * interval_seconds /
+                             options_.decay_density);
+}
+
+void WorkBudget::OfferAdditional(double interval_seconds) {
+  switches_->additional_seconds =
+      planner_.model().Whole(AdditionalPlan(interval_seconds)) / long_run_share();
+}
+
+std::optional<std::string> WorkBudget::Learn(const SnapshotWork& work, double interval_seconds) {
+  if (full_speed()) return std::nullopt;
+  auto changed = planner_.Measured(work, SecondsForSnapshot(interval_seconds));
+  board_->SetPlanLevel(planner_.Level());
+  return changed;
+}
+
+}  // namespace ptqwatch::internal
