@@ -42,10 +42,10 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
                            std::vector<std::unique_ptr<Exporter>> exporters)
     : why_(std::move(why)),
       clock_(options.clock),
-      publisher_(WhatIsKnown(options), board_, clock_,
+      publisher_(WhatIsKnown(options), &board_, clock_,
                  AllExporters(options, std::move(exporters))) {
   const std::string message = StrCat("nothing is measured: ", Message(why_));
-  board_->SetHealth(Health::kInert, message);
+  board_.SetHealth(Health::kInert, message);
   Log(Severity::kError, message);
   publisher_.Start(&NoControl(), /*required=*/0).IgnoreError();
   publisher_.PublishEvent(
@@ -54,8 +54,8 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
 }
 
 void InertMonitor::OnStep(const StepInfo& info) noexcept {
-  board_->OnStep(info, LrPhase::kUnknown,
-                 std::chrono::duration<double>(clock_->Monotonic()).count());
+  board_.OnStep(info, LrPhase::kUnknown,
+                std::chrono::duration<double>(clock_->Monotonic()).count());
 }
 
 Control& NoControl() {

@@ -29,7 +29,7 @@ class InertMonitor {
  private:
   const absl::Status why_;
   Clock* const clock_;
-  const std::shared_ptr<StatusBoard> board_ = std::make_shared<StatusBoard>();
+  StatusBoard board_;
   Publisher publisher_;
   std::optional<AtProcessEnd> at_end_;  // last: may be stopping the publisher
 };

@@ -24,39 +24,38 @@ constexpr std::chrono::minutes kLongestSlice{30};
 
 }  // namespace
 
-MonitorThread::MonitorThread(Parts parts)
-    : parts_(std::move(parts)),
-      failures_(parts_.max_failures_in_a_row),
-      skips_(parts_.schedule),
-      phases_(parts_.phases, parts_.phase),
-      alerts_(parts_.last_state, std::move(parts_.on_alert), parts_.context.cancel),
-      states_({.run_dir = parts_.publisher->run().run_dir,
-               .run_id = parts_.publisher->run().run_id,
-               .fingerprint = parts_.publisher->run().fingerprint,
-               .lock = std::move(parts_.lock),
-               .bytes = parts_.context.bytes,
-               .board = parts_.board,
-               .clock = parts_.context.clock}),
-      spare_({.suite = parts_.suite,
-              .budget = parts_.budget,
-              .staging = parts_.staging,
-              .context = parts_.context,
-              .poll = [this] { Poll(); },
-              .publisher = parts_.publisher}) {}
+MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions& options,
+                             Past past)
+    : core_(std::move(core)),
+      sequence_(past.sequence),
+      probe_state_(std::move(past.probe_state)),
+      analyzer_(std::move(past.analyzer)),
+      failures_(options.max_failures_in_a_row),
+      skips_(core_->schedule),
+      phases_(&*core_->phases, past.phase),
+      alerts_(past.announced, options.on_alert, core_->context.cancel),
+      states_({.run_dir = core_->publisher->run().run_dir,
+               .run_id = core_->publisher->run().run_id,
+               .fingerprint = core_->publisher->run().fingerprint,
+               .lock = std::move(past.lock),
+               .bytes = core_->context.bytes,
+               .board = {core_, &core_->board},
+               .clock = core_->clock}),
+      spare_(core_.get(), [this] { Poll(); }) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
     InitComputeThread();
-    parts_.budget->Enter([this] {
+    core_->budget->Enter([this] {
       (void)Guard([&] {
         phases_.Poll(AnnouncePhase());
         return absl::OkStatus();
       });
     });
-    const std::shared_ptr<DeviceStream> stream = parts_.suite->session().stream();
+    const std::shared_ptr<DeviceStream> stream = core_->suite->session().stream();
     stream->EnterMonitorThread();
-    parts_.context.pacer.CountBy(
-        [stream, clock = parts_.context.clock] { return stream->WorkTime(*clock); });
+    core_->context.pacer.CountBy(
+        [stream, clock = core_->clock] { return stream->WorkTime(*clock); });
     return absl::OkStatus();
   });
   // Measuring on the trainer's own stream would be unordered with its work.
@@ -65,10 +64,10 @@ void MonitorThread::Enter() noexcept {
 
 void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
   set_up_ = why;
-  parts_.switches->idle = true;
+  core_->switches.idle = true;
   (void)Guard([&] {
     const std::string message(Message(why));
-    parts_.board->SetHealth(Health::kDegraded, message);
+    core_->board.SetHealth(Health::kDegraded, message);
     Log(Severity::kError, message);
     PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, step, message);
     return absl::OkStatus();
@@ -76,32 +75,32 @@ void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
 }
 
 void MonitorThread::Run() noexcept {
-  parts_.budget->Refresh();
+  core_->budget->Refresh();
   const absl::Status before = Guard([&] {
     Poll();
     AnnounceSkips();
     return absl::OkStatus();
   });
   if (!before.ok()) Log(Severity::kError, "commands or skipped snapshots were lost");
-  const Snapshot* filled = parts_.staging->BeginLoading();
+  const Snapshot* filled = core_->staging->BeginLoading();
   if (filled == nullptr) return spare_.Run();
-  parts_.board->SetBusy(true, MonotonicSeconds());
+  core_->board.SetBusy(true, MonotonicSeconds());
   loading_ = true;
   ++measuring_;
   // What the closure keeps in static objects is mostly made by the first snapshots.
   if ((measuring_ & (measuring_ - 1)) == 0) AtProcessEnd::Renew();
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
-    parts_.budget->OfferAdditional(IntervalSeconds(parts_.publisher->status()));
+    core_->budget->OfferAdditional(IntervalSeconds(core_->publisher->status()));
     return absl::OkStatus();
   });
   if (!status.ok()) {
     Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
   }
   ReleaseSlot();
-  parts_.budget->ChargeSteps(parts_.board->step_times());
-  parts_.budget->End();
-  parts_.board->SetBusy(false, MonotonicSeconds());
+  core_->budget->ChargeSteps(core_->board.step_times());
+  core_->budget->End();
+  core_->board.SetBusy(false, MonotonicSeconds());
   {
     MutexLock lock(mutex_);
     step_in_work_.reset();
@@ -112,15 +111,15 @@ void MonitorThread::Run() noexcept {
 }
 
 double MonitorThread::MonotonicSeconds() const {
-  return std::chrono::duration<double>(parts_.context.clock->Monotonic()).count();
+  return std::chrono::duration<double>(core_->clock->Monotonic()).count();
 }
 
 void MonitorThread::Leave() noexcept {
   // The memory of what it still has to do is given back soon.
-  DrainQuietly(*parts_.suite->session().stream());
+  DrainQuietly(*core_->suite->session().stream());
   // Here, because giving back what it has on a device waits for the device.
   (void)Guard([&] {
-    parts_.suite->session().ReleaseBackend();
+    core_->suite->session().ReleaseBackend();
     return absl::OkStatus();
   });
   (void)Guard([&] {
@@ -130,7 +129,7 @@ void MonitorThread::Leave() noexcept {
 }
 
 void MonitorThread::Poll() {
-  parts_.control->CarryOut(*parts_.switches, slice_);
+  core_->control.CarryOut(core_->switches, slice_);
   phases_.Poll(AnnouncePhase());
   AnnounceMisuse();
 }
@@ -142,8 +141,8 @@ PhaseNotices::Announce MonitorThread::AnnouncePhase() {
 }
 
 void MonitorThread::AnnounceSkips() {
-  const MonitorStatus status = parts_.publisher->status();
-  const WorkBudget& budget = *parts_.budget;
+  const MonitorStatus status = core_->publisher->status();
+  const WorkBudget& budget = *core_->budget;
   const double seconds = budget.planner().model().Mean(budget.planner().plan()) / budget.share();
   for (const auto& notice : {skips_.Rested(status, budget.spare(), budget.long_run_share()),
                              skips_.Skipped(status, seconds, IntervalSeconds(status))}) {
@@ -155,17 +154,17 @@ void MonitorThread::AnnounceSkips() {
 }
 
 void MonitorThread::AnnounceMisuse() {
-  for (StepMistake& mistake : parts_.board->step_checks().Take()) {
+  for (StepMistake& mistake : core_->board.step_checks().Take()) {
     Log(Severity::kWarning, mistake.text);
     PublishEvent(Event::Kind::kMisuse, Severity::kWarning, mistake.step, std::move(mistake.text));
   }
 }
 
 ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
-  parts_.budget->Begin(WorkBudget::Task::kSnapshot);
-  ExecutionContext context = parts_.context;
+  core_->budget->Begin(WorkBudget::Task::kSnapshot);
+  ExecutionContext context = core_->context;
   MutexLock lock(mutex_);
-  if (finishing_) context.threads = parts_.training_threads;
+  if (finishing_) context.threads = core_->training_threads;
   step_in_work_ = filled.header.info.step;
   context.hurry.Set(finishing_ ? finishing_->Until(*step_in_work_)
                                : std::chrono::nanoseconds::max());
@@ -173,15 +172,15 @@ ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
 }
 
 void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout) {
-  parts_.budget->BeginFullSpeed();
-  const std::chrono::nanoseconds now = parts_.context.clock->Monotonic();
+  core_->budget->BeginFullSpeed();
+  const std::chrono::nanoseconds now = core_->clock->Monotonic();
   std::optional<int64_t> in_work;
   {
     MutexLock lock(mutex_);
     finishing_ = Finishing{
         .last_step = last_step, .earlier = now + timeout / 4, .last = now + timeout / 10 * 9};
     in_work = step_in_work_;
-    if (in_work) parts_.context.hurry.Set(finishing_->Until(*in_work));
+    if (in_work) core_->context.hurry.Set(finishing_->Until(*in_work));
   }
   Log(Severity::kInfo,
       StrFormat("finishing: step %d is measured within %.0f s%s", last_step,
@@ -190,20 +189,20 @@ void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds time
 }
 
 void MonitorThread::EndFinish() {
-  parts_.budget->EndFullSpeed();
+  core_->budget->EndFullSpeed();
   MutexLock lock(mutex_);
   finishing_.reset();
-  parts_.context.hurry.Set(std::chrono::nanoseconds::max());
+  core_->context.hurry.Set(std::chrono::nanoseconds::max());
 }
 
 void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   const ExecutionContext context = BeginMeasuring(filled);
   // Before anything can fail: a report without its place in the run would cut the series.
-  const RunInfo& run = parts_.publisher->run();
+  const RunInfo& run = core_->publisher->run();
   ReportHeader header{.run_id = run.run_id,
                       .attempt = run.attempt,
                       .fingerprint = run.fingerprint,
-                      .sequence = ++parts_.sequence,
+                      .sequence = ++sequence_,
                       .snapshot = filled.header,
                       .stall_seconds = filled.stall_seconds};
   const SnapshotPlace place{.run_id = run.run_id,
@@ -216,43 +215,42 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .learning_rate = filled.header.info.learning_rate,
                             .lr_phase = filled.header.lr.phase};
   header.plan = place.plan;
-  header.predicted_end = parts_.suite->PredictedEndNow();
+  header.predicted_end = core_->suite->PredictedEndNow();
   absl::StatusOr<Measured> measured =
       Guard([&] { return LoadAndMeasure(filled, place, header.snapshot_digest, context); });
   ReleaseSlot();
-  if (parts_.context.cancel.cancelled()) return;
+  if (core_->context.cancel.cancelled()) return;
   if (set_up_.ok()) {
-    if (const absl::Status fault = parts_.suite->session().stream()->Fault(); !fault.ok()) {
+    if (const absl::Status fault = core_->suite->session().stream()->Fault(); !fault.ok()) {
       GiveUp(fault, place.step);
     }
   }
-  if (!measured.ok()) measured = parts_.suite->NotMeasured(measured.status());
+  if (!measured.ok()) measured = core_->suite->NotMeasured(measured.status());
 
   auto analyzed = std::make_shared<AnalyzedReport>();
   header.probe_state_sequence = measured->probe_state_sequence;
   analyzed->report = AssembleReport(header, measured->results);
-  analyzed->verdict = parts_.analyzer.Add(analyzed->report);
+  analyzed->verdict = analyzer_.Add(analyzed->report);
   NoteOutcomes(*analyzed, *measured);
   phases_.BeforeReport(AnnouncePhase());
-  parts_.publisher->Publish(analyzed);
-  parts_.board->OnReport(analyzed->report.sequence);
+  core_->publisher->Publish(analyzed);
+  core_->board.OnReport(analyzed->report.sequence);
   NoteStandstill(*analyzed);
   alerts_.Note(*analyzed, [&](Severity severity, std::string message) {
     PublishEvent(Event::Kind::kAlert, severity, place.step, std::move(message));
   });
   AdaptPlan(*place.plan, *measured, place.step);
   if (measured->next) {
-    parts_.probe_state = *std::exchange(measured->next, std::nullopt);
-    states_.Offer(parts_.probe_state,
+    probe_state_ = *std::exchange(measured->next, std::nullopt);
+    states_.Offer(probe_state_,
                   /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
   }
   Poll();
   if (header.snapshot.trigger == SnapshotTrigger::kFinish) spare_.End();
-  ExecutionContext unhurried =
-      context.WithDeadline(parts_.context.clock->Monotonic() + kLongestSlice);
+  ExecutionContext unhurried = context.WithDeadline(core_->clock->Monotonic() + kLongestSlice);
   unhurried.hurry = SharedDeadline();
-  const absl::Cleanup drain = [this] { DrainQuietly(*parts_.suite->session().stream()); };
-  parts_.suite->MeasureAfterReport(
+  const absl::Cleanup drain = [this] { DrainQuietly(*core_->suite->session().stream()); };
+  core_->suite->MeasureAfterReport(
       place, *std::move(measured), slice_ ? &*slice_ : nullptr,
       {.announce =
            [&](Event::Kind kind, Severity severity, std::string message) {
@@ -267,7 +265,7 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
                                                        std::string& digest,
                                                        const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(set_up_);
-  ModelSession& session = parts_.suite->session();
+  ModelSession& session = core_->suite->session();
   DeviceStream& stream = *session.stream();
   // Also after an exception: what the device still does reads memory that is about to be given
   // back.
@@ -275,20 +273,20 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   // Later ones find the memory of this one in the allocator.
   if (measuring_ == 1) PTQWATCH_RETURN_IF_ERROR(session.CheckDeviceBytes(0, "a snapshot"));
   stream.WaitForCopy();
-  parts_.suite->Load(filled);
+  core_->suite->Load(filled);
   stream.Drain();
   ReleaseSlot();
   PTQWATCH_ASSIGN_OR_RETURN(digest, DigestOfParameters(session.replica(), context));
   PTQWATCH_ASSIGN_OR_RETURN(
       Measured measured,
-      parts_.suite->Measure(place, parts_.probe_state, {.poll = [this] { Poll(); }}, context));
+      core_->suite->Measure(place, probe_state_, {.poll = [this] { Poll(); }}, context));
   stream.Drain();
   return measured;
 }
 
 void MonitorThread::ReleaseSlot() {
   if (!std::exchange(loading_, false)) return;
-  parts_.staging->Release();
+  core_->staging->Release();
   MutexLock lock(mutex_);
   changed_.SignalAll();
 }
@@ -300,17 +298,17 @@ void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured&
   const FailurePolicy::Decision decision = failures_.Note(outcomes);
   if (decision.idle) {
     // Copying the weights for nothing would only cost the trainer time.
-    parts_.switches->idle = true;
+    core_->switches.idle = true;
     return;
   }
   if (set_up_.ok()) {
-    const bool still = parts_.analyzer.still_since().has_value();
-    parts_.board->SetHealth(
+    const bool still = analyzer_.still_since().has_value();
+    core_->board.SetHealth(
         decision.failure || still ? Health::kDegraded : Health::kOk,
         decision.failure.value_or(still ? analyzed.verdict.summary : std::string()));
   }
   if (decision.failure) {
-    parts_.board->OnProbeFailure();
+    core_->board.OnProbeFailure();
     probe_failed_(Severity::kWarning, StrCat("step ", report.step, ": ", *decision.failure));
     PublishEvent(Event::Kind::kProbeFailed, Severity::kWarning, report.step, *decision.failure);
   }
@@ -320,13 +318,13 @@ void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured&
                " failures in a row, the last one: ", off.detail);
     Log(Severity::kError, message);
     PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, report.step, message);
-    parts_.suite->Disable(off.probe,
+    core_->suite->Disable(off.probe,
                           StrCat("switched off after ", off.failures, " failures in a row"));
   }
 }
 
 void MonitorThread::NoteStandstill(const AnalyzedReport& analyzed) {
-  const bool still = parts_.analyzer.still_since().has_value();
+  const bool still = analyzer_.still_since().has_value();
   if (std::exchange(standstill_, still) == still) return;
   const Severity severity = still ? Severity::kWarning : Severity::kInfo;
   const std::string message =
@@ -338,14 +336,14 @@ void MonitorThread::NoteStandstill(const AnalyzedReport& analyzed) {
 
 void MonitorThread::PublishEvent(Event::Kind kind, Severity severity, int64_t step,
                                  std::string message) {
-  parts_.publisher->PublishEvent(
-      {kind, severity, step, parts_.context.clock->UnixSeconds(), std::move(message)});
+  core_->publisher->PublishEvent(
+      {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
 }
 
 bool MonitorThread::WaitUntilFree(std::chrono::steady_clock::time_point deadline,
                                   const CancelToken& cancel) {
   MutexLock lock(mutex_);
-  while (!parts_.staging->free()) {
+  while (!core_->staging->free()) {
     if (!WaitForChange(deadline, cancel)) return false;
   }
   return true;

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,24 +12,16 @@
 #include "base/mutex.h"
 #include "journal/run_lock.h"
 #include "monitor/alert_notices.h"
-#include "monitor/control_queue.h"
 #include "monitor/failure_policy.h"
 #include "monitor/phase_notices.h"
-#include "monitor/publisher.h"
+#include "monitor/run_core.h"
 #include "monitor/skip_notices.h"
 #include "monitor/spare_work.h"
 #include "monitor/state_keeper.h"
-#include "monitor/status_board.h"
-#include "monitor/work_budget.h"
 #include "probes/assemble_report.h"
-#include "probes/probe_suite.h"
 #include "probes/slice_tracker.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
-#include "ptqwatch/subject.h"
-#include "trainer/phase_changes.h"
-#include "trainer/staging.h"
-#include "trainer/trainer_switches.h"
 
 namespace ptqwatch::internal {
 
@@ -39,32 +30,16 @@ namespace ptqwatch::internal {
 /// closure does not return before Stop's deadline.
 class MonitorThread {
  public:
-  struct Parts {
-    std::shared_ptr<Subject> subject;
-    std::shared_ptr<StatusBoard> board;
-    std::shared_ptr<TrainerSwitches> switches;
-    std::shared_ptr<SliceTracker> slices;
-    std::shared_ptr<CooldownTracker> cooldowns;
-    std::shared_ptr<ControlQueue> control;
-    std::shared_ptr<Staging> staging;
-    std::shared_ptr<ProbeSuite> suite;
-    std::shared_ptr<Publisher> publisher;
-    std::shared_ptr<WorkBudget> budget;
-    ExecutionContext context;
-    int max_failures_in_a_row = 1;
-    ScheduleOptions schedule;
-    int training_threads = 1;       ///< that Finish may use
-    std::shared_ptr<RunLock> lock;  ///< of the run directory, to which states are written
-    // What the run begins with.
+  /// What the earlier attempts of the run left.
+  struct Past {
+    std::shared_ptr<RunLock> lock = {};  ///< of the run directory, to which states are written
     int64_t sequence = 0;
-    std::shared_ptr<PhaseChanges> phases;
     LrPhase phase = LrPhase::kUnknown;
-    ProbeState probe_state;
-    Analyzer analyzer;
-    VerdictState last_state = VerdictState::kUnknown;
-    std::function<void(const AnalyzedReport&)> on_alert = nullptr;
+    ProbeState probe_state = {};
+    Analyzer analyzer = Analyzer();
+    VerdictState announced = VerdictState::kUnknown;
   };
-  explicit MonitorThread(Parts parts);
+  MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions& options, Past past);
 
   /// The thread itself, first and once: sets it up for measuring. Where that fails, nothing is
   /// measured and no snapshot is taken.
@@ -131,7 +106,10 @@ class MonitorThread {
   void NoteStandstill(const AnalyzedReport& analyzed);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
-  Parts parts_;
+  const std::shared_ptr<RunCore> core_;
+  int64_t sequence_;  // of the newest report
+  ProbeState probe_state_;
+  Analyzer analyzer_;
   absl::Status set_up_;
   FailurePolicy failures_;
   std::optional<AcceptedSlice> slice_;  // the newest that was accepted

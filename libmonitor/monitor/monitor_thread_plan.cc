@@ -15,7 +15,7 @@
 namespace ptqwatch::internal {
 
 Plan MonitorThread::NextPlan(const Snapshot& filled) {
-  return parts_.budget->NextPlan({.interval_seconds = IntervalSeconds(parts_.publisher->status()),
+  return core_->budget->NextPlan({.interval_seconds = IntervalSeconds(core_->publisher->status()),
                                   .additional = filled.header.additional,
                                   .at_finish = filled.header.trigger == SnapshotTrigger::kFinish,
                                   .seconds_to_finish = SecondsToFinish(filled.header.info.step),
@@ -23,7 +23,7 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
 }
 
 std::optional<double> MonitorThread::SecondsToFinish(int64_t step) {
-  const std::chrono::nanoseconds now = parts_.context.clock->Monotonic();
+  const std::chrono::nanoseconds now = core_->clock->Monotonic();
   MutexLock lock(mutex_);
   if (!finishing_ || finishing_->last_step != step) return std::nullopt;
   return std::chrono::duration<double>(finishing_->last - now).count();
@@ -32,8 +32,8 @@ std::optional<double> MonitorThread::SecondsToFinish(int64_t step) {
 bool MonitorThread::WorthMeasuringAgain(int64_t step) {
   const std::optional<double> seconds = SecondsToFinish(step);
   if (!seconds) return false;
-  const std::optional<Plan> could = parts_.budget->planner().Last(*seconds);
-  const std::shared_ptr<const AnalyzedReport> newest = parts_.publisher->latest();
+  const std::optional<Plan> could = core_->budget->planner().Last(*seconds);
+  const std::shared_ptr<const AnalyzedReport> newest = core_->publisher->latest();
   if (!could || newest == nullptr || newest->report.step != step || !newest->report.plan) {
     return false;
   }
@@ -44,7 +44,7 @@ bool MonitorThread::WorthMeasuringAgain(int64_t step) {
 }
 
 double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
-  return SecondsBetween(parts_.schedule, status.every, status.step.value_or(0),
+  return SecondsBetween(core_->schedule, status.every, status.step.value_or(0),
                         status.seconds_a_step);
 }
 
@@ -64,7 +64,7 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
   (work.curvature ? *work.curvature : work.quantization) +=
       seconds(AveragingProbe::kName).value_or(0) + seconds(MixedPrecisionProbe::kName).value_or(0);
   const std::optional<std::string> changed =
-      parts_.budget->Learn(work, IntervalSeconds(parts_.publisher->status()));
+      core_->budget->Learn(work, IntervalSeconds(core_->publisher->status()));
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);

@@ -2,7 +2,6 @@
 #define PTQWATCH_MONITOR_PHASE_NOTICES_H_
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,9 +18,9 @@ class PhaseNotices {
   static constexpr int kMost = 8;
   using Announce = std::function<void(int64_t step, std::string message)>;
 
-  /// `phase` is the one that was announced last, by an earlier attempt.
-  PhaseNotices(std::shared_ptr<PhaseChanges> changes, LrPhase phase)
-      : changes_(std::move(changes)), phase_(phase) {}
+  /// `phase` is the one that was announced last, by an earlier attempt. `changes` must outlive
+  /// this.
+  PhaseNotices(PhaseChanges* changes, LrPhase phase) : changes_(changes), phase_(phase) {}
 
   /// Announces what is new.
   void Poll(const Announce& announce);
@@ -31,7 +30,7 @@ class PhaseNotices {
  private:
   void AnnounceChange(const PhaseChanges::Change& change, const Announce& announce);
 
-  const std::shared_ptr<PhaseChanges> changes_;
+  PhaseChanges* const changes_;
   LrPhase phase_;
   int announced_ = 0;  // since the last report
 };

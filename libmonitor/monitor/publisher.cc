@@ -10,13 +10,10 @@
 
 namespace ptqwatch::internal {
 
-Publisher::Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clock,
+Publisher::Publisher(RunInfo run, StatusBoard* board, Clock* clock,
                      std::vector<std::unique_ptr<Exporter>> exporters,
                      std::function<void(MonitorStatus&)> complete)
-    : run_(std::move(run)),
-      board_(std::move(board)),
-      clock_(clock),
-      complete_(std::move(complete)) {
+    : run_(std::move(run)), board_(board), clock_(clock), complete_(std::move(complete)) {
   for (std::unique_ptr<Exporter>& exporter : exporters) outlets_.push_back({std::move(exporter)});
 }
 

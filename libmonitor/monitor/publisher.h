@@ -27,8 +27,9 @@ namespace ptqwatch::internal {
 /// ask. Publish is for one thread; PublishEvent and the StatusSource side for any.
 class Publisher final : public StatusSource {
  public:
-  /// `complete` adds to a MonitorStatus what `board` does not count; called by any thread.
-  Publisher(RunInfo run, std::shared_ptr<StatusBoard> board, Clock* clock,
+  /// `complete` adds to a MonitorStatus what `board`, which must outlive this, does not count;
+  /// called by any thread.
+  Publisher(RunInfo run, StatusBoard* board, Clock* clock,
             std::vector<std::unique_ptr<Exporter>> exporters,
             std::function<void(MonitorStatus&)> complete = nullptr);
 
@@ -68,7 +69,7 @@ class Publisher final : public StatusSource {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(exporters_mutex_);
 
   const RunInfo run_;
-  const std::shared_ptr<StatusBoard> board_;
+  StatusBoard* const board_;
   Clock* const clock_;
   const std::function<void(MonitorStatus&)> complete_;
   RateLimitedLog failed_;

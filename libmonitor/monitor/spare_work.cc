@@ -8,12 +8,10 @@
 
 namespace ptqwatch::internal {
 
-SpareWork::SpareWork(Parts parts) : parts_(std::move(parts)), cooldown_(parts_.suite->cooldown()) {}
-
 void SpareWork::Announce(Event::Kind kind, Severity severity, std::string message) const {
   if (severity != Severity::kInfo) Log(severity, message);
-  parts_.publisher->PublishEvent(
-      {kind, severity, cooldown_->step(), parts_.context.clock->UnixSeconds(), std::move(message)});
+  core_->publisher->PublishEvent(
+      {kind, severity, cooldown_->step(), core_->clock->UnixSeconds(), std::move(message)});
 }
 
 void SpareWork::Run() noexcept {
@@ -26,7 +24,7 @@ void SpareWork::Run() noexcept {
 }
 
 void SpareWork::Work() {
-  if (!parts_.budget->Begin(WorkBudget::Task::kJob)) {
+  if (!core_->budget->Begin(WorkBudget::Task::kJob)) {
     cooldown_->WaitForCore();
     if (std::exchange(waits_, true)) return;
     Announce(Event::Kind::kCooldown, Severity::kInfo,
@@ -35,22 +33,22 @@ void SpareWork::Work() {
     return;
   }
   waits_ = false;
-  ExecutionContext context = parts_.context;
+  ExecutionContext context = core_->context;
   context.hurry = SharedDeadline();  // Finish does not wait for it
   const absl::Status worked = Guard([&] {
     cooldown_->Advance(
         [this] {
-          parts_.poll();
-          return parts_.staging->filled() || !parts_.budget->job_may_run();
+          poll_();
+          return core_->staging->filled() || !core_->budget->job_may_run();
         },
         {.announce = [this](Event::Kind kind, Severity severity,
                             std::string message) { Announce(kind, severity, std::move(message)); }},
         context);
     return absl::OkStatus();
   });
-  DrainQuietly(*parts_.suite->session().stream());
+  DrainQuietly(*core_->suite->session().stream());
   if (!worked.ok()) cooldown_->Abandon(StrCat(worked));
-  parts_.budget->End();
+  core_->budget->End();
 }
 
 void SpareWork::End() {

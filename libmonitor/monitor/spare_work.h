@@ -3,15 +3,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
+#include <utility>
 
-#include "monitor/publisher.h"
-#include "monitor/work_budget.h"
-#include "probes/probe_suite.h"
+#include "monitor/run_core.h"
+#include "probes/cooldown_probe.h"
 #include "ptqwatch/event.h"
-#include "ptqwatch/execution_context.h"
-#include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 
@@ -19,16 +16,9 @@ namespace ptqwatch::internal {
 /// spare. For the monitor thread.
 class SpareWork {
  public:
-  struct Parts {
-    std::shared_ptr<ProbeSuite> suite;
-    std::shared_ptr<WorkBudget> budget;
-    std::shared_ptr<Staging> staging;
-    ExecutionContext context;
-    /// Called between optimizer steps: lets the caller carry out commands.
-    std::function<void()> poll;
-    std::shared_ptr<Publisher> publisher;
-  };
-  explicit SpareWork(Parts parts);
+  /// `poll` is called between optimizer steps: lets the caller carry out commands.
+  SpareWork(RunCore* core, std::function<void()> poll)
+      : core_(core), poll_(std::move(poll)), cooldown_(core->suite->cooldown()) {}
 
   bool under_way() const { return cooldown_ != nullptr && cooldown_->under_way(); }
   /// Works until a snapshot is there, nothing is left, or no core is spare any more.
@@ -40,7 +30,8 @@ class SpareWork {
   void Work();
   void Announce(Event::Kind kind, Severity severity, std::string message) const;
 
-  const Parts parts_;
+  RunCore* const core_;
+  const std::function<void()> poll_;
   CooldownProbe* const cooldown_;  // null: there are none
   bool waits_ = false;             // for a spare core
 };

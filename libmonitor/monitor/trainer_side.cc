@@ -14,15 +14,15 @@ constexpr double kNoticedStallSeconds = 0.05;
 
 FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept {
   const SnapshotHeader header{.info = *last_,
-                              .lr = parts_.lr.state(),
+                              .lr = lr_.state(),
                               .trigger = trigger,
                               .additional = additional,
-                              .unix_seconds = parts_.clock->UnixSeconds()};
-  FillOutcome outcome = parts_.staging->TryFill(*parts_.subject, header, *parts_.clock,
-                                                trigger == SnapshotTrigger::kFinish);
-  if (parts_.max_stall_ratio > 0 && outcome.stall_seconds > kNoticedStallSeconds) {
-    next_copy_ = std::chrono::duration<double>(parts_.clock->Monotonic()).count() +
-                 outcome.stall_seconds / parts_.max_stall_ratio;
+                              .unix_seconds = core_.clock->UnixSeconds()};
+  FillOutcome outcome = core_.staging->TryFill(*core_.subject, header, *core_.clock,
+                                               trigger == SnapshotTrigger::kFinish);
+  if (core_.max_stall_ratio > 0 && outcome.stall_seconds > kNoticedStallSeconds) {
+    next_copy_ = std::chrono::duration<double>(core_.clock->Monotonic()).count() +
+                 outcome.stall_seconds / core_.max_stall_ratio;
   }
   if (outcome.pending) {
     pending_ = outcome;
@@ -36,22 +36,22 @@ void TrainerSide::Note(const FillOutcome& outcome) noexcept {
   if (outcome.result == SnapshotResult::kTaken) {
     ++taken_;
     last_taken_step_ = last_->step;
-    parts_.lr.Reported();
-    parts_.wake();
+    lr_.Reported();
+    wake_();
   }
-  parts_.board->OnSnapshot(outcome.result, outcome.stall_seconds);
+  core_.board.OnSnapshot(outcome.result, outcome.stall_seconds);
   if (outcome.problem.empty()) return;
   try {
     not_taken_(Severity::kWarning,
                StrCat("no snapshot at step ", last_->step, ": ", outcome.problem));
   } catch (...) {
   }
-  parts_.wake();  // announces the skip
+  wake_();  // announces the skip
 }
 
 void TrainerSide::GatePending() noexcept {
-  if (!parts_.staging->pending()) return;
-  if (const absl::Status status = parts_.staging->Gate(); !status.ok()) {
+  if (!core_.staging->pending()) return;
+  if (const absl::Status status = core_.staging->Gate(); !status.ok()) {
     pending_ =
         FillOutcome::NotTaken(SnapshotResult::kFailed, pending_.stall_seconds, Message(status));
   }
@@ -59,8 +59,8 @@ void TrainerSide::GatePending() noexcept {
 }
 
 void TrainerSide::DiscardPending(std::string_view why) noexcept {
-  if (!parts_.staging->pending()) return;
-  parts_.staging->Discard();
+  if (!core_.staging->pending()) return;
+  core_.staging->Discard();
   Note(FillOutcome::NotTaken(SnapshotResult::kFailed, pending_.stall_seconds, why));
 }
 
@@ -77,19 +77,19 @@ void TrainerSide::BeforeUpdate() noexcept {
 }
 
 bool TrainerSide::HasTimeForMore() const noexcept {
-  const TrainerSwitches& switches = *parts_.switches;
-  return parts_.staging->free() && !parts_.board->busy() &&
+  const TrainerSwitches& switches = core_.switches;
+  return core_.staging->free() && !core_.board.busy() &&
          !switches.paused.load(std::memory_order_relaxed) &&
          !switches.idle.load(std::memory_order_relaxed) &&
          switches.rest_until_ns.load(std::memory_order_relaxed) <=
-             parts_.clock->Monotonic().count() &&
+             core_.clock->Monotonic().count() &&
          switches.additional_seconds.load(std::memory_order_relaxed) <=
-             schedule_.SecondsToNext(parts_.board->seconds_a_step());
+             schedule_.SecondsToNext(core_.board.seconds_a_step());
 }
 
 void TrainerSide::OnStep(const StepInfo& info) noexcept {
   if (entered_.test_and_set(std::memory_order_acquire)) {
-    parts_.board->OnConcurrentStep();
+    core_.board.OnConcurrentStep();
     return;
   }
   Step(info);
@@ -98,7 +98,7 @@ void TrainerSide::OnStep(const StepInfo& info) noexcept {
 
 FillOutcome TrainerSide::TakeLast() noexcept {
   if (entered_.test_and_set(std::memory_order_acquire)) {
-    parts_.board->OnConcurrentStep();
+    core_.board.OnConcurrentStep();
     return {.result = SnapshotResult::kSkippedConcurrent,
             .problem = "another thread is inside OnStep"};
   }
@@ -108,21 +108,21 @@ FillOutcome TrainerSide::TakeLast() noexcept {
 }
 
 void TrainerSide::Step(const StepInfo& info) noexcept {
-  const TrainerSwitches& switches = *parts_.switches;
+  const TrainerSwitches& switches = core_.switches;
   DiscardPending(
       "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called before "
       "the update that followed");
-  if (parts_.board->step_checks().OnStep(info)) parts_.wake();  // tells
-  parts_.lr.Step(info.step, info.learning_rate, info.phase);
-  if (parts_.phases->Note(parts_.lr.phase(), info.step)) parts_.wake();
+  if (core_.board.step_checks().OnStep(info)) wake_();  // tells
+  lr_.Step(info.step, info.learning_rate, info.phase);
+  if (core_.phases->Note(lr_.phase(), info.step)) wake_();
   // Reading a clock takes longer than all the rest of a step at which nothing is due.
-  const double now = std::chrono::duration<double>(parts_.clock->Monotonic()).count();
-  parts_.board->OnStep(info, parts_.lr.phase(), now);
-  parts_.board->step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
-                                    last_taken_step_ == last_step());
+  const double now = std::chrono::duration<double>(core_.clock->Monotonic()).count();
+  core_.board.OnStep(info, lr_.phase(), now);
+  core_.board.step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
+                                  last_taken_step_ == last_step());
   last_ = info;
   const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),
-                                  parts_.lr.phase() == LrPhase::kDecay, now);
+                                  lr_.phase() == LrPhase::kDecay, now);
   const bool due = kind == Due::kYes;
   const int64_t requests = switches.requests.load(std::memory_order_relaxed);
   const bool requested = requests > requests_served_;
@@ -134,18 +134,18 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   }
   const bool idle = switches.idle.load(std::memory_order_relaxed);
   if (idle || (switches.paused.load(std::memory_order_relaxed) && !requested)) {
-    parts_.board->OnSnapshot(SnapshotResult::kSkippedPaused, 0);
+    core_.board.OnSnapshot(SnapshotResult::kSkippedPaused, 0);
     requests_served_ = requests;
     return;
   }
   if (!requested &&
-      (HoldsUpTooOften(now) || switches.rest_until_ns.load(std::memory_order_relaxed) >
-                                   parts_.clock->Monotonic().count())) {
-    parts_.board->OnSnapshot(SnapshotResult::kSkippedResting, 0);
-    parts_.wake();  // announces the skip
+      (HoldsUpTooOften(now) ||
+       switches.rest_until_ns.load(std::memory_order_relaxed) > core_.clock->Monotonic().count())) {
+    core_.board.OnSnapshot(SnapshotResult::kSkippedResting, 0);
+    wake_();  // announces the skip
     return;
   }
-  if (!due && !parts_.staging->free()) return;  // the request waits; nothing was missed
+  if (!due && !core_.staging->free()) return;  // the request waits; nothing was missed
   const FillOutcome outcome =
       Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval,
            /*additional=*/false);

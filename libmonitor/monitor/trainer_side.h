@@ -4,22 +4,16 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/log.h"
-#include "monitor/status_board.h"
-#include "ptqwatch/execution_context.h"
-#include "ptqwatch/options.h"
+#include "monitor/run_core.h"
 #include "ptqwatch/step_info.h"
-#include "ptqwatch/subject.h"
 #include "trainer/lr_tracker.h"
-#include "trainer/phase_changes.h"
 #include "trainer/schedule.h"
 #include "trainer/staging.h"
-#include "trainer/trainer_switches.h"
 
 namespace ptqwatch::internal {
 
@@ -28,20 +22,10 @@ namespace ptqwatch::internal {
 /// step that comes while another thread is inside OnStep is left out, and counted.
 class TrainerSide {
  public:
-  struct Parts {
-    Clock* clock = nullptr;
-    std::shared_ptr<Subject> subject;
-    std::shared_ptr<Staging> staging;
-    std::shared_ptr<StatusBoard> board;
-    std::shared_ptr<const TrainerSwitches> switches;
-    ScheduleOptions schedule;
-    /// Share of its time that training may be held up by copies that it notices; 0: any.
-    double max_stall_ratio = 0;
-    LrTracker lr;  ///< as the previous attempt left it
-    std::shared_ptr<PhaseChanges> phases;
-    std::function<void()> wake;  ///< wakes the monitor thread; must not throw
-  };
-  explicit TrainerSide(Parts parts) : parts_(std::move(parts)), schedule_(parts_.schedule) {}
+  /// `core` has its staging slot and outlives this. `lr` is as the previous attempt left it. `wake`
+  /// wakes the monitor thread and must not throw.
+  TrainerSide(RunCore* core, const LrTracker& lr, std::function<void()> wake)
+      : core_(*core), lr_(lr), wake_(std::move(wake)), schedule_(core->schedule) {}
 
   void OnStep(const StepInfo& info) noexcept;
   /// Keeps the next update behind a copy that is made beside training. O(1).
@@ -70,7 +54,9 @@ class TrainerSide {
   // Whether an additional snapshot would hold up nothing that is due anyway.
   bool HasTimeForMore() const noexcept;
 
-  Parts parts_;
+  RunCore& core_;
+  LrTracker lr_;
+  const std::function<void()> wake_;
   std::atomic_flag entered_;
   Schedule schedule_;
   std::optional<StepInfo> last_;

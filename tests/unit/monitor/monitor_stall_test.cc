@@ -1,9 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <utility>
+#include <optional>
 
 #include "ATen/ops/ones.h"
+#include "monitor/run_core.h"
 #include "monitor/trainer_side.h"
 #include "ptqwatch/function_subject.h"
 #include "support/fake_clock.h"
@@ -36,60 +37,52 @@ class LargeModel final : public Subject {
 };
 
 struct TrainerSideTest : ::testing::Test {
-  void Watch(milliseconds copy, double max_stall_ratio) {
-    auto subject = std::make_shared<LargeModel>(clock, copy);
-    staging = std::make_shared<Staging>(*MakeTensorTable(subject->LiveTensors()),
-                                        *DeviceStream::Create(at::Device(at::kCPU)));
-    trainer = std::make_unique<TrainerSide>(
-        TrainerSide::Parts{.clock = &clock,
-                           .subject = subject,
-                           .staging = staging,
-                           .board = board,
-                           .switches = switches,
-                           .schedule = {.every = 1},
-                           .max_stall_ratio = max_stall_ratio,
-                           .lr = {},
-                           .phases = std::make_shared<PhaseChanges>(LrPhase::kUnknown),
-                           .wake = [] {}});
+  void Watch(milliseconds copy, std::optional<double> duty_cycle = {}) {
+    MonitorOptions options{
+        .schedule = {.every = 1}, .max_overhead = 0.02, .duty_cycle = duty_cycle};
+    options.clock = &clock;
+    core = std::make_unique<RunCore>(options, std::make_unique<LargeModel>(clock, copy));
+    core->staging = std::make_unique<Staging>(*MakeTensorTable(core->subject->LiveTensors()),
+                                              *DeviceStream::Create(at::Device(at::kCPU)));
+    core->phases.emplace(LrPhase::kUnknown);
+    trainer = std::make_unique<TrainerSide>(core.get(), LrTracker(), [] {});
   }
   // Steps of a second, whose snapshots are loaded at once.
   void Train(int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
       clock.Advance(seconds(1));
       trainer->OnStep({.step = ++step, .learning_rate = 1});
-      if (staging->BeginLoading() != nullptr) staging->Release();
+      if (core->staging->BeginLoading() != nullptr) core->staging->Release();
     }
   }
   int64_t Count(SnapshotResult result) {
-    return board->Read(0, 0).snapshots[static_cast<size_t>(result)];
+    return core->board.Read(0, 0).snapshots[static_cast<size_t>(result)];
   }
 
   testing::FakeClock clock;
-  std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>();
-  std::shared_ptr<TrainerSwitches> switches = std::make_shared<TrainerSwitches>(1);
-  std::shared_ptr<Staging> staging;
+  std::unique_ptr<RunCore> core;
   std::unique_ptr<TrainerSide> trainer;
   int64_t step = 0;
 };
 
 TEST_F(TrainerSideTest, CopiesOfALargeModelKeepToTheirShareOfTheTime) {
-  Watch(milliseconds(200), 0.02);
+  Watch(milliseconds(200));
   Train(30);  // one in ten seconds
   EXPECT_EQ(Count(SnapshotResult::kTaken), 3);
   EXPECT_EQ(Count(SnapshotResult::kSkippedResting), 27);
-  switches->requests = 1;
+  core->switches.requests = 1;
   Train(1);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 4) << "asked for";
 }
 
 TEST_F(TrainerSideTest, CopiesThatNobodyNoticesDoNot) {
-  Watch(milliseconds(40), 0.02);
+  Watch(milliseconds(40));
   Train(10);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 10);
 }
 
 TEST_F(TrainerSideTest, NorDoThoseOfAMonitorThatWasToldItsShare) {
-  Watch(milliseconds(200), 0);
+  Watch(milliseconds(200), 0.5);
   Train(10);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 10);
 }

@@ -17,16 +17,16 @@ struct PhaseNoticesTest : ::testing::Test {
       said.push_back(std::to_string(step) + ": " + message);
     };
   }
-  std::shared_ptr<PhaseChanges> changes = std::make_shared<PhaseChanges>(LrPhase::kStable);
-  PhaseNotices notices{changes, LrPhase::kStable};
+  PhaseChanges changes{LrPhase::kStable};
+  PhaseNotices notices{&changes, LrPhase::kStable};
   std::vector<std::string> said;
 };
 
 TEST_F(PhaseNoticesTest, AnnounceEachChangeOnce) {
-  EXPECT_FALSE(changes->Note(LrPhase::kStable, 1));
-  EXPECT_FALSE(changes->Note(LrPhase::kUnknown, 2)) << "as after a rollback";
-  EXPECT_TRUE(changes->Note(LrPhase::kDecay, 3));
-  EXPECT_FALSE(changes->Note(LrPhase::kDecay, 4));
+  EXPECT_FALSE(changes.Note(LrPhase::kStable, 1));
+  EXPECT_FALSE(changes.Note(LrPhase::kUnknown, 2)) << "as after a rollback";
+  EXPECT_TRUE(changes.Note(LrPhase::kDecay, 3));
+  EXPECT_FALSE(changes.Note(LrPhase::kDecay, 4));
   notices.Poll(Announce());
   notices.Poll(Announce());
   notices.BeforeReport(Announce());
@@ -35,17 +35,17 @@ TEST_F(PhaseNoticesTest, AnnounceEachChangeOnce) {
 
 TEST_F(PhaseNoticesTest, AreFewWhereTheRateGoesUpAndDown) {
   for (int64_t step = 1; step <= 1000; ++step) {
-    if (changes->Note(step % 2 == 1 ? LrPhase::kRewarm : LrPhase::kStable, step)) {
+    if (changes.Note(step % 2 == 1 ? LrPhase::kRewarm : LrPhase::kStable, step)) {
       notices.Poll(Announce());
     }
   }
   EXPECT_THAT(said, SizeIs(PhaseNotices::kMost));
-  changes->Note(LrPhase::kDecay, 1001);
+  changes.Note(LrPhase::kDecay, 1001);
   said.clear();
   notices.BeforeReport(Announce());
   EXPECT_THAT(said, IsEmpty());
   // What did not fit into the slots comes at the next step, and is the phase that it is in.
-  EXPECT_TRUE(changes->Note(LrPhase::kDecay, 1002));
+  EXPECT_TRUE(changes.Note(LrPhase::kDecay, 1002));
   said.clear();
   notices.Poll(Announce());
   EXPECT_THAT(said, ElementsAre("1002: learning-rate phase stable -> decay"));

@@ -29,14 +29,14 @@ class BadExporter final : public Exporter {
 struct PublisherTest : ::testing::Test {
   PublisherTest() { SetLogSink(Severity::kError, nullptr); }
   std::shared_ptr<testing::Recording> recording = std::make_shared<testing::Recording>();
-  std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>();
+  StatusBoard board;
   testing::FakeClock clock;
 };
 
 TEST_F(PublisherTest, KeepsTheNewestReportAndStopsOnce) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   ASSERT_TRUE(publisher.Start(nullptr).ok());
   EXPECT_EQ(publisher.latest(), nullptr);
   auto report = std::make_shared<const AnalyzedReport>();
@@ -52,7 +52,7 @@ TEST_F(PublisherTest, LeavesOutAnExporterThatIsNotRequired) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
   exporters.push_back(std::make_unique<BadExporter>(true));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   ASSERT_TRUE(publisher.Start(nullptr, /*required=*/1).ok());
   publisher.Publish(std::make_shared<const AnalyzedReport>());
   EXPECT_EQ(recording->Reports().size(), 1u);
@@ -81,7 +81,7 @@ TEST_F(PublisherTest, IsNotStoppedFromInsideAnExporter) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<Stops>());
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   ASSERT_TRUE(publisher.Start(nullptr).ok());
   publisher.Publish(std::make_shared<const AnalyzedReport>());
   publisher.Publish(std::make_shared<const AnalyzedReport>());
@@ -94,7 +94,7 @@ TEST_F(PublisherTest, GoesOnWhenAnExporterThrows) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<BadExporter>(false));
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   ASSERT_TRUE(publisher.Start(nullptr).ok());
   publisher.Publish(std::make_shared<const AnalyzedReport>());
   EXPECT_EQ(recording->Reports().size(), 1u);
@@ -106,7 +106,7 @@ TEST_F(PublisherTest, AnnouncesAnExporterThatFailsOnceToTheOthers) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<BadExporter>(false));
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   ASSERT_TRUE(publisher.Start(nullptr).ok());
   auto report = std::make_shared<AnalyzedReport>();
   report->report.step = 7;
@@ -128,7 +128,7 @@ Event Of(Event::Kind kind) {
 TEST_F(PublisherTest, CountsEventsByKindAndStopsWithTheLast) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   ASSERT_TRUE(publisher.Start(nullptr).ok());
   publisher.PublishEvent(Of(Event::Kind::kSlice));
   publisher.PublishEvent(Of(Event::Kind::kSlice));
@@ -142,7 +142,7 @@ TEST_F(PublisherTest, CountsEventsByKindAndStopsWithTheLast) {
 }
 
 TEST_F(PublisherTest, CompletesTheStatus) {
-  Publisher publisher({}, board, &clock, {}, [](MonitorStatus& status) { status.every = 25; });
+  Publisher publisher({}, &board, &clock, {}, [](MonitorStatus& status) { status.every = 25; });
   EXPECT_EQ(publisher.status().every, 25);
 }
 
@@ -150,7 +150,7 @@ TEST_F(PublisherTest, StopsTheOthersWhenOneCannotStart) {
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
   exporters.push_back(std::make_unique<BadExporter>(true));
-  Publisher publisher({}, board, &clock, std::move(exporters));
+  Publisher publisher({}, &board, &clock, std::move(exporters));
   EXPECT_EQ(publisher.Start(nullptr).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(recording->stopped);
 }

@@ -1,0 +1,44 @@
+#include "monitor/run_core.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "ATen/Parallel.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// 0: the schedule is not by steps.
+int64_t StepsApart(const ScheduleOptions& schedule) {
+  return schedule.every_seconds > 0 || schedule.log_spaced_per_decade > 0 ? 0 : schedule.every;
+}
+
+}  // namespace
+
+RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in)
+    : clock(options.clock),
+      schedule(options.schedule),
+      max_overhead(options.max_overhead),
+      max_stall_ratio(options.duty_cycle ? 0 : options.max_overhead),
+      training_threads(options.training_threads > 0 ? options.training_threads
+                                                    : at::get_num_threads()),
+      subject(std::move(subject_in)),
+      switches(StepsApart(schedule)) {
+  context.clock = clock;
+  context.pacer = Pacer(1, clock);
+  context.seeds = SeedSource(options.seed);
+  context.bytes = std::make_shared<ByteBudget>(options.max_bytes);
+}
+
+void RunCore::Complete(MonitorStatus& status) const {
+  status.overhead_budget_ratio = max_overhead;
+  status.memory_bytes = context.bytes->used();
+  status.memory_peak_bytes = context.bytes->peak();
+  status.memory_budget_bytes = context.bytes->limit();
+  status.slice = slices.status();
+  status.cooldown = cooldowns.status();
+  status.every = switches.every;
+  status.paused = switches.paused || switches.idle;
+}
+
+}  // namespace ptqwatch::internal

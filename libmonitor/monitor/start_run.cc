@@ -1,0 +1,249 @@
+// Makes a monitor from its options, step by step: RunningMonitor::Start, at the end.
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/usable_cores.h"
+#include "curvature/replica_surface.h"
+#include "journal/journal_writer.h"
+#include "journal/run_endpoint.h"
+#include "monitor/compute_thread.h"
+#include "monitor/describe.h"
+#include "monitor/fingerprint.h"
+#include "monitor/measured_costs.h"
+#include "monitor/run_state.h"
+#include "monitor/running_monitor.h"
+#include "snapshot/optimizer_staging.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Of the process, which ends while the monitor lives.
+constexpr std::chrono::seconds kTimeAtEnd{2};
+
+// Opens the subject and sets the probes up within the context's bytes.
+absl::StatusOr<std::unique_ptr<ProbeSuite>> OpenSuite(RunCore& core,
+                                                      const MonitorOptions& options) {
+  std::unique_ptr<ProbeSuite> suite;
+  const auto open = [&]() -> absl::Status {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        auto session,
+        ModelSession::Open(*core.subject, SessionOptions(options, {}, core.context.bytes)));
+    const std::shared_ptr<DeviceStream> stream = session->stream();
+    stream->Settle();
+    // What it times there is what the monitor thread will take.
+    return OnComputeThread([&] {
+      return Guard([&]() -> absl::Status {
+        stream->EnterMonitorThread();
+        const absl::Cleanup drain = [&] { DrainQuietly(*stream); };
+        PTQWATCH_ASSIGN_OR_RETURN(
+            suite, ProbeSuite::Create(std::move(session), options, &core.slices, {}, core.context,
+                                      &core.cooldowns));
+        return absl::OkStatus();
+      });
+    });
+  };
+  const absl::Status status = open();
+  if (absl::IsResourceExhausted(status)) {
+    return absl::ResourceExhaustedError(
+        StrCat("MonitorOptions.max_bytes = ", options.max_bytes, ": ", status));
+  }
+  PTQWATCH_RETURN_IF_ERROR(status);
+  return suite;
+}
+
+// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs, if the
+// budget allows that.
+absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside) {
+  ModelSession& session = core.suite->session();
+  OptimizerStaging optimizer;
+  if (core.suite->curvature() != nullptr) {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        optimizer, OptimizerStaging::Create(session.subject(), session.live(),
+                                            core.suite->curvature()->scope(), core.context.bytes));
+  }
+  return std::make_unique<Staging>(session.live(), session.stream(), std::move(optimizer), beside);
+}
+
+RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
+  return {.run_id = state.run_id,
+          .attempt = state.attempt,
+          .fingerprint = FingerprintOf(session, options),
+          .run_dir = options.run_dir,
+          .parameters = session.live().parameters(),
+          .covered_parameters = session.plan().covered_parameters,
+          .device = session.replica().device().str()};
+}
+
+// FailedPrecondition if the run directory has a run of another fingerprint, unless that is allowed.
+absl::Status CheckSameRun(const RunState& state, const RunInfo& run,
+                          const MonitorOptions& options) {
+  if (state.history.empty() || options.allow_changed_run) return absl::OkStatus();
+  const std::string& before = state.history.back().report.fingerprint;
+  if (before == run.fingerprint) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat(
+      "MonitorOptions.run_dir = '", options.run_dir, "' has run ", state.run_id,
+      " with another model, other data, quantizers or seed (fingerprint ", before, ", this is ",
+      run.fingerprint,
+      "): give this run a directory of its own, or set MonitorOptions.allow_changed_run to go on "
+      "in that one"));
+}
+
+// The plan of the attempt before, whose series this one continues.
+std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
+  std::optional<Plan> kept;
+  for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
+    const Report& report = it->report;
+    if (report.fingerprint != fingerprint || !report.plan) break;
+    // Finish measures with more than a run's snapshots have time for.
+    if (report.trigger == SnapshotTrigger::kFinish) continue;
+    if (!kept) kept = report.plan;
+    // Reports without curvature do not say on how many sequences it is measured.
+    kept->curvature_sequences = report.plan->curvature_sequences;
+    if (kept->curvature_every == 0 || kept->curvature_sequences > 0) break;
+  }
+  return kept;
+}
+
+WorkBudget::Options BudgetOptions(const RunCore& core, const MonitorOptions& options) {
+  const int cores = UsableCores();
+  SpareCore::Options spare{.cores_exceed_threads = cores > core.training_threads,
+                           .on_training_device = core.suite->session().device().shares_gpu};
+  if (cores < AllowedCpus()) spare.quota_cores = cores;
+  return {.max_overhead = options.max_overhead,
+          .fixed_duty_cycle = options.duty_cycle,
+          .cores = spare,
+          .decay_density = static_cast<double>(options.schedule.decay_density)};
+}
+
+// Until the first steps have shown what the machine has to spare, and how long a step takes.
+Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
+                    const WorkBudget::Options& budget, std::optional<Plan> kept) {
+  Planner planner(PlanModelAtCreate(suite, options), kept, /*fixed=*/!options.adapt_plan);
+  planner.Fit(budget.fixed_duty_cycle.value_or(budget.cores.cores_exceed_threads ? 1 : 0.1) * 20);
+  return planner;
+}
+
+void AnnounceResumption(const RunState& state, const RunCore& core) {
+  if (state.attempt <= 1) return;
+  const std::string message =
+      StrCat("run ", state.run_id, " resumed, attempt ", state.attempt, ", after ",
+             state.history.size(), " reports",
+             state.unreadable_lines > 0
+                 ? StrCat(" (", state.unreadable_lines, " unreadable lines skipped)")
+                 : "");
+  Log(Severity::kInfo, message);
+  core.publisher->PublishEvent(
+      {Event::Kind::kResumed, Severity::kInfo, 0, core.clock->UnixSeconds(), message});
+}
+
+// Batches that were not evaluated, and probes that are off from the start: no later event tells.
+void AnnounceLeftOut(const RunCore& core) {
+  const std::string& unchecked = core.suite->session().unchecked();
+  if (!unchecked.empty()) {
+    Log(Severity::kInfo, StrCat("not evaluated by Create for lack of time: ", unchecked));
+  }
+  for (const std::unique_ptr<Probe>& probe : core.suite->probes()) {
+    if (probe->disabled().empty() || probe->after_report()) continue;  // those are asked for
+    const std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
+    Log(Severity::kWarning, message);
+    core.publisher->PublishEvent(
+        {Event::Kind::kProbeDisabled, Severity::kWarning, 0, core.clock->UnixSeconds(), message});
+  }
+}
+
+absl::Status StartExporters(RunCore& core, const MonitorOptions& options, const RunState& state,
+                            RunInfo run, std::vector<std::unique_ptr<Exporter>>& exporters) {
+  if (!run.run_dir.empty()) {
+    exporters.insert(exporters.begin(), MakeRunEndpoint(state.lock));
+    exporters.insert(exporters.begin(), MakeJournalWriter());
+  }
+  core.publisher =
+      std::make_unique<Publisher>(std::move(run), &core.board, core.clock, std::move(exporters),
+                                  [&core](MonitorStatus& status) { core.Complete(status); });
+  const size_t required = options.on_failure == OnFailure::kError ? SIZE_MAX : 0;
+  return core.publisher->Start(&core.from_outside, required);
+}
+
+// What the monitor thread begins with: an earlier attempt's end, or nothing.
+MonitorThread::Past MakePast(const RunState& state, ProbeSuite& suite, const RunInfo& run) {
+  static const std::vector<int> none;
+  MonitorThread::Past past{
+      .lock = state.lock,
+      .sequence = state.sequence,
+      .phase = state.lr.phase(),
+      .probe_state = state.ReadProbeState(
+          run.fingerprint,
+          SpaceOf(suite.session().replica(),
+                  suite.curvature() == nullptr ? none : suite.curvature()->scope()))};
+  for (const AnalyzedReport& report : state.history) {
+    const VerdictState verdict = past.analyzer.Add(report.report).state;
+    if (verdict != VerdictState::kUnknown) past.announced = verdict;
+  }
+  return past;
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThread> thread) {
+  Worker::Hooks hooks;
+  hooks.thread_init = [thread] { thread->Enter(); };
+  hooks.job = [thread] { thread->Run(); };
+  hooks.thread_end = [thread] { thread->Leave(); };
+  return Worker::Start(std::move(hooks));
+}
+
+}  // namespace
+
+absl::Status RunningMonitor::Start(const MonitorOptions& options,
+                                   std::vector<std::unique_ptr<Exporter>>& exporters) {
+  RunCore& core = *core_;
+  // First of all: nothing may be written before the past of the run is known.
+  PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
+  PTQWATCH_ASSIGN_OR_RETURN(core.suite, OpenSuite(core, options));
+  PTQWATCH_ASSIGN_OR_RETURN(core.staging, MakeStaging(core, options.copy_beside_training));
+  ModelSession& session = core.suite->session();
+  const RunInfo run = MakeRunInfo(state, session, options);
+  PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
+  core.board.Resume(state.sequence);
+  if (!state.history.empty() && state.history.back().report.fingerprint == run.fingerprint) {
+    core.suite->cooldown()->Resume(state.history.back().report.predicted_end);
+  }
+  session.ReleaseLiveTensors();
+  const std::string& risk = session.device().warning;
+  if (!risk.empty()) Log(Severity::kWarning, StrCat("MonitorOptions.monitor_device: ", risk));
+
+  const WorkBudget::Options budget = BudgetOptions(core, options);
+  core.budget.emplace(budget,
+                      MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint)),
+                      core.clock, core.context.pacer, &core.switches, &core.board);
+  description_ = DescribeMonitor(*core.suite, *core.staging, core.budget->planner(), options,
+                                 *core.context.bytes);
+
+  PTQWATCH_RETURN_IF_ERROR(StartExporters(core, options, state, run, exporters));
+  AnnounceResumption(state, core);
+  AnnounceLeftOut(core);
+  core.phases.emplace(state.lr.phase());
+  core.board.SetHealth(Health::kOk);  // before the thread may say otherwise
+  thread_ = std::make_shared<MonitorThread>(core_, options, MakePast(state, *core.suite, run));
+  absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(thread_);
+  if (!worker.ok()) {
+    core.publisher->Stop(std::chrono::seconds(1));
+    return worker.status();
+  }
+  worker_ = *std::move(worker);
+  const auto wake = [this] { worker_->Wake(); };
+  trainer_ = std::make_unique<TrainerSide>(&core, state.lr, wake);
+  core.control.Open(wake);
+  at_end_.emplace([this] { Stop(kTimeAtEnd).IgnoreError(); });
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::internal
