@@ -48,9 +48,9 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
     return text + StrCat("pace: duty cycle ", *options.duty_cycle, ", as asked for\n");
   }
   return text + StrFormat(
-                    "pace: without pause on a spare core, otherwise a duty cycle of %.1f %% in the "
-                    "long run (max_overhead %g)\n",
-                    200 * options.max_overhead, options.max_overhead);
+                    "pace: training loses at most %g %% of its time to copies, the monitor's work "
+                    "and the server beside it (max_overhead); without pause on a spare core\n",
+                    100 * options.max_overhead);
 }
 
 // What is held at a time, and the most of it.
@@ -84,10 +84,16 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
       parts += StrFormat("    held between snapshots    %9.1f MB\n", Megabytes(probe.always_bytes));
     }
   }
-  return StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
-                   Megabytes(bytes.sum() + 2 * optimizer.bytes() + always + most),
-                   Megabytes(options.max_bytes)) +
-         parts;
+  // Everything is reserved before it is taken, and what does not fit is left out.
+  const int64_t wanted = bytes.sum() + 2 * optimizer.bytes() + always + most;
+  std::string text =
+      StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
+                Megabytes(std::min(wanted, options.max_bytes)), Megabytes(options.max_bytes));
+  if (wanted > options.max_bytes) {
+    text += StrFormat("  all of this takes %.1f MB: what does not fit is left out\n",
+                      Megabytes(wanted));
+  }
+  return text + parts;
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
                                     OnServerChange(failure, message);
                                   },
                                   {}));
+    if (running != nullptr) running->WatchServer(server->CpuSeconds());
     server_at_end.emplace([this] { server->Stop(kTimeAtEnd); });
     const ServerStatus served = server->WaitForHello(kWaitForServer);
     if (served.state == ServerState::kFailed) return absl::UnavailableError(served.reason);

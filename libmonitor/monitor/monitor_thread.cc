@@ -161,6 +161,7 @@ void MonitorThread::AnnounceMisuse() {
 }
 
 ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
+  core_->budget->ChargeCopy(filled.stall_seconds);
   core_->budget->Begin(WorkBudget::Task::kSnapshot);
   ExecutionContext context = core_->context;
   MutexLock lock(mutex_);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,10 @@ class RunningMonitor {
   }
   void BeforeUpdate() noexcept {
     if (!stopped()) trainer_->BeforeUpdate();
+  }
+  /// `cpu_seconds` gives the CPU time of the server beside the run, which the budget pays for.
+  void WatchServer(std::function<double()> cpu_seconds) {
+    core_->budget->WatchServer(std::move(cpu_seconds));
   }
   void BeginIdle() noexcept { core_->budget->BeginFullSpeed(); }
   void EndIdle() noexcept;

@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
@@ -79,6 +81,7 @@ struct ServerKeeper::Shared {
   const Timing timing;
   const int wake;
   std::string program;
+  std::atomic<pid_t> process{0};  // the server's; 0: there is none
 
   mutable Mutex mutex;
   mutable CondVar changed;
@@ -106,6 +109,7 @@ void ServerKeeper::Shared::Set(ServerState state, absl::Status failure, const Se
     status.grpc = hello.grpc;
     status.reason = std::string(Message(failure));
     alive = state == ServerState::kServing;
+    process = alive ? hello.process : 0;
     if (state == ServerState::kServing) {
       announce = std::exchange(announced_failure, false) || status.restarts > 0;
     } else if (state == ServerState::kFailed) {
@@ -218,6 +222,17 @@ ServerStatus ServerKeeper::WaitForHello(milliseconds timeout) const {
 ServerStatus ServerKeeper::status() const {
   MutexLock lock(shared_->mutex);
   return shared_->status;
+}
+
+std::function<double()> ServerKeeper::CpuSeconds() const {
+  return [shared = shared_] {
+    clockid_t clock = 0;
+    timespec time{};
+    const pid_t process = shared->process;
+    if (process == 0 || clock_getcpuclockid(process, &clock) != 0) return 0.0;
+    clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
 }
 
 void ServerKeeper::Stop(milliseconds deadline) {

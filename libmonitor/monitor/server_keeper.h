@@ -49,6 +49,9 @@ class ServerKeeper {
   /// Waits until the server serves or has failed, at most so long.
   ServerStatus WaitForHello(std::chrono::milliseconds timeout) const;
   ServerStatus status() const;
+  /// Gives the CPU time, in seconds, that the server of the moment has taken; 0 without one. May
+  /// outlive this object. Thread-safe.
+  std::function<double()> CpuSeconds() const;
   /// Leaves the server to itself, which sees that the monitor has stopped. Idempotent. A thread
   /// that does not end in time, because on_change does not return, is left behind.
   void Stop(std::chrono::milliseconds deadline);

@@ -99,12 +99,12 @@ void StatusBoard::AddLostSeconds(double seconds, double now) {
   lost_.passed_passed += passed * passed;
 }
 
-// Stalls are known. What slower steps cost is a ratio of sums over the comparisons, whose scatter
-// gives its standard error (Cochran, Sampling Techniques, eq. 6.13).
+// Stalls and the server's part are known. What slower steps cost is a ratio of sums over the
+// comparisons, whose scatter gives its standard error (Cochran, Sampling Techniques, eq. 6.13).
 void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {
   if (elapsed <= 0) return;
-  const double stalls = stall_seconds_.load(kRelaxed);
-  status.overhead_ratio = (stalls + std::max(0.0, lost_.lost)) / elapsed;
+  const double known = stall_seconds_.load(kRelaxed) + server_seconds_.load(kRelaxed);
+  status.overhead_ratio = (known + std::max(0.0, lost_.lost)) / elapsed;
   status.overhead_comparisons = lost_.count;
   if (lost_.count < kLeastComparisons || !(lost_.passed > 0)) return;
   const double n = static_cast<double>(lost_.count);
@@ -113,8 +113,8 @@ void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {
       lost_.lost_lost - 2 * ratio * lost_.lost_passed + ratio * ratio * lost_.passed_passed;
   const double margin = StudentQuantile(static_cast<int>(lost_.count - 1)) *
                         std::sqrt(std::max(0.0, squares) * n / (n - 1));
-  status.overhead_low_ratio = (stalls + std::max(0.0, lost_.lost - margin)) / elapsed;
-  status.overhead_high_ratio = (stalls + std::max(0.0, lost_.lost + margin)) / elapsed;
+  status.overhead_low_ratio = (known + std::max(0.0, lost_.lost - margin)) / elapsed;
+  status.overhead_high_ratio = (known + std::max(0.0, lost_.lost + margin)) / elapsed;
 }
 
 void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) {

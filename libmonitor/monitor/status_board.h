@@ -48,9 +48,13 @@ class StatusBoard {
   void SetBusy(bool busy, double now) noexcept;
   void Alive(double now) noexcept;
   void SetHealth(Health health, std::string reason = {});
-  /// What training has lost since the call before, beside the stalls, by a comparison of its steps;
+  /// What training has lost since the call before to the monitor's work, by a comparison of steps;
   /// negative where they went faster.
   void AddLostSeconds(double seconds, double now);
+  /// What training has lost to the server beside the run.
+  void AddServerSeconds(double seconds) noexcept {
+    server_seconds_.store(server_seconds_.load(kRelaxed) + seconds, kRelaxed);
+  }
   /// Written by OnStep's caller.
   StepTimes& step_times() noexcept { return step_times_; }
   /// Written by OnStep's caller, read by the monitor thread.
@@ -116,6 +120,7 @@ class StatusBoard {
   std::atomic<bool> busy_{false};
   std::atomic<double> alive_seconds_{0};
   std::atomic<double> longest_silence_{0};  // between two signs of life within a snapshot
+  std::atomic<double> server_seconds_{0};
   std::atomic<double> duty_cycle_{1};
   std::atomic<double> plan_level_{1};
   StepTimes step_times_;

@@ -5,12 +5,6 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
-namespace {
-
-// What holds up a step for less is not noticed.
-constexpr double kNoticedStallSeconds = 0.05;
-
-}  // namespace
 
 FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept {
   const SnapshotHeader header{.info = *last_,

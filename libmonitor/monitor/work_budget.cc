@@ -10,10 +10,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr double kReadingSeconds = 1;
-// Seconds that training loses by a second of work on one of its cores, and on its GPU.
-constexpr double kLossOnItsCore = 0.5;
-constexpr double kLossOnItsGpu = 1;
-constexpr double kMostSavedSeconds = 30;  // of work without a spare core
+constexpr double kMostSavedSeconds = 30;
 constexpr double kShareWhileMeasuring = 0.25;
 // Of the long-run share: the rests of snapshots would otherwise never end.
 constexpr double kShareOfJobs = 0.5;
@@ -58,14 +55,14 @@ void WorkBudget::Enter(std::function<void()> between) {
     between();
     if (now < next_reading_) return;
     next_reading_ = now + kReadingSeconds;
-    cores_.Read(read_());
+    ReadMachine();
     Refresh();
   });
   Refresh();
 }
 
 bool WorkBudget::Begin(Task task) {
-  cores_.Read(read_());
+  ReadMachine();
   if (task == Task::kJob && !job_may_run()) return false;
   SetTask(task);
   pacer_.Begin();
@@ -89,11 +86,9 @@ void WorkBudget::Refresh() {
   pacer_.SetDutyCycle(task_ == Task::kJob ? std::min(share(), sustained) : share());
   board_->SetDutyCycle(long_run_share());
   SetThreadPriority(Priority());
-  int64_t rest_until = 0;
-  if (rests()) {
-    rest_until = task_ == Task::kSnapshot ? std::numeric_limits<int64_t>::max()
-                                          : static_cast<int64_t>(1e9 * (Now() + RestSeconds()));
-  }
+  const double rest = RestSeconds();
+  int64_t rest_until = rest > 0 ? static_cast<int64_t>(1e9 * (Now() + rest)) : 0;
+  if (rests() && task_ == Task::kSnapshot) rest_until = std::numeric_limits<int64_t>::max();
   switches_->rest_until_ns.store(rest_until, std::memory_order_relaxed);
 }
 
@@ -105,12 +100,10 @@ ThreadPriority WorkBudget::Priority() const {
   return options_.fixed_duty_cycle ? ThreadPriority::kBatch : ThreadPriority::kLow;
 }
 
-double WorkBudget::LossWithoutSpareCore() const {
-  return options_.cores.on_training_device ? kLossOnItsGpu : kLossOnItsCore;
-}
-
+// Comparisons are of all the time that a snapshot is measured, of which the work is a share.
 double WorkBudget::LossPerSecond() const {
-  return spare() ? slowdown_.ratio() : LossWithoutSpareCore();
+  if (spare()) return slowdown_.ratio();
+  return std::max(1.0, busy_slowdown_.ratio() / kShareWhileMeasuring);
 }
 
 double WorkBudget::UnfixedShare() const {
@@ -118,15 +111,11 @@ double WorkBudget::UnfixedShare() const {
   return loss <= options_.max_overhead ? 1 : options_.max_overhead / loss;
 }
 
-bool WorkBudget::rests() const {
-  return cores_.known() && UnfixedShare() < 1 && !full_speed() && !options_.fixed_duty_cycle;
-}
-
 double WorkBudget::share() const {
   if (full_speed()) return 1;
   if (options_.fixed_duty_cycle) return *options_.fixed_duty_cycle;
   if (cores_.known() && spare()) return 1;
-  return std::clamp(options_.max_overhead / LossWithoutSpareCore(), kShareWhileMeasuring, 1.0);
+  return std::max(kShareWhileMeasuring, options_.max_overhead);
 }
 
 double WorkBudget::long_run_share() const {
@@ -134,18 +123,41 @@ double WorkBudget::long_run_share() const {
 }
 
 double WorkBudget::CreditNow() const {
-  return std::min(kMostSavedSeconds * LossWithoutSpareCore(),
-                  credit_ + options_.max_overhead * (Now() - credited_));
+  return std::min(kMostSavedSeconds, credit_ + options_.max_overhead * (Now() - credited_));
 }
 
 double WorkBudget::RestSeconds() const {
-  return rests() ? std::max(0.0, -CreditNow() / options_.max_overhead) : 0;
+  return charges() ? std::max(0.0, -CreditNow() / options_.max_overhead) : 0;
 }
 
-void WorkBudget::Charge(double seconds) {
+void WorkBudget::ChargeLoss(double seconds) {
   credit_ = CreditNow();
   credited_ = Now();
-  if (rests()) credit_ -= LossPerSecond() * seconds;
+  if (charges()) credit_ -= seconds;
+}
+
+void WorkBudget::ChargeCopy(double stall_seconds) {
+  if (stall_seconds > kNoticedStallSeconds) ChargeLoss(stall_seconds);
+}
+
+void WorkBudget::WatchServer(std::function<double()> cpu_seconds) {
+  MutexLock lock(server_mutex_);
+  server_cpu_ = std::move(cpu_seconds);
+}
+
+void WorkBudget::ReadMachine() {
+  cores_.Read(read_());
+  double seconds = 0;
+  {
+    MutexLock lock(server_mutex_);
+    if (server_cpu_ == nullptr) return;
+    seconds = server_cpu_();
+  }
+  const double before = std::exchange(server_seconds_, seconds);
+  if (full_speed()) return;
+  const double lost = LossPerSecond() * (seconds < before ? seconds : seconds - before);
+  board_->AddServerSeconds(lost);
+  ChargeLoss(lost);
 }
 
 void WorkBudget::ChargeSteps(const StepTimes& times) {
@@ -154,7 +166,7 @@ void WorkBudget::ChargeSteps(const StepTimes& times) {
 
 void WorkBudget::ChargeSteps(const StepComparison& comparison) {
   board_->AddLostSeconds(comparison.lost_seconds, Now());
-  if (spare() && !full_speed()) slowdown_.Add(comparison);
+  if (!full_speed()) (spare() ? slowdown_ : busy_slowdown_).Add(comparison);
 }
 
 double WorkBudget::SecondsForSnapshot(double interval_seconds) const {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/cpu_reading.h"
+#include "base/mutex.h"
 #include "base/thread_priority.h"
 #include "monitor/planner.h"
 #include "monitor/spare_core.h"
@@ -18,20 +19,24 @@
 
 namespace ptqwatch::internal {
 
+/// A copy of the weights that holds a step up for less is not noticed.
+constexpr double kNoticedStallSeconds = 0.05;
+
 /// How much the monitor may do: whether work may start now and how fast it goes, how much of a
 /// snapshot is measured, and what was spent.
 ///
-/// Training may lose `max_overhead` of its time. That much is credited as time passes, and all work
-/// is charged with what it costs training:
+/// Training may lose `max_overhead` of its time. That much is credited as time passes, and charged
+/// is what training loses: by copies that hold it up, by the monitor's work, and by the CPU time of
+/// the server beside the run. A second of work costs training
 ///
-/// - On a spare core (SpareCore) nothing, so the monitor works without pause; if the steps of
+/// - on a spare core (SpareCore) nothing, so the monitor works without pause; if the steps of
 ///   training are seen to take longer meanwhile (shared caches and memory, hardware threads), that
-///   share of the work.
-/// - Without a spare core, a stretch of work costs training half of its time, on a GPU that trains
-///   all of it. The monitor then works a quarter of the time while it measures a snapshot.
+///   share of it;
+/// - without a spare core, or on a GPU that trains, a second, or more if steps show it. The monitor
+///   then works a quarter of the time while it measures a snapshot.
 ///
 /// While credit is missing the monitor rests: snapshots that are due are skipped. At most half a
-/// minute of work can be saved up. Until a reading of the CPUs tells whether a core is spare, the
+/// minute can be saved up. Until a reading of the CPUs tells whether a core is spare, the
 /// monitor works a quarter of the time and nothing is charged.
 ///
 /// At full speed (training waits, or is over) and with a fixed duty cycle nothing is charged
@@ -85,8 +90,8 @@ class WorkBudget {
   void Refresh();
 
   bool spare() const { return cores_.spare(); }
-  /// Whether work is paid for by rests.
-  bool rests() const;
+  /// Whether work must be paid for by rests.
+  bool rests() const { return charges() && UnfixedShare() < 1; }
   /// Share of the time, in (0, 1], to work while a snapshot is measured.
   double share() const;
   /// Share of the time, in (0, 1], that all work together may take in the long run.
@@ -111,7 +116,12 @@ class WorkBudget {
   const Planner& planner() const { return planner_; }
 
   /// Charges time that the thread, or its device, worked until now.
-  void Charge(double seconds);
+  void Charge(double seconds) { ChargeLoss(LossPerSecond() * seconds); }
+  /// Charges what a copy held training up, if it was long enough to be noticed.
+  void ChargeCopy(double stall_seconds);
+  /// Any thread: from now on charges what `cpu_seconds` grows by, the CPU time of the server beside
+  /// the run. Another server's begins at 0.
+  void WatchServer(std::function<double()> cpu_seconds);
   /// Charges what steps of training lost since the last call, if enough were timed.
   void ChargeSteps(const StepTimes& times);
   void ChargeSteps(const StepComparison& comparison);
@@ -121,7 +131,9 @@ class WorkBudget {
  private:
   double Now() const;
   double CreditNow() const;
-  double LossWithoutSpareCore() const;
+  bool charges() const { return cores_.known() && !full_speed() && !options_.fixed_duty_cycle; }
+  void ChargeLoss(double seconds);
+  void ReadMachine();
   double LossPerSecond() const;
   double UnfixedShare() const;
   double SecondsForSnapshot(double interval_seconds) const;
@@ -137,12 +149,16 @@ class WorkBudget {
   const bool may_idle_;  // the thread can come back from idle priority
   Planner planner_;
   SpareCore cores_;
-  Slowdown slowdown_;
-  double credit_ = 0;  // seconds that training may lose; negative: to be paid for by rest
-  double credited_;    // until when credit_ has grown
+  Slowdown slowdown_;       // by work on a spare core
+  Slowdown busy_slowdown_;  // without one
+  double credit_ = 0;       // seconds that training may lose; negative: to be paid for by rest
+  double credited_;         // until when credit_ has grown
   double next_reading_ = 0;
   Task task_ = Task::kNone;
+  double server_seconds_ = 0;  // of CPU time, charged
   std::atomic<int> full_speed_{0};
+  Mutex server_mutex_;
+  std::function<double()> server_cpu_ ABSL_GUARDED_BY(server_mutex_);
 };
 
 }  // namespace ptqwatch::internal

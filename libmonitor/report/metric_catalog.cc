@@ -277,8 +277,9 @@ std::vector<MetricInfo> RunMetrics() {
       {"ptqwatch_overhead_ratio",
        kGauge,
        "Training time lost to the monitor since the first step, over the time since then: copies "
-       "of "
-       "the weights, and steps that take longer while it works.",
+       "of the weights, steps that take longer while it works, and the CPU time of the server "
+       "beside "
+       "the run unless a core is spare.",
        {},
        [](Input in) { return One(in.status.overhead_ratio); }},
       {"ptqwatch_overhead_budget_ratio",

@@ -178,9 +178,11 @@ struct MonitorOptions {
 
   /// Seeds all random numbers; part of the fingerprint.
   uint64_t seed = 0;
-  /// Share of its time that training may lose to the monitor's work, in (0, 1], if the machine has
-  /// no core to spare. The monitor keeps measuring this: while CPUs that the process may use are
-  /// idle, it works without pause.
+  /// Share of its time that training may lose, in (0, 1]: to copies of the weights, to the
+  /// monitor's work and to the CPU time of the server beside the run (`serve`).
+  /// ptqwatch_overhead_ratio is what it lost. While the CPUs that the process may use are idle, the
+  /// monitor works without pause; without a spare core it rests, and so does it if steps take
+  /// longer while it works.
   double max_overhead = 0.02;
   /// Fits the measurements of a snapshot to the spare time of the machine and to the schedule:
   /// fewer probe and calibration batches, a smaller curvature batch, curvature at every k-th

@@ -150,7 +150,8 @@ struct MonitorStatus {
   std::array<int64_t, kStallBucketSeconds.size() + 1> stall_buckets{};
   double stall_seconds_total = 0;
   /// Training time lost to the monitor since the first step, over the time since then: by copying
-  /// snapshots, and by steps that take longer while it works.
+  /// snapshots, by steps that take longer while it works, and by the CPU time of the server beside
+  /// the run if no core is spare for it.
   std::optional<double> overhead_ratio;
   /// The 95 % interval of `overhead_ratio`; absent while steps with and without the monitor's work
   /// were compared too few times (`overhead_comparisons`) to tell the difference from chance.

@@ -116,7 +116,7 @@ TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
   EXPECT_THAT(text, HasSubstr("blocks.1.weight"));
   EXPECT_THAT(text, HasSubstr("tied to an embedding"));
   EXPECT_THAT(text, HasSubstr("gptq b3"));
-  EXPECT_THAT(text, HasSubstr("duty cycle"));
+  EXPECT_THAT(text, HasSubstr("training loses at most 2 % of its time"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("error bars")));
 }
 

@@ -35,14 +35,14 @@ TEST_F(SkipNoticesTest, ExplainsTheFirstAndCountsTheOthers) {
 }
 
 TEST_F(SkipNoticesTest, SaysOnceThatTheMonitorRests) {
-  EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.04));
+  EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.02));
   Add(SnapshotResult::kSkippedResting, 1);
-  const auto first = notices.Rested(status, /*spare=*/false, 0.04);
+  const auto first = notices.Rested(status, /*spare=*/false, 0.02);
   ASSERT_TRUE(first);
   EXPECT_THAT(first->message, HasSubstr("no core is spare"));
-  EXPECT_THAT(first->message, HasSubstr("4.0 %"));
+  EXPECT_THAT(first->message, HasSubstr("2.0 %"));
   Add(SnapshotResult::kSkippedResting, 1);
-  EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.04));
+  EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.02));
 }
 
 }  // namespace skip_notices_test

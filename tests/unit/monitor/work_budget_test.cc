@@ -68,7 +68,7 @@ TEST_F(WorkBudgetTest, BeginsSlowlyAndWithoutRests) {
   Make({});
   EXPECT_FALSE(budget_->spare());
   EXPECT_EQ(budget_->share(), 0.25);
-  EXPECT_DOUBLE_EQ(budget_->long_run_share(), 0.04);
+  EXPECT_DOUBLE_EQ(budget_->long_run_share(), 0.02);
   EXPECT_FALSE(budget_->rests());
 }
 
@@ -84,8 +84,8 @@ TEST_F(WorkBudgetTest, RestsUntilItsWorkIsWithinTheOverhead) {
   Make({.max_overhead = 0.02});
   Begin(2);
   EXPECT_EQ(budget_->RestSeconds(), 0);
-  budget_->Charge(4.08);  // 2 s have passed
-  // 4 s are 4 % of 100 s.
+  budget_->Charge(2.04);  // 2 s have passed
+  // 2 s are 2 % of 100 s.
   EXPECT_NEAR(budget_->RestSeconds(), 100, 1e-6);
   clock_.Wait(seconds(50));
   EXPECT_NEAR(budget_->RestSeconds(), 50, 1e-6);
@@ -99,8 +99,8 @@ TEST_F(WorkBudgetTest, SavesUpNoMoreThanHalfAMinuteOfWork) {
   clock_.Wait(std::chrono::hours(24));
   budget_->Charge(29);
   EXPECT_EQ(budget_->RestSeconds(), 0);
-  budget_->Charge(5);
-  EXPECT_NEAR(budget_->RestSeconds(), 100, 1e-6);  // 4 s are 4 % of 100 s
+  budget_->Charge(3);
+  EXPECT_NEAR(budget_->RestSeconds(), 100, 1e-6);  // 2 s are 2 % of 100 s
 }
 
 TEST_F(WorkBudgetTest, AGpuThatTrainsIsChargedForItsWork) {
@@ -124,6 +124,57 @@ TEST_F(WorkBudgetTest, RestsOnASpareCoreIfStepsTakeLongerMeanwhile) {
   EXPECT_NEAR(budget_->RestSeconds(), 68, 0.5);  // 70, of which 2 have passed
   for (int i = 0; i < 60; ++i) budget_->ChargeSteps({.ratio = 0.01, .stderr_ratio = 0.001});
   EXPECT_EQ(budget_->long_run_share(), 1);
+  EXPECT_NEAR(budget_->RestSeconds(), 68, 0.5);  // what was lost is paid for
+  clock_.Wait(seconds(80));
+  budget_->Charge(10);
+  EXPECT_EQ(budget_->RestSeconds(), 0);
+}
+
+TEST_F(WorkBudgetTest, ChargesMoreThanTheWorkIfStepsShowIt) {
+  Make({.max_overhead = 0.02});
+  Begin(2);
+  // A quarter of the time works.
+  for (int i = 0; i < 60; ++i) budget_->ChargeSteps({.ratio = 0.2, .stderr_ratio = 0.01});
+  EXPECT_DOUBLE_EQ(budget_->long_run_share(), 0.02);
+  for (int i = 0; i < 60; ++i) budget_->ChargeSteps({.ratio = 0.5, .stderr_ratio = 0.01});
+  EXPECT_NEAR(budget_->long_run_share(), 0.01, 1e-3);
+}
+
+TEST_F(WorkBudgetTest, ChargesCopiesThatAreNoticed) {
+  for (const double busy : {1, 2}) {
+    Make({.max_overhead = 0.02});
+    Begin(busy);
+    budget_->ChargeCopy(0.04);
+    EXPECT_EQ(budget_->RestSeconds(), 0);
+    budget_->ChargeCopy(2.04);  // 2 s have passed
+    EXPECT_NEAR(budget_->RestSeconds(), 100, 1e-6);
+  }
+}
+
+TEST_F(WorkBudgetTest, ChargesTheServerBesideTheRun) {
+  double server = 3;
+  Make({.max_overhead = 0.02});
+  budget_->WatchServer([&] { return server; });
+  Begin(2);
+  const double charged = budget_->RestSeconds();
+  EXPECT_NEAR(charged, 3 / 0.02 - 2, 1e-6);
+  server = 5;
+  budget_->Begin(Task::kSnapshot);
+  EXPECT_NEAR(budget_->RestSeconds(), charged + 2 / 0.02, 1e-6);
+  server = 1;  // another one
+  budget_->Begin(Task::kSnapshot);
+  EXPECT_NEAR(budget_->RestSeconds(), charged + 3 / 0.02, 1e-6);
+  board_.OnStep({}, LrPhase::kStable, 100);
+  EXPECT_NEAR(*board_.Read(200, 0).overhead_ratio, 6.0 / 100, 1e-6);
+}
+
+TEST_F(WorkBudgetTest, TheServerIsFreeOnASpareCore) {
+  double server = 0;
+  Make({});
+  budget_->WatchServer([&] { return server; });
+  Begin(1);
+  server = 5;
+  budget_->Begin(Task::kSnapshot);
   EXPECT_EQ(budget_->RestSeconds(), 0);
 }
 
@@ -186,9 +237,9 @@ TEST_F(WorkBudgetTest, TakesNoSnapshotWhileOneIsMeasuredAndUntilItIsPaidFor) {
   Work(seconds(1));
   EXPECT_NEAR(static_cast<double>(clock_.slept().count()), 3e9, 1e8);  // a quarter of the time
   budget_->End();
-  // 1 s is 4 % of 25 s.
-  EXPECT_NEAR(1e-9 * static_cast<double>(rest_until() - begin.count()), 25, 0.3);
-  EXPECT_DOUBLE_EQ(board_.Read(0, 0).duty_cycle, 0.04);
+  // 1 s is 2 % of 50 s.
+  EXPECT_NEAR(1e-9 * static_cast<double>(rest_until() - begin.count()), 50, 0.3);
+  EXPECT_DOUBLE_EQ(board_.Read(0, 0).duty_cycle, 0.02);
 }
 
 TEST_F(WorkBudgetTest, WorksOnWithoutRestOnASpareCore) {
