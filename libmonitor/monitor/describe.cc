@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
@@ -54,13 +55,15 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
 }
 
 // What is held at a time, and the most of it.
-std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
-                           const ProbeSuite& suite, const std::vector<ProbeDescription>& probes,
-                           const MonitorOptions& options) {
+MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
+                                  const ProbeSuite& suite,
+                                  const std::vector<ProbeDescription>& probes,
+                                  const MonitorOptions& options) {
   const SessionBytes& bytes = session.bytes();
   int64_t always = 0;
   int64_t kept = 0;
   int64_t most = 0;
+  int64_t lacking = 0;
   std::string parts;
   const auto add = [&](std::string_view name, int64_t held) {
     if (held > 0) parts += StrFormat("  %-28s %9.1f MB\n", name, Megabytes(held));
@@ -77,6 +80,7 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
     most = std::max(most, kept + probe.bytes);
     kept += probe.kept_bytes;
     always += probe.always_bytes;
+    lacking += probe.lacking_bytes;
     if (probe.kept_bytes > 0) {
       parts += StrFormat("    kept for the next         %9.1f MB\n", Megabytes(probe.kept_bytes));
     }
@@ -93,22 +97,27 @@ std::string DescribeMemory(const ModelSession& session, const OptimizerStaging& 
     text += StrFormat("  all of this takes %.1f MB: what does not fit is left out\n",
                       Megabytes(wanted));
   }
-  return text + parts;
+  const int64_t enough = wanted + lacking;
+  if (lacking > 0) text += StrCat("  max_bytes = ", enough, " would leave room for what is off\n");
+  return {text + parts, enough};
 }
 
 }  // namespace
 
-std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
-                            const MonitorOptions& options, const ByteBudget& budget) {
+MonitorDescription DescribeMonitor(ProbeSuite& suite, const Staging& staging,
+                                   const Planner& planner, const MonitorOptions& options,
+                                   const ByteBudget& budget) {
   std::string text = DescribeDevice(suite.session().device());
   const std::vector<ProbeDescription> probes = suite.Describe(budget.remaining());
   for (const ProbeDescription& probe : probes) text += probe.text;
   text += DescribeUnchecked(suite.session());
-  text += DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);
+  const MonitorDescription memory =
+      DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);
+  text += memory.text;
   text += DescribeWork(planner, options);
   const std::string& optimizer = staging.optimizer().description();
   if (!optimizer.empty()) text += StrCat("optimizer: ", optimizer, "\n");
-  return text;
+  return {std::move(text), memory.enough_bytes};
 }
 
 }  // namespace ptqwatch::internal

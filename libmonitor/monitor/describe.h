@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_MONITOR_DESCRIBE_H_
 #define PTQWATCH_MONITOR_DESCRIBE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "monitor/planner.h"
@@ -11,10 +12,17 @@
 
 namespace ptqwatch::internal {
 
-/// The text behind Monitor::Describe: what the probes will measure, with what plan, and what that
-/// takes of time and memory.
-std::string DescribeMonitor(ProbeSuite& suite, const Staging& staging, const Planner& planner,
-                            const MonitorOptions& options, const ByteBudget& budget);
+struct MonitorDescription {
+  /// Behind Monitor::Describe: what the probes will measure, with what plan, and what that takes of
+  /// time and memory.
+  std::string text;
+  /// MonitorOptions::max_bytes that would leave room for the probes that are off for want of
+  /// memory, about.
+  int64_t enough_bytes = 0;
+};
+MonitorDescription DescribeMonitor(ProbeSuite& suite, const Staging& staging,
+                                   const Planner& planner, const MonitorOptions& options,
+                                   const ByteBudget& budget);
 
 }  // namespace ptqwatch::internal
 

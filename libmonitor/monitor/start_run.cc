@@ -147,14 +147,17 @@ void AnnounceResumption(const RunState& state, const RunCore& core) {
 }
 
 // Batches that were not evaluated, and probes that are off from the start: no later event tells.
-void AnnounceLeftOut(const RunCore& core) {
+void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
   const std::string& unchecked = core.suite->session().unchecked();
   if (!unchecked.empty()) {
     Log(Severity::kInfo, StrCat("not evaluated by Create for lack of time: ", unchecked));
   }
   for (const std::unique_ptr<Probe>& probe : core.suite->probes()) {
     if (probe->disabled().empty() || probe->after_report()) continue;  // those are asked for
-    const std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
+    std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
+    if (probe->Describe(0).lacking_bytes > 0) {
+      message += StrCat("; MonitorOptions.max_bytes = ", enough_bytes, " would leave room for it");
+    }
     Log(Severity::kWarning, message);
     core.publisher->PublishEvent(
         {Event::Kind::kProbeDisabled, Severity::kWarning, 0, core.clock->UnixSeconds(), message});
@@ -224,12 +227,13 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   core.budget.emplace(budget,
                       MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint)),
                       core.clock, core.context.pacer, &core.switches, &core.board);
-  description_ = DescribeMonitor(*core.suite, *core.staging, core.budget->planner(), options,
-                                 *core.context.bytes);
+  const MonitorDescription description = DescribeMonitor(
+      *core.suite, *core.staging, core.budget->planner(), options, *core.context.bytes);
 
+  description_ = description.text;
   PTQWATCH_RETURN_IF_ERROR(StartExporters(core, options, state, run, exporters));
   AnnounceResumption(state, core);
-  AnnounceLeftOut(core);
+  AnnounceLeftOut(core, description.enough_bytes);
   core.phases.emplace(state.lr.phase());
   core.board.SetHealth(Health::kOk);  // before the thread may say otherwise
   thread_ = std::make_shared<MonitorThread>(core_, options, MakePast(state, *core.suite, run));

@@ -27,6 +27,10 @@ constexpr int64_t kSearchVectors = 10;
 // Where the searches of two snapshots in a row begin.
 constexpr int64_t kKeptVectors = 6;
 constexpr int64_t kTrialVectors = 8;
+// The optimizer's moments, in the slot and loaded, are left out for want of memory, too.
+constexpr int64_t kOptimizerVectors = 2;
+// Graphs of a few sequences, if there was no memory to try one: of forward passes.
+constexpr int64_t kGraphPasses = 8;
 // Create times one that is expected to take no more seconds than this.
 constexpr double kLongestGradient = 2;
 // Gradients that take as long as a measurement: some 35 products of 2.4 to 3.4 gradients each.
@@ -115,7 +119,10 @@ class CurvatureProbe::Attempt {
     Reservation reservation(context_.bytes);
     PTQWATCH_RETURN_IF_ERROR(
         reservation.Take(kHeldVectors * surface->space().bytes(), "gradient and products"));
-    PTQWATCH_RETURN_IF_ERROR(reservation.Take(setup_.GraphBytesHeld(), "the gradient's graphs"));
+    // A graph has a forward pass in it, for which the session holds memory all the time.
+    const int64_t graphs = setup_.GraphBytesHeld() - probe_.session_.bytes().forward;
+    PTQWATCH_RETURN_IF_ERROR(
+        reservation.Take(std::max<int64_t>(0, graphs), "the gradient's graphs"));
     ErrorMeasurement errors(*surface, quantized);
     {
       PTQWATCH_ASSIGN_OR_RETURN(const auto hessian,
@@ -206,6 +213,7 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
         StrCat("curvature.mode = ", ToString(engine.mode), ": ", tried));
   }
   probe->held_.reset();
+  probe->short_of_memory_ = absl::IsResourceExhausted(tried);
   probe->Disable(StrCat(tried));
   return probe;
 }
@@ -361,9 +369,15 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
 }
 
 ProbeDescription CurvatureProbe::Describe(int64_t available) const {
-  if (!disabled().empty()) return {.text = StrCat("curvature: off, ", disabled(), "\n")};
+  const int64_t vectors = kHeldVectors + kSearchVectors + kKeptVectors;
+  if (!disabled().empty()) {
+    const int64_t wanted =
+        (vectors + kOptimizerVectors) * VectorBytes() + kGraphPasses * session_.bytes().forward;
+    return {.text = StrCat("curvature: off, ", disabled(), "\n"),
+            .lacking_bytes = short_of_memory_ ? wanted : 0};
+  }
   std::string graphs;
-  int64_t bytes = (kHeldVectors + kSearchVectors + kKeptVectors) * VectorBytes();
+  int64_t bytes = vectors * VectorBytes();
   if (trial_.graph_bytes) {
     if (trial_.mode == HessianMode::kRetainedGraph) {
       const int64_t room = engine_.mode == HessianMode::kAuto

@@ -80,6 +80,7 @@ class CurvatureProbe final : public Probe {
   CurvatureSetup trial_;
   CurvatureSetup setup_;
   int64_t set_up_for_ = 0;
+  bool short_of_memory_ = false;  // why it is off
 };
 
 }  // namespace ptqwatch::internal

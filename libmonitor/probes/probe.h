@@ -71,10 +71,11 @@ struct ProbeInput {
 
 /// What a probe will measure, and what that takes, as far as it is known.
 struct ProbeDescription {
-  std::string text = {};     ///< lines for Monitor::Describe
-  int64_t bytes = 0;         ///< while measuring, beyond what the session holds
-  int64_t kept_bytes = 0;    ///< of these, held for the probes after it
-  int64_t always_bytes = 0;  ///< beside these, held from snapshot to snapshot
+  std::string text = {};      ///< lines for Monitor::Describe
+  int64_t bytes = 0;          ///< while measuring, beyond what the session holds
+  int64_t kept_bytes = 0;     ///< of these, held for the probes after it
+  int64_t always_bytes = 0;   ///< beside these, held from snapshot to snapshot
+  int64_t lacking_bytes = 0;  ///< that it would take, off for want of memory; about
 };
 
 /// One kind of measurement. Works on the opened subject that it was made for. One thread at a time.

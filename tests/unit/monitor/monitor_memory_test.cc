@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "support/allocations.h"
 #include "unit/monitor/monitor_fixture.h"
@@ -144,6 +145,7 @@ TEST_P(DescribedMemory, NeverExceedsMaxBytes) {
                   HasSubstr("MonitorOptions.max_bytes = " + std::to_string(max_bytes)));
       continue;
     }
+    EXPECT_LE(Described(), static_cast<double>(max_bytes) + 0.05 * kMegabyte) << description;
     ASSERT_NE(latest, nullptr);
     ExpectSameValues(latest->report, full);
     ++(Complete(latest->report) ? measured : incomplete);
@@ -151,6 +153,32 @@ TEST_P(DescribedMemory, NeverExceedsMaxBytes) {
   EXPECT_GE(measured, 1);
   EXPECT_GE(incomplete, 1);
   EXPECT_GE(refused, 1);
+}
+
+TEST_F(MonitorMemory, SaysWhichMaxBytesWouldBringCurvatureBack) {
+  testing::TinyTrainer first(1, 96);
+  first.Step();
+  ASSERT_TRUE(Run(first, Options(int64_t{4} << 30), 0).ok());
+  const double all = Described();
+  constexpr std::string_view kOption = "  max_bytes = ";
+  size_t at = std::string::npos;
+  for (double share = 0.7; at == std::string::npos && share > 0.05; share -= 0.05) {
+    testing::TinyTrainer trainer(1, 96);
+    trainer.Step();
+    ASSERT_TRUE(Run(trainer, Options(static_cast<int64_t>(share * all)), 0).ok());
+    at = description.find(kOption);
+  }
+  ASSERT_NE(at, std::string::npos) << description;
+  EXPECT_THAT(description, HasSubstr("curvature: off"));
+  ASSERT_FALSE(recording->Events().empty());
+  EXPECT_THAT(recording->Events()[0].message, HasSubstr("would leave room for it"));
+  const int64_t enough = std::atoll(description.c_str() + at + kOption.size());
+  testing::TinyTrainer trainer(1, 96);
+  trainer.Step();
+  ASSERT_TRUE(Run(trainer, Options(enough), 1).ok());
+  EXPECT_EQ(latest->report.curvature->status, ProbeStatus::kOk)
+      << latest->report.curvature->status_detail << "\n"
+      << description;
 }
 
 // How many allocations of a snapshot are made to fail, evenly spread over all.
