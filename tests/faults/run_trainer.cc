@@ -33,9 +33,8 @@
 #include "ATen/ops/square.h"
 #include "ATen/ops/tanh.h"
 #include "ptqwatch/function_subject.h"
-#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/monitor.h"
-#include "ptqwatch/prometheus_exporter.h"
+#include "ptqwatch/serve_options.h"
 
 namespace ptqwatch {
 namespace {
@@ -115,14 +114,18 @@ std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<Printer>(std::move(reports)));
   if (flags.On("--serve")) {
-    auto prometheus = *PrometheusExporter::Create({.address = "127.0.0.1:0"});
-    auto grpc = *GrpcExporter::Create({.address = "127.0.0.1:0"});
-    std::printf("metrics http://%s/metrics\n", prometheus->address().c_str());
-    std::printf("grpc %s\n", grpc->address().c_str());
-    exporters.push_back(std::move(prometheus));
-    exporters.push_back(std::move(grpc));
+    options.serve = {.http = "127.0.0.1:0", .grpc = "127.0.0.1:0", .linger = seconds(0)};
   }
-  return *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
+  auto monitor =
+      *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
+  ServerStatus served = monitor->served();
+  while (served.state == ServerState::kStarting) {  // on a busy machine
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    served = monitor->served();
+  }
+  if (!served.metrics.empty()) std::printf("metrics %s\n", served.metrics.c_str());
+  if (!served.grpc.empty()) std::printf("grpc %s\n", served.grpc.c_str());
+  return monitor;
 }
 
 // Of a child, -1 where it does not end by itself.

@@ -9,16 +9,13 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/randn.h"
 #include "ATen/ops/square.h"
 #include "ATen/ops/tanh.h"
-#include "httplib.h"
 #include "ptqwatch/function_subject.h"
 #include "ptqwatch/monitor.h"
-#include "ptqwatch/prometheus_exporter.h"
 
 namespace ptqwatch {
 
@@ -30,7 +27,6 @@ struct Run {
   std::shared_ptr<std::atomic<void (*)()>> closure =
       std::make_shared<std::atomic<void (*)()>>(nullptr);
   std::unique_ptr<Monitor> monitor;
-  std::string address;
 
   Monitor& Watch(MonitorOptions options = {}) {
     options.schedule.every = 1;
@@ -42,23 +38,13 @@ struct Run {
       return at::matmul(at::tanh(at::matmul(batch[0], t.at("w"))), t.at("v")).square().sum(1);
     };
     subject.probe = {{at::randn({32, 64})}};
-    std::vector<std::unique_ptr<Exporter>> exporters;
-    auto prometheus = *PrometheusExporter::Create({.address = "127.0.0.1:0"});
-    address = prometheus->address();
-    exporters.push_back(std::move(prometheus));
-    monitor =
-        *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
+    monitor = *Monitor::Create(MakeFunctionSubject(std::move(subject)), options);
     if (!monitor->creation_status().ok()) std::exit(40);
     return *monitor;
   }
   void Step(int64_t step) {
     v.mul_(0.999);
     monitor->OnStep({.step = step, .learning_rate = 1});
-  }
-  bool Serves() const {
-    httplib::Client client("http://" + address);
-    const httplib::Result page = client.Get("/metrics");
-    return page && page->status == 200;
   }
 };
 

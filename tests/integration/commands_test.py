@@ -51,8 +51,6 @@ SLOW = {
     "bench_quantize": "bench_quantize --quick --repeats 1",
     "bench_cuda": "bench_cuda --benchmark_list_tests",
     "bench_curvature": f"bench_curvature --text README.md {GPT} --sequences 2 --train 2 --repeats 2",
-    "bench_grpc": "bench_grpc --benchmark_filter=/1$ --benchmark_min_time=0.01",
-    "bench_http": "bench_http --benchmark_min_time=0.01",
     "bench_overhead": "bench_overhead --text README.md --width 8 --layers 1 --length 8 --probe-sequences 32 --window 2 --seconds 0.1",
     "bench_cooldown": f"bench_cooldown --seeds 1 --steps 40 --every 10 {GPT} --probe-sequences 16 --calibration-sequences 8",
     "bench_placement": "bench_placement --threads 1 --width 16 --batch 4 --window 4 --rounds 2",
@@ -61,7 +59,7 @@ SLOW = {
     "tests/benchmarks/act_on_alert.py": "tests/benchmarks/act_on_alert.py build/release/bin/act_on_alert --seeds 0 --acts ignore --steps 600",
     "tests/benchmarks/subscribers": "tests/benchmarks/subscribers --rounds 1 --clients 2 build/release/bin/char_gpt",
     "tests/benchmarks/serve_load": "tests/benchmarks/serve_load --runs 2 --reports 20 --clients 4 --deaf 1 --rounds 1 build/release/bin",
-    "tests/benchmarks/live_load": "tests/benchmarks/live_load --seconds 4 --window 1 --scrapes 5 --pages 2 build/release/bin/char_gpt",
+    "tests/benchmarks/live_load": "tests/benchmarks/live_load --pairs 1 --window 1 --scrapes 5 --pages 2 build/release/bin/char_gpt",
     "tests/benchmarks/page_load": "tests/benchmarks/page_load OVER --reports 100 --rounds 1",
 }
 # What another test runs: its name in CTest, or why there is none.
@@ -86,7 +84,7 @@ NEEDS_MORE = {
 KNOWN = {**FAST, **SLOW, **ELSEWHERE, **NEEDS_MORE}
 # Programs whose flags are a library's, or which have no flags.
 PASSED_ON = {"tests/benchmarks/act_on_alert.py": {"--every"}}  # to another program
-NO_HELP = re.compile(r"bench_(monitor|cuda|grpc|http|quantize)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
+NO_HELP = re.compile(r"bench_(monitor|cuda|quantize)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
 
 
 def program_of(words):

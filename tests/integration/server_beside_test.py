@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The server that a trainer starts beside itself, from the outside:   server_beside_test.py CHAR_GPT"""
 
-import contextlib
 import os
 import pathlib
 import re
@@ -9,47 +8,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.error
 import urllib.request
 
+from beside import children_of, eventually, inet_sockets, server_of
+
 CHAR_GPT = pathlib.Path(sys.argv[1]).resolve()
 SMALL = ["--width", "8", "--layers", "1", "--heads", "2", "--length", "8", "--probe-sequences", "8", "--calibration-sequences", "8"]
 PORTS = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-LISTENING = "0A"
-
-
-def eventually(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        if time.monotonic() > until:
-            raise AssertionError("not within time")
-        time.sleep(0.02)
-    return found
-
-
-def inet_sockets(process):
-    """The inodes of a process's sockets that are TCP or UDP, v4 or v6."""
-    inodes = set()
-    for name in ("tcp", "tcp6", "udp", "udp6"):
-        lines = pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-        inodes |= {line.split()[9] for line in lines}
-    held = set()
-    for file in pathlib.Path(f"/proc/{process}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file)):
-                held.add(found[1])
-    return held & inodes
-
-
-def server_of(trainer):
-    """The process that was told to watch this one."""
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"--beside={trainer}".encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                return int(folder.name)
-    return None
 
 
 def scrape(url):
@@ -93,7 +60,7 @@ class Serve(unittest.TestCase):
         self.assertTrue(inet_sockets(first))
         # Nobody's child but init's, and it leaves the trainer none.
         self.assertNotIn(f"PPid:\t{trainer.pid}\n", pathlib.Path(f"/proc/{first}/status").read_text())
-        self.assertEqual(pathlib.Path(f"/proc/{trainer.pid}/task/{trainer.pid}/children").read_text(), "")
+        self.assertEqual(children_of(trainer.pid), [])
         self.assertEqual(pathlib.Path(f"/proc/{first}/oom_score_adj").read_text(), "1000\n")
         os.kill(first, signal.SIGKILL)
         eventually(lambda: scrape(url) and server_of(trainer.pid) not in (None, first))

@@ -47,6 +47,12 @@ void StepBack(int64_t max_memory) {
   const rlimit limit = {.rlim_cur = static_cast<rlim_t>(max_memory),
                         .rlim_max = static_cast<rlim_t>(max_memory)};
   setrlimit(RLIMIT_DATA, &limit);
+  // gRPC stops listening for good where no descriptor is left for a client.
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
 }
 
 bool HasEnded(pid_t process) {
