@@ -4,22 +4,33 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "base/net_address.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "google/protobuf/text_format.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "monitor_service.h"
+#include "report_proto.h"
+#include "watch_streams.h"
 
 namespace ptqwatch::internal {
 namespace {
 
+using std::chrono::milliseconds;
+
 // Requests are tiny.
 constexpr int kMaxRequestBytes = 64 << 10;
 constexpr size_t kMaxMemoryBytes = size_t{64} << 20;
-constexpr int kMaxThreads = 4;
+// Reflection is a synchronous service: it needs a thread to poll, and one more for each call.
+constexpr int kMaxThreads = 8;
 // Further calls of a connection wait. Each open stream costs about 17 KB.
 constexpr int kMinStreams = 128;
 // A client that vanishes is noticed after a minute. Reports may be hours apart, so pings go on
@@ -27,11 +38,11 @@ constexpr int kMinStreams = 128;
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinPingIntervalMs = 30'000;
-// Beside those that the subscribers may have.
-constexpr size_t kOtherConnections = 64;
 constexpr int kHandshakeTimeoutMs = 5'000;
 constexpr int kMaxIdleMs = 600'000;  // without a call
 constexpr unsigned kCertificatesReadAgainSeconds = 10;
+// For calls that are being answered when the server ends.
+constexpr milliseconds kLastAnswers{100};
 
 // gRPC reads the files, and reads them again when they are replaced.
 std::shared_ptr<grpc::ServerCredentials> Credentials(const ServerSecurity& security) {
@@ -49,24 +60,47 @@ std::shared_ptr<grpc::ServerCredentials> Credentials(const ServerSecurity& secur
   return tls::TlsServerCredentials(options);
 }
 
-}  // namespace
+// grpc/health/v1/health.proto. gRPC lists its health service without describing it, at which
+// generic clients give up.
+constexpr char kHealthFile[] = R"(
+  name: "grpc/health/v1/health.proto" package: "grpc.health.v1" syntax: "proto3"
+  message_type { name: "HealthCheckRequest"
+    field { name: "service" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING } }
+  message_type { name: "HealthCheckResponse"
+    field { name: "status" number: 1 label: LABEL_OPTIONAL type: TYPE_ENUM
+            type_name: ".grpc.health.v1.HealthCheckResponse.ServingStatus" }
+    enum_type { name: "ServingStatus"
+      value { name: "UNKNOWN" number: 0 } value { name: "SERVING" number: 1 }
+      value { name: "NOT_SERVING" number: 2 } value { name: "SERVICE_UNKNOWN" number: 3 } } }
+  service { name: "Health"
+    method { name: "Check" input_type: ".grpc.health.v1.HealthCheckRequest"
+             output_type: ".grpc.health.v1.HealthCheckResponse" }
+    method { name: "Watch" input_type: ".grpc.health.v1.HealthCheckRequest"
+             output_type: ".grpc.health.v1.HealthCheckResponse" server_streaming: true } })";
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
-    const ListenOptions& options, const ServerSecurity& security, int max_streams,
-    const std::vector<grpc::Service*>& services) {
-  PTQWATCH_ASSIGN_OR_RETURN(BoundSocket socket, BindListenAddress(options));
-  std::string bound =
-      StrCat(options.address.substr(0, options.address.rfind(':')), ":", socket.port());
+// As generated code does, which this process may have of its own.
+bool DescribeHealth() {
+  using google::protobuf::DescriptorPool;
+  google::protobuf::FileDescriptorProto file;
+  if (!google::protobuf::TextFormat::ParseFromString(kHealthFile, &file) ||
+      DescriptorPool::generated_pool()->FindFileByName(file.name()) != nullptr) {
+    return false;
+  }
+  static const std::string* const bytes = new std::string(file.SerializeAsString());
+  DescriptorPool::InternalAddGeneratedFile(bytes->data(), static_cast<int>(bytes->size()));
+  return true;
+}
 
+void SetLimits(int max_streams, grpc::ServerBuilder& builder) {
   grpc::ResourceQuota quota("ptqwatch");
   quota.SetMaxThreads(kMaxThreads).Resize(kMaxMemoryBytes);
-  grpc::ServerBuilder builder;
-  std::unique_ptr<ConnectionDoor::Acceptor> acceptor =
-      builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-          Credentials(security));
   builder.SetResourceQuota(quota)
       .SetMaxReceiveMessageSize(kMaxRequestBytes)
+      .SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1)
+      .SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1)
+      .SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1)
+      // Two servers must not share a port.
+      .AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0)
       .AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs)
       .AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs)
       .AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, std::max(max_streams, kMinStreams))
@@ -76,30 +110,99 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       .AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0)
       .AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                           kMinPingIntervalMs);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const std::string what = StrCat("grpc address '", options.address, "'");
-  if (server == nullptr) return absl::UnavailableError(StrCat(what, ": gRPC cannot start"));
-  PTQWATCH_ASSIGN_OR_RETURN(
-      std::unique_ptr<ConnectionDoor> door,
-      ConnectionDoor::Open(std::move(acceptor),
-                           static_cast<size_t>(max_streams) + kOtherConnections));
-  PTQWATCH_RETURN_IF_ERROR(door->Listen(std::move(socket), what));
-  return std::unique_ptr<GrpcServer>(
-      new GrpcServer(std::move(server), std::move(door), std::move(bound)));
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<ConnectionDoor> door,
-                       std::string address)
-    : server_(std::move(server)), door_(std::move(door)), address_(std::move(address)) {}
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  GrpcServerImpl(const Options& options, const ServedRuns* runs)
+      : runs_(runs),
+        streams_(static_cast<size_t>(options.max_subscribers)),
+        service_(runs, &streams_, options.allow_control, options.token) {}
+  ~GrpcServerImpl() override { Stop(milliseconds(0)); }
 
-GrpcServer::~GrpcServer() { Shutdown(std::chrono::milliseconds(0)); }
+  absl::Status Listen(const Options& options) {
+    int port = 0;
+    std::string numeric;
+    {
+      // gRPC would not say why it cannot bind. The socket is closed again before gRPC binds.
+      PTQWATCH_ASSIGN_OR_RETURN(const BoundSocket free, BindListenAddress(options.listen));
+      const bool any_port = options.listen.address.ends_with(":0");
+      numeric = StrCat(free.numeric_host(), ":", any_port ? 0 : free.port());
+    }
+    grpc::EnableDefaultHealthCheckService(true);
+    [[maybe_unused]] static const bool described = DescribeHealth();
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    SetLimits(options.max_subscribers, builder);
+    builder.AddListeningPort(numeric, Credentials(options.security), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    const std::string& given = options.listen.address;
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError(StrCat("grpc address '", given, "': gRPC cannot listen there"));
+    }
+    address_ = StrCat(given.substr(0, given.rfind(':')), ":", port);
+    SetHealth(false);
+    return absl::OkStatus();
+  }
 
-void GrpcServer::Shutdown(std::chrono::milliseconds grace) {
-  if (server_ == nullptr) return;
-  door_->Close();
-  server_->Shutdown(std::chrono::system_clock::now() + grace);
-  server_.reset();
+  const std::string& address() const override { return address_; }
+
+  void Wake() override {
+    streams_.Wake();
+    const bool serving = runs_->any_open();
+    MutexLock lock(mutex_);
+    if (server_ != nullptr && serving_ != serving) SetHealth(serving);
+  }
+
+  void Stop(milliseconds deadline) override {
+    std::unique_ptr<grpc::Server> server;
+    {
+      MutexLock lock(mutex_);
+      server = std::move(server_);
+    }
+    if (server == nullptr) return;
+    server->GetHealthCheckService()->Shutdown();
+    streams_.Wake();
+    streams_.WaitUntilNone(std::chrono::steady_clock::now() + deadline);
+    server->Shutdown(std::chrono::system_clock::now() + std::min(deadline, kLastAnswers));
+  }
+
+ private:
+  void SetHealth(bool serving) {
+    serving_ = serving;
+    grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+    health->SetServingStatus("", serving);
+    health->SetServingStatus(v1::MonitorService::service_full_name(), serving);
+  }
+
+  const ServedRuns* const runs_;
+  WatchStreams streams_;
+  MonitorService service_;
+  std::string address_;
+  Mutex mutex_;  // guards what follows, once it serves
+  bool serving_ = false;
+  std::unique_ptr<grpc::Server> server_;  // last: it uses the service
+};
+
+}  // namespace
+
+void AddProtoForms(ReportForms& forms) {
+  for (const bool with_layers : {true, false}) {
+    const ReportForm form = with_layers ? ReportForm::kProto : ReportForm::kProtoWithoutLayers;
+    forms[static_cast<size_t>(form)] = [with_layers](const AnalyzedReport& report) {
+      v1::Report message;
+      ToProto(report, &message, with_layers);
+      return message.SerializeAsString();
+    };
+  }
+}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options,
+                                                              const ServedRuns* runs) {
+  auto server = std::make_unique<GrpcServerImpl>(options, runs);
+  PTQWATCH_RETURN_IF_ERROR(server->Listen(options));
+  return server;
 }
 
 }  // namespace ptqwatch::internal

@@ -4,47 +4,42 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/net_address.h"
-#include "connection_door.h"
+#include "feed/served_runs.h"
 #include "ptqwatch/server_security.h"
-
-namespace grpc {
-class Server;
-class Service;
-}  // namespace grpc
+#include "security/check_security.h"
 
 namespace ptqwatch::internal {
 
-/// A gRPC server with limits on connections, memory, threads and streams, for use inside a
-/// trainer's process.
+/// Adds the two forms of a report that the service sends.
+void AddProtoForms(ReportForms& forms);
+
+/// Serves runs as ptqwatch.v1.MonitorService, with gRPC's own health service (SERVING for "" and
+/// for "ptqwatch.v1.MonitorService" while there is a run) and server reflection; both plugins are
+/// then part of each gRPC server that this process builds. Thread-safe.
 class GrpcServer {
  public:
-  /// Binds and serves at once; errors as BindListenAddress. With certificates in `security`, which
-  /// have been checked, it speaks TLS. One connection may have `max_streams` calls open, or 128 if
-  /// that is more; there are at most 64 more connections than `max_streams`. The services must
-  /// outlive the server.
-  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
-      const ListenOptions& options, const ServerSecurity& security, int max_streams,
-      const std::vector<grpc::Service*>& services);
-  ~GrpcServer();
-  GrpcServer(const GrpcServer&) = delete;
-  GrpcServer& operator=(const GrpcServer&) = delete;
+  struct Options {
+    ListenOptions listen = {};
+    ServerSecurity security = {};  ///< CheckSecurity has found nothing against it
+    BearerToken token = {};        ///< of all calls of MonitorService
+    bool allow_control = false;    ///< take commands
+    int max_subscribers = 1024;    ///< open streams; one more gets RESOURCE_EXHAUSTED
+  };
+
+  /// Binds and serves at once; errors as BindListenAddress. `runs` must outlive this.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, const ServedRuns* runs);
+  virtual ~GrpcServer() = default;
 
   /// The host as it was given and the port that was taken.
-  const std::string& address() const { return address_; }
-  /// Takes no more calls, cancels those that are open after `grace`, and returns when all have
-  /// ended. Idempotent.
-  void Shutdown(std::chrono::milliseconds grace);
-
- private:
-  GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<ConnectionDoor> door,
-             std::string address);
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionDoor> door_;
-  const std::string address_;
+  virtual const std::string& address() const = 0;
+  /// Something was published. Any thread; returns at once.
+  virtual void Wake() = 0;
+  /// Lets streams of runs that are over send what is left until the deadline, then ends all calls
+  /// and connections; idempotent.
+  virtual void Stop(std::chrono::milliseconds deadline) = 0;
 };
 
 }  // namespace ptqwatch::internal

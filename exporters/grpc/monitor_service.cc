@@ -2,88 +2,29 @@
 
 #include <utility>
 
+#include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "base/utf8.h"
 #include "command_proto.h"
-#include "ptqwatch/v1/monitor_service.pb.h"
-#include "ptqwatch/wire/requests.pb.h"
 #include "status_proto.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-using grpc::Status;
-using grpc::StatusCode;
-
-template <typename Request>
-absl::StatusOr<Request> Parse(const grpc::ByteBuffer& buffer) {
-  Request request;
-  grpc::Slice bytes;
-  if (buffer.DumpToSingleSlice(&bytes).ok() &&
-      request.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()))) {
-    return request;
-  }
-  return absl::InvalidArgumentError(StrCat("the request is not a ", Request::descriptor()->name()));
+ReportForm ProtoForm(bool without_layers) {
+  return without_layers ? ReportForm::kProtoWithoutLayers : ReportForm::kProto;
 }
 
-// The codes of absl are those of gRPC.
-Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return Status::OK;
-  return Status(static_cast<StatusCode>(status.code()), ValidUtf8(Message(status)));
+absl::Status CheckNotNegative(const char* field, int64_t value) {
+  if (value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(field, " must not be negative, is ", value));
 }
 
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Status status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(std::move(status));
-  return reactor;
-}
-
-template <typename Filters>
-absl::StatusOr<QuantizerFilter> ReadQuantizers(const Filters& filters) {
-  QuantizerFilter quantizers;
-  for (const wire::QuantizerFilter& filter : filters) {
-    PTQWATCH_RETURN_IF_ERROR(quantizers.Add(filter.method(), filter.bits()));
-  }
-  return quantizers;
-}
-
-template <typename Kinds>
-absl::StatusOr<EventFilter> ReadEvents(const Kinds& kinds, int min_severity) {
-  EventFilter events;
-  for (const int kind : kinds) PTQWATCH_RETURN_IF_ERROR(events.AddKind(kind));
-  PTQWATCH_RETURN_IF_ERROR(events.SetMinSeverity(min_severity));
-  return events;
-}
-
-absl::StatusOr<ReportFeed::Subscription> ReadWatchReports(
-    const wire::WatchReportsRequest& request) {
-  ReportFeed::Subscription wants;
-  if (request.has_after_sequence()) wants.after_sequence = request.after_sequence();
-  wants.with_layers = !request.without_layers();
-  PTQWATCH_ASSIGN_OR_RETURN(wants.quantizers, ReadQuantizers(request.quantizers()));
-  wants.with_events = request.with_events();
-  if (request.has_after_event()) wants.after_event = request.after_event();
-  PTQWATCH_ASSIGN_OR_RETURN(wants.events,
-                            ReadEvents(request.event_kinds(), request.min_severity()));
-  return wants;
-}
-
-absl::StatusOr<ReportFeed::Subscription> ReadWatchEvents(const wire::WatchEventsRequest& request) {
-  ReportFeed::Subscription wants{.with_reports = false, .with_events = true};
-  if (request.has_after_event()) wants.after_event = request.after_event();
-  PTQWATCH_ASSIGN_OR_RETURN(wants.events, ReadEvents(request.kinds(), request.min_severity()));
-  return wants;
-}
-
-void Fill(const RunRoute& route, v1::GetStatusResponse* response) {
-  RunStatus status{.name = route.run,
-                   .run = route.source->run(),
-                   .monitor = route.source->status(),
-                   .subscribers = route.feed.subscribers()};
-  // Clients may ask for reports after this one only once the feed has it.
-  status.monitor.last_sequence = route.feed.newest();
-  ToProto(status, response);
+absl::Status CheckReached(const char* field, int64_t value, const char* what, int64_t newest) {
+  PTQWATCH_RETURN_IF_ERROR(CheckNotNegative(field, value));
+  if (value <= newest) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      StrCat(field, " ", value, " is beyond the newest ", what, ", ", newest));
 }
 
 }  // namespace
@@ -101,115 +42,142 @@ absl::Status MonitorService::Admit(const grpc::CallbackServerContext& context) c
   return absl::OkStatus();
 }
 
-template <typename Request, typename Response, typename Fill>
-grpc::ServerUnaryReactor* MonitorService::Handle(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer& request,
-                                                 grpc::ByteBuffer* response, Fill fill) const {
+template <typename Function>
+grpc::ServerUnaryReactor* MonitorService::Answer(grpc::CallbackServerContext* context,
+                                                 Function answer) const {
   absl::Status status = Admit(*context);
-  if (!status.ok()) return Answer(context, ToGrpc(status));
-  const absl::StatusOr<Request> parsed = Parse<Request>(request);
-  if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
-  Response message;
-  status = fill(*parsed, &message);
-  if (status.ok()) {
-    const grpc::Slice bytes(message.SerializeAsString());
-    *response = grpc::ByteBuffer(&bytes, 1);
+  if (status.ok()) status = answer();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+absl::StatusOr<Subscription> MonitorService::Read(const grpc::CallbackServerContext& context,
+                                                  const v1::WatchReportsRequest& request) const {
+  PTQWATCH_RETURN_IF_ERROR(Admit(context));
+  PTQWATCH_ASSIGN_OR_RETURN(const RunView view, runs_->Find(request.run_id()));
+  PTQWATCH_ASSIGN_OR_RETURN(auto passes,
+                            EventFilter(request.event_kinds(), request.min_severity()));
+  PTQWATCH_ASSIGN_OR_RETURN(auto quantizers, QuantizerFilter::Make(request.quantizers()));
+  Subscription wants;
+  wants.run = view.run;
+  wants.wants = {.form = ProtoForm(request.without_layers()),
+                 .events = request.with_events(),
+                 .passes = std::move(passes)};
+  wants.position = view.run->feed.newest();
+  wants.quantizers = std::move(quantizers);
+  if (request.has_after_sequence()) {
+    PTQWATCH_RETURN_IF_ERROR(CheckReached("after_sequence", request.after_sequence(), "report",
+                                          wants.position.sequence));
+    wants.position.sequence = request.after_sequence();
   }
-  return Answer(context, ToGrpc(status));
+  if (request.has_after_event()) {
+    PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("after_event", request.after_event()));
+    wants.position.event = request.after_event();
+  }
+  // Before the first report, the sequence before "the next one" is not known.
+  if (request.has_after_sequence() || wants.position.sequence > 0) {
+    wants.last = wants.position.sequence;
+  }
+  return wants;
 }
 
-template <typename Request, typename Read>
-ReportFeed::Writer* MonitorService::Watch(const grpc::CallbackServerContext& context,
-                                          const grpc::ByteBuffer& request, Read read) const {
-  const absl::Status admitted = Admit(context);
-  if (!admitted.ok()) return ReportFeed::Refused(ToGrpc(admitted));
-  const auto parsed = Parse<Request>(request);
-  if (!parsed.ok()) return ReportFeed::Refused(ToGrpc(parsed.status()));
-  const absl::StatusOr<ReportFeed::Subscription> subscription = read(*parsed);
-  if (!subscription.ok()) return ReportFeed::Refused(ToGrpc(subscription.status()));
-  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
-  if (!route.ok()) return ReportFeed::Refused(ToGrpc(route.status()));
-  return (*route)->feed.Subscribe(*subscription);
+absl::StatusOr<Subscription> MonitorService::Read(const grpc::CallbackServerContext& context,
+                                                  const v1::WatchEventsRequest& request) const {
+  PTQWATCH_RETURN_IF_ERROR(Admit(context));
+  PTQWATCH_ASSIGN_OR_RETURN(const RunView view, runs_->Find(request.run_id()));
+  PTQWATCH_ASSIGN_OR_RETURN(auto passes, EventFilter(request.kinds(), request.min_severity()));
+  Subscription wants;
+  wants.run = view.run;
+  wants.wants = {.reports = false, .passes = std::move(passes)};
+  wants.position = view.run->feed.newest();
+  if (request.has_after_event()) {
+    PTQWATCH_RETURN_IF_ERROR(
+        CheckReached("after_event", request.after_event(), "event", wants.position.event));
+    wants.position.event = request.after_event();
+  }
+  return wants;
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchReports(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return Watch<wire::WatchReportsRequest>(*context, *request, ReadWatchReports);
+grpc::ServerWriteReactor<v1::WatchReportsResponse>* MonitorService::WatchReports(
+    grpc::CallbackServerContext* context, const v1::WatchReportsRequest* request) {
+  return streams_->WatchReports(Read(*context, *request));
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::WatchEvents(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return Watch<wire::WatchEventsRequest>(*context, *request, ReadWatchEvents);
+grpc::ServerWriteReactor<v1::WatchEventsResponse>* MonitorService::WatchEvents(
+    grpc::CallbackServerContext* context, const v1::WatchEventsRequest* request) {
+  return streams_->WatchEvents(Read(*context, *request));
+}
+
+absl::Status MonitorService::List(const v1::ListReportsRequest& request,
+                                  v1::ListReportsResponse* response) const {
+  PTQWATCH_ASSIGN_OR_RETURN(const RunView view, runs_->Find(request.run_id()));
+  PTQWATCH_ASSIGN_OR_RETURN(const QuantizerFilter quantizers,
+                            QuantizerFilter::Make(request.quantizers()));
+  PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("limit", request.limit()));
+  const RunFeed& feed = view.run->feed;
+  PTQWATCH_RETURN_IF_ERROR(
+      CheckReached("after_sequence", request.after_sequence(), "report", feed.newest().sequence));
+  const RunFeed::Page page =
+      feed.List(request.after_sequence(), request.limit(), ProtoForm(request.without_layers()));
+  for (const SharedBytes& bytes : page.reports) {
+    v1::Report* report = response->add_reports();
+    report->ParseFromString(*bytes);
+    quantizers.Apply(report);
+  }
+  response->set_more(page.more);
+  response->set_oldest_sequence(page.oldest);
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListReports(grpc::CallbackServerContext* context,
-                                                      const grpc::ByteBuffer* request,
-                                                      grpc::ByteBuffer* response) {
-  const absl::Status admitted = Admit(*context);
-  if (!admitted.ok()) return Answer(context, ToGrpc(admitted));
-  const auto parsed = Parse<wire::ListReportsRequest>(*request);
-  if (!parsed.ok()) return Answer(context, ToGrpc(parsed.status()));
-  const absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(parsed->run_id());
-  if (!route.ok()) return Answer(context, ToGrpc(route.status()));
-  const absl::StatusOr<QuantizerFilter> quantizers = ReadQuantizers(parsed->quantizers());
-  if (!quantizers.ok()) return Answer(context, ToGrpc(quantizers.status()));
-  return Answer(context, (*route)->feed.List(parsed->after_sequence(), parsed->limit(),
-                                             !parsed->without_layers(), *quantizers, response));
+                                                      const v1::ListReportsRequest* request,
+                                                      v1::ListReportsResponse* response) {
+  return Answer(context, [&] { return List(*request, response); });
+}
+
+void MonitorService::Fill(RunView view, v1::GetStatusResponse* response) const {
+  view.status.subscribers = streams_->CountOf(*view.run);
+  ToProto(view.status, response);
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListRuns(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* request,
-                                                   grpc::ByteBuffer* response) {
-  return Handle<wire::ListRunsRequest, v1::ListRunsResponse>(
-      context, *request, response,
-      [this](const wire::ListRunsRequest&, v1::ListRunsResponse* answer) -> absl::Status {
-        for (const RunRoutes::Pointer& route : routes_->All()) Fill(*route, answer->add_runs());
-        return absl::OkStatus();
-      });
+                                                   const v1::ListRunsRequest* /*request*/,
+                                                   v1::ListRunsResponse* response) {
+  return Answer(context, [&] {
+    for (RunView& view : runs_->Open()) Fill(std::move(view), response->add_runs());
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request,
-                                                    grpc::ByteBuffer* response) {
-  return Handle<wire::GetStatusRequest, v1::GetStatusResponse>(
-      context, *request, response,
-      [this](const wire::GetStatusRequest& parsed, v1::GetStatusResponse* answer) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, routes_->Find(parsed.run_id()));
-        Fill(*route, answer);
-        return absl::OkStatus();
-      });
+                                                    const v1::GetStatusRequest* request,
+                                                    v1::GetStatusResponse* response) {
+  return Answer(context, [&]() -> absl::Status {
+    PTQWATCH_ASSIGN_OR_RETURN(RunView view, runs_->Find(request->run_id()));
+    Fill(std::move(view), response);
+    return absl::OkStatus();
+  });
 }
 
-grpc::ServerUnaryReactor* MonitorService::Do(grpc::CallbackServerContext* context,
-                                             const grpc::ByteBuffer* request,
-                                             grpc::ByteBuffer* response) {
-  return Handle<wire::DoRequest, v1::DoResponse>(
-      context, *request, response,
-      [this](wire::DoRequest parsed, v1::DoResponse* answer) -> absl::Status {
-        PTQWATCH_ASSIGN_OR_RETURN(const RunRoutes::Pointer route, FindForCommand(parsed.run_id()));
-        parsed.clear_run_id();
-        v1::DoRequest asked;
-        if (!asked.ParseFromString(parsed.SerializeAsString())) {
-          return absl::InvalidArgumentError("the request is not a DoRequest");
-        }
-        PTQWATCH_ASSIGN_OR_RETURN(const Command command, FromProto(asked));
-        PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, route->control->Do(command));
-        answer->set_number(number);
-        return absl::OkStatus();
-      });
-}
-
-absl::StatusOr<RunRoutes::Pointer> MonitorService::FindForCommand(const std::string& run_id) const {
+absl::Status MonitorService::Do(const v1::DoRequest& request, v1::DoResponse* response) const {
   if (!allow_control_) {
     return absl::PermissionDeniedError(
         "this server takes no commands (allow_control is off); on the run's machine they can be "
         "given by its run directory: ptqwatch snapshot RUN_DIR");
   }
-  absl::StatusOr<RunRoutes::Pointer> route = routes_->Find(run_id);
-  if (route.ok() && (*route)->control == nullptr) {
-    return absl::UnavailableError("this run takes no commands");
-  }
-  return route;
+  PTQWATCH_ASSIGN_OR_RETURN(const RunView view, runs_->Find(request.run_id()));
+  if (view.run->control == nullptr) return absl::UnavailableError("this run takes no commands");
+  PTQWATCH_ASSIGN_OR_RETURN(const Command command, FromProto(request));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, view.run->control->Do(command));
+  response->set_number(number);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* MonitorService::Do(grpc::CallbackServerContext* context,
+                                             const v1::DoRequest* request,
+                                             v1::DoResponse* response) {
+  return Answer(context, [&] { return Do(*request, response); });
 }
 
 }  // namespace ptqwatch::internal

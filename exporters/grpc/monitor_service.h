@@ -5,63 +5,55 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "feed/served_runs.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
-#include "run_routes.h"
 #include "security/check_security.h"
+#include "watch_streams.h"
 
 namespace ptqwatch::internal {
 
-/// All calls of the service take callbacks and are raw: requests are read as ptqwatch.wire has
-/// them, and reports are sent as the bytes of the feed.
-using MonitorCalls = v1::MonitorService::WithRawCallbackMethod_WatchReports<
-    v1::MonitorService::WithRawCallbackMethod_WatchEvents<
-        v1::MonitorService::WithRawCallbackMethod_ListReports<
-            v1::MonitorService::WithRawCallbackMethod_ListRuns<
-                v1::MonitorService::WithRawCallbackMethod_GetStatus<
-                    v1::MonitorService::WithRawCallbackMethod_Do<v1::MonitorService::Service>>>>>>;
-
 /// The calls of ptqwatch.v1.MonitorService: reports from the feed of the run that a request names,
-/// status from its source, commands to its control.
-class MonitorService final : public MonitorCalls {
+/// its status, and commands to its control.
+class MonitorService final : public v1::MonitorService::CallbackService {
  public:
-  /// `routes` must outlive the server. Without `allow_control` commands are refused; callers that
-  /// `token` does not admit are refused everything.
-  MonitorService(const RunRoutes* routes, bool allow_control, BearerToken token)
-      : routes_(routes), allow_control_(allow_control), token_(std::move(token)) {}
+  /// `runs` and `streams` must outlive the server. Without `allow_control` commands are refused;
+  /// callers that `token` does not admit are refused everything.
+  MonitorService(const ServedRuns* runs, WatchStreams* streams, bool allow_control,
+                 BearerToken token)
+      : runs_(runs), streams_(streams), allow_control_(allow_control), token_(std::move(token)) {}
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchReports(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchEvents(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<v1::WatchReportsResponse>* WatchReports(
+      grpc::CallbackServerContext* context, const v1::WatchReportsRequest* request) override;
+  grpc::ServerWriteReactor<v1::WatchEventsResponse>* WatchEvents(
+      grpc::CallbackServerContext* context, const v1::WatchEventsRequest* request) override;
   grpc::ServerUnaryReactor* ListReports(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) override;
+                                        const v1::ListReportsRequest* request,
+                                        v1::ListReportsResponse* response) override;
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
+                                     const v1::ListRunsRequest* request,
+                                     v1::ListRunsResponse* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Do(grpc::CallbackServerContext* context,
-                               const grpc::ByteBuffer* request,
-                               grpc::ByteBuffer* response) override;
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* Do(grpc::CallbackServerContext* context, const v1::DoRequest* request,
+                               v1::DoResponse* response) override;
 
  private:
   // Whether the caller may call at all.
   absl::Status Admit(const grpc::CallbackServerContext& context) const;
-  // A stream of what `read(request)` makes a subscription of.
-  template <typename Request, typename Read>
-  ReportFeed::Writer* Watch(const grpc::CallbackServerContext& context,
-                            const grpc::ByteBuffer& request, Read read) const;
-  // Answers with the response that `fill(request, &response)` makes, if its status is OK.
-  template <typename Request, typename Response, typename Fill>
-  grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer& request, grpc::ByteBuffer* response,
-                                   Fill fill) const;
-  // The run to which a command goes.
-  absl::StatusOr<RunRoutes::Pointer> FindForCommand(const std::string& run_id) const;
+  absl::StatusOr<Subscription> Read(const grpc::CallbackServerContext& context,
+                                    const v1::WatchReportsRequest& request) const;
+  absl::StatusOr<Subscription> Read(const grpc::CallbackServerContext& context,
+                                    const v1::WatchEventsRequest& request) const;
+  absl::Status List(const v1::ListReportsRequest& request, v1::ListReportsResponse* response) const;
+  absl::Status Do(const v1::DoRequest& request, v1::DoResponse* response) const;
+  void Fill(RunView view, v1::GetStatusResponse* response) const;
+  // Ends the call with the status of `answer()`, unless the caller is not admitted.
+  template <typename Function>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Function answer) const;
 
-  const RunRoutes* const routes_;
+  const ServedRuns* const runs_;
+  WatchStreams* const streams_;
   const bool allow_control_;
   const BearerToken token_;
 };

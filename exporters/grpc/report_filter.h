@@ -1,57 +1,40 @@
 #ifndef PTQWATCH_GRPC_REPORT_FILTER_H_
 #define PTQWATCH_GRPC_REPORT_FILTER_H_
 
-#include <cstdint>
-#include <set>
-#include <string>
-#include <string_view>
+#include <functional>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "base/event_history.h"
-#include "base/shared_bytes.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/repeated_field.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "ptqwatch/event.h"
+#include "ptqwatch/v1/monitor_service.pb.h"
 
 namespace ptqwatch::internal {
 
-/// The quantizers of which a client wants the measurements.
+/// The quantizers whose measurements a client wants.
 class QuantizerFilter {
  public:
-  /// One more kind; an empty method and 0 bits stand for any. InvalidArgument for an unknown
-  /// method, negative bits, and too many.
-  absl::Status Add(std::string_view method, int bits);
+  using Kinds = google::protobuf::RepeatedPtrField<v1::QuantizerFilter>;
 
-  /// A serialised v1::Report with the measurements of these alone; `report` where none was added.
-  /// Cost: a walk over the report's fields, and a copy of what stays.
-  SharedBytes Apply(const SharedBytes& report) const;
+  /// An empty method and 0 bits stand for any; without kinds everything passes. InvalidArgument for
+  /// an unknown method, negative bits, and more than 64 kinds.
+  static absl::StatusOr<QuantizerFilter> Make(const Kinds& kinds);
 
- private:
-  struct Kind {
-    std::string method;
-    int bits = 0;
-  };
-  // Whether one of the messages that begin with `method` and `bits` stays.
-  bool Passes(std::string_view entry) const;
-  std::string FilterAverage(std::string_view average) const;
-
-  std::vector<Kind> kinds_;
-};
-
-/// The events that a client wants.
-class EventFilter {
- public:
-  /// Numbers are those of v1::EventKind and v1::Severity; without a kind all pass. InvalidArgument
-  /// for those that there are not.
-  absl::Status AddKind(int kind);
-  absl::Status SetMinSeverity(int severity);
-
-  bool Passes(const WireEvent& event) const {
-    return (kinds_.empty() || kinds_.count(event.kind) > 0) && event.severity >= min_severity_;
-  }
+  /// Leaves the measurements of these quantizers alone.
+  void Apply(v1::Report* report) const;
 
  private:
-  std::set<int> kinds_;
-  int min_severity_ = 0;
+  template <typename Entries>
+  void Keep(Entries* entries) const;
+
+  std::vector<v1::QuantizerFilter> kinds_;
 };
+
+/// Whether an event is of one of the kinds (none: any) and at least so severe. InvalidArgument for
+/// an unknown kind or severity.
+absl::StatusOr<std::function<bool(const Event&)>> EventFilter(
+    const google::protobuf::RepeatedField<int>& kinds, int min_severity);
 
 }  // namespace ptqwatch::internal
 

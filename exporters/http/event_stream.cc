@@ -1,6 +1,7 @@
 #include "http/event_stream.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -20,22 +21,26 @@ std::string SseMessage(std::string_view event, std::string_view json) {
   return StrCat("event: ", event, "\ndata: ", json, "\n\n");
 }
 
-std::string SseMessage(const JsonFeed::Message& message, const JsonFeed::Position& position) {
+// `before` and `after` are the reader's positions.
+std::string SseMessage(const RunFeed::Item& item, const RunFeed::Position& before,
+                       const RunFeed::Position& after) {
   std::string text;
-  if (message.missed > 0) {
-    text = SseMessage("missed", StrCat("{\"missed\":", message.missed, "}"));
+  const int64_t missed = after.sequence - before.sequence - 1;
+  if (before.sequence > 0 && missed > 0) {
+    text = SseMessage("missed", StrCat("{\"missed\":", missed, "}"));
   }
-  return text + StrCat("id: ", position.sequence, "-", position.event, "\n") +
-         SseMessage(message.is_event ? "event" : "report", *message.json);
+  text += StrCat("id: ", after.sequence, "-", after.event, "\n");
+  return text + (item.event == nullptr ? SseMessage("report", *item.report)
+                                       : SseMessage("event", EventToJson(*item.event)));
 }
 
 }  // namespace
 
-EventStream::EventStream(std::shared_ptr<const JsonFeed> feed, JsonFeed::Position position,
+EventStream::EventStream(std::shared_ptr<const RunFeed> feed, RunFeed::Position position,
                          ReportForm form, std::function<std::string()> status, Clock* clock)
     : feed_(std::move(feed)),
       position_(position),
-      form_(form),
+      wants_{.form = form},
       status_(std::move(status)),
       clock_(clock),
       next_status_(clock->Monotonic()),
@@ -46,9 +51,10 @@ std::optional<std::string> EventStream::Next() {
   const bool closed = feed_->closed();
   std::string part = NewStatus();
   while (part.size() < kPartBytes) {
-    const std::optional<JsonFeed::Message> message = feed_->Next(position_, form_);
-    if (!message) break;
-    part += SseMessage(*message, position_);
+    const RunFeed::Position before = position_;
+    const std::optional<RunFeed::Item> item = feed_->Next(position_, wants_);
+    if (!item) break;
+    part += SseMessage(*item, before, position_);
   }
   const auto now = clock_->Monotonic();
   if (part.empty()) {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "feed/json_feed.h"
+#include "feed/run_feed.h"
 #include "ptqwatch/execution_context.h"
 
 namespace ptqwatch::internal {
@@ -22,7 +22,7 @@ class EventStream {
 
   /// Begins after `position`. `status` gives the JSON of the run's status, empty once the run is no
   /// longer shown.
-  EventStream(std::shared_ptr<const JsonFeed> feed, JsonFeed::Position position, ReportForm form,
+  EventStream(std::shared_ptr<const RunFeed> feed, RunFeed::Position position, ReportForm form,
               std::function<std::string()> status, Clock* clock = Clock::Real());
 
   /// The messages that follow, about 64 KiB and at least one if there is any; empty if there is
@@ -32,9 +32,9 @@ class EventStream {
  private:
   std::string NewStatus();
 
-  const std::shared_ptr<const JsonFeed> feed_;
-  JsonFeed::Position position_;
-  const ReportForm form_;
+  const std::shared_ptr<const RunFeed> feed_;
+  RunFeed::Position position_;
+  const RunFeed::Wants wants_;
   const std::function<std::string()> status_;
   Clock* const clock_;
   std::string sent_status_;

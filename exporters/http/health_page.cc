@@ -10,10 +10,11 @@ namespace {
 
 nlohmann::ordered_json HealthOf(const RunView& view) {
   nlohmann::ordered_json body;
-  if (!view.run.empty()) body["run"] = view.run;
-  body["health"] = ToString(view.status.health);
-  if (!view.status.health_reason.empty()) body["reason"] = view.status.health_reason;
-  if (view.status.step) body["step"] = *view.status.step;
+  if (!view.status.name.empty()) body["run"] = view.status.name;
+  body["health"] = ToString(view.status.monitor.health);
+  if (!view.status.monitor.health_reason.empty())
+    body["reason"] = view.status.monitor.health_reason;
+  if (view.status.monitor.step) body["step"] = *view.status.monitor.step;
   if (std::isfinite(view.report_age_seconds)) {
     body["report_age_seconds"] = std::round(1e3 * view.report_age_seconds) / 1e3;
   }
@@ -25,7 +26,7 @@ HttpResponse HealthPage(const std::vector<RunView>& views, int status) {
   nlohmann::ordered_json body;
   if (views.empty()) {
     body["health"] = ToString(Health::kStarting);
-  } else if (views[0].run.empty()) {
+  } else if (views[0].status.name.empty()) {
     body = HealthOf(views[0]);
   } else {
     body["runs"] = nlohmann::ordered_json::array();
@@ -40,9 +41,9 @@ HttpResponse HealthPage(const std::vector<RunView>& views, int status) {
 
 // A run that another process follows may be over; this process's own monitor then does not measure.
 bool IsReady(const RunView& view) {
-  const Health health = view.status.health;
-  return health == Health::kOk || health == Health::kStarting ||
-         (health == Health::kStopped && !view.run.empty());
+  const Health health = view.status.monitor.health;
+  return view.open && (health == Health::kOk || health == Health::kStarting ||
+                       (health == Health::kStopped && !view.status.name.empty()));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "feed/run_views.h"
+#include "feed/served_runs.h"
 #include "http/http_message.h"
 
 namespace ptqwatch::internal {

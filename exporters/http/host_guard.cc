@@ -37,7 +37,7 @@ std::optional<HttpResponse> HostGuard::Refuse(const HttpRequest& request) const 
   if (host.empty() || (hosts_.count(host) == 0 && !IsIpAddress(host))) {
     return HttpResponse{.status = 403,
                         .body = StrCat("host '", request.host,
-                                       "' is not served; see PrometheusOptions::allowed_hosts or "
+                                       "' is not served; see ServeOptions::allowed_hosts or "
                                        "ptqwatch serve --allow-host\n")};
   }
   // Of this site, or of none: what is sent across sites names the other one.

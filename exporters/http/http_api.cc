@@ -102,11 +102,11 @@ absl::StatusOr<ReportForm> FormOf(const Parameters& parameters) {
   if (layers && series) {
     return absl::InvalidArgumentError("layers='1' and series='1' exclude each other");
   }
-  if (series) return ReportForm::kSeries;
-  return layers ? ReportForm::kFull : ReportForm::kWithoutLayers;
+  if (series) return ReportForm::kJsonSeries;
+  return layers ? ReportForm::kJson : ReportForm::kJsonWithoutLayers;
 }
 
-absl::StatusOr<HttpResponse> ReportsPage(const RunViews& views, const HttpRequest& request) {
+absl::StatusOr<HttpResponse> ReportsPage(const ServedRuns& runs, const HttpRequest& request) {
   PTQWATCH_ASSIGN_OR_RETURN(
       const Parameters parameters,
       Parameters::Read(request, {"after", "limit", "layers", "series", "run"}));
@@ -114,18 +114,22 @@ absl::StatusOr<HttpResponse> ReportsPage(const RunViews& views, const HttpReques
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t limit,
                             parameters.Integer("limit", 1, kMaxInteger, kMaxInteger));
   PTQWATCH_ASSIGN_OR_RETURN(const ReportForm form, FormOf(parameters));
-  PTQWATCH_ASSIGN_OR_RETURN(const RunView view, views.Find(parameters.Text("run")));
-  const JsonFeed::Page page = view.feed->List(after, limit, form);
+  PTQWATCH_ASSIGN_OR_RETURN(const RunView view, runs.Find(parameters.Text("run")));
+  const RunFeed::Page page = view.run->feed.List(after, limit, form);
+  std::string reports;
+  for (const SharedBytes& report : page.reports) {
+    reports += StrCat(reports.empty() ? "" : ",\n", *report);
+  }
   return JsonResponse(
-      StrCat("{\"run\":", Quoted(view.run), ",\"run_id\":", Quoted(view.info.run_id),
+      StrCat("{\"run\":", Quoted(view.status.name), ",\"run_id\":", Quoted(view.status.run.run_id),
              ",\"oldest_sequence\":", page.oldest, ",\"newest_sequence\":", page.newest,
-             ",\"more\":", page.more ? "true" : "false", ",\"reports\":[", page.reports, "]}\n"));
+             ",\"more\":", page.more ? "true" : "false", ",\"reports\":[", reports, "]}\n"));
 }
 
 // "12-5", as EventStreams writes them.
-absl::StatusOr<JsonFeed::Position> ParseLastEventId(const std::string& text) {
+absl::StatusOr<RunFeed::Position> ParseLastEventId(const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('-', 1));
-  JsonFeed::Position position;
+  RunFeed::Position position;
   if (absl::SimpleAtoi(parts.first, &position.sequence) &&
       absl::SimpleAtoi(parts.second, &position.event) && position.sequence >= 0 &&
       position.event >= 0) {
@@ -138,25 +142,25 @@ absl::StatusOr<JsonFeed::Position> ParseLastEventId(const std::string& text) {
 }  // namespace
 
 std::string RunStatusJson(const RunView& view) {
-  const JsonFeed::Position newest = view.feed->newest();
+  const RunFeed::Position newest = view.run->feed.newest();
   std::string verdict = "unknown";
   if (view.report != nullptr) verdict = std::string(ToString(view.report->verdict.state));
-  const std::string status = StatusJson(view.info, view.status);
-  return StrCat("{\"name\":", Quoted(view.run), ",\"newest_sequence\":", newest.sequence,
+  const std::string status = StatusJson(view.status.run, view.status.monitor);
+  return StrCat("{\"name\":", Quoted(view.status.name), ",\"newest_sequence\":", newest.sequence,
                 ",\"newest_event\":", newest.event, ",\"verdict\":", Quoted(verdict), ",",
                 status.substr(1));
 }
 
 HttpResponse HttpApi::Reports(const HttpRequest& request) const {
-  return Answer(ReportsPage(*views_, request));
+  return Answer(ReportsPage(*runs_, request));
 }
 
 HttpResponse HttpApi::Status(const HttpRequest& request) const {
   const auto parameters = Parameters::Read(request, {"run"});
   if (!parameters.ok()) return Error(parameters.status());
-  std::vector<RunView> views = views_->Look();
+  std::vector<RunView> views = runs_->Open();
   if (parameters->Has("run")) {
-    absl::StatusOr<RunView> view = views_->Find(parameters->Text("run"));
+    absl::StatusOr<RunView> view = runs_->Find(parameters->Text("run"));
     if (!view.ok()) return Error(view.status());
     views = {*std::move(view)};
   }
@@ -176,8 +180,8 @@ absl::StatusOr<HttpResponse> HttpApi::Stream(const HttpRequest& request) {
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t after_event,
                             parameters.Integer("after_event", 0, kMaxInteger, -1));
   PTQWATCH_ASSIGN_OR_RETURN(const bool layers, parameters.Flag("layers"));
-  PTQWATCH_ASSIGN_OR_RETURN(RunView view, views_->Find(parameters.Text("run")));
-  JsonFeed::Position position = view.feed->newest();
+  PTQWATCH_ASSIGN_OR_RETURN(RunView view, runs_->Find(parameters.Text("run")));
+  RunFeed::Position position = view.run->feed.newest();
   if (after >= 0) position.sequence = after;
   if (after_event >= 0) position.event = after_event;
   // A client that reconnects has more than it once asked for.
@@ -185,12 +189,12 @@ absl::StatusOr<HttpResponse> HttpApi::Stream(const HttpRequest& request) {
     PTQWATCH_ASSIGN_OR_RETURN(position, ParseLastEventId(request.last_event_id));
   }
   if (static_cast<size_t>(open_.use_count()) > max_streams_) {
-    return absl::UnavailableError(
-        "as many streams are open as there may be (PrometheusOptions::max_streams)");
+    return absl::UnavailableError("as many streams are open as this server may have");
   }
   const auto stream = std::make_shared<EventStream>(
-      std::move(view.feed), position, layers ? ReportForm::kFull : ReportForm::kWithoutLayers,
-      [this, run = std::move(view.run)] { return StatusOf(run); });
+      std::shared_ptr<const RunFeed>(view.run, &view.run->feed), position,
+      layers ? ReportForm::kJson : ReportForm::kJsonWithoutLayers,
+      [this, run = std::move(view.status.name)] { return StatusOf(run); });
   // X-Accel-Buffering tells nginx to pass everything on at once.
   return HttpResponse{.content_type = "text/event-stream",
                       .body = EventStream::kOpening,
@@ -202,7 +206,7 @@ std::string HttpApi::StatusOf(const std::string& run) {
   const auto now = Clock::Real()->Monotonic();
   auto& [time, status] = statuses_[run];
   if (!status.empty() && now - time < kStatusAge) return status;
-  const absl::StatusOr<RunView> view = views_->Find(run);
+  const absl::StatusOr<RunView> view = runs_->Find(run);
   time = now;
   return status = view.ok() ? RunStatusJson(*view) : "";
 }

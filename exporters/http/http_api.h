@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "feed/run_views.h"
+#include "feed/served_runs.h"
 #include "http/http_message.h"
 
 namespace ptqwatch::internal {
@@ -17,8 +17,8 @@ namespace ptqwatch::internal {
 /// answered gets {"error": "..."}, which names the parameter and its value. One thread at a time.
 class HttpApi {
  public:
-  /// `views` must outlive this and all streams.
-  HttpApi(const RunViews* views, size_t max_streams) : views_(views), max_streams_(max_streams) {}
+  /// `runs` must outlive this and all streams.
+  HttpApi(const ServedRuns* runs, size_t max_streams) : runs_(runs), max_streams_(max_streams) {}
 
   /// /api/v1/reports?after=SEQUENCE[&limit=N][&layers=1 | &series=1][&run=NAME]
   HttpResponse Reports(const HttpRequest& request) const;
@@ -32,7 +32,7 @@ class HttpApi {
   // For streams, a quarter of a second old at most.
   std::string StatusOf(const std::string& run);
 
-  const RunViews* const views_;
+  const ServedRuns* const runs_;
   const size_t max_streams_;
   std::shared_ptr<const bool> open_ = std::make_shared<bool>();  // each stream has a copy
   std::map<std::string, std::pair<std::chrono::nanoseconds, std::string>> statuses_;

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/strings.h"
-#include "feed/json_feed.h"
+#include "feed/report_json.h"
 #include "nlohmann/json.hpp"
 #include "page/embedded_files.h"
 #include "ptqwatch/metric_catalog.h"
@@ -15,7 +15,7 @@ namespace {
 using internal::EmbeddedFiles;
 using internal::StrCat;
 
-constexpr size_t kMaxEvents = 256;  // the same limit as a server's
+constexpr size_t kMaxEvents = internal::RunFeed::kMaxEvents;  // as many as a server keeps
 
 std::string Quoted(std::string_view text) {
   return nlohmann::json(std::string(text))

@@ -53,8 +53,8 @@ struct ListenOptions {
   std::string address;
   /// If false, only loopback addresses are allowed.
   bool allow_remote = false;
-  /// The option that sets allow_remote, for the message: "GrpcOptions::allow_remote".
-  std::string_view allow_remote_option;
+  /// The option that sets allow_remote, for the message: "ServeOptions::allow_remote".
+  std::string_view allow_remote_option = {};
 };
 
 /// Looks the host up and binds a socket to the first of its addresses that can be bound, without

@@ -78,7 +78,7 @@ class DeviceQuantizer {
   DeviceQuantizer(const DeviceQuantizer&) = delete;
   DeviceQuantizer& operator=(const DeviceQuantizer&) = delete;
 
-  /// Whether a weight with that many columns can be quantized so.
+  /// Whether a weight with this many columns can be quantized on a device.
   static bool Supports(const QuantizerSpec& spec, int64_t cols);
 
   /// The minimum arena memory for Begin and Collect, in bytes. With up to kMaxBatch times as much,

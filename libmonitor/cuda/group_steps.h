@@ -15,16 +15,16 @@ struct DeviceMethod {
   const Method* method = nullptr;
   /// Grids, codes and decoded weights of a group.
   absl::Status (*quantize)(const LayerGroup& group, Queue& queue) = nullptr;
-  /// Takes from `arena` all that `quantize` does beside FitGrids. Null: nothing.
+  /// Reserves in `arena` the memory that `quantize` needs beside FitGrids. Null: none.
   absl::Status (*take)(const LayerGroup& group, ComputeDevice& device, Arena& arena) = nullptr;
   /// Null: all specs and inputs.
   bool (*supports)(const QuantizerSpec& spec, int64_t cols) = nullptr;
 };
 
-/// Null if the method has none; it is then quantized on the host.
+/// Null if the method has no part on a device: it is then quantized on the host.
 const DeviceMethod* FindDeviceMethod(const Method& method);
 
-/// Puts the group's attempt into the queue. Takes GroupBytes from the arena meanwhile.
+/// Queues the group's attempt. Takes GroupBytes from the arena during the call.
 absl::Status RunGroup(LayerGroup group, Queue& queue);
 
 /// The arena memory that RunGroup needs.

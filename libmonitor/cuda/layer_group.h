@@ -21,7 +21,7 @@ enum class Precision { kNone, kFloat32, kFloat64 };
 struct Attempt {
   const Method* method = &kRtnMethod;  ///< RTN's if another fell back to it
   bool use_moments = false;            ///< false without tokens
-  bool quantize = true;                ///< false: the codes are there, only losses are wanted
+  bool quantize = true;                ///< false: the codes exist, only losses are computed
   double damp = 0;
   Precision loss = Precision::kNone;  ///< for AWQ, the precision of the search
   Precision rtn_loss = Precision::kNone;
@@ -74,7 +74,7 @@ struct LayerGroup {
 
 GridShape GridOf(int64_t cols, const QuantizerSpec& spec);
 
-/// How many scales a weight has, by method.
+/// The number of a weight's scales, by method.
 int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, const Method& method);
 
 template <typename T>

@@ -110,7 +110,7 @@ void LayerState::PlanMethod() {
   }
 }
 
-// With too few tokens RTN stands in for a method that needs them.
+// With too few tokens, RTN replaces a method that needs them.
 bool LayerState::RefuseMoments(double tokens) {
   const Method& method = MethodOf(layer_.spec);
   if (tokens == 0) attempt_.use_moments = false;

@@ -12,7 +12,7 @@ absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& 
 /// Takes the memory that FitGrids needs from `arena`.
 absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped);
 
-/// Grids, codes and decoded weights of methods that look at one weight at a time.
+/// Grids, codes and decoded weights of methods that round each weight by itself.
 absl::Status RoundToGrids(const LayerGroup& group, Queue& queue);
 absl::Status RoundToInt8(const LayerGroup& group, Queue& queue);
 absl::Status RoundToNf4(const LayerGroup& group, Queue& queue);

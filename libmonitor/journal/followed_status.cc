@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/strings.h"
-#include "ptqwatch/offline/follow_run.h"
+#include "ptqwatch/run_source.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -18,59 +18,35 @@ bool IsOver(Health health) { return health == Health::kStopped || health == Heal
 
 }  // namespace
 
-FollowedStatus::FollowedStatus(std::string run_dir, Clock* clock)
-    : run_dir_(std::move(run_dir)), clock_(clock) {
-  runs_.emplace_back().run_dir = run_dir_;
-}
-
-void FollowedStatus::SetRun(const RunInfo& run) {
-  const RunInfo& known = runs_.back();
-  if (known.run_id == run.run_id && known.attempt == run.attempt &&
-      known.fingerprint == run.fingerprint && known.parameters == run.parameters) {
-    return;
-  }
-  runs_.push_back(run);
-  runs_.back().run_dir = run_dir_;
+FollowedStatus::FollowedStatus(std::string run_dir, Clock* clock) : clock_(clock) {
+  run_.run_dir = std::move(run_dir);
 }
 
 void FollowedStatus::OnStatus(const RunStatus& status) {
-  MutexLock lock(mutex_);
   if (newest_ && newest_->time_unix_seconds == status.time_unix_seconds) return;
   seen_changing_ = newest_.has_value();
   if (!newest_) first_age_ = clock_->UnixSeconds() - status.time_unix_seconds.value_or(0);
   newest_ = status;
   changed_ = clock_->Monotonic();
-  SetRun(status.run);
+  const std::string run_dir = std::move(run_.run_dir);
+  run_ = status.run;
+  run_.run_dir = run_dir;
 }
 
 void FollowedStatus::OnReport(std::shared_ptr<const AnalyzedReport> report) {
-  MutexLock lock(mutex_);
   latest_ = std::move(report);
   ++reports_;
   last_event_.reset();
   if (newest_) return;
   // A journal alone, of a run without a status file.
-  RunInfo run = runs_.back();
-  run.run_id = latest_->report.run_id;
-  run.attempt = latest_->report.attempt;
-  run.fingerprint = latest_->report.fingerprint;
-  SetRun(run);
+  run_.run_id = latest_->report.run_id;
+  run_.attempt = latest_->report.attempt;
+  run_.fingerprint = latest_->report.fingerprint;
 }
 
-void FollowedStatus::OnEvent(const Event& event) {
-  MutexLock lock(mutex_);
-  last_event_ = event;
-}
+void FollowedStatus::OnEvent(const Event& event) { last_event_ = event; }
 
-bool FollowedStatus::known() const {
-  MutexLock lock(mutex_);
-  return newest_ || latest_ != nullptr || last_event_;
-}
-
-const RunInfo& FollowedStatus::run() const {
-  MutexLock lock(mutex_);
-  return runs_.back();
-}
+bool FollowedStatus::known() const { return newest_ || latest_ != nullptr || last_event_; }
 
 MonitorStatus FollowedStatus::FromStatusFile() const {
   MonitorStatus status = newest_->monitor;
@@ -116,8 +92,7 @@ MonitorStatus FollowedStatus::FromJournal() const {
 }
 
 RunStatus FollowedStatus::run_status() const {
-  RunStatus status{.run = run(), .monitor = this->status()};
-  MutexLock lock(mutex_);
+  RunStatus status{.run = run_, .monitor = this->status()};
   if (!newest_) return status;
   status.version = newest_->version;
   status.process_id = newest_->process_id;
@@ -126,30 +101,12 @@ RunStatus FollowedStatus::run_status() const {
 }
 
 MonitorStatus FollowedStatus::status() const {
-  MutexLock lock(mutex_);
   MonitorStatus status = newest_ ? FromStatusFile() : FromJournal();
   // Status files of earlier versions do not say it.
   if (latest_ != nullptr) {
     status.last_sequence = std::max(status.last_sequence, latest_->report.sequence);
   }
-  status.dropped_reports.insert(status.dropped_reports.end(), drops_.begin(), drops_.end());
   return status;
-}
-
-std::shared_ptr<const AnalyzedReport> FollowedStatus::latest() const {
-  MutexLock lock(mutex_);
-  return latest_;
-}
-
-void FollowedStatus::CountDrop(std::string_view exporter, std::string_view reason) {
-  MutexLock lock(mutex_);
-  for (DroppedReports& known : drops_) {
-    if (known.exporter == exporter && known.reason == reason) {
-      ++known.count;
-      return;
-    }
-  }
-  drops_.push_back({std::string(exporter), std::string(reason), 1});
 }
 
 }  // namespace ptqwatch::internal

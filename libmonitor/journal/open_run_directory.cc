@@ -10,15 +10,16 @@
 
 #include "absl/status/status.h"
 #include "base/guard.h"
+#include "base/input_file.h"
 #include "base/seen_reports.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "journal/followed_status.h"
+#include "journal/journal_files.h"
 #include "journal/journal_tail.h"
 #include "journal/run_control.h"
 #include "journal/status_file.h"
-#include "ptqwatch/offline/follow_run.h"
 #include "ptqwatch/run_source.h"
 
 namespace ptqwatch {
@@ -82,7 +83,10 @@ class DirectoryWatch {
       PTQWATCH_ASSIGN_OR_RETURN(const bool more, ReadJournal());
       if (stopped_ || !listener_->OnTick(true)) return absl::OkStatus();
       if (more) continue;
-      if (std::exchange(caught_up_, true) == false) PTQWATCH_RETURN_IF_ERROR(CheckReached());
+      if (std::exchange(caught_up_, true) == false) {
+        PTQWATCH_RETURN_IF_ERROR(CheckReached());
+        listener_->OnCaughtUp();
+      }
       if (options_.until_now || (options_.exit_when_done && over_)) return absl::OkStatus();
       Sleep(std::min<nanoseconds>(options_.tick, kLookInterval));
     }
@@ -103,7 +107,7 @@ class DirectoryWatch {
 
   void ReadAndGiveStatus() {
     const absl::Status read = ReadStatus(run_dir_, status_);
-    if (!read.ok() && !absl::IsNotFound(read)) Notice(std::string(Message(read)));
+    if (!read.ok() && !absl::IsNotFound(read)) Trouble(std::string(Message(read)));
     if (!status_.known()) return;
     RunStatus now = status_.run_status();
     now.name = RunNameOf(run_dir_);
@@ -123,7 +127,7 @@ class DirectoryWatch {
     const absl::StatusOr<bool> more = tail_.Read();
     if (more.ok()) return more;
     if (options_.until_now) return more.status();
-    Notice(std::string(Message(more.status())));
+    Trouble(std::string(Message(more.status())));
     return false;
   }
 
@@ -162,10 +166,10 @@ class DirectoryWatch {
   }
 
   // Once until it changes.
-  void Notice(std::string text) {
-    if (text == noticed_) return;
-    listener_->OnNotice(text);
-    noticed_ = std::move(text);
+  void Trouble(std::string text) {
+    if (text == trouble_) return;
+    listener_->OnTrouble(text);
+    trouble_ = std::move(text);
   }
 
   void Sleep(nanoseconds duration) const {
@@ -181,7 +185,7 @@ class DirectoryWatch {
   JournalTail tail_;
   SeenReports seen_;
   std::string run_id_;
-  std::string noticed_;
+  std::string trouble_;
   std::optional<nanoseconds> given_;  // when the status was
   int64_t newest_ = 0;
   bool another_run_ = false;
@@ -260,6 +264,15 @@ class RunDirectory final : public RunSource {
 
 }  // namespace
 }  // namespace internal
+
+bool HoldsRun(const std::string& run_dir) {
+  const auto is_there = [](const std::string& path) {
+    return internal::InputFile::Open(path).ok();
+  };
+  if (is_there(internal::StrCat(run_dir, "/", internal::kStatusFileName))) return true;
+  const auto paths = internal::JournalPaths(run_dir);
+  return paths.ok() && std::any_of(paths->begin(), paths->end(), is_there);
+}
 
 std::string RunNameOf(const std::string& run_dir) {
   std::error_code error;

@@ -8,18 +8,18 @@
 
 namespace ptqwatch::internal {
 
-/// How a quantization method is called: the part of its row in quantize/methods.h that programs
-/// without the engine need, too.
+/// The names of a quantization method: the part of its row in quantize/methods.h that programs
+/// without the engine also need.
 struct MethodName {
-  std::string_view name;            ///< in journals, metrics and flags: never change one
-  std::string_view label;           ///< in sentences; a digit at its end says the bits
+  std::string_view name;            ///< in journals, metrics and flags; never changed
+  std::string_view label;           ///< in sentences; a digit at its end gives the bits
   std::string_view format = "int";  ///< of its codes
 };
 /// Adds a method and returns its value. The strings must outlive the process. Not thread-safe: call
 /// it before anything reads a name.
 QuantizationMethod AddMethodName(const MethodName& name);
 
-/// The names of the enums of reports, events and statuses, which run directories carry.
+/// The names of the enums of reports, events and statuses, as stored in run directories.
 PTQWATCH_EXPORT EnumNames NamesOf(LrPhase);
 PTQWATCH_EXPORT EnumNames NamesOf(VerdictState);
 PTQWATCH_EXPORT EnumNames NamesOf(AdviceAction);

@@ -1,7 +1,7 @@
 """Conan 2 recipe: `conan create packaging/conan --build=missing -c tools.build:jobs=2`, with Torch_DIR in the environment.
 
 LibTorch is not in ConanCenter: Torch_DIR leads to the folder of its TorchConfig.cmake. The live page needs Debian's Chart.js, so that
-ptqwatch::prometheus is left to other ways of building."""
+ptqwatch::serve and the program `ptqwatch` are left to other ways of building."""
 
 import os
 import re
@@ -19,8 +19,8 @@ class Ptqwatch(ConanFile):
     license = "Apache-2.0"
     package_type = "static-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"grpc": [True, False], "torch": [True, False]}
-    default_options = {"grpc": False, "torch": True}
+    options = {"client": [True, False], "torch": [True, False]}
+    default_options = {"client": False, "torch": True}
 
     @property
     def _root(self):
@@ -40,12 +40,11 @@ class Ptqwatch(ConanFile):
         self.requires("highway/[>=1.0 <2]")
         self.requires("utfcpp/[>=3.2 <5]")
         self.requires("xxhash/[>=0.8 <0.9]")
-        if self.options.grpc:
+        if self.options.client:
             self.requires("grpc/[>=1.50 <1.60]")
-            self.requires("openssl/[>=3 <4]")
 
     def build_requirements(self):
-        if self.options.grpc:
+        if self.options.client:
             self.tool_requires("protobuf/<host_version>")
             self.tool_requires("grpc/<host_version>")
 
@@ -61,8 +60,8 @@ class Ptqwatch(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        switches = {"PTQWATCH_WITH_TORCH": self.options.torch, "PTQWATCH_WITH_GRPC": self.options.grpc}
-        for name in ("WITH_PROMETHEUS", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_BENCHMARKS", "BUILD_TOOLS", "SHARED"):
+        switches = {"PTQWATCH_WITH_TORCH": self.options.torch, "PTQWATCH_WITH_GRPC": self.options.client}
+        for name in ("WITH_SERVE", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_BENCHMARKS", "BUILD_TOOLS", "SHARED"):
             switches[f"PTQWATCH_{name}"] = False
         for name, value in switches.items():
             toolchain.cache_variables[name] = bool(value)

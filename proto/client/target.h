@@ -13,7 +13,7 @@
 
 namespace ptqwatch::internal {
 
-/// Where a trainer serves gRPC by default; see GrpcOptions.
+/// Where gRPC is served by default; see ServeOptions.
 inline constexpr int kDefaultGrpcPort = 9465;
 
 /// The run that a command is about: at the address of a server, or in a run directory.

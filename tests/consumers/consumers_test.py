@@ -46,6 +46,16 @@ def run_minimal(program, **environment):
     assert said.strip() and journal, said
 
 
+SERVED = r"metrics http://127\.0\.0\.1:\d+/metrics\ngrpc 127\.0\.0\.1:\d+\n"
+
+
+def run_raw_arrays(program, **environment):
+    with tempfile.TemporaryDirectory() as folder:
+        said = run(program, folder=folder, **environment)
+    assert "step 200" in said, said
+    return said
+
+
 class CMake(unittest.TestCase):
     def build_and_run(self, linkage):
         configure("cmake", linkage, f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DLINKAGE={linkage}")
@@ -61,13 +71,23 @@ class CMake(unittest.TestCase):
                 server.terminate()
                 server.wait(30)
                 server.stdout.close()
-        self.assertIn("step 200", run(WORK / linkage / "raw_arrays"))
+        self.assertRegex(run(WORK / linkage / "server"), r"gptq: gRPC at 127\.0\.0\.1:\d+, HTTP at 127\.0\.0\.1:\d+\n")
 
     def test_static(self):
         self.build_and_run("static")
+        program = WORK / "static/raw_arrays"
+        self.assertRegex(run_raw_arrays(program, PATH=f"{PREFIX}/bin:{os.environ['PATH']}"), SERVED)
+        self.assertIn("not served: no program `ptqwatch`", run_raw_arrays(program))
+
+    def test_trainer_links_no_server(self):
+        configure("cmake", "closure", f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLINKAGE=static")
+        commands = run("ninja", "-C", WORK / "closure", "-t", "commands", "minimal")
+        link = next(line for line in reversed(commands.splitlines()) if " -o minimal " in line)
+        self.assertNotRegex(link, "grpc|protobuf|prometheus|ssl|crypto|boost|libz")
 
     def test_shared(self):
         self.build_and_run("shared")
+        self.assertRegex(run_raw_arrays(WORK / "shared/raw_arrays"), SERVED)  # the program lies beside the library
         needed = run("readelf", "-d", WORK / "shared/raw_arrays")
         self.assertRegex(needed, r"libptqwatch\.so\.\d+\.\d+\]")
 
@@ -103,6 +123,8 @@ class PkgConfig(unittest.TestCase):
         libdir = next(PREFIX.glob("lib/**/pkgconfig")).parent
         run("make", f"EXAMPLE={EXAMPLE}", folder=folder, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
         run_minimal(folder / "minimal", LD_LIBRARY_PATH=str(libdir))
+        run("make", "-B", f"EXAMPLE={HERE / 'raw_arrays.cc'}", folder=folder, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
+        self.assertRegex(run_raw_arrays(folder / "minimal", LD_LIBRARY_PATH=str(libdir)), SERVED)
 
 
 @unittest.skipUnless(shutil.which("cpack") and shutil.which("dpkg-deb"), "no Debian tools")
@@ -128,7 +150,11 @@ class Packages(unittest.TestCase):
     def test_serve_a_trainer(self):
         configure("cmake", "packaged", f"-DCMAKE_PREFIX_PATH={self.root}/usr", "-DLINKAGE=shared")
         run("cmake", "--build", WORK / "packaged", "-j2")
-        self.assertIn("step 200", run(WORK / "packaged/raw_arrays"))
+        self.assertRegex(run_raw_arrays(WORK / "packaged/raw_arrays"), SERVED)
+        program = self.root / "usr/bin/ptqwatch"
+        program.rename(program.with_suffix(".away"))  # the library's package alone
+        self.addCleanup(program.with_suffix(".away").rename, program)
+        self.assertIn("install the package `ptqwatch`", run_raw_arrays(WORK / "packaged/raw_arrays"))
 
     def test_commands_run(self):
         self.assertRegex(run(self.root / "usr/bin/ptqwatch", "--version"), r"\d+\.\d+\.\d+")
@@ -161,7 +187,7 @@ def configure_subproject():
 class Subproject(unittest.TestCase):
     def test_looks_for_what_the_monitor_needs_alone(self):
         said = configure_subproject()
-        for package in ("gRPC", "Protobuf", "prometheus"):
+        for package in ("gRPC", "Protobuf", "prometheus", "OpenSSL", "Boost"):
             self.assertNotIn(package, said)
 
 
@@ -170,6 +196,7 @@ class FetchContent(unittest.TestCase):
         configure_subproject()
         run("cmake", "--build", WORK / "subproject", "-j2")
         run_minimal(WORK / "subproject/minimal")
+        self.assertIn("build the target `ptqwatch`", run_raw_arrays(WORK / "subproject/raw_arrays"))
 
 
 def compiler_flags():
@@ -243,19 +270,19 @@ class Symbols(unittest.TestCase):
         return [line.split(maxsplit=2)[2] for line in run("nm", "-D", "-C", "--defined-only", path).splitlines()]
 
     def test_nothing_but_our_own(self):
-        for library in ("ptqwatch", "ptqwatch_prometheus", "ptqwatch_grpc"):
+        for library in ("ptqwatch", "ptqwatch_serve"):
             foreign = [name for name in self.exported(library)
                        if not re.match(r"((vtable|typeinfo|typeinfo name|VTT) for )?ptqwatch::", name)]
             self.assertEqual(foreign, [], library)
 
     def test_no_internals_of_the_monitor(self):
-        shared_with_exporters = [name for name in self.exported("ptqwatch") if "ptqwatch::internal" in name]
-        self.assertLess(len(shared_with_exporters), 120)
-        for name in self.exported("ptqwatch_grpc") + self.exported("ptqwatch_prometheus"):
+        shared_with_serve = [name for name in self.exported("ptqwatch") if "ptqwatch::internal" in name]
+        self.assertLess(len(shared_with_serve), 120)
+        for name in self.exported("ptqwatch_serve"):
             self.assertNotRegex(name, "ptqwatch::(internal|v1)")
 
     def test_grpc_is_inside(self):
-        needed = run("readelf", "-d", next(PREFIX.glob("lib/**/libptqwatch_grpc.so")))
+        needed = run("readelf", "-d", next(PREFIX.glob("lib/**/libptqwatch_serve.so")))
         self.assertNotIn("libgrpc", needed)
 
     def test_trainer_with_its_own_messages(self):

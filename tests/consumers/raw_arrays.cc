@@ -1,5 +1,6 @@
 // A trainer of plain float arrays, without torch::nn: softmax regression with its gradient by hand.
-// It serves over gRPC and to Prometheus.
+// A server beside it has its metrics, if the program is there.
+#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <random>
@@ -9,9 +10,7 @@
 #include "ATen/ops/from_blob.h"
 #include "ATen/ops/matmul.h"
 #include "ptqwatch/function_subject.h"
-#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/monitor.h"
-#include "ptqwatch/prometheus_exporter.h"
 
 constexpr int64_t kInputs = 64, kClasses = 8, kSamples = 512;
 
@@ -22,18 +21,6 @@ int main() {
   std::vector<int64_t> label(kSamples);
   for (float& value : x) value = normal(random);
   for (int64_t i = 0; i < kSamples; ++i) label[i] = x[i * kInputs] > 0 ? 1 : 0;
-
-  auto prometheus = ptqwatch::PrometheusExporter::Create({.address = "127.0.0.1:0"});
-  auto grpc = ptqwatch::GrpcExporter::Create({.address = "127.0.0.1:0"});
-  if (!prometheus.ok() || !grpc.ok()) {
-    std::cerr << prometheus.status() << "\n" << grpc.status() << "\n";
-    return 1;
-  }
-  std::cout << "metrics http://" << (*prometheus)->address() << "/metrics\ngrpc "
-            << (*grpc)->address() << "\n";
-  std::vector<std::unique_ptr<ptqwatch::Exporter>> exporters;
-  exporters.push_back(*std::move(prometheus));
-  exporters.push_back(*std::move(grpc));
 
   auto subject = ptqwatch::MakeFunctionSubject(
       {.live = {{"weight", at::from_blob(weight.data(), {kInputs, kClasses}, at::kFloat), true}},
@@ -47,11 +34,18 @@ int main() {
   ptqwatch::MonitorOptions options{.schedule = {.every = 100}};
   options.on_failure = ptqwatch::OnFailure::kError;
   options.layers.output_head = true;  // there is no other layer
-  auto monitor =
-      ptqwatch::Monitor::Create(std::move(subject), std::move(options), std::move(exporters));
+  options.serve = ptqwatch::ServeOptions{
+      .http = "127.0.0.1:0", .grpc = "127.0.0.1:0", .linger = std::chrono::seconds(0)};
+  auto monitor = ptqwatch::Monitor::Create(std::move(subject), std::move(options));
   if (!monitor.ok()) {
     std::cerr << monitor.status() << "\n";
     return 1;
+  }
+  const ptqwatch::ServerStatus served = (*monitor)->served();
+  if (served.state == ptqwatch::ServerState::kServing) {
+    std::cout << "metrics " << served.metrics << "\ngrpc " << served.grpc << "\n";
+  } else {
+    std::cout << "not served: " << served.reason << "\n";
   }
 
   std::vector<float> logits(kClasses), gradient(weight.size());

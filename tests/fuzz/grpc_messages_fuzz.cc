@@ -5,23 +5,24 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/shared_bytes.h"
 #include "command_proto.h"
 #include "event_proto.h"
+#include "feed/run_feed.h"
 #include "fuzz/fuzz_target.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/stubs/logging.h"
+#include "grpc/grpc_server.h"
+#include "grpc/report_filter.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/v1/monitor_service.pb.h"
-#include "report_feed.h"
 #include "report_proto.h"
-#include "support/fake_status_source.h"
 #include "support/sample_report.h"
 
 namespace ptqwatch::fuzz {
@@ -84,23 +85,16 @@ void ReadEvent(std::string_view bytes) {
 constexpr int64_t kReports = 5;
 
 // A feed with sequences 11, 12, ... 15.
-const internal::ReportFeed& Feed() {
+const internal::RunFeed& Feed() {
   static auto* const feed = [] {
-    static testing::FakeStatusSource source;
-    auto made = std::make_unique<internal::ReportFeed>(internal::ReportFeed::Limits{});
-    made->Open(&source);
+    internal::ReportForms forms;
+    internal::AddProtoForms(forms);
+    auto made = std::make_unique<internal::RunFeed>(internal::ReportHistory::Limits{},
+                                                    std::move(forms), [] {});
+    AnalyzedReport report = testing::SampleReport();
     for (int64_t i = 1; i <= kReports; ++i) {
-      AnalyzedReport report = testing::SampleReport();
       report.report.sequence = 10 + i;
-      v1::Report message;
-      internal::ToProto(report, &message, /*with_layers=*/true);
-      internal::WireReport wire;
-      wire.sequence = report.report.sequence;
-      wire.forms = {internal::Share(Bytes(message))};
-      internal::ToProto(report, &message, /*with_layers=*/false);
-      wire.forms.push_back(internal::Share(Bytes(message)));
-      made->Announce(wire.sequence);
-      made->Publish(std::move(wire));
+      made->Publish(report);
     }
     return made.release();
   }();
@@ -110,25 +104,21 @@ const internal::ReportFeed& Feed() {
 void List(std::string_view bytes) {
   v1::ListReportsRequest request;
   if (!Parse(bytes, &request)) return;
-  internal::QuantizerFilter quantizers;
-  for (const v1::QuantizerFilter& one : request.quantizers()) {
-    if (!quantizers.Add(one.method(), one.bits()).ok()) return;
-  }
-  grpc::ByteBuffer buffer;
-  const grpc::Status status = Feed().List(request.after_sequence(), request.limit(),
-                                          !request.without_layers(), quantizers, &buffer);
-  if (!status.ok()) {
-    Require(!status.error_message().empty(), "a refusal has a message");
+  const auto quantizers = internal::QuantizerFilter::Make(request.quantizers());
+  if (!quantizers.ok()) {
+    Require(!quantizers.status().message().empty(), "a refusal has a message");
     return;
   }
-  grpc::Slice slice;
-  Require(buffer.DumpToSingleSlice(&slice).ok(), "a response has bytes");
-  v1::ListReportsResponse response;
-  Require(response.ParseFromArray(slice.begin(), static_cast<int>(slice.size())),
-          "a response is a message");
-  Require(request.limit() == 0 || response.reports_size() <= request.limit(), "a limit holds");
-  for (const v1::Report& report : response.reports()) {
-    Require(report.sequence() > request.after_sequence(), "only later reports");
+  const internal::RunFeed::Page page =
+      Feed().List(request.after_sequence(), request.limit(), internal::ReportForm::kProto);
+  Require(request.limit() <= 0 || static_cast<int>(page.reports.size()) <= request.limit(),
+          "a limit holds");
+  for (const internal::SharedBytes& report : page.reports) {
+    v1::Report message;
+    Require(message.ParseFromString(*report), "a report is a message");
+    quantizers->Apply(&message);
+    Require(message.sequence() > request.after_sequence(), "only later reports");
+    Require(message.ByteSizeLong() <= report->size(), "a filter leaves no more than there was");
   }
 }
 

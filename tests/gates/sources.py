@@ -12,8 +12,7 @@ PRODUCT = ("libmonitor", "proto", "exporters", "tools")
 PUBLIC = "libmonitor/include/ptqwatch"
 
 # Folders that a quoted #include is looked up in, after that of the including file.
-SEARCH = ("proto", "proto/client/include", "libmonitor", "libmonitor/include", "exporters/grpc", "exporters/grpc/include", "exporters/http/include",
-          "exporters/page/include", "exporters/security/include", "exporters", "proto/conversion", "tools/ptqwatch", "examples/common", "examples/char_gpt",
+SEARCH = ("proto", "proto/client/include", "libmonitor", "libmonitor/include", "exporters/page/include", "exporters/serve/include", "exporters", "proto/conversion", "tools/ptqwatch", "examples/common", "examples/char_gpt",
           "examples/functional", "tests")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)

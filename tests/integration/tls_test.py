@@ -97,7 +97,7 @@ class Tls(unittest.TestCase):
     def answered(self, *flags):
         deadline = time.monotonic() + 30
         code, out, err = ptqwatch("status", *flags)
-        while "the monitor has not started" in err and time.monotonic() < deadline:  # the journal is being read
+        while "there is no run yet" in err and time.monotonic() < deadline:  # the journal is being read
             code, out, err = ptqwatch("status", *flags)
         self.assertEqual((code, err), (0, ""))
         self.assertIn("step       80", out)

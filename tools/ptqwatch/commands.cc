@@ -18,7 +18,6 @@
 #include "replay_command.h"
 #include "report_command.h"
 #include "report_text.h"
-#include "run_server.h"
 #include "status_response_json.h"
 #include "status_text.h"
 #include "watch_command.h"

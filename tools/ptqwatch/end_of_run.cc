@@ -4,7 +4,7 @@
 
 #include "base/strings.h"
 #include "printable.h"
-#include "ptqwatch/offline/follow_run.h"
+#include "ptqwatch/run_source.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -46,8 +46,8 @@ Ctrl-C ends the server.)";
 
 void AddServe(CLI::App* app, ServeFlags* flags) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  RunServerOptions& options = flags->options;
-  app->add_option("RUN_DIR", options.run_dirs, "Run directories")
+  ServeOptions& options = flags->options;
+  app->add_option("RUN_DIR", flags->run_dirs, "Run directories")
       ->type_name("")
       ->required()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -11,7 +11,7 @@
 #include "beside_trainer.h"
 #include "client/target.h"
 #include "ptqwatch/offline/verdict_options.h"
-#include "run_server.h"
+#include "ptqwatch/serve_options.h"
 
 namespace ptqwatch::internal {
 
@@ -68,7 +68,8 @@ struct EveryFlags {
 };
 
 struct ServeFlags {
-  RunServerOptions options;
+  std::vector<std::string> run_dirs;
+  ServeOptions options = {};
   BesideTrainer beside = {};
 };
 

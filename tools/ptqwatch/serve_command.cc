@@ -7,6 +7,7 @@
 #include <string>
 #include <system_error>
 
+#include "absl/strings/str_replace.h"
 #include "base/strings.h"
 #include "beside_trainer.h"
 #include "command_support.h"
@@ -14,7 +15,7 @@
 #include "end_signals.h"
 #include "ptqwatch/config.h"
 #include "ptqwatch/report.h"
-#include "run_server.h"
+#include "ptqwatch/run_server.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -22,18 +23,31 @@ namespace {
 // How long a server beside a trainer tries to get its address.
 constexpr std::chrono::seconds kMaxBusyPort{5};
 
+// Calls the fields of ServeOptions by the names that the command has for them.
+absl::Status InWordsOfTheCommand(const absl::Status& status) {
+  return absl::Status(
+      status.code(),
+      absl::StrReplaceAll(status.message(),
+                          {{"ServeOptions::allow_remote, which is false", "--allow-remote"},
+                           {"ServeOptions.security.certificate_file", "--tls-cert"},
+                           {"ServeOptions.security.private_key_file", "--tls-key"},
+                           {"ServeOptions.security.client_ca_file", "--client-ca"},
+                           {"ServeOptions.security.token_file", "--token-file"}}));
+}
+
 // A server that a trainer has started. What it prints is in the run directory's serve.log.
 int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
   if (const absl::Status left = LeaveTrainer(flags.options.max_memory); !left.ok())
     return Fail(left, terminal);
   const EndSignals signals;
-  flags.options.named = false;
-  absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
+  const std::string& run_dir = flags.run_dirs[0];
+  absl::StatusOr<std::unique_ptr<RunServer>> server =
+      RunServer::CreateForOne(run_dir, flags.options);
   // The server of the run before may still show its end at this address.
   const auto until = std::chrono::steady_clock::now() + kMaxBusyPort;
   while (absl::IsUnavailable(server.status()) && std::chrono::steady_clock::now() < until &&
          !signals.WaitFor(std::chrono::milliseconds(100))) {
-    server = RunServer::Start(flags.options);
+    server = RunServer::CreateForOne(run_dir, flags.options);
   }
   ServerHello hello{.version = PTQWATCH_VERSION_STRING,
                     .journal_schema = kReportSchemaVersion,
@@ -46,7 +60,6 @@ int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
   if (!flags.options.http.empty()) hello.http = (*server)->http_address();
   if (!flags.options.grpc.empty()) hello.grpc = (*server)->grpc_address();
   if (const absl::Status said = SayHello(hello); !said.ok()) return Fail(said, terminal);
-  const std::string& run_dir = flags.options.run_dirs[0];
   WaitForEndOfRun(flags.beside, run_dir, signals);
   (*server)->Stop();
   if (flags.beside.remove_run_dir) {
@@ -65,8 +78,9 @@ int RunServe(const ServeFlags& flags, Terminal* terminal) {
     return Fail(absl::InvalidArgumentError("--http off --grpc off: nothing is left to serve"),
                 terminal);
   }
-  const absl::StatusOr<std::unique_ptr<RunServer>> server = RunServer::Start(flags.options);
-  if (!server.ok()) return Fail(server.status(), terminal);
+  const absl::StatusOr<std::unique_ptr<RunServer>> server =
+      RunServer::Create(flags.run_dirs, flags.options);
+  if (!server.ok()) return Fail(InWordsOfTheCommand(server.status()), terminal);
   if (!flags.options.http.empty()) {
     terminal->Line(StrCat("metrics ", flags.options.security.tls() ? "https" : "http", "://",
                           (*server)->http_address(), "/metrics"));

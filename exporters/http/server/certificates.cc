@@ -80,7 +80,7 @@ absl::Status Certificates::ReadReplaced() {
   if (files == files_) return absl::OkStatus();
   ServerSecurity replaced = security_;
   replaced.token_file = "";
-  PTQWATCH_RETURN_IF_ERROR(CheckSecurity(replaced, "PrometheusOptions", false).status());
+  PTQWATCH_RETURN_IF_ERROR(CheckSecurity(replaced, "ServeOptions", false).status());
   PTQWATCH_ASSIGN_OR_RETURN(context_, Load(replaced));
   files_ = std::move(files);
   return absl::OkStatus();

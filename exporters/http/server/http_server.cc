@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "base/guard.h"
-#include "base/listener.h"
 #include "base/log.h"
 #include "base/process_end.h"
 #include "base/status_macros.h"
@@ -28,8 +27,8 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr size_t kMostClients = 64;
-// Left to others, as by the gRPC server of the same process.
-constexpr int kReservedDescriptors = 48;
+// Left to the files of the runs.
+constexpr rlim_t kReservedDescriptors = 48;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr std::chrono::seconds kTick{1};
 
@@ -38,6 +37,13 @@ size_t MostClients() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostClients;
   return std::clamp<size_t>(limit.rlim_cur / 8, 1, kMostClients);
+}
+
+// Linux gives out the lowest free number, so one near the limit says that few are left below it.
+bool IsOfTheLastDescriptors(int descriptor) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return static_cast<rlim_t>(descriptor) + kReservedDescriptors >= limit.rlim_cur;
 }
 
 }  // namespace
@@ -113,7 +119,7 @@ class HttpServer::Impl {
         return;
       }
       Accept();
-      if (IsOfTheLastDescriptors(socket.native_handle(), kReservedDescriptors)) return;
+      if (IsOfTheLastDescriptors(socket.native_handle())) return;
       if (connections_.clients.size() >= most_clients_) connections_.clients.front()->Drop();
       std::make_shared<Connection>(std::move(socket),
                                    certificates_ ? certificates_->Newest() : nullptr, &connections_)

@@ -16,7 +16,7 @@ namespace ptqwatch {
 
 /// How a failure to set up the monitor affects the trainer.
 enum class OnFailure {
-  /// Training goes on: the monitor, or the exporter that cannot listen, only reports the reason.
+  /// Training goes on: the monitor only reports the reason.
   kInert,
   /// Create returns the error.
   kError,
@@ -31,7 +31,7 @@ enum class OnFailure {
 class PTQWATCH_EXPORT Exporter {
  public:
   virtual ~Exporter() = default;
-  /// Short name for metrics and messages: "prometheus", "grpc".
+  /// Short name for metrics and messages: "my_dashboard".
   virtual std::string_view name() const = 0;
   /// Called once, inside Monitor::Create. `source` and `control` stay valid until Stop returns. If
   /// it fails, the exporter is left out, or Create fails with MonitorOptions::on_failure = kError.

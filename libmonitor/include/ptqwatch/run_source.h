@@ -58,6 +58,10 @@ class PTQWATCH_EXPORT WatchListener {
   virtual void OnStatus(const RunStatus&) {}
   /// One line for people: the connection was lost or restored, or another run took over.
   virtual void OnNotice(std::string_view) {}
+  /// A file of the run cannot be read now; Watch tries again. By default OnNotice.
+  virtual void OnTrouble(std::string_view text) { OnNotice(text); }
+  /// Called once, for a run directory: all reports and events written before Watch were delivered.
+  virtual void OnCaughtUp() {}
   /// Called at least once per tick. Returning false ends Watch.
   virtual bool OnTick(bool /*connected*/) { return true; }
 };
@@ -76,6 +80,12 @@ class PTQWATCH_EXPORT RunSource : public Control {
   /// Passes reports and events to the listener until the listener or an option ends it.
   virtual absl::Status Watch(const WatchOptions& options, WatchListener* listener) = 0;
 };
+
+/// With this begins the MonitorStatus::health_reason of a run that shows no sign of life.
+inline constexpr std::string_view kNoSignOfLife = "no sign of life";
+
+/// Whether a run has begun in this directory: it has a journal or a status file.
+PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);
 
 /// The name of the run in a directory: the last part of its path.
 PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);

@@ -1,15 +1,16 @@
 #include <iostream>
 #include <string>
 
-#include "ptqwatch/grpc_exporter.h"
+#include "ptqwatch/run_server.h"
 
 std::string WriteAndRead();
 
 int main() {
-  const auto exporter = ptqwatch::GrpcExporter::Create({.address = "127.0.0.1:0"});
-  if (!exporter.ok() || (*exporter)->address().empty()) {
-    std::cerr << exporter.status() << "\n";
+  const auto server =
+      ptqwatch::RunServer::Create({"runs/later"}, {.http = "", .grpc = "127.0.0.1:0"});
+  if (!server.ok()) {
+    std::cerr << server.status() << "\n";
     return 1;
   }
-  std::cout << "grpc " << (*exporter)->address() << ", " << WriteAndRead() << "\n";
+  std::cout << "grpc " << (*server)->grpc_address() << ", " << WriteAndRead() << "\n";
 }

@@ -21,6 +21,8 @@ class Recorder final : public WatchListener {
   void OnEvent(const Event& event) override { events.push_back(event.kind); }
   void OnStatus(const RunStatus& status) override { statuses.push_back(status); }
   void OnNotice(std::string_view text) override { notices.emplace_back(text); }
+  void OnTrouble(std::string_view text) override { troubles.emplace_back(text); }
+  void OnCaughtUp() override { caught_up_after.push_back(sequences.size()); }
   bool OnTick(bool) override {
     if (on_tick) on_tick();
     return ++ticks < 50;
@@ -33,6 +35,8 @@ class Recorder final : public WatchListener {
   std::vector<Event::Kind> events;
   std::vector<RunStatus> statuses;
   std::vector<std::string> notices;
+  std::vector<std::string> troubles;
+  std::vector<size_t> caught_up_after;  // so many reports
   int ticks = 0;
 };
 
@@ -118,6 +122,68 @@ TEST_F(OpenRunDirectoryTest, ARunThatFellSilentIsDegraded) {
   clock_.Advance(std::chrono::seconds(100));
   EXPECT_EQ(source_->Status()->monitor.health, Health::kDegraded);
   EXPECT_THAT(source_->Status()->monitor.health_reason, HasSubstr("no sign of life"));
+}
+
+TEST_F(OpenRunDirectoryTest, AJournalAloneSaysWhetherTheRunIsOver) {
+  AppendReports(1, 2);
+  EXPECT_EQ(source_->Status()->monitor.health, Health::kOk);
+  EXPECT_EQ(source_->Status()->monitor.reports_total, 2);
+  Append(EventToJson(EventOfKind(Event::Kind::kStopped)));
+  EXPECT_EQ(source_->Status()->monitor.health, Health::kStopped);
+  AppendReports(3, 3, "run-1", 2);
+  EXPECT_EQ(source_->Status()->monitor.health, Health::kOk);
+}
+
+TEST_F(OpenRunDirectoryTest, KnowsTheStepOfAReportBeforeTheStatusFileDoes) {
+  WriteStatus(Health::kOk);
+  AppendReports(3, 3);
+  const MonitorStatus status = source_->Status()->monitor;
+  EXPECT_GT(ReportNumber(3)->report.step, 7);
+  EXPECT_EQ(status.step, ReportNumber(3)->report.step);
+  EXPECT_EQ(status.last_sequence, 3);
+}
+
+// The clock of the run's machine is an hour off, or somebody sets this one's.
+TEST_F(OpenRunDirectoryTest, TakesNoClockForASignOfDeath) {
+  options_.status_every = std::chrono::milliseconds(0);
+  for (const double skew : {-3600.0, 3600.0}) {
+    recorder_ = {};
+    WriteStatus(Health::kOk);
+    recorder_.on_tick = [&] {
+      if (recorder_.ticks == 1) WriteStatus(Health::kOk);
+      if (recorder_.ticks == 3) clock_.SetUnixSeconds(1.7e9 + skew);
+      if (recorder_.ticks == 5) {
+        EXPECT_EQ(recorder_.statuses.back().monitor.health, Health::kOk) << skew;
+        clock_.Advance(std::chrono::seconds(16));
+      }
+      if (recorder_.ticks == 7) {
+        EXPECT_THAT(recorder_.statuses.back().monitor.health_reason,
+                    HasSubstr("no sign of life for 17 s"));
+        clock_.SetUnixSeconds(1.7e9);
+        WriteStatus(Health::kOk);  // it is back
+      }
+    };
+    EXPECT_TRUE(Watch().ok());
+    EXPECT_EQ(recorder_.statuses[9].monitor.health, Health::kOk);
+  }
+}
+
+TEST_F(OpenRunDirectoryTest, SaysOnceWhatItCannotReadAndGoesOn) {
+  WriteFile(dir_.File(kStatusFileName), "nonsense");
+  AppendReports(1, 2);
+  EXPECT_TRUE(Watch().ok());
+  EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2));
+  EXPECT_THAT(recorder_.troubles, ElementsAre(HasSubstr(kStatusFileName)));
+}
+
+TEST_F(OpenRunDirectoryTest, SaysWhenThePastWasGiven) {
+  AppendReports(1, 3);
+  recorder_.on_tick = [&] {
+    if (recorder_.ticks == 5) AppendReports(4, 4);
+  };
+  EXPECT_TRUE(Watch().ok());
+  EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(recorder_.caught_up_after, ElementsAre(3));
 }
 
 TEST_F(OpenRunDirectoryTest, ReportsAreThoseThatAreAskedFor) {

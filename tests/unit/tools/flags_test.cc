@@ -198,8 +198,9 @@ TEST(Flags, TakesARunDirectoryOrAServer) {
 
 TEST(Flags, ServesOnLoopbackUnlessTold) {
   const char* arguments[] = {"ptqwatch", "serve", "a", "b", "--grpc", "off", "--allow-control"};
-  const RunServerOptions options = std::get<ServeFlags>(*ParseCommandLine(7, arguments)).options;
-  EXPECT_THAT(options.run_dirs, ::testing::ElementsAre("a", "b"));
+  const ServeFlags flags = std::get<ServeFlags>(*ParseCommandLine(7, arguments));
+  const ServeOptions& options = flags.options;
+  EXPECT_THAT(flags.run_dirs, ::testing::ElementsAre("a", "b"));
   EXPECT_EQ(options.http, "127.0.0.1:9464");
   EXPECT_EQ(options.grpc, "");
   EXPECT_FALSE(options.allow_remote);

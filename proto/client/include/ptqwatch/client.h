@@ -13,7 +13,7 @@ namespace ptqwatch {
 
 /// Where a server of ptqwatch.v1 is, which of its runs is meant, and how to talk to it.
 struct ClientOptions {
-  /// HOST:PORT of a trainer's GrpcExporter or of `ptqwatch serve`; the port is 9465 unless given.
+  /// HOST:PORT of `ptqwatch serve`; the port is 9465 unless given.
   std::string address = "localhost:9465";
   /// The run's name at the server, or its run_id. Empty: the server's only run.
   std::string run = {};
@@ -39,7 +39,7 @@ struct ClientOptions {
 /// is lost, and goes on after the last report seen. Errors: Unavailable and DeadlineExceeded if no
 /// server answers, Unauthenticated for its token, NotFound for an unknown run, InvalidArgument if
 /// the server has several and none is named, PermissionDenied for commands that it does not allow
-/// (GrpcOptions::allow_control), ResourceExhausted for commands that come too often.
+/// (ServeOptions::allow_control), ResourceExhausted for commands that come too often.
 PTQWATCH_EXPORT absl::StatusOr<std::unique_ptr<RunSource>> OpenRemoteRun(
     const ClientOptions& options);
 

@@ -21,28 +21,11 @@ using ::testing::HasSubstr;
 using testing::SampleReport;
 using testing::Watch;
 
-class GrpcFilterTest : public testing::GrpcExporterTest {
+class GrpcFilterTest : public testing::GrpcTest {
  protected:
   void Happens(const std::string& message, Event::Kind kind = Event::Kind::kPhaseChange,
                Severity severity = Severity::kInfo) {
-    exporter_->OnEvent({.kind = kind, .severity = severity, .message = message});
-  }
-  void WaitUntilPublished(int64_t number) {
-    v1::WatchEventsRequest request;
-    request.set_after_event(0);
-    ASSERT_TRUE(testing::Eventually([&] {
-      grpc::ClientContext context;
-      GrpcClient client(address());
-      auto reader = client.stub->WatchEvents(&context, request);
-      v1::WatchEventsResponse response;
-      bool there = false;
-      // The last one that is there tells how far it is; then the next is awaited no longer.
-      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
-      while (!there && reader->Read(&response)) there = response.event().number() >= number;
-      context.TryCancel();
-      reader->Finish();
-      return there;
-    }));
+    run_->Publish(Event{.kind = kind, .severity = severity, .message = message});
   }
 };
 
@@ -88,13 +71,12 @@ v1::WatchEventsRequest After(std::optional<int64_t> number) {
 TEST_F(GrpcFilterTest, StreamsEventsAlone) {
   CreateAndStart();
   Happens("first");
-  Publish(1);
-  WaitUntilPublished(1);
+  run_->Publish(1);
   EventWatch next(address(), After(std::nullopt)), all(address(), After(0));
   EXPECT_EQ(Subscribers(), 2);
-  Publish(2);
+  run_->Publish(2);
   Happens("second", Event::Kind::kAlert, Severity::kWarning);
-  exporter_->Stop(std::chrono::seconds(5));
+  run_->End();
   const v1::WatchEventsResponse second = next.Next();
   EXPECT_EQ(second.event().message(), "second");
   EXPECT_EQ(second.event().number(), 2);
@@ -121,7 +103,7 @@ TEST_F(GrpcFilterTest, StreamsTheEventsThatAreAskedFor) {
   Happens("alert", Event::Kind::kAlert, Severity::kError);
   Happens("skipped", Event::Kind::kSnapshotSkipped);
   Happens("failed", Event::Kind::kProbeFailed);
-  exporter_->Stop(std::chrono::seconds(5));
+  run_->End();
   EXPECT_EQ(some.Message(), "alert");
   const v1::WatchEventsResponse failed = some.Next();
   EXPECT_EQ(failed.event().number(), 4);
@@ -136,7 +118,6 @@ TEST_F(GrpcFilterTest, CountsEventsThatItNoLongerHas) {
   CreateAndStart();
   for (int i = 1; i <= 300; ++i) {
     Happens("e", i == 290 ? Event::Kind::kAlert : Event::Kind::kPhaseChange);
-    if (i % 100 == 0) WaitUntilPublished(i);  // the queue before the history has 256 places
   }
   v1::WatchEventsRequest alerts = After(40);
   alerts.add_kinds(v1::EVENT_KIND_ALERT);
@@ -151,7 +132,6 @@ TEST_F(GrpcFilterTest, CountsEventsThatItNoLongerHas) {
 TEST_F(GrpcFilterTest, RefusesFiltersThatMeanNothing) {
   CreateAndStart();
   Happens("first");
-  WaitUntilPublished(1);
   const auto refusal = [&](const v1::WatchEventsRequest& request) {
     return EventWatch(address(), request).Finish();
   };
@@ -179,7 +159,6 @@ v1::Report Expected(int64_t sequence, bool with_layers, const std::string& metho
   AnalyzedReport report = SampleReport();
   report.report.sequence = sequence;
   report.report.step = 100 * sequence;
-  report.report.probe_status_detail = "";
   const auto is_other = [&](const auto& entry) {
     return (!method.empty() && ToString(entry.method) != method) ||
            (bits != 0 && entry.bits != bits);
@@ -196,8 +175,7 @@ TEST_F(GrpcFilterTest, GivesTheQuantizersThatAreAskedFor) {
   CreateAndStart();
   ASSERT_GT(SampleReport().report.quantization.size(), 1u);
   ASSERT_FALSE(SampleReport().report.averaging.empty());
-  Publish(1);
-  testing::GrpcExporterTest::WaitUntilPublished(1);
+  run_->Publish(1);
   for (const auto& [method, bits] : std::vector<std::pair<std::string, int>>{
            {"gptq", 4}, {"gptq", 0}, {"", 4}, {"nf4", 3}, {"rtn", 0}}) {
     for (const bool with_layers : {true, false}) {

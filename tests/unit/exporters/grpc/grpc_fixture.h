@@ -10,28 +10,29 @@
 #include <utility>
 #include <vector>
 
+#include "grpc/grpc_server.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/impl/client_unary_call.h"
 #include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
-#include "ptqwatch/grpc_exporter.h"
 #include "ptqwatch/v1/monitor_service.grpc.pb.h"
 #include "support/eventually.h"
-#include "support/fake_status_source.h"
 #include "support/sample_report.h"
+#include "unit/exporters/test_run.h"
 
 namespace ptqwatch::testing {
 
-class FakeControl final : public Control {
- public:
-  absl::StatusOr<int64_t> Do(const Command& command) override {
-    commands.push_back(command);
-    return answer;
-  }
-  std::vector<Command> commands;
-  absl::StatusOr<int64_t> answer = 1;
-};
+inline grpc::ByteBuffer BufferOf(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+inline std::string TextOf(const grpc::ByteBuffer& buffer) {
+  grpc::Slice slice;
+  if (!buffer.DumpToSingleSlice(&slice).ok()) return "";
+  return {slice.begin(), slice.end()};
+}
 
-/// A connection of its own to an exporter.
+/// A connection of its own to a server.
 class GrpcClient {
  public:
   explicit GrpcClient(const std::string& address, int max_message_bytes = 4 << 20) {
@@ -55,6 +56,22 @@ class GrpcClient {
   grpc::Status List(const v1::ListReportsRequest& request, v1::ListReportsResponse* response) {
     grpc::ClientContext context;
     return stub->ListReports(&context, request, response);
+  }
+  /// On the wire a HealthCheckRequest has the service's name as field 1, the response a status.
+  static constexpr char kServing[] = "\x08\x01";
+  static constexpr char kNotServing[] = "\x08\x02";
+  grpc::Status CheckHealth(const std::string& service, std::string* response) {
+    grpc::ClientContext context;
+    std::string request;
+    if (!service.empty())
+      request = "\x0A" + std::string(1, static_cast<char>(service.size())) + service;
+    grpc::ByteBuffer answer;
+    const grpc::internal::RpcMethod check("/grpc.health.v1.Health/Check",
+                                          grpc::internal::RpcMethod::NORMAL_RPC, channel);
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), check, &context,
+                                                                  BufferOf(request), &answer);
+    if (status.ok()) *response = TextOf(answer);
+    return status;
   }
 
   std::shared_ptr<grpc::Channel> channel;
@@ -109,46 +126,42 @@ class Watch {
   std::unique_ptr<grpc::ClientReader<v1::WatchReportsResponse>> reader_;
 };
 
-class GrpcExporterTest : public ::testing::Test {
- protected:
-  void Create(GrpcOptions options = {}) {
-    options.address = "127.0.0.1:0";
-    options.allow_control = allow_control_;
-    auto exporter = GrpcExporter::Create(options);
-    ASSERT_TRUE(exporter.ok()) << exporter.status();
-    exporter_ = *std::move(exporter);
-  }
-  void CreateAndStart(GrpcOptions options = {}) {
-    Create(std::move(options));
-    ASSERT_TRUE(exporter_->Start(&source_, &control_).ok());
-  }
-  const std::string& address() const { return exporter_->address(); }
+struct GrpcTestOptions {
+  int max_subscribers = 64;
+  internal::ReportHistory::Limits history = {};
+  bool allow_control = true;
+};
 
-  /// `padding` bytes more than it takes otherwise, in both forms.
-  void Publish(int64_t sequence, size_t padding = 0) {
-    AnalyzedReport report = SampleReport();
-    report.report.sequence = sequence;
-    report.report.step = 100 * sequence;
-    report.report.probe_status_detail = std::string(padding, 'x');
-    exporter_->OnReport(std::make_shared<const AnalyzedReport>(std::move(report)));
+/// A server with one run.
+class GrpcTest : public ::testing::Test {
+ protected:
+  void Create(const GrpcTestOptions& options = {}) {
+    auto server = internal::GrpcServer::Start({.listen = {.kind = "grpc", .address = "127.0.0.1:0"},
+                                               .allow_control = options.allow_control,
+                                               .max_subscribers = options.max_subscribers},
+                                              &runs_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    run_ = MakeRun("", options.history);
   }
-  /// Waits until the reports up to this one are in the history.
-  void WaitUntilPublished(int64_t sequence) {
-    GrpcClient client(address());
-    v1::ListReportsRequest request;
-    request.set_after_sequence(sequence - 1);
-    request.set_without_layers(true);
-    ASSERT_TRUE(Eventually([&] {
-      v1::ListReportsResponse response;
-      return client.List(request, &response).ok() && response.reports_size() > 0;
-    }));
+  void CreateAndStart(const GrpcTestOptions& options = {}) {
+    Create(options);
+    run_->Show();
   }
+  std::unique_ptr<TestRun> MakeRun(const std::string& name,
+                                   const internal::ReportHistory::Limits& limits = {}) {
+    internal::ReportForms forms;
+    internal::AddProtoForms(forms);
+    return std::make_unique<TestRun>(&runs_, name, forms, limits, [this] { server_->Wake(); });
+  }
+  const std::string& address() const { return server_->address(); }
   int32_t Subscribers() { return GrpcClient(address()).Status().subscribers(); }
 
-  bool allow_control_ = true;
-  FakeStatusSource source_;
-  FakeControl control_;
-  std::unique_ptr<GrpcExporter> exporter_;
+  internal::ServedRuns runs_{[this] {
+    if (server_ != nullptr) server_->Wake();
+  }};
+  std::unique_ptr<internal::GrpcServer> server_;
+  std::unique_ptr<TestRun> run_;
 };
 
 }  // namespace ptqwatch::testing

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "feed/report_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/fake_clock.h"
@@ -25,15 +26,21 @@ class EventStreamTest : public ::testing::Test {
     report.report.sequence = sequence;
     feed_->Publish(report);
   }
-  EventStream Stream(JsonFeed::Position after = {}) {
+  EventStream Stream(RunFeed::Position after = {}) {
     return EventStream(
-        feed_, after, ReportForm::kWithoutLayers, [this] { return status_; }, &clock_);
+        feed_, after, ReportForm::kJsonWithoutLayers, [this] { return status_; }, &clock_);
+  }
+
+  static ReportForms Forms() {
+    ReportForms forms;
+    AddJsonForms(forms);
+    return forms;
   }
 
   testing::FakeClock clock_;
   std::string status_;
-  const std::shared_ptr<JsonFeed> feed_ =
-      std::make_shared<JsonFeed>(ReportHistory::Limits{.reports = 3}, [] {});
+  const std::shared_ptr<RunFeed> feed_ =
+      std::make_shared<RunFeed>(ReportHistory::Limits{.reports = 3}, Forms(), [] {});
 };
 
 TEST_F(EventStreamTest, TellsReportsAndEventsInTheirOrder) {
@@ -90,13 +97,14 @@ TEST_F(EventStreamTest, EndsAfterTheLastReport) {
 }
 
 TEST_F(EventStreamTest, GivesALongHistoryInParts) {
-  const auto history = std::make_shared<JsonFeed>(ReportHistory::Limits{.reports = 10'000}, [] {});
+  const auto history =
+      std::make_shared<RunFeed>(ReportHistory::Limits{.reports = 10'000}, Forms(), [] {});
   AnalyzedReport report = testing::SampleReport();
   for (report.report.sequence = 1; report.report.sequence <= 300; ++report.report.sequence) {
     history->Publish(report);
   }
   EventStream stream(
-      history, {}, ReportForm::kFull, [] { return ""; }, &clock_);
+      history, {}, ReportForm::kJson, [] { return ""; }, &clock_);
   size_t largest = 0;
   std::string all;
   for (std::string part = *stream.Next(); !part.empty(); part = *stream.Next()) {

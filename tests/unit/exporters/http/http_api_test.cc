@@ -7,21 +7,17 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "http/gzip.h"
-#include "httplib.h"
 #include "nlohmann/json.hpp"
-#include "ptqwatch/prometheus_exporter.h"
-#include "ptqwatch/prometheus_hub.h"
 #include "support/eventually.h"
-#include "support/fake_status_source.h"
 #include "support/raw_client.h"
 #include "support/sample_report.h"
+#include "unit/exporters/http/http_fixture.h"
 
 namespace ptqwatch {
 namespace http_api_test {
 
 using nlohmann::json;
 using testing::Eventually;
-using testing::FakeStatusSource;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::PortOf;
@@ -40,23 +36,10 @@ Event Named(const std::string& message) {
   return {.kind = Event::Kind::kPhaseChange, .step = 5, .message = message};
 }
 
-class HttpApiTest : public ::testing::Test {
+class HttpApiTest : public testing::HttpTest {
  protected:
-  void Start(PrometheusOptions options = {}) {
-    options.address = "127.0.0.1:0";
-    auto exporter = PrometheusExporter::Create(options);
-    ASSERT_TRUE(exporter.ok()) << exporter.status();
-    exporter_ = *std::move(exporter);
-    ASSERT_TRUE(exporter_->Start(&source_, nullptr).ok());
-  }
   void Publish(int64_t first, int64_t last) {
-    for (int64_t sequence = first; sequence <= last; ++sequence) {
-      source_.SetLatest(Numbered(sequence));
-      exporter_->OnReport(Numbered(sequence));
-    }
-  }
-  httplib::Result Get(const std::string& path, const httplib::Headers& headers = {}) {
-    return httplib::Client("127.0.0.1", PortOf(exporter_->address())).Get(path.c_str(), headers);
+    for (int64_t sequence = first; sequence <= last; ++sequence) run_->Publish(sequence);
   }
   json GetJson(const std::string& path, int status = 200) {
     const httplib::Result answer = Get(path);
@@ -76,14 +59,11 @@ class HttpApiTest : public ::testing::Test {
   }
   // A stream from here on, whose head was sent.
   std::unique_ptr<RawClient> Stream(const std::string& query, const std::string& headers = "") {
-    auto client = std::make_unique<RawClient>(exporter_->address());
+    auto client = std::make_unique<RawClient>(address());
     client->Send("GET /api/v1/events" + query + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
                  "\r\n");
     return client;
   }
-
-  FakeStatusSource source_;
-  std::unique_ptr<PrometheusExporter> exporter_;
 };
 
 TEST_F(HttpApiTest, ListsReportsAsTheJournalHasThem) {
@@ -157,7 +137,7 @@ TEST_F(HttpApiTest, NamesTheParameterThatIsWrong) {
 TEST_F(HttpApiTest, SaysHowTheMonitorIs) {
   Start();
   Publish(1, 3);
-  exporter_->OnEvent(Named("one"));
+  run_->Publish(Named("one"));
   const json status = GetJson("/api/v1/status");
   ASSERT_EQ(status["runs"].size(), 1u);
   EXPECT_EQ(status["runs"][0]["newest_sequence"], 3);
@@ -169,40 +149,33 @@ TEST_F(HttpApiTest, SaysHowTheMonitorIs) {
 }
 
 TEST_F(HttpApiTest, HasNothingBeforeARun) {
-  const auto hub = PrometheusHub::Create({.address = "127.0.0.1:0"});
-  ASSERT_TRUE(hub.ok());
-  httplib::Client client("127.0.0.1", PortOf((*hub)->address()));
-  EXPECT_EQ(client.Get("/api/v1/reports")->status, 503);
-  EXPECT_EQ(client.Get("/api/v1/events")->status, 503);
-  EXPECT_EQ(json::parse(client.Get("/api/v1/status")->body)["runs"], json::array());
+  Create();
+  EXPECT_EQ(Get("/api/v1/reports")->status, 503);
+  EXPECT_EQ(Get("/api/v1/events")->status, 503);
+  EXPECT_EQ(GetJson("/api/v1/status")["runs"], json::array());
 }
 
-TEST_F(HttpApiTest, AsksForTheRunWhereThereAreSeveral) {
-  const auto hub = PrometheusHub::Create({.address = "127.0.0.1:0"});
-  ASSERT_TRUE(hub.ok());
-  std::vector<std::unique_ptr<Exporter>> runs;
-  for (const char* name : {"a", "b"}) {
-    runs.push_back(*(*hub)->AddRun(name));
-    runs.back()->OnReport(Numbered(runs.size() == 1 ? 7 : 9));  // its past
-    ASSERT_TRUE(runs.back()->Start(&source_, nullptr).ok());
-  }
-  httplib::Client client("127.0.0.1", PortOf((*hub)->address()));
-  const httplib::Result either = client.Get("/api/v1/reports");
-  EXPECT_EQ(either->status, 400);
-  EXPECT_THAT(either->body, HasSubstr("run must be one of 'a', 'b'"));
-  EXPECT_EQ(json::parse(client.Get("/api/v1/reports?run=b")->body)["reports"][0]["sequence"], 9);
-  EXPECT_EQ(json::parse(client.Get("/api/v1/status")->body)["runs"].size(), 2u);
-  EXPECT_EQ(json::parse(client.Get("/api/v1/status?run=a")->body)["runs"].size(), 1u);
-  runs.clear();
+TEST_F(HttpApiTest, AsksForTheRunIfThereAreSeveral) {
+  Create();
+  const auto a = MakeRun("a"), b = MakeRun("b");
+  a->Publish(7);
+  b->Publish(9);
+  a->Show();
+  b->Show();
+  EXPECT_THAT(GetJson("/api/v1/reports", 400)["error"].get<std::string>(),
+              HasSubstr("run must be one of 'a', 'b'"));
+  EXPECT_EQ(GetJson("/api/v1/reports?run=b")["reports"][0]["sequence"], 9);
+  EXPECT_EQ(GetJson("/api/v1/status")["runs"].size(), 2u);
+  EXPECT_EQ(GetJson("/api/v1/status?run=a")["runs"].size(), 1u);
 }
 
 TEST_F(HttpApiTest, StreamsReportsEventsAndStatus) {
   Start();
   Publish(1, 3);
-  exporter_->OnEvent(Named("past"));
+  run_->Publish(Named("past"));
   const auto client = Stream("?after=1&after_event=0");
   ASSERT_TRUE(client->Peek());
-  exporter_->OnEvent(Named("now"));
+  run_->Publish(Named("now"));
   Publish(4, 4);
   std::string all;
   EXPECT_TRUE(Eventually([&] {
@@ -226,8 +199,8 @@ TEST_F(HttpApiTest, StreamsReportsEventsAndStatus) {
 TEST_F(HttpApiTest, GoesOnWhereAStreamEnded) {
   Start();
   Publish(1, 5);
-  exporter_->OnEvent(Named("one"));
-  exporter_->OnEvent(Named("two"));
+  run_->Publish(Named("one"));
+  run_->Publish(Named("two"));
   // What the browser sends is more than the address of the stream says.
   const auto client = Stream("?after=0&after_event=0", "Last-Event-ID: 4-1\r\n");
   std::string seen;
@@ -241,7 +214,7 @@ TEST_F(HttpApiTest, GoesOnWhereAStreamEnded) {
 }
 
 TEST_F(HttpApiTest, SaysHowManyReportsAStreamMissed) {
-  Start({.history_reports = 2});
+  Start({}, {.reports = 2});
   Publish(1, 9);
   const auto client = Stream("?after=3");
   std::string seen;
@@ -263,7 +236,7 @@ TEST_F(HttpApiTest, TakesNoMoreStreamsThanItMayAndStillAnswersScrapes) {
   const httplib::Result refused = Get("/api/v1/events");
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->status, 503);
-  EXPECT_THAT(refused->body, HasSubstr("max_streams"));
+  EXPECT_THAT(refused->body, HasSubstr("as many streams"));
   EXPECT_EQ(Get("/metrics")->status, 200);
   // One that ends makes room.
   streams.pop_back();
@@ -285,7 +258,7 @@ TEST_F(HttpApiTest, AStreamThatDoesNotReadKeepsNothingFromOthers) {
     return seen.find("id: 1000-0\n") != std::string::npos;
   }));
   const auto start = std::chrono::steady_clock::now();
-  exporter_->Stop(std::chrono::seconds(2));
+  server_->Stop();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
@@ -321,7 +294,7 @@ TEST_F(HttpApiTest, RefusesOtherSites) {
   Start({.allowed_hosts = {"Trainer-7"}});
   Publish(1, 1);
   const auto status = [&](const std::string& path, const std::string& headers) {
-    RawClient client(exporter_->address());
+    RawClient client(address());
     client.Send("GET " + path + " HTTP/1.1\r\nConnection: close\r\n" + headers + "\r\n");
     return client.ReadAll().substr(9, 3);
   };
@@ -342,18 +315,6 @@ TEST_F(HttpApiTest, RefusesOtherSites) {
   }
   // A scraper uses whatever name its configuration gives.
   EXPECT_EQ(status("/metrics", "Host: evil.example\r\n"), "200");
-}
-
-TEST_F(HttpApiTest, NamesTheOptionThatIsWrong) {
-  for (const auto& [options, name] : std::vector<std::pair<PrometheusOptions, std::string>>{
-           {{.max_streams = -1}, "PrometheusOptions::max_streams must be at least 0, is -1"},
-           {{.history_reports = 0}, "PrometheusOptions::history_reports must be at least 1, is 0"},
-           {{.history_bytes = 0}, "history_bytes"},
-           {{.history_memory_bytes = -5}, "history_memory_bytes must be at least 1, is -5"}}) {
-    const auto refused = PrometheusExporter::Create(options);
-    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(refused.status().message()), HasSubstr(name));
-  }
 }
 
 TEST(Gzip, IsForThoseWhoAsk) {

@@ -12,20 +12,17 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "http/server/http_server.h"
-#include "httplib.h"
-#include "ptqwatch/prometheus_exporter.h"
 #include "support/certificates.h"
-#include "support/fake_status_source.h"
 #include "support/raw_client.h"
 #include "support/sample_report.h"
 #include "support/temp_dir.h"
+#include "unit/exporters/http/http_fixture.h"
 
 namespace ptqwatch {
 namespace http_security_test {
 
 using ::testing::AllOf;
 using testing::CertificateFiles;
-using testing::FakeStatusSource;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::PortOf;
@@ -38,47 +35,45 @@ using testing::WriteCertificate;
 constexpr char kToken[] = "correct-horse-battery";
 const std::string kClientHello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
 
-class HttpSecurityTest : public ::testing::Test {
+class HttpSecurityTest : public testing::HttpTest {
  protected:
-  void Start(const ServerSecurity& security) {
-    auto exporter = PrometheusExporter::Create({.address = "127.0.0.1:0", .security = security});
-    ASSERT_TRUE(exporter.ok()) << exporter.status();
-    exporter_ = *std::move(exporter);
-    ASSERT_TRUE(exporter_->Start(&source_, nullptr).ok());
-    auto report = std::make_shared<const AnalyzedReport>(SampleReport());
-    source_.SetLatest(report);
-    exporter_->OnReport(std::move(report));
+  void Serve(const ServerSecurity& security) {
+    auto token = internal::CheckSecurity(security, "ServeOptions", /*remote=*/false);
+    ASSERT_TRUE(token.ok()) << token.status();
+    internal::WebServer::Options options;
+    options.http.security = security;
+    options.token = *std::move(token);
+    Start(std::move(options));
+    run_->Publish(SampleReport());
   }
   ServerSecurity Tls() const {
-    return {.certificate_file = server_.certificate, .private_key_file = server_.key};
+    return {.certificate_file = own_.certificate, .private_key_file = own_.key};
   }
   ServerSecurity Token() const {
     testing::WriteFile(folder_.File("token"), std::string(kToken) + "\n");
     return {.token_file = folder_.File("token")};
   }
   std::unique_ptr<httplib::SSLClient> Client(const CertificateFiles& own = {}) const {
-    auto client = std::make_unique<httplib::SSLClient>("127.0.0.1", PortOf(exporter_->address()),
+    auto client = std::make_unique<httplib::SSLClient>("127.0.0.1", PortOf(address()),
                                                        own.certificate, own.key);
-    client->set_ca_cert_path(server_.certificate.c_str());
+    client->set_ca_cert_path(own_.certificate.c_str());
     client->enable_server_certificate_verification(true);
     return client;
   }
-  // Without TLS, with this header where it is not empty.
+  // Without TLS, with this header unless it is empty.
   httplib::Result Get(const char* path, const std::string& authorization = "") const {
     httplib::Headers headers;
     if (!authorization.empty()) headers.emplace("Authorization", authorization);
-    return httplib::Client("127.0.0.1", PortOf(exporter_->address())).Get(path, headers);
+    return HttpTest::Get(path, headers);
   }
 
   const TempDir folder_;
-  const CertificateFiles server_ = WriteCertificate(folder_.path(), "server");
+  const CertificateFiles own_ = WriteCertificate(folder_.path(), "server");
   const CertificateFiles other_ = WriteCertificate(folder_.path(), "other");
-  FakeStatusSource source_;
-  std::unique_ptr<PrometheusExporter> exporter_;
 };
 
 TEST_F(HttpSecurityTest, ServesByTls) {
-  Start(Tls());
+  Serve(Tls());
   const httplib::Result page = Client()->Get("/metrics");
   ASSERT_TRUE(page) << httplib::to_string(page.error());
   EXPECT_EQ(page->status, 200);
@@ -89,7 +84,7 @@ TEST_F(HttpSecurityTest, ServesByTls) {
 }
 
 TEST_F(HttpSecurityTest, StreamsEventsByTls) {
-  Start(Tls());
+  Serve(Tls());
   std::string stream;
   Client()->Get("/api/v1/events?after=0", [&](const char* bytes, size_t size) {
     stream.append(bytes, size);
@@ -99,18 +94,18 @@ TEST_F(HttpSecurityTest, StreamsEventsByTls) {
 }
 
 TEST_F(HttpSecurityTest, TellsAClientWithoutTlsToUseIt) {
-  Start(Tls());
+  Serve(Tls());
   for (int i = 0; i < 8; ++i) {
     EXPECT_THAT(
-        testing::Get(exporter_->address(), "/metrics"),
+        testing::Get(address(), "/metrics"),
         AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("https://"), Not(HasSubstr("ptqwatch_"))));
   }
   EXPECT_TRUE(Client()->Get("/metrics"));
 }
 
 TEST_F(HttpSecurityTest, TellsAClientWithTlsThatThereIsNone) {
-  Start({});
-  RawClient client(exporter_->address());
+  Serve({});
+  RawClient client(address());
   client.Send(kClientHello + std::string(500, 'x'));
   EXPECT_THAT(client.ReadAll(), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("http://")));
   EXPECT_EQ(Client()->Get("/metrics").error(), httplib::Error::SSLConnection);
@@ -120,20 +115,20 @@ TEST_F(HttpSecurityTest, TellsAClientWithTlsThatThereIsNone) {
 TEST_F(HttpSecurityTest, AsksForACertificateOfItsAuthorities) {
   ServerSecurity security = Tls();
   security.client_ca_file = other_.certificate;
-  Start(security);
+  Serve(security);
   EXPECT_FALSE(Client()->Get("/metrics"));
   EXPECT_FALSE(Client()->Get("/healthz")) << "health is behind it, too";
-  EXPECT_FALSE(Client(server_)->Get("/metrics")) << "of another authority";
+  EXPECT_FALSE(Client(own_)->Get("/metrics")) << "of another authority";
   const httplib::Result page = Client(other_)->Get("/metrics");
   ASSERT_TRUE(page) << httplib::to_string(page.error());
   EXPECT_EQ(page->status, 200);
 }
 
 TEST_F(HttpSecurityTest, SurvivesHandshakesThatFail) {
-  Start(Tls());
+  Serve(Tls());
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 40; ++i) {
-    RawClient client(exporter_->address());
+    RawClient client(address());
     client.Send(kClientHello + std::string(static_cast<size_t>(30 * i), '\x7f'));
     if (i % 2 == 0) client.ResetWhenClosed();
   }
@@ -146,28 +141,28 @@ TEST_F(HttpSecurityTest, SurvivesClientsThatGo) {
   struct sigaction pipe {};
   sigaction(SIGPIPE, nullptr, &pipe);
   ASSERT_EQ(pipe.sa_handler, SIG_DFL);
-  Start(Tls());
+  Serve(Tls());
   for (int i = 0; i < 20; ++i) {
     for (const char* path : {"/metrics", "/page/chart.js", "/api/v1/events?after=0"}) {
       auto client = Client();
       client->Get(path, [](const char*, size_t) { return false; });
     }
-    exporter_->OnEvent({.kind = Event::Kind::kPhaseChange, .message = "m"});
+    run_->Publish(Event{.kind = Event::Kind::kPhaseChange, .message = "m"});
   }
   EXPECT_TRUE(Client()->Get("/metrics"));
 }
 
 TEST_F(HttpSecurityTest, StopsAtOnceInTheMiddleOfAHandshake) {
-  Start(Tls());
-  RawClient silent(exporter_->address()), begun(exporter_->address());
+  Serve(Tls());
+  RawClient silent(address()), begun(address());
   begun.Send(kClientHello);
   const auto start = std::chrono::steady_clock::now();
-  exporter_->Stop(std::chrono::seconds(1));
+  server_->Stop();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 TEST_F(HttpSecurityTest, AsksForItsToken) {
-  Start(Token());
+  Serve(Token());
   for (const char* path :
        {"/metrics", "/", "/page/page.js", "/api/v1/reports", "/api/v1/status", "/api/v1/events"}) {
     for (const std::string& sent :
@@ -192,36 +187,20 @@ TEST_F(HttpSecurityTest, AsksForItsToken) {
 }
 
 TEST_F(HttpSecurityTest, TellsStrangersOnlyWhetherItIsWell) {
-  Start(Token());
+  Serve(Token());
   EXPECT_EQ(Get("/healthz")->body, "alive\n");
   EXPECT_EQ(Get("/readyz")->body, "ready\n");
-  source_.Set([](MonitorStatus& status) { status.health = Health::kDegraded; });
+  SetMonitor([](MonitorStatus& status) { status.health = Health::kDegraded; });
   EXPECT_EQ(Get("/healthz")->status, 200);
   EXPECT_EQ(Get("/readyz")->status, 503);
   EXPECT_EQ(Get("/readyz")->body, "not ready\n");
   EXPECT_THAT(Get("/readyz", std::string("Bearer ") + kToken)->body, HasSubstr("\"degraded\""));
 }
 
-TEST_F(HttpSecurityTest, NamesTheOptionThatIsWrong) {
-  const auto status = [&](const ServerSecurity& security, bool remote = false) {
-    return PrometheusExporter::Create(
-               {.address = "127.0.0.1:0", .allow_remote = remote, .security = security})
-        .status();
-  };
-  EXPECT_THAT(status({.certificate_file = server_.certificate}).message(),
-              HasSubstr("PrometheusOptions.security.certificate_file"));
-  EXPECT_THAT(
-      status({.certificate_file = server_.certificate, .private_key_file = other_.key}).message(),
-      HasSubstr("is not the key of the certificate"));
-  EXPECT_THAT(status(Token(), /*remote=*/true).message(),
-              HasSubstr("needs PrometheusOptions.security.certificate_file"));
-  EXPECT_TRUE(status(Token()).ok());
-}
-
 /// A server whose clients find out which certificate it shows.
 class ReplacedFiles : public HttpSecurityTest {
  protected:
-  void Serve(std::chrono::milliseconds interval) {
+  void ServeFiles(std::chrono::milliseconds interval) {
     internal::HttpServer::Options options;
     options.listen.kind = "http";
     options.listen.address = "127.0.0.1:0";
@@ -244,30 +223,30 @@ class ReplacedFiles : public HttpSecurityTest {
     return copy;
   }
 
-  const std::string first_ = Copy(server_.certificate);
+  const std::string first_ = Copy(own_.certificate);
   const std::string second_ = Copy(other_.certificate);
   std::unique_ptr<internal::HttpServer> server_of_files_;
 };
 
 TEST_F(ReplacedFiles, AreServedOnceTheyFit) {
-  Serve(std::chrono::milliseconds(0));
+  ServeFiles(std::chrono::milliseconds(0));
   EXPECT_TRUE(Shows(first_));
   EXPECT_FALSE(Shows(second_));
-  std::filesystem::rename(other_.certificate, server_.certificate);
+  std::filesystem::rename(other_.certificate, own_.certificate);
   EXPECT_TRUE(Shows(first_)) << "the key is still the former one";
-  std::filesystem::rename(other_.key, server_.key);
+  std::filesystem::rename(other_.key, own_.key);
   EXPECT_TRUE(Shows(second_));
   EXPECT_FALSE(Shows(first_));
-  testing::WriteFile(server_.certificate, "nonsense");
+  testing::WriteFile(own_.certificate, "nonsense");
   EXPECT_TRUE(Shows(second_));
-  std::filesystem::remove(server_.key);
+  std::filesystem::remove(own_.key);
   EXPECT_TRUE(Shows(second_));
 }
 
 TEST_F(ReplacedFiles, AreNoticedOnceInAWhile) {
-  Serve(std::chrono::hours(1));
-  std::filesystem::rename(other_.certificate, server_.certificate);
-  std::filesystem::rename(other_.key, server_.key);
+  ServeFiles(std::chrono::hours(1));
+  std::filesystem::rename(other_.certificate, own_.certificate);
+  std::filesystem::rename(other_.key, own_.key);
   EXPECT_TRUE(Shows(first_));
 }
 

@@ -8,7 +8,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "support/eventually.h"
 #include "support/temp_dir.h"
 #include "unit/exporters/grpc/grpc_fixture.h"
 
@@ -37,40 +36,30 @@ class Collector final : public WatchListener {
   const size_t wanted_;
 };
 
-class ClientTest : public ::testing::Test {
+class ClientTest : public GrpcTest {
  protected:
   void SetUp() override {
-    auto exporter = GrpcExporter::Create({.address = "127.0.0.1:0", .allow_control = true});
-    ASSERT_TRUE(exporter.ok()) << exporter.status();
-    exporter_ = *std::move(exporter);
-    ASSERT_TRUE(exporter_->Start(&source_, &control_).ok());
-    auto client = OpenRemoteRun({.address = exporter_->address()});
+    CreateAndStart();
+    auto client = OpenRemoteRun({.address = address()});
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
   }
-  void Publish(int64_t sequence) {
-    AnalyzedReport report = SampleReport();
-    report.report.sequence = sequence;
-    exporter_->OnReport(std::make_shared<const AnalyzedReport>(std::move(report)));
+  template <typename Change>
+  void SetMonitor(Change change) {
+    run_->Set([&](RunStatus& status) { change(status.monitor); });
   }
 
-  FakeStatusSource source_;
-  FakeControl control_;
-  std::unique_ptr<GrpcExporter> exporter_;
   std::unique_ptr<RunSource> client_;
 };
 
 TEST_F(ClientTest, ReportsAreThoseOfTheMonitor) {
-  for (int64_t sequence = 1; sequence <= 3; ++sequence) Publish(sequence);
-  auto reports = client_->Reports({.after_sequence = 1});
-  // The exporter takes them on a thread of its own.
-  ASSERT_TRUE(Eventually([&] {
-    reports = client_->Reports({.after_sequence = 1});
-    return !reports.ok() || reports->size() == 2;
-  }));
+  for (int64_t sequence = 1; sequence <= 3; ++sequence) run_->Publish(sequence);
+  const auto reports = client_->Reports({.after_sequence = 1});
   ASSERT_TRUE(reports.ok()) << reports.status();
+  ASSERT_EQ(reports->size(), 2u);
   AnalyzedReport expected = SampleReport();
   expected.report.sequence = 2;
+  expected.report.step = 200;
   EXPECT_EQ(ToJson(reports->front()), ToJson(expected));
   const auto small = client_->Reports({.after_sequence = 2, .without_layers = true});
   ASSERT_TRUE(small.ok()) << small.status();
@@ -82,8 +71,8 @@ TEST_F(ClientTest, WatchesUntilTheListenerHasEnough) {
   Event event;
   event.kind = Event::Kind::kPhaseChange;
   event.severity = Severity::kWarning;
-  exporter_->OnEvent(event);
-  for (int64_t sequence = 1; sequence <= 3; ++sequence) Publish(sequence);
+  run_->Publish(event);
+  for (int64_t sequence = 1; sequence <= 3; ++sequence) run_->Publish(sequence);
   Collector collector(2);
   EXPECT_TRUE(client_->Watch({}, &collector).ok());
   ASSERT_EQ(collector.reports.size(), 2u);
@@ -94,7 +83,7 @@ TEST_F(ClientTest, WatchesUntilTheListenerHasEnough) {
 }
 
 TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
-  source_.Set([](MonitorStatus& status) {
+  SetMonitor([](MonitorStatus& status) {
     status.step = 12;
     status.steps_total = 13;
     status.learning_rate = 3e-4;
@@ -114,8 +103,7 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
   });
   const auto run = client_->Status();
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(run->run.run_id, source_.run().run_id);
-  EXPECT_EQ(run->run.parameters, source_.run().parameters);
+  EXPECT_EQ(run->run.run_id, "run-1");
   const MonitorStatus& status = run->monitor;
   EXPECT_EQ(status.step, 12);
   EXPECT_EQ(status.steps_total, 13);
@@ -141,34 +129,36 @@ TEST_F(ClientTest, StatusIsThatOfTheMonitor) {
 }
 
 TEST_F(ClientTest, ALearningRateThatIsNotFiniteIsNotZero) {
-  source_.Set([](MonitorStatus& status) { status.learning_rate = std::nan(""); });
+  SetMonitor([](MonitorStatus& status) { status.learning_rate = std::nan(""); });
   const auto run = client_->Status();
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->monitor.learning_rate, std::nullopt);
 }
 
 TEST_F(ClientTest, CommandsReachTheMonitor) {
-  control_.answer = 3;
+  run_->control.answer = 3;
   EXPECT_EQ(client_->Do(TakeSnapshot{}).value(), 3);
   EXPECT_EQ(
       client_->Do(MakeSlice{.method = QuantizationMethod::kGptq, .bits = 4, .points = 5}).value(),
       3);
-  control_.answer = absl::InvalidArgumentError("every = 0");
+  run_->control.answer = absl::InvalidArgumentError("every = 0");
   EXPECT_TRUE(absl::IsInvalidArgument(client_->Do(SetEvery{0}).status()));
-  ASSERT_EQ(control_.commands.size(), 3u);
-  EXPECT_EQ(std::get<MakeSlice>(control_.commands[1]).points, 5);
+  ASSERT_EQ(run_->control.commands.size(), 3u);
+  EXPECT_EQ(std::get<MakeSlice>(run_->control.commands[1]).points, 5);
 }
 
 TEST_F(ClientTest, FindsTheServerAgainAndSaysWhenItIsAway) {
-  const std::string address = exporter_->address();
-  exporter_->Stop(std::chrono::milliseconds(500));
-  exporter_.reset();
+  const std::string former = address();
+  run_.reset();
+  server_.reset();
   const absl::Status away = client_->Status().status();
   EXPECT_TRUE(absl::IsUnavailable(away)) << away;
-  EXPECT_THAT(std::string(away.message()), AllOf(HasSubstr(address), Not(HasSubstr("\n"))));
-  auto again = GrpcExporter::Create({.address = address});
+  EXPECT_THAT(std::string(away.message()), AllOf(HasSubstr(former), Not(HasSubstr("\n"))));
+  auto again = internal::GrpcServer::Start({.listen = {.kind = "grpc", .address = former}}, &runs_);
   ASSERT_TRUE(again.ok()) << again.status();
-  ASSERT_TRUE((*again)->Start(&source_, &control_).ok());
+  server_ = *std::move(again);
+  run_ = MakeRun("");
+  run_->Show();
   EXPECT_TRUE(client_->Status().ok());
   EXPECT_TRUE(absl::IsPermissionDenied(client_->Do(Pause{}).status()));
 }

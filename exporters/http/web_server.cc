@@ -1,0 +1,96 @@
+#include "http/web_server.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "http/health_page.h"
+#include "http/host_guard.h"
+#include "http/http_api.h"
+#include "http/live_page.h"
+#include "http/login_guard.h"
+#include "http/router.h"
+#include "metrics/metric_page.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+class WebServerImpl final : public WebServer {
+ public:
+  WebServerImpl(const Options& options, const ServedRuns* runs)
+      : runs_(runs),
+        metrics_(options.max_layers),
+        login_(options.token),
+        api_(runs, options.max_streams) {}
+
+  absl::Status Bind(const Options& options) {
+    const HostGuard guard(options.http.listen.address, options.allowed_hosts);
+    PTQWATCH_ASSIGN_OR_RETURN(server_, HttpServer::Start(options.http, MakeRouter(Routes(guard))));
+    return absl::OkStatus();
+  }
+
+  const std::string& address() const override { return server_->address(); }
+  void Wake() override { server_->Wake(); }
+  void Stop() override { server_->Stop(); }
+
+ private:
+  HttpRoutes Routes(const HostGuard& guard) {
+    HttpRoutes routes = LivePageRoutes();
+    routes["/api/v1/reports"] = [this](const HttpRequest& request) {
+      return api_.Reports(request);
+    };
+    routes["/api/v1/status"] = [this](const HttpRequest& request) { return api_.Status(request); };
+    routes["/api/v1/events"] = [this](const HttpRequest& request) { return api_.Events(request); };
+    for (auto& [path, handler] : routes) {
+      handler = [guard, inner = std::move(handler)](const HttpRequest& request) {
+        std::optional<HttpResponse> refusal = guard.Refuse(request);
+        return refusal ? *std::move(refusal) : inner(request);
+      };
+    }
+    // Scrapers and probes use whatever names their configuration gives.
+    routes["/metrics"] = [this](const HttpRequest& request) { return Metrics(request); };
+    for (auto& [path, handler] : routes) {
+      handler = [this, inner = std::move(handler)](const HttpRequest& request) {
+        std::optional<HttpResponse> refusal = login_.Refuse(request);
+        return refusal ? *std::move(refusal) : inner(request);
+      };
+    }
+    // Whoever probes a process need not have its secrets.
+    routes["/healthz"] = [this](const HttpRequest& request) {
+      return HealthzPage(runs_->Look(), login_.Admits(request));
+    };
+    routes["/readyz"] = [this](const HttpRequest& request) {
+      return ReadyzPage(runs_->Look(), login_.Admits(request));
+    };
+    return routes;
+  }
+
+  HttpResponse Metrics(const HttpRequest& request) {
+    const std::vector<RunView> views = runs_->Look();
+    if (views.empty()) return {.status = 503, .body = "there is no run yet\n"};
+    std::vector<RunMetrics> runs;
+    for (const RunView& view : views) {
+      runs.push_back({view.status.name, {view.status.run, view.status.monitor, view.report.get()}});
+    }
+    const MetricFormat format = MetricFormatFor(request.accept);
+    return {.content_type = std::string(ContentTypeOf(format)),
+            .body = metrics_.Render(runs, format)};
+  }
+
+  const ServedRuns* const runs_;
+  MetricPage metrics_;
+  const LoginGuard login_;
+  HttpApi api_;
+  std::unique_ptr<HttpServer> server_;  // last: its thread ends before what it uses is destroyed
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(Options options,
+                                                            const ServedRuns* runs) {
+  auto server = std::make_unique<WebServerImpl>(options, runs);
+  PTQWATCH_RETURN_IF_ERROR(server->Bind(options));
+  return server;
+}
+
+}  // namespace ptqwatch::internal

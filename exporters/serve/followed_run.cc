@@ -1,0 +1,95 @@
+#include "serve/followed_run.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{100};
+constexpr std::chrono::hours kForever{24 * 365 * 100};
+// After a failure that is no trouble with a file, such as memory that has run out.
+constexpr std::chrono::seconds kFollowAgain{1};
+
+}  // namespace
+
+FollowedRun::FollowedRun(const std::string& run_dir, MakeRun make, ServedRuns* runs)
+    : source_(OpenRunDirectory(run_dir)), make_(std::move(make)), runs_(runs) {}
+
+absl::StatusOr<std::unique_ptr<FollowedRun>> FollowedRun::Start(const std::string& run_dir,
+                                                                MakeRun make, ServedRuns* runs) {
+  std::unique_ptr<FollowedRun> run(new FollowedRun(run_dir, std::move(make), runs));
+  PTQWATCH_ASSIGN_OR_RETURN(run->thread_,
+                            StartThread("ptqw-follow", [run = run.get()] { run->Follow(); }));
+  return run;
+}
+
+void FollowedRun::Follow() {
+  const WatchOptions options{
+      .give_up_after = kForever, .status_every = std::chrono::milliseconds(0), .tick = kTick};
+  while (!stopping_) {
+    BeginAnew();
+    const absl::Status status = source_->Watch(options, this);
+    if (stopping_) return;
+    trouble_(Severity::kError,
+             StrCat("run directory '", source_->place(), "' is followed anew: ", Message(status)));
+    Clock::Real()->SleepFor(kFollowAgain, stopping_);
+  }
+}
+
+void FollowedRun::BeginAnew() {
+  if (shown_) runs_->Remove(run_);
+  run_ = make_(source_.get());
+  run_->SetStatus(status_);
+  run_id_.clear();
+  shown_ = open_ = false;
+}
+
+void FollowedRun::ShowOnceKnown() {
+  if (open_ || !known_) return;
+  // Without a status file, the journal's last lines say how the run is.
+  if (!caught_up_ && !status_.time_unix_seconds) return;
+  if (!std::exchange(shown_, true)) runs_->Add(run_);
+  open_ = caught_up_;
+  if (open_) runs_->Open(run_);
+}
+
+bool FollowedRun::OnReport(const AnalyzedReport& report, int64_t /*missed*/) {
+  if (!run_id_.empty() && run_id_ != report.report.run_id) BeginAnew();
+  run_id_ = report.report.run_id;
+  known_ = true;
+  run_->Publish(report);
+  ShowOnceKnown();
+  return !stopping_;
+}
+
+void FollowedRun::OnEvent(const Event& event) {
+  known_ = true;
+  run_->Publish(event);
+  ShowOnceKnown();
+}
+
+void FollowedRun::OnStatus(const RunStatus& status) {
+  known_ = true;
+  status_ = status;
+  run_->SetStatus(status);
+  ShowOnceKnown();
+}
+
+void FollowedRun::OnCaughtUp() {
+  caught_up_ = true;
+  ShowOnceKnown();
+}
+
+bool FollowedRun::OnTick(bool /*connected*/) { return !stopping_; }
+
+void FollowedRun::Stop() {
+  stopping_ = true;
+  thread_.Join();
+  if (std::exchange(shown_, false)) runs_->Remove(run_);
+}
+
+}  // namespace ptqwatch::internal

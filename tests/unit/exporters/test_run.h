@@ -1,0 +1,79 @@
+#ifndef PTQWATCH_TESTS_UNIT_EXPORTERS_TEST_RUN_H_
+#define PTQWATCH_TESTS_UNIT_EXPORTERS_TEST_RUN_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "feed/served_runs.h"
+#include "support/sample_report.h"
+
+namespace ptqwatch::testing {
+
+/// Keeps the commands that it gets.
+class FakeControl final : public Control {
+ public:
+  absl::StatusOr<int64_t> Do(const Command& command) override {
+    commands.push_back(command);
+    return answer;
+  }
+  std::vector<Command> commands;
+  absl::StatusOr<int64_t> answer = 1;
+};
+
+/// A run of a server whose status, reports and events a test sets. One thread at a time.
+class TestRun {
+ public:
+  /// `wake` is called after each change.
+  TestRun(internal::ServedRuns* runs, std::string name, internal::ReportForms forms,
+          const internal::ReportHistory::Limits& limits, std::function<void()> wake)
+      : runs_(runs),
+        run_(std::make_shared<internal::ServedRun>(std::move(name), &control, limits,
+                                                   std::move(forms), std::move(wake))) {
+    status_.run.run_id = "run-1";
+    status_.run.fingerprint = "f00d";
+    status_.run.device = "cpu";
+    status_.monitor.health = Health::kOk;
+    status_.monitor.step = 16010;
+    run_->SetStatus(status_);
+  }
+  ~TestRun() { End(); }
+
+  void ShowStatus() { runs_->Add(run_); }
+  void Open() { runs_->Open(run_); }
+  void Show() {
+    ShowStatus();
+    Open();
+  }
+  /// Nothing more comes: it is shown no longer.
+  void End() { runs_->Remove(run_); }
+  template <typename Change>
+  void Set(Change change) {
+    change(status_);
+    run_->SetStatus(status_);
+  }
+  void Publish(const AnalyzedReport& report) { run_->Publish(report); }
+  void Publish(const Event& event) { run_->Publish(event); }
+  /// About `padding` bytes more than the report takes otherwise, in all forms.
+  void Publish(int64_t sequence, size_t padding = 0) {
+    AnalyzedReport report = SampleReport();
+    report.report.sequence = sequence;
+    report.report.step = 100 * sequence;
+    if (padding > 0) report.report.probe_status_detail = std::string(padding, 'x');
+    Publish(report);
+  }
+
+  FakeControl control;
+
+ private:
+  internal::ServedRuns* const runs_;
+  const std::shared_ptr<internal::ServedRun> run_;
+  RunStatus status_;
+};
+
+}  // namespace ptqwatch::testing
+
+#endif  // PTQWATCH_TESTS_UNIT_EXPORTERS_TEST_RUN_H_
