@@ -1,9 +1,12 @@
 #include "journal/followed_status.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <ctime>
 
 #include "base/strings.h"
+#include "journal/run_lock.h"
 #include "ptqwatch/run_source.h"
 
 namespace ptqwatch::internal {
@@ -13,6 +16,15 @@ namespace {
 constexpr std::chrono::seconds kSilence{15};
 // For a file that was there before and has not changed since; the two machines' clocks may differ.
 constexpr double kOldSeconds = 60;
+
+std::string UtcText(double unix_seconds) {
+  const auto seconds = static_cast<time_t>(unix_seconds);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  gmtime_r(&seconds, &parts);
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text.data();
+}
 
 bool IsOver(Health health) { return health == Health::kStopped || health == Health::kInert; }
 
@@ -64,6 +76,12 @@ MonitorStatus FollowedStatus::FromStatusFile() const {
   if (!silent) return status;
   status.health = Health::kDegraded;
   status.busy = false;
+  if (RunLock::IsHeld(run_dir_)) {
+    status.health_reason =
+        StrCat("journal not written since ", UtcText(newest_->time_unix_seconds.value_or(0)),
+               ": the disk of the run directory is full or hangs, or the process stands still");
+    return status;
+  }
   status.health_reason = StrCat(
       kNoSignOfLife, " for ", std::llround(age),
       " s: the process has ended without stopping its monitor, stands still, or its disk hangs");

@@ -10,6 +10,9 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <system_error>
 
 #include "absl/status/status.h"
@@ -109,6 +112,21 @@ absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Take(const std::string& path_o
   }
   RemoveTemporaries(run_dir);
   return lock;
+}
+
+bool RunLock::IsHeld(const std::string& run_dir) {
+  struct stat info {};
+  if (stat(StrCat(run_dir, "/", kLockFileName).c_str(), &info) != 0) return false;
+  // "1: FLOCK  ADVISORY  WRITE 4711 08:01:123 0 EOF"; a file system in layers has other devices.
+  const std::string inode = StrCat(":", info.st_ino);
+  std::ifstream locks("/proc/locks");
+  std::string number, kind, mode, access, process, file;
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    words >> number >> kind >> mode >> access >> process >> file;
+    if (kind == "FLOCK" && file.ends_with(inode)) return true;
+  }
+  return false;
 }
 
 RunLock::RunLock(int file) : file_(file) { LockFiles::Add(file); }

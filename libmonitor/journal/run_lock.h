@@ -17,6 +17,9 @@ class RunLock {
   /// left incomplete by a crash. FailedPrecondition if another monitor has it or it belongs to
   /// another user; otherwise the status of errno, with the path.
   static absl::StatusOr<std::unique_ptr<RunLock>> Take(const std::string& run_dir);
+  /// Whether a monitor on this machine has the directory, as far as /proc/locks shows. Takes no
+  /// lock, so it keeps no monitor from starting.
+  static bool IsHeld(const std::string& run_dir);
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

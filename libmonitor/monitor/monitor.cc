@@ -17,6 +17,7 @@
 #include "monitor/inert_monitor.h"
 #include "monitor/running_monitor.h"
 #include "monitor/server_keeper.h"
+#include "monitor/server_program.h"
 
 namespace ptqwatch {
 namespace {
@@ -46,7 +47,7 @@ struct Monitor::State {
   std::unique_ptr<internal::RunningMonitor> running = nullptr;
   std::unique_ptr<internal::InertMonitor> inert = nullptr;
   std::string temporary_dir = {};                            // of a run without a run_dir
-  absl::Status no_server = absl::OkStatus();                 // why there is none
+  absl::Status no_directory = absl::OkStatus();              // why there is none to serve
   std::optional<internal::AtProcessEnd> server_at_end = {};  // last: may be stopping it
 
   internal::Publisher& publisher() const {
@@ -71,21 +72,22 @@ Monitor::State::~State() {
 
 void Monitor::State::MakeTemporaryDir(std::string& run_dir) {
   absl::StatusOr<std::string> made = internal::MakeServedDirectory();
-  no_server = made.status();
+  no_directory = made.status();
   if (made.ok()) run_dir = temporary_dir = *std::move(made);
 }
 
 absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir) {
   const auto start = [&]() -> absl::Status {
-    PTQWATCH_RETURN_IF_ERROR(no_server);
+    PTQWATCH_RETURN_IF_ERROR(no_directory);
     PTQWATCH_RETURN_IF_ERROR(Validate(options));
-    PTQWATCH_ASSIGN_OR_RETURN(server,
-                              internal::ServerKeeper::Start(
-                                  options, run_dir, !temporary_dir.empty(),
-                                  [this](const absl::Status& failure, const std::string& message) {
-                                    OnServerChange(failure, message);
-                                  },
-                                  {}));
+    PTQWATCH_ASSIGN_OR_RETURN(
+        server, internal::ServerKeeper::Start(
+                    options, run_dir, !temporary_dir.empty(),
+                    {[this](const ServerStatus& status) { publisher().SetServer(status); },
+                     [this](const absl::Status& failure, const std::string& message) {
+                       OnServerChange(failure, message);
+                     }},
+                    {}));
     if (running != nullptr) running->WatchServer(server->CpuSeconds());
     server_at_end.emplace([this] { server->Stop(kTimeAtEnd); });
     const ServerStatus served = server->WaitForHello(kWaitForServer);
@@ -94,7 +96,8 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
   };
   const absl::Status started = start();
   if (server != nullptr || started.ok()) return started;
-  no_server = started;
+  publisher().SetServer(
+      {.state = ServerState::kFailed, .reason = std::string(internal::Message(started))});
   std::string message = internal::StrCat("no server beside this run: ", started);
   if (!run_dir.empty()) message += internal::StrCat("; to serve it: ptqwatch serve ", run_dir);
   internal::Log(Severity::kError, message);
@@ -126,6 +129,12 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
+    if (const std::string why = internal::WhyAnotherServes(); options.serve && !why.empty()) {
+      internal::Log(Severity::kInfo,
+                    internal::StrCat("no server beside this process: ", why,
+                                     "; that of local rank 0 is the only one on this machine"));
+      options.serve.reset();
+    }
     if (options.serve && options.run_dir.empty()) state->MakeTemporaryDir(options.run_dir);
     auto running = Start(std::move(subject), options, exporters);
     if (running.ok()) {
@@ -229,13 +238,7 @@ std::shared_ptr<const AnalyzedReport> Monitor::latest() const {
   return monitor == nullptr ? nullptr : monitor->publisher().latest();
 }
 
-ServerStatus Monitor::served() const {
-  if (!state_->process.here()) return {};
-  if (state_->server != nullptr) return state_->server->status();
-  if (state_->no_server.ok()) return {};
-  return {.state = ServerState::kFailed,
-          .reason = std::string(internal::Message(state_->no_server))};
-}
+ServerStatus Monitor::served() const { return status().server; }
 
 Control& Monitor::control() {
   auto* monitor = running();

@@ -51,6 +51,8 @@ class Publisher final : public StatusSource {
   void Stop(std::chrono::milliseconds deadline, bool destroy = false,
             const std::optional<Event>& last = std::nullopt);
 
+  void SetServer(const ServerStatus& server) { board_->SetServer(server); }
+
   const RunInfo& run() const override { return run_; }
   MonitorStatus status() const override;
   std::shared_ptr<const AnalyzedReport> latest() const override;

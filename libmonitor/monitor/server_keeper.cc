@@ -30,6 +30,8 @@ using std::chrono::steady_clock;
 
 // While a launcher is to be waited for.
 constexpr milliseconds kLook{20};
+// From a server's last closed file until it can be waited for.
+constexpr milliseconds kMaxEnding{1'000};
 
 absl::Status CheckHello(const ServerHello& hello, const std::string& program) {
   if (!hello.error.empty()) return absl::UnavailableError(hello.error);
@@ -49,12 +51,12 @@ absl::Status CheckHello(const ServerHello& hello, const std::string& program) {
 
 // What object and thread share: the thread may be left behind at a write to the log.
 struct ServerKeeper::Shared {
-  Shared(ServeOptions options_in, std::string run_dir_in, bool remove, OnChange on_change_in,
+  Shared(ServeOptions options_in, std::string run_dir_in, bool remove, Listener listener_in,
          const Timing& timing_in)
       : options(std::move(options_in)),
         run_dir(std::move(run_dir_in)),
         remove_run_dir(remove),
-        on_change(std::move(on_change_in)),
+        listener(std::move(listener_in)),
         timing(timing_in),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~Shared() {
@@ -65,6 +67,8 @@ struct ServerKeeper::Shared {
   // One server, until it ends or Stop. Whether it served.
   bool RunOnce();
   absl::Status WaitForLine(LaunchedServer& server);
+  // Says that it serves, until it ends or Stop.
+  void WaitForEnd(LaunchedServer& server);
   void Set(ServerState state, absl::Status failure, const ServerHello& hello);
   void Fail(const absl::Status& failure);
   bool stopping() const {
@@ -77,7 +81,7 @@ struct ServerKeeper::Shared {
   ServeOptions options;  // the thread's
   const std::string run_dir;
   const bool remove_run_dir;
-  const OnChange on_change;
+  const Listener listener;
   const Timing timing;
   const int wake;
   std::string program;
@@ -115,6 +119,7 @@ void ServerKeeper::Shared::Set(ServerState state, absl::Status failure, const Se
     } else if (state == ServerState::kFailed) {
       announce = !std::exchange(announced_failure, true);
     }
+    if (listener.on_status) listener.on_status(status);
     changed.SignalAll();
   }
   if (!announce) return;
@@ -122,7 +127,7 @@ void ServerKeeper::Shared::Set(ServerState state, absl::Status failure, const Se
                                            : StrCat("no server beside this run: ", failure,
                                                     "; to serve it: ptqwatch serve ", run_dir);
   Log(failure.ok() ? Severity::kInfo : Severity::kError, message);
-  if (on_change) on_change(failure, message);
+  if (listener.on_change) listener.on_change(failure, message);
 }
 
 void ServerKeeper::Shared::Fail(const absl::Status& failure) {
@@ -156,20 +161,30 @@ bool ServerKeeper::Shared::RunOnce() {
     Fail(server.status());
     return false;
   }
-  if (const absl::Status said = WaitForLine(*server); !said.ok()) {
-    if (!absl::IsCancelled(said)) Fail(said);
-    return false;
+  const absl::Status said = WaitForLine(*server);
+  if (said.ok()) {
+    WaitForEnd(*server);
+  } else if (!absl::IsCancelled(said)) {
+    Fail(said);
   }
-  const ServerHello& hello = **server->hello();
+  const auto until = steady_clock::now() + kMaxEnding;
+  while (server->ended() && !server->WaitForChildren() && !stopping() &&
+         steady_clock::now() < until) {
+    Wait(-1, steady_clock::now() + kLook);
+  }
+  return said.ok();
+}
+
+void ServerKeeper::Shared::WaitForEnd(LaunchedServer& server) {
+  const ServerHello& hello = **server.hello();
   Set(ServerState::kServing, absl::OkStatus(), hello);
   // The next one takes the same ports, also where any were free.
   options.http = hello.http;
   options.grpc = hello.grpc;
-  while (!stopping() && !server->ended()) {
-    Wait(server->descriptor(), steady_clock::now() + std::chrono::minutes(1));
-    server->Read();
+  while (!stopping() && !server.ended()) {
+    Wait(server.descriptor(), steady_clock::now() + std::chrono::minutes(1));
+    server.Read();
   }
-  return true;
 }
 
 void ServerKeeper::Shared::Run() {
@@ -193,10 +208,10 @@ void ServerKeeper::Shared::Run() {
 absl::StatusOr<std::unique_ptr<ServerKeeper>> ServerKeeper::Start(const ServeOptions& options,
                                                                   const std::string& run_dir,
                                                                   bool remove_run_dir,
-                                                                  OnChange on_change,
+                                                                  Listener listener,
                                                                   const Timing& timing) {
   auto shared =
-      std::make_shared<Shared>(options, run_dir, remove_run_dir, std::move(on_change), timing);
+      std::make_shared<Shared>(options, run_dir, remove_run_dir, std::move(listener), timing);
   if (shared->wake < 0) return absl::ResourceExhaustedError("no descriptor is left");
   PTQWATCH_ASSIGN_OR_RETURN(shared->program, FindServerProgram(options.program));
   Log(Severity::kInfo, StrCat("serving '", run_dir, "' by '", shared->program, "'"));

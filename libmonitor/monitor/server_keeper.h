@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "monitor/server_launch.h"
 #include "ptqwatch/serve_options.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
 
@@ -21,9 +22,14 @@ namespace ptqwatch::internal {
 /// to 30 s while it lives less than 5 s. All on a thread of its own. Thread-safe.
 class ServerKeeper {
  public:
-  /// Told, on the keeper's thread, when the server cannot be started (an error), and when one that
-  /// could not or that ended serves again (an info).
-  using OnChange = std::function<void(const absl::Status& failure, const std::string& message)>;
+  /// Told on the keeper's thread.
+  struct Listener {
+    /// Every change, before WaitForHello and status() see it. Takes no lock that is held for long.
+    std::function<void(const ServerStatus&)> on_status;
+    /// That the server cannot be started (an error), and that one that could not or that ended
+    /// serves again (an info).
+    std::function<void(const absl::Status& failure, const std::string& message)> on_change;
+  };
 
   struct Timing {
     std::chrono::milliseconds first_pause{100};
@@ -38,8 +44,7 @@ class ServerKeeper {
   /// this object's if no server lives.
   static absl::StatusOr<std::unique_ptr<ServerKeeper>> Start(const ServeOptions& options,
                                                              const std::string& run_dir,
-                                                             bool remove_run_dir,
-                                                             OnChange on_change,
+                                                             bool remove_run_dir, Listener listener,
                                                              const Timing& timing);
   /// Stop(1 s). To be destroyed after the monitor, which writes to `run_dir`.
   ~ServerKeeper();

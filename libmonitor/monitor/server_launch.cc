@@ -45,8 +45,8 @@ int LogFlags(const std::string& path) {
   return O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | (full ? O_TRUNC : 0);
 }
 
-absl::Status SpawnError(int error, std::string_view what) {
-  return absl::UnavailableError(StrCat(what, ": ", absl::ErrnoToStatus(error, "")));
+absl::Status SpawnError(int error, const std::string& what) {
+  return absl::UnavailableError(std::string(Message(absl::ErrnoToStatus(error, what))));
 }
 
 // The error number of posix_spawn.
@@ -117,6 +117,7 @@ absl::StatusOr<LaunchedServer> LaunchedServer::Launch(const std::string& program
 LaunchedServer::LaunchedServer(LaunchedServer&& other) noexcept
     : pipe_(std::exchange(other.pipe_, -1)),
       launcher_(std::exchange(other.launcher_, 0)),
+      server_(std::exchange(other.server_, 0)),
       line_(std::move(other.line_)),
       hello_(std::move(other.hello_)),
       ended_(other.ended_) {}
@@ -137,17 +138,17 @@ void LaunchedServer::Read() {
   ended_ = read_bytes == 0 || (errno != EAGAIN && errno != EINTR);
   if (const size_t end = line_.find('\n'); !hello_ && end != std::string::npos) {
     hello_ = HelloFromJson(std::string_view(line_).substr(0, end));
+    if (hello_->ok()) server_ = (*hello_)->process;
   }
   WaitForChildren();
 }
 
-void LaunchedServer::WaitForChildren() {
+bool LaunchedServer::WaitForChildren() {
   // It may have been waited for by the trainer: ECHILD.
   if (launcher_ > 0 && waitpid(launcher_, nullptr, WNOHANG) != 0) launcher_ = 0;
   // A trainer that is process 1 or a subreaper is the server's parent.
-  if (ended_ && hello_ && hello_->ok() && (*hello_)->process > 0) {
-    waitpid((*hello_)->process, nullptr, WNOHANG);
-  }
+  if (ended_ && server_ > 0 && waitpid(server_, nullptr, WNOHANG) != 0) server_ = 0;
+  return launcher_ == 0 && server_ == 0;
 }
 
 }  // namespace ptqwatch::internal

@@ -39,13 +39,17 @@ class LaunchedServer {
   const std::optional<absl::StatusOr<ServerHello>>& hello() const { return hello_; }
   /// Whether no process holds the other end any more.
   bool ended() const { return ended_; }
+  /// Waits for the launcher, and for a server that has ended and is this process's child, without
+  /// blocking. False while one of them is still ending: its files are closed before it can be
+  /// waited for.
+  bool WaitForChildren();
 
  private:
   LaunchedServer(int pipe, pid_t launcher) : pipe_(pipe), launcher_(launcher) {}
-  void WaitForChildren();
 
   int pipe_;
-  pid_t launcher_;  // 0: has been waited for
+  pid_t launcher_;    // 0: has been waited for
+  pid_t server_ = 0;  // likewise; or has not said hello
   std::string line_;
   std::optional<absl::StatusOr<ServerHello>> hello_;
   bool ended_ = false;

@@ -128,6 +128,17 @@ absl::StatusOr<std::string> FindServerProgram(const std::string& wanted) {
   return absl::NotFoundError(kNotFound);
 }
 
+std::string WhyAnotherServes() {
+  // A launcher of the job's own comes before the batch system.
+  for (const char* variable :
+       {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    const char* const rank = getenv(variable);
+    if (rank == nullptr || *rank == '\0') continue;
+    return std::string_view(rank) == "0" ? "" : StrCat(variable, " is ", rank);
+  }
+  return "";
+}
+
 std::vector<std::string> ServerEnvironment(const ServeOptions& options) {
   std::vector<std::string> kept;
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
@@ -200,11 +211,6 @@ absl::Status Validate(const ServeOptions& options) {
     }
   }
   return absl::OkStatus();
-}
-
-std::string_view ToString(ServerState state) {
-  constexpr std::string_view kNames[] = {"none", "starting", "serving", "restarting", "failed"};
-  return kNames[static_cast<size_t>(state)];
 }
 
 }  // namespace ptqwatch

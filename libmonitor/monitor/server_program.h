@@ -15,6 +15,11 @@ namespace ptqwatch::internal {
 /// caller).
 absl::StatusOr<std::string> FindServerProgram(const std::string& wanted);
 
+/// Why this process leaves the server to another one: it is not the first of its job on this
+/// machine, by LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or SLURM_LOCALID. Empty if
+/// it is, or knows of no job.
+std::string WhyAnotherServes();
+
 /// The environment of the server, as "NAME=VALUE".
 std::vector<std::string> ServerEnvironment(const ServeOptions& options);
 

@@ -70,6 +70,11 @@ void StatusBoard::SetHealth(Health health, std::string reason) {
   health_reason_ = std::move(reason);
 }
 
+void StatusBoard::SetServer(const ServerStatus& server) {
+  MutexLock lock(mutex_);
+  server_ = server;
+}
+
 void StatusBoard::NoteAges(double now, MonitorStatus& status) const {
   if (status.health != Health::kOk) return;
   const double silence = now - alive_seconds_.load(kRelaxed);
@@ -161,6 +166,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
     }
     status.health = health_;
     status.health_reason = health_reason_;
+    status.server = server_;
     if (stepped_.load(kRelaxed)) ReadOverhead(now - first_step_seconds_.load(kRelaxed), status);
   }
   NoteAges(now, status);

@@ -59,6 +59,8 @@ class StatusBoard {
   StepTimes& step_times() noexcept { return step_times_; }
   /// Written by OnStep's caller, read by the monitor thread.
   StepChecks& step_checks() noexcept { return step_checks_; }
+  /// The thread that keeps the server, and Create.
+  void SetServer(const ServerStatus& server);
   void SetPlanLevel(double level) noexcept { plan_level_.store(level, kRelaxed); }
   void SetDutyCycle(double duty_cycle) noexcept { duty_cycle_.store(duty_cycle, kRelaxed); }
 
@@ -130,6 +132,7 @@ class StatusBoard {
   std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(mutex_);
   Health health_ ABSL_GUARDED_BY(mutex_) = Health::kStarting;
   std::string health_reason_ ABSL_GUARDED_BY(mutex_);
+  ServerStatus server_ ABSL_GUARDED_BY(mutex_);
   LostSums lost_ ABSL_GUARDED_BY(mutex_);
   double compared_seconds_ ABSL_GUARDED_BY(mutex_) = 0;  // when steps were compared last
 };

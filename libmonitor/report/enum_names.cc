@@ -62,6 +62,8 @@ static_assert(std::size(kHealthNames) == kHealths);
 static_assert(std::size(kEventKindNames) == kEventKinds);
 constexpr std::string_view kDecayShapes[] = {"linear", "one_minus_sqrt", "cosine"};
 constexpr std::string_view kCooldownStates[] = {"none", "waiting", "simulating", "done", "failed"};
+constexpr std::string_view kServerStates[] = {"none", "starting", "serving", "restarting",
+                                              "failed"};
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
 struct MethodNames {
@@ -122,6 +124,7 @@ EnumNames NamesOf(Health) { return kHealthNames; }
 EnumNames NamesOf(SliceState) { return kSliceStates; }
 EnumNames NamesOf(DecayShape) { return kDecayShapes; }
 EnumNames NamesOf(CooldownState) { return kCooldownStates; }
+EnumNames NamesOf(ServerState) { return kServerStates; }
 
 }  // namespace internal
 
@@ -200,6 +203,7 @@ absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name) {
 
 std::string_view ToString(SliceState value) { return EnumName(kSliceStates, value); }
 std::string_view ToString(CooldownState value) { return EnumName(kCooldownStates, value); }
+std::string_view ToString(ServerState value) { return EnumName(kServerStates, value); }
 std::string_view ToString(DecayShape value) { return EnumName(kDecayShapes, value); }
 absl::StatusOr<DecayShape> ParseDecayShape(std::string_view name) {
   return ParseEnum<DecayShape>("decay shape", kDecayShapes, name);

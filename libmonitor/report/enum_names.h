@@ -40,6 +40,7 @@ PTQWATCH_EXPORT EnumNames NamesOf(Health);
 PTQWATCH_EXPORT EnumNames NamesOf(SliceState);
 PTQWATCH_EXPORT EnumNames NamesOf(DecayShape);
 PTQWATCH_EXPORT EnumNames NamesOf(CooldownState);
+PTQWATCH_EXPORT EnumNames NamesOf(ServerState);
 
 /// Reads an enum name from a report. If the name was added by a later version or is empty ("no
 /// value"), `value` becomes the default, so that the rest of the report can be used.

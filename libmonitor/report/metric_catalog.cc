@@ -273,6 +273,22 @@ std::vector<MetricInfo> RunMetrics() {
        "Reports and events that an exporter did not deliver. Absent until the first one.",
        {"exporter", "reason"},
        Drops},
+      {"ptqwatch_status_timestamp_seconds",
+       kGauge,
+       "Unix time at which the run last wrote its status, once a second while its process lives "
+       "and "
+       "its disk takes it. Absent without a status file.",
+       {},
+       [](Input in) { return One(in.status_unix_seconds); }},
+      {"ptqwatch_server_restarts_total",
+       kCounter,
+       "How often the server beside the run was started again. Absent unless there is one "
+       "(MonitorOptions::serve).",
+       {},
+       [](Input in) {
+         if (in.status.server.state == ServerState::kNone) return Samples{};
+         return Count(in.status.server.restarts);
+       }},
       {"ptqwatch_events_total", kCounter, "Events of the run, by kind.", {"kind"}, Events},
       {"ptqwatch_overhead_ratio",
        kGauge,

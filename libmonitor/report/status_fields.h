@@ -45,6 +45,15 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("error", record.error);
 }
 
+template <Of<ServerStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("state", record.state);
+  visit("metrics", record.metrics);
+  visit("grpc", record.grpc);
+  visit("restarts", record.restarts);
+  visit("reason", record.reason);
+}
+
 template <Of<DroppedReports> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("exporter", record.exporter);
@@ -88,6 +97,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("dropped_reports", record.dropped_reports);
   visit("slice", record.slice);
   visit("cooldown", record.cooldown);
+  visit("server", record.server);
 }
 
 template <Of<RunStatus> Record, typename Visitor>

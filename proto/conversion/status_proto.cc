@@ -12,6 +12,7 @@ void ToProto(const RunStatus& status, v1::GetStatusResponse* message) {
   message->set_run(ValidUtf8(status.name));  // "run" in the list is RunInfo
   if (status.monitor.slice.state == SliceState::kNone) message->clear_slice();
   if (status.monitor.cooldown.state == CooldownState::kNone) message->clear_cooldown();
+  if (status.monitor.server.state == ServerState::kNone) message->clear_server();
 }
 
 RunStatus FromProto(const v1::GetStatusResponse& message) {

@@ -1,10 +1,12 @@
 // Preloaded into a program (LD_PRELOAD): what it does to files under $FAULTY_DISK goes as the first
 // byte of the file $FAULTY_DISK_MODE says at that moment, also in the middle of a call: `-` as
-// usual, `h` hangs, `r` read-only, `f` full, `e` errors of the device.
+// usual, `h` hangs, `r` read-only, `f` full, `e` errors of the device. With $FAULTY_SPAWN no
+// process can be started.
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +108,11 @@ int open64(const char* path, int flags, ...) {
 }
 ssize_t write(int file, const void* bytes, size_t count) {
   return Fails(file) ? -1 : Next("write", &write)(file, bytes, count);
+}
+int posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* files,
+                const posix_spawnattr_t* attributes, char* const* words, char* const* variables) {
+  if (getenv("FAULTY_SPAWN") != nullptr) return EAGAIN;
+  return Next("posix_spawn", &posix_spawn)(process, path, files, attributes, words, variables);
 }
 int fsync(int file) { return Fails(file) ? -1 : Next("fsync", &fsync)(file); }
 int fdatasync(int file) { return Fails(file) ? -1 : Next("fdatasync", &fdatasync)(file); }

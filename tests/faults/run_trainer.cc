@@ -1,14 +1,17 @@
 // A trainer with a run directory, for tests that end it, take its disk away or flood its servers.
 //
-//   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--reports N] [--size N]
-//               [--serve on] [--checkpoints DIR] [--checkpoint-mb N] [--checkpoint-steps N]
-//               [--linger on] [--forks N]
+//   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--every N] [--reports N] [--size N]
+//               [--serve on] [--server-linger SECONDS] [--checkpoints DIR] [--checkpoint-mb N]
+//               [--checkpoint-steps N] [--linger on] [--forks N] [--reaps on]
 //
 // Trains for at least --steps, and until there are --reports; with --linger until SIGTERM. Every
 // --checkpoint-steps it writes a checkpoint beside the old one and renames it. After the first 100
 // steps it forks --forks times; the children end by exit() and by returning from main, in turn.
+// With
+// --reaps a thread waits for any child, as process managers do.
 // Prints, one a line: `metrics URL`, `grpc ADDRESS`, `started`, `report SEQUENCE` for each,
-// `child CODE` (-1: it had to be killed), `weights HASH` as of --steps, `checkpoints N failed N`.
+// `child CODE` (-1: it had to be killed), `weights HASH` as of --steps, `server STATE restarts N`,
+// `checkpoints N failed N`.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -106,7 +109,7 @@ std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
   };
   subject.probe = {{at::randn({32, weights.w.size(0)})}};
   MonitorOptions options;
-  options.schedule.every = 1;
+  options.schedule.every = flags.Number("--every", 1);
   options.duty_cycle = 1;
   options.adapt_plan = false;
   options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8}};
@@ -114,7 +117,9 @@ std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<Printer>(std::move(reports)));
   if (flags.On("--serve")) {
-    options.serve = {.http = "127.0.0.1:0", .grpc = "127.0.0.1:0", .linger = seconds(0)};
+    options.serve = {.http = "127.0.0.1:0",
+                     .grpc = "127.0.0.1:0",
+                     .linger = seconds(flags.Number("--server-linger", 0))};
   }
   auto monitor =
       *Monitor::Create(MakeFunctionSubject(std::move(subject)), options, std::move(exporters));
@@ -137,6 +142,12 @@ int ExitCodeOf(pid_t child) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void ReapForEver() {
+  while (true) {
+    if (waitpid(-1, nullptr, 0) < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 bool WriteAll(int file, const std::vector<char>& bytes) {
@@ -163,6 +174,7 @@ bool WriteCheckpoint(const std::string& folder, int64_t megabytes) {
 
 int Run(const Flags& flags) {
   at::manual_seed(1);
+  if (flags.On("--reaps")) std::thread(ReapForEver).detach();
   Weights weights(flags.Number("--size", 48));
   const auto reports = std::make_shared<std::atomic<int64_t>>(0);
   std::unique_ptr<Monitor> monitor;
@@ -196,7 +208,12 @@ int Run(const Flags& flags) {
     if (step == steps) std::printf("weights %s\n", weights.Hash().c_str());
   }
   if (monitor && !terminated) monitor->Finish(seconds(10)).IgnoreError();
-  if (monitor) monitor->Stop(seconds(3)).IgnoreError();
+  if (monitor) {
+    const ServerStatus served = monitor->served();
+    std::printf("server %s restarts %ld\n", std::string(ToString(served.state)).c_str(),
+                static_cast<long>(served.restarts));
+    monitor->Stop(seconds(3)).IgnoreError();
+  }
   std::printf("checkpoints %ld failed %ld\n", static_cast<long>(written),
               static_cast<long>(failed));
   return terminated ? 143 : 0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains for 20 minutes with a server beside the run and clients attached, and asks that memory, threads and descriptors of both stay flat
-and that no report is lost. Then ends and resumes a trainer 200 times.
+and that no report is lost. Then kills the server of another run 200 times, and ends and resumes a trainer 200 times.
 
 usage: soak.py BUILD_BIN_DIR      PTQWATCH_SOAK_SECONDS: how long (1200), PTQWATCH_SOAK_KILLS: how often (200)
 """
@@ -144,9 +144,11 @@ def main(bin_dir):
         wrong = check(soak, *soak.run())
     for line in wrong:
         print("soak:", line, file=sys.stderr)
-    killed = subprocess.run([sys.executable, os.path.join(HERE, "killed_test.py"), f"{bin_dir}/run_trainer", "--kills", str(KILLS)],
-                            check=False)
-    return 1 if wrong or killed.returncode else 0
+    # A server that has lived for five seconds is started again after the shortest pause.
+    kills = [["server_killed_test.py", f"{bin_dir}/run_trainer", f"{bin_dir}/ptqwatch", "--kills", str(KILLS), "--life", "5.5"],
+             ["killed_test.py", f"{bin_dir}/run_trainer", "--kills", str(KILLS)]]
+    failed = [subprocess.run([sys.executable, os.path.join(HERE, words[0]), *words[1:]], check=False).returncode for words in kills]
+    return 1 if wrong or any(failed) else 0
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ SLOW = {
     "tests/benchmarks/subscribers": "tests/benchmarks/subscribers --rounds 1 --clients 2 build/release/bin/char_gpt",
     "tests/benchmarks/serve_load": "tests/benchmarks/serve_load --runs 2 --reports 20 --clients 4 --deaf 1 --rounds 1 build/release/bin",
     "tests/benchmarks/live_load": "tests/benchmarks/live_load --pairs 1 --window 1 --scrapes 5 --pages 2 build/release/bin/char_gpt",
+    "tests/benchmarks/server_restart": "tests/benchmarks/server_restart --reports 50 --kills 1 build/release/bin",
     "tests/benchmarks/page_load": "tests/benchmarks/page_load OVER --reports 100 --rounds 1",
 }
 # What another test runs: its name in CTest, or why there is none.

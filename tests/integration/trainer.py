@@ -42,12 +42,14 @@ class Trainer:
     SHORT = ["--width", "16", "--layers", "1", "--probe-sequences", "64", "--calibration-sequences", "32",
              "--warmup", "10", "--every", "40", "--group-size", "8"]
 
-    def __init__(self, binary, *flags, short=True, env=None, address_space=None, cwd=None):
-        """`address_space`: bytes, as `ulimit -v`."""
+    def __init__(self, binary, *flags, short=True, env=None, address_space=None, cwd=None, before=None):
+        """`address_space`: bytes, as `ulimit -v`. `before` is called in the new process."""
         command = [binary, *(self.SHORT if short else []), *flags]
         def limit():
             if address_space is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+            if before is not None:
+                before()
 
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=cwd,
                                         env={**os.environ, **(env or {})}, preexec_fn=limit)

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_METRIC_CATALOG_H_
 #define PTQWATCH_METRIC_CATALOG_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,7 @@ struct MetricInput {
   const RunInfo& run;
   const MonitorStatus& status;
   const AnalyzedReport* report;
+  std::optional<double> status_unix_seconds = {};  ///< when `status` was so, if known
 };
 
 enum class MetricType { kGauge, kCounter };

@@ -236,9 +236,10 @@ struct MonitorOptions {
   bool allow_changed_run = false;
 
   /// Starts `ptqwatch serve` beside the run, as a process of its own: /metrics, gRPC and the live
-  /// page. Create waits for it, 5 s at most. If it cannot be started, Monitor::served(), the log
-  /// and an event say why, and training goes on. Without a `run_dir` the run is kept in a temporary
-  /// directory, which the server removes.
+  /// page. Create waits for it, 5 s at most. If it cannot be started, MonitorStatus::server, the
+  /// log and an event say why, and training goes on. Without a `run_dir` the run is kept in a
+  /// temporary directory, which the server removes. Of the ranks on a machine, local rank 0
+  /// (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID) alone starts one.
   std::optional<ServeOptions> serve = {};
 
   /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,25 +47,6 @@ struct ServeOptions {
 
 /// InvalidArgument naming the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const ServeOptions& options);
-
-enum class ServerState : int {
-  kNone = 0,      ///< none was asked for
-  kStarting = 1,  ///< not heard of yet
-  kServing = 2,
-  kRestarting = 3,  ///< ended, and about to be started again
-  kFailed = 4,      ///< cannot be started; ServerStatus::reason
-};
-/// "none", "starting", "serving", "restarting", "failed".
-PTQWATCH_EXPORT std::string_view ToString(ServerState state);
-
-/// The server that a monitor has started.
-struct ServerStatus {
-  ServerState state = ServerState::kNone;
-  std::string metrics = {};  ///< "http://HOST:PORT/metrics"; kServing only
-  std::string grpc = {};     ///< "HOST:PORT"; kServing only
-  int64_t restarts = 0;
-  std::string reason = {};  ///< of kRestarting and kFailed
-};
 
 }  // namespace ptqwatch
 

@@ -74,6 +74,25 @@ struct CooldownStatus {
   }
 };
 
+enum class ServerState : int {
+  kNone = 0,      ///< none was asked for
+  kStarting = 1,  ///< not heard of yet
+  kServing = 2,
+  kRestarting = 3,  ///< ended, and about to be started again
+  kFailed = 4,      ///< cannot be started; ServerStatus::reason
+};
+/// "none", "starting", "serving", "restarting", "failed".
+PTQWATCH_EXPORT std::string_view ToString(ServerState state);
+
+/// The server that MonitorOptions::serve has started.
+struct ServerStatus {
+  ServerState state = ServerState::kNone;
+  std::string metrics = {};  ///< "http://HOST:PORT/metrics"; kServing only
+  std::string grpc = {};     ///< "HOST:PORT"; kServing only
+  int64_t restarts = 0;      ///< attempts to start it after the first
+  std::string reason = {};   ///< of kRestarting and kFailed
+};
+
 /// Facts of a run that do not change while it runs.
 struct RunInfo {
   std::string run_id;
@@ -173,6 +192,7 @@ struct MonitorStatus {
   /// The newest slice through the loss surface that was asked for.
   SliceStatus slice = {};
   CooldownStatus cooldown = {};
+  ServerStatus server = {};
 };
 
 /// A run as it is seen from outside: in its run directory (status.json) or at a server.

@@ -1,6 +1,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "journal/journal_files.h"
+#include "journal/run_lock.h"
 #include "journal/status_file.h"
 #include "journal_fixture.h"
 #include "ptqwatch/run_source.h"
@@ -184,6 +185,18 @@ TEST_F(OpenRunDirectoryTest, SaysWhenThePastWasGiven) {
   EXPECT_TRUE(Watch().ok());
   EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(recorder_.caught_up_after, ElementsAre(3));
+}
+
+TEST_F(OpenRunDirectoryTest, ARunThatLivesAndFellSilentDoesNotWrite) {
+  WriteStatus(Health::kOk, 1);
+  auto lock = RunLock::Take(dir_.path());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  clock_.Advance(std::chrono::seconds(100));
+  EXPECT_EQ(source_->Status()->monitor.health, Health::kDegraded);
+  EXPECT_THAT(source_->Status()->monitor.health_reason,
+              ::testing::ContainsRegex("^journal not written since [-0-9]+ [:0-9]+ UTC: "));
+  lock->reset();
+  EXPECT_THAT(source_->Status()->monitor.health_reason, HasSubstr("no sign of life"));
 }
 
 TEST_F(OpenRunDirectoryTest, ReportsAreThoseThatAreAskedFor) {

@@ -31,10 +31,12 @@ TEST(RunLock, IsHeldByOneAtATime) {
   const TempDir folder;
   auto first = RunLock::Take(folder.path());
   ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(RunLock::IsHeld(folder.path()));
   const auto second = RunLock::Take(folder.path());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("'" + folder.path() + "'"));
   first->reset();
+  EXPECT_FALSE(RunLock::IsHeld(folder.path()));
   EXPECT_TRUE(RunLock::Take(folder.path()).ok());
 }
 

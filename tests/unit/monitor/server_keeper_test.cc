@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,10 +64,11 @@ class ServerKeeperTest : public ::testing::Test {
     options.program = program;
     auto keeper =
         ServerKeeper::Start(options, dir_.path(), false,
-                            [this](const absl::Status& failure, const std::string& message) {
-                              ++changes_;
-                              if (!failure.ok()) failures_ = failures_ + message + "\n";
-                            },
+                            {nullptr,
+                             [this](const absl::Status& failure, const std::string& message) {
+                               ++changes_;
+                               if (!failure.ok()) failures_ = failures_ + message + "\n";
+                             }},
                             {.first_pause = milliseconds(1),
                              .longest_pause = milliseconds(4),
                              .short_life = milliseconds(0),
@@ -207,6 +209,30 @@ TEST_F(ServerKeeperTest, LeavesNoChildBehind) {
   EXPECT_TRUE(Eventually([] { return waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }));
 }
 
+// Its files are closed before a process can be waited for.
+TEST_F(ServerKeeperTest, LeavesNoZombiesOfProgramsThatTakeTimeToEnd) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // as if the trainer were process 1
+  std::string hello = Hello();
+  const std::string process = std::to_string(1 << 21);
+  hello.replace(hello.find(process), process.size(), "'$$'");
+  WriteFile(InFolder("server"), "echo '" + hello + "' >&3\nexec 3>&-\nsleep 0.1\n");
+  for (const std::string& script :
+       {"sh " + InFolder("server") + " &\n", std::string("exec 3>&-\nsleep 0.1\n")}) {
+    WriteFile(InFolder("lives"), "");
+    const auto keeper = Start(Program("echo x >> " + InFolder("lives") + "\n" + script));
+    EXPECT_TRUE(Eventually([&] { return ReadFile(InFolder("lives")).size() >= 12; }));
+    keeper->Stop(milliseconds(20'000));
+    int zombies = 0;
+    EXPECT_TRUE(Eventually([&] {
+      pid_t ended = 0;
+      while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) ++zombies;
+      return ended == -1 && errno == ECHILD;
+    }));
+    EXPECT_LE(zombies, 2) << "those of the last start";
+  }
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 TEST(ServerProgram, ThatIsMissingIsNamed) {
   const auto found = FindServerProgram("/nowhere/ptqwatch");
   EXPECT_TRUE(absl::IsNotFound(found.status())) << found.status();
@@ -242,6 +268,17 @@ TEST(ServerProgram, IsTakenFromTheEnvironmentBeforeThePath) {
               StartsWith("PTQWATCH_PROGRAM = '/nowhere'"));
   unsetenv("PTQWATCH_PROGRAM");
   setenv("PATH", before.c_str(), 1);
+}
+
+TEST(ServerProgram, IsStartedByTheFirstProcessOfAJobOnAMachine) {
+  unsetenv("LOCAL_RANK");
+  EXPECT_EQ(WhyAnotherServes(), "");
+  setenv("SLURM_LOCALID", "3", 1);
+  EXPECT_EQ(WhyAnotherServes(), "SLURM_LOCALID is 3");
+  setenv("LOCAL_RANK", "0", 1);
+  EXPECT_EQ(WhyAnotherServes(), "");
+  unsetenv("LOCAL_RANK");
+  unsetenv("SLURM_LOCALID");
 }
 
 TEST(ServerOptions, AreNamedWithTheirValues) {

@@ -287,6 +287,12 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
                           "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
 }
 
+TEST_F(MetricCatalogTest, CountsStartsOfTheServerBesideTheRun) {
+  EXPECT_THAT(Collect("ptqwatch_server_restarts_total"), IsEmpty());
+  status_.server = {.state = ServerState::kServing, .restarts = 3};
+  EXPECT_THAT(Collect("ptqwatch_server_restarts_total"), ElementsAre("=3"));
+}
+
 TEST_F(MetricCatalogTest, ShowsHowFarASliceIs) {
   constexpr char kName[] = "ptqwatch_slice_progress_ratio";
   EXPECT_THAT(Collect(kName), IsEmpty());

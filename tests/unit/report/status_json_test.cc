@@ -75,6 +75,11 @@ RunStatus Sample() {
                      .waits_for_core = true,
                      .result = "8.8 %",
                      .error = "why"};
+  status.server = {.state = ServerState::kRestarting,
+                   .metrics = "http://127.0.0.1:1/metrics",
+                   .grpc = "127.0.0.1:2",
+                   .restarts = 29,
+                   .reason = "why"};
   return sample;
 }
 

@@ -125,7 +125,8 @@ void AddUnset(const Message& message, const std::string& prefix, std::vector<std
 std::string Metrics(const RunStatus& status) {
   std::string text;
   for (const MetricInfo& metric : MetricCatalog()) {
-    for (const MetricSample& sample : metric.collect({status.run, status.monitor, nullptr})) {
+    for (const MetricSample& sample :
+         metric.collect({status.run, status.monitor, nullptr, status.time_unix_seconds})) {
       text += metric.name;
       for (const std::string& label : sample.labels) text += StrCat(" ", label);
       text += StrFormat(" %f\n", sample.value);
@@ -172,8 +173,7 @@ TEST(StatusFields, AreInTheText) {
 TEST(StatusFields, AreInTheMetrics) {
   const std::vector<std::string> left_out = {
       // Texts for people, and facts of the process that no alert needs.
-      "process_id", "time_unix_seconds", "name", "version", "subscribers", "run.run_dir",
-      "status.health_reason",
+      "process_id", "name", "version", "subscribers", "run.run_dir", "status.health_reason",
       // The newest report's own, and settings.
       "status.last_sequence", "status.seconds_a_step", "status.every", "status.paused",
       "status.busy",
@@ -186,7 +186,9 @@ TEST(StatusFields, AreInTheMetrics) {
       "status.slice.request.points", "status.slice.request.at_step", "status.slice.path",
       "status.slice.error", "status.cooldown.number", "status.cooldown.decay_steps",
       "status.cooldown.step", "status.cooldown.waits_for_core", "status.cooldown.result",
-      "status.cooldown.error"};
+      "status.cooldown.error",
+      // The metrics are that server's.
+      "status.server.state", "status.server.metrics", "status.server.grpc", "status.server.reason"};
   EXPECT_THAT(LeavesMissingFrom(Metrics), ::testing::UnorderedElementsAreArray(left_out));
 }
 

@@ -48,6 +48,7 @@ MonitorStatus FullStatus() {
   status.cooldown.steps_done = 450;
   status.cooldown.steps_all = 3000;
   status.slice.state = SliceState::kDone;
+  status.server.state = ServerState::kServing;
   return status;
 }
 
@@ -55,7 +56,7 @@ class MetricFamiliesTest : public ::testing::Test {
  protected:
   std::string Page(int max_layers = 64) const {
     return MetricPage(max_layers)
-        .Render({{.run = "", .input = {run_, status_, &report_}}}, MetricFormat::kText);
+        .Render({{.run = "", .input = {run_, status_, &report_, 1.7e9}}}, MetricFormat::kText);
   }
   // "layer method bits" -> value of the per-layer metric.
   std::map<std::string, double> Layers(int max_layers) const {
