@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The server that a trainer starts beside itself, from the outside:   server_beside_test.py CHAR_GPT"""
 
+import json
 import os
 import pathlib
 import re
@@ -65,6 +66,9 @@ class Serve(unittest.TestCase):
         os.kill(first, signal.SIGKILL)
         eventually(lambda: scrape(url) and server_of(trainer.pid) not in (None, first))
         self.assertIsNone(trainer.poll())
+        eventually(lambda: "\nptqwatch_server_restarts_total 1\n" in (scrape(url) or ""))
+        server = json.loads((self.root / "run/status.json").read_text())["status"]["server"]
+        self.assertEqual((server["state"], server["metrics"], server["restarts"]), ("serving", url, 1))
         second = server_of(trainer.pid)
         trainer.kill()
         eventually(lambda: not pathlib.Path(f"/proc/{second}").exists())
