@@ -21,13 +21,11 @@ void ControlQueue::Close(std::string why) {
   commands_.clear();
 }
 
-absl::Status ControlQueue::Add(Accepted accepted) {
+absl::Status ControlQueue::Add(const Command& command) {
   MutexLock lock(mutex_);
   if (closed_) return absl::FailedPreconditionError(*closed_);
-  std::erase_if(commands_, [&](const Accepted& older) {
-    return older.command.index() == accepted.command.index();
-  });
-  commands_.push_back(std::move(accepted));
+  std::erase_if(commands_, [&](const Command& older) { return older.index() == command.index(); });
+  commands_.push_back(command);
   if (wake_) wake_();
   return absl::OkStatus();
 }
@@ -38,9 +36,9 @@ absl::Status ControlQueue::CheckMeasuring() const {
 }
 
 absl::StatusOr<int64_t> ControlQueue::AcceptCooldown(const StartCooldown& request) {
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, cooldowns_->Accept(request));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, jobs_->cooldown.Accept(request));
   if (absl::Status measuring = CheckMeasuring(); !measuring.ok()) {
-    cooldowns_->Fail(std::string(Message(measuring)));
+    jobs_->cooldown.Fail(std::string(Message(measuring)));
     return measuring;
   }
   return number;
@@ -65,44 +63,40 @@ absl::StatusOr<int64_t> ControlQueue::Accept(const Command& command) {
             return absl::InvalidArgumentError(StrCat("every = ", set.steps, ": must be positive"));
           },
           [&](const MakeSlice& request) -> Result {
-            if (slices_ == nullptr || board_ == nullptr) return off("slice");
-            return slices_->Accept(request);
+            if (jobs_ == nullptr || board_ == nullptr) return off("slice");
+            return jobs_->slice.Accept(request, board_->snapshots_taken());
           },
           [&](const StartCooldown& request) -> Result {
-            return cooldowns_ == nullptr ? off("shadow cooldown") : AcceptCooldown(request);
+            return jobs_ == nullptr ? off("shadow cooldown") : AcceptCooldown(request);
           },
           [&](const CancelCooldown&) -> Result {
-            return cooldowns_ == nullptr ? off("shadow cooldown") : newest_if(cooldowns_->Cancel());
+            return jobs_ == nullptr ? off("shadow cooldown") : newest_if(jobs_->cooldown.Cancel());
           }},
       command);
 }
 
 absl::StatusOr<int64_t> ControlQueue::Do(const Command& command) {
-  const int64_t taken = board_ == nullptr ? 0 : board_->snapshots_taken();
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t number, Accept(command));
-  PTQWATCH_RETURN_IF_ERROR(Add({.command = command, .number = number, .snapshots_taken = taken}));
+  PTQWATCH_RETURN_IF_ERROR(Add(command));
   return number;
 }
 
-void ControlQueue::CarryOut(TrainerSwitches& switches, std::optional<AcceptedSlice>& slice) {
-  std::vector<Accepted> waiting;
+void ControlQueue::CarryOut(TrainerSwitches& switches) {
+  std::vector<Command> waiting;
   {
     MutexLock lock(mutex_);
     waiting.swap(commands_);
   }
-  for (const Accepted& accepted : waiting) {
+  for (const Command& command : waiting) {
     std::visit(Overloaded{[&](const TakeSnapshot&) { ++switches.requests; },
                           [&](const Pause&) { switches.paused = true; },
                           [&](const Resume&) { switches.paused = false; },
                           [&](const SetEvery& set) { switches.every = set.steps; },
-                          [&](const MakeSlice& request) {
-                            slice = {accepted.number, request, accepted.snapshots_taken};
-                          },
                           // It is made from the next snapshot.
                           [&](const StartCooldown&) { ++switches.requests; },
-                          // The tracker was told by Accept.
-                          [&](const CancelCooldown&) {}},
-               accepted.command);
+                          // Accept told the tracker, which is all.
+                          [](const MakeSlice&) {}, [](const CancelCooldown&) {}},
+               command);
   }
 }
 

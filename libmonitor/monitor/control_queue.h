@@ -11,9 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "jobs/job_tracker.h"
 #include "monitor/status_board.h"
-#include "probes/cooldown_tracker.h"
-#include "probes/slice_tracker.h"
 #include "ptqwatch/control.h"
 #include "trainer/trainer_switches.h"
 
@@ -24,13 +23,12 @@ namespace ptqwatch::internal {
 /// are kinds.
 class ControlQueue final : public Control {
  public:
-  /// `slices` and `cooldowns` accept or refuse requests for them, `board` counts the snapshots
-  /// taken so far; all must outlive the queue. What is null is refused. While `nothing_to_do`,
-  /// every probe is switched off.
-  explicit ControlQueue(SliceTracker* slices = nullptr, const StatusBoard* board = nullptr,
-                        const std::atomic<bool>* nothing_to_do = nullptr,
-                        CooldownTracker* cooldowns = nullptr)
-      : slices_(slices), board_(board), nothing_to_do_(nothing_to_do), cooldowns_(cooldowns) {}
+  /// `jobs` accept or refuse requests for them; null: the monitor is off, and they are refused.
+  /// `board` counts the snapshots taken so far. While `nothing_to_do`, every probe is switched off.
+  /// All must outlive the queue.
+  explicit ControlQueue(JobTrackers* jobs = nullptr, const StatusBoard* board = nullptr,
+                        const std::atomic<bool>* nothing_to_do = nullptr)
+      : jobs_(jobs), board_(board), nothing_to_do_(nothing_to_do) {}
 
   /// From now on every command calls `wake`, and so does this call if one is waiting. `wake` must
   /// return at once and not call back.
@@ -40,30 +38,23 @@ class ControlQueue final : public Control {
 
   absl::StatusOr<int64_t> Do(const Command& command) override;
 
-  /// Monitor thread: carries waiting commands out, in the order in which they came. `slice` becomes
-  /// the newest one that was asked for.
-  void CarryOut(TrainerSwitches& switches, std::optional<AcceptedSlice>& slice);
+  /// Monitor thread: carries waiting commands out, in the order in which they came.
+  void CarryOut(TrainerSwitches& switches);
 
  private:
-  struct Accepted {
-    Command command;
-    int64_t number = 0;
-    int64_t snapshots_taken = 0;
-  };
   // Checks a command before it is queued; the result is the one of Do.
   absl::StatusOr<int64_t> Accept(const Command& command);
   absl::StatusOr<int64_t> AcceptCooldown(const StartCooldown& request);
   absl::Status CheckMeasuring() const;
-  absl::Status Add(Accepted accepted);
+  absl::Status Add(const Command& command);
 
-  SliceTracker* const slices_;
+  JobTrackers* const jobs_;
   const StatusBoard* const board_;
   const std::atomic<bool>* const nothing_to_do_;
-  CooldownTracker* const cooldowns_;
   Mutex mutex_;
   std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // why
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Accepted> commands_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ptqwatch::internal

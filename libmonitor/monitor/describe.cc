@@ -104,12 +104,13 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
 
 }  // namespace
 
-MonitorDescription DescribeMonitor(ProbeSuite& suite, const Staging& staging,
+MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
                                    const Planner& planner, const MonitorOptions& options,
                                    const ByteBudget& budget) {
   std::string text = DescribeDevice(suite.session().device());
   const std::vector<ProbeDescription> probes = suite.Describe(budget.remaining());
   for (const ProbeDescription& probe : probes) text += probe.text;
+  text += jobs.Describe();
   text += DescribeUnchecked(suite.session());
   const MonitorDescription memory =
       DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);

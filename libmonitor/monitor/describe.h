@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "jobs/jobs.h"
 #include "monitor/planner.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/execution_context.h"
@@ -20,7 +21,7 @@ struct MonitorDescription {
   /// memory, about.
   int64_t enough_bytes = 0;
 };
-MonitorDescription DescribeMonitor(ProbeSuite& suite, const Staging& staging,
+MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
                                    const Planner& planner, const MonitorOptions& options,
                                    const ByteBudget& budget);
 

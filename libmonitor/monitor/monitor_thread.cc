@@ -40,8 +40,7 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
                .lock = std::move(past.lock),
                .bytes = core_->context.bytes,
                .board = {core_, &core_->board},
-               .clock = core_->clock}),
-      spare_(core_.get(), [this] { Poll(); }) {}
+               .clock = core_->clock}) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
@@ -83,7 +82,7 @@ void MonitorThread::Run() noexcept {
   });
   if (!before.ok()) Log(Severity::kError, "commands or skipped snapshots were lost");
   const Snapshot* filled = core_->staging->BeginLoading();
-  if (filled == nullptr) return spare_.Run();
+  if (filled == nullptr) return WorkAtJobs();
   core_->board.SetBusy(true, MonotonicSeconds());
   loading_ = true;
   ++measuring_;
@@ -107,7 +106,7 @@ void MonitorThread::Run() noexcept {
     ++done_;
     changed_.SignalAll();
   }
-  spare_.Run();
+  WorkAtJobs();
 }
 
 double MonitorThread::MonotonicSeconds() const {
@@ -129,7 +128,7 @@ void MonitorThread::Leave() noexcept {
 }
 
 void MonitorThread::Poll() {
-  core_->control.CarryOut(core_->switches, slice_);
+  core_->control.CarryOut(core_->switches);
   phases_.Poll(AnnouncePhase());
   AnnounceMisuse();
 }
@@ -216,7 +215,6 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .learning_rate = filled.header.info.learning_rate,
                             .lr_phase = filled.header.lr.phase};
   header.plan = place.plan;
-  header.predicted_end = core_->suite->PredictedEndNow();
   absl::StatusOr<Measured> measured =
       Guard([&] { return LoadAndMeasure(filled, place, header.snapshot_digest, context); });
   ReleaseSlot();
@@ -230,7 +228,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
 
   auto analyzed = std::make_shared<AnalyzedReport>();
   header.probe_state_sequence = measured->probe_state_sequence;
-  analyzed->report = AssembleReport(header, measured->results);
+  analyzed->report = AssembleReport(header, measured->results, core_->jobs->Results());
   analyzed->verdict = analyzer_.Add(analyzed->report);
   NoteOutcomes(*analyzed, *measured);
   phases_.BeforeReport(AnnouncePhase());
@@ -247,18 +245,49 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                   /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
   }
   Poll();
-  if (header.snapshot.trigger == SnapshotTrigger::kFinish) spare_.End();
+  if (header.snapshot.trigger == SnapshotTrigger::kFinish) core_->jobs->EndTraining();
+  BeginJobs(place, *measured, context);
+}
+
+JobCallbacks MonitorThread::AnnounceJobs() {
+  return {.announce =
+              [this](Event::Kind kind, Severity severity, int64_t step, std::string message) {
+                if (severity != Severity::kInfo) Log(severity, message);
+                PublishEvent(kind, severity, step, std::move(message));
+              },
+          .poll = [this] { Poll(); }};
+}
+
+void MonitorThread::BeginJobs(const SnapshotPlace& place, Measured& measured,
+                              const ExecutionContext& context) {
   ExecutionContext unhurried = context.WithDeadline(core_->clock->Monotonic() + kLongestSlice);
   unhurried.hurry = SharedDeadline();
   const absl::Cleanup drain = [this] { DrainQuietly(*core_->suite->session().stream()); };
-  core_->suite->MeasureAfterReport(
-      place, *std::move(measured), slice_ ? &*slice_ : nullptr,
-      {.announce =
-           [&](Event::Kind kind, Severity severity, std::string message) {
-             PublishEvent(kind, severity, place.step, std::move(message));
-           },
-       .poll = [this] { Poll(); }},
+  core_->jobs->Begin(
+      {.place = place, .results = absl::MakeSpan(measured.results), .callbacks = AnnounceJobs()},
       unhurried);
+}
+
+void MonitorThread::WorkAtJobs() noexcept {
+  if (!core_->jobs->under_way()) return;
+  const absl::Status worked = Guard([&] {
+    if (!core_->budget->Begin(WorkBudget::Task::kJob)) {
+      core_->jobs->WaitForCore(AnnounceJobs());
+      return absl::OkStatus();
+    }
+    ExecutionContext context = core_->context;
+    context.hurry = SharedDeadline();  // Finish does not wait for it
+    core_->jobs->Advance(
+        [this] {
+          Poll();
+          return core_->staging->filled() || !core_->budget->job_may_run();
+        },
+        AnnounceJobs(), context);
+    DrainQuietly(*core_->suite->session().stream());
+    core_->budget->End();
+    return absl::OkStatus();
+  });
+  if (!worked.ok()) Log(Severity::kError, "work between snapshots was lost to an exception");
 }
 
 absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
@@ -280,7 +309,10 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   PTQWATCH_ASSIGN_OR_RETURN(digest, DigestOfParameters(session.replica(), context));
   PTQWATCH_ASSIGN_OR_RETURN(
       Measured measured,
-      core_->suite->Measure(place, probe_state_, {.poll = [this] { Poll(); }}, context));
+      core_->suite->Measure(
+          place, probe_state_,
+          {.poll = [this] { Poll(); }, .keep_quantized = core_->jobs->want_quantized_weights()},
+          context));
   stream.Drain();
   return measured;
 }
@@ -321,6 +353,7 @@ void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured&
     PublishEvent(Event::Kind::kProbeDisabled, Severity::kError, report.step, message);
     core_->suite->Disable(off.probe,
                           StrCat("switched off after ", off.failures, " failures in a row"));
+    core_->jobs->ProbeSwitchedOff(off.probe);
   }
 }
 

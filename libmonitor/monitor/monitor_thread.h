@@ -10,16 +10,15 @@
 #include "analysis/analyzer.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "jobs/jobs.h"
 #include "journal/run_lock.h"
 #include "monitor/alert_notices.h"
 #include "monitor/failure_policy.h"
 #include "monitor/phase_notices.h"
 #include "monitor/run_core.h"
 #include "monitor/skip_notices.h"
-#include "monitor/spare_work.h"
 #include "monitor/state_keeper.h"
 #include "probes/assemble_report.h"
-#include "probes/slice_tracker.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 
@@ -97,6 +96,11 @@ class MonitorThread {
   /// Sets `digest` once the snapshot is loaded.
   absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place,
                                           std::string& digest, const ExecutionContext& context);
+  // Shows the jobs the snapshot whose report is out.
+  void BeginJobs(const SnapshotPlace& place, Measured& measured, const ExecutionContext& context);
+  // Works at the jobs until a snapshot is there, nothing is left, or no core is spare any more.
+  void WorkAtJobs() noexcept;
+  JobCallbacks AnnounceJobs();
   void ReleaseSlot();
   /// False once the deadline has passed or the wait was cancelled.
   bool WaitForChange(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel)
@@ -112,16 +116,14 @@ class MonitorThread {
   Analyzer analyzer_;
   absl::Status set_up_;
   FailurePolicy failures_;
-  std::optional<AcceptedSlice> slice_;  // the newest that was accepted
-  int64_t measuring_ = 0;               // ordinal of the snapshot in work
-  bool loading_ = false;                // the slot is not released yet
+  int64_t measuring_ = 0;  // ordinal of the snapshot in work
+  bool loading_ = false;   // the slot is not released yet
   SkipNotices skips_;
   PhaseNotices phases_;
   AlertNotices alerts_;
   bool standstill_ = false;  // has been told
   RateLimitedLog probe_failed_;
   StateKeeper states_;
-  SpareWork spare_;
 
   Mutex mutex_;
   CondVar changed_;

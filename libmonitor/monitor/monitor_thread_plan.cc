@@ -19,7 +19,7 @@ Plan MonitorThread::NextPlan(const Snapshot& filled) {
                                   .additional = filled.header.additional,
                                   .at_finish = filled.header.trigger == SnapshotTrigger::kFinish,
                                   .seconds_to_finish = SecondsToFinish(filled.header.info.step),
-                                  .job_waits = spare_.under_way()});
+                                  .job_waits = core_->jobs->under_way()});
 }
 
 std::optional<double> MonitorThread::SecondsToFinish(int64_t step) {

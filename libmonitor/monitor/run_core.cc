@@ -35,8 +35,7 @@ void RunCore::Complete(MonitorStatus& status) const {
   status.memory_bytes = context.bytes->used();
   status.memory_peak_bytes = context.bytes->peak();
   status.memory_budget_bytes = context.bytes->limit();
-  status.slice = slices.status();
-  status.cooldown = cooldowns.status();
+  trackers.AddTo(status);
   status.every = switches.every;
   status.paused = switches.paused || switches.idle;
 }

@@ -4,14 +4,14 @@
 #include <memory>
 #include <optional>
 
+#include "jobs/job_tracker.h"
+#include "jobs/jobs.h"
 #include "monitor/control_queue.h"
 #include "monitor/limited_control.h"
 #include "monitor/publisher.h"
 #include "monitor/status_board.h"
 #include "monitor/work_budget.h"
-#include "probes/cooldown_tracker.h"
 #include "probes/probe_suite.h"
-#include "probes/slice_tracker.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/status.h"
@@ -45,13 +45,13 @@ struct RunCore {
 
   StatusBoard board;
   TrainerSwitches switches;
-  SliceTracker slices;
-  CooldownTracker cooldowns;
-  ControlQueue control{&slices, &board, &switches.idle, &cooldowns};
+  JobTrackers trackers;
+  ControlQueue control{&trackers, &board, &switches.idle};
   LimitedControl from_outside{&control, clock};
 
   // Made by RunningMonitor::Start, each once, before there is a thread that reads it.
   std::unique_ptr<ProbeSuite> suite;
+  std::unique_ptr<Jobs> jobs;
   std::unique_ptr<Staging> staging;
   std::optional<WorkBudget> budget;
   std::optional<PhaseChanges> phases;

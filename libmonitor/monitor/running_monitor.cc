@@ -41,10 +41,11 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
     if (cancel.cancelled()) {
       return absl::CancelledError("Finish was cancelled; the monitor goes on working");
     }
-    return absl::DeadlineExceededError(StrCat(
-        core_->slices.status().under_way() ? "the slice through step " : "the snapshot of step ",
-        *trainer.last_step(), " was not measured within ",
-        std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
+    return absl::DeadlineExceededError(
+        StrCat(core_->trackers.slice.status().under_way() ? "the slice through step "
+                                                          : "the snapshot of step ",
+               *trainer.last_step(), " was not measured within ",
+               std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
   };
   if (!trainer.last_step_taken()) {
     if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();
@@ -95,8 +96,7 @@ absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end)
   core_->context.cancel.Cancel();
   if (trainer_ != nullptr) trainer_->End();
   core_->control.Close();
-  core_->slices.Close("the monitor was stopped");
-  core_->cooldowns.Close("the monitor was stopped");
+  core_->trackers.Close("the monitor was stopped");
   // A share of the deadline is kept for the exporters.
   const bool ended = worker_->Stop(left() * 4 / 5);
   core_->board.SetHealth(Health::kStopped);

@@ -30,10 +30,8 @@ namespace {
 // Of the process, which ends while the monitor lives.
 constexpr std::chrono::seconds kTimeAtEnd{2};
 
-// Opens the subject and sets the probes up within the context's bytes.
-absl::StatusOr<std::unique_ptr<ProbeSuite>> OpenSuite(RunCore& core,
-                                                      const MonitorOptions& options) {
-  std::unique_ptr<ProbeSuite> suite;
+// Opens the subject and sets probes and jobs up within the context's bytes.
+absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
   const auto open = [&]() -> absl::Status {
     PTQWATCH_ASSIGN_OR_RETURN(
         auto session,
@@ -46,8 +44,8 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> OpenSuite(RunCore& core,
         stream->EnterMonitorThread();
         const absl::Cleanup drain = [&] { DrainQuietly(*stream); };
         PTQWATCH_ASSIGN_OR_RETURN(
-            suite, ProbeSuite::Create(std::move(session), options, &core.slices, {}, core.context,
-                                      &core.cooldowns));
+            core.suite, ProbeSuite::Create(std::move(session), options, {}, core.context));
+        core.jobs = std::make_unique<Jobs>(JobParts{*core.suite, options, core.trackers});
         return absl::OkStatus();
       });
     });
@@ -57,8 +55,7 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> OpenSuite(RunCore& core,
     return absl::ResourceExhaustedError(
         StrCat("MonitorOptions.max_bytes = ", options.max_bytes, ": ", status));
   }
-  PTQWATCH_RETURN_IF_ERROR(status);
-  return suite;
+  return status;
 }
 
 // The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs, if the
@@ -153,7 +150,7 @@ void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
     Log(Severity::kInfo, StrCat("not evaluated by Create for lack of time: ", unchecked));
   }
   for (const std::unique_ptr<Probe>& probe : core.suite->probes()) {
-    if (probe->disabled().empty() || probe->after_report()) continue;  // those are asked for
+    if (probe->disabled().empty()) continue;
     std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
     if (probe->Describe(0).lacking_bytes > 0) {
       message += StrCat("; MonitorOptions.max_bytes = ", enough_bytes, " would leave room for it");
@@ -210,14 +207,14 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   RunCore& core = *core_;
   // First of all: nothing may be written before the past of the run is known.
   PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
-  PTQWATCH_ASSIGN_OR_RETURN(core.suite, OpenSuite(core, options));
+  PTQWATCH_RETURN_IF_ERROR(OpenSubject(core, options));
   PTQWATCH_ASSIGN_OR_RETURN(core.staging, MakeStaging(core, options.copy_beside_training));
   ModelSession& session = core.suite->session();
   const RunInfo run = MakeRunInfo(state, session, options);
   PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
   core.board.Resume(state.sequence);
   if (!state.history.empty() && state.history.back().report.fingerprint == run.fingerprint) {
-    core.suite->cooldown()->Resume(state.history.back().report.predicted_end);
+    core.jobs->Resume(state.history.back().report);
   }
   session.ReleaseLiveTensors();
   const std::string& risk = session.device().warning;
@@ -228,7 +225,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
                       MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint)),
                       core.clock, core.context.pacer, &core.switches, &core.board);
   const MonitorDescription description = DescribeMonitor(
-      *core.suite, *core.staging, core.budget->planner(), options, *core.context.bytes);
+      *core.suite, *core.jobs, *core.staging, core.budget->planner(), options, *core.context.bytes);
 
   description_ = description.text;
   PTQWATCH_RETURN_IF_ERROR(StartExporters(core, options, state, run, exporters));

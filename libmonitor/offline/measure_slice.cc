@@ -9,7 +9,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "probes/replica_slice.h"
+#include "jobs/replica_slice.h"
 #include "session/model_session.h"
 #include "snapshot/replica.h"
 
@@ -57,7 +57,7 @@ absl::StatusOr<LossSlice> MeasureOrThrow(Subject& subject, const std::vector<Nam
           subject, {.curvature = internal::CurvatureBatchesRequest{}, .bytes = context.bytes}));
   session->ReleaseLiveTensors();
   Replica& replica = session->replica();
-  const std::vector<int> scope = internal::FloatingParameters(replica);
+  const std::vector<int> scope = internal::FloatingParameters(replica.table());
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<Replica::Override> to_previous,
                             ToOverrides(replica, scope, previous, "previous"));
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<Replica::Override> to_quantized,

@@ -6,7 +6,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "probes/cooldown_run.h"
+#include "jobs/cooldown_run.h"
 #include "probes/curvature_probe.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/subject.h"

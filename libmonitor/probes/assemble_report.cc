@@ -56,12 +56,18 @@ void AddTo(Report& report, const MixedPrecisionResult& result) {
 
 void AddTo(Report& report, const AveragingResult& result) { report.averaging = result.averages; }
 
-// It is a file of its own.
-void AddTo(Report&, const SliceResult&) {}
+void AddTo(Report& report, const PredictedEnd& end) { report.predicted_end = end; }
+
+void AddTo(Report&, const std::monostate&) {}
+
+void AddTo(Report& report, const ResultValue& value) {
+  std::visit([&](const auto& found) { AddTo(report, found); }, value);
+}
 
 }  // namespace
 
-Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results) {
+Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results,
+                      absl::Span<const ResultValue> found_by_jobs) {
   const SnapshotHeader& snapshot = header.snapshot;
   Report report;
   report.run_id = header.run_id;
@@ -81,12 +87,12 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.rolled_back = snapshot.lr.rolled_back;
   report.snapshot_digest = header.snapshot_digest;
   report.plan = header.plan;
-  report.predicted_end = header.predicted_end;
   report.cost["stall"] = header.stall_seconds;
   for (const ProbeResult& result : results) {
     for (const auto& [part, seconds] : result.cost_seconds) report.cost[part] += seconds;
-    std::visit([&](const auto& value) { AddTo(report, value); }, result.value);
+    AddTo(report, result.value);
   }
+  for (const ResultValue& value : found_by_jobs) AddTo(report, value);
   return report;
 }
 

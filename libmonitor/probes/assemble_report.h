@@ -23,11 +23,12 @@ struct ReportHeader {
   SnapshotHeader snapshot = {};
   double stall_seconds = 0;
   std::optional<Plan> plan = {};
-  std::optional<PredictedEnd> predicted_end = {};
 };
 
-/// The report of one snapshot. Fields whose probe is not among `results` keep their defaults.
-Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results);
+/// The report of one snapshot, from what the probes measured and what the jobs have found. Fields
+/// that neither has keep their defaults.
+Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results,
+                      absl::Span<const ResultValue> found_by_jobs = {});
 
 }  // namespace ptqwatch::internal
 

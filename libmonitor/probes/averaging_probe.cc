@@ -11,8 +11,7 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
-#include "probes/replica_slice.h"
-#include "quantize/methods.h"
+#include "quantize/working_bytes.h"
 #include "report/watched_quantizer.h"
 #include "snapshot/finite.h"
 
@@ -40,7 +39,7 @@ AveragingProbe::AveragingProbe(ModelSession& session, const MonitorOptions& opti
       options_(options.averaging),
       curvature_(curvature),
       measurement_(session, OfWatched(options)),
-      entries_(FloatingParameters(session.replica())),
+      entries_(FloatingParameters(session.replica().table())),
       fitting_(static_cast<size_t>(options.averaging.window)),
       window_(session.replica(), entries_) {
   int64_t largest = 0;
@@ -207,7 +206,7 @@ absl::Status AveragingProbe::MeasureAverage(
   QuantizationResult found = measurement_.Measure({.place = input.place,
                                                    .optimizer = input.optimizer,
                                                    .state = input.state,
-                                                   .callbacks = input.callbacks,
+                                                   .poll = input.poll,
                                                    .keep_quantized = false},
                                                   ignored, context);
   report.status = found.status;

@@ -190,7 +190,7 @@ absl::Status MixedPrecisionProbe::MeasureMixtures(const ProbeInput& input,
   LossComparison comparison(session_, options_, plan ? plan->probe_batches : 0,
                             quantization.losses);
   for (const size_t size : MixtureSizes(low.size(), ranked.size())) {
-    input.callbacks.poll();
+    input.poll();
     MixedPrecisionReport& report = result.mixtures.emplace_back(Header());
     Weights mixture = low;
     double predicted = low_error->predicted_delta_nats;

@@ -2,20 +2,17 @@
 #define PTQWATCH_PROBES_PROBE_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "probes/probe_result.h"
 #include "probes/probe_state.h"
-#include "probes/slice_tracker.h"
-#include "ptqwatch/event.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/log.h"
 #include "ptqwatch/report.h"
 #include "snapshot/snapshot.h"
 
@@ -35,37 +32,32 @@ struct SnapshotPlace {
   LrPhase lr_phase = LrPhase::kUnknown;
 };
 
-/// How a probe that works long speaks to its caller. Both must be set, and are called on the
-/// probe's thread.
-struct ProbeCallbacks {
-  /// Says something of interest.
-  std::function<void(Event::Kind, Severity, std::string message)> announce =
-      [](Event::Kind, Severity, std::string) {};
-  /// Lets the caller look at what else there is to do. Called between short pieces of work.
-  std::function<void()> poll = [] {};
-};
+/// The result of this type among those of the probes, or null.
+template <typename Value>
+Value* FindResult(absl::Span<ProbeResult> results) {
+  for (ProbeResult& result : results) {
+    if (auto* value = std::get_if<Value>(&result.value)) return value;
+  }
+  return nullptr;
+}
+
+inline void NoPoll() {}
 
 /// What a probe measures, beside the weights loaded in the session's replica.
 struct ProbeInput {
   const SnapshotPlace& place;
   const OptimizerState& optimizer;
   const ProbeState& state;  ///< what the previous snapshot left
-  const ProbeCallbacks& callbacks;
-  /// Of the probes before this one. A probe that runs after the report may move the quantized
-  /// weights out, so that their memory is free once it needs no more of them.
-  absl::Span<ProbeResult> earlier = {};
-  /// The newest slice request that was accepted, or null.
-  const AcceptedSlice* slice = nullptr;
-  /// Whether a later probe uses the quantized weights of this snapshot.
+  /// Lets the caller look at what else there is to do. Called between short pieces of work.
+  absl::FunctionRef<void()> poll = NoPoll;
+  absl::Span<ProbeResult> earlier = {};  ///< of the probes before this one
+  /// Whether a later probe or a job uses the quantized weights of this snapshot.
   bool keep_quantized = true;
 
   /// The earlier result of this type, or null.
   template <typename Value>
   Value* Earlier() const {
-    for (ProbeResult& result : earlier) {
-      if (auto* value = std::get_if<Value>(&result.value)) return value;
-    }
-    return nullptr;
+    return FindResult<Value>(earlier);
   }
 };
 
@@ -90,8 +82,6 @@ class Probe {
   virtual bool uses_quantized_weights() const { return false; }
   /// Whether `plan` has it measure this snapshot.
   virtual bool Due(const std::optional<Plan>& /*plan*/) const { return true; }
-  /// Whether it runs after the report was published, and adds nothing to it.
-  virtual bool after_report() const { return false; }
   /// `available`: bytes that it may take.
   virtual ProbeDescription Describe(int64_t available) const = 0;
 

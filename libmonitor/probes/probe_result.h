@@ -72,20 +72,17 @@ struct MixedPrecisionResult {
   std::vector<MixedPrecisionReport> mixtures = {};
 };
 
-/// A slice of the loss surface.
-struct SliceResult {
-  std::string path = {};  ///< of the file; empty where this snapshot did not complete a slice
-};
+/// What a probe or a job found. A new kind of measurement that has fields in the report adds its
+/// alternative here and a line to AssembleReport.
+using ResultValue = std::variant<std::monostate, QuantizationResult, CurvatureResult,
+                                 MixedPrecisionResult, AveragingResult, PredictedEnd>;
 
-/// What a probe gives for one snapshot. A new kind of measurement adds its alternative to `value`
-/// and a line to AssembleReport.
+/// What a probe gives for one snapshot.
 struct ProbeResult {
   ProbeOutcome outcome = {};
   std::map<std::string, double> cost_seconds = {};
   VectorMap vectors = {};  ///< warm starts for the next snapshot
-  std::variant<QuantizationResult, CurvatureResult, MixedPrecisionResult, AveragingResult,
-               SliceResult>
-      value = {};
+  ResultValue value = {};
 };
 
 }  // namespace ptqwatch::internal

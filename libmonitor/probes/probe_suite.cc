@@ -11,7 +11,6 @@
 #include "base/strings.h"
 #include "probes/averaging_probe.h"
 #include "probes/mixed_precision_probe.h"
-#include "probes/slice_probe.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -49,9 +48,8 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 }
 
 absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
-    std::unique_ptr<ModelSession> session, const MonitorOptions& options, SliceTracker* slices,
-    const CurvatureEngineOptions& engine, const ExecutionContext& context,
-    CooldownTracker* cooldowns) {
+    std::unique_ptr<ModelSession> session, const MonitorOptions& options,
+    const CurvatureEngineOptions& engine, const ExecutionContext& context) {
   std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
   // The list of probes: each sees the results of those before it.
   PTQWATCH_ASSIGN_OR_RETURN(auto quantization,
@@ -71,15 +69,6 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
   if (options.averaging.enabled) {
     suite->probes_.push_back(std::make_unique<AveragingProbe>(
         *suite->session_, options, suite->curvature_, suite->Describe(context.bytes->remaining())));
-  }
-  if (slices != nullptr) {
-    suite->probes_.push_back(std::make_unique<SliceProbe>(*suite->session_, options, slices));
-  }
-  if (cooldowns != nullptr) {
-    auto cooldown =
-        std::make_unique<CooldownProbe>(*suite->session_, options, suite->curvature_, cooldowns);
-    suite->cooldown_ = cooldown.get();
-    suite->probes_.push_back(std::move(cooldown));
   }
   return suite;
 }
@@ -155,7 +144,7 @@ void ProbeSuite::Collect(const SnapshotPlace& place, const ExecutionContext& con
 }
 
 absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const ProbeState& state,
-                                             const ProbeCallbacks& callbacks,
+                                             const MeasureRequest& request,
                                              const ExecutionContext& context) {
   const ExecutionContext limited =
       max_snapshot_time_.count() > 0
@@ -166,8 +155,8 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
   next.sequence = place.sequence;
   Collect(place, context, measured);
   for (const std::unique_ptr<Probe>& probe : probes_) {
-    if (probe->after_report() || !HasWhatItNeeds(*probe)) continue;
-    callbacks.poll();
+    if (!HasWhatItNeeds(*probe)) continue;
+    request.poll();
     if (!probe->disabled().empty()) {
       measured.results.push_back(probe->NotMeasured(ProbeStatus::kDisabled, probe->disabled()));
       continue;
@@ -178,12 +167,13 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
       continue;
     }
     FitBudget(*context.bytes);
-    const ProbeInput input{.place = place,
-                           .optimizer = optimizer_,
-                           .state = state,
-                           .callbacks = callbacks,
-                           .earlier = absl::MakeSpan(measured.results),
-                           .keep_quantized = QuantizedWeightsAreUsed(place.plan)};
+    const ProbeInput input{
+        .place = place,
+        .optimizer = optimizer_,
+        .state = state,
+        .poll = request.poll,
+        .earlier = absl::MakeSpan(measured.results),
+        .keep_quantized = request.keep_quantized || QuantizedWeightsAreUsed(place.plan)};
     const WorkStopwatch watch(context);
     ProbeResult result = MeasureGuarded(*probe, input, limited);
     measured.work_seconds[std::string(probe->name())] += watch.seconds();
@@ -203,31 +193,9 @@ Measured ProbeSuite::NotMeasured(const absl::Status& status) const {
   return measured;
 }
 
-void ProbeSuite::MeasureAfterReport(const SnapshotPlace& place, Measured measured,
-                                    const AcceptedSlice* slice, const ProbeCallbacks& callbacks,
-                                    const ExecutionContext& context) {
-  static const ProbeState none;
-  for (const std::unique_ptr<Probe>& probe : probes_) {
-    if (!probe->after_report() || !probe->disabled().empty()) continue;
-    MeasureGuarded(*probe,
-                   {.place = place,
-                    .optimizer = optimizer_,
-                    .state = none,
-                    .callbacks = callbacks,
-                    .earlier = absl::MakeSpan(measured.results),
-                    .slice = slice},
-                   context);
-  }
-}
-
 void ProbeSuite::Disable(std::string_view name, const std::string& reason) {
   for (const std::unique_ptr<Probe>& probe : probes_) {
     if (probe->name() == name) probe->Disable(reason);
-  }
-  for (const std::unique_ptr<Probe>& probe : probes_) {
-    if (probe->after_report() && probe->disabled().empty() && !HasWhatItNeeds(*probe)) {
-      probe->Disable(StrCat("the ", name, " probe is switched off"));
-    }
   }
 }
 

@@ -14,8 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "probes/cooldown_probe.h"
-#include "probes/cooldown_tracker.h"
 #include "probes/curvature_probe.h"
 #include "probes/probe.h"
 #include "probes/probe_state.h"
@@ -37,6 +35,14 @@ struct Measured {
   std::map<std::string, double, std::less<>> work_seconds = {};
 };
 
+/// What else a snapshot is measured for.
+struct MeasureRequest {
+  /// Called before every probe, and by probes between short pieces of work.
+  std::function<void()> poll = NoPoll;
+  /// Whether the caller uses the quantized weights.
+  bool keep_quantized = false;
+};
+
 /// How a monitor opens its subject.
 ModelSessionOptions SessionOptions(const MonitorOptions& options,
                                    const CurvatureEngineOptions& engine = {},
@@ -45,46 +51,35 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 /// All probes of a monitor, on its opened subject. One thread at a time.
 class ProbeSuite {
  public:
-  /// `session` was opened with the SessionOptions of the same options. `slices` and `cooldowns`,
-  /// where not null, follow what is requested and must outlive the suite. Of the context, bytes
-  /// count. Errors as those of the probes' Create.
+  /// `session` was opened with the SessionOptions of the same options. Of the context, bytes count.
+  /// Errors as those of the probes' Create.
   static absl::StatusOr<std::unique_ptr<ProbeSuite>> Create(
       std::unique_ptr<ModelSession> session, const MonitorOptions& options,
-      SliceTracker* slices = nullptr, const CurvatureEngineOptions& engine = {},
-      const ExecutionContext& context = {}, CooldownTracker* cooldowns = nullptr);
+      const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {});
 
   /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
   void Load(const Snapshot& snapshot);
 
   /// Measures what is loaded, within MonitorOptions::max_snapshot_time, with the place's plan. The
   /// same loaded weights, options, plan and state give the same bits (but for seconds) on any
-  /// thread set up by InitComputeThread. Polls before every probe. Cancelled when the context was.
+  /// thread set up by InitComputeThread. Cancelled when the context was.
   absl::StatusOr<Measured> Measure(const SnapshotPlace& place, const ProbeState& state,
-                                   const ProbeCallbacks& callbacks = {},
+                                   const MeasureRequest& request = {},
                                    const ExecutionContext& context = {});
   /// Where the snapshot could not be loaded: the first probe has failed with `status`.
   Measured NotMeasured(const absl::Status& status) const;
-  /// Runs the probes that follow the report. `slice`: see ProbeInput.
-  void MeasureAfterReport(const SnapshotPlace& place, Measured measured, const AcceptedSlice* slice,
-                          const ProbeCallbacks& callbacks, const ExecutionContext& context);
 
   /// What each probe takes where `available` bytes are left; kept_bytes where another probe uses
   /// them.
   std::vector<ProbeDescription> Describe(int64_t available) const;
-  /// Switches a probe off for good, and with it those that need it.
+  /// Switches a probe off for good. Those that need it do not run any more.
   void Disable(std::string_view name, const std::string& reason);
 
   ModelSession& session() { return *session_; }
   const std::vector<std::unique_ptr<Probe>>& probes() const { return probes_; }
   const QuantizationProbe& quantization() const { return *quantization_; }
   /// Where curvature is switched off, null.
-  const CurvatureProbe* curvature() const { return curvature_; }
-  /// Null where none are tracked.
-  CooldownProbe* cooldown() const { return cooldown_; }
-  /// Of the newest shadow cooldown that has ended.
-  std::optional<PredictedEnd> PredictedEndNow() const {
-    return cooldown_ == nullptr ? std::nullopt : cooldown_->newest();
-  }
+  CurvatureProbe* curvature() const { return curvature_; }
 
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
@@ -104,7 +99,6 @@ class ProbeSuite {
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;
   CurvatureProbe* curvature_ = nullptr;
-  CooldownProbe* cooldown_ = nullptr;
   OptimizerState optimizer_;
 };
 

@@ -170,7 +170,7 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
                   [&](size_t quantizer, size_t layer, const LayerGram* gram,
                       QuantizedMatrix quantized) {
                     layers.Add(quantizer, layer, gram, std::move(quantized));
-                    input.callbacks.poll();
+                    input.poll();
                   },
                   context);
   }
@@ -179,7 +179,7 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
   // Later quantizers need the memory more than the curvature along the errors of these does.
   const bool keep = input.keep_quantized && portion.quantizers == specs_.size();
   for (size_t i = first; i < end; ++i) {
-    input.callbacks.poll();
+    input.poll();
     QuantizationReport& report = result.quantizers[i];
     absl::Status outcome = fits.ok() ? run.quantizers[i - first].status : fits;
     if (outcome.ok()) {

@@ -48,6 +48,17 @@ bool HasMemory(const at::Tensor& tensor) {
   return storage.data() != nullptr && storage.nbytes() >= needed;
 }
 
+std::vector<int> FloatingParameters(const TensorTable& table) {
+  std::vector<int> entries;
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const TensorEntry& entry = table.entries[i];
+    if (entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type())) {
+      entries.push_back(static_cast<int>(i));
+    }
+  }
+  return entries;
+}
+
 std::string ShapeText(const at::Tensor& tensor) {
   std::string text = "[";
   for (int64_t i = 0; i < tensor.dim(); ++i) {

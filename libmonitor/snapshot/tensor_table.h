@@ -29,7 +29,10 @@ struct TensorTable {
   int64_t bytes() const;
 };
 
-/// The shape as text, for example "[2, 3]".
+/// The entries that are floating-point parameters.
+std::vector<int> FloatingParameters(const TensorTable& table);
+
+/// "[2, 3]".
 std::string ShapeText(const at::Tensor& tensor);
 
 /// Returns whether the storage holds all elements. A trainer may free or shrink the storage of a

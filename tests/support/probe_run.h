@@ -18,7 +18,7 @@ inline absl::StatusOr<std::unique_ptr<internal::ProbeSuite>> OpenProbes(
     Subject& subject, const MonitorOptions& options, const CurvatureEngineOptions& engine = {}) {
   auto session = internal::ModelSession::Open(subject, internal::SessionOptions(options, engine));
   if (!session.ok()) return session.status();
-  return internal::ProbeSuite::Create(*std::move(session), options, nullptr, engine);
+  return internal::ProbeSuite::Create(*std::move(session), options, engine);
 }
 
 /// Measures what is loaded and assembles the report below `header`. `state`, where given, is where

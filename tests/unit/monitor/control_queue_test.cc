@@ -11,10 +11,9 @@ MakeSlice Gptq3() { return {.method = QuantizationMethod::kGptq, .bits = 3}; }
 
 // The monitor thread's side of a queue.
 struct Carried {
-  explicit Carried(ControlQueue& queue) { queue.CarryOut(switches, slice); }
+  explicit Carried(ControlQueue& queue) { queue.CarryOut(switches); }
 
   TrainerSwitches switches{1};
-  std::optional<AcceptedSlice> slice;
 };
 
 TEST(ControlQueue, CarriesCommandsOutOnceInTheOrderTheyCame) {
@@ -27,7 +26,7 @@ TEST(ControlQueue, CarriesCommandsOutOnceInTheOrderTheyCame) {
   EXPECT_TRUE(carried.switches.paused);
   EXPECT_EQ(carried.switches.requests, 1);
   EXPECT_EQ(carried.switches.every, 7);
-  queue.CarryOut(carried.switches, carried.slice);
+  queue.CarryOut(carried.switches);
   EXPECT_EQ(carried.switches.requests, 1);
 }
 
@@ -97,18 +96,17 @@ TEST(ControlQueue, TakesNoSnapshotForNothing) {
 
 TEST(ControlQueue, NumbersSlicesAndKnowsTheSnapshotsBeforeThem) {
   StatusBoard board;
-  SliceTracker slices;
-  slices.Open({{QuantizationMethod::kGptq, 3}});
-  ControlQueue queue(&slices, &board);
+  JobTrackers jobs;
+  jobs.slice.Open([](const MakeSlice& request) -> absl::StatusOr<SliceStatus> {
+    return SliceStatus{.state = SliceState::kWaitingForFirst, .request = request};
+  });
+  ControlQueue queue(&jobs, &board);
   board.OnSnapshot(SnapshotResult::kTaken, 0);
   EXPECT_EQ(queue.Do(Gptq3()).value(), 1);
-  EXPECT_EQ(slices.status().state, SliceState::kWaitingForFirst);
+  EXPECT_EQ(jobs.slice.status().state, SliceState::kWaitingForFirst);
   EXPECT_EQ(queue.Do(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
-  const Carried carried(queue);
-  ASSERT_TRUE(carried.slice);
-  EXPECT_EQ(carried.slice->number, 1);
-  EXPECT_EQ(carried.slice->request.method, QuantizationMethod::kGptq);
-  EXPECT_EQ(carried.slice->snapshots_taken, 1);
+  EXPECT_EQ(jobs.slice.status().request.method, QuantizationMethod::kGptq);
+  EXPECT_EQ(jobs.slice.snapshots_taken(), 1);
 }
 
 TEST(ControlQueue, RefusesSlicesWithoutAMonitor) {

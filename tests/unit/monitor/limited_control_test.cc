@@ -24,9 +24,8 @@ class LimitedControlTest : public ::testing::Test {
 
   testing::FakeClock clock_;
   StatusBoard board_;
-  SliceTracker slices_;
-  CooldownTracker cooldowns_;
-  ControlQueue queue_{&slices_, &board_, nullptr, &cooldowns_};
+  JobTrackers jobs_;
+  ControlQueue queue_{&jobs_, &board_};
   LimitedControl control_{&queue_, &clock_};
 };
 
@@ -53,7 +52,10 @@ TEST_F(LimitedControlTest, LimitsTheOtherCommandsTogether) {
 }
 
 TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
-  slices_.Open({{QuantizationMethod::kGptq, 3}});
+  jobs_.slice.Open([](const MakeSlice& slice) -> absl::StatusOr<SliceStatus> {
+    if (slice.bits != 3) return absl::InvalidArgumentError("bits");
+    return SliceStatus{.state = SliceState::kWaitingForFirst, .request = slice};
+  });
   const auto request = [&](int bits) {
     return control_.Do(MakeSlice{.method = QuantizationMethod::kGptq, .bits = bits});
   };
@@ -64,7 +66,7 @@ TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(request(3).ok()) << i;
     EXPECT_FALSE(request(3).ok()) << i;
-    slices_.Fail("done with");
+    jobs_.slice.Fail("done with");
   }
   EXPECT_EQ(request(3).status().code(), absl::StatusCode::kResourceExhausted);
   clock_.Advance(minutes(10));
@@ -72,7 +74,9 @@ TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
 }
 
 TEST_F(LimitedControlTest, TakesAFewCooldownsAndThenOneInTenMinutes) {
-  cooldowns_.Open(100);
+  jobs_.cooldown.Open([](const StartCooldown&) -> absl::StatusOr<CooldownStatus> {
+    return CooldownStatus{.state = CooldownState::kWaiting};
+  });
   const auto request = [&] { return control_.Do(StartCooldown{}); };
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(request().ok()) << i;

@@ -73,7 +73,7 @@ class AveragingTest : public ::testing::Test {
     other.table = *MakeTensorTable(other.subject->LiveTensors());
     auto session = ModelSession::Open(*other.subject, SessionOptions(net_.options));
     EXPECT_TRUE(session.ok()) << session.status();
-    auto suite = ProbeSuite::Create(*std::move(session), net_.options, nullptr, {}, context);
+    auto suite = ProbeSuite::Create(*std::move(session), net_.options, {}, context);
     EXPECT_TRUE(suite.ok()) << suite.status();
     Report report;
     for (int64_t step = 1; step <= 5; ++step) {

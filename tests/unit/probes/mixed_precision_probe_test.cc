@@ -176,12 +176,10 @@ TEST_F(MixedPrecisionTest, EvaluatesNoFullPrecisionLossAgain) {
   evaluations = 0;
   const OptimizerState optimizer;
   const ProbeState state;
-  const ProbeCallbacks callbacks;
   const SnapshotPlace place;
   const ProbeResult result = probe->Measure({.place = place,
                                              .optimizer = optimizer,
                                              .state = state,
-                                             .callbacks = callbacks,
                                              .earlier = absl::MakeSpan(measured_.results)},
                                             {});
   EXPECT_EQ(std::get<MixedPrecisionResult>(result.value).mixtures, report_.mixed_precision);
@@ -194,13 +192,11 @@ TEST_F(MixedPrecisionTest, ChoosesNoLayersByAPredictionThatIsWrong) {
   curvature.errors.at(2)->delta_nats = -curvature.errors.at(2)->predicted_delta_nats;
   const OptimizerState optimizer;
   const ProbeState state;
-  const ProbeCallbacks callbacks;
   const SnapshotPlace place;
   const ProbeResult result =
       suite_->probes().at(2)->Measure({.place = place,
                                        .optimizer = optimizer,
                                        .state = state,
-                                       .callbacks = callbacks,
                                        .earlier = absl::MakeSpan(measured_.results)},
                                       {});
   EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk);
@@ -220,13 +216,11 @@ TEST_F(MixedPrecisionTest, SaysSoWhereTheWeightsDidNotFit) {
   quantization.quantizers[0].status_detail = "weights of 3 quantizers do not fit";
   const OptimizerState optimizer;
   const ProbeState state;
-  const ProbeCallbacks callbacks;
   const SnapshotPlace place;
   const ProbeResult result =
       suite_->probes().at(2)->Measure({.place = place,
                                        .optimizer = optimizer,
                                        .state = state,
-                                       .callbacks = callbacks,
                                        .earlier = absl::MakeSpan(measured_.results)},
                                       {});
   EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk);

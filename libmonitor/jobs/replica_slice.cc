@@ -1,4 +1,4 @@
-#include "probes/replica_slice.h"
+#include "jobs/replica_slice.h"
 
 #include <utility>
 
@@ -10,17 +10,6 @@
 
 namespace ptqwatch::internal {
 
-std::vector<int> FloatingParameters(const Replica& replica) {
-  std::vector<int> entries;
-  const std::vector<TensorEntry>& table = replica.table().entries;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].is_parameter && at::isFloatingType(table[i].tensor.scalar_type())) {
-      entries.push_back(static_cast<int>(i));
-    }
-  }
-  return entries;
-}
-
 absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vector<Batch>& batches,
                                               std::vector<Replica::Override> previous,
                                               std::vector<Replica::Override> quantized,
@@ -28,7 +17,7 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
                                               const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   PTQWATCH_ASSIGN_OR_RETURN(const BatchTotals totals, TotalsOf(replica, batches, context));
-  const std::vector<int> scope = FloatingParameters(replica);
+  const std::vector<int> scope = FloatingParameters(replica.table());
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
                             ReplicaSurface::Create(&replica, scope, &batches, totals.weight));
   // Both directions, and what MeasureSlice makes of them.

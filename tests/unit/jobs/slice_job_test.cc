@@ -1,4 +1,4 @@
-#include "probes/slice_probe.h"
+#include "jobs/slice_job.h"
 
 #include <gmock/gmock.h>
 
@@ -17,7 +17,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace slice_probe_test {
+namespace slice_job_test {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -204,7 +204,11 @@ TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
   };
   EXPECT_THAT(refusal(Options(), {.method = QuantizationMethod::kAwq, .bits = 4}),
               AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("this run has rtn 4, gptq 3")));
-  EXPECT_THAT(refusal(Options(), Gptq3(102)), HasSubstr("points = 102"));
+  for (const int points : {-5, 0, 1, 102}) {
+    EXPECT_THAT(refusal(Options(), Gptq3(points)),
+                AllOf(HasSubstr("INVALID_ARGUMENT"),
+                      HasSubstr("points = " + std::to_string(points) + ": must be from 2 to 101")));
+  }
   MonitorOptions options = Options();
   options.run_dir.clear();
   EXPECT_THAT(refusal(options, Gptq3()),
@@ -274,5 +278,5 @@ TEST_F(SliceTest, EndsWithTheMonitor) {
   EXPECT_EQ(monitor_->control().Do(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-}  // namespace slice_probe_test
+}  // namespace slice_job_test
 }  // namespace ptqwatch

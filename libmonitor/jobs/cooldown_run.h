@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_PROBES_COOLDOWN_RUN_H_
-#define PTQWATCH_PROBES_COOLDOWN_RUN_H_
+#ifndef PTQWATCH_JOBS_COOLDOWN_RUN_H_
+#define PTQWATCH_JOBS_COOLDOWN_RUN_H_
 
 #include <chrono>
 #include <cstddef>
@@ -82,4 +82,4 @@ class CooldownRun {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_PROBES_COOLDOWN_RUN_H_
+#endif  // PTQWATCH_JOBS_COOLDOWN_RUN_H_

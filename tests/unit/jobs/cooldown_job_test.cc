@@ -1,4 +1,4 @@
-#include "probes/cooldown_probe.h"
+#include "jobs/cooldown_job.h"
 
 #include <gmock/gmock.h>
 
@@ -19,7 +19,7 @@
 #include "support/tiny_trainer.h"
 
 namespace ptqwatch {
-namespace cooldown_probe_test {
+namespace cooldown_job_test {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -272,6 +272,20 @@ TEST_F(CooldownTest, IsRefusedWithoutATrainStep) {
   EXPECT_EQ(Newest().probe_status, ProbeStatus::kOk);
 }
 
+TEST_F(CooldownTest, NeedsALength) {
+  MonitorOptions options = Options();
+  options.cooldown.decay_steps = 0;
+  Create(options);
+  const auto refusal = [&](int64_t decay_steps) {
+    return monitor_->control().Do(StartCooldown{decay_steps}).status().ToString();
+  };
+  EXPECT_THAT(refusal(0), AllOf(HasSubstr("INVALID_ARGUMENT"),
+                                HasSubstr("MonitorOptions.cooldown.decay_steps")));
+  EXPECT_THAT(refusal(-3), AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("decay_steps = -3")));
+  EXPECT_TRUE(monitor_->control().Do(StartCooldown{16}).ok());
+  EXPECT_EQ(Cooldown().decay_steps, 16);
+}
+
 TEST_F(CooldownTest, SaysThatItDoesNotFitIntoMemory) {
   TinyTrainer wide(/*seed=*/1, /*width=*/256);
   trainer_ = wide;
@@ -312,5 +326,5 @@ TEST_F(CooldownTest, KeepsWhatItHasAtItsTimeLimit) {
   monitor_.reset();  // before its clock
 }
 
-}  // namespace cooldown_probe_test
+}  // namespace cooldown_job_test
 }  // namespace ptqwatch

@@ -1,4 +1,4 @@
-#include "probes/cooldown_run.h"
+#include "jobs/cooldown_run.h"
 
 #include <algorithm>
 #include <map>
@@ -186,14 +186,10 @@ absl::Status CooldownRun::TrainOneStep(const ExecutionContext& context) {
 absl::Status CooldownRun::MeasureEnd(const ExecutionContext& context) {
   static const OptimizerState no_optimizer;
   static const ProbeState cold;
-  static const ProbeCallbacks no_callbacks;
   PTQWATCH_ASSIGN_OR_RETURN(const Replica::StandIn stand_in,
                             parts_.session.replica().Replace(std::exchange(now_, {})));
-  const ProbeInput input{.place = place_,
-                         .optimizer = no_optimizer,
-                         .state = cold,
-                         .callbacks = no_callbacks,
-                         .keep_quantized = false};
+  const ProbeInput input{
+      .place = place_, .optimizer = no_optimizer, .state = cold, .keep_quantized = false};
   std::map<std::string, double> ignored;
   SimulatedDecay end = EndOf(parts_.measurement.Measure(input, ignored, context));
   PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());

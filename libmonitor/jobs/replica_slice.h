@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_PROBES_REPLICA_SLICE_H_
-#define PTQWATCH_PROBES_REPLICA_SLICE_H_
+#ifndef PTQWATCH_JOBS_REPLICA_SLICE_H_
+#define PTQWATCH_JOBS_REPLICA_SLICE_H_
 
 #include <vector>
 
@@ -10,9 +10,6 @@
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
-
-/// Entries of the replica's floating-point parameters: the space of a slice.
-std::vector<int> FloatingParameters(const Replica& replica);
 
 /// Measures the slice through three points: the loaded weights, those with `previous` in their
 /// place and those with `quantized`. The overrides are freed as soon as they are not needed any
@@ -25,4 +22,4 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_PROBES_REPLICA_SLICE_H_
+#endif  // PTQWATCH_JOBS_REPLICA_SLICE_H_

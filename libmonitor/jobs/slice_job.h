@@ -1,0 +1,69 @@
+#ifndef PTQWATCH_JOBS_SLICE_JOB_H_
+#define PTQWATCH_JOBS_SLICE_JOB_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/reservation.h"
+#include "jobs/job.h"
+#include "jobs/job_tracker.h"
+#include "ptqwatch/quantizer.h"
+#include "session/model_session.h"
+
+namespace ptqwatch::internal {
+
+struct SliceJobOptions {
+  std::string run_dir = {};                    ///< for its file; empty: no slices are made
+  std::vector<QuantizerSpec> quantizers = {};  ///< of the run
+  bool curvature = false;                      ///< whether the session has curvature batches
+};
+
+/// Makes the slices that are requested: keeps the weights of one snapshot, and at the next one
+/// measures the loss over the plane through both and the quantized weights. The space is that of
+/// all floating-point parameters (buffers stay those of the second snapshot), the data the
+/// curvature batches. Writes <run_dir>/slice-<step>.json.
+class SliceJob final : public Job {
+ public:
+  /// Opens the tracker, or closes it with the reason why this monitor makes no slices. `session`
+  /// and `tracker` must outlive the job.
+  SliceJob(ModelSession& session, const SliceJobOptions& options, SliceTracker& tracker);
+
+  std::vector<std::string_view> uses() const override { return {"quantization"}; }
+  void Begin(const JobInput& input, const ExecutionContext& context) override;
+  void Advance(absl::FunctionRef<bool()> stop, const JobCallbacks& callbacks,
+               const ExecutionContext& context) override;
+  JobStatus Status() const override;
+  void Abandon(const std::string& reason) override;
+  void Close(const std::string& reason) override;
+
+ private:
+  // The second snapshot, while the slice is measured on it.
+  struct Second {
+    SnapshotPlace place;
+    int group_size = 0;
+    std::vector<Replica::Override> quantized;
+  };
+  absl::Status KeepWeights(int64_t step, const ExecutionContext& context);
+  absl::StatusOr<Second> TakeSecond(const SnapshotPlace& place, QuantizationResult& quantization);
+  absl::StatusOr<std::string> Measure(const JobCallbacks& callbacks,
+                                      const ExecutionContext& context);
+  void Fail(const absl::Status& status, int64_t step, const JobCallbacks& callbacks);
+  void Forget();
+
+  ModelSession& session_;
+  SliceTracker& tracker_;
+  const std::string run_dir_;
+  std::vector<Replica::Override> previous_;
+  std::optional<Reservation> held_;  // the memory of previous_
+  int64_t previous_step_ = 0;
+  std::optional<Second> second_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_JOBS_SLICE_JOB_H_
