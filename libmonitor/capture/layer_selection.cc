@@ -20,9 +20,9 @@ std::string WhyNotSelected(const LayerSelection& selection, const std::vector<st
   return "matches no include pattern";
 }
 
-const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
+const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,
                                   std::string_view layer) {
-  for (const auto& [pattern, override_spec] : options.overrides) {
+  for (const auto& [pattern, override_spec] : overrides) {
     if (override_spec.method == spec.method && override_spec.bits == spec.bits &&
         GlobMatch(pattern, layer)) {
       return override_spec;

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ptqwatch/options.h"
@@ -12,9 +13,11 @@ namespace ptqwatch::internal {
 /// Why a parameter with these `names` (canonical name and aliases) is not selected; empty if it is.
 std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
 
-/// The spec that MonitorOptions::overrides gives a layer instead of `spec`; `spec` itself if no
-/// override matches.
-const QuantizerSpec& SpecForLayer(const MonitorOptions& options, const QuantizerSpec& spec,
+/// MonitorOptions::overrides.
+using SpecOverrides = std::vector<std::pair<std::string, QuantizerSpec>>;
+
+/// The spec that `overrides` give a layer in place of `spec`; `spec` itself if none matches.
+const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,
                                   std::string_view layer);
 
 }  // namespace ptqwatch::internal

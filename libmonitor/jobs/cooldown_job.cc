@@ -32,11 +32,12 @@ absl::StatusOr<CooldownStatus> CheckCooldown(int64_t planned, const StartCooldow
 
 }  // namespace
 
-CooldownJob::CooldownJob(ModelSession& session, const MonitorOptions& options, Probe* curvature,
+CooldownJob::CooldownJob(ModelSession& session, const CooldownOptions& options,
+                         const QuantizationOptions& quantization, Probe* curvature,
                          CooldownTracker& tracker)
     : session_(session),
-      options_(options.cooldown),
-      measurement_(session, options),
+      options_(options),
+      measurement_(session, quantization),
       curvature_(curvature),
       tracker_(tracker),
       trained_(TrainedParameters(session)) {

@@ -26,8 +26,8 @@ class CooldownJob final : public Job {
  public:
   /// Opens the tracker, or closes it with the reason why this monitor makes none. The session must
   /// still have its live tensors. `curvature` may be null. All must outlive the job.
-  CooldownJob(ModelSession& session, const MonitorOptions& options, Probe* curvature,
-              CooldownTracker& tracker);
+  CooldownJob(ModelSession& session, const CooldownOptions& options,
+              const QuantizationOptions& quantization, Probe* curvature, CooldownTracker& tracker);
 
   std::vector<std::string_view> uses() const override { return {"quantization"}; }
   std::string Describe() const override;

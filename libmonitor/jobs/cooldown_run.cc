@@ -195,8 +195,9 @@ absl::Status CooldownRun::MeasureEnd(const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   end.steps = decay().steps;
   end.settle_steps = decay().settle_steps;
-  if (parts_.curvature != nullptr && parts_.curvature->disabled().empty() &&
-      parts_.curvature->Due(place_.plan) && end.status == ProbeStatus::kOk) {
+  const bool due = !place_.plan || place_.plan->curvature_sequences > 0;
+  if (due && parts_.curvature != nullptr && parts_.curvature->disabled().empty() &&
+      end.status == ProbeStatus::kOk) {
     const ProbeResult curvature = parts_.curvature->Measure(input, context);
     const CurvatureReport& report = std::get<CurvatureResult>(curvature.value).report;
     end.trace = report.trace;

@@ -32,7 +32,8 @@ std::vector<MakeJob> AllJobs() {
             parts.trackers.slice);
       },
       [](const JobParts& parts) -> std::unique_ptr<Job> {
-        return std::make_unique<CooldownJob>(parts.suite.session(), parts.options,
+        return std::make_unique<CooldownJob>(parts.suite.session(), parts.options.cooldown,
+                                             QuantizationOptionsOf(parts.options),
                                              parts.suite.curvature(), parts.trackers.cooldown);
       },
   };

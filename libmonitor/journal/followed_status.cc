@@ -76,7 +76,7 @@ MonitorStatus FollowedStatus::FromStatusFile() const {
   if (!silent) return status;
   status.health = Health::kDegraded;
   status.busy = false;
-  if (RunLock::IsHeld(run_dir_)) {
+  if (RunLock::IsHeld(run_.run_dir)) {
     status.health_reason =
         StrCat("journal not written since ", UtcText(newest_->time_unix_seconds.value_or(0)),
                ": the disk of the run directory is full or hangs, or the process stands still");

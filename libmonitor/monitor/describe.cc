@@ -56,8 +56,7 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
 
 // What is held at a time, and the most of it.
 MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
-                                  const ProbeSuite& suite,
-                                  const std::vector<ProbeDescription>& probes,
+                                  const ProbeSuite& suite, const std::vector<ProbeNeeds>& probes,
                                   const MonitorOptions& options) {
   const SessionBytes& bytes = session.bytes();
   int64_t always = 0;
@@ -75,7 +74,7 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
   add("a forward pass", bytes.forward);
   add("small things", bytes.small);
   for (size_t i = 0; i < probes.size(); ++i) {
-    const ProbeDescription& probe = probes[i];
+    const ProbeNeeds& probe = probes[i];
     add(suite.probes()[i]->name(), probe.bytes);
     most = std::max(most, kept + probe.bytes);
     kept += probe.kept_bytes;
@@ -108,8 +107,8 @@ MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const St
                                    const Planner& planner, const MonitorOptions& options,
                                    const ByteBudget& budget) {
   std::string text = DescribeDevice(suite.session().device());
-  const std::vector<ProbeDescription> probes = suite.Describe(budget.remaining());
-  for (const ProbeDescription& probe : probes) text += probe.text;
+  const std::vector<ProbeNeeds> probes = suite.Needs(budget.remaining());
+  for (const ProbeNeeds& probe : probes) text += probe.text;
   text += jobs.Describe();
   text += DescribeUnchecked(suite.session());
   const MonitorDescription memory =

@@ -56,7 +56,7 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
   for (const CoveredLayer& layer : session.plan().layers) {
     digest.Add(layer.name);
     for (const QuantizerSpec& spec : options.quantizers) {
-      digest.Add(Describe(SpecForLayer(options, spec, layer.name)));
+      digest.Add(Describe(SpecForLayer(options.overrides, spec, layer.name)));
     }
   }
   // Not averaging and mixed_precision: they add to a report and change no other number of it.

@@ -3,13 +3,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/log.h"
 #include "base/strings.h"
 #include "monitor/monitor_thread.h"
-#include "probes/averaging_probe.h"
-#include "probes/mixed_precision_probe.h"
 #include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
@@ -53,18 +50,8 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
   for (const ProbeResult& result : measured.results) {
     if (result.outcome.kind != ProbeOutcome::Kind::kOk) return;
   }
-  const auto seconds = [&](std::string_view probe) -> std::optional<double> {
-    const auto found = measured.work_seconds.find(probe);
-    return found == measured.work_seconds.end() ? std::nullopt : std::optional(found->second);
-  };
-  SnapshotWork work{.plan = plan,
-                    .quantization = seconds(QuantizationProbe::kName).value_or(0),
-                    .curvature = seconds(CurvatureProbe::kName)};
-  // They measure where curvature is measured, or where it never is, every snapshot.
-  (work.curvature ? *work.curvature : work.quantization) +=
-      seconds(AveragingProbe::kName).value_or(0) + seconds(MixedPrecisionProbe::kName).value_or(0);
-  const std::optional<std::string> changed =
-      core_->budget->Learn(work, IntervalSeconds(core_->publisher->status()));
+  const std::optional<std::string> changed = core_->budget->Learn(
+      {plan, measured.work_seconds}, IntervalSeconds(core_->publisher->status()));
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);

@@ -37,10 +37,6 @@ std::string Ordinal(int64_t n) {
                                  : "th");
 }
 
-double Correction(double expected, double measured) {
-  return expected > 0 ? std::sqrt(std::max(measured, 1e-9) / expected) : 1;
-}
-
 }  // namespace
 
 Plan PlanModel::Full() const {
@@ -56,16 +52,6 @@ Plan PlanModel::Smallest() const {
       .calibration_batches = std::min(range.min_calibration_batches, range.calibration_batches)};
 }
 
-double PlanModel::Quantization(const Plan& plan) const {
-  return ToReal(plan.probe_batches * (range.quantizers + 1)) * costs.probe_batch +
-         ToReal(plan.calibration_batches) * costs.calibration_batch + costs.quantize;
-}
-
-double PlanModel::Curvature(const Plan& plan) const {
-  if (plan.curvature_sequences == 0) return 0;
-  return costs.curvature_fixed + ToReal(plan.curvature_sequences) * costs.curvature_sequence;
-}
-
 double PlanModel::Mean(const Plan& plan) const {
   return Quantization(plan) + Curvature(plan) / ToReal(std::max<int64_t>(1, plan.curvature_every));
 }
@@ -77,8 +63,8 @@ bool PlanModel::Halve(Plan& plan) const {
   const bool probe = plan.probe_batches > least.probe_batches;
   const bool calibration = plan.calibration_batches > least.calibration_batches;
   const bool plenty = plan.calibration_batches > kPlenty * least.calibration_batches;
-  const bool costlier = ToReal(plan.calibration_batches) * costs.calibration_batch >
-                        ToReal(plan.probe_batches * (range.quantizers + 1)) * costs.probe_batch;
+  const bool costlier = Quantization({.calibration_batches = plan.calibration_batches}) >
+                        Quantization({.probe_batches = plan.probe_batches});
   if (calibration && (plenty || costlier || !probe)) {
     plan.calibration_batches = HalfOf(plan.calibration_batches, least.calibration_batches);
   } else if (probe) {
@@ -109,20 +95,6 @@ Plan PlanModel::Fit(double seconds, std::optional<int64_t> sequences) const {
   plan.curvature_every =
       static_cast<int64_t>(std::clamp(std::ceil(Curvature(plan) / rest), 1.0, kMostCurvatureEvery));
   return plan;
-}
-
-void PlanModel::Correct(const SnapshotWork& work) {
-  if (work.quantization > 0) {
-    const double factor = Correction(Quantization(work.plan), work.quantization);
-    costs.probe_batch *= factor;
-    costs.calibration_batch *= factor;
-    costs.quantize *= factor;
-  }
-  if (work.curvature) {
-    const double factor = Correction(Curvature(work.plan), *work.curvature);
-    costs.curvature_fixed *= factor;
-    costs.curvature_sequence *= factor;
-  }
 }
 
 std::string PlanModel::Describe(const Plan& plan) const {
@@ -202,7 +174,7 @@ std::optional<Plan> Planner::Last(double seconds) const {
 
 std::optional<std::string> Planner::Measured(const SnapshotWork& work, double seconds) {
   if (fixed_) return std::nullopt;
-  model_.Correct(work);
+  model_.costs.Learn(work);
   const double mean = model_.Mean(plan_);
   too_expensive_ = mean > kTooExpensive * seconds ? too_expensive_ + 1 : 0;
   too_cheap_ = mean < kTooCheap * seconds ? too_cheap_ + 1 : 0;

@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
+#include "probes/probe_costs.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
 
 /// What a plan can be made of: what the subject provides and the options allow.
 struct PlanRange {
-  int64_t quantizers = 0;
   int64_t probe_batches = 0;
   int64_t min_probe_batches = 1;  ///< with fewer there is no standard error worth the name
   int64_t calibration_batches = 0;
@@ -19,22 +19,6 @@ struct PlanRange {
   int64_t curvature_sequences = 0;      ///< 0: curvature is not measured
   int64_t min_curvature_sequences = 1;  ///< fewer only if these would take a minute
   bool one_loss_each = false;           ///< a sequence is one example with one loss
-};
-
-/// Seconds that the monitor thread works for the parts of a snapshot.
-struct SnapshotCosts {
-  double probe_batch = 0;         ///< one evaluation of one probe batch
-  double calibration_batch = 0;   ///< one evaluation, with its share of the Gram matrices
-  double quantize = 0;            ///< all quantizers, without either
-  double curvature_fixed = 0;     ///< all of curvature, whatever its batch ...
-  double curvature_sequence = 0;  ///< ... and for each of its sequences
-};
-
-/// What a snapshot took, in seconds of work, and what it was measured with.
-struct SnapshotWork {
-  Plan plan = {};
-  double quantization = 0;
-  std::optional<double> curvature = {};
 };
 
 /// The plans that there are, and the seconds of work that they take.
@@ -55,15 +39,14 @@ struct PlanModel {
   /// would be another series.
   Plan Fit(double seconds, std::optional<int64_t> sequences = {}) const;
 
-  double Quantization(const Plan& plan) const;
-  double Curvature(const Plan& plan) const;  ///< 0 without sequences
+  /// What is measured at every snapshot: the quantizers and more.
+  double Quantization(const Plan& plan) const { return costs.EverySnapshot(plan); }
+  /// Curvature, and what is measured with it; 0 without sequences.
+  double Curvature(const Plan& plan) const { return costs.WithCurvature(plan); }
   /// A snapshot with curvature.
   double Whole(const Plan& plan) const { return Quantization(plan) + Curvature(plan); }
   /// A snapshot in the mean over those with curvature and without.
   double Mean(const Plan& plan) const;
-  /// Moves the costs half of the way, on a logarithmic scale, to what was measured.
-  void Correct(const SnapshotWork& work);
-
   /// "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 of 64 sequences at every
   /// 3rd snapshot"
   std::string Describe(const Plan& plan) const;

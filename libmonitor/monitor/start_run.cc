@@ -19,7 +19,6 @@
 #include "monitor/compute_thread.h"
 #include "monitor/describe.h"
 #include "monitor/fingerprint.h"
-#include "monitor/measured_costs.h"
 #include "monitor/run_state.h"
 #include "monitor/running_monitor.h"
 #include "snapshot/optimizer_staging.h"
@@ -29,6 +28,10 @@ namespace {
 
 // Of the process, which ends while the monitor lives.
 constexpr std::chrono::seconds kTimeAtEnd{2};
+// In a curvature batch, where each example has one loss, whose change scatters by many times its
+// mean.
+constexpr int64_t kLeastExamples = 64;
+constexpr int64_t kMinUnits = 8;
 
 // Opens the subject and sets probes and jobs up within the context's bytes.
 absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
@@ -122,10 +125,33 @@ WorkBudget::Options BudgetOptions(const RunCore& core, const MonitorOptions& opt
           .decay_density = static_cast<double>(options.schedule.decay_density)};
 }
 
+int64_t RoundUp(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// What a plan for this suite can be made of.
+PlanRange PlanRangeOf(const ProbeSuite& suite) {
+  ModelSession& session = suite.session();
+  int64_t inputs = 1;
+  for (const CoveredLayer& layer : session.plan().layers) inputs = std::max(inputs, layer.inputs);
+  const int64_t units = suite.quantization().probe_batch_units();
+  const int64_t tokens = std::max<int64_t>(1, suite.quantization().calibration_batch_tokens());
+  const CurvatureProbe* curvature = suite.curvature();
+  return {.probe_batches = std::ssize(session.probe()),
+          // Enough loss values for a standard error.
+          .min_probe_batches = RoundUp(kMinUnits, units),
+          .calibration_batches = std::ssize(session.calibration()),
+          // Enough tokens that Gram matrices are not far from full rank.
+          .min_calibration_batches = RoundUp(inputs / 2, tokens),
+          .curvature_sequences =
+              curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0,
+          .min_curvature_sequences = session.one_loss_each() ? kLeastExamples : 1,
+          .one_loss_each = session.one_loss_each()};
+}
+
 // Until the first steps have shown what the machine has to spare, and how long a step takes.
 Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
                     const WorkBudget::Options& budget, std::optional<Plan> kept) {
-  Planner planner(PlanModelAtCreate(suite, options), kept, /*fixed=*/!options.adapt_plan);
+  Planner planner({PlanRangeOf(suite), SnapshotCosts(suite.Costs())}, kept,
+                  /*fixed=*/!options.adapt_plan);
   planner.Fit(budget.fixed_duty_cycle.value_or(budget.cores.cores_exceed_threads ? 1 : 0.1) * 20);
   return planner;
 }
@@ -152,7 +178,7 @@ void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
   for (const std::unique_ptr<Probe>& probe : core.suite->probes()) {
     if (probe->disabled().empty()) continue;
     std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
-    if (probe->Describe(0).lacking_bytes > 0) {
+    if (probe->Needs(0).lacking_bytes > 0) {
       message += StrCat("; MonitorOptions.max_bytes = ", enough_bytes, " would leave room for it");
     }
     Log(Severity::kWarning, message);

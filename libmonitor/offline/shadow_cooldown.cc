@@ -49,11 +49,13 @@ absl::StatusOr<PredictedEnd> RunOrThrow(Subject& subject, const ShadowCooldownOp
                             ModelSession::Open(subject, opened));
   std::unique_ptr<CurvatureProbe> curvature;
   if (options.curvature.enabled) {
-    PTQWATCH_ASSIGN_OR_RETURN(curvature, CurvatureProbe::Create(*session, monitor, {}, context));
+    PTQWATCH_ASSIGN_OR_RETURN(curvature,
+                              CurvatureProbe::Create(*session, options.curvature, {}, context));
   }
   const std::vector<int> trained = internal::TrainedParameters(*session);
   session->ReleaseLiveTensors();
-  const internal::QuantizationMeasurement measurement(*session, monitor);
+  const internal::QuantizationMeasurement measurement(*session,
+                                                      internal::QuantizationOptionsOf(monitor));
   internal::SnapshotPlace place;
   place.step = options.step;
   place.learning_rate = options.learning_rate;

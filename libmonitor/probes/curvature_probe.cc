@@ -198,13 +198,11 @@ class CurvatureProbe::Attempt {
 };
 
 absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
-    ModelSession& session, const MonitorOptions& options, const CurvatureEngineOptions& engine,
-    ExecutionContext context) {
-  PTQWATCH_ASSIGN_OR_RETURN(CurvatureTarget target,
-                            MakeCurvatureTarget(session, options.curvature));
+    ModelSession& session, const CurvatureOptions& options, const CurvatureEngineOptions& engine,
+    const ExecutionContext& context) {
+  PTQWATCH_ASSIGN_OR_RETURN(CurvatureTarget target, MakeCurvatureTarget(session, options));
   std::unique_ptr<CurvatureProbe> probe(
-      new CurvatureProbe(session, std::move(target), options.curvature, engine));
-  context.seeds = SeedSource(options.seed);
+      new CurvatureProbe(session, std::move(target), options, engine));
   probe->sequences_ = CountSequences(session.curvature());
   const absl::Status tried = Guard([&] { return probe->Try(context); });
   if (tried.ok()) return probe;
@@ -368,7 +366,7 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
   }
 }
 
-ProbeDescription CurvatureProbe::Describe(int64_t available) const {
+ProbeNeeds CurvatureProbe::Needs(int64_t available) const {
   const int64_t vectors = kHeldVectors + kSearchVectors + kKeptVectors;
   if (!disabled().empty()) {
     const int64_t wanted =
@@ -391,7 +389,8 @@ ProbeDescription CurvatureProbe::Describe(int64_t available) const {
   return {.text = StrFormat("curvature: %s, %d parameters (%s), %d %s%s\n", ToString(trial_.mode),
                             target_.parameters, ToString(options_.scope), sequences_,
                             session_.one_loss_each() ? "examples" : "sequences", graphs),
-          .bytes = bytes};
+          .bytes = bytes,
+          .seconds = {.fixed = fixed_seconds_, .curvature_sequence = sequence_seconds_}};
 }
 
 }  // namespace ptqwatch::internal

@@ -31,16 +31,10 @@ class CurvatureProbe final : public Probe {
   /// be used, or the context's bytes do not allow it: with mode kAuto the probe is made disabled,
   /// with a mode that was asked for that is FailedPrecondition.
   static absl::StatusOr<std::unique_ptr<CurvatureProbe>> Create(
-      ModelSession& session, const MonitorOptions& options,
-      const CurvatureEngineOptions& engine = {}, ExecutionContext context = {});
+      ModelSession& session, const CurvatureOptions& options,
+      const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {});
 
-  std::string_view name() const override { return kName; }
-  std::vector<std::string_view> needs() const override { return {"quantization"}; }
-  bool uses_quantized_weights() const override { return true; }
-  ProbeDescription Describe(int64_t available) const override;
-  bool Due(const std::optional<Plan>& plan) const override {
-    return !plan || plan->curvature_sequences > 0;
-  }
+  ProbeNeeds Needs(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
 
@@ -48,10 +42,6 @@ class CurvatureProbe final : public Probe {
   const std::vector<int>& scope() const { return target_.scope; }
   /// Sequences of the session's curvature batches.
   int64_t sequences() const { return sequences_; }
-  /// What a measurement takes, roughly: a part for each sequence and one that does not depend on
-  /// them. From the times of gradients at Create.
-  double fixed_seconds() const { return fixed_seconds_; }
-  double sequence_seconds() const { return sequence_seconds_; }
 
  private:
   class Attempt;
@@ -66,7 +56,14 @@ class CurvatureProbe final : public Probe {
   absl::Status SetUp(int64_t sequences, const ExecutionContext& context);
   CurvatureProbe(ModelSession& session, CurvatureTarget target, const CurvatureOptions& options,
                  const CurvatureEngineOptions& engine)
-      : session_(session), options_(options), engine_(engine), target_(std::move(target)) {}
+      : Probe({.name = kName,
+               .uses = {"quantization"},
+               .uses_quantized_weights = true,
+               .with_curvature = true}),
+        session_(session),
+        options_(options),
+        engine_(engine),
+        target_(std::move(target)) {}
 
   ModelSession& session_;
   const CurvatureOptions options_;
@@ -74,6 +71,7 @@ class CurvatureProbe final : public Probe {
   const CurvatureTarget target_;
   std::unique_ptr<Reservation> held_;  // the vectors that one snapshot leaves to the next
   int64_t sequences_ = 0;
+  // Of a measurement, from the times of gradients at Create.
   double fixed_seconds_ = 0;
   double sequence_seconds_ = 0;
   // Unless the probe is disabled: what was found out on one sequence, and what is measured on.

@@ -69,7 +69,8 @@ struct Pairs {
   }
 };
 
-bool PreciseEnough(const Pairs& pairs, const RatioEstimate& delta, const MonitorOptions& options) {
+bool PreciseEnough(const Pairs& pairs, const RatioEstimate& delta,
+                   const ComparisonOptions& options) {
   if (pairs.change.size() < LossComparison::kMinUnits) return false;
   const double loss = EstimateRatio(pairs.full, pairs.weight).value;
   return delta.stderr_value <= std::max(options.relative_stderr * std::abs(delta.value),
@@ -96,7 +97,13 @@ void FillAccuracy(const Pairs& pairs, QuantizationReport& report) {
 
 }  // namespace
 
-LossComparison::LossComparison(ModelSession& session, const MonitorOptions& options,
+ComparisonOptions ComparisonOptionsOf(const MonitorOptions& options) {
+  return {.relative_stderr = options.relative_stderr,
+          .absolute_stderr_ratio = options.absolute_stderr_ratio,
+          .max_probe_tokens = options.max_probe_tokens};
+}
+
+LossComparison::LossComparison(ModelSession& session, const ComparisonOptions& options,
                                int64_t max_batches, std::vector<UnitLosses> evaluated)
     : session_(session),
       options_(options),

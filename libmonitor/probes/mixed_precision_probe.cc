@@ -9,7 +9,6 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
-#include "probes/loss_comparison.h"
 #include "probes/prediction_check.h"
 #include "report/watched_quantizer.h"
 
@@ -95,22 +94,24 @@ std::vector<size_t> MixtureSizes(size_t layers, size_t ranked) {
   return sizes;
 }
 
-std::unique_ptr<MixedPrecisionProbe> MixedPrecisionProbe::Create(ModelSession& session,
-                                                                 const MonitorOptions& options) {
-  const std::optional<BitPair> pair = ChooseBitPair(options.quantizers);
+std::unique_ptr<MixedPrecisionProbe> MixedPrecisionProbe::Create(
+    ModelSession& session, const std::vector<QuantizerSpec>& quantizers,
+    const ComparisonOptions& comparison) {
+  const std::optional<BitPair> pair = ChooseBitPair(quantizers);
   if (!pair) return nullptr;
-  return std::unique_ptr<MixedPrecisionProbe>(new MixedPrecisionProbe(session, options, *pair));
+  return std::unique_ptr<MixedPrecisionProbe>(
+      new MixedPrecisionProbe(session, quantizers, comparison, *pair));
 }
 
 MixedPrecisionReport MixedPrecisionProbe::Header() const {
   MixedPrecisionReport report;
-  report.method = options_.quantizers[pair_.low].method;
-  report.bits = options_.quantizers[pair_.low].bits;
-  report.raised_bits = options_.quantizers[pair_.raised].bits;
+  report.method = low_.method;
+  report.bits = low_.bits;
+  report.raised_bits = raised_.bits;
   return report;
 }
 
-ProbeDescription MixedPrecisionProbe::Describe(int64_t /*available*/) const {
+ProbeNeeds MixedPrecisionProbe::Needs(int64_t /*available*/) const {
   if (!disabled().empty()) return {.text = StrCat("mixed precision: off, ", disabled(), "\n")};
   const MixedPrecisionReport header = Header();
   return {.text = StrCat("mixed precision: ", ToString(header.method), " with ", header.bits,
@@ -187,7 +188,7 @@ absl::Status MixedPrecisionProbe::MeasureMixtures(const ProbeInput& input,
   }
 
   const auto& plan = input.place.plan;
-  LossComparison comparison(session_, options_, plan ? plan->probe_batches : 0,
+  LossComparison comparison(session_, comparison_, plan ? plan->probe_batches : 0,
                             quantization.losses);
   for (const size_t size : MixtureSizes(low.size(), ranked.size())) {
     input.poll();

@@ -11,8 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "probes/loss_comparison.h"
 #include "probes/probe.h"
-#include "ptqwatch/options.h"
+#include "ptqwatch/quantizer.h"
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {
@@ -50,28 +51,34 @@ class MixedPrecisionProbe final : public Probe {
 
   /// Null where there is no pair of bit-widths. `session` must outlive the probe.
   static std::unique_ptr<MixedPrecisionProbe> Create(ModelSession& session,
-                                                     const MonitorOptions& options);
+                                                     const std::vector<QuantizerSpec>& quantizers,
+                                                     const ComparisonOptions& comparison);
 
-  std::string_view name() const override { return kName; }
-  std::vector<std::string_view> needs() const override { return {"quantization", "curvature"}; }
-  bool uses_quantized_weights() const override { return true; }
-  bool Due(const std::optional<Plan>& plan) const override {
-    return !plan || plan->curvature_sequences > 0;
-  }
-  ProbeDescription Describe(int64_t available) const override;
+  ProbeNeeds Needs(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
 
  private:
-  MixedPrecisionProbe(ModelSession& session, const MonitorOptions& options, BitPair pair)
-      : session_(session), options_(options), pair_(pair) {}
+  MixedPrecisionProbe(ModelSession& session, const std::vector<QuantizerSpec>& quantizers,
+                      const ComparisonOptions& comparison, BitPair pair)
+      : Probe({.name = kName,
+               .uses = {"quantization", "curvature"},
+               .uses_quantized_weights = true,
+               .with_curvature = true}),
+        session_(session),
+        low_(quantizers[pair.low]),
+        raised_(quantizers[pair.raised]),
+        comparison_(comparison),
+        pair_(pair) {}
   MixedPrecisionReport Header() const;
   absl::Status MeasureMixtures(const ProbeInput& input, const QuantizationResult& quantization,
                                const CurvatureResult& curvature, MixedPrecisionResult& result,
                                const ExecutionContext& context) const;
 
   ModelSession& session_;
-  const MonitorOptions options_;
+  const QuantizerSpec low_;
+  const QuantizerSpec raised_;
+  const ComparisonOptions comparison_;
   const BitPair pair_;
 };
 

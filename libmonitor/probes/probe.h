@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "probes/probe_costs.h"
 #include "probes/probe_result.h"
 #include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"
@@ -61,48 +62,55 @@ struct ProbeInput {
   }
 };
 
-/// What a probe will measure, and what that takes, as far as it is known.
-struct ProbeDescription {
+/// What the suite goes by when it runs a probe.
+struct ProbeTraits {
+  std::string_view name;
+  /// The probes whose results it uses. It does not run while one of them is switched off.
+  std::vector<std::string_view> uses = {};
+  bool uses_quantized_weights = false;  ///< of the snapshot, which are kept for it then
+  bool uses_recent_weights = false;     ///< RecentWeights, which are collected for it then
+  /// Measures only at snapshots whose plan has curvature, if curvature can be measured.
+  bool with_curvature = false;
+};
+
+/// What a probe will measure, and what that takes, as far as the probe itself knows.
+struct ProbeNeeds {
   std::string text = {};      ///< lines for Monitor::Describe
   int64_t bytes = 0;          ///< while measuring, beyond what the session holds
   int64_t kept_bytes = 0;     ///< of these, held for the probes after it
   int64_t always_bytes = 0;   ///< beside these, held from snapshot to snapshot
   int64_t lacking_bytes = 0;  ///< that it would take, off for want of memory; about
+  ProbeCost seconds = {};  ///< without name; what is not known is learned from the first snapshot
 };
 
-/// One kind of measurement. Works on the opened subject that it was made for. One thread at a time.
+/// One kind of measurement of a snapshot. Works on the opened subject that it was made for. One
+/// thread at a time.
 class Probe {
  public:
+  explicit Probe(ProbeTraits traits) : traits_(std::move(traits)) {}
   virtual ~Probe() = default;
 
-  virtual std::string_view name() const = 0;
-  /// The probes whose results it uses. It does not run while one of them is switched off.
-  virtual std::vector<std::string_view> needs() const { return {}; }
-  /// Whether it uses the quantized weights of the snapshot, which are kept for it then.
-  virtual bool uses_quantized_weights() const { return false; }
-  /// Whether `plan` has it measure this snapshot.
-  virtual bool Due(const std::optional<Plan>& /*plan*/) const { return true; }
-  /// `available`: bytes that it may take.
-  virtual ProbeDescription Describe(int64_t available) const = 0;
+  const ProbeTraits& traits() const { return traits_; }
+  std::string_view name() const { return traits_.name; }
 
-  /// Takes what it needs of the loaded snapshot, which it may not be due to measure. Called before
-  /// any probe measures. True where that took time. Must not throw.
-  virtual bool Collect(const SnapshotPlace& /*place*/, const ExecutionContext& /*context*/) {
-    return false;
-  }
-  /// Measures what is loaded. The result is a function of the loaded weights, `input`, what the
-  /// probe collected and its options, to the bit but for durations. Every failure is an outcome of
-  /// the result; a caller treats an exception as one too.
+  /// `available`: bytes that it may take.
+  virtual ProbeNeeds Needs(int64_t available) const = 0;
+  /// Measures what is loaded. The result is a function of the loaded weights, `input` and its
+  /// options, to the bit but for durations. Every failure is an outcome of the result; a caller
+  /// treats an exception as one too.
   virtual ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) = 0;
-  /// The result where nothing was measured.
-  virtual ProbeResult NotMeasured(ProbeStatus status, std::string detail) const = 0;
+  /// The result if nothing was measured.
+  virtual ProbeResult NotMeasured(ProbeStatus status, std::string detail) const {
+    return {.outcome = {std::string(name()), OutcomeOf(status), std::move(detail)}};
+  }
 
   /// From now on the probe is not to be run; reports say why.
-  virtual void Disable(std::string reason) { disabled_ = std::move(reason); }
-  /// Why it does not run; empty where it does.
+  void Disable(std::string reason) { disabled_ = std::move(reason); }
+  /// Why it does not run; empty while it does.
   const std::string& disabled() const { return disabled_; }
 
  private:
+  const ProbeTraits traits_;
   std::string disabled_;
 };
 

@@ -17,6 +17,8 @@ namespace {
 
 // Of Create, for batches that are evaluated only to find mistakes in them.
 constexpr double kMaxCheckSeconds = 10;
+// What quantizing a layer reserves beside what its probe says, with room to spare.
+constexpr int64_t kUnnamedBytes = int64_t{1} << 17;
 
 // The probe's result, whatever it does.
 ProbeResult MeasureGuarded(Probe& probe, const ProbeInput& input, const ExecutionContext& context) {
@@ -47,30 +49,67 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
   return session;
 }
 
+std::vector<MakeProbe> AllProbes() {
+  using Made = absl::StatusOr<std::unique_ptr<Probe>>;
+  return {
+      [](const ProbeParts& parts) -> Made {
+        return QuantizationProbe::Create(parts.session, QuantizationOptionsOf(parts.options));
+      },
+      [](const ProbeParts& parts) -> Made {
+        if (!parts.options.curvature.enabled) return nullptr;
+        ExecutionContext context = parts.context;
+        context.seeds = SeedSource(parts.options.seed);
+        return CurvatureProbe::Create(parts.session, parts.options.curvature, parts.engine,
+                                      context);
+      },
+      [](const ProbeParts& parts) -> Made {
+        if (!parts.options.curvature.enabled || !parts.options.mixed_precision) return nullptr;
+        return MixedPrecisionProbe::Create(parts.session, parts.options.quantizers,
+                                           ComparisonOptionsOf(parts.options));
+      },
+      [](const ProbeParts& parts) -> Made {
+        if (!parts.options.averaging.enabled) return nullptr;
+        return std::make_unique<AveragingProbe>(parts.session, parts.options.averaging,
+                                                QuantizationOptionsOf(parts.options), parts.recent);
+      },
+  };
+}
+
+ProbeSuite::ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
+    : session_(std::move(session)),
+      max_snapshot_time_(options.max_snapshot_time),
+      max_bytes_(options.max_bytes),
+      recent_(session_->replica(), options.averaging) {}
+
 absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
     std::unique_ptr<ModelSession> session, const MonitorOptions& options,
-    const CurvatureEngineOptions& engine, const ExecutionContext& context) {
+    const CurvatureEngineOptions& engine, const ExecutionContext& context,
+    const std::vector<MakeProbe>& list) {
   std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
-  // The list of probes: each sees the results of those before it.
-  PTQWATCH_ASSIGN_OR_RETURN(auto quantization,
-                            QuantizationProbe::Create(*suite->session_, options));
-  suite->quantization_ = quantization.get();
-  suite->probes_.push_back(std::move(quantization));
-  if (options.curvature.enabled) {
-    PTQWATCH_ASSIGN_OR_RETURN(auto curvature,
-                              CurvatureProbe::Create(*suite->session_, options, engine, context));
-    suite->curvature_ = curvature.get();
-    suite->probes_.push_back(std::move(curvature));
-    if (options.mixed_precision) {
-      auto mixed = MixedPrecisionProbe::Create(*suite->session_, options);
-      if (mixed != nullptr) suite->probes_.push_back(std::move(mixed));
-    }
+  const ProbeParts parts{*suite->session_, options, engine, context, suite->recent_};
+  for (const MakeProbe& make : list) {
+    PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<Probe> probe, make(parts));
+    if (probe == nullptr) continue;
+    if (auto* made = dynamic_cast<QuantizationProbe*>(probe.get())) suite->quantization_ = made;
+    if (auto* made = dynamic_cast<CurvatureProbe*>(probe.get())) suite->curvature_ = made;
+    suite->probes_.push_back(std::move(probe));
   }
-  if (options.averaging.enabled) {
-    suite->probes_.push_back(std::make_unique<AveragingProbe>(
-        *suite->session_, options, suite->curvature_, suite->Describe(context.bytes->remaining())));
-  }
+  suite->SetAsideForMeasuring(context.bytes->remaining());
   return suite;
+}
+
+void ProbeSuite::SetAsideForMeasuring(int64_t available) {
+  const bool kept_for_others = QuantizedWeightsAreUsed(std::nullopt);
+  int64_t kept = 0;
+  int64_t measuring = 0;
+  for (const std::unique_ptr<Probe>& probe : probes_) {
+    const ProbeNeeds needs =
+        probe->Needs(probe->traits().uses_recent_weights ? INT64_MAX : available - kept);
+    measuring = std::max(measuring, kept + needs.bytes);
+    if (kept_for_others) kept += needs.kept_bytes;
+  }
+  // Needs say what is held at a time; a layer's work reserves all that it takes.
+  recent_.SetAside(measuring + quantization_->layer_bytes() + kUnnamedBytes, kept);
 }
 
 void ProbeSuite::Load(const Snapshot& snapshot) {
@@ -95,30 +134,56 @@ void ProbeSuite::Load(const Snapshot& snapshot) {
   optimizer_.problem = StrCat(copied);
 }
 
-bool ProbeSuite::HasWhatItNeeds(const Probe& probe) const {
-  const std::vector<std::string_view> needs = probe.needs();
-  return std::all_of(needs.begin(), needs.end(), [&](std::string_view name) {
+bool ProbeSuite::HasWhatItUses(const Probe& probe) const {
+  const std::vector<std::string_view>& uses = probe.traits().uses;
+  return std::all_of(uses.begin(), uses.end(), [&](std::string_view name) {
     return std::any_of(probes_.begin(), probes_.end(), [&](const auto& other) {
       return other->name() == name && other->disabled().empty();
     });
   });
 }
 
+bool ProbeSuite::Runs(const Probe& probe) const {
+  return probe.disabled().empty() && HasWhatItUses(probe);
+}
+
+bool ProbeSuite::MeasuresCurvature() const {
+  return curvature_ != nullptr && curvature_->disabled().empty();
+}
+
+bool ProbeSuite::Due(const Probe& probe, const std::optional<Plan>& plan) const {
+  return !probe.traits().with_curvature || !MeasuresCurvature() || !plan ||
+         plan->curvature_sequences > 0;
+}
+
 bool ProbeSuite::QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const {
   return std::any_of(probes_.begin(), probes_.end(), [&](const auto& probe) {
-    return probe->uses_quantized_weights() && probe->disabled().empty() && HasWhatItNeeds(*probe) &&
-           probe->Due(plan);
+    return probe->traits().uses_quantized_weights && Runs(*probe) && Due(*probe, plan);
   });
 }
 
-std::vector<ProbeDescription> ProbeSuite::Describe(int64_t available) const {
-  std::vector<ProbeDescription> descriptions;
+bool ProbeSuite::RecentWeightsAreUsed() const {
+  return std::any_of(probes_.begin(), probes_.end(), [&](const auto& probe) {
+    return probe->traits().uses_recent_weights && Runs(*probe);
+  });
+}
+
+std::vector<ProbeNeeds> ProbeSuite::Needs(int64_t available) const {
+  std::vector<ProbeNeeds> all;
   for (const std::unique_ptr<Probe>& probe : probes_) {
-    ProbeDescription& description = descriptions.emplace_back(probe->Describe(available));
-    if (!QuantizedWeightsAreUsed(std::nullopt)) description.kept_bytes = 0;
-    available -= description.kept_bytes;
+    ProbeNeeds& needs = all.emplace_back(probe->Needs(available));
+    if (!QuantizedWeightsAreUsed(std::nullopt)) needs.kept_bytes = 0;
+    available -= needs.kept_bytes;
+    needs.seconds.probe = probe->name();
+    needs.seconds.with_curvature = probe->traits().with_curvature && MeasuresCurvature();
   }
-  return descriptions;
+  return all;
+}
+
+std::vector<ProbeCost> ProbeSuite::Costs() const {
+  std::vector<ProbeCost> costs;
+  for (const ProbeNeeds& needs : Needs(INT64_MAX)) costs.push_back(needs.seconds);
+  return costs;
 }
 
 void ProbeSuite::FitBudget(ByteBudget& budget) const {
@@ -128,18 +193,6 @@ void ProbeSuite::FitBudget(ByteBudget& budget) const {
     // What it held once its allocator keeps, and the device calls taken.
     const int64_t within = std::max(budget.used() + *left, budget.peak());
     budget.SetLimit(std::min(budget.limit(), within));
-  }
-}
-
-void ProbeSuite::Collect(const SnapshotPlace& place, const ExecutionContext& context,
-                         Measured& measured) {
-  FitBudget(*context.bytes);
-  for (const std::unique_ptr<Probe>& probe : probes_) {
-    if (!probe->disabled().empty() || !HasWhatItNeeds(*probe)) continue;
-    const WorkStopwatch watch(context);
-    if (probe->Collect(place, context)) {
-      measured.work_seconds[std::string(probe->name())] += watch.seconds();
-    }
   }
 }
 
@@ -153,16 +206,21 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
   Measured measured;
   ProbeState next;
   next.sequence = place.sequence;
-  Collect(place, context, measured);
+  FitBudget(*context.bytes);
+  if (RecentWeightsAreUsed()) {
+    const WorkStopwatch watch(context);
+    recent_.Take(place.step, place.regular, context);
+    measured.work_seconds["recent weights"] = watch.seconds();
+  }
   for (const std::unique_ptr<Probe>& probe : probes_) {
-    if (!HasWhatItNeeds(*probe)) continue;
+    if (!HasWhatItUses(*probe)) continue;
     request.poll();
     if (!probe->disabled().empty()) {
       measured.results.push_back(probe->NotMeasured(ProbeStatus::kDisabled, probe->disabled()));
       continue;
     }
-    if (!probe->Due(place.plan)) {
-      // What it left is where it goes on from.
+    if (!Due(*probe, place.plan)) {
+      // Carries its warm starts over.
       next.vectors.insert(state.vectors.begin(), state.vectors.end());
       continue;
     }
@@ -197,6 +255,7 @@ void ProbeSuite::Disable(std::string_view name, const std::string& reason) {
   for (const std::unique_ptr<Probe>& probe : probes_) {
     if (probe->name() == name) probe->Disable(reason);
   }
+  if (!RecentWeightsAreUsed()) recent_.Clear();
 }
 
 }  // namespace ptqwatch::internal

@@ -18,6 +18,7 @@
 #include "probes/probe.h"
 #include "probes/probe_state.h"
 #include "probes/quantization_probe.h"
+#include "probes/recent_weights.h"
 #include "ptqwatch/options.h"
 #include "session/model_session.h"
 #include "snapshot/snapshot.h"
@@ -43,6 +44,19 @@ struct MeasureRequest {
   bool keep_quantized = false;
 };
 
+/// What a probe is made from. The session and the weights outlive it.
+struct ProbeParts {
+  ModelSession& session;
+  const MonitorOptions& options;
+  const CurvatureEngineOptions& engine;
+  const ExecutionContext& context;
+  const RecentWeights& recent;
+};
+/// Null if the options leave the probe out.
+using MakeProbe = std::function<absl::StatusOr<std::unique_ptr<Probe>>(const ProbeParts&)>;
+/// The list of probes, in the order they run: each sees the results of those before it.
+std::vector<MakeProbe> AllProbes();
+
 /// How a monitor opens its subject.
 ModelSessionOptions SessionOptions(const MonitorOptions& options,
                                    const CurvatureEngineOptions& engine = {},
@@ -55,7 +69,8 @@ class ProbeSuite {
   /// Errors as those of the probes' Create.
   static absl::StatusOr<std::unique_ptr<ProbeSuite>> Create(
       std::unique_ptr<ModelSession> session, const MonitorOptions& options,
-      const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {});
+      const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {},
+      const std::vector<MakeProbe>& list = AllProbes());
 
   /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
   void Load(const Snapshot& snapshot);
@@ -69,33 +84,35 @@ class ProbeSuite {
   /// Where the snapshot could not be loaded: the first probe has failed with `status`.
   Measured NotMeasured(const absl::Status& status) const;
 
-  /// What each probe takes where `available` bytes are left; kept_bytes where another probe uses
-  /// them.
-  std::vector<ProbeDescription> Describe(int64_t available) const;
+  /// What each probe takes if `available` bytes are left; kept_bytes if another probe uses them.
+  std::vector<ProbeNeeds> Needs(int64_t available) const;
+  /// The seconds among them.
+  std::vector<ProbeCost> Costs() const;
   /// Switches a probe off for good. Those that need it do not run any more.
   void Disable(std::string_view name, const std::string& reason);
 
-  ModelSession& session() { return *session_; }
+  ModelSession& session() const { return *session_; }
   const std::vector<std::unique_ptr<Probe>>& probes() const { return probes_; }
   const QuantizationProbe& quantization() const { return *quantization_; }
-  /// Where curvature is switched off, null.
+  /// Null if curvature is switched off.
   CurvatureProbe* curvature() const { return curvature_; }
 
  private:
-  ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
-      : session_(std::move(session)),
-        max_snapshot_time_(options.max_snapshot_time),
-        max_bytes_(options.max_bytes) {}
-  bool HasWhatItNeeds(const Probe& probe) const;
+  ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options);
+  void SetAsideForMeasuring(int64_t available);
+  bool HasWhatItUses(const Probe& probe) const;
+  bool Runs(const Probe& probe) const;  // at some snapshots
+  bool MeasuresCurvature() const;
+  bool Due(const Probe& probe, const std::optional<Plan>& plan) const;
   bool QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const;
+  bool RecentWeightsAreUsed() const;
   // Lowers the budget to what the machine and the device can give at the moment.
   void FitBudget(ByteBudget& budget) const;
-  // Lets probes take what they need of the snapshot.
-  void Collect(const SnapshotPlace& place, const ExecutionContext& context, Measured& measured);
 
   const std::unique_ptr<ModelSession> session_;
   const std::chrono::milliseconds max_snapshot_time_;
-  const int64_t max_bytes_;                     // 0: no limit
+  const int64_t max_bytes_;  // 0: no limit
+  RecentWeights recent_;
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;
   CurvatureProbe* curvature_ = nullptr;

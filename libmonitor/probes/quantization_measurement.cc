@@ -27,12 +27,12 @@ std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
   return {batches.begin(), batches.begin() + count};
 }
 
-std::vector<LayerSpecs> SpecsOfLayers(const MonitorOptions& options, const CapturePlan& plan) {
+std::vector<LayerSpecs> SpecsOfLayers(const QuantizationOptions& options, const CapturePlan& plan) {
   std::vector<LayerSpecs> quantizers;
   for (const QuantizerSpec& spec : options.quantizers) {
     LayerSpecs& specs = quantizers.emplace_back();
     for (const CoveredLayer& layer : plan.layers) {
-      specs.push_back(SpecForLayer(options, spec, layer.name));
+      specs.push_back(SpecForLayer(options.overrides, spec, layer.name));
     }
   }
   return quantizers;
@@ -60,7 +60,15 @@ BackendNeeds NeedsOf(const CapturePlan& plan, const std::vector<LayerSpecs>& qua
 
 }  // namespace
 
-QuantizationMeasurement::QuantizationMeasurement(ModelSession& session, MonitorOptions options)
+QuantizationOptions QuantizationOptionsOf(const MonitorOptions& options) {
+  return {.quantizers = options.quantizers,
+          .overrides = options.overrides,
+          .calibration_mode = options.calibration_mode,
+          .max_gram_bytes = options.max_gram_bytes,
+          .comparison = ComparisonOptionsOf(options)};
+}
+
+QuantizationMeasurement::QuantizationMeasurement(ModelSession& session, QuantizationOptions options)
     : session_(session),
       options_(std::move(options)),
       specs_(SpecsOfLayers(options_, session.plan())) {
@@ -74,6 +82,17 @@ ModelQuantizer QuantizationMeasurement::Quantizer(const std::vector<Batch>& cali
           calibration,
           session_.Backend(),
           {.mode = options_.calibration_mode, .max_gram_bytes = gram_bytes}};
+}
+
+int64_t QuantizationMeasurement::LayerBytes() const {
+  int64_t most = 0;
+  for (const LayerSpecs& specs : specs_) {
+    for (size_t layer = 0; layer < specs.size(); ++layer) {
+      const CoveredLayer& covered = session_.plan().layers[layer];
+      most = std::max(most, WorkingBytes(covered.outputs, covered.inputs, specs[layer]));
+    }
+  }
+  return most;
 }
 
 QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t available) const {
@@ -127,7 +146,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   Stopwatch watch(context.clock);
 
   const auto& plan = input.place.plan;
-  LossComparison comparison(session_, options_, plan ? plan->probe_batches : 0);
+  LossComparison comparison(session_, options_.comparison, plan ? plan->probe_batches : 0);
   // The first batch tells whether there is anything to compare with.
   const absl::Status status = comparison.Evaluate(1);
   result.status = ProbeStatusOf(status);

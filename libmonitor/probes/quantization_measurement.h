@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/layer_selection.h"
 #include "capture/model_quantizer.h"
 #include "probes/loss_comparison.h"
 #include "probes/probe.h"
@@ -15,6 +16,16 @@
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {
+
+/// What is tried on the weights, as in MonitorOptions.
+struct QuantizationOptions {
+  std::vector<QuantizerSpec> quantizers = {};
+  SpecOverrides overrides = {};
+  CalibrationMode calibration_mode = CalibrationMode::kOneShot;
+  int64_t max_gram_bytes = 0;
+  ComparisonOptions comparison = {};
+};
+QuantizationOptions QuantizationOptionsOf(const MonitorOptions& options);
 
 /// Quantizes the loaded weights with a list of quantizers and compares the losses. One
 /// full-precision pass serves all of them. Holds the quantized weights of as many as memory allows,
@@ -30,7 +41,7 @@ class QuantizationMeasurement {
 
   /// Measures `options.quantizers`. The session must have probe and calibration batches and a plan,
   /// and outlive this.
-  QuantizationMeasurement(ModelSession& session, MonitorOptions options);
+  QuantizationMeasurement(ModelSession& session, QuantizationOptions options);
 
   /// As many quantizers as fit, then as many Gram matrices.
   Portion PortionFor(int64_t available) const;
@@ -39,7 +50,9 @@ class QuantizationMeasurement {
   ModelQuantizer Quantizer(const std::vector<Batch>& calibration, int64_t gram_bytes) const;
   /// The specs of each quantizer, one a layer of the plan.
   const std::vector<LayerSpecs>& specs() const { return specs_; }
-  const MonitorOptions& options() const { return options_; }
+  const QuantizationOptions& options() const { return options_; }
+  /// The most that the work on one layer reserves.
+  int64_t LayerBytes() const;
 
   /// Measures what is loaded, with the plan of `input`. Adds to `cost_seconds` by part. May throw.
   QuantizationResult Measure(const ProbeInput& input, std::map<std::string, double>& cost_seconds,
@@ -53,7 +66,7 @@ class QuantizationMeasurement {
                       const ExecutionContext& context) const;
 
   ModelSession& session_;
-  const MonitorOptions options_;
+  const QuantizationOptions options_;
   const std::vector<LayerSpecs> specs_;  // [quantizer][layer]
 };
 

@@ -8,12 +8,24 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/loss_comparison.h"
+#include "quantize/methods.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// The probe has failed where any quantizer has; the detail is that of the first that is not ok.
+// Rates of one core, for a first guess; the first snapshot shows the real ones.
+constexpr double kGramRate = 3e10;
+constexpr double kQuantizeRate = 1e10;
+
+double Real(int64_t value) { return static_cast<double>(value); }
+
+// FLOP, a multiply-add as two.
+double GramFlop(int64_t tokens, int64_t inputs) {
+  return Real(tokens) * Real(inputs) * Real(inputs);
+}
+
+// The probe fails if any quantizer does; the detail comes from the first that is not ok.
 ProbeOutcome Summarise(const QuantizationResult& result) {
   using Kind = ProbeOutcome::Kind;
   ProbeOutcome outcome{std::string(QuantizationProbe::kName), OutcomeOf(result.status),
@@ -23,7 +35,7 @@ ProbeOutcome Summarise(const QuantizationResult& result) {
     if (outcome.kind == Kind::kOk) {
       outcome.kind = Kind::kIncomplete;
       outcome.detail =
-          StrCat(ToString(report.method), " ", report.bits, "-bit: ", report.status_detail);
+          StrCat(ShortName(ToString(report.method), report.bits), ": ", report.status_detail);
     }
     if (report.status == ProbeStatus::kFailed) outcome.kind = Kind::kFailed;
   }
@@ -33,7 +45,7 @@ ProbeOutcome Summarise(const QuantizationResult& result) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
-    ModelSession& session, const MonitorOptions& options) {
+    ModelSession& session, const QuantizationOptions& options) {
   at::NoGradGuard no_grad;
   std::unique_ptr<QuantizationProbe> probe(new QuantizationProbe(session, options));
   Stopwatch watch(Clock::Real());
@@ -68,6 +80,24 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
   return measured;
 }
 
+ProbeCost QuantizationProbe::Cost() const {
+  const CapturePlan& plan = session_.plan();
+  // Gram matrices that do not fit into memory together take several forward passes.
+  const int64_t passes = std::max<int64_t>(1, std::ssize(plan.Passes(options().max_gram_bytes)));
+  ProbeCost cost{.probe_batch = Real(std::ssize(options().quantizers) + 1) * probe_batch_seconds_,
+                 .calibration_batch = Real(passes) * calibration_batch_seconds_};
+  for (int64_t inputs : plan.gram_inputs) {
+    cost.calibration_batch += GramFlop(calibration_batch_tokens_, inputs) / kGramRate;
+  }
+  for (const QuantizerSpec& spec : options().quantizers) {
+    for (const CoveredLayer& layer : plan.layers) {
+      cost.fixed +=
+          MethodOf(spec).flops(Real(layer.outputs), Real(layer.inputs), spec) / kQuantizeRate;
+    }
+  }
+  return cost;
+}
+
 std::string QuantizationProbe::DescribeCalibration(int64_t gram_bytes) const {
   const ModelQuantizer quantizer = measurement_.Quantizer(session_.calibration(), gram_bytes);
   const std::vector<Batch>& batches = session_.calibration();
@@ -98,7 +128,7 @@ std::string QuantizationProbe::DescribeUnits() const {
                 "each example, sequence or token for tighter ones\n");
 }
 
-ProbeDescription QuantizationProbe::Describe(int64_t available) const {
+ProbeNeeds QuantizationProbe::Needs(int64_t available) const {
   const CapturePlan& plan = session_.plan();
   const std::vector<LayerSpecs>& specs = measurement_.specs();
   const TensorTable& table = session_.replica().table();
@@ -141,7 +171,8 @@ ProbeDescription QuantizationProbe::Describe(int64_t available) const {
   }
   return {.text = std::move(text),
           .bytes = portion.bytes,
-          .kept_bytes = all ? static_cast<int64_t>(specs.size()) * measurement_.WeightBytes() : 0};
+          .kept_bytes = all ? static_cast<int64_t>(specs.size()) * measurement_.WeightBytes() : 0,
+          .seconds = Cost()};
 }
 
 }  // namespace ptqwatch::internal

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "probes/probe.h"
 #include "probes/quantization_measurement.h"
-#include "ptqwatch/options.h"
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {
@@ -23,29 +22,29 @@ class QuantizationProbe final : public Probe {
   /// Evaluates the first probe and calibration batch. The session must have probe and calibration
   /// batches and a plan, and outlive the probe. FailedPrecondition where the losses closure does
   /// not fit.
-  static absl::StatusOr<std::unique_ptr<QuantizationProbe>> Create(ModelSession& session,
-                                                                   const MonitorOptions& options);
+  static absl::StatusOr<std::unique_ptr<QuantizationProbe>> Create(
+      ModelSession& session, const QuantizationOptions& options);
 
-  std::string_view name() const override { return kName; }
-  ProbeDescription Describe(int64_t available) const override;
+  ProbeNeeds Needs(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
 
-  /// Seconds that evaluating the first probe or calibration batch took at Create, and the tokens of
-  /// the latter.
-  double probe_batch_seconds() const { return probe_batch_seconds_; }
-  double calibration_batch_seconds() const { return calibration_batch_seconds_; }
+  /// Tokens of the first calibration batch.
   int64_t calibration_batch_tokens() const { return calibration_batch_tokens_; }
   /// Values of the loss (sequences, or 1 for a mean) that the first probe batch gives.
   int64_t probe_batch_units() const { return probe_batch_units_; }
+  /// The most that the work on one layer reserves.
+  int64_t layer_bytes() const { return measurement_.LayerBytes(); }
 
  private:
-  QuantizationProbe(ModelSession& session, const MonitorOptions& options)
-      : session_(session), measurement_(session, options) {}
+  QuantizationProbe(ModelSession& session, const QuantizationOptions& options)
+      : Probe({.name = kName}), session_(session), measurement_(session, options) {}
+  // Evaluations were timed, arithmetic is counted.
+  ProbeCost Cost() const;
   // Empty unless the losses closure returns one value a batch.
   std::string DescribeUnits() const;
   std::string DescribeCalibration(int64_t gram_bytes) const;
-  const MonitorOptions& options() const { return measurement_.options(); }
+  const QuantizationOptions& options() const { return measurement_.options(); }
 
   ModelSession& session_;
   const QuantizationMeasurement measurement_;

@@ -43,7 +43,7 @@ inline Report MeasureReport(internal::ProbeSuite& suite, internal::ProbeState* s
 /// What the probes say they will measure.
 inline std::string DescribeProbes(const internal::ProbeSuite& suite) {
   std::string text;
-  for (const auto& probe : suite.probes()) text += probe->Describe(INT64_MAX).text;
+  for (const auto& probe : suite.probes()) text += probe->Needs(INT64_MAX).text;
   return text;
 }
 

@@ -17,16 +17,15 @@ TEST(WhyNotSelected, ExcludeWinsAndAliasesCount) {
 }
 
 TEST(SpecForLayer, TakesTheFirstOverrideOfTheSameMethodAndBits) {
-  MonitorOptions options;
   QuantizerSpec gptq3;
   gptq3.bits = 3;
   QuantizerSpec fine = gptq3;
   fine.group_size = 32;
   QuantizerSpec other = gptq3;
   other.bits = 8;
-  options.overrides = {{"*.down.*", other}, {"*.down.*", fine}};
-  EXPECT_EQ(SpecForLayer(options, gptq3, "blocks.0.down.weight").group_size, 32);
-  EXPECT_EQ(SpecForLayer(options, gptq3, "blocks.0.up.weight").group_size, 128);
+  const SpecOverrides overrides = {{"*.down.*", other}, {"*.down.*", fine}};
+  EXPECT_EQ(SpecForLayer(overrides, gptq3, "blocks.0.down.weight").group_size, 32);
+  EXPECT_EQ(SpecForLayer(overrides, gptq3, "blocks.0.up.weight").group_size, 128);
 }
 
 }  // namespace layer_selection_test

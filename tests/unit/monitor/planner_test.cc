@@ -8,16 +8,18 @@ namespace planner_test {
 
 using ::testing::HasSubstr;
 
-constexpr PlanRange kRange{.quantizers = 4,
-                           .probe_batches = 32,
+constexpr PlanRange kRange{.probe_batches = 32,
                            .min_probe_batches = 2,
                            .calibration_batches = 16,
                            .min_calibration_batches = 2,
                            .curvature_sequences = 64};
-// Everything takes 32 * 5 * 0.1 + 16 * 0.1 + 0.4 = 18 s of quantization and 64 s of curvature.
-constexpr SnapshotCosts kCosts{
-    .probe_batch = 0.1, .calibration_batch = 0.1, .quantize = 0.4, .curvature_sequence = 1};
-constexpr PlanModel kModel{kRange, kCosts};
+// Everything takes 32 * 0.5 + 16 * 0.1 + 0.4 = 18 s of quantization and 64 s of curvature.
+SnapshotCosts CostsWith(double curvature_sequence) {
+  return SnapshotCosts(
+      {{.probe = "quantization", .fixed = 0.4, .probe_batch = 0.5, .calibration_batch = 0.1},
+       {.probe = "curvature", .with_curvature = true, .curvature_sequence = curvature_sequence}});
+}
+const PlanModel kModel{kRange, CostsWith(1)};
 
 TEST(PlanModel, TakesEverythingThatFits) {
   EXPECT_EQ(kModel.Fit(82), kModel.Full());
@@ -55,14 +57,12 @@ TEST(PlanModel, LeavesAClassifierEnoughExamplesForItsCurvature) {
   range.curvature_sequences = 1000;
   range.one_loss_each = true;
   range.min_curvature_sequences = 64;
-  SnapshotCosts costs = kCosts;
-  costs.curvature_sequence = 0.1;
-  PlanModel model{range, costs};
+  PlanModel model{range, CostsWith(0.1)};
   const Plan plan = model.Fit(1);
   EXPECT_EQ(plan.curvature_sequences, 64);
   EXPECT_EQ(plan.curvature_every, 22);
   EXPECT_THAT(model.Describe(plan), HasSubstr("curvature on 64 of 1000 examples at every"));
-  model.costs.curvature_sequence = 1;  // a minute and more
+  model.costs = CostsWith(1);  // a minute and more
   EXPECT_LT(model.Fit(1).curvature_sequences, 64);
 }
 
@@ -89,7 +89,7 @@ TEST(PlanModel, KeepsTheCurvatureBatchThatWasChosen) {
 TEST(PlanModel, LeavesCurvatureOutWhereThereIsNone) {
   PlanRange range = kRange;
   range.curvature_sequences = 0;
-  const Plan plan = PlanModel{range, kCosts}.Fit(10);
+  const Plan plan = PlanModel{range, CostsWith(1)}.Fit(10);
   EXPECT_EQ(plan.curvature_sequences, 0);
   EXPECT_EQ(plan.curvature_every, 0);
   EXPECT_LE(kModel.Quantization(plan), 10);
@@ -145,7 +145,7 @@ TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
   // Ten times what was expected.
   const double took = 10 * kModel.Quantization(first);
   const std::optional<std::string> changed =
-      planner.Measured({.plan = first, .quantization = took}, 20);
+      planner.Measured({first, {{"quantization", took}}}, 20);
   ASSERT_TRUE(changed);
   EXPECT_THAT(*changed, HasSubstr("may take 20 s (before: probe "));
   EXPECT_LT(planner.plan().probe_batches, 8);
@@ -158,8 +158,10 @@ TEST(Planner, KeepsThePlanWhileItIsNearlyRight) {
   const double curvature = kModel.Curvature(plan);
   for (int i = 0; i < 100; ++i) {
     const double scatter = i % 2 == 0 ? 0.8 : 1.25;
-    EXPECT_FALSE(planner.Measured({planner.Next(1), scatter * quantization, scatter * curvature},
-                                  quantization + curvature));
+    EXPECT_FALSE(planner.Measured(
+        {planner.Next(1),
+         {{"quantization", scatter * quantization}, {"curvature", scatter * curvature}}},
+        quantization + curvature));
   }
   EXPECT_EQ(planner.plan(), plan);
 }
@@ -170,9 +172,12 @@ TEST(Planner, ChangesAPlanThatHasBecomeTooExpensiveAndNotBack) {
   for (int i = 0; i < 50; ++i) {
     const Plan plan = planner.Next(1);
     // A third of the speed.
-    const bool changed =
-        planner.Measured({plan, 3 * kModel.Quantization(plan), 3 * kModel.Curvature(plan)}, 10)
-            .has_value();
+    const bool changed = planner
+                             .Measured({plan,
+                                        {{"quantization", 3 * kModel.Quantization(plan)},
+                                         {"curvature", 3 * kModel.Curvature(plan)}}},
+                                       10)
+                             .has_value();
     changes += changed;
   }
   EXPECT_GE(changes, 1);
@@ -186,7 +191,7 @@ TEST(Planner, TakesOverThePlanOfTheAttemptBefore) {
   planner.Fit(1000);
   EXPECT_EQ(planner.plan(), (Plan{8, 4, 16, 3}));
   // The subject has fewer batches than it had.
-  Planner smaller({{.quantizers = 4, .probe_batches = 3, .calibration_batches = 1}, kCosts},
+  Planner smaller({{.probe_batches = 3, .calibration_batches = 1}, CostsWith(1)},
                   Plan{8, 4, 16, 3});
   EXPECT_EQ(smaller.plan().probe_batches, 3);
   EXPECT_EQ(smaller.plan().calibration_batches, 1);
@@ -198,7 +203,7 @@ TEST(Planner, KeepsAFixedPlanWhateverItTakes) {
   planner.Fit(1);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(planner.Next(1), kModel.Full());
-    EXPECT_FALSE(planner.Measured({kModel.Full(), 1000, 1000}, 1));
+    EXPECT_FALSE(planner.Measured({kModel.Full(), {{"quantization", 1000}}}, 1));
   }
   EXPECT_EQ(planner.Additional(1), kModel.Full());
   EXPECT_EQ(planner.Last(1), kModel.Full());

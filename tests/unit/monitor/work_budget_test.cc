@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Task = WorkBudget::Task;
 
-constexpr PlanModel kModel{
-    {.quantizers = 4, .probe_batches = 32, .calibration_batches = 16, .curvature_sequences = 64},
-    {.probe_batch = 0.1, .calibration_batch = 0.1, .quantize = 0.4, .curvature_sequence = 1}};
+const PlanModel kModel{{.probe_batches = 32, .calibration_batches = 16, .curvature_sequences = 64},
+                       SnapshotCosts({{.fixed = 0.4, .probe_batch = 0.5, .calibration_batch = 0.1},
+                                      {.with_curvature = true, .curvature_sequence = 1}})};
 
 class WorkBudgetTest : public ::testing::Test {
  protected:

@@ -317,11 +317,11 @@ TEST_F(AveragingTest, GivesItsMemoryBackWhenItIsSwitchedOff) {
 TEST_F(AveragingTest, SaysWhatItHolds) {
   net_.options.averaging.decay = 0.9;
   Open();
-  const ProbeDescription description = suite_->probes().back()->Describe(INT64_MAX / 2);
-  EXPECT_THAT(description.text, HasSubstr("the mean of the last 3 snapshots"));
-  EXPECT_THAT(description.text, HasSubstr("decay 0.9"));
+  const ProbeNeeds needs = suite_->probes().back()->Needs(INT64_MAX / 2);
+  EXPECT_THAT(needs.text, HasSubstr("the mean of the last 3 snapshots"));
+  EXPECT_THAT(needs.text, HasSubstr("decay 0.9"));
   const int64_t parameters = 24 * 16 + 24 + 24 * 24 + 8 * 24;
-  EXPECT_EQ(description.always_bytes, 3 * 4 * parameters + 8 * parameters);
+  EXPECT_EQ(needs.always_bytes, 3 * 4 * parameters + 8 * parameters);
 }
 
 TEST_F(AveragingTest, IsNotThereWhereItIsOff) {

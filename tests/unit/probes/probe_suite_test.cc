@@ -2,6 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "monitor/planner.h"
+#include "support/fake_clock.h"
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
@@ -91,20 +100,22 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto& probes = (*suite)->probes();
   ASSERT_EQ(probes.size(), 3u);
-  const ProbeDescription quantization = probes[0]->Describe(INT64_MAX);
+  const ProbeNeeds quantization = probes[0]->Needs(INT64_MAX);
   EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
-  EXPECT_GT((*suite)->quantization().probe_batch_seconds(), 0);
+  EXPECT_GT(quantization.seconds.probe_batch, 0);
+  EXPECT_GT(quantization.seconds.fixed, 0);
   EXPECT_EQ(quantization.kept_bytes, 2 * 4 * (*suite)->session().plan().covered_parameters);
   EXPECT_GT(quantization.bytes, quantization.kept_bytes + 8 * (16 * 16 + 24 * 24));
-  const ProbeDescription curvature = probes[1]->Describe(INT64_MAX);
+  const ProbeNeeds curvature = probes[1]->Needs(INT64_MAX);
   EXPECT_THAT(curvature.text, HasSubstr("curvature: retained_graph"));
   EXPECT_GT(curvature.bytes, 0);
-  const std::vector<ProbeDescription> together = (*suite)->Describe(INT64_MAX);
+  EXPECT_GT(curvature.seconds.curvature_sequence + curvature.seconds.fixed, 0);
+  const std::vector<ProbeNeeds> together = (*suite)->Needs(INT64_MAX);
   ASSERT_EQ(together.size(), 3u);
   EXPECT_EQ(together[0].kept_bytes, quantization.kept_bytes);
   // Nobody else uses the quantized weights.
   (*suite)->Disable("curvature", "off");
-  EXPECT_EQ((*suite)->Describe(INT64_MAX)[0].kept_bytes, 0);
+  EXPECT_EQ((*suite)->Needs(INT64_MAX)[0].kept_bytes, 0);
 }
 
 TEST(ProbeSuite, MeasuresWithWhatThePlanSays) {
@@ -140,6 +151,78 @@ TEST(ProbeSuite, KeepsWhatAProbeLeftWhileItIsNotDue) {
   EXPECT_FALSE(report.quantization[0].predicted_delta_nats);
   EXPECT_EQ(state.vectors.size(), vectors);
   EXPECT_EQ(state.sequence, 2);
+}
+
+// What the recipe of CONTRIBUTING makes: works for ten seconds, and keeps the quantized weights.
+class SlowProbe final : public Probe {
+ public:
+  explicit SlowProbe(testing::FakeClock& clock)
+      : Probe({.name = "slow", .uses = {"quantization"}, .uses_quantized_weights = true}),
+        clock_(clock) {}
+  ProbeNeeds Needs(int64_t /*available*/) const override { return {.text = "slow: on\n"}; }
+  ProbeResult Measure(const ProbeInput& input, const ExecutionContext& /*context*/) override {
+    EXPECT_FALSE(input.Earlier<QuantizationResult>()->weights.at(0).empty());
+    clock_.Advance(std::chrono::seconds(10));
+    return {.outcome = {"slow"}, .cost_seconds = {{"slow", 10}}};
+  }
+
+ private:
+  testing::FakeClock& clock_;
+};
+
+class ToyProbeTest : public ::testing::Test {
+ protected:
+  ToyProbeTest() {
+    net_.options.curvature.enabled = false;
+    net_.options.averaging.enabled = false;
+    net_.subject = net_.MakeSubject();
+    net_.table = *MakeTensorTable(net_.subject->LiveTensors());
+    context_.clock = &clock_;
+    std::vector<MakeProbe> list = AllProbes();
+    list.push_back([this](const ProbeParts&) { return std::make_unique<SlowProbe>(clock_); });
+    auto session = ModelSession::Open(*net_.subject, SessionOptions(net_.options));
+    EXPECT_TRUE(session.ok()) << session.status();
+    auto suite = ProbeSuite::Create(*std::move(session), net_.options, {}, context_, list);
+    EXPECT_TRUE(suite.ok()) << suite.status();
+    suite_ = *std::move(suite);
+    net_.Load(*suite_);
+  }
+
+  testing::FakeClock clock_;
+  Net net_;
+  ExecutionContext context_;
+  std::unique_ptr<ProbeSuite> suite_;
+};
+
+TEST_F(ToyProbeTest, IsMeasuredOnceTheListNamesIt) {
+  EXPECT_THAT(testing::DescribeProbes(*suite_), HasSubstr("slow: on\n"));
+  const auto measured = suite_->Measure({}, {}, {}, context_);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  const Report report = AssembleReport({}, measured->results);
+  EXPECT_EQ(report.cost.at("slow"), 10);
+  EXPECT_EQ(report.probe_status, ProbeStatus::kOk);
+  suite_->Disable("quantization", "off");
+  const auto without = suite_->Measure({}, {}, {}, context_);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->results.size(), 1u);
+}
+
+TEST_F(ToyProbeTest, IsPartOfThePlanOnceItHasTakenItsTime) {
+  const auto measured = suite_->Measure({}, {}, {}, context_);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_EQ(measured->work_seconds.at("slow"), 10);
+  Planner planner({.range = {.probe_batches = 3, .calibration_batches = 3},
+                   .costs = SnapshotCosts(suite_->Costs())},
+                  std::nullopt);
+  EXPECT_LT(planner.model().Quantization(planner.plan()), 10);
+  planner.Fit(10);
+  EXPECT_EQ(planner.plan().probe_batches, 3);
+  const Plan plan = planner.Next(/*soon=*/100);
+  const std::optional<std::string> changed =
+      planner.Measured({plan, measured->work_seconds}, /*seconds=*/5);
+  ASSERT_TRUE(changed);
+  EXPECT_THAT(*changed, HasSubstr("a snapshot takes 10 s of work"));
+  EXPECT_EQ(planner.plan().probe_batches, 1);
 }
 
 }  // namespace probe_suite_test

@@ -1,16 +1,17 @@
-#ifndef PTQWATCH_PROBES_WEIGHT_WINDOW_H_
-#define PTQWATCH_PROBES_WEIGHT_WINDOW_H_
+#ifndef PTQWATCH_PROBES_RECENT_WEIGHTS_H_
+#define PTQWATCH_PROBES_RECENT_WEIGHTS_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "base/reservation.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
@@ -85,6 +86,51 @@ class ExponentialWeights {
   std::unique_ptr<Reservation> held_;
 };
 
+/// The floating-point parameters of a run's newest snapshots, one by one and as an exponential
+/// average, for what is measured of them. Holds as many as memory allows beside all measuring. One
+/// thread.
+class RecentWeights {
+ public:
+  /// `replica` must outlive it.
+  RecentWeights(const Replica& replica, const AveragingOptions& options);
+
+  /// Bytes that measuring takes, and those of them that are kept while averages are measured.
+  void SetAside(int64_t measuring_bytes, int64_t kept_bytes);
+
+  /// Takes what is loaded in the replica: the snapshot of `step`. Forgets those that a rollback has
+  /// undone, and gives memory back that measuring is short of. Costs a copy of the parameters.
+  void Take(int64_t step, bool regular, const ExecutionContext& context);
+  void Clear();
+
+  const WeightWindow& window() const { return window_; }
+  /// Nothing unless AveragingOptions::decay asks for it.
+  const std::optional<ExponentialWeights>& exponential() const { return exponential_; }
+  /// Entries of the replica's table that are kept.
+  const std::vector<int>& entries() const { return entries_; }
+  /// Snapshots of the window that memory allowed at the last one.
+  size_t fitting() const { return fitting_; }
+  /// The same if `available` bytes were left beside what is kept.
+  size_t FittingIn(int64_t available) const;
+  /// Why the last snapshot was not taken.
+  const absl::Status& problem() const { return problem_; }
+
+ private:
+  // Snapshots of the window that fit where so many bytes remain beside the window.
+  size_t Fitting(int64_t remaining) const;
+  absl::Status TakeFinite(int64_t step, const ExecutionContext& context);
+
+  const Replica& replica_;
+  const AveragingOptions options_;
+  const std::vector<int> entries_;
+  int64_t measuring_bytes_ = 0;
+  int64_t kept_bytes_ = 0;
+  int64_t seen_ = 0;  // regular snapshots
+  size_t fitting_;
+  absl::Status problem_;
+  WeightWindow window_;
+  std::optional<ExponentialWeights> exponential_;
+};
+
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_PROBES_WEIGHT_WINDOW_H_
+#endif  // PTQWATCH_PROBES_RECENT_WEIGHTS_H_

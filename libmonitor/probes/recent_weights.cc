@@ -1,11 +1,14 @@
-#include "probes/weight_window.h"
+#include "probes/recent_weights.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
+#include "base/guard.h"
 #include "base/status_macros.h"
 #include "snapshot/average_weights.h"
+#include "snapshot/finite.h"
 
 namespace ptqwatch::internal {
 
@@ -97,6 +100,65 @@ std::vector<Replica::Override> ExponentialWeights::Mean() const {
     weights.push_back({entries_[i], means_[i].to(dtype, /*non_blocking=*/false, /*copy=*/true)});
   }
   return weights;
+}
+
+RecentWeights::RecentWeights(const Replica& replica, const AveragingOptions& options)
+    : replica_(replica),
+      options_(options),
+      entries_(FloatingParameters(replica.table())),
+      fitting_(static_cast<size_t>(options.window)),
+      window_(replica, entries_) {
+  if (options_.decay > 0) exponential_.emplace(replica, entries_, options_.decay);
+}
+
+void RecentWeights::SetAside(int64_t measuring_bytes, int64_t kept_bytes) {
+  measuring_bytes_ = measuring_bytes;
+  kept_bytes_ = kept_bytes;
+}
+
+size_t RecentWeights::Fitting(int64_t remaining) const {
+  int64_t fitting = static_cast<int64_t>(window_.size());
+  int64_t room = remaining - measuring_bytes_;
+  for (; fitting > 0 && room < 0; --fitting) room += window_.snapshot_bytes();
+  for (; fitting < options_.window && room >= window_.snapshot_bytes(); ++fitting) {
+    room -= window_.snapshot_bytes();
+  }
+  return static_cast<size_t>(fitting);
+}
+
+size_t RecentWeights::FittingIn(int64_t available) const {
+  return Fitting(std::min(available, INT64_MAX - kept_bytes_) + kept_bytes_);
+}
+
+void RecentWeights::Take(int64_t step, bool regular, const ExecutionContext& context) {
+  // A run that went back left the path that its newer weights are of.
+  window_.DropFrom(step);
+  if (exponential_) exponential_->DropFrom(step);
+  fitting_ = Fitting(context.bytes->remaining());
+  while (window_.size() > fitting_) window_.DropOldest();
+  if (!regular || seen_++ % options_.spacing != 0) return;
+  problem_ = Guard([&] { return TakeFinite(step, context); });
+}
+
+absl::Status RecentWeights::TakeFinite(int64_t step, const ExecutionContext& context) {
+  // One such value would stay in every average that it enters.
+  if (!CheckFinite(replica_.table(), entries_).ok()) return absl::OkStatus();
+  if (fitting_ > 0) {
+    const absl::Status taken = window_.Add(step, fitting_, context.bytes);
+    if (!taken.ok() && !absl::IsResourceExhausted(taken)) return taken;
+  }
+  if (!exponential_) return absl::OkStatus();
+  if (exponential_->snapshots() == 0 &&
+      context.bytes->remaining() - measuring_bytes_ < exponential_->bytes()) {
+    return absl::OkStatus();
+  }
+  const absl::Status taken = exponential_->Add(step, context.bytes);
+  return absl::IsResourceExhausted(taken) ? absl::OkStatus() : taken;
+}
+
+void RecentWeights::Clear() {
+  window_.Clear();
+  if (exponential_) exponential_->Clear();
 }
 
 }  // namespace ptqwatch::internal
