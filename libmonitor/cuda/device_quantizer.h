@@ -64,11 +64,9 @@ struct DeviceResult {
 /// or all different. So one weight at 3 and 4 bits, or weights with the same inputs, share one
 /// factor.
 ///
-/// Work is cut into pieces of less than about 1 ms on an H100, by arithmetic. Exceptions:
-/// cuSOLVER's own launches; with about 16384 inputs or more, the passes over H; and with about 128
-/// M weights or more, such as 16384 x 8192, the passes over a weight, each of which is one launch.
-///
-/// Not supported: AWQ with ClipSearch::kMse, and GPTQ with more than kMostFactorInputs inputs.
+/// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be
+/// cuSOLVER's own; from about 16384 inputs on the passes over H; and from about 128 M weights on,
+/// such as 16384 x 8192, the passes over a weight, each of which is one launch.
 class DeviceQuantizer {
  public:
   /// `device` must outlive the quantizer. The destructor releases its arena memory, so quantizers

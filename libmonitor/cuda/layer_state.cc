@@ -112,10 +112,8 @@ void LayerState::PlanMethod() {
 
 // With too few tokens, RTN replaces a method that needs them.
 bool LayerState::RefuseMoments(double tokens) {
-  const Method& method = MethodOf(layer_.spec);
   if (tokens == 0) attempt_.use_moments = false;
-  if (method.min_tokens != nullptr) {
-    if (tokens >= NeededTokens(layer_.spec, layer_.cols)) return false;
+  if (tokens < NeededTokens(layer_.spec, layer_.cols)) {
     PlanRounding(LayerStatus::kTooFewTokens, TooFewTokens(layer_, tokens));
     return true;
   }

@@ -25,7 +25,8 @@ QuantizationMethod AddMethod(const MethodName& name, const Method& method) {
 }
 
 double NeededTokens(const QuantizerSpec& spec, int64_t inputs) {
-  return std::max(1.0, MethodOf(spec).min_tokens(spec, inputs));
+  const auto min_tokens = MethodOf(spec).min_tokens;
+  return min_tokens == nullptr ? 0 : std::max(1.0, min_tokens(spec, inputs));
 }
 
 int64_t WorkingBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {

@@ -62,7 +62,7 @@ inline Statistics StatisticsOf(const QuantizerSpec& spec) {
 /// before any other thread uses a method.
 QuantizationMethod AddMethod(const MethodName& name, const Method& method);
 
-/// The fewest calibration rows that a method with min_tokens takes.
+/// The fewest calibration rows with which RTN does not stand in.
 double NeededTokens(const QuantizerSpec& spec, int64_t inputs);
 
 /// What quantizing a [rows, cols] weight reserves, in bytes, the result included: all that it ever

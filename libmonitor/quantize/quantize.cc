@@ -122,7 +122,6 @@ std::string FindNonFiniteMagnitude(const GramStatistics* statistics, const Quant
 
 absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionContext& context) {
   const internal::Method& method = internal::MethodOf(layer.spec);
-  if (method.min_tokens == nullptr) return method.quantize(layer, context);
   const int64_t tokens = layer.statistics == nullptr ? 0 : layer.statistics->tokens;
   const double needed = internal::NeededTokens(layer.spec, layer.weight.cols);
   if (static_cast<double>(tokens) >= needed) return method.quantize(layer, context);

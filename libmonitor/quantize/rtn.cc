@@ -3,6 +3,7 @@
 
 #include "base/status_macros.h"
 #include "quantize/kernels/clip_search.h"
+#include "quantize/layer.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch::internal {

@@ -31,11 +31,6 @@ constexpr std::string_view kAveragingKinds[] = {"window", "exponential"};
 constexpr std::string_view kProbeStatuses[] = {"unknown",     "ok",        "nonfinite", "failed",
                                                "out_of_time", "cancelled", "disabled"};
 constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
-constexpr internal::MethodName kBuiltInMethods[] = {{"rtn", "RTN"},
-                                                    {"gptq", "GPTQ"},
-                                                    {"awq", "AWQ"},
-                                                    {"llm_int8", "LLM.int8"},
-                                                    {"nf4", "NF4", "nf4"}};
 constexpr std::string_view kLayerStatuses[] = {"ok",        "damped",       "too_few_tokens",
                                                "nonfinite", "rtn_fallback", "unsupported"};
 constexpr std::string_view kCalibrationModes[] = {"one_shot", "sequential"};
@@ -66,8 +61,13 @@ constexpr std::string_view kServerStates[] = {"none", "starting", "serving", "re
                                               "failed"};
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
+// Of QuantizationMethod.
 struct MethodNames {
-  std::vector<internal::MethodName> rows{std::begin(kBuiltInMethods), std::end(kBuiltInMethods)};
+  std::vector<internal::MethodName> rows{{"rtn", "RTN"},
+                                         {"gptq", "GPTQ"},
+                                         {"awq", "AWQ"},
+                                         {"llm_int8", "LLM.int8"},
+                                         {"nf4", "NF4", "nf4"}};
   std::vector<std::string_view> names;
 
   MethodNames() {
