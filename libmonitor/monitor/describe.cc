@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -96,7 +97,10 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
     text += StrFormat("  all of this takes %.1f MB: what does not fit is left out\n",
                       Megabytes(wanted));
   }
-  const int64_t enough = wanted + lacking;
+  // Beside curvature the quantized weights are held, until it has measured along their errors.
+  const int64_t quantized = static_cast<int64_t>(sizeof(float)) * std::ssize(options.quantizers) *
+                            session.plan().covered_parameters;
+  const int64_t enough = std::max(wanted, wanted - most + lacking + quantized);
   if (lacking > 0) text += StrCat("  max_bytes = ", enough, " would leave room for what is off\n");
   return {text + parts, enough};
 }
