@@ -120,7 +120,7 @@ TEST(GaussNewton, ASubjectWithLogitsIsMeasuredWithIt) {
   net.engine.mode = HessianMode::kGaussNewton;
   EXPECT_THAT(
       std::string(net.Measure().status().message()),
-      HasSubstr("curvature.mode = gauss_newton: gauss_newton: the losses closure gives no"));
+      HasSubstr("curvature.mode = gauss_newton: gauss_newton: the losses closure returns no"));
   net.losses = [](const TensorMap& p, const Batch& b) -> LossValues {
     const at::Tensor h = at::linear(b[0], p.at("in.weight"), p.at("in.bias")).tanh();
     LossValues all;
