@@ -69,6 +69,12 @@ class Stream:
         self.thread.join(timeout=30)
 
 
+def served(run_dir):
+    """What is known of the server."""
+    with open(f"{run_dir}/status.json", encoding="utf-8") as status, open(f"{run_dir}/serve.log", encoding="utf-8") as log:
+        return f"{json.load(status)['status']['server']}; serve.log: {log.read()[-2000:]}"
+
+
 def answers(url):
     with contextlib.suppress(OSError):
         with urllib.request.urlopen(url, timeout=10) as answer:
@@ -91,7 +97,8 @@ class ServerKilled(unittest.TestCase):
             for _ in range(KILLS):
                 server = server_of(trainer.process.pid)
                 os.kill(server, signal.SIGKILL)
-                eventually(lambda: server_of(trainer.process.pid) not in (None, server) and answers(metrics), seconds=120)
+                eventually(lambda: server_of(trainer.process.pid) not in (None, server) and answers(metrics),
+                           lambda: served(f"{folder}/run"), seconds=120)
                 time.sleep(LIFE)
             self.assertEqual(children_of(trainer.process.pid), [])
             trainer.wait_for(r"^weights ")

@@ -8,11 +8,11 @@ import time
 
 
 def eventually(condition, what="in time", seconds=60):
-    """The first true value of condition()."""
+    """The first true value of condition(). `what` explains a failure, as text or a function."""
     until = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > until:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.02)
     return found
 
