@@ -202,8 +202,8 @@ TEST_F(MetricFamiliesTest, ShowOneOverflowSeriesEvenIfALayerIsCalledThat) {
 }
 
 TEST_F(MetricFamiliesTest, GiveOpenMetrics) {
-  const std::string page = MetricPage(64).Render({{.run = "", .input = {run_, status_, &report_}}},
-                                                 MetricFormat::kOpenMetrics);
+  const std::string page = MetricPage(64).Render(
+      {{.run = "", .input = {run_, status_, &report_, 1.7e9}}}, MetricFormat::kOpenMetrics);
   EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_steps counter\nptqwatch_steps_total 16010\n"));
   EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_run info\nptqwatch_run_info{"));
   EXPECT_THAT(page, HasSubstr("are averaged in layer=\\\"_overflow\\\".\n"));
