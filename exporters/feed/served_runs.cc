@@ -34,10 +34,23 @@ void ServedRun::Publish(const AnalyzedReport& report) {
     ++out_of_order_;
     return;
   }
-  const double age = clock_->UnixSeconds() - report.report.snapshot_time_unix_seconds;
   auto newest = std::make_shared<const AnalyzedReport>(report);
   MutexLock lock(mutex_);
-  report_ = std::move(newest);
+  const bool past = ahead_of_past_ && !open_ &&
+                    (report.report.run_id != report_->report.run_id ||
+                     report.report.sequence <= report_->report.sequence);
+  if (!past) Show(std::move(newest));
+}
+
+void ServedRun::ShowAheadOfPast(std::shared_ptr<const AnalyzedReport> newest) {
+  MutexLock lock(mutex_);
+  ahead_of_past_ = true;
+  Show(std::move(newest));
+}
+
+void ServedRun::Show(std::shared_ptr<const AnalyzedReport> report) {
+  const double age = clock_->UnixSeconds() - report->report.snapshot_time_unix_seconds;
+  report_ = std::move(report);
   snapshot_seconds_ = MonotonicSeconds(*clock_) - std::max(age, 0.0);
 }
 
@@ -70,12 +83,11 @@ RunView ServedRun::Look() const {
     view.status.monitor.dropped_reports.push_back({"serve", "out_of_order", out_of_order_});
   }
   view.open = open_;
-  if (!open_) {
-    view.status.monitor.health_reason = "the journal is being read";
-    return view;
+  if (!open_) view.status.monitor.health_reason = "the journal is being read";
+  if (open_ || ahead_of_past_) {
+    view.report = report_;
+    view.report_age_seconds = MonotonicSeconds(*clock_) - snapshot_seconds_;
   }
-  view.report = report_;
-  view.report_age_seconds = MonotonicSeconds(*clock_) - snapshot_seconds_;
   return view;
 }
 

@@ -25,8 +25,7 @@ struct RunView {
   std::shared_ptr<const ServedRun> run;
   RunStatus status;   ///< under the server's name for the run, which may be empty
   bool open = false;  ///< its past has been read
-  std::shared_ptr<const AnalyzedReport>
-      report;  ///< the newest; null before the first, and unless open
+  std::shared_ptr<const AnalyzedReport> report;  ///< the newest; null before the first
   /// Since the snapshot of `report`; NaN before the first. The time of day is asked once for each
   /// report: setting it changes no age.
   double report_age_seconds = std::numeric_limits<double>::quiet_NaN();
@@ -48,6 +47,8 @@ class ServedRun : public std::enable_shared_from_this<ServedRun> {
   /// degraded, as its follower hangs.
   void SetStatus(RunStatus status);
   void Publish(const AnalyzedReport& report);
+  /// Shows the newest report until SetOpen, while those before it are published.
+  void ShowAheadOfPast(std::shared_ptr<const AnalyzedReport> newest);
   void Publish(const Event& event) { feed.Publish(event); }
   RunView Look() const;
   void SetOpen();
@@ -57,6 +58,8 @@ class ServedRun : public std::enable_shared_from_this<ServedRun> {
   RunFeed feed;
 
  private:
+  void Show(std::shared_ptr<const AnalyzedReport> report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   Clock* const clock_;
   mutable Mutex mutex_;
   RunStatus status_ ABSL_GUARDED_BY(mutex_);
@@ -66,6 +69,7 @@ class ServedRun : public std::enable_shared_from_this<ServedRun> {
       std::numeric_limits<double>::quiet_NaN();
   int64_t out_of_order_ ABSL_GUARDED_BY(mutex_) = 0;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ahead_of_past_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 /// The runs of a server, in the order of their names. Thread-safe.

@@ -70,7 +70,9 @@ class WebServerImpl final : public WebServer {
     if (views.empty()) return {.status = 503, .body = "there is no run yet\n"};
     std::vector<RunMetrics> runs;
     for (const RunView& view : views) {
-      runs.push_back({view.status.name, {view.status.run, view.status.monitor, view.report.get()}});
+      runs.push_back({view.status.name,
+                      {view.status.run, view.status.monitor, view.report.get(),
+                       view.status.time_unix_seconds}});
     }
     const MetricFormat format = MetricFormatFor(request.accept);
     return {.content_type = std::string(ContentTypeOf(format)),

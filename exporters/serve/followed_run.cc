@@ -44,6 +44,7 @@ void FollowedRun::BeginAnew() {
   if (shown_) runs_->Remove(run_);
   run_ = make_(source_.get());
   run_->SetStatus(status_);
+  if (newest_ != nullptr) run_->ShowAheadOfPast(newest_);
   run_id_.clear();
   shown_ = open_ = false;
 }
@@ -79,8 +80,14 @@ void FollowedRun::OnStatus(const RunStatus& status) {
   ShowOnceKnown();
 }
 
+void FollowedRun::OnNewest(const AnalyzedReport& report) {
+  newest_ = std::make_shared<const AnalyzedReport>(report);
+  run_->ShowAheadOfPast(newest_);
+}
+
 void FollowedRun::OnCaughtUp() {
   caught_up_ = true;
+  newest_ = nullptr;
   ShowOnceKnown();
 }
 

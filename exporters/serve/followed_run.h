@@ -16,7 +16,8 @@
 namespace ptqwatch::internal {
 
 /// Follows a run directory on a thread of its own, and shows its run among those of the servers: at
-/// once as its status file says, and open to clients once its past has been read. If another run
+/// once as its status file and its newest report say, and open to clients once its past has been
+/// read. If another run
 /// takes the directory, that one is shown instead.
 class FollowedRun final : public WatchListener {
  public:
@@ -36,6 +37,7 @@ class FollowedRun final : public WatchListener {
   bool OnReport(const AnalyzedReport& report, int64_t missed) override;
   void OnEvent(const Event& event) override;
   void OnStatus(const RunStatus& status) override;
+  void OnNewest(const AnalyzedReport& report) override;
   void OnCaughtUp() override;
   void OnTrouble(std::string_view text) override { trouble_(Severity::kWarning, text); }
   bool OnTick(bool connected) override;
@@ -53,9 +55,10 @@ class FollowedRun final : public WatchListener {
   RateLimitedLog trouble_;
   // The thread's, while it runs.
   std::shared_ptr<ServedRun> run_;
-  RunStatus status_;    // the newest
-  std::string run_id_;  // of the newest report; empty before the first
-  bool known_ = false;  // something was seen of the run
+  RunStatus status_;                              // the newest
+  std::shared_ptr<const AnalyzedReport> newest_;  // until the past has been read
+  std::string run_id_;                            // of the newest report; empty before the first
+  bool known_ = false;                            // something was seen of the run
   bool caught_up_ = false;
   bool shown_ = false;  // as it is now
   bool open_ = false;   // with its past

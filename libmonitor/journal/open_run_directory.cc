@@ -18,6 +18,7 @@
 #include "journal/followed_status.h"
 #include "journal/journal_files.h"
 #include "journal/journal_tail.h"
+#include "journal/newest_report.h"
 #include "journal/run_control.h"
 #include "journal/status_file.h"
 #include "ptqwatch/run_source.h"
@@ -77,6 +78,7 @@ class DirectoryWatch {
 
   absl::Status Run() {
     PTQWATCH_RETURN_IF_ERROR(WaitForRun());
+    GiveNewest();
     while (!stopped_) {
       // Before the journal: if the status says that the run is over, no later lines can follow.
       ReadAndGiveStatus();
@@ -103,6 +105,12 @@ class DirectoryWatch {
       Sleep(std::min<nanoseconds>(options_.tick, kLookInterval));
     }
     return absl::OkStatus();
+  }
+
+  // That it cannot be read is said when the whole journal is.
+  void GiveNewest() {
+    const auto newest = ReadNewestReport(run_dir_);
+    if (newest.ok() && *newest) listener_->OnNewest(**newest);
   }
 
   void ReadAndGiveStatus() {

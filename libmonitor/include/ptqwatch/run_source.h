@@ -60,6 +60,8 @@ class PTQWATCH_EXPORT WatchListener {
   virtual void OnNotice(std::string_view) {}
   /// A file of the run cannot be read now; Watch tries again. By default OnNotice.
   virtual void OnTrouble(std::string_view text) { OnNotice(text); }
+  /// For a run directory: its newest report, before the older ones, which take longer to read.
+  virtual void OnNewest(const AnalyzedReport&) {}
   /// Called once, for a run directory: all reports and events written before Watch were delivered.
   virtual void OnCaughtUp() {}
   /// Called at least once per tick. Returning false ends Watch.

@@ -24,6 +24,10 @@ class Recorder final : public WatchListener {
   void OnNotice(std::string_view text) override { notices.emplace_back(text); }
   void OnTrouble(std::string_view text) override { troubles.emplace_back(text); }
   void OnCaughtUp() override { caught_up_after.push_back(sequences.size()); }
+  void OnNewest(const AnalyzedReport& report) override {
+    EXPECT_THAT(sequences, ::testing::IsEmpty());
+    newest = report.report.sequence;
+  }
   bool OnTick(bool) override {
     if (on_tick) on_tick();
     return ++ticks < 50;
@@ -38,6 +42,7 @@ class Recorder final : public WatchListener {
   std::vector<std::string> notices;
   std::vector<std::string> troubles;
   std::vector<size_t> caught_up_after;  // so many reports
+  int64_t newest = 0;
   int ticks = 0;
 };
 
@@ -246,6 +251,7 @@ TEST_F(OpenRunDirectoryTest, WatchGivesThePastAndThenWhatComes) {
   recorder_.wanted = 4;
   options_.without_layers = true;
   EXPECT_TRUE(Watch().ok());
+  EXPECT_EQ(recorder_.newest, 2) << "ahead of the past";
   EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(recorder_.events, ElementsAre(Event::Kind::kPhaseChange));
   EXPECT_EQ(recorder_.layers, 0u);

@@ -113,6 +113,25 @@ TEST_F(ServedRunsTest, AreFoundByNameAndById) {
             absl::NotFoundError("run 'c' is not here; there is 'a', 'b'"));
 }
 
+TEST_F(ServedRunsTest, ShowTheNewestReportWhileThePastIsRead) {
+  runs_.Remove(run_);
+  const auto run = MakeRun("a");
+  runs_.Add(run);
+  AnalyzedReport report = testing::SampleReport();
+  report.report.sequence = 5;
+  run->ShowAheadOfPast(std::make_shared<const AnalyzedReport>(report));
+  const auto shown = [&] { return runs_.Look()[0].report->report.sequence; };
+  for (report.report.sequence = 1; report.report.sequence <= 5; ++report.report.sequence) {
+    run->Publish(report);
+    EXPECT_EQ(shown(), 5);
+  }
+  run->Publish(report);  // has come meanwhile
+  EXPECT_EQ(shown(), 6);
+  EXPECT_TRUE(absl::IsUnavailable(runs_.Find("a").status()));
+  runs_.Open(run);
+  EXPECT_EQ(shown(), 6);
+}
+
 TEST_F(ServedRunsTest, AreClosedToClientsUntilTheirPastIsThere) {
   runs_.Remove(run_);
   const auto run = MakeRun("a");
