@@ -100,6 +100,9 @@ class ServerKilled(unittest.TestCase):
                 eventually(lambda: server_of(trainer.process.pid) not in (None, server) and answers(metrics),
                            lambda: served(f"{folder}/run"), seconds=120)
                 time.sleep(LIFE)
+                # What the trainer prints is read, or its monitor would wait at a full pipe.
+                with contextlib.suppress(AssertionError):
+                    trainer.wait_for(r"^no line has this$", timeout=0.01)
             self.assertEqual(children_of(trainer.process.pid), [])
             trainer.wait_for(r"^weights ")
             trainer.process.send_signal(signal.SIGTERM)
