@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ptqwatch/offline/predicted_end.h"
+#include "ptqwatch/predicted_end.h"
 
 namespace ptqwatch::examples {
 

@@ -7,8 +7,8 @@
 
 #include "analysis/change.h"
 #include "analysis/history.h"
-#include "ptqwatch/offline/verdict_options.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/verdict_options.h"
 
 namespace ptqwatch::internal {
 

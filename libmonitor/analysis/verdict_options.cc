@@ -1,4 +1,4 @@
-#include "ptqwatch/offline/verdict_options.h"
+#include "ptqwatch/verdict_options.h"
 
 #include <cmath>
 #include <string_view>

@@ -8,7 +8,7 @@
 #include "curvature/loss_surface.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/offline/loss_slice.h"
+#include "ptqwatch/loss_slice.h"
 
 namespace ptqwatch::internal {
 

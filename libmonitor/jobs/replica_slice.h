@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "curvature/loss_slice.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/offline/loss_slice.h"
+#include "ptqwatch/loss_slice.h"
 #include "snapshot/replica.h"
 
 namespace ptqwatch::internal {

@@ -1,4 +1,4 @@
-#include "ptqwatch/offline/loss_slice.h"
+#include "ptqwatch/loss_slice.h"
 
 #include <cmath>
 

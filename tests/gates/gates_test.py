@@ -95,6 +95,12 @@ class Rooms(unittest.TestCase):
         self.assertEqual(includes.room_of("libmonitor/base/log.cc"), "base")
         self.assertIsNone(includes.room_of("tools/ptqwatch/main.cc"))
 
+    def test_sees_sockets(self):
+        for call in ("socket(AF_INET", "::bind(fd", " getaddrinfo(host", "=Listen(address"):
+            self.assertTrue(includes.SOCKET.search(call), call)
+        for other in ("std::bind(f", "server.listen(", "unix_socket(", "CanListen("):
+            self.assertFalse(includes.SOCKET.search(other), other)
+
     def test_follows_includes(self):
         self.assertIn("libmonitor/base/mutex.h", sources.seen_by("libmonitor/base/log.cc"))
         self.assertIn("condition_variable", sources.seen_by("libmonitor/base/log.cc"))

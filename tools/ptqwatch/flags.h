@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "beside_trainer.h"
 #include "client/target.h"
-#include "ptqwatch/offline/verdict_options.h"
 #include "ptqwatch/serve_options.h"
+#include "ptqwatch/verdict_options.h"
 
 namespace ptqwatch::internal {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ptqwatch/offline/predicted_end.h"
+#include "ptqwatch/predicted_end.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/verdict.h"

@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "ptqwatch/offline/loss_slice.h"
+#include "ptqwatch/loss_slice.h"
 #include "ptqwatch/status.h"
 
 namespace ptqwatch {

@@ -9,7 +9,7 @@
 #include "ptqwatch/config.h"
 #include "ptqwatch/control.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/offline/loss_slice.h"
+#include "ptqwatch/loss_slice.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch {

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/config.h"
-#include "ptqwatch/offline/verdict_options.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/verdict_options.h"
 
 namespace ptqwatch {
 

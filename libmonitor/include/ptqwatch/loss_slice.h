@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_OFFLINE_LOSS_SLICE_H_
-#define PTQWATCH_OFFLINE_LOSS_SLICE_H_
+#ifndef PTQWATCH_LOSS_SLICE_H_
+#define PTQWATCH_LOSS_SLICE_H_
 
 #include <cstdint>
 #include <limits>
@@ -52,4 +52,4 @@ PTQWATCH_EXPORT std::string ToJson(const LossSlice& slice);
 
 }  // namespace ptqwatch
 
-#endif  // PTQWATCH_OFFLINE_LOSS_SLICE_H_
+#endif  // PTQWATCH_LOSS_SLICE_H_

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_OFFLINE_VERDICT_OPTIONS_H_
-#define PTQWATCH_OFFLINE_VERDICT_OPTIONS_H_
+#ifndef PTQWATCH_VERDICT_OPTIONS_H_
+#define PTQWATCH_VERDICT_OPTIONS_H_
 
 #include "absl/status/status.h"
 #include "ptqwatch/config.h"
@@ -26,4 +26,4 @@ PTQWATCH_EXPORT absl::Status Validate(const VerdictOptions& options);
 
 }  // namespace ptqwatch
 
-#endif  // PTQWATCH_OFFLINE_VERDICT_OPTIONS_H_
+#endif  // PTQWATCH_VERDICT_OPTIONS_H_

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_OFFLINE_PREDICTED_END_H_
-#define PTQWATCH_OFFLINE_PREDICTED_END_H_
+#ifndef PTQWATCH_PREDICTED_END_H_
+#define PTQWATCH_PREDICTED_END_H_
 
 #include <cstdint>
 #include <optional>
@@ -85,4 +85,4 @@ struct PredictedEnd {
 
 }  // namespace ptqwatch
 
-#endif  // PTQWATCH_OFFLINE_PREDICTED_END_H_
+#endif  // PTQWATCH_PREDICTED_END_H_
