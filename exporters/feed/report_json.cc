@@ -22,7 +22,7 @@ AnalyzedReport WithoutLayers(AnalyzedReport report) {
 
 using Json = nlohmann::ordered_json;
 
-// Numbers that are absent or not finite have no key, as in the journal.
+// As in the journal, a number that is absent or not finite gets no key.
 void Put(Json& object, const char* key, double value) {
   if (std::isfinite(value)) object[key] = value;
 }

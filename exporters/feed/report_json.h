@@ -8,10 +8,10 @@
 
 namespace ptqwatch::internal {
 
-/// What the charts of the page draw of a report, with the journal's keys.
+/// The values of a report that the charts of the live page draw, as JSON with the journal's keys.
 std::string SeriesJson(const AnalyzedReport& report);
 
-/// Adds the three forms in JSON.
+/// Sets the functions that make the three JSON forms of a report.
 void AddJsonForms(ReportForms& forms);
 
 }  // namespace ptqwatch::internal

@@ -5,7 +5,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A default gRPC client takes messages of up to 4 MiB.
+// By default, gRPC clients accept messages of up to 4 MiB.
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
 
 }  // namespace

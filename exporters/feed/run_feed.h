@@ -18,8 +18,8 @@
 
 namespace ptqwatch::internal {
 
-/// The forms in which a feed has a report: the journal's JSON, the same without the lists of
-/// layers, what a chart draws over time, and a v1::Report on the wire with and without layers.
+/// The encodings of a report that a feed keeps: the journal's JSON with and without the per-layer
+/// lists, the JSON that a chart needs, and a serialized v1::Report with and without layers.
 enum class ReportForm : size_t {
   kJson,
   kJsonWithoutLayers,
@@ -28,21 +28,21 @@ enum class ReportForm : size_t {
   kProtoWithoutLayers
 };
 inline constexpr size_t kReportForms = 5;
-/// Makes each form; a form without a function stays empty.
+/// The function that makes each form; without a function, the form is empty.
 using ReportForms = std::array<std::function<std::string(const AnalyzedReport&)>, kReportForms>;
 
-/// The reports and the newest events of a run, in the forms in which its servers send them. Readers
-/// are positions in one history, so a slow one costs no memory. Thread-safe.
+/// The reports and the newest events of a run, encoded once for all clients. A reader is a position
+/// in one shared history, so a slow reader costs no memory. Thread-safe.
 class RunFeed {
  public:
   static constexpr size_t kMaxEvents = 256;
 
-  /// The newest report and event that a reader has.
+  /// The last report and event that a reader has received.
   struct Position {
     int64_t sequence = 0;
     int64_t event = 0;
     int64_t lost_events =
-        0;  ///< Next adds those that the feed no longer had; the reader's to reset
+        0;  ///< Next adds the events that were dropped unread; the reader resets it
   };
   struct Wants {
     ReportForm form = ReportForm::kJsonWithoutLayers;
@@ -57,36 +57,39 @@ class RunFeed {
   };
   struct Page {
     std::vector<SharedBytes> reports;
-    bool more = false;   ///< there are later ones
-    int64_t oldest = 0;  ///< sequences of what the feed has; 0: nothing
+    bool more = false;   ///< later reports exist
+    int64_t oldest = 0;  ///< first and last sequence in the feed; 0 if it is empty
     int64_t newest = 0;
   };
 
-  /// `changed` is called after each publication, on its thread; it must return at once.
+  /// Calls `changed` after each publication, on the publishing thread; it must return at once.
   RunFeed(const ReportHistory::Limits& limits, ReportForms forms, std::function<void()> changed);
 
-  /// One thread at a time. False for a report whose sequence is not above those before it.
+  /// Adds a report and returns true, or returns false if its sequence is not above all earlier
+  /// ones. Must not be called concurrently.
   bool Publish(const AnalyzedReport& report);
   void Publish(const Event& event);
-  /// Nothing more will be published.
+  /// Marks the end: nothing is published after it.
   void Close();
 
   bool closed() const;
-  /// Closed, or the run's monitor has stopped and nothing has come since.
+  /// True if the feed is closed, or if the newest item is the event that the monitor stopped.
   bool over() const;
   Position newest() const;
-  /// The next report or event after `position`, which moves there; events come after the reports
-  /// that were published before them. A report that cannot be read any more is passed over.
+  /// Returns the next report or event after `position` and advances `position` past it. Events come
+  /// after the reports published before them. Skips reports that can no longer be read.
   std::optional<Item> Next(Position& position, const Wants& wants) const;
-  /// At most `limit` reports and about three megabytes of them, but at least one.
+  /// Returns up to `limit` reports (0: no limit) after `after_sequence`, but stops after about 3
+  /// MiB. Returns at least one report if any exists.
   Page List(int64_t after_sequence, int64_t limit, ReportForm form) const;
 
  private:
   struct PublishedEvent {
-    int64_t after_sequence = 0;  // of the newest report at the time
+    int64_t after_sequence = 0;  // sequence of the newest report when it was published
     std::shared_ptr<const Event> event;
   };
-  // The next event that the reader wants, which then has the number after position.event.
+  // Returns the next event that `wants` selects, or null, and sets position.event to the number
+  // before it.
   const PublishedEvent* NextEvent(Position& position, const Wants& wants) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -97,7 +100,7 @@ class RunFeed {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   ReportHistory reports_ ABSL_GUARDED_BY(mutex_);
   std::deque<PublishedEvent> events_ ABSL_GUARDED_BY(mutex_);
-  int64_t newest_event_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the last of `events_`
+  int64_t newest_event_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last element of `events_`
 };
 
 }  // namespace ptqwatch::internal

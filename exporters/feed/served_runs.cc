@@ -66,7 +66,7 @@ bool ServedRun::open() const {
 
 RunView ServedRun::Look() const {
   RunView view{.run = shared_from_this(), .status = {}, .report = nullptr};
-  // Clients may ask for reports after this one only once the feed has it.
+  // Read before the status, so that clients never ask for a report that the feed does not have yet.
   const int64_t newest = feed.newest().sequence;
   MutexLock lock(mutex_);
   view.status = status_;
@@ -144,14 +144,14 @@ absl::StatusOr<RunView> ServedRuns::Find(const std::string& run) const {
   if (run.empty() && views.size() == 1) return std::move(views[0]);
   std::string names;
   for (RunView& view : views) {
-    // A run that is served alone has no name but its id.
+    // A run served alone has no name, only an id.
     const std::string& id = view.status.run.run_id;
     const std::string& name = view.status.name;
     if (!run.empty() && (name == run || ValidUtf8(id) == run)) return std::move(view);
     names += StrCat(names.empty() ? "'" : ", '", ValidUtf8(name.empty() ? id : name), "'");
   }
   if (run.empty()) return absl::InvalidArgumentError(StrCat("run must be one of ", names));
-  return absl::NotFoundError(StrCat("run '", run, "' is not here; there is ", names));
+  return absl::NotFoundError(StrCat("run '", run, "' is not served here; the runs are ", names));
 }
 
 }  // namespace ptqwatch::internal

@@ -20,22 +20,22 @@ namespace ptqwatch::internal {
 
 class ServedRun;
 
-/// A run as a request shows it, taken at one moment.
+/// A consistent copy of a run's state, taken for one request.
 struct RunView {
   std::shared_ptr<const ServedRun> run;
-  RunStatus status;   ///< under the server's name for the run, which may be empty
-  bool open = false;  ///< its past has been read
+  RunStatus status;   ///< with the server's name for the run, which may be empty
+  bool open = false;  ///< the journal has been read
   std::shared_ptr<const AnalyzedReport> report;  ///< the newest; null before the first
-  /// Since the snapshot of `report`; NaN before the first. The time of day is asked once for each
-  /// report: setting it changes no age.
+  /// Seconds since the snapshot of `report`, NaN before the first. Measured with the monotonic
+  /// clock, so setting the time of day does not change it.
   double report_age_seconds = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// A run that is served: what its follower has seen, and where its commands go. Thread-safe, but
-/// for one follower alone.
+/// A served run: the reports, events and status that its follower has seen, and the control that
+/// takes its commands. Thread-safe for any number of readers and one follower.
 class ServedRun : public std::enable_shared_from_this<ServedRun> {
  public:
-  /// `commands` must outlive this; null: the run takes no commands.
+  /// `commands` must outlive this object. If it is null, the run takes no commands.
   ServedRun(std::string name, Control* commands, const ReportHistory::Limits& limits,
             ReportForms forms, std::function<void()> changed, Clock* clock = Clock::Real())
 
@@ -43,11 +43,11 @@ class ServedRun : public std::enable_shared_from_this<ServedRun> {
     status_.name = std::move(name);
   }
 
-  /// The name in it is left out. A status that is not set again within 15 seconds is shown as
-  /// degraded, as its follower hangs.
+  /// Keeps the run's own name, not the one in `status`. If no status is set for 15 seconds, the run
+  /// is shown as degraded because its follower hangs.
   void SetStatus(RunStatus status);
   void Publish(const AnalyzedReport& report);
-  /// Shows the newest report until SetOpen, while those before it are published.
+  /// Shows `newest` while earlier reports are still being published, until SetOpen.
   void ShowAheadOfPast(std::shared_ptr<const AnalyzedReport> newest);
   void Publish(const Event& event) { feed.Publish(event); }
   RunView Look() const;
@@ -75,23 +75,25 @@ class ServedRun : public std::enable_shared_from_this<ServedRun> {
 /// The runs of a server, in the order of their names. Thread-safe.
 class ServedRuns {
  public:
-  /// `changed` is called after a run was added or removed; it must return at once.
+  /// Calls `changed` after each change of the list or of an open state; it must return at once.
   explicit ServedRuns(std::function<void()> changed = [] {}) : changed_(std::move(changed)) {}
 
-  /// Shows the status of the run; its reports are yet to come.
+  /// Adds a run that shows its status and newest report until Open.
   void Add(std::shared_ptr<ServedRun> run);
-  /// The past of the run has been published: it is open to clients. REQUIRES: Add.
+  /// Makes the reports of the run visible to clients. REQUIRES: Add; the journal has been
+  /// published.
   void Open(const std::shared_ptr<ServedRun>& run);
-  /// Shows it no longer; its streams end once they have sent what there is.
+  /// Hides the run. Its streams end once they have sent everything published so far.
   void Remove(const std::shared_ptr<ServedRun>& run);
 
-  /// All runs. The lock is held for a copy only, never while a page is made.
+  /// All runs. Holds the lock only while it copies the list.
   std::vector<RunView> Look() const;
-  /// Those that are open.
+  /// The open runs.
   std::vector<RunView> Open() const;
   bool any_open() const;
-  /// The open run of this name or id, or with an empty one the only one there is. NotFound,
-  /// InvalidArgument if there are several, Unavailable if there is none; all name the runs.
+  /// Returns the open run with this name or id; an empty string means the only open run. NotFound
+  /// if there is no such run, InvalidArgument if the string is empty and several are open; both
+  /// list the runs. Unavailable if no run is open.
   absl::StatusOr<RunView> Find(const std::string& run) const;
 
  private:

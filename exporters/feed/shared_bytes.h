@@ -7,7 +7,7 @@
 
 namespace ptqwatch::internal {
 
-/// Immutable bytes, shared by all their senders. Null: absent.
+/// Immutable bytes, shared by all clients that are sent them. Null means absent.
 using SharedBytes = std::shared_ptr<const std::string>;
 
 inline SharedBytes Share(std::string bytes) {

@@ -25,7 +25,7 @@ int OpenUnnamed() {
   return named;
 }
 
-// Leaves space on the file system, which the trainer may use, too.
+// Keeps 1 GiB free, because the trainer may write to the same file system.
 bool HasRoom(int file) {
   constexpr uint64_t kReserveBytes = uint64_t{1} << 30;
   struct statvfs disk {};

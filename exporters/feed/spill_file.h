@@ -10,7 +10,7 @@
 namespace ptqwatch::internal {
 
 /// Holds rarely read bytes in an unlinked temporary file in $TMPDIR, else /tmp. The file is created
-/// on first use and ends with this object. Not thread-safe.
+/// on first use and disappears with this object. Not thread-safe.
 class SpillFile {
  public:
   SpillFile() = default;

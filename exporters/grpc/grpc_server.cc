@@ -26,25 +26,25 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Requests are tiny.
+// Requests are small.
 constexpr int kMaxRequestBytes = 64 << 10;
 constexpr size_t kMaxMemoryBytes = size_t{64} << 20;
-// Reflection is a synchronous service: it needs a thread to poll, and one more for each call.
+// Reflection is a synchronous service: it needs one polling thread and one thread per call.
 constexpr int kMaxThreads = 8;
-// Further calls of a connection wait. Each open stream costs about 17 KB.
+// Streams per connection; further calls wait. Each open stream costs about 17 KB.
 constexpr int kMinStreams = 128;
-// A client that vanishes is noticed after a minute. Reports may be hours apart, so pings go on
-// without data in between.
+// Notices a vanished client after about a minute. Reports may be hours apart, so pings are sent
+// even without data in between.
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinPingIntervalMs = 30'000;
 constexpr int kHandshakeTimeoutMs = 5'000;
 constexpr int kMaxIdleMs = 600'000;  // without a call
 constexpr unsigned kCertificatesReadAgainSeconds = 10;
-// For calls that are being answered when the server ends.
+// Time for unary calls in progress at shutdown to complete.
 constexpr milliseconds kLastAnswers{100};
 
-// gRPC reads the files, and reads them again when they are replaced.
+// gRPC reads the files itself, and again after they are replaced.
 std::shared_ptr<grpc::ServerCredentials> Credentials(const ServerSecurity& security) {
   if (!security.tls()) return grpc::InsecureServerCredentials();
   namespace tls = grpc::experimental;
@@ -60,8 +60,8 @@ std::shared_ptr<grpc::ServerCredentials> Credentials(const ServerSecurity& secur
   return tls::TlsServerCredentials(options);
 }
 
-// grpc/health/v1/health.proto. gRPC lists its health service without describing it, at which
-// generic clients give up.
+// grpc/health/v1/health.proto. gRPC lists its health service through reflection but provides no
+// descriptor, so generic clients fail.
 constexpr char kHealthFile[] = R"(
   name: "grpc/health/v1/health.proto" package: "grpc.health.v1" syntax: "proto3"
   message_type { name: "HealthCheckRequest"
@@ -78,7 +78,8 @@ constexpr char kHealthFile[] = R"(
     method { name: "Watch" input_type: ".grpc.health.v1.HealthCheckRequest"
              output_type: ".grpc.health.v1.HealthCheckResponse" server_streaming: true } })";
 
-// As generated code does, which this process may have of its own.
+// Registers the descriptor the way generated code does, unless this process links the generated
+// code.
 bool DescribeHealth() {
   using google::protobuf::DescriptorPool;
   google::protobuf::FileDescriptorProto file;
@@ -99,7 +100,7 @@ void SetLimits(int max_streams, grpc::ServerBuilder& builder) {
       .SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1)
       .SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1)
       .SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1)
-      // Two servers must not share a port.
+      // Otherwise two servers could share a port.
       .AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0)
       .AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs)
       .AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs)
@@ -124,7 +125,8 @@ class GrpcServerImpl final : public GrpcServer {
     int port = 0;
     std::string numeric;
     {
-      // gRPC would not say why it cannot bind. The socket is closed again before gRPC binds.
+      // Binds first for a useful error, as gRPC does not say why it cannot bind. The socket is
+      // closed again before gRPC binds.
       PTQWATCH_ASSIGN_OR_RETURN(const BoundSocket free, BindListenAddress(options.listen));
       const bool any_port = options.listen.address.ends_with(":0");
       numeric = StrCat(free.numeric_host(), ":", any_port ? 0 : free.port());
@@ -180,7 +182,7 @@ class GrpcServerImpl final : public GrpcServer {
   WatchStreams streams_;
   MonitorService service_;
   std::string address_;
-  Mutex mutex_;  // guards what follows, once it serves
+  Mutex mutex_;  // guards the members below once serving
   bool serving_ = false;
   std::unique_ptr<grpc::Server> server_;  // last: it uses the service
 };

@@ -13,32 +13,32 @@
 
 namespace ptqwatch::internal {
 
-/// Adds the two forms of a report that the service sends.
+/// Sets the functions that make the two protobuf forms of a report.
 void AddProtoForms(ReportForms& forms);
 
-/// Serves runs as ptqwatch.v1.MonitorService, with gRPC's own health service (SERVING for "" and
-/// for "ptqwatch.v1.MonitorService" while there is a run) and server reflection; both plugins are
-/// then part of each gRPC server that this process builds. Thread-safe.
+/// Serves runs as ptqwatch.v1.MonitorService, together with gRPC's own health service (SERVING for
+/// "" and "ptqwatch.v1.MonitorService" while a run is open) and server reflection. Both plugins are
+/// then part of every gRPC server that this process builds. Thread-safe.
 class GrpcServer {
  public:
   struct Options {
     ListenOptions listen = {};
-    ServerSecurity security = {};  ///< CheckSecurity has found nothing against it
-    BearerToken token = {};        ///< of all calls of MonitorService
-    bool allow_control = false;    ///< take commands
-    int max_subscribers = 1024;    ///< open streams; one more gets RESOURCE_EXHAUSTED
+    ServerSecurity security = {};  ///< already accepted by CheckSecurity
+    BearerToken token = {};        ///< required by every call of MonitorService
+    bool allow_control = false;    ///< accept commands
+    int max_subscribers = 1024;    ///< open streams; further ones get RESOURCE_EXHAUSTED
   };
 
-  /// Binds and serves at once; errors as BindListenAddress. `runs` must outlive this.
+  /// Binds and serves at once. Returns the errors of BindListenAddress. `runs` must outlive this.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, const ServedRuns* runs);
   virtual ~GrpcServer() = default;
 
-  /// The host as it was given and the port that was taken.
+  /// The host from the options with the port in use.
   virtual const std::string& address() const = 0;
-  /// Something was published. Any thread; returns at once.
+  /// Sends newly published data to the streams. Callable from any thread; returns at once.
   virtual void Wake() = 0;
-  /// Lets streams of runs that are over send what is left until the deadline, then ends all calls
-  /// and connections; idempotent.
+  /// Lets streams of finished runs send the rest until the deadline, then ends all calls and
+  /// connections. Idempotent.
   virtual void Stop(std::chrono::milliseconds deadline) = 0;
 };
 

@@ -34,7 +34,7 @@ absl::Status MonitorService::Admit(const grpc::CallbackServerContext& context) c
   const auto& metadata = context.client_metadata();
   const auto header = metadata.find("authorization");
   if (header == metadata.end()) {
-    return absl::UnauthenticatedError("this server asks for a token and none was sent");
+    return absl::UnauthenticatedError("this server requires a token, but none was sent");
   }
   if (!token_.Admits({header->second.data(), header->second.size()})) {
     return absl::UnauthenticatedError("the token is not this server's");

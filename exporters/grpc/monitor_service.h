@@ -12,12 +12,12 @@
 
 namespace ptqwatch::internal {
 
-/// The calls of ptqwatch.v1.MonitorService: reports from the feed of the run that a request names,
-/// its status, and commands to its control.
+/// Implements ptqwatch.v1.MonitorService. Reports come from the feed of the run that a request
+/// names; commands go to the control of that run. Thread-safe.
 class MonitorService final : public v1::MonitorService::CallbackService {
  public:
-  /// `runs` and `streams` must outlive the server. Without `allow_control` commands are refused;
-  /// callers that `token` does not admit are refused everything.
+  /// `runs` and `streams` must outlive the server. Refuses commands unless `allow_control` is set,
+  /// and every call that `token` does not admit.
   MonitorService(const ServedRuns* runs, WatchStreams* streams, bool allow_control,
                  BearerToken token)
       : runs_(runs), streams_(streams), allow_control_(allow_control), token_(std::move(token)) {}
@@ -39,7 +39,7 @@ class MonitorService final : public v1::MonitorService::CallbackService {
                                v1::DoResponse* response) override;
 
  private:
-  // Whether the caller may call at all.
+  // Unauthenticated unless the call carries the token.
   absl::Status Admit(const grpc::CallbackServerContext& context) const;
   absl::StatusOr<Subscription> Read(const grpc::CallbackServerContext& context,
                                     const v1::WatchReportsRequest& request) const;
@@ -48,7 +48,7 @@ class MonitorService final : public v1::MonitorService::CallbackService {
   absl::Status List(const v1::ListReportsRequest& request, v1::ListReportsResponse* response) const;
   absl::Status Do(const v1::DoRequest& request, v1::DoResponse* response) const;
   void Fill(RunView view, v1::GetStatusResponse* response) const;
-  // Ends the call with the status of `answer()`, unless the caller is not admitted.
+  // Finishes the call with the status of `answer()`, or with that of Admit if it fails.
   template <typename Function>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Function answer) const;
 

@@ -27,7 +27,7 @@ absl::StatusOr<QuantizerFilter> QuantizerFilter::Make(const Kinds& kinds) {
     }
   }
   if (kinds.size() > kMaxKinds) {
-    return absl::InvalidArgumentError(StrCat("quantizers: there may be ", kMaxKinds));
+    return absl::InvalidArgumentError(StrCat("quantizers: the limit is ", kMaxKinds));
   }
   QuantizerFilter filter;
   filter.kinds_.assign(kinds.begin(), kinds.end());
@@ -65,7 +65,7 @@ absl::StatusOr<std::function<bool(const Event&)>> EventFilter(
     return absl::InvalidArgumentError(StrCat("min_severity: there is no severity ", min_severity));
   }
   return [wanted = std::set<int>(kinds.begin(), kinds.end()), min_severity](const Event& event) {
-    v1::Event message;  // which numbers kinds and severities
+    v1::Event message;  // for the numbers of its kind and severity
     ToProto(event, &message);
     return (wanted.empty() || wanted.count(message.kind()) > 0) &&
            message.severity() >= min_severity;

@@ -12,16 +12,16 @@
 
 namespace ptqwatch::internal {
 
-/// The quantizers whose measurements a client wants.
+/// Selects the quantizers whose measurements a client wants.
 class QuantizerFilter {
  public:
   using Kinds = google::protobuf::RepeatedPtrField<v1::QuantizerFilter>;
 
-  /// An empty method and 0 bits stand for any; without kinds everything passes. InvalidArgument for
-  /// an unknown method, negative bits, and more than 64 kinds.
+  /// An empty method or 0 bits matches any; an empty list matches everything. InvalidArgument for
+  /// an unknown method, negative bits, or more than 64 entries.
   static absl::StatusOr<QuantizerFilter> Make(const Kinds& kinds);
 
-  /// Leaves the measurements of these quantizers alone.
+  /// Removes the measurements of all other quantizers from the report.
   void Apply(v1::Report* report) const;
 
  private:
@@ -31,8 +31,8 @@ class QuantizerFilter {
   std::vector<v1::QuantizerFilter> kinds_;
 };
 
-/// Whether an event is of one of the kinds (none: any) and at least so severe. InvalidArgument for
-/// an unknown kind or severity.
+/// Returns a predicate that accepts events of these kinds (an empty list means all) and of at least
+/// this severity. InvalidArgument for an unknown kind or severity.
 absl::StatusOr<std::function<bool(const Event&)>> EventFilter(
     const google::protobuf::RepeatedField<int>& kinds, int min_severity);
 

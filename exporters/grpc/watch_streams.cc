@@ -55,15 +55,15 @@ class WatchStreams::Stream {
  public:
   explicit Stream(std::shared_ptr<const ServedRun> served) : run(std::move(served)) {}
   virtual ~Stream() = default;
-  /// Sends the next message or ends, unless a write is under way.
+  /// Sends the next message or finishes the call. Does nothing during a write.
   virtual void Advance() = 0;
   virtual bool connected() const = 0;
 
   const std::shared_ptr<const ServedRun> run;
 };
 
-// At most one write is under way, and Finish waits for it; gRPC calls OnDone after Finish alone. So
-// a stream that is marked as writing or finished lives until the call that the mark announces.
+// At most one write is in progress, and Finish waits for it. gRPC calls OnDone only after Finish,
+// so a stream marked as writing or finished stays alive until the matching OnWriteDone or OnDone.
 template <typename Response>
 class WatchStreams::TypedStream final : public Stream, public grpc::ServerWriteReactor<Response> {
  public:
@@ -76,7 +76,7 @@ class WatchStreams::TypedStream final : public Stream, public grpc::ServerWriteR
     {
       MutexLock lock(mutex_);
       if (writing_ || finished_) return;
-      // Asked before the feed is read to its end.
+      // Read before the feed, so that an item published in between is not missed.
       const bool over = reader_.run->feed.over();
       std::optional<RunFeed::Item> item;
       if (connected_) item = reader_.run->feed.Next(reader_.position, reader_.wants);
@@ -123,7 +123,7 @@ class WatchStreams::TypedStream final : public Stream, public grpc::ServerWriteR
   bool connected_ ABSL_GUARDED_BY(mutex_) = true;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  Response response_;  // gRPC's while writing_
+  Response response_;  // owned by gRPC while writing_
 };
 
 template <typename Response>
@@ -135,11 +135,12 @@ grpc::ServerWriteReactor<Response>* WatchStreams::Open(absl::StatusOr<Subscripti
     if (streams_.size() >= max_streams_) {
       return new RefusedStream<Response>(
           grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                       StrCat(max_streams_, " clients are watching, as many as may")));
+                       StrCat(max_streams_, " clients are watching, which is the limit")));
     }
     streams_.push_back(stream);
   }
-  // Tells the client that it will miss nothing from here on; the first report may be hours away.
+  // The headers tell the client that it misses nothing from here on. The first report may be hours
+  // away.
   stream->StartSendInitialMetadata();
   stream->Advance();
   return stream.get();
@@ -179,7 +180,7 @@ bool WatchStreams::WaitUntilNone(std::chrono::steady_clock::time_point until) {
 }
 
 void WatchStreams::Forget(const Stream* stream) {
-  std::shared_ptr<Stream> last;  // destroyed without the lock
+  std::shared_ptr<Stream> last;  // destroyed after the lock is released
   MutexLock lock(mutex_);
   const auto found = std::find_if(streams_.begin(), streams_.end(),
                                   [&](const auto& open) { return open.get() == stream; });

@@ -17,38 +17,37 @@
 
 namespace ptqwatch::internal {
 
-/// What a call of WatchReports or WatchEvents asks for.
+/// A parsed WatchReports or WatchEvents request.
 struct Subscription {
   std::shared_ptr<const ServedRun> run;
   RunFeed::Wants wants = {};
   RunFeed::Position position = {};
-  std::optional<int64_t> last =
-      {};  ///< sequence of the last report that the client has, if it is known
+  std::optional<int64_t> last = {};  ///< sequence of the client's last report, if known
   QuantizerFilter quantizers = {};
 };
 
-/// The open calls of WatchReports and WatchEvents. Each is a position in the feed of its run: it
-/// reads on from there, first through the backlog and then live, without a gap or a duplicate
-/// between the two, and has one message in memory. Thread-safe; gRPC is never called with a lock
-/// held.
+/// The open WatchReports and WatchEvents calls. Each is a position in the feed of its run, so the
+/// backlog and live reports follow without a gap or a duplicate, and each holds one message in
+/// memory. Thread-safe; never calls gRPC with a lock held.
 class WatchStreams {
  public:
   explicit WatchStreams(size_t max_streams) : max_streams_(max_streams) {}
   WatchStreams(const WatchStreams&) = delete;
   WatchStreams& operator=(const WatchStreams&) = delete;
 
-  /// A stream that ends with UNAVAILABLE once the run is over and everything was sent; or one that
-  /// ends at once, with the error or with RESOURCE_EXHAUSTED.
+  /// Returns a stream that ends with UNAVAILABLE once the run is over and everything was sent. If
+  /// `subscription` is an error or too many streams are open, the stream ends at once with that
+  /// error or with RESOURCE_EXHAUSTED.
   grpc::ServerWriteReactor<v1::WatchReportsResponse>* WatchReports(
       absl::StatusOr<Subscription> subscription);
   grpc::ServerWriteReactor<v1::WatchEventsResponse>* WatchEvents(
       absl::StatusOr<Subscription> subscription);
 
-  /// Sends what was published since.
+  /// Makes all streams send newly published data.
   void Wake();
-  /// The streams of a run whose clients are still connected.
+  /// The number of streams of this run whose clients are still connected.
   int CountOf(const ServedRun& run) const;
-  /// False if a stream is still open at `until`.
+  /// Waits for all streams to end. Returns false if one is still open at `until`.
   bool WaitUntilNone(std::chrono::steady_clock::time_point until);
 
  private:
@@ -65,7 +64,7 @@ class WatchStreams {
   std::vector<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);  // until gRPC is done
 };
 
-/// The codes of absl are those of gRPC.
+/// Converts a status; absl and gRPC use the same codes.
 grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace ptqwatch::internal

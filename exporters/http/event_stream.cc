@@ -13,15 +13,15 @@ namespace {
 using std::chrono::seconds;
 
 constexpr auto kStatusInterval = seconds(1);
-constexpr auto kSilence = seconds(15);  // then a comment, so that proxies and clients see life
+constexpr auto kSilence = seconds(15);  // then sends a comment to keep the connection alive
 constexpr size_t kPartBytes = size_t{64} << 10;
 
-// JSON has no newline, which would end the field.
+// `json` contains no newline, which would end the field.
 std::string SseMessage(std::string_view event, std::string_view json) {
   return StrCat("event: ", event, "\ndata: ", json, "\n\n");
 }
 
-// `before` and `after` are the reader's positions.
+// `before` and `after` are the reader's positions around the item.
 std::string SseMessage(const RunFeed::Item& item, const RunFeed::Position& before,
                        const RunFeed::Position& after) {
   std::string text;
@@ -47,7 +47,7 @@ EventStream::EventStream(std::shared_ptr<const RunFeed> feed, RunFeed::Position 
       last_sent_(next_status_) {}
 
 std::optional<std::string> EventStream::Next() {
-  // Asked before the feed is read to its end.
+  // Read before the feed, so that an item published in between is not missed.
   const bool closed = feed_->closed();
   std::string part = NewStatus();
   while (part.size() < kPartBytes) {
@@ -66,7 +66,8 @@ std::optional<std::string> EventStream::Next() {
   return part;
 }
 
-// The server's time, by which the page tells ages, makes no status another one.
+// The server time in the message, from which the page computes ages, does not count as a change of
+// status.
 std::string EventStream::NewStatus() {
   const auto now = clock_->Monotonic();
   if (now < next_status_) return "";

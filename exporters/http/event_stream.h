@@ -12,21 +12,22 @@
 
 namespace ptqwatch::internal {
 
-/// The `report`, `event` and `status` messages of a run as server-sent events
+/// Encodes the reports, events and status of a run as server-sent events
 /// (https://html.spec.whatwg.org/multipage/server-sent-events.html). Holds a position in the feed
-/// and no message, so a client that reads slowly costs no memory. One thread at a time.
+/// and no message, so a client that reads slowly costs no memory. Not thread-safe.
 class EventStream {
  public:
-  /// The beginning of a stream: the client tries again after two seconds.
+  /// Starts every stream; makes the client reconnect after two seconds.
   static constexpr char kOpening[] = "retry: 2000\n\n";
 
-  /// Begins after `position`. `status` gives the JSON of the run's status, empty once the run is no
-  /// longer shown.
+  /// Starts after `position`. `status` returns the status of the run as JSON, or an empty string
+  /// once the run is no longer served.
   EventStream(std::shared_ptr<const RunFeed> feed, RunFeed::Position position, ReportForm form,
               std::function<std::string()> status, Clock* clock = Clock::Real());
 
-  /// The messages that follow, about 64 KiB and at least one if there is any; empty if there is
-  /// none yet, nullopt after the last. A status that has changed is sent once a second.
+  /// Returns the next messages, up to about 64 KiB but at least one if available. Empty if there is
+  /// nothing to send yet, nullopt after the last message. Sends a changed status at most once a
+  /// second.
   std::optional<std::string> Next();
 
  private:

@@ -6,11 +6,11 @@
 
 namespace ptqwatch::internal {
 
-/// `bytes` as a gzip file (RFC 1952), at the fastest level unless `small`: pages are compressed
-/// beside a training run. Empty where memory is short.
+/// Compresses `bytes` to a gzip file (RFC 1952). Uses the fastest level unless `small`, because
+/// pages are compressed beside a training run. Returns an empty string if memory is short.
 std::string Gzip(std::string_view bytes, bool small = false);
 
-/// Whether an Accept-Encoding header takes gzip.
+/// Whether an Accept-Encoding header accepts gzip.
 bool AcceptsGzip(std::string_view accept_encoding);
 
 }  // namespace ptqwatch::internal

@@ -21,7 +21,7 @@ nlohmann::ordered_json HealthOf(const RunView& view) {
   return body;
 }
 
-// One anonymous run is the page; runs with names are a list on it.
+// A single run without a name is the whole page; named runs are listed.
 HttpResponse HealthPage(const std::vector<RunView>& views, int status) {
   nlohmann::ordered_json body;
   if (views.empty()) {
@@ -39,7 +39,8 @@ HttpResponse HealthPage(const std::vector<RunView>& views, int status) {
               "\n"};
 }
 
-// A run that another process follows may be over; this process's own monitor then does not measure.
+// A run with a name may be over. A run without a name has this server to itself, which is then not
+// ready.
 bool IsReady(const RunView& view) {
   const Health health = view.status.monitor.health;
   return view.open && (health == Health::kOk || health == Health::kStarting ||

@@ -8,11 +8,11 @@
 
 namespace ptqwatch::internal {
 
-/// Always 200: the process is alive, or it would not answer. Whoever restarts it for a measurement
-/// that failed ends a training run. Without `details` nothing is said of the runs: for those who
-/// have not logged in.
+/// Always 200: the process is alive if it answers. A failed measurement must not make an
+/// orchestrator restart the process, which would end a training run. Without `details`, which
+/// clients without the token do not get, the page says nothing about the runs.
 HttpResponse HealthzPage(const std::vector<RunView>& views, bool details);
-/// 200 while each run measures, is about to or, in another process, is over; else 503.
+/// 200 if every run is measuring, about to measure or, if it has a name, over; else 503.
 HttpResponse ReadyzPage(const std::vector<RunView>& views, bool details);
 
 }  // namespace ptqwatch::internal

@@ -40,7 +40,7 @@ std::optional<HttpResponse> HostGuard::Refuse(const HttpRequest& request) const 
                                        "' is not served; see ServeOptions::allowed_hosts or "
                                        "ptqwatch serve --allow-host\n")};
   }
-  // Of this site, or of none: what is sent across sites names the other one.
+  // Requests from a page of this site have its origin, and requests that no page sent have none.
   if (!request.origin.empty() &&
       !absl::EqualsIgnoreCase(request.origin, "http://" + request.host) &&
       !absl::EqualsIgnoreCase(request.origin, "https://" + request.host)) {

@@ -10,16 +10,16 @@
 
 namespace ptqwatch::internal {
 
-/// Keeps pages of other sites from reading ours in a visitor's browser. A name of theirs may
-/// resolve to our address (DNS rebinding), so requests are answered for hosts that cannot be
-/// theirs: "localhost", literal IP addresses, the host that is listened on, and those that the
+/// Keeps pages of other sites from reading this server through a visitor's browser. Another site's
+/// name may resolve to our address (DNS rebinding), so only hosts that cannot belong to another
+/// site are answered: "localhost", literal IP addresses, the listen host and the hosts that the
 /// options allow. Thread-safe.
 class HostGuard {
  public:
   /// `listen_address` is HOST:PORT; `allowed_hosts` are names without a port.
   HostGuard(const std::string& listen_address, const std::vector<std::string>& allowed_hosts);
 
-  /// The refusal, or nullopt for a request that may be answered.
+  /// Returns the refusal, or nullopt if the request may be answered.
   std::optional<HttpResponse> Refuse(const HttpRequest& request) const;
 
  private:

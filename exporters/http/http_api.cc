@@ -49,7 +49,8 @@ HttpResponse Answer(const absl::StatusOr<HttpResponse>& answer) {
   return answer.ok() ? *answer : Error(answer.status());
 }
 
-// The parameters of a request: each known, given once, and of the right type.
+// The parameters of a request. Read checks that each is known and given once; the getters check the
+// types.
 class Parameters {
  public:
   static absl::StatusOr<Parameters> Read(const HttpRequest& request,
@@ -63,7 +64,7 @@ class Parameters {
       }
       if (!is_known) {
         return absl::InvalidArgumentError(
-            StrCat("unknown parameter '", name, "'; there are: ", names));
+            StrCat("unknown parameter '", name, "'; known parameters: ", names));
       }
       if (request.parameters.count(name) > 1) {
         return absl::InvalidArgumentError(StrCat("parameter '", name, "' is given more than once"));
@@ -126,7 +127,7 @@ absl::StatusOr<HttpResponse> ReportsPage(const ServedRuns& runs, const HttpReque
              ",\"more\":", page.more ? "true" : "false", ",\"reports\":[", reports, "]}\n"));
 }
 
-// "12-5", as EventStreams writes them.
+// "12-5", as EventStream writes it.
 absl::StatusOr<RunFeed::Position> ParseLastEventId(const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('-', 1));
   RunFeed::Position position;
@@ -184,18 +185,18 @@ absl::StatusOr<HttpResponse> HttpApi::Stream(const HttpRequest& request) {
   RunFeed::Position position = view.run->feed.newest();
   if (after >= 0) position.sequence = after;
   if (after_event >= 0) position.event = after_event;
-  // A client that reconnects has more than it once asked for.
+  // A client that reconnects already has more than its URL asks for.
   if (!request.last_event_id.empty()) {
     PTQWATCH_ASSIGN_OR_RETURN(position, ParseLastEventId(request.last_event_id));
   }
   if (static_cast<size_t>(open_.use_count()) > max_streams_) {
-    return absl::UnavailableError("as many streams are open as this server may have");
+    return absl::UnavailableError("too many streams are open");
   }
   const auto stream = std::make_shared<EventStream>(
       std::shared_ptr<const RunFeed>(view.run, &view.run->feed), position,
       layers ? ReportForm::kJson : ReportForm::kJsonWithoutLayers,
       [this, run = std::move(view.status.name)] { return StatusOf(run); });
-  // X-Accel-Buffering tells nginx to pass everything on at once.
+  // X-Accel-Buffering keeps nginx from buffering the stream.
   return HttpResponse{.content_type = "text/event-stream",
                       .body = EventStream::kOpening,
                       .headers = {{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}},

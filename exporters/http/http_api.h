@@ -13,11 +13,11 @@
 
 namespace ptqwatch::internal {
 
-/// The API for programs and the live page: docs/api.md. A request that cannot be
-/// answered gets {"error": "..."}, which names the parameter and its value. One thread at a time.
+/// The HTTP API for programs and the live page (docs/api.md). If a request cannot be answered, the
+/// body is {"error": "..."} with the name and value of the parameter. Not thread-safe.
 class HttpApi {
  public:
-  /// `runs` must outlive this and all streams.
+  /// `runs` must outlive this object and all streams.
   HttpApi(const ServedRuns* runs, size_t max_streams) : runs_(runs), max_streams_(max_streams) {}
 
   /// /api/v1/reports?after=SEQUENCE[&limit=N][&layers=1 | &series=1][&run=NAME]
@@ -29,7 +29,7 @@ class HttpApi {
 
  private:
   absl::StatusOr<HttpResponse> Stream(const HttpRequest& request);
-  // For streams, a quarter of a second old at most.
+  // The status for streams, cached for up to 250 ms.
   std::string StatusOf(const std::string& run);
 
   const ServedRuns* const runs_;

@@ -14,7 +14,7 @@ bool IsHexPair(std::string_view text) {
          absl::ascii_isxdigit(static_cast<unsigned char>(text[1]));
 }
 
-// A '%' without two hexadecimal digits stands for itself.
+// Keeps a '%' that is not followed by two hexadecimal digits.
 std::string PercentDecode(std::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {

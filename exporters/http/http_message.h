@@ -11,11 +11,11 @@
 
 namespace ptqwatch::internal {
 
-/// A request, as far as a handler reads it. Absent headers are empty.
+/// The parts of a request that handlers read. Absent headers are empty.
 struct HttpRequest {
   std::string method = "GET";
   std::string path;                                    ///< decoded, without the query
-  std::multimap<std::string, std::string> parameters;  ///< of the query, decoded
+  std::multimap<std::string, std::string> parameters;  ///< from the query, decoded
   std::string host;
   std::string origin;
   std::string authorization;
@@ -30,17 +30,17 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers = {};
-  /// The body is in the encoding that `headers` name. Others are compressed if the client asks.
+  /// The body is already encoded as `headers` say. Other bodies are compressed if the client asks.
   bool encoded = false;
-  /// The parts after the body: called whenever the client has taken everything before, and again
-  /// after HttpServer::Wake and once a second. Empty: nothing to send yet; nullopt: the end, at
-  /// which the connection is closed.
+  /// Produces the parts after the body. Called when the client has taken everything sent so far,
+  /// after HttpServer::Wake and once a second. An empty string means nothing to send yet; nullopt
+  /// ends the stream and closes the connection.
   std::function<std::optional<std::string>()> stream = nullptr;
 };
 
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
-/// Sets path and parameters to those of a request's target, as in "/a%20b?c=d&e=+".
+/// Sets path and parameters from a request target such as "/a%20b?c=d&e=+".
 void SetTarget(HttpRequest& request, std::string_view target);
 
 }  // namespace ptqwatch::internal

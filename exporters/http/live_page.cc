@@ -64,7 +64,7 @@ std::map<std::string_view, PageFile> ReadFiles() {
   return files;
 }
 
-// Compressed when the page is first asked for: a server need not wait for it to start.
+// Compressed at the first request, so that the server starts without delay.
 const PageFile& FileOf(std::string_view name) {
   static const auto* const files = new std::map<std::string_view, PageFile>(ReadFiles());
   return files->at(name);

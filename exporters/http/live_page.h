@@ -5,9 +5,9 @@
 
 namespace ptqwatch::internal {
 
-/// The routes of the live page: "/" and the files it is made of. They do not change while the
-/// program runs, so each is compressed once and a browser that has it is told so (ETag). The page
-/// asks for nothing but these and the HTTP API, and may not: Content-Security-Policy.
+/// The routes of the live page: "/" and its files. The files do not change while the program runs,
+/// so each is compressed once and has an ETag for browser caches. The page loads only these files
+/// and the HTTP API; its Content-Security-Policy forbids anything else.
 HttpRoutes LivePageRoutes();
 
 }  // namespace ptqwatch::internal

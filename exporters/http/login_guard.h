@@ -9,8 +9,8 @@
 
 namespace ptqwatch::internal {
 
-/// Answers only those who send the server's token, as a bearer token or as the password of a login.
-/// Thread-safe.
+/// Admits only requests with the server's token, sent as a bearer token or as the password of a
+/// basic login. Thread-safe.
 class LoginGuard {
  public:
   explicit LoginGuard(BearerToken token) : token_(std::move(token)) {}
@@ -18,7 +18,8 @@ class LoginGuard {
   bool Admits(const HttpRequest& request) const {
     return token_.AdmitsLogin(request.authorization);
   }
-  /// The refusal, at which a browser asks its user; nullopt for a request that may be answered.
+  /// Returns a refusal that makes a browser ask for a login, or nullopt if the request may be
+  /// answered.
   std::optional<HttpResponse> Refuse(const HttpRequest& request) const {
     if (Admits(request)) return std::nullopt;
     return HttpResponse{.status = 401,

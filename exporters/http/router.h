@@ -10,9 +10,9 @@ namespace ptqwatch::internal {
 
 using HttpRoutes = std::map<std::string, HttpHandler>;
 
-/// Answers GET and HEAD by the handler of the exact path, and everything else by 404 or 405; what a
-/// handler throws becomes 500. Compresses bodies for clients that ask, and adds the headers that
-/// all answers have.
+/// Makes a handler that passes GET and HEAD to the handler of the exact path and answers everything
+/// else with 404 or 405. An exception in a handler becomes a 500. Compresses bodies for clients
+/// that accept it, and adds the headers common to all answers.
 HttpHandler MakeRouter(HttpRoutes routes);
 
 }  // namespace ptqwatch::internal

@@ -47,7 +47,7 @@ class WebServerImpl final : public WebServer {
         return refusal ? *std::move(refusal) : inner(request);
       };
     }
-    // Scrapers and probes use whatever names their configuration gives.
+    // Not guarded by host: scrapers may use any name.
     routes["/metrics"] = [this](const HttpRequest& request) { return Metrics(request); };
     for (auto& [path, handler] : routes) {
       handler = [this, inner = std::move(handler)](const HttpRequest& request) {
@@ -55,7 +55,7 @@ class WebServerImpl final : public WebServer {
         return refusal ? *std::move(refusal) : inner(request);
       };
     }
-    // Whoever probes a process need not have its secrets.
+    // Not guarded by the token: a prober of the process need not know it.
     routes["/healthz"] = [this](const HttpRequest& request) {
       return HealthzPage(runs_->Look(), login_.Admits(request));
     };
@@ -83,7 +83,7 @@ class WebServerImpl final : public WebServer {
   MetricPage metrics_;
   const LoginGuard login_;
   HttpApi api_;
-  std::unique_ptr<HttpServer> server_;  // last: its thread ends before what it uses is destroyed
+  std::unique_ptr<HttpServer> server_;  // last: its thread uses the members above
 };
 
 }  // namespace

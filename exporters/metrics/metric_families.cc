@@ -21,15 +21,15 @@ namespace {
 
 constexpr std::string_view kOverflow = "_overflow";
 
-// Prometheus rejects a whole page for one label value that is not UTF-8, and its parser stops at a
-// NUL: such bytes and control characters are shown as \xHH.
+// Writes invalid UTF-8 and control characters as \xHH. One invalid label value makes Prometheus
+// reject the whole page, and its parser stops at a NUL.
 std::string LabelValue(std::string_view text) {
   size_t valid = ValidUtf8Prefix(text);
   const auto is_control = [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return (byte < 0x20 && byte != '\n') || byte == 0x7F;
   };
-  // As nearly all are.
+  // The common case.
   if (valid == text.size() && std::none_of(text.begin(), text.end(), is_control)) {
     return std::string(text);
   }
@@ -63,7 +63,8 @@ std::vector<std::string> Ranked(const std::vector<MetricSample>& samples, size_t
   return ranked;
 }
 
-// Folds the layers that are not kept into one; `layer` is the position of that label.
+// Replaces the layers that are not in `kept` by their mean; `layer` is the position of the layer
+// label.
 std::vector<MetricSample> FoldLayers(std::vector<MetricSample> samples, size_t layer,
                                      const std::set<std::string>& kept) {
   struct Mean {

@@ -24,8 +24,8 @@ struct FamilyHead {
   std::string_view type;
 };
 
-// OpenMetrics differs from the text format in the two lines about a family alone: a counter's and
-// an info's name has no suffix there, and quotes in a help text are escaped.
+// OpenMetrics differs from the text format only in the two lines about a family: the names of
+// counters and infos have no suffix there, and quotes in the help text are escaped.
 std::string OpenMetricsHead(FamilyHead head) {
   for (const auto& [suffix, type] :
        {std::pair<std::string_view, std::string_view>{"_total", "counter"}, {"_info", "info"}}) {
@@ -43,7 +43,7 @@ void Append(std::string& page, std::string_view text, const FamilyHead& head, Me
   if (text.empty()) return;
   if (format == MetricFormat::kOpenMetrics) {
     page += OpenMetricsHead(head);
-    // Past the two lines that begin with "#".
+    // Skips the two lines that begin with "#".
     text.remove_prefix(text.find('\n') + 1);
     text.remove_prefix(text.find('\n') + 1);
   }
@@ -94,7 +94,7 @@ const std::vector<std::string>& MetricPage::LayerTexts(absl::Span<const RunMetri
                       reinterpret_cast<uintptr_t>(run.input.report), " ");
     if (run.input.report == nullptr) continue;
     const Report& report = run.input.report->report;
-    // The address alone may be that of a former report.
+    // A new report may have the address of a deleted one.
     reports += StrCat(report.attempt, " ", report.sequence, " ", report.step, "\n");
   }
   if (reports == reports_) return texts_;

@@ -15,19 +15,19 @@ enum class MetricFormat {
   kOpenMetrics,  ///< OpenMetrics 1.0.0
 };
 
-/// What a scraper with this Accept header gets.
+/// The format for a scraper with this Accept header.
 MetricFormat MetricFormatFor(std::string_view accept);
 std::string_view ContentTypeOf(MetricFormat format);
 
-/// The page /metrics. Series of layers, which are nearly all of it, are written once a report;
-/// everything else is as new as the scrape. One thread at a time.
+/// The page /metrics. The series of layers, nearly the whole page, are written once per report;
+/// everything else is collected at each scrape. Not thread-safe.
 class MetricPage {
  public:
   /// REQUIRES: max_layers >= 0.
   explicit MetricPage(int max_layers) : shown_(max_layers) {}
 
-  /// All metrics of the catalogue for each of `runs`, and the stall histogram. A metric without
-  /// samples is left out.
+  /// Renders all metrics of the catalogue for each of `runs`, and the stall histogram. Omits
+  /// metrics without samples.
   std::string Render(absl::Span<const RunMetrics> runs, MetricFormat format);
 
  private:
@@ -35,7 +35,7 @@ class MetricPage {
   const std::vector<std::string>& LayerTexts(absl::Span<const RunMetrics> runs);
 
   ShownLayers shown_;
-  std::string reports_;  // of which `texts_` are
+  std::string reports_;  // identifies the reports that `texts_` were made from
   std::vector<std::string> texts_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace ptqwatch::internal {
 
-/// The files of the live page by name, embedded by the build (cmake/EmbedFiles.cmake): page/ and
-/// Debian's Chart.js.
+/// The files of the live page by name: page/ and Debian's Chart.js, embedded by the build
+/// (cmake/EmbedFiles.cmake).
 const std::map<std::string_view, std::string_view>& EmbeddedFiles();
 
 }  // namespace ptqwatch::internal

@@ -22,7 +22,7 @@ std::string Quoted(std::string_view text) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Replaces a reference in the page by a file's content.
+// Replaces a reference in the page with the content of the file.
 void Inline(std::string& page, std::string_view reference, std::string_view open,
             std::string_view content, std::string_view close) {
   const size_t at = page.find(reference);
@@ -52,7 +52,8 @@ std::string RunPage::Render(std::string_view name, const RunInfo& run, const Mon
              ",\"time_unix_seconds\":", internal::StrFormat("%.3f", time_unix_seconds),
              ",\"status\":", StatusJson(run, status), ",\"reports\":[", series_,
              "],\"newest\":", newest_.empty() ? "null" : newest_, ",\"events\":[", events, "]}");
-  // JSON has this character only inside strings. Escaped, a name cannot end the script element.
+  // In JSON, "<" appears only inside strings. Escaping it keeps a name from ending the script
+  // element.
   absl::StrReplaceAll({{"<", "\\u003c"}}, &data);
   const auto& files = EmbeddedFiles();
   std::string page(files.at("index.html"));

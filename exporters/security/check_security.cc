@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMinToken = 16;
 constexpr size_t kMaxFile = size_t{1} << 20;
-// Of a header of 1 KiB, in which a browser also sends the name of a user.
+// A browser sends the token with a user name, in a header of up to 1 KiB.
 constexpr size_t kMaxToken = 512;
 
 template <auto Free>
@@ -36,7 +36,7 @@ using Bio = std::unique_ptr<BIO, FreeWith<BIO_free>>;
 using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 
-/// A field of the options with the name of a file.
+/// An option that names a file.
 struct FileField {
   std::string name;
   const std::string& path;
@@ -67,18 +67,18 @@ Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// No terminal is asked for a passphrase.
+// Keeps OpenSSL from asking for a passphrase on the terminal.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 std::string DateOf(const ASN1_TIME* time) {
   const Bio bio(BIO_new(BIO_s_mem()));
-  if (bio == nullptr || ASN1_TIME_print(bio.get(), time) != 1) return "a date that is unreadable";
+  if (bio == nullptr || ASN1_TIME_print(bio.get(), time) != 1) return "an unreadable date";
   char* text = nullptr;
   const long size = BIO_get_mem_data(bio.get(), &text);
   return std::string(text, static_cast<size_t>(size));
 }
 
-// The first certificate of the file, which is valid now.
+// Reads the first certificate of the file and checks that it is valid now.
 absl::StatusOr<Certificate> ReadCertificate(const FileField& field) {
   PTQWATCH_ASSIGN_OR_RETURN(const std::string text, Read(field));
   Certificate certificate(PEM_read_bio_X509(BioOf(text).get(), nullptr, NoPassphrase, nullptr));
@@ -125,7 +125,7 @@ absl::StatusOr<BearerToken> ReadToken(const FileField& field) {
   return BearerToken(std::move(token));
 }
 
-// What follows the scheme, whose case does not matter (RFC 9110, section 11.1).
+// The credentials after the scheme, whose case does not matter (RFC 9110, section 11.1).
 std::optional<std::string_view> After(std::string_view scheme, std::string_view authorization) {
   const absl::string_view text(authorization.data(), authorization.size());
   if (!absl::StartsWithIgnoreCase(text, {scheme.data(), scheme.size()})) return std::nullopt;
@@ -171,7 +171,8 @@ absl::StatusOr<BearerToken> CheckSecurity(const ServerSecurity& security, std::s
   PTQWATCH_RETURN_IF_ERROR(needs(key, certificate));
   PTQWATCH_RETURN_IF_ERROR(needs(client_ca, certificate));
   if (remote) PTQWATCH_RETURN_IF_ERROR(needs(token, certificate));
-  // What OpenSSL notes of a failure is this thread's, which may be the trainer's.
+  // OpenSSL's error queue belongs to this thread, which may be the trainer's, so leave it
+  // unchanged.
   ERR_set_mark();
   const auto check = [&]() -> absl::StatusOr<BearerToken> {
     if (security.tls()) PTQWATCH_RETURN_IF_ERROR(CheckKey(key, certificate));

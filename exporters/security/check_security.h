@@ -9,17 +9,17 @@
 
 namespace ptqwatch::internal {
 
-/// What a client must send to be let in.
+/// The token that clients must send.
 class BearerToken {
  public:
   BearerToken() = default;
   explicit BearerToken(std::string token) : token_(std::move(token)) {}
 
-  /// Whether this is the value "Bearer TOKEN" of a header "authorization". Takes as long for any
-  /// wrong token of the same length. True for everybody where there is no token.
+  /// Whether `authorization`, the value of that header, is "Bearer TOKEN". Compares wrong tokens of
+  /// the right length in constant time. Always true if there is no token.
   bool Admits(std::string_view authorization) const;
-  /// Also where it is that of a browser's login (RFC 7617), with the token as the password of
-  /// whatever user.
+  /// Like Admits, but also accepts a browser's login (RFC 7617) with any user name and the token as
+  /// the password.
   bool AdmitsLogin(std::string_view authorization) const;
   bool empty() const { return token_.empty(); }
 
@@ -29,11 +29,11 @@ class BearerToken {
   std::string token_;
 };
 
-/// Reads and checks the files of `security`. Errors name the field, as "`options`.security.FIELD",
-/// and its value: InvalidArgument for fields that exclude or need each other, for a file that is
-/// not what it should be, a key of another certificate, and a certificate that is not valid now;
-/// NotFound or PermissionDenied for one that cannot be read. `remote`: other machines can reach the
-/// server.
+/// Reads and checks the files of `security` and returns its token. Errors name the field, as
+/// "`options`.security.FIELD", and its value: InvalidArgument if fields need each other, a file has
+/// the wrong content, the key belongs to another certificate, or a certificate is not valid now;
+/// NotFound or PermissionDenied if a file cannot be read. Set `remote` if other machines can reach
+/// the server: a token then needs TLS.
 absl::StatusOr<BearerToken> CheckSecurity(const ServerSecurity& security, std::string_view options,
                                           bool remote);
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::hours kForever{24 * 365 * 100};
-// After a failure that is no trouble with a file, such as memory that has run out.
+// Wait after an unexpected failure, such as exhausted memory. The source itself handles trouble
+// with files.
 constexpr std::chrono::seconds kFollowAgain{1};
 
 }  // namespace
@@ -35,7 +36,7 @@ void FollowedRun::Follow() {
     const absl::Status status = source_->Watch(options, this);
     if (stopping_) return;
     trouble_(Severity::kError,
-             StrCat("run directory '", source_->place(), "' is followed anew: ", Message(status)));
+             StrCat("run directory '", source_->place(), "' is read again: ", Message(status)));
     Clock::Real()->SleepFor(kFollowAgain, stopping_);
   }
 }
@@ -51,7 +52,7 @@ void FollowedRun::BeginAnew() {
 
 void FollowedRun::ShowOnceKnown() {
   if (open_ || !known_) return;
-  // Without a status file, the journal's last lines say how the run is.
+  // Without a status file, only the last lines of the journal tell the state of the run.
   if (!caught_up_ && !status_.time_unix_seconds) return;
   if (!std::exchange(shown_, true)) runs_->Add(run_);
   open_ = caught_up_;

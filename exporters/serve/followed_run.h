@@ -15,23 +15,23 @@
 
 namespace ptqwatch::internal {
 
-/// Follows a run directory on a thread of its own, and shows its run among those of the servers: at
-/// once as its status file and its newest report say, and open to clients once its past has been
-/// read. If another run
-/// takes the directory, that one is shown instead.
+/// Follows a run directory on its own thread and adds its run to the served runs: first with its
+/// status file and newest report, then open to clients once its journal has been read. If another
+/// run takes the directory, shows that run instead.
 class FollowedRun final : public WatchListener {
  public:
-  /// Makes the run to show; its commands go to the control.
+  /// Makes the run to show, which sends its commands to the control.
   using MakeRun = std::function<std::shared_ptr<ServedRun>(Control*)>;
 
-  /// `runs` and what `make` uses must outlive this. ResourceExhausted if there is no thread.
+  /// `runs` and everything that `make` uses must outlive this object. ResourceExhausted if the
+  /// thread cannot be started.
   static absl::StatusOr<std::unique_ptr<FollowedRun>> Start(const std::string& run_dir,
                                                             MakeRun make, ServedRuns* runs);
   ~FollowedRun() override { Stop(); }
 
-  /// Makes the thread end soon; returns at once.
+  /// Tells the thread to end; returns at once.
   void BeginStop() { stopping_ = true; }
-  /// Joins the thread; the run is shown no longer. Idempotent.
+  /// Joins the thread and removes the run. Idempotent.
   void Stop();
 
   bool OnReport(const AnalyzedReport& report, int64_t missed) override;
@@ -53,15 +53,15 @@ class FollowedRun final : public WatchListener {
   ServedRuns* const runs_;
   std::atomic<bool> stopping_{false};
   RateLimitedLog trouble_;
-  // The thread's, while it runs.
+  // Used by the thread only, while it runs.
   std::shared_ptr<ServedRun> run_;
   RunStatus status_;                              // the newest
-  std::shared_ptr<const AnalyzedReport> newest_;  // until the past has been read
+  std::shared_ptr<const AnalyzedReport> newest_;  // until the journal has been read
   std::string run_id_;                            // of the newest report; empty before the first
-  bool known_ = false;                            // something was seen of the run
+  bool known_ = false;                            // something of the run was read
   bool caught_up_ = false;
-  bool shown_ = false;  // as it is now
-  bool open_ = false;   // with its past
+  bool shown_ = false;  // added to runs_
+  bool open_ = false;   // its reports are visible to clients
   Thread thread_;
 };
 

@@ -27,9 +27,9 @@ using internal::ServedRun;
 using internal::StrCat;
 using internal::WebServer;
 
-// For streams to read what is left.
+// Time for streams to send the rest.
 constexpr std::chrono::milliseconds kStop{100};
-// In memory, of all runs; the rest of their reports lies in files without a name.
+// Bytes of reports in memory for all runs together. Further reports are in unlinked files.
 constexpr int64_t kMemoryBytes = int64_t{32} << 20;
 constexpr int64_t kHistoryBytes = int64_t{1} << 40;
 constexpr size_t kHistoryReports = 10'000'000;
@@ -131,7 +131,7 @@ class RunServerImpl final : public RunServer {
   internal::ReportForms forms_;
   std::unique_ptr<WebServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
-  std::vector<std::unique_ptr<FollowedRun>> followed_;  // last: they use all of the above
+  std::vector<std::unique_ptr<FollowedRun>> followed_;  // last: they use the members above
 };
 
 absl::StatusOr<std::unique_ptr<RunServer>> Make(const std::vector<std::string>& run_dirs,

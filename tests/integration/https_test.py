@@ -87,7 +87,7 @@ class Https(unittest.TestCase):
             self.assertEqual(server.curl("/metrics", *self.trust, "--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0")[0], CONNECT)
             self.assertEqual(server.curl("/metrics", "--cacert", self.theirs.certificate)[0], NOT_TRUSTED)
             code, status, body, _ = server.curl("/metrics", scheme="http")
-            self.assertEqual((code, status, body), (OK, 400, "this server speaks TLS: ask by https://\n"))
+            self.assertEqual((code, status, body), (OK, 400, "this server speaks TLS: use https://\n"))
         with Server(*self.tls(self.ours.issue("elsewhere", names="DNS:elsewhere.example"))) as server:
             code, _, _, message = server.curl("/metrics", *self.trust)
             self.assertEqual(code, NOT_TRUSTED)

@@ -149,7 +149,7 @@ class Tls(unittest.TestCase):
     def test_token(self):
         with Server("--token-file", self.token) as server:
             self.answered(server.address, "--token-file", self.token)
-            self.refused("asks for a token and none was sent (see --token-file)", server.address)
+            self.refused("requires a token, but none was sent (see --token-file)", server.address)
             self.refused("the token is not this server's (see --token-file)", server.address, "--token-file", self.wrong_token)
             code, _, err = ptqwatch("watch", server.address, "--token-file", self.wrong_token, "--timeout", "5")
             self.assertEqual((code, len(err.splitlines())), (1, 1), err)

@@ -26,25 +26,27 @@ absl::StatusOr<Certificates::Context> Load(const ServerSecurity& security) {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
   SSL_CTX* const native = context->native_handle();
   SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
-  // Scrapers do not resume sessions, and a client's certificate is checked each time.
+  // Disables session resumption: scrapers do not use it, and a client's certificate must be checked
+  // each time.
   SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(native, 0);
   SSL_CTX_set_options(native, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   error_code error;
-  // No terminal is asked for a passphrase.
+  // Keeps OpenSSL from asking for a passphrase on the terminal.
   context->set_password_callback([](size_t, ssl::context::password_purpose) { return ""; }, error);
   context->use_certificate_chain_file(security.certificate_file, error);
   PTQWATCH_RETURN_IF_ERROR(
-      Check(error, security.certificate_file, "is no certificate chain that OpenSSL serves"));
+      Check(error, security.certificate_file, "is not a certificate chain that OpenSSL accepts"));
   context->use_private_key_file(security.private_key_file, ssl::context::pem, error);
   PTQWATCH_RETURN_IF_ERROR(
       Check(error, security.private_key_file, "is not the key of the certificate"));
   const std::string& authorities = security.client_ca_file;
   if (authorities.empty()) return context;
   context->load_verify_file(authorities, error);
-  PTQWATCH_RETURN_IF_ERROR(Check(error, authorities, "holds no authorities that OpenSSL accepts"));
+  PTQWATCH_RETURN_IF_ERROR(
+      Check(error, authorities, "has no certificate authorities that OpenSSL accepts"));
   context->set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
-  // The names tell a browser which of its certificates to offer.
+  // The list of names tells a browser which of its certificates to offer.
   SSL_CTX_set_client_CA_list(native, SSL_load_client_CA_file(authorities.c_str()));
   return context;
 }
@@ -90,7 +92,7 @@ Certificates::Context Certificates::Newest() {
   const absl::Status read = ReadReplaced();
   if (!read.ok()) {
     unusable_(Severity::kWarning,
-              StrCat("http: replaced files are not served yet: ", Message(read)));
+              StrCat("http: the replaced certificate files cannot be used: ", Message(read)));
   }
   return context_;
 }

@@ -12,23 +12,24 @@
 
 namespace ptqwatch::internal {
 
-/// The certificates of a server, read again when their files are replaced. One thread at a time.
+/// The TLS context of a server, reloaded when its files are replaced. Not thread-safe.
 class Certificates {
  public:
   using Context = std::shared_ptr<boost::asio::ssl::context>;
 
-  /// REQUIRES: security.tls(), and CheckSecurity has found nothing. InvalidArgument names the file.
+  /// Loads the files of `security`. InvalidArgument names the file that OpenSSL rejects. REQUIRES:
+  /// security.tls(), and CheckSecurity accepted it.
   static absl::StatusOr<std::unique_ptr<Certificates>> Read(const ServerSecurity& security,
                                                             std::chrono::milliseconds interval);
 
-  /// With the files as they were at most `interval` ago. Files that cannot be used are logged, and
-  /// the former ones stay.
+  /// Returns a context made from files at most `interval` old. If replaced files cannot be used,
+  /// logs why and keeps the previous context.
   Context Newest();
 
  private:
   Certificates(const ServerSecurity& security, std::chrono::milliseconds interval)
       : security_(security), interval_(interval) {}
-  // Which files there are, to compare.
+  // Identifies the versions of the files, to detect a replacement.
   std::string Files() const;
   absl::Status ReadReplaced();
 
@@ -36,7 +37,7 @@ class Certificates {
   const std::chrono::milliseconds interval_;
   RateLimitedLog unusable_{std::chrono::minutes(10)};
   Context context_;
-  std::string files_;  // of `context_`
+  std::string files_;  // the Files() that `context_` was made from
   std::chrono::steady_clock::time_point next_look_;
 };
 

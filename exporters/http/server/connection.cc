@@ -16,8 +16,8 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr size_t kMaxHeaderBytes = size_t{64} << 10;  // a browser sends all cookies of a host
-constexpr size_t kMaxBodyBytes = size_t{64} << 10;    // no handler reads it
+constexpr size_t kMaxHeaderBytes = size_t{64} << 10;  // browsers send all cookies of a host
+constexpr size_t kMaxBodyBytes = size_t{64} << 10;    // no handler reads the body
 constexpr std::chrono::seconds kGoodbye{2};
 
 HttpRequest RequestOf(const http::request<http::string_body>& message) {
@@ -36,7 +36,7 @@ HttpRequest RequestOf(const http::request<http::string_body>& message) {
   return request;
 }
 
-// 0 if the connection has failed or ended, and there is nobody to tell.
+// The HTTP status for a read error; 0 if the connection failed or ended and cannot be answered.
 int StatusOf(const error_code& error) {
   if (error == http::error::header_limit) return 431;
   if (error == http::error::body_limit) return 413;
@@ -66,8 +66,8 @@ void Connection::Start() {
         if (error) return here.Drop();
         if (client_has_tls && here.tls_ != nullptr) return here.Handshake();
         if (!client_has_tls && here.tls_ == nullptr) return here.Read();
-        here.Refuse(400, client_has_tls ? "this server speaks no TLS: ask by http://\n"
-                                        : "this server speaks TLS: ask by https://\n");
+        here.Refuse(400, client_has_tls ? "this server does not speak TLS: use http://\n"
+                                        : "this server speaks TLS: use https://\n");
       });
 }
 
@@ -77,7 +77,7 @@ void Connection::Handshake() {
       [self = shared_from_this()](error_code error, size_t used) {
         self->buffer_.consume(used);
         if (!error) return self->Read();
-        // The client still has to read the alert that says why.
+        // Lets the client read the TLS alert with the reason.
         self->Expect(kGoodbye);
         self->ReadToTheEnd();
       });
@@ -128,7 +128,7 @@ void Connection::Write(HttpResponse answer, unsigned version, bool keep_alive, b
 
 void Connection::BeginStream() {
   MoveTo(all_.streams);
-  // The client has nothing more to say; it ends the connection one day.
+  // The client sends nothing more, so this read ends when the client disconnects.
   channel_.tcp().expires_never();
   channel_.async_read_some(asio::buffer(ignored_), [self = shared_from_this()](error_code, size_t) {
     self->ending_ ? self->Finish() : self->Drop();
@@ -141,7 +141,7 @@ void Connection::Continue() {
   std::optional<std::string> part = stream_();
   if (!part) {
     ending_ = true;
-    channel_.tcp().cancel();  // of the read, after which it is finished
+    channel_.tcp().cancel();  // cancels the read, whose handler calls Finish
     return;
   }
   if (part->empty()) return;
@@ -168,7 +168,7 @@ void Connection::ReadToTheEnd() {
   channel_.tcp().async_read_some(
       asio::buffer(ignored_), [self = shared_from_this()](error_code error, size_t size) {
         self->unread_ += size;
-        // Reads that never wait outrun the deadline.
+        // A client that keeps sending would never hit the deadline.
         error || self->unread_ > kMaxBodyBytes ? self->Drop() : self->ReadToTheEnd();
       });
 }

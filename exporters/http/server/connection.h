@@ -23,16 +23,16 @@ namespace ptqwatch::internal {
 
 class Connection;
 
-/// The connections of a server and what they share. All of it is the server's thread's.
+/// The connections of a server and their shared state. Used on the server's thread only.
 struct Connections {
   HttpHandler handler;
   std::chrono::milliseconds patience;
-  std::list<Connection*> clients = {};  ///< longest without a request first
+  std::list<Connection*> clients = {};  ///< least recent request first
   std::list<Connection*> streams = {};
-  std::list<Connection*> dropped = {};  ///< until their last operation has ended
+  std::list<Connection*> dropped = {};  ///< until their last operation ends
 };
 
-/// A stream of Asio's: a socket, with TLS in between once it was started.
+/// An Asio stream: a TCP socket, with TLS on top after StartTls.
 class Channel {
  public:
   using executor_type = boost::beast::tcp_stream::executor_type;
@@ -62,19 +62,19 @@ class Channel {
   std::optional<Tls> tls_;
 };
 
-/// A client's connection: requests and answers, one after the other, until one side ends it or an
-/// answer becomes a stream. Lives as long as an operation of it is under way.
+/// A client's connection. Handles one request at a time until a side closes it or an answer becomes
+/// a stream. Each pending operation keeps the connection alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// `tls`: null for none. A client that speaks TLS when the server does not, or the other way
-  /// round, gets 400 in plain HTTP.
+  /// If `tls` is null, the server speaks plain HTTP. A client that uses TLS when the server does
+  /// not, or the reverse, gets 400 in plain HTTP.
   Connection(boost::asio::ip::tcp::socket socket, Certificates::Context tls, Connections* all);
   ~Connection() { list_->erase(place_); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   void Start();
-  /// Sends what its stream has, unless the client is still taking what was sent before.
+  /// Sends the next part of the stream. Does nothing while the previous part is being sent.
   void Continue();
   /// Closes the socket at once.
   void Drop();
@@ -88,8 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Refuse(int status, const std::string& text);
   void Write(HttpResponse answer, unsigned version, bool keep_alive, bool head);
   void BeginStream();
-  // Ends the connection once the client has what was sent: closing a socket with something unread
-  // resets it.
+  // Ends the connection once the client has everything that was sent. Closing a socket with unread
+  // input would reset it.
   void Finish();
   void ReadToTheEnd();
   void MoveTo(std::list<Connection*>& list);
@@ -104,10 +104,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   Message message_;
   std::function<std::optional<std::string>()> stream_;
-  std::string part_;  // of the stream, that is being sent
+  std::string part_;  // the part of the stream being sent
   bool writing_ = false;
   bool ending_ = false;
-  size_t unread_ = 0;  // bytes that came after the last answer
+  size_t unread_ = 0;  // bytes received after the last answer
   char ignored_[4096];
 };
 

@@ -27,19 +27,19 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr size_t kMostClients = 64;
-// Left to the files of the runs.
+// Descriptors reserved for the files of the runs.
 constexpr rlim_t kReservedDescriptors = 48;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr std::chrono::seconds kTick{1};
 
-// The rest of the descriptors is for streams, and for what else the process has open.
+// Leaves the rest of the descriptors to streams and to the rest of the process.
 size_t MostClients() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostClients;
   return std::clamp<size_t>(limit.rlim_cur / 8, 1, kMostClients);
 }
 
-// Linux gives out the lowest free number, so one near the limit says that few are left below it.
+// Linux assigns the lowest free number, so a number near the limit means that few are left.
 bool IsOfTheLastDescriptors(int descriptor) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
@@ -77,7 +77,7 @@ class HttpServer::Impl {
   }
 
   const std::string& address() const { return address_; }
-  // False in a child of fork(), which shares the descriptors of its parent and has no thread.
+  // False in a forked child, which shares the descriptors of its parent and has no thread.
   bool here() const { return process_.here(); }
 
   void Wake() {
@@ -105,7 +105,7 @@ class HttpServer::Impl {
         io_.run();
         return absl::OkStatus();
       });
-      // The connection that was served is gone, others go on.
+      // The connection being served is gone; the others continue.
       if (!status.ok()) failed_(Severity::kWarning, StrCat("http: ", Message(status)));
     }
   }
@@ -137,7 +137,7 @@ class HttpServer::Impl {
 
   void ContinueStreams() {
     for (auto next = connections_.streams.begin(); next != connections_.streams.end();) {
-      Connection* const stream = *next++;  // which may leave the list
+      Connection* const stream = *next++;  // Continue may remove it from the list
       stream->Continue();
     }
   }
@@ -149,7 +149,7 @@ class HttpServer::Impl {
   std::unique_ptr<Certificates> certificates_;  // null: no TLS
   Connections connections_;
   std::atomic<bool> woken_{false};
-  boost::asio::io_context io_{1};  // destroys what connections are left
+  boost::asio::io_context io_{1};  // its destructor releases the remaining connections
   tcp::acceptor acceptor_{io_};
   boost::asio::steady_timer accept_again_{io_};
   boost::asio::steady_timer tick_{io_};

@@ -12,37 +12,37 @@
 
 namespace ptqwatch::internal {
 
-/// An HTTP/1.1 server on one thread, by Boost.Beast and Asio, which no header outside this folder
-/// shows. Connections are kept alive. Requests have at most 64 KiB of headers and of body; with 64
-/// connections open beside streams (an eighth of RLIMIT_NOFILE if that is less), the one that has
-/// been without a request for longest makes room for the next.
+/// An HTTP/1.1 server on one thread. Uses Boost.Beast and Asio, which no header outside this folder
+/// exposes. Connections are kept alive. A request has at most 64 KiB of headers and 64 KiB of body.
+/// At most 64 connections are open beside streams (or an eighth of RLIMIT_NOFILE, if less); a new
+/// one replaces the one with the least recent request.
 class HttpServer {
  public:
   struct Options {
     ListenOptions listen;
-    /// CheckSecurity has found nothing against it. The token is the handler's.
+    /// Already accepted by CheckSecurity. The token is checked by the handler, not here.
     ServerSecurity security = {};
-    /// For a client to send a request, with the handshake before it or the silence since the last
-    /// one, and again to take what is sent. Then its connection is closed.
+    /// How long a client may take to send a request, which includes the handshake or the idle time
+    /// before it, and again to read the answer. Then its connection is closed.
     std::chrono::milliseconds patience{20'000};
-    /// How long replaced files of `security` may remain unnoticed.
+    /// How long a replacement of the files of `security` may go unnoticed.
     std::chrono::milliseconds certificate_interval{10'000};
   };
 
   /// Binds and serves at once. `handler` is called on the server's thread and must not block.
-  /// Errors are those of BindListenAddress, InvalidArgument for files that OpenSSL does not accept,
-  /// and ResourceExhausted if no thread can be started.
+  /// Returns the errors of BindListenAddress, InvalidArgument for files that OpenSSL does not
+  /// accept, and ResourceExhausted if the thread cannot be started.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options,
                                                            HttpHandler handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// The host as it was given and the port that was taken.
+  /// The host from the options with the port in use.
   const std::string& address() const;
-  /// Asks all streams for what is new. Any thread; returns at once.
+  /// Makes all streams send newly published data. Callable from any thread; returns at once.
   void Wake();
-  /// Closes all connections and joins the thread, once the handler that runs returns. Idempotent.
+  /// Closes all connections and joins the thread after the running handler returns. Idempotent.
   void Stop();
 
  private:

@@ -110,7 +110,7 @@ TEST_F(ServedRunsTest, AreFoundByNameAndById) {
   EXPECT_EQ(runs_.Look()[0].run, a);
   EXPECT_EQ(runs_.Find("").status(), absl::InvalidArgumentError("run must be one of 'a', 'b'"));
   EXPECT_EQ(runs_.Find("c").status(),
-            absl::NotFoundError("run 'c' is not here; there is 'a', 'b'"));
+            absl::NotFoundError("run 'c' is not served here; the runs are 'a', 'b'"));
 }
 
 TEST_F(ServedRunsTest, ShowTheNewestReportWhileThePastIsRead) {

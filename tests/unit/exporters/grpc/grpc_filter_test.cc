@@ -212,7 +212,7 @@ TEST_F(GrpcFilterTest, RefusesQuantizersThatThereAreNot) {
   EXPECT_THAT(refusal({Quantizer("gtpq", 4)}), HasSubstr("'gtpq'"));
   EXPECT_EQ(refusal({Quantizer("rtn", -4)}), "quantizers: bits must not be negative, is -4");
   EXPECT_EQ(refusal(std::vector<v1::QuantizerFilter>(65, Quantizer("rtn", 4))),
-            "quantizers: there may be 64");
+            "quantizers: the limit is 64");
   v1::WatchReportsRequest request;
   *request.add_quantizers() = Quantizer("gtpq", 4);
   EXPECT_EQ(Watch(address(), request).Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);

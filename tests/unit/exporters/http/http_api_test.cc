@@ -120,7 +120,7 @@ TEST_F(HttpApiTest, NamesTheParameterThatIsWrong) {
            {"reports?limit=0", "limit must be an integer from 1 up, is '0'"},
            {"reports?layers=yes", "layers must be an integer from 0 to 1, is 'yes'"},
            {"reports?layers=1&series=1", "layers='1' and series='1'"},
-           {"reports?aftr=1", "unknown parameter 'aftr'; there are: after, limit"},
+           {"reports?aftr=1", "unknown parameter 'aftr'; known parameters: after, limit"},
            {"reports?after=1&after=2", "parameter 'after' is given more than once"},
            {"status?runs=a", "unknown parameter 'runs'"},
            {"events?after=1.5", "after must be an integer from 0 up, is '1.5'"},
@@ -128,7 +128,7 @@ TEST_F(HttpApiTest, NamesTheParameterThatIsWrong) {
     EXPECT_THAT(GetJson("/api/v1/" + query, 400)["error"].get<std::string>(), HasSubstr(says));
   }
   EXPECT_THAT(GetJson("/api/v1/reports?run=other", 404)["error"].get<std::string>(),
-              HasSubstr("run 'other' is not here; there is 'run-1'"));
+              HasSubstr("run 'other' is not served here; the runs are 'run-1'"));
   const httplib::Result bad = Get("/api/v1/events", {{"Last-Event-ID", "12"}});
   EXPECT_EQ(bad->status, 400);
   EXPECT_THAT(bad->body, HasSubstr("Last-Event-ID must be SEQUENCE-NUMBER"));
