@@ -8,14 +8,14 @@
 
 namespace ptqwatch::internal {
 
-/// What a server is shown and what it must show. Certificates and keys are PEM texts.
+/// TLS and the token for calls to a server. Certificates and keys are PEM texts.
 struct ClientSecurity {
   bool tls = false;
-  std::string roots;        ///< that sign the server's certificate; empty: those of the system
-  std::string certificate;  ///< of this client, with its key, where the server asks for one
+  std::string roots;        ///< authorities for the server's certificate; empty: the system's
+  std::string certificate;  ///< of this client, if the server requires one
   std::string key;
   std::string token;
-  /// How messages call these members.
+  /// The names of these members in messages.
   struct Names {
     std::string_view tls = "--tls";
     std::string_view roots = "--ca";
@@ -25,8 +25,8 @@ struct ClientSecurity {
   Names names = {};
 };
 
-/// A file of at most 1 MiB that is not empty, without the newlines at its end. Errors are one line
-/// that names the path.
+/// Reads a file of at most 1 MiB, without the newlines at its end. Errors are one line that names
+/// the path; an empty file is one.
 absl::StatusOr<std::string> ReadSecret(const std::string& path);
 
 }  // namespace ptqwatch::internal

@@ -23,22 +23,21 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const ClientSecurity& se
 std::shared_ptr<grpc::Channel> MakeChannel(const Target& target) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // A trainer is reached directly; http_proxy is for connections that leave the cluster.
+  // Servers are inside the cluster; http_proxy is for connections that leave it.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   // Otherwise a new connection would wait out the backoff of the previous one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A peer that vanished is noticed within a minute, even while nothing is sent.
+  // Detects a vanished peer within a minute, even if nothing is sent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 40'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // With the scheme: gRPC would take a host named "unix" for one.
+  // The scheme keeps gRPC from parsing a host named "unix" as one.
   return grpc::CreateCustomChannel(StrCat("dns:///", target.address.ToString()),
                                    CredentialsOf(target.security), arguments);
 }
 
-// Why a server that is there and the client do not understand each other by TLS; empty where that
-// is not the matter.
+// Explains a TLS problem with a reachable server; empty for any other failure.
 std::string TlsReason(const std::string& message, const ClientSecurity& security) {
   const ClientSecurity::Names& names = security.names;
   if (absl::StrContains(message, "certificate verify failed") ||
@@ -58,7 +57,7 @@ std::string TlsReason(const std::string& message, const ClientSecurity& security
       return StrCat(kClosed, "if it speaks TLS, give ", names.roots, " or ", names.tls);
     }
     return security.certificate.empty()
-               ? StrCat(kClosed, "perhaps it asks for a certificate, see ", names.certificate)
+               ? StrCat(kClosed, "perhaps it requires a certificate, see ", names.certificate)
                : StrCat(kClosed, "perhaps it does not accept the certificate of ",
                         names.certificate);
   }
@@ -99,7 +98,7 @@ std::string Explanation(const grpc::Status& status, const Target& server) {
       return StrCat("the server at ", address, " is not a ptqwatch server of this version (",
                     message, "); ", kWhere);
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return StrCat(address, " accepts no more: ", message);
+      return StrCat(address, " is at its limit: ", message);
     case grpc::StatusCode::NOT_FOUND:
       return StrCat(address, " follows another run: ", message);
     case grpc::StatusCode::OUT_OF_RANGE:

@@ -15,22 +15,22 @@ namespace ptqwatch::internal {
 
 /// Largest message accepted from a server.
 inline constexpr int kMaxMessageBytes = 64 << 20;
-/// How long a call other than WatchReports may take.
+/// Timeout of all calls except WatchReports.
 inline constexpr std::chrono::milliseconds kCallTimeout{4000};
 
-/// One attempt to talk to the server of a target, without a proxy. A connection
-/// that failed stays failed: make another one to try again. Not thread-safe.
+/// A connection to the server of a target, without a proxy. A connection that failed stays failed;
+/// make a new one to try again. Not thread-safe.
 class Connection {
  public:
   explicit Connection(const Target& target, std::chrono::milliseconds call_timeout = kCallTimeout);
 
   grpc::Status ListRuns(v1::ListRunsResponse* response);
   grpc::Status GetStatus(v1::GetStatusResponse* response);
-  /// `request` without a run_id.
+  /// Sets the run_id of `request` itself.
   grpc::Status ListReports(v1::ListReportsRequest request, v1::ListReportsResponse* response);
   grpc::Status Do(const Command& command, v1::DoResponse* response);
   v1::GetStatusRequest StatusRequest() const;
-  /// What a call needs that does not go through the functions above, before it begins.
+  /// Adds the token to the context of a call made through stub(). Call it before the call begins.
   void Authorize(grpc::ClientContext& context) const;
   v1::MonitorService::Stub& stub() { return *stub_; }
   std::chrono::system_clock::time_point CallDeadline() const {
@@ -49,12 +49,13 @@ class Connection {
   std::unique_ptr<v1::MonitorService::Stub> stub_;
 };
 
-/// Why a call failed, as one printable line that names the target; the code is that of the call.
+/// Explains a failed call in one printable line that names the target, with the code of the call.
 absl::Status ExplainFailure(const grpc::Status& status, const Target& target);
 
-/// The server ended a stream because its monitor was stopped; the connection was not lost.
+/// Whether the server ended the stream because its monitor stopped, as opposed to a lost
+/// connection.
 bool MonitorHasStopped(const grpc::Status& status);
-/// A message was larger than kMaxMessageBytes.
+/// Whether a message exceeded kMaxMessageBytes.
 bool MessageWasTooLarge(const grpc::Status& status);
 
 }  // namespace ptqwatch::internal

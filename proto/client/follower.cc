@@ -16,7 +16,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds kMaxFirstWait = std::chrono::seconds(10);
-// A run that is followed to its end may have vanished.
+// A run followed to its end may never come back.
 constexpr nanoseconds kMaxLastWait = std::chrono::seconds(60);
 
 bool IsWorthAnotherTry(const grpc::Status& status) {
@@ -33,7 +33,7 @@ Follower::Follower(Target target, WatchOptions options, Clock* clock, WatchListe
       clock_(clock),
       listener_(listener),
       after_(options.after_sequence),
-      // Events before the first report that is wanted are of no interest either.
+      // Skips events from before the first requested report, too.
       after_event_(options.after_sequence == 0 ? std::optional<int64_t>(0) : std::nullopt),
       last_contact_(clock->Monotonic()),
       backoff_(options.first_backoff) {}
@@ -76,7 +76,7 @@ grpc::Status Follower::Session() {
 
 void Follower::Greet(const RunStatus& status) {
   const bool renamed = !run_id_.empty() && run_id_ != status.run.run_id;
-  // A resumed run continues its counters; a run started again under its old name begins at 1.
+  // A resumed run continues its counters; a run started again under its old name counts from 1.
   const bool restarted = !run_id_.empty() && !renamed && status.run.attempt == attempt_ &&
                          status.monitor.steps_total < steps_total_;
   if (renamed) {
@@ -86,7 +86,8 @@ void Follower::Greet(const RunStatus& status) {
     listener_->OnNotice(
         StrCat("the run ", Quoted(run_id_), " at ", target_.ToString(), " was started again"));
   }
-  // A new process numbers its events from 1; one that follows the run's journal goes on.
+  // A server without a name for its run is replaced with its trainer and numbers events from 1;
+  // other servers continue the numbers of the journal.
   const bool resumed = attempt_ != 0 && status.run.attempt != attempt_ && status.name.empty();
   if (renamed || restarted || resumed) {
     after_event_ = 0;
@@ -100,8 +101,8 @@ void Follower::Greet(const RunStatus& status) {
   run_id_ = status.run.run_id;
   attempt_ = status.run.attempt;
   steps_total_ = status.monitor.steps_total;
-  // "Now" must keep its meaning after a reconnection. The first sequence of a run without reports
-  // is not known, because the run may be a resumed one, but all its reports are new.
+  // Keeps the meaning of "now" across reconnections. Without a report yet, the first sequence is
+  // unknown because the run may be a resumed one, but all its reports are new.
   if (!after_.has_value() && (reached_ || status.monitor.last_sequence > 0)) {
     after_ = reached_ ? 0 : status.monitor.last_sequence;
     resuming_ = true;
@@ -157,7 +158,7 @@ bool Follower::Accept(const v1::WatchReportsResponse& response) {
   if (response.has_event()) {
     if (response.event().number() <= after_event_.value_or(0)) return true;
     after_event_ = response.event().number();
-    if (!v1::EventKind_IsValid(response.event().kind())) return true;  // of a later version
+    if (!v1::EventKind_IsValid(response.event().kind())) return true;  // from a later version
     listener_->OnEvent(FromProto(response.event()));
     return true;
   }
@@ -171,7 +172,7 @@ bool Follower::Accept(const v1::WatchReportsResponse& response) {
 }
 
 absl::Status Follower::Judge(const grpc::Status& ended) {
-  // It would be too large again.
+  // A retry would fail the same way.
   if (MessageWasTooLarge(ended)) return ExplainFailure(ended, target_);
   if (ended.error_code() == grpc::StatusCode::OUT_OF_RANGE) {
     if (!resuming_) return ExplainFailure(ended, target_);

@@ -25,8 +25,8 @@ class Follower {
   /// `clock`, which times the waits, and `listener` must outlive it.
   Follower(Target target, WatchOptions options, Clock* clock, WatchListener* listener);
 
-  /// OK if the listener ended it or the monitor was stopped (exit_when_done); else an error whose
-  /// message is one line for the user.
+  /// Returns OK if the listener ended it or the monitor stopped (exit_when_done), else an error
+  /// with a message of one line for the user.
   absl::Status Run();
 
  private:
@@ -35,11 +35,11 @@ class Follower {
   grpc::Status Stream(Connection* connection);
   void Greet(const RunStatus& status);
   void NoteContact();
-  /// False when the listener ended it.
+  /// Returns false if the listener ended the watch.
   bool Accept(const v1::WatchReportsResponse& response);
   /// After a session has ended: OK to try again, else the final error.
   absl::Status Judge(const grpc::Status& ended);
-  /// False when the listener ended it.
+  /// Returns false if the listener ended the watch.
   bool Sleep(std::chrono::nanoseconds duration);
   std::chrono::nanoseconds Patience() const;
 
@@ -51,15 +51,15 @@ class Follower {
   std::optional<int64_t> after_;
   std::optional<int64_t> after_event_;
   SeenReports seen_;
-  int64_t until_ = 0;  ///< with until_now: the newest report when first connected
+  int64_t until_ = 0;  ///< with until_now: newest sequence at the first connection
   std::string run_id_;
   int32_t attempt_ = 0;
-  int64_t steps_total_ = 0;  ///< when last connected
+  int64_t steps_total_ = 0;  ///< at the last connection
   bool reached_ = false;     ///< the server has answered at least once
   bool connected_ = false;   ///< in this session
-  bool streamed_ = false;    ///< a stream was open once
+  bool streamed_ = false;    ///< a stream has been open
   bool resuming_ = false;    ///< after_ comes from the server, not from the options
-  bool lost_ = false;        ///< the listener knows that the connection is lost
+  bool lost_ = false;        ///< the listener was told that the connection is lost
   bool stopped_ = false;     ///< by the listener
   std::chrono::nanoseconds last_contact_;
   std::chrono::nanoseconds backoff_;

@@ -8,15 +8,15 @@
 
 namespace ptqwatch::internal {
 
-/// One WatchReports stream, with GetStatus calls beside it, as a queue of results for one thread.
-/// The destructor cancels what is under way and returns at once.
+/// One WatchReports stream, with GetStatus calls beside it, as a queue of results. The destructor
+/// cancels everything in progress and returns at once. Not thread-safe.
 class ReportStream {
  public:
   enum class Result {
     kResponse,  ///< response() is new
     kStatus,    ///< an answer to AskStatus: status_code(), status_response()
     kNothing,   ///< the deadline has passed
-    kEnded,     ///< ended() says why; nothing more will come
+    kEnded,     ///< the stream ended; ended() says why
   };
 
   /// `connection` must outlive the stream.
@@ -26,7 +26,7 @@ class ReportStream {
   ReportStream& operator=(const ReportStream&) = delete;
 
   Result Next(std::chrono::system_clock::time_point deadline);
-  /// Does nothing while an earlier answer is awaited.
+  /// Requests the status. Does nothing if an earlier request is still unanswered.
   void AskStatus();
 
   const v1::WatchReportsResponse& response() const { return response_; }
@@ -42,7 +42,7 @@ class ReportStream {
   grpc::CompletionQueue queue_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReader<v1::WatchReportsResponse>> reader_;
-  /// Being read; swapped with response_, which stays valid during the next read.
+  /// The message being read; swapped with response_, which stays valid during the next read.
   v1::WatchReportsResponse incoming_;
   v1::WatchReportsResponse response_;
   grpc::Status ended_;

@@ -13,33 +13,33 @@
 
 namespace ptqwatch::internal {
 
-/// Where gRPC is served by default; see ServeOptions.
+/// Default gRPC port; see ServeOptions.
 inline constexpr int kDefaultGrpcPort = 9465;
 
-/// The run that a command is about: at the address of a server, or in a run directory.
+/// The run for a command: at the address of a server, or in a run directory.
 struct Target {
   Target() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): an address is the usual case.
   Target(HostPort server) : address(std::move(server)) {}
 
-  HostPort address;         ///< unless run_dir is set
-  std::string run_dir;      ///< not empty: the run is seen there
-  std::string run;          ///< as the server names it; empty: its only one
+  HostPort address;         ///< unused if run_dir is set
+  std::string run_dir;      ///< if not empty, the run in this directory
+  std::string run;          ///< the server's name for the run; empty: its only run
   ClientSecurity security;  ///< for the server at `address`
 
   /// The address or directory, for messages.
   std::string ToString() const { return run_dir.empty() ? address.ToString() : run_dir; }
 };
 
-/// The run directory, or the run at its server.
+/// Opens the run directory, or the run at its server.
 std::unique_ptr<RunSource> OpenRun(const Target& target, Clock* clock = Clock::Real());
 
-/// Keeps gRPC and protobuf from printing, unless the environment sets GRPC_VERBOSITY: what went
-/// wrong is in the status of a call.
+/// Keeps gRPC and protobuf from printing, unless the environment sets GRPC_VERBOSITY. Errors are
+/// still in the status of each call.
 void SilenceGrpc();
 
-/// Reads what a person gives: an address as ParseServerAddress takes it, or the path of a directory
-/// that exists or has a slash in it. InvalidArgument, one printable line.
+/// Parses user input: an address as in ParseServerAddress, or a path, which has a slash or is an
+/// existing directory. InvalidArgument with one printable line.
 absl::StatusOr<Target> ParseTarget(const std::string& text);
 
 }  // namespace ptqwatch::internal

@@ -12,7 +12,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The fields of the oneof have the names of the commands.
+// The fields of this oneof are named after the commands.
 const google::protobuf::OneofDescriptor& CommandField() {
   return *v1::DoRequest::descriptor()->FindOneofByName("command");
 }
@@ -22,7 +22,7 @@ const google::protobuf::OneofDescriptor& CommandField() {
 void ToProto(const Command& command, v1::DoRequest* request) {
   const FieldDescriptor* field =
       v1::DoRequest::descriptor()->FindFieldByName(std::string(EntryOf(command).name));
-  if (field == nullptr) return;  // a test finds it
+  if (field == nullptr) return;  // a test catches this
   google::protobuf::Message* message = request->GetReflection()->MutableMessage(request, field);
   std::visit([&](const auto& one) { VisitFields(one, MessageWriter(message)); }, command);
 }
@@ -31,7 +31,7 @@ absl::StatusOr<Command> FromProto(const v1::DoRequest& request) {
   const google::protobuf::Reflection& reflection = *request.GetReflection();
   const FieldDescriptor* field = reflection.GetOneofFieldDescriptor(request, &CommandField());
   if (field == nullptr) {
-    return absl::InvalidArgumentError("the request has no command that this server knows");
+    return absl::InvalidArgumentError("the request has no command known to this server");
   }
   std::optional<Command> command = CommandNamed(field->name());
   if (!command) return absl::InvalidArgumentError(StrCat("unknown command ", field->name()));
@@ -39,9 +39,9 @@ absl::StatusOr<Command> FromProto(const v1::DoRequest& request) {
   const MessageReader reader(reflection.GetMessage(request, field), &unknown_name);
   std::visit([&](auto& one) { VisitFields(one, MessageReader(reader)); }, *command);
   if (unknown_name) {
-    return absl::InvalidArgumentError(
-        StrCat(field->name(), " has a value that is not known here: ",
-               reflection.GetMessage(request, field).ShortDebugString()));
+    return absl::InvalidArgumentError(StrCat(
+        field->name(),
+        " has an unknown value: ", reflection.GetMessage(request, field).ShortDebugString()));
   }
   return *command;
 }

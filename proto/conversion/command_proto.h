@@ -7,10 +7,10 @@
 
 namespace ptqwatch::internal {
 
-/// Sets the command of the request; its run stays as it is.
+/// Sets the command of the request and leaves its run_id unchanged.
 void ToProto(const Command& command, v1::DoRequest* request);
 
-/// InvalidArgument if the request has no command, or one of a later version.
+/// Returns the command of the request. InvalidArgument if it has none, or one of a later version.
 absl::StatusOr<Command> FromProto(const v1::DoRequest& request);
 
 }  // namespace ptqwatch::internal

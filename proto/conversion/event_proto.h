@@ -6,12 +6,12 @@
 
 namespace ptqwatch::internal {
 
-/// Fills `message` (cleared first) with the event; its `number` stays 0. Bytes that are not UTF-8
-/// become U+FFFD.
+/// Clears `message` and fills it with the event, except `number`, which stays 0. Bytes that are not
+/// UTF-8 become U+FFFD.
 void ToProto(const Event& event, v1::Event* message);
 
-/// What ToProto wrote, by this or another version: a kind or severity that is not known here reads
-/// as the first of its enum.
+/// Converts a message written by this or another version. An unknown kind or severity becomes the
+/// first of its enum.
 Event FromProto(const v1::Event& message);
 
 }  // namespace ptqwatch::internal

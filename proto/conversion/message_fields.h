@@ -22,8 +22,8 @@
 #include "ptqwatch/status.h"
 #include "report/enum_names.h"
 
-// Records with VisitFields as messages and back. Fields are found by their names, so a new member
-// needs a line in its list and one in the .proto, and none here.
+// Converts records with VisitFields to messages and back. Fields are found by name, so a new member
+// needs a line in its VisitFields and one in the .proto, but none here.
 
 namespace ptqwatch::internal {
 
@@ -31,14 +31,14 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 
-/// "LR_PHASE_" of LrPhase, whose first value is LR_PHASE_UNSPECIFIED.
+/// The prefix of the values of an enum: "LR_PHASE_" for LrPhase, from LR_PHASE_UNSPECIFIED.
 inline std::string_view EnumPrefix(const EnumDescriptor& type) {
   std::string_view name = type.value(0)->name();
   name.remove_suffix(std::string_view("UNSPECIFIED").size());
   return name;
 }
 
-/// Members that are repeated fields, or maps.
+/// Whether a member is a repeated field or a map.
 template <typename T>
 constexpr bool kRepeated = false;
 template <typename T>
@@ -69,14 +69,15 @@ template <size_t kCount>
 constexpr FieldDescriptor::CppType kCppType<std::array<int64_t, kCount>> =
     FieldDescriptor::CPPTYPE_INT64;
 
-/// A member with members of its own, of which there is one.
+/// Whether a member is a single nested record.
 template <typename T>
 constexpr bool kIsRecord = kCppType<T> == FieldDescriptor::CPPTYPE_MESSAGE && !kRepeated<T>;
 template <typename T>
 constexpr bool kIsRecord<std::optional<T>> = false;
 
-/// Null if the message has no such field of that kind: the value is left out, since protobuf's
-/// reflection would end the process. A test compares the two lists. An enum may be a string, too.
+/// Returns the field for a member of type T, or null if the message has none of that type: its
+/// value is then left out, as protobuf's reflection would abort. A test compares the two lists. An
+/// enum may also be a string field.
 template <typename T>
 const FieldDescriptor* FindField(const google::protobuf::Message& message, const char* key) {
   const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
@@ -85,9 +86,9 @@ const FieldDescriptor* FindField(const google::protobuf::Message& message, const
   return by_name || field->cpp_type() == kCppType<T> ? field : nullptr;
 }
 
-/// Writes the members of a record as the fields of a message. The members of a record for which the
-/// message has no field become fields of the message itself. Values that are absent or not finite
-/// are left out; bytes that are not UTF-8 become U+FFFD.
+/// Writes the members of a record as fields of a message. If the message has no field for a nested
+/// record, the members of that record become fields of the message itself. Absent and non-finite
+/// values are left out; bytes that are not UTF-8 become U+FFFD.
 class MessageWriter {
  public:
   explicit MessageWriter(google::protobuf::Message* message, bool with_layers = true)
@@ -177,11 +178,10 @@ class MessageWriter {
   const bool with_layers_;
 };
 
-/// Reads what MessageWriter of this or another version wrote.
+/// Reads a message written by MessageWriter of this or another version.
 class MessageReader {
  public:
-  /// `*unknown_name` becomes true if an enum has a value that is not known here, and so is read as
-  /// its default.
+  /// Sets `*unknown_name` to true if an enum has an unknown value, which is read as the default.
   explicit MessageReader(const google::protobuf::Message& message, bool* unknown_name = nullptr)
       : message_(message), reflection_(*message.GetReflection()), unknown_name_(unknown_name) {}
 
@@ -274,7 +274,7 @@ class MessageReader {
       }
     }
   }
-  // Lower case, without the prefix; empty for a number that has no name here.
+  // The name in lower case without the prefix; empty for an unknown number.
   std::string EnumNameIn(const FieldDescriptor* field) const {
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
       return reflection_.GetString(message_, field);

@@ -9,7 +9,7 @@ namespace ptqwatch::internal {
 void ToProto(const RunStatus& status, v1::GetStatusResponse* message) {
   message->Clear();
   VisitFields(status, MessageWriter(message));
-  message->set_run(ValidUtf8(status.name));  // "run" in the list is RunInfo
+  message->set_run(ValidUtf8(status.name));  // the record's own "run" is RunInfo
   if (status.monitor.slice.state == SliceState::kNone) message->clear_slice();
   if (status.monitor.cooldown.state == CooldownState::kNone) message->clear_cooldown();
   if (status.monitor.server.state == ServerState::kNone) message->clear_server();

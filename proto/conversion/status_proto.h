@@ -8,13 +8,14 @@
 
 namespace ptqwatch::internal {
 
-/// Fills the message (cleared first). Its fields are the members of RunStatus::run and
-/// RunStatus::monitor, by their names in status_fields.h, beside those of RunStatus itself. Texts
-/// become valid UTF-8; numbers that are not finite are left out, and so is work never asked for.
+/// Clears the message and fills it with the status. Its fields are the members of RunStatus::run,
+/// RunStatus::monitor and RunStatus itself, found by their names in status_fields.h. Texts become
+/// valid UTF-8. Non-finite numbers are left out, and so are slices, cooldowns and servers that were
+/// never requested.
 void ToProto(const RunStatus& status, v1::GetStatusResponse* message);
 
-/// What ToProto wrote, by this or another version. Enum values of a later version read as the first
-/// of their enum.
+/// Converts a message written by this or another version. Unknown enum values become the first of
+/// their enum.
 RunStatus FromProto(const v1::GetStatusResponse& message);
 
 }  // namespace ptqwatch::internal

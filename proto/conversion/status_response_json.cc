@@ -51,7 +51,7 @@ absl::StatusOr<std::string> StatusResponseJson(const RunStatus& status) {
   if (!printed.ok()) return absl::InternalError(printed.ToString());
   json line = json::parse(text);
   WriteIntegersAsNumbers(*message.GetDescriptor(), line);
-  // Keys of earlier versions.
+  // Keys kept from earlier versions.
   line["every_steps"] = status.monitor.every;
   line["drops"] = line["dropped_reports"];
   int64_t dropped = 0;

@@ -8,8 +8,8 @@
 
 namespace ptqwatch::internal {
 
-/// The status as one line of JSON with the names of GetStatusResponse. Integers are JSON numbers,
-/// as in a journal; unknown values are absent.
+/// Returns the status as one line of JSON with the field names of GetStatusResponse. Integers are
+/// JSON numbers, as in a journal; unknown values are absent.
 absl::StatusOr<std::string> StatusResponseJson(const RunStatus& status);
 
 }  // namespace ptqwatch::internal

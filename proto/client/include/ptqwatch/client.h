@@ -11,35 +11,36 @@
 
 namespace ptqwatch {
 
-/// Where a server of ptqwatch.v1 is, which of its runs is meant, and how to talk to it.
+/// Address, run and credentials for OpenRemoteRun.
 struct ClientOptions {
-  /// HOST:PORT of `ptqwatch serve`; the port is 9465 unless given.
+  /// HOST:PORT of `ptqwatch serve`; the default port is 9465.
   std::string address = "localhost:9465";
   /// The run's name at the server, or its run_id. Empty: the server's only run.
   std::string run = {};
-  /// TLS; also with ca_file or certificate_file.
+  /// Use TLS. Implied by ca_file and certificate_file.
   bool tls = false;
-  std::string ca_file = {};           ///< that signs the server's certificate; empty: the system's
-  std::string certificate_file = {};  ///< of this client, PEM, for servers that ask for one
-  std::string private_key_file = {};  ///< of certificate_file
-  std::string token_file = {};        ///< the server's token
-  /// How long a call may take, Watch aside.
+  std::string ca_file = {};  ///< authorities for the server's certificate; empty: the system's
+  std::string certificate_file = {};  ///< of this client, PEM, if the server requires one
+  std::string private_key_file = {};  ///< of certificate_file, PEM
+  std::string token_file = {};        ///< file with the server's token
+  /// Timeout of each call except Watch.
   std::chrono::milliseconds timeout{4000};
 };
 
-/// A run at a server, for other programs than the trainer: a scheduler that acts on verdicts, a
-/// notebook's back end. They see the library's types and none of gRPC's.
+/// Opens a run at a server, for programs other than the trainer, such as a scheduler that acts on
+/// verdicts. Exposes no gRPC types.
 ///
-/// Reads the files and connects to nothing. InvalidArgument, naming the option, for an address that
-/// cannot be parsed, a file that cannot be read, one of certificate and key alone, and a timeout
-/// that is not positive.
+/// Reads the files but does not connect. InvalidArgument, naming the option, for an address that
+/// cannot be parsed, a file that cannot be read, a certificate without a key or the reverse, and a
+/// timeout that is not positive.
 ///
-/// Every call of the run makes a connection of its own, about a millisecond on one machine, so a
-/// server that was away is found again by the next call. Watch connects again when its connection
-/// is lost, and goes on after the last report seen. Errors: Unavailable and DeadlineExceeded if no
-/// server answers, Unauthenticated for its token, NotFound for an unknown run, InvalidArgument if
-/// the server has several and none is named, PermissionDenied for commands that it does not allow
-/// (ServeOptions::allow_control), ResourceExhausted for commands that come too often.
+/// Every call on the run makes its own connection, which costs about a millisecond on one machine,
+/// so the next call after an outage finds the server again. Watch reconnects when its connection is
+/// lost and continues after the last report seen. Errors: Unavailable and DeadlineExceeded if no
+/// server answers, Unauthenticated if the token is missing or wrong, NotFound for an unknown run,
+/// InvalidArgument if the server has several runs and `run` is empty, PermissionDenied for commands
+/// that the server does not allow (ServeOptions::allow_control), ResourceExhausted for commands
+/// that come too often.
 PTQWATCH_EXPORT absl::StatusOr<std::unique_ptr<RunSource>> OpenRemoteRun(
     const ClientOptions& options);
 

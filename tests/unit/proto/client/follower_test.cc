@@ -336,7 +336,7 @@ TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
 
 TEST_F(FollowerTest, FailsAtOnceWhereWaitingDoesNotHelp) {
   const std::vector<std::pair<grpc::StatusCode, std::string>> cases = {
-      {grpc::StatusCode::RESOURCE_EXHAUSTED, "accepts no more: why"},
+      {grpc::StatusCode::RESOURCE_EXHAUSTED, "is at its limit: why"},
       {grpc::StatusCode::OUT_OF_RANGE, "has not reached that report: why"},
       {grpc::StatusCode::NOT_FOUND, "follows another run: why"},
       {grpc::StatusCode::UNIMPLEMENTED, "not a ptqwatch server"},
