@@ -119,7 +119,7 @@ bool LayerState::RefuseMoments(double tokens) {
   }
   if (StatisticsOf(layer_.spec) == Statistics::kGramAndAbsMax && tokens == 0) {
     status_ = LayerStatus::kTooFewTokens;
-    detail_ = "0 tokens: outlier columns are not known, none was kept";
+    detail_ = "0 tokens: outlier columns are unknown, so none is kept";
   }
   return false;
 }
@@ -214,9 +214,8 @@ void LayerState::JudgeFactor(const double* numbers) {
     return;
   }
   if (attempt_.damp >= 1) {
-    const absl::Status failed =
-        absl::NotFoundError(StrCat("H could not be factorised with damp ", layer_.spec.damp,
-                                   " nor any up to ", attempt_.damp));
+    const absl::Status failed = absl::NotFoundError(StrCat(
+        "H could not be factorised with damp ", layer_.spec.damp, " or any up to ", attempt_.damp));
     PlanRounding(LayerStatus::kRtnFallback, StrCat(failed));
     return;
   }

@@ -33,7 +33,7 @@ void ScaleRow(const Layer& layer, const std::vector<float>& s, int64_t row, floa
   for (size_t c = 0; c < s.size(); ++c) out[c] = w[c] * s[c];
 }
 
-// Rounds a row of W * s, given in `values`, and divides by s again. `codes` may be null.
+// Rounds a row of W * s, passed in `values`, and divides it by s. `codes` may be null.
 void RoundScaledRow(const Grid& grid, const std::vector<float>& s, int64_t row, uint8_t* codes,
                     float* values) {
   RoundRow(grid, row, values, codes, values);
@@ -45,7 +45,7 @@ bool AllFinite(const Grid& grid) {
                      [](float s) { return std::isfinite(s); });
 }
 
-// The loss at one channel scale, infinity when a grid or the sum overflows. `grid` is overwritten.
+// The loss at one channel scale; infinity if a grid or the sum overflows. Overwrites `grid`.
 absl::StatusOr<double> LossAt(const Layer& layer, const std::vector<float>& s, Grid* grid,
                               const ExecutionContext& context) {
   const int64_t cols = layer.weight.cols;
@@ -64,8 +64,8 @@ absl::StatusOr<double> LossAt(const Layer& layer, const std::vector<float>& s, G
   return AllFinite(*grid) ? loss.value_or(kNone) : kNone;
 }
 
-// Clips the groups at the channel scale that won. Keeps that only if the layer's loss does not
-// grow.
+// Clips the groups at the best channel scale. Keeps the result only if the loss of the layer does
+// not grow.
 absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
                          const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
@@ -91,7 +91,7 @@ absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
   if (!loss.has_value() || !(*loss <= *result->loss)) {
     result->status_detail =
         StrCat("clipping ", clipped.groups, " groups would raise the loss from ", *result->loss,
-               " and was left out");
+               "; not clipped");
     return absl::OkStatus();
   }
   result->loss = loss;
@@ -103,7 +103,7 @@ absl::Status TryClipping(const Layer& layer, QuantizedWeight* result,
   return absl::OkStatus();
 }
 
-// Of kSteps channel scales the one with the smallest layer loss.
+// Uses the one of kSteps channel scales with the smallest loss of the layer.
 absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& context) {
   const MatrixView weight = layer.weight;
   std::vector<double> mean_abs(layer.statistics->abs_sum);
@@ -119,7 +119,7 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
   const auto best = std::min_element(result.search_losses.begin(), result.search_losses.end());
   if (!std::isfinite(*best)) return TooLargeForGrid(layer.spec);
   result.loss = *best;
-  // The first ratio is 0: no channel scale, which is round to nearest.
+  // At the first ratio, 0, the channel scale is 1: round to nearest.
   if (std::isfinite(result.search_losses[0])) result.rtn_loss = result.search_losses[0];
   result.channel_scale_ratio = Ratio(static_cast<int>(best - result.search_losses.begin()));
   result.channel_scale = ChannelScale(mean_abs, result.channel_scale_ratio);

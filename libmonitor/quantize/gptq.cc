@@ -16,7 +16,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The weight with the columns of dead inputs set to zero; empty if no input is dead.
+// Copies the weight with the columns of dead inputs set to zero; empty if no input is dead.
 absl::StatusOr<std::vector<float>> ZeroDeadColumns(const Layer& layer,
                                                    const std::vector<double>& diagonal,
                                                    const ExecutionContext& context) {
@@ -85,12 +85,12 @@ absl::StatusOr<FeedbackMatrix> FactorizeDamped(const Hessian& h,
   return FeedbackMatrix::Pack(factor, std::move(columns), context);
 }
 
-// Factorises H and runs the loop, which fills in result's codes and order. After each failure the
-// damping is multiplied by ten, up to 1. NotFound if no damping helped.
+// Factorises H and runs the loop, which fills the codes and order of `result`. Each failure
+// multiplies the damping by ten, up to 1. NotFound if that does not help.
 absl::StatusOr<GptqRun> RunWithDampRetry(const Layer& layer, MatrixView live, const Grid& grid,
                                          const std::vector<double>& diagonal,
                                          QuantizedWeight* result, const ExecutionContext& context) {
-  // The first retry uses at least this: ten times a tiny damping is still tiny.
+  // Minimum for the first retry, as ten times a tiny damping is still tiny.
   constexpr double kMinRetryDamp = 1e-4;
   const QuantizerSpec& spec = layer.spec;
   const double mean = MeanOfLive(diagonal);
@@ -113,7 +113,7 @@ absl::StatusOr<GptqRun> RunWithDampRetry(const Layer& layer, MatrixView live, co
     }
     if (damp >= 1) {
       return absl::NotFoundError(
-          StrCat("H could not be factorised with damp ", spec.damp, " nor any up to ", damp));
+          StrCat("H could not be factorised with damp ", spec.damp, " or any up to ", damp));
     }
   }
 }
@@ -140,8 +140,8 @@ absl::Status AddLosses(const Layer& layer, const GptqRun& run, QuantizedWeight* 
   const double damped = run.errors.damped_loss;
   const double undamped = damped - run.damp_value * run.errors.squared_norm;
   result->loss_damped = damped;
-  // The difference costs nothing, but cancels where damping is most of the loss. And with few
-  // weights the float32 errors of its terms do not average out.
+  // The difference costs nothing, but loses digits if damping is most of the loss, or if so few
+  // weights are summed that the float32 errors do not average out.
   constexpr double kMinShare = 0.05;
   constexpr int64_t kMinWeights = 1 << 16;
   if (undamped > kMinShare * damped && layer.size() >= kMinWeights) {
@@ -152,7 +152,7 @@ absl::Status AddLosses(const Layer& layer, const GptqRun& run, QuantizedWeight* 
   return absl::OkStatus();
 }
 
-// If H cannot be factorised at any damping up to 1, RTN stands in.
+// Falls back to RTN if H cannot be factorised at any damping up to 1.
 absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext& context) {
   const Hessian& h = *layer.h;
   const MatrixView weight = layer.weight;

@@ -67,7 +67,7 @@ absl::Status GramAccumulator::Add(MatrixView x, const ExecutionContext& context)
           stats_.sum.data(), context);
     }
     if (!status.ok()) {
-      // Half of a group may be in the sums.
+      // The sums may contain part of a group.
       stats_ = NoStatistics(d);
       return status;
     }
@@ -93,7 +93,7 @@ GramStatistics GramAccumulator::Take() {
   taken.sum.resize(static_cast<size_t>(d * d));
   taken.abs_sum.resize(static_cast<size_t>(d));
   taken.abs_max.resize(static_cast<size_t>(d));
-  // In square blocks, so that neither triangle is accessed one cache line per number.
+  // Copies in square blocks, so that neither triangle is accessed one cache line per number.
   constexpr int64_t kTile = 32;
   double* sum = taken.sum.data();
   for (int64_t i0 = 0; i0 < d; i0 += kTile) {

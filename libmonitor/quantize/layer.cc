@@ -40,7 +40,7 @@ absl::StatusOr<std::optional<double>> ErrorTrace(int64_t rows, int64_t cols, con
   };
   PTQWATCH_ASSIGN_OR_RETURN(const double trace,
                             QuadraticTrace(rows, cols, SharedRowSource(source), h.sum, context));
-  // H is positive semidefinite: anything below zero is rounding.
+  // H is positive semidefinite, so a negative value is a rounding error.
   const double value = h.scale * trace;
   return std::isfinite(value) ? std::optional<double>(std::max(0.0, value)) : std::nullopt;
 }

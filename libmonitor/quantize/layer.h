@@ -32,26 +32,26 @@ struct Layer {
   const GramStatistics* statistics = nullptr;  ///< may be null
   std::optional<Hessian> h;                    ///< absent without tokens
   QuantizerSpec spec;
-  SharedResults* shared = nullptr;  ///< of this weight and these statistics; never null
+  SharedResults* shared = nullptr;  ///< for this weight and these statistics; never null
 
   int64_t size() const { return weight.rows * weight.cols; }
   const float* Row(int64_t r) const { return weight.data + r * weight.cols; }
 };
 
-/// A result without codes, with its status.
+/// Makes a result with this status and no codes.
 QuantizedWeight WithStatus(LayerStatus status, std::string detail);
 
 /// The result for a layer whose scales overflow.
 QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec);
 
-/// Fits `grid` to `weight`, of the layer's shape. If the spec asks for clipping, errors are
-/// weighted by diag(H), or by 1 without H. Adds to `clipped_groups`. False if a scale overflows.
-/// Errors: Cancelled, DeadlineExceeded.
+/// Fits `grid` to `weight`, which has the shape of the layer. If the spec asks for clipping, weighs
+/// errors by diag(H), or by 1 without H, and adds to `clipped_groups`. Returns false if a scale
+/// overflows. Errors: Cancelled, DeadlineExceeded.
 absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
                              int64_t* clipped_groups, const ExecutionContext& context);
 
-/// Round to nearest. `status` and `detail` go into the result: they say why RTN stands in for
-/// another method. Fills in everything but the column counts.
+/// Rounds to nearest. `status` and `detail` of the result tell why RTN replaces another method.
+/// Fills everything but the column counts.
 absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus status,
                                                std::string detail, const ExecutionContext& context);
 
@@ -59,23 +59,23 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
 absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,
                         const ExecutionContext& context);
 
-/// Writes a row of W - W_hat into `out`, [cols]. Several threads may ask for different rows.
+/// Writes a row of W - W_hat to `out`, [cols]. Called concurrently for different rows.
 using ErrorRow = absl::FunctionRef<void(int64_t row, float* out)>;
-/// tr(dW H dW^T) over the rows given; absent where it is not finite. Cost: rows * cols^2 FLOP.
+/// Returns tr(dW H dW^T) over the given rows; absent if not finite. Cost: rows * cols^2 FLOP.
 absl::StatusOr<std::optional<double>> ErrorTrace(int64_t rows, int64_t cols, const Hessian& h,
                                                  ErrorRow error, const ExecutionContext& context);
 
-/// The loss of a decoded weight, [rows, cols]; absent without H.
+/// Returns the loss of a decoded weight, [rows, cols]; absent without H.
 absl::StatusOr<std::optional<double>> LayerLoss(const Layer& layer,
                                                 const std::vector<float>& decoded,
                                                 const ExecutionContext& context);
 
-/// Sets result->output_energy to tr(W H W^T), computed once a layer; absent without H.
+/// Sets result->output_energy to tr(W H W^T), computed once per layer; absent without H.
 absl::Status AddOutputEnergy(const Layer& layer, QuantizedWeight* result,
                              const ExecutionContext& context);
 
 /// Counts dead and duplicate inputs into `result`. Does nothing without H. Cost: cols * log(cols),
-/// but up to cols^2 comparisons where many diagonal entries are equal.
+/// but up to cols^2 comparisons if many diagonal entries are equal.
 absl::Status CountColumns(const Layer& layer, QuantizedWeight* result,
                           const ExecutionContext& context);
 

@@ -20,8 +20,8 @@ void EncodeRow(const float* values, int64_t count, float absmax, int8_t* codes) 
     std::fill_n(codes, count, int8_t{0});
     return;
   }
-  // Adding and subtracting 1.5 * 2^23 rounds half to even whatever is smaller than 2^22. Unlike
-  // nearbyint it is vectorised for every processor.
+  // Adding and subtracting 1.5 * 2^23 rounds numbers below 2^22 half to even. Unlike nearbyint, it
+  // is vectorised on every processor.
   constexpr float kRound = 12582912.0f;
   const auto code = [](float scaled) {
     const float rounded = (scaled + kRound) - kRound;
@@ -30,7 +30,7 @@ void EncodeRow(const float* values, int64_t count, float absmax, int8_t* codes) 
   const float steps = kTop / absmax;
   if (std::isfinite(steps)) {
     for (int64_t i = 0; i < count; ++i) codes[i] = code(values[i] * steps);
-  } else {  // the smallest numbers have no finite reciprocal
+  } else {  // tiny numbers have no finite reciprocal
     for (int64_t i = 0; i < count; ++i) codes[i] = code(values[i] / absmax * kTop);
   }
 }
@@ -41,7 +41,7 @@ float LargestMagnitude(const float* values, int64_t count) {
   return largest;
 }
 
-// Rounded once: the product of code and absmax has more digits than float32 holds.
+// Rounds only once, because the product of code and absmax has more digits than float32.
 float Decode(int8_t code, float absmax) {
   return static_cast<float>(static_cast<double>(code) * static_cast<double>(absmax) / 127.0);
 }
@@ -61,13 +61,13 @@ void DecodeInt8Row(const int8_t* codes, int64_t cols, float absmax, uint8_t* sto
   for (int64_t c = 0; c < cols; ++c) decoded[c] = value[stored[c]];
 }
 
-// Starts the result: which columns are kept, or why that is not known.
+// Starts the result with the columns to keep, or with a status if they are unknown.
 QuantizedWeight FindOutliers(const Layer& layer) {
   QuantizedWeight result;
   if (layer.spec.outlier_threshold == 0) return result;
   if (!layer.h) {
     return WithStatus(LayerStatus::kTooFewTokens,
-                      "0 tokens: outlier columns are not known, none was kept");
+                      "0 tokens: outlier columns are unknown, so none is kept");
   }
   for (int64_t c = 0; c < layer.weight.cols; ++c) {
     const float largest = layer.statistics->abs_max[static_cast<size_t>(c)];
@@ -120,7 +120,7 @@ absl::StatusOr<QuantizedWeight> LlmInt8(const Layer& layer, const ExecutionConte
   const MatrixView weight = layer.weight;
   const int64_t cols = weight.cols;
   const absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(weight, layer.spec.scale_dtype, context);
-  // The weight is known to be finite.
+  // The weight is finite, so only an overflowing absmax is left.
   if (absl::IsInvalidArgument(rows.status())) return TooLargeForGrid(layer.spec);
   PTQWATCH_RETURN_IF_ERROR(rows.status());
 

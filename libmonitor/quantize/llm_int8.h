@@ -15,9 +15,9 @@ struct Int8Rows {
   std::vector<float> absmax;  ///< [rows]; 0 for a row of zeros, whose codes are 0
 };
 
-/// code = round_half_even(value * (127 / absmax)) in float32, absmax rounded to `absmax_dtype`
-/// first. Errors: InvalidArgument for a NaN, an infinity, or an absmax that overflows its dtype;
-/// Cancelled, DeadlineExceeded.
+/// Quantizes rows: code = round_half_even(value * (127 / absmax)) in float32, with absmax first
+/// rounded to `absmax_dtype`. Errors: InvalidArgument for a NaN, an infinity, or an absmax that
+/// overflows its dtype; Cancelled, DeadlineExceeded.
 absl::StatusOr<Int8Rows> QuantizeInt8Rows(MatrixView values, ScaleDtype absmax_dtype,
                                           const ExecutionContext& context = {});
 

@@ -11,48 +11,48 @@ namespace ptqwatch::internal {
 
 struct Layer;
 
-/// The statistics of a layer's inputs that codes depend on. Any method measures losses with H.
+/// The statistics of a layer's inputs that the codes depend on. Losses need H with any method.
 enum class Statistics {
   kNone,
-  kGramIfAny,  ///< Quantize runs without them, too
+  kGramIfAny,  ///< Quantize also runs without them
   kGram,
   kGramAndAbsSum,
   kGramAndAbsMax,
 };
 
-/// Method::flops of methods that look at one weight at a time: rounding, and losses.
+/// Method::flops of methods that quantize each weight independently: rounding, and losses.
 double RoundingFlops(double rows, double cols, const QuantizerSpec& spec);
-/// Of these, the losses that QuantizerSpec::baselines asks for.
+/// The part of RoundingFlops for the losses that QuantizerSpec::baselines asks for.
 double BaselineFlops(double rows, double cols, const QuantizerSpec& spec);
 
-/// A quantization method. Its own file defines it; methods.cc lists it, at the position of its
-/// value, and so does report/enum_names.cc with its names.
+/// A quantization method, defined in a file of its own. methods.cc lists it, in the order of
+/// QuantizationMethod, and report/enum_names.cc lists its names.
 struct Method {
   int bits = 0;  ///< the only bit-width; 0: any
-  /// Which fields of a spec decide the codes, beside bits and scale_dtype.
-  bool grid = false;           ///< group_size, symmetric and clip: codes are of a grid
+  /// The fields of a spec that decide the codes, beside bits and scale_dtype.
+  bool grid = false;           ///< group_size, symmetric and clip: codes are on a grid
   bool factor = false;         ///< order, damp and min_tokens_ratio: H is factorised
   bool outliers = false;       ///< outlier_threshold
-  bool channel_scale = false;  ///< the grid is of the weight times QuantizedWeight::channel_scale
-  /// Without a grid, as reports have it: weights that share a scale, across rows; -1: a row.
+  bool channel_scale = false;  ///< the grid is for the weight times QuantizedWeight::channel_scale
+  /// Without a grid, the group size in reports: weights that share a scale, across rows; -1: a row.
   int group_size = 0;
 
   Statistics (*statistics)(const QuantizerSpec&) = [](auto&) { return Statistics::kNone; };
-  /// With fewer calibration rows than this, or none, RTN stands in. Null: with any number the
-  /// method runs.
+  /// The fewest calibration rows; with fewer, or none, RTN replaces the method. Null: the method
+  /// runs with any number.
   double (*min_tokens)(const QuantizerSpec& spec, int64_t inputs) = nullptr;
-  /// What it holds beside codes, decoded weights, panels of a trace and the factor of H.
+  /// Memory beside codes, decoded weights, the panels of a trace and the factor of H.
   int64_t (*bytes)(int64_t rows, int64_t cols, const QuantizerSpec& spec) = nullptr;
-  /// With the losses that the spec asks for, a multiply-add as two.
+  /// Includes the losses that the spec asks for; a multiply-add counts as two.
   double (*flops)(double rows, double cols, const QuantizerSpec& spec) = RoundingFlops;
-  /// Fills in everything but the column counts. `layer.h` is there if min_tokens is not null.
+  /// Fills everything but the column counts. If min_tokens is not null, `layer.h` has a value.
   absl::StatusOr<QuantizedWeight> (*quantize)(const Layer& layer,
                                               const ExecutionContext& context) = nullptr;
 };
 
 extern const Method kRtnMethod, kGptqMethod, kAwqMethod, kLlmInt8Method, kNf4Method;
 
-/// RTN's for a value that no method has: Validate refuses it.
+/// Returns the method; for an invalid value, which Validate refuses, that is RTN.
 const Method& MethodOf(QuantizationMethod method);
 inline const Method& MethodOf(const QuantizerSpec& spec) { return MethodOf(spec.method); }
 inline Statistics StatisticsOf(const QuantizerSpec& spec) {
@@ -62,15 +62,17 @@ inline Statistics StatisticsOf(const QuantizerSpec& spec) {
 /// before any other thread uses a method.
 QuantizationMethod AddMethod(const MethodName& name, const Method& method);
 
-/// The fewest calibration rows with which RTN does not stand in.
+/// The fewest calibration rows with which the method itself runs and is not replaced by RTN.
 double NeededTokens(const QuantizerSpec& spec, int64_t inputs);
 
-/// What quantizing a [rows, cols] weight reserves, in bytes, the result included: all that it ever
-/// holds, as if at once.
+/// Bytes to reserve for quantizing a [rows, cols] weight, including the result: the sum of all
+/// buffers, as if they existed at once.
 int64_t WorkingBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec);
-/// Of these, the factor of H and what makes it: reserved apart, since calls may share it.
+/// The part of WorkingBytes for the factor of H and its computation, reserved separately because
+/// calls may share the factor.
 int64_t FactorBytes(int64_t cols, const QuantizerSpec& spec);
-/// Of these, the panels in which a trace is computed. The factor's are not there then.
+/// The part of WorkingBytes for the panels of a trace, which do not exist at the same time as the
+/// panels of the factor.
 int64_t TracePanelBytes(int64_t rows, int64_t cols);
 /// Method::bytes of methods that fit a grid to the weight.
 int64_t GridBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec);

@@ -47,7 +47,7 @@ void EncodeBlock(const float* w, int64_t count, float absmax, uint8_t* codes) {
     return;
   }
   float x[kNf4Block];
-  // The smallest numbers have no finite reciprocal.
+  // Tiny numbers have no finite reciprocal.
   const float inverse = 1.0f / absmax;
   const bool divide = !std::isfinite(inverse);
   for (int64_t i = 0; i < count; ++i) {

@@ -24,7 +24,7 @@ using internal::Reservation;
 using internal::Statistics;
 using internal::StrCat;
 
-// `values` has one number per input, or none if the method does not need it.
+// Checks that `values` has one number per input, or none if the method does not need it.
 template <typename T>
 absl::Status CheckMagnitudes(std::string_view name, const std::vector<T>& values, Statistics need,
                              int64_t inputs, const QuantizerSpec& spec) {
@@ -32,8 +32,8 @@ absl::Status CheckMagnitudes(std::string_view name, const std::vector<T>& values
   if (values.empty() && !needed) return absl::OkStatus();
   if (static_cast<int64_t>(values.size()) != inputs) {
     return absl::InvalidArgumentError(
-        StrCat("statistics.", name, " has ", values.size(), " numbers, there are ", inputs,
-               " inputs", needed ? StrCat(", and ", ToString(spec.method), " needs it") : ""));
+        StrCat("statistics.", name, " has ", values.size(), " numbers for ", inputs, " inputs",
+               needed ? StrCat(", and ", ToString(spec.method), " needs it") : ""));
   }
   const auto negative = std::find_if(values.begin(), values.end(), [](T v) { return v < 0; });
   if (negative != values.end()) {
@@ -55,7 +55,7 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
   if (statistics == nullptr) {
     if (!NeedsStatistics(spec)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        StrCat(ToString(spec.method), " needs statistics of the layer's inputs; there are none"));
+        StrCat(ToString(spec.method), " needs statistics of the layer's inputs, but has none"));
   }
   if (statistics->inputs != weight.cols) {
     return absl::InvalidArgumentError(StrCat("statistics.inputs is ", statistics->inputs,
@@ -75,7 +75,7 @@ absl::Status CheckShapes(MatrixView weight, const GramStatistics* statistics,
                          spec);
 }
 
-// Names the first number of weight or H that is not finite; empty when all are.
+// Names the first number of the weight or H that is not finite; empty if there is none.
 absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistics* statistics,
                                           const ExecutionContext& context) {
   std::string found;
@@ -131,10 +131,10 @@ absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionCon
                                   context);
 }
 
-// A reservation that fails is tried again without what was kept for later calls.
+// If the reservation fails, drops the cached factor and tries again.
 absl::Status ReserveWorkingBytes(MatrixView weight, const QuantizerSpec& spec,
                                  internal::SharedResults& shared, Reservation& reservation) {
-  // The factor is reserved where it is made, and may be there already.
+  // The factor is reserved where it is computed, and may exist already.
   const int64_t bytes = internal::WorkingBytes(weight.rows, weight.cols, spec) -
                         internal::FactorBytes(weight.cols, spec);
   absl::Status status = reservation.Take(bytes, "quantizing a weight");

@@ -58,7 +58,7 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
 
 const Method kRtnMethod = {
     .grid = true,
-    // Clipping weighs all inputs alike without them.
+    // Without statistics, clipping weighs all inputs equally.
     .statistics =
         [](const QuantizerSpec& spec) {
           return spec.clip == ClipSearch::kNone ? Statistics::kNone : Statistics::kGramIfAny;

@@ -5,7 +5,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The spec's grid alone.
+// Keeps only the fields of the spec that decide the grid.
 QuantizerSpec GridOf(const QuantizerSpec& spec) {
   return {.method = QuantizationMethod::kRtn,
           .bits = spec.bits,
@@ -38,7 +38,7 @@ absl::StatusOr<const FeedbackMatrix*> SharedResults::Feedback(QuantizationOrder 
   for (const Failure& known : failures_) {
     if (known.order == order && known.damp == damp) return known.status;
   }
-  // Before the new one is made: two would be held at once.
+  // Frees the old factor first, so that two never exist at once.
   feedback_ = nullptr;
   auto factor = std::unique_ptr<Factor>(
       new Factor{.order = order, .damp = damp, .matrix = {}, .bytes = Reservation(context.bytes)});

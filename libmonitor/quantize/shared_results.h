@@ -16,15 +16,15 @@
 
 namespace ptqwatch::internal {
 
-/// What the quantizers of one layer have in common. A value is computed when it is first asked for;
-/// one that could not be computed is not kept. Not thread-safe.
+/// Intermediate results shared by the quantizers of one layer. Each is computed on first use; a
+/// failure is not kept, so the next call computes again. Not thread-safe.
 class SharedResults {
  public:
   template <typename T>
   using Compute = absl::FunctionRef<absl::StatusOr<T>()>;
   using Loss = std::optional<double>;
 
-  /// Inputs by kind.
+  /// Numbers of inputs by kind.
   struct Columns {
     int64_t dead = 0;
     int64_t duplicate = 0;
@@ -37,22 +37,22 @@ class SharedResults {
     return Remember(columns_, compute);
   }
   absl::StatusOr<Loss> OutputEnergy(Compute<Loss> compute) { return Remember(energy_, compute); }
-  /// The loss of round-to-nearest on the grid of `spec`, fitted to the weight as it is or
-  /// (`live_only`) with the columns of dead inputs set to zero.
+  /// The loss of round-to-nearest on the grid of `spec`, fitted to the weight or, if `live_only`,
+  /// to the weight with the columns of dead inputs set to zero.
   absl::StatusOr<Loss> RtnLoss(const QuantizerSpec& spec, bool live_only, Compute<Loss> compute);
 
-  /// GPTQ's factor for this order and damping. FailedPrecondition, which is kept, where H cannot be
-  /// factorised. Only the latest factor is kept, its memory reserved with `context`; it is valid
-  /// until the next call of this or of DropFeedback.
+  /// GPTQ's factor for this order and damping. FailedPrecondition if H cannot be factorised; this
+  /// error is kept. Keeps only the latest factor, with its memory reserved from `context`; it is
+  /// valid until the next call of Feedback or DropFeedback.
   absl::StatusOr<const FeedbackMatrix*> Feedback(QuantizationOrder order, double damp,
                                                  int64_t inputs, Compute<FeedbackMatrix> compute,
                                                  const ExecutionContext& context);
-  /// False where there was none.
+  /// Drops the factor. Returns false if there was none.
   bool DropFeedback() { return std::exchange(feedback_, nullptr) != nullptr; }
 
  private:
   struct Rounded {
-    QuantizerSpec grid;  // with the fields that decide a grid, others at their defaults
+    QuantizerSpec grid;  // only the fields that decide the grid; others are defaults
     bool live_only = false;
     Loss loss;
   };

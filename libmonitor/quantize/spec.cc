@@ -32,7 +32,7 @@ absl::Status Invalid(std::string_view field, std::string_view value, std::string
       StrCat("QuantizerSpec.", field, " is ", value, "; it must be ", wanted));
 }
 
-// A cast may have made a value that the enum does not have.
+// Catches values outside the enum, which a cast can make.
 template <typename Enum>
 absl::Status CheckNamed(std::string_view field, Enum value, EnumNames names) {
   if (static_cast<size_t>(value) < names.size()) return absl::OkStatus();
@@ -44,7 +44,7 @@ absl::Status CheckNotNegative(std::string_view field, double value) {
   return Invalid(field, Shortest(value), "finite and not negative");
 }
 
-// The position is the value.
+// Indexed by the value of the enum.
 constexpr std::string_view kOrders[] = {"none", "act"};
 constexpr std::string_view kScaleDtypes[] = {"f32", "f16", "bf16"};
 constexpr std::string_view kClipSearches[] = {"none", "mse"};
@@ -110,7 +110,7 @@ std::string Describe(const QuantizerSpec& spec) {
   if (method.grid) text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
   if (method.factor) {
     text += StrCat(" ", ToString(spec.order), " damp ", Shortest(spec.damp));
-    // Only where it differs from the default, to keep the common text short.
+    // Omits the default, to keep the common text short and unchanged.
     if (spec.min_tokens_ratio != defaults.min_tokens_ratio) {
       text += StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
     }

@@ -142,7 +142,7 @@ class Tls(unittest.TestCase):
         with Server(*self.serve_flags(), "--client-ca", self.ours.certificate) as server:
             trust = [server.address, "--ca", self.ours.certificate]
             self.answered(*trust, "--cert", self.client[0], "--key", self.client[1])
-            self.refused("perhaps it asks for a certificate, see --cert", *trust)
+            self.refused("perhaps it requires a certificate, see --cert", *trust)
             for one in (stranger, expired):
                 self.refused("perhaps it does not accept the certificate of --cert", *trust, "--cert", one[0], "--key", one[1])
 

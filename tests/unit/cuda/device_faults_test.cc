@@ -69,7 +69,7 @@ TEST(DeviceQuantizer, ClimbsTheLadderWhereFactorsFail) {
 
   device.FailFactors(100);
   const QuantizedWeight rounded = run.Quantize(layers)[0];
-  EXPECT_EQ(rounded.status_detail, "H could not be factorised with damp 0.01 nor any up to 1");
+  EXPECT_EQ(rounded.status_detail, "H could not be factorised with damp 0.01 or any up to 1");
   spec.method = QuantizationMethod::kRtn;
   expected = testing::RunOk(weight, &statistics, spec);
   expected.status = LayerStatus::kRtnFallback;

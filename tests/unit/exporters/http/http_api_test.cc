@@ -236,7 +236,7 @@ TEST_F(HttpApiTest, TakesNoMoreStreamsThanItMayAndStillAnswersScrapes) {
   const httplib::Result refused = Get("/api/v1/events");
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->status, 503);
-  EXPECT_THAT(refused->body, HasSubstr("as many streams"));
+  EXPECT_THAT(refused->body, HasSubstr("too many streams"));
   EXPECT_EQ(Get("/metrics")->status, 200);
   // One that ends makes room.
   streams.pop_back();
