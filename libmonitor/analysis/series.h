@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// The kind of evidence that a series gives.
+/// The kind of evidence in a series.
 enum class SeriesKind {
   kError,         ///< CE(W_hat) / CE(W) - 1 of a quantizer
   kCurvature,     ///< the Hessian's traces, and its curvature along a quantization error
@@ -26,8 +26,8 @@ struct SeriesValue {
 /// "weighted_trace".
 using SeriesValues = std::map<std::string, SeriesValue>;
 
-/// All values of a report that can be compared from snapshot to snapshot. Omits values that were
-/// not measured or are not finite, and curvature that is not positive.
+/// Returns all values of a report that are comparable between snapshots. Omits values that were not
+/// measured or are not finite, and curvature that is not positive.
 SeriesValues SeriesOf(const Report& report);
 
 /// log(max(E, 0) + 0.001): proportional to the relative change if E is well above 0.1 %, and

@@ -23,7 +23,7 @@ using internal::WordsFor;
 // Readers of GPTQ files compute the number of words as d / 32 * b.
 constexpr int64_t kGptqMultiple = 32;
 
-// The position is the value.
+// Indexed by the value of the enum.
 constexpr std::string_view kFormats[] = {"compressed-tensors", "gptq-v2"};
 
 int64_t GroupsOf(const QuantizerSpec& spec, int64_t cols) {
@@ -59,7 +59,7 @@ absl::Status CheckScaleDtype(CheckpointFormat format, ScaleDtype dtype) {
              "; the stored weight would differ from the measured one"));
 }
 
-// The scales in the storage format. InvalidArgument if one would change.
+// Converts scales to the storage format. InvalidArgument if that changes one.
 absl::StatusOr<std::vector<uint16_t>> HalfScales(const QuantizerSpec& spec,
                                                  const std::vector<float>& scale) {
   const bool f16 = spec.scale_dtype == ScaleDtype::kFloat16;
@@ -145,8 +145,7 @@ std::vector<uint32_t> PackZeros(const QuantizerSpec& spec, int64_t rows, int64_t
   });
 }
 
-// compressed-tensors has signed numbers and stores them plus 2^(b-1), which equals our codes and
-// zeros.
+// compressed-tensors stores signed numbers plus 2^(b-1), which equal our codes and zeros.
 std::vector<PackedTensor> PackCompressedTensors(const QuantizerSpec& spec, int64_t rows,
                                                 int64_t cols, const QuantizedWeight& weight,
                                                 const std::vector<uint16_t>& scales) {

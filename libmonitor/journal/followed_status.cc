@@ -12,9 +12,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The status file is replaced every second, later on a machine or a disk that others keep busy.
+// The status file is replaced every second, or less often if the machine or its disk is busy.
 constexpr std::chrono::seconds kSilence{15};
-// For a file that was there before and has not changed since; the two machines' clocks may differ.
+// Limit for a file that has not changed since the first read; it allows for differing clocks of the
+// two machines.
 constexpr double kOldSeconds = 60;
 
 std::string UtcText(double unix_seconds) {
@@ -50,7 +51,7 @@ void FollowedStatus::OnReport(std::shared_ptr<const AnalyzedReport> report) {
   ++reports_;
   last_event_.reset();
   if (newest_) return;
-  // A journal alone, of a run without a status file.
+  // The run has a journal but no status file.
   run_.run_id = latest_->report.run_id;
   run_.attempt = latest_->report.attempt;
   run_.fingerprint = latest_->report.fingerprint;
@@ -62,14 +63,15 @@ bool FollowedStatus::known() const { return newest_ || latest_ != nullptr || las
 
 MonitorStatus FollowedStatus::FromStatusFile() const {
   MonitorStatus status = newest_->monitor;
-  // A report that the status file, a second old, does not know of yet.
+  // The status file may be a second old and not count the newest report yet.
   if (latest_ != nullptr && latest_->report.run_id == newest_->run.run_id &&
       latest_->report.sequence > status.last_sequence) {
     status.last_sequence = latest_->report.sequence;
     status.step = std::max(status.step.value_or(0), latest_->report.step);
   }
   if (IsOver(status.health)) return status;
-  // The time of day is asked once only: it may be set, and differ from that of the run's machine.
+  // Uses the time of day only for the first age: it may be set, and may differ from the clock of
+  // the machine of the run.
   const std::chrono::duration<double> unchanged = clock_->Monotonic() - changed_;
   const double age = unchanged.count() + (seen_changing_ ? 0 : std::max(first_age_, 0.0));
   const bool silent = unchanged > kSilence || (!seen_changing_ && age > kOldSeconds);
@@ -120,7 +122,7 @@ RunStatus FollowedStatus::run_status() const {
 
 MonitorStatus FollowedStatus::status() const {
   MonitorStatus status = newest_ ? FromStatusFile() : FromJournal();
-  // Status files of earlier versions do not say it.
+  // Status files of earlier versions have no last_sequence.
   if (latest_ != nullptr) {
     status.last_sequence = std::max(status.last_sequence, latest_->report.sequence);
   }

@@ -12,7 +12,8 @@
 
 namespace ptqwatch::internal {
 
-/// The status of a run in another process, from what its run directory says. Not thread-safe.
+/// Computes the status of a run in another process from the contents of its run directory. Not
+/// thread-safe.
 class FollowedStatus {
  public:
   FollowedStatus(std::string run_dir, Clock* clock);
@@ -20,10 +21,10 @@ class FollowedStatus {
   void OnStatus(const RunStatus& status);
   void OnReport(std::shared_ptr<const AnalyzedReport> report);
   void OnEvent(const Event& event);
-  /// There is a run: something was read.
+  /// Whether anything was read, so the run exists.
   bool known() const;
 
-  /// All that is known, under no name.
+  /// Returns the status with an empty name.
   RunStatus run_status() const;
 
  private:
@@ -34,8 +35,8 @@ class FollowedStatus {
   Clock* const clock_;
   RunInfo run_;
   std::optional<RunStatus> newest_;
-  std::chrono::nanoseconds changed_{0};  // when `newest_` last did
-  double first_age_ = 0;                 // seconds; of the first status, when it was read
+  std::chrono::nanoseconds changed_{0};  // when `newest_` last changed
+  double first_age_ = 0;                 // age of the first status when it was read, in seconds
   bool seen_changing_ = false;
   std::shared_ptr<const AnalyzedReport> latest_;
   int64_t reports_ = 0;

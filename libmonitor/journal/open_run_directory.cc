@@ -48,7 +48,7 @@ void LeaveLayersOut(Report& report) {
   report.skipped_layers = {};
 }
 
-// NotFound if there is no status file yet.
+// Returns NotFound if the status file does not exist yet.
 absl::Status ReadStatus(const std::string& run_dir, FollowedStatus& status) {
   PTQWATCH_ASSIGN_OR_RETURN(const RunStatus read, ReadStatusFile(run_dir));
   status.OnStatus(read);
@@ -62,7 +62,7 @@ absl::Status ReadToEnd(JournalTail& tail) {
   }
 }
 
-// One call of Watch.
+// The state of one call of Watch.
 class DirectoryWatch {
  public:
   DirectoryWatch(std::string run_dir, const WatchOptions& options, Clock* clock,
@@ -80,7 +80,8 @@ class DirectoryWatch {
     PTQWATCH_RETURN_IF_ERROR(WaitForRun());
     GiveNewest();
     while (!stopped_) {
-      // Before the journal: if the status says that the run is over, no later lines can follow.
+      // Reads the status before the journal, so that no lines can follow once it says that the run
+      // is over.
       ReadAndGiveStatus();
       PTQWATCH_ASSIGN_OR_RETURN(const bool more, ReadJournal());
       if (stopped_ || !listener_->OnTick(true)) return absl::OkStatus();
@@ -107,7 +108,7 @@ class DirectoryWatch {
     return absl::OkStatus();
   }
 
-  // That it cannot be read is said when the whole journal is.
+  // Ignores errors, because reading the whole journal reports them.
   void GiveNewest() {
     const auto newest = ReadNewestReport(run_dir_);
     if (newest.ok() && *newest) listener_->OnNewest(**newest);
@@ -130,7 +131,7 @@ class DirectoryWatch {
     listener_->OnStatus(now);
   }
 
-  // A file that cannot be read may become readable later.
+  // Retries later, because an unreadable file may become readable.
   absl::StatusOr<bool> ReadJournal() {
     const absl::StatusOr<bool> more = tail_.Read();
     if (more.ok()) return more;
@@ -173,7 +174,7 @@ class DirectoryWatch {
     if (caught_up_ || options_.after_sequence == 0) listener_->OnEvent(event);
   }
 
-  // Once until it changes.
+  // Reports each text once until it changes.
   void Trouble(std::string text) {
     if (text == trouble_) return;
     listener_->OnTrouble(text);
@@ -194,10 +195,10 @@ class DirectoryWatch {
   SeenReports seen_;
   std::string run_id_;
   std::string trouble_;
-  std::optional<nanoseconds> given_;  // when the status was
+  std::optional<nanoseconds> given_;  // when the status was delivered
   int64_t newest_ = 0;
   bool another_run_ = false;
-  bool caught_up_ = false;  // the past has been read
+  bool caught_up_ = false;  // the existing journal has been read
   bool over_ = false;
   bool stopped_ = false;  // by the listener
 };

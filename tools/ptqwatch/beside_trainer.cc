@@ -22,14 +22,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{250};
 constexpr int kNice = 15;
-// glibc's 8 MiB of every thread would count as data.
+// glibc's default of 8 MiB per thread would count towards the data limit.
 constexpr size_t kThreadStackBytes = size_t{1} << 20;
 
-// The first to go where memory runs out, and never in the way of training.
+// Yields to the trainer: low CPU priority, first to be killed when memory runs out, limited
+// memory.
 void StepBack(int64_t max_memory) {
   umask(077);
   setpriority(PRIO_PROCESS, 0, kNice);
-  // What the trainer's thread may run on, or was bound to by OpenMP, is not for a server.
+  // The trainer's thread may be bound to a CPU, for example by OpenMP. The server may use all CPUs.
   cpu_set_t all;
   CPU_ZERO(&all);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &all);
@@ -47,7 +48,7 @@ void StepBack(int64_t max_memory) {
   const rlimit limit = {.rlim_cur = static_cast<rlim_t>(max_memory),
                         .rlim_max = static_cast<rlim_t>(max_memory)};
   setrlimit(RLIMIT_DATA, &limit);
-  // gRPC stops listening for good where no descriptor is left for a client.
+  // gRPC stops listening for good if it runs out of descriptors, so raise the limit.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
     files.rlim_cur = files.rlim_max;
@@ -58,7 +59,7 @@ void StepBack(int64_t max_memory) {
 bool HasEnded(pid_t process) {
   pollfd trainer = {.fd = kTrainerDescriptor, .events = POLLIN, .revents = 0};
   if (poll(&trainer, 1, 0) >= 0 && (trainer.revents & POLLNVAL) == 0) return trainer.revents != 0;
-  // A kernel without pidfds.
+  // The kernel has no pidfds.
   return kill(process, 0) != 0 && errno == ESRCH;
 }
 
@@ -76,11 +77,11 @@ absl::Status LeaveTrainer(int64_t max_memory) {
 
 absl::Status SayHello(const ServerHello& hello) {
   const std::string line = HelloToJson(hello) + "\n";
-  // Shorter than a pipe's buffer, so it is written as a whole.
+  // Written in one piece, because it is shorter than the buffer of a pipe.
   if (write(kHelloDescriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size())) {
     return absl::OkStatus();
   }
-  return absl::ErrnoToStatus(errno, "the trainer does not listen");
+  return absl::ErrnoToStatus(errno, "the trainer is not listening");
 }
 
 void WaitForEndOfRun(const BesideTrainer& options, const std::string& run_dir,

@@ -13,24 +13,24 @@
 
 namespace ptqwatch::internal {
 
-/// How a server behaves that a trainer has started (MonitorOptions::serve).
+/// Options of a server started by a trainer (MonitorOptions::serve).
 struct BesideTrainer {
-  pid_t trainer = 0;  ///< 0: nobody has started it but its user
+  pid_t trainer = 0;  ///< 0: started by a user, not by a trainer
   int64_t linger_seconds = 0;
   bool remove_run_dir = false;
 };
 
-/// Leaves the trainer: returns in a process that is nobody's child, in a session of its own, with
-/// a low priority and at most `max_memory` bytes of data. Only before there are threads. The error
-/// names the call that failed.
+/// Detaches from the trainer. Forks, and returns in a process without a parent, in its own session,
+/// with low priority and at most `max_memory` bytes of data. Call it before starting threads.
+/// Errors name the failed call.
 absl::Status LeaveTrainer(int64_t max_memory);
 
-/// Tells the trainer. An error if it does not listen any more.
+/// Sends the hello to the trainer. Fails if the trainer is no longer listening.
 absl::Status SayHello(const ServerHello& hello);
 
-/// Returns when this server has nothing more to show: a signal has come, the trainer has ended or
-/// its monitor has stopped `linger_seconds` ago, or another process has taken the run directory
-/// over since.
+/// Returns when the server has nothing more to show: after a signal, `linger_seconds` after the
+/// trainer ended or its monitor stopped, or when the trainer has ended and another process uses the
+/// run directory.
 void WaitForEndOfRun(const BesideTrainer& options, const std::string& run_dir,
                      const EndSignals& signals);
 

@@ -20,10 +20,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// How long a server beside a trainer tries to get its address.
+// How long a server beside a trainer retries a busy address.
 constexpr std::chrono::seconds kMaxBusyPort{5};
 
-// Calls the fields of ServeOptions by the names that the command has for them.
+// Replaces the fields of ServeOptions in a message by the names of the command's options.
 absl::Status InWordsOfTheCommand(const absl::Status& status) {
   return absl::Status(
       status.code(),
@@ -35,7 +35,7 @@ absl::Status InWordsOfTheCommand(const absl::Status& status) {
                            {"ServeOptions.security.token_file", "--token-file"}}));
 }
 
-// A server that a trainer has started. What it prints is in the run directory's serve.log.
+// Runs a server started by a trainer. Its output goes to serve.log in the run directory.
 int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
   if (const absl::Status left = LeaveTrainer(flags.options.max_memory); !left.ok())
     return Fail(left, terminal);
@@ -43,7 +43,7 @@ int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
   const std::string& run_dir = flags.run_dirs[0];
   absl::StatusOr<std::unique_ptr<RunServer>> server =
       RunServer::CreateForOne(run_dir, flags.options);
-  // The server of the run before may still show its end at this address.
+  // The server of the previous run may linger at this address.
   const auto until = std::chrono::steady_clock::now() + kMaxBusyPort;
   while (absl::IsUnavailable(server.status()) && std::chrono::steady_clock::now() < until &&
          !signals.WaitFor(std::chrono::milliseconds(100))) {
@@ -73,7 +73,8 @@ int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
 
 int RunServe(const ServeFlags& flags, Terminal* terminal) {
   if (flags.beside.trainer > 0) return ServeBesideTrainer(flags, terminal);
-  std::optional<EndSignals> signals(std::in_place);  // before the threads, which take after this
+  std::optional<EndSignals> signals(
+      std::in_place);  // before the threads, which inherit the signal mask
   if (flags.options.http.empty() && flags.options.grpc.empty()) {
     return Fail(absl::InvalidArgumentError("--http off --grpc off: nothing is left to serve"),
                 terminal);
@@ -87,7 +88,7 @@ int RunServe(const ServeFlags& flags, Terminal* terminal) {
   }
   if (!flags.options.grpc.empty()) terminal->Line(StrCat("grpc ", (*server)->grpc_address()));
   signals->Wait();
-  signals.reset();  // a second one ends the process at once, whatever a disk does
+  signals.reset();  // a second signal then ends the process even if a disk hangs
   return Finish(terminal);
 }
 

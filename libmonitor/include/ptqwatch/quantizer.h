@@ -14,11 +14,11 @@
 #include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 
-/// The quantization engine. It needs neither a monitor nor LibTorch. docs/quantizers.md explains
+/// The quantization engine. Depends on neither a monitor nor LibTorch. docs/quantizers.md explains
 /// the methods.
 ///
-/// Every enum here has a name on the wire: ToString gives it, Parse takes it back. Parse returns
-/// InvalidArgument, listing the known names, for any other name.
+/// Each enum has names used in reports and options: ToString returns the name, and Parse converts
+/// it back. For an unknown name, Parse returns InvalidArgument and lists the known names.
 
 namespace ptqwatch {
 
@@ -33,12 +33,14 @@ enum class QuantizationMethod {
 PTQWATCH_EXPORT std::string_view ToString(QuantizationMethod method);
 /// Ignores case and the characters '.', '_' and '-': "LLM.int8" is "llm_int8".
 PTQWATCH_EXPORT absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::string_view name);
-/// The format of a method's codes if a report names none: "int", or "nf4" for NF4.
+/// Returns the default format of a method's codes, for reports that name none: "int", or "nf4" for
+/// NF4.
 PTQWATCH_EXPORT std::string_view FormatOf(QuantizationMethod method);
-/// The only bit-width of a method that has no other: 8 for LLM.int8, 4 for NF4.
+/// Returns the only bit width of a method: 8 for LLM.int8, 4 for NF4, nullopt if several are
+/// allowed.
 PTQWATCH_EXPORT std::optional<int> FixedBits(QuantizationMethod method);
 
-/// The order in which GPTQ visits the input columns. Groups always follow the original order
+/// The order in which GPTQ processes the input columns. Groups always follow the original order
 /// ("static groups").
 enum class QuantizationOrder {
   kNone,       ///< 0, 1, 2, ...
@@ -48,11 +50,11 @@ enum class QuantizationOrder {
 PTQWATCH_EXPORT std::string_view ToString(QuantizationOrder order);
 PTQWATCH_EXPORT absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name);
 
-/// The type that scales are stored in (the absmax, for LLM.int8 and NF4).
+/// The type that scales are stored in (for LLM.int8 and NF4, the absmax).
 ///
-/// A scale is rounded to it, half to even, before zeros and codes are computed. The weight whose
-/// error is measured is therefore the weight that would be deployed. A scale that would underflow
-/// becomes the smallest positive number; one that overflows makes the layer unsupported.
+/// Scales are rounded to this type, half to even, before zeros and codes are computed, so errors
+/// are measured on the weight that would be deployed. A scale that would underflow becomes the
+/// smallest positive number; a scale that overflows makes the layer unsupported.
 enum class ScaleDtype { kFloat32, kFloat16, kBFloat16 };
 /// "f32", "f16", "bf16".
 PTQWATCH_EXPORT std::string_view ToString(ScaleDtype dtype);
@@ -75,25 +77,26 @@ PTQWATCH_EXPORT absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name
 
 /// The activations that a model's layers are calibrated with.
 enum class CalibrationMode {
-  /// Those of the full-precision forward pass: one run over the calibration data serves every
-  /// quantizer.
+  /// Activations of the full-precision forward pass. One run over the calibration data serves all
+  /// quantizers.
   kOneShot,
-  /// Those of the partly quantized model: a layer is calibrated with what the layers before it give
-  /// once they are quantized, as in deployment. Each quantizer that needs statistics runs over the
-  /// calibration data once for each distinct layer input.
+  /// Activations of the partly quantized model: a layer is calibrated on the outputs of quantized
+  /// earlier layers, as in deployment. Each quantizer that needs statistics runs over the
+  /// calibration data once per distinct layer input.
   kSequential,
 };
 /// "one_shot", "sequential".
 PTQWATCH_EXPORT std::string_view ToString(CalibrationMode mode);
 PTQWATCH_EXPORT absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string_view name);
 
-/// How one weight matrix is quantized. A method ignores the fields it has no use for. LLM.int8 and
-/// NF4 use only `bits` (which must be 8 and 4), `scale_dtype` and, for LLM.int8,
+/// How to quantize one weight matrix. Each method ignores the fields that do not apply to it.
+/// LLM.int8 and NF4 use only `bits` (8 and 4), `scale_dtype` and, for LLM.int8,
 /// `outlier_threshold`.
 struct QuantizerSpec {
   QuantizationMethod method = QuantizationMethod::kGptq;
   int bits = 4;  ///< 2, 3, 4 or 8
-  /// Inputs that share a scale; the last group of a row may be shorter. -1: the whole row.
+  /// Number of inputs that share a scale; the last group of a row may be shorter. -1: the whole
+  /// row.
   int group_size = 128;
   /// Symmetric grids have zero = 2^(bits-1) and cover +-max|w|; asymmetric ones cover [min(w,0),
   /// max(w,0)].
@@ -105,38 +108,38 @@ struct QuantizerSpec {
   double min_tokens_ratio = 0.125;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   ClipSearch clip = ClipSearch::kNone;  ///< RTN, GPTQ and AWQ
-  /// LLM.int8 only: inputs whose |x| reaches this anywhere in the calibration data keep their
-  /// column of the weight in full precision. 0: no column is kept, and no statistics are needed.
+  /// LLM.int8 only: if |x| of an input reaches this anywhere in the calibration data, its column of
+  /// the weight stays in full precision. 0: keeps no column and needs no statistics.
   double outlier_threshold = 6.0;
-  /// GPTQ only: also measure rtn_loss and output_energy. On a wide layer each takes as long as the
-  /// quantizing itself, unless another call of the same LayerQuantizer has measured it. The codes
-  /// do not depend on it.
+  /// GPTQ only: also compute rtn_loss and output_energy. On a wide layer, each takes as long as the
+  /// quantization, unless an earlier call on the same LayerQuantizer computed it. Does not change
+  /// the codes.
   bool baselines = true;
 
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;
 };
 
-/// RTN and GPTQ at 3 and 4 bits: the default of MonitorOptions::quantizers.
+/// Returns RTN and GPTQ at 3 and 4 bits, the default of MonitorOptions::quantizers.
 PTQWATCH_EXPORT std::vector<QuantizerSpec> DefaultQuantizers();
 
-/// InvalidArgument naming the field and its value.
+/// Checks all fields. InvalidArgument names the field and its value.
 PTQWATCH_EXPORT absl::Status Validate(const QuantizerSpec& spec);
 
 /// Whether Quantize refuses to run without statistics.
 PTQWATCH_EXPORT bool NeedsStatistics(const QuantizerSpec& spec);
 
-/// "gptq b4 g128 sym act damp 0.01": every field that decides the codes. The text of a spec never
-/// changes: fingerprints of runs rest on it.
+/// Returns a text such as "gptq b4 g128 sym act damp 0.01", with every field that decides the
+/// codes. The text of a spec never changes, because fingerprints of runs depend on it.
 PTQWATCH_EXPORT std::string Describe(const QuantizerSpec& spec);
 
-/// The outcome for one layer.
+/// The outcome of quantizing one layer.
 enum class LayerStatus {
   kOk,
-  kDamped,        ///< GPTQ needed a larger damp than asked for
-  kTooFewTokens,  ///< too little calibration data: RTN codes where GPTQ or AWQ was asked for, no
+  kDamped,        ///< GPTQ needed a larger damp than the spec's
+  kTooFewTokens,  ///< too little calibration data: RTN codes instead of GPTQ or AWQ codes, or no
                   ///< outlier columns for LLM.int8
   kNonFinite,     ///< NaN or infinity in the weight or the statistics; no codes
-  kRtnFallback,   ///< GPTQ asked for, RTN codes given: H could not be factorised at any damp
+  kRtnFallback,   ///< RTN codes instead of GPTQ codes: H could not be factorised at any damp
   kUnsupported,   ///< shape or spec cannot be quantized; no codes
 };
 /// "ok", "damped", "too_few_tokens", "nonfinite", "rtn_fallback", "unsupported".
@@ -154,8 +157,8 @@ struct MatrixView {
 /// Second moments of a layer's inputs: sum = sum over rows x of x x^T.
 struct GramStatistics {
   int64_t inputs = 0;            ///< d
-  int64_t tokens = 0;            ///< finite rows, which are summed
-  int64_t skipped_rows = 0;      ///< rows with a NaN or infinity, which are left out
+  int64_t tokens = 0;            ///< number of finite rows, which are summed
+  int64_t skipped_rows = 0;      ///< number of rows with a NaN or infinity, which are left out
   std::vector<double> sum = {};  ///< [d, d] row-major, symmetric
   /// [d]: sum of |x| over the finite rows. Needed by AWQ; may be empty for the other methods.
   std::vector<double> abs_sum = {};
@@ -171,37 +174,37 @@ struct GramStatistics {
 class PTQWATCH_EXPORT GramAccumulator {
  public:
   explicit GramAccumulator(int64_t inputs);
-  /// Adds the rows of `x`, which are tokens; x.cols must equal `inputs`. Errors: InvalidArgument
-  /// for other shapes, which leaves the sums as they were; Cancelled, DeadlineExceeded and
+  /// Adds the rows (tokens) of `x`. Errors: InvalidArgument if x.cols is not `inputs` or x is
+  /// otherwise malformed, which leaves the sums unchanged; Cancelled, DeadlineExceeded and
   /// ResourceExhausted, which leave the accumulator empty.
   absl::Status Add(MatrixView x, const ExecutionContext& context = {});
   int64_t tokens() const { return stats_.tokens; }
-  /// Moves the sums out, both triangles filled in; the accumulator is empty afterwards.
+  /// Moves the sums out, with both triangles filled, and leaves the accumulator empty.
   GramStatistics Take();
 
  private:
   GramStatistics stats_;
 };
 
-/// NF4: consecutive weights, row by row, that share one absmax. A block may cross rows and the last
-/// one may be shorter.
+/// NF4: number of consecutive weights, row by row, that share one absmax. A block may span rows;
+/// the last one may be shorter.
 inline constexpr int64_t kNf4Block = 64;
-/// NF4: the 16 levels of 4-bit NormalFloat, ascending from -1 to 1: arXiv 2305.14314, appendix E.
+/// NF4: the 16 levels of 4-bit NormalFloat, ascending from -1 to 1 (arXiv 2305.14314, appendix E).
 PTQWATCH_EXPORT const std::array<float, 16>& Nf4Levels();
 
 /// A weight on its grid. [m, d] is the weight's shape, G the number of groups of a row.
 ///
-/// Some methods fill the fields in another way:
-///   AWQ       codes, scale and zero are those of W * channel_scale (columns);
+/// Some methods use the fields differently:
+///   AWQ       codes, scale and zero belong to W * channel_scale (by column);
 ///             dequantized = scale * (code - zero) / channel_scale.
 ///   LLM.int8  code - 128 is the int8 code, zero is 128, scale [m] = absmax / 127; dequantized =
-///             (code - 128) * absmax / 127, rounded to float32 once, and the original weight in
-///             outlier columns.
+///             (code - 128) * absmax / 127, rounded to float32 once; outlier columns keep the
+///             original weight.
 ///   NF4       codes are indices into Nf4Levels(), scale [ceil(m d / kNf4Block)] is the absmax of
 ///             each block, zero is empty; dequantized = level * absmax.
 struct QuantizedWeight {
   LayerStatus status = LayerStatus::kOk;
-  /// Why the status is not ok, or other facts such as calibration rows left out.
+  /// Explains a status other than kOk, and notes facts such as skipped calibration rows.
   std::string status_detail;
   std::vector<uint8_t> codes;      ///< [m, d], 0 .. 2^bits - 1, original column order
   std::vector<float> scale;        ///< [m, G]
@@ -212,21 +215,21 @@ struct QuantizedWeight {
   double damp_value = 0;           ///< the absolute number added to the diagonal
   /// tr(dW H dW^T), H = 2/tokens * sum, undamped, dW = W - dequantized. Absent without statistics.
   std::optional<double> loss;
-  /// The same with the damped H, which GPTQ minimises; dead columns count as zero error.
+  /// The loss with the damped H, which GPTQ minimises; dead columns count as zero error.
   std::optional<double> loss_damped;
-  /// Loss of round-to-nearest on the same grids: for AWQ without a channel scale, for LLM.int8 with
-  /// no column kept. `loss` may be larger.
+  /// Loss of round-to-nearest on the same grids; for AWQ without a channel scale, for LLM.int8 with
+  /// no column kept. May be smaller than `loss`.
   std::optional<double> rtn_loss;
-  /// tr(W H W^T): what the losses are relative to.
+  /// tr(W H W^T), the reference for relative losses.
   std::optional<double> output_energy;
-  /// Inputs that were always zero. Absent without tokens.
+  /// Number of inputs that were always zero. Absent without tokens.
   std::optional<int64_t> dead_columns;
-  /// Other inputs that equalled an earlier one in every row (H_ii = H_jj = H_ij). Absent without
-  /// tokens.
+  /// Number of other inputs that equalled an earlier one in every row (H_ii = H_jj = H_ij). Absent
+  /// without tokens.
   std::optional<int64_t> duplicate_columns;
   std::vector<float> channel_scale;  ///< AWQ: [d]
-  double channel_scale_ratio = 0;    ///< AWQ: the exponent r of mean|x|^r that won
-  /// AWQ: [20], loss at r = 0, 0.05, ..., 0.95 (unclipped); infinite where a grid overflows.
+  double channel_scale_ratio = 0;    ///< AWQ: the best exponent r of mean|x|^r
+  /// AWQ: [20], loss at r = 0, 0.05, ..., 0.95 (unclipped); infinite if a grid overflows.
   std::vector<double> search_losses;
   int64_t clipped_groups = 0;  ///< groups, over all rows, whose grid covers less than their range
   std::vector<int64_t> outlier_columns;  ///< LLM.int8: ascending
@@ -234,36 +237,39 @@ struct QuantizedWeight {
 
 /// Quantizes one weight.
 ///
-/// GPTQ needs `statistics`, AWQ needs them with abs_sum, LLM.int8 with abs_max unless its threshold
-/// is 0. For the other methods they may be null; losses are then absent.
+/// GPTQ needs `statistics`, AWQ also needs abs_sum, and LLM.int8 needs abs_max unless its threshold
+/// is 0. Other methods accept null, but then report no losses.
+///
 /// Grid, code and decode arithmetic is IEEE float32 with round-half-to-even; the factorisation is
-/// float64. The same bits for any number of threads.
-/// Cost in multiply-adds: GPTQ d^3/6 + 3/2 m d^2, AWQ 21/2 m d^2, the others up to 3/2 m d^2, of
-/// which every loss takes m d^2 / 2. Memory: about 5 m d bytes, for GPTQ another 6 d^2 + 4 m d.
-/// Errors: InvalidArgument (spec, shapes that do not match, statistics that are missing or
-/// negative), Cancelled, DeadlineExceeded, ResourceExhausted. Bad data is not an error but a status
-/// in the result.
+/// float64. The bits of the result do not depend on the number of threads.
+///
+/// Cost in multiply-adds: d^3/6 + 3/2 m d^2 for GPTQ, 21/2 m d^2 for AWQ, up to 3/2 m d^2 for the
+/// others; each loss takes m d^2 / 2 of it. Memory: about 5 m d bytes, plus 6 d^2 + 4 m d for GPTQ.
+///
+/// Errors: InvalidArgument (invalid spec, mismatched shapes, missing or negative statistics),
+/// Cancelled, DeadlineExceeded, ResourceExhausted. Bad data is reported in the status of the
+/// result, not as an error.
 PTQWATCH_EXPORT absl::StatusOr<QuantizedWeight> Quantize(MatrixView weight,
                                                          const GramStatistics* statistics,
                                                          const QuantizerSpec& spec,
                                                          const ExecutionContext& context = {});
 
-/// Quantizes one weight in several ways. What they have in common is computed once, when it is
-/// first needed: output_energy, the loss of round-to-nearest on each grid, GPTQ's factor for the
-/// latest order and damp, the counts of columns, and the check for numbers that are not finite.
-/// Each result has the bits that Quantize gives, whatever was asked for before.
+/// Quantizes one weight in several ways and computes shared values only once, on first use:
+/// output_energy, the round-to-nearest loss on each grid, GPTQ's factor for the latest order and
+/// damp, the column counts, and the check for non-finite numbers. Each result has the same bits as
+/// that of the function Quantize, regardless of earlier calls.
 ///
-/// Not thread-safe. Between calls it keeps the factor, about 2 d^2 bytes; they stay reserved in the
-/// context of the call that made it, and are given up where another call needs the room.
+/// Not thread-safe. Between calls it keeps the factor, about 2 d^2 bytes, reserved in the context
+/// of the call that computed it. Drops the factor if another call needs the memory.
 class PTQWATCH_EXPORT LayerQuantizer {
  public:
-  /// The arguments of Quantize. What they point to must outlive this object and not change.
+  /// Takes the arguments of Quantize. The data behind them must outlive this object and not change.
   LayerQuantizer(MatrixView weight, const GramStatistics* statistics) noexcept;
   LayerQuantizer(LayerQuantizer&&) noexcept;
   LayerQuantizer& operator=(LayerQuantizer&&) noexcept;
   ~LayerQuantizer();
 
-  /// As the function Quantize.
+  /// Same as the function Quantize.
   absl::StatusOr<QuantizedWeight> Quantize(const QuantizerSpec& spec,
                                            const ExecutionContext& context = {});
 

@@ -27,22 +27,22 @@ struct ReportQuery {
 };
 
 struct WatchOptions {
-  /// Only reports with a larger sequence; 0: all reports; unset: only new ones.
+  /// Only reports with a larger sequence. 0: all reports; unset: only new ones.
   std::optional<int64_t> after_sequence = 0;
   bool without_layers = false;
-  /// Return once all present reports were given to the listener.
+  /// Return once all reports that exist now have been delivered.
   bool until_now = false;
-  /// Return when the run's monitor stops; otherwise wait for the run to come back.
+  /// Return when the monitor of the run stops; otherwise wait for the run to resume.
   bool exit_when_done = false;
-  /// How long a server may be unreachable, or a directory may lack a run. Unset: ten seconds before
-  /// a server's first answer, then no limit, or a minute with exit_when_done; two seconds for a
-  /// directory.
+  /// How long a server may be unreachable, or a directory may have no run, before Watch fails.
+  /// Unset: for a server, ten seconds before its first answer, then no limit, or a minute with
+  /// exit_when_done; for a directory, two seconds.
   std::optional<std::chrono::nanoseconds> give_up_after = {};
-  /// Give the status at this interval after the first one; unset: only the first one.
+  /// Deliver the status at this interval after the first one; unset: only the first one.
   std::optional<std::chrono::milliseconds> status_every = {};
-  /// Longest time between two calls of OnTick.
+  /// Longest time between calls of OnTick.
   std::chrono::milliseconds tick{1000};
-  /// Waits between attempts to reach a server: they double from the first to the longest.
+  /// Waits between attempts to reach a server. The wait doubles from the first to the longest.
   std::chrono::milliseconds first_backoff{500};
   std::chrono::milliseconds longest_backoff{10'000};
 };
@@ -51,25 +51,28 @@ struct WatchOptions {
 class PTQWATCH_EXPORT WatchListener {
  public:
   virtual ~WatchListener() = default;
-  /// The next report; never the same one (run_id, attempt, branch, rank, sequence) twice. `missed`
-  /// is the number of reports lost before it. Returning false ends Watch.
+  /// Called for each report; never twice for the same one (run_id, attempt, branch, rank,
+  /// sequence). `missed` is the number of reports lost before it. Return false to end Watch.
   virtual bool OnReport(const AnalyzedReport& report, int64_t missed) = 0;
   virtual void OnEvent(const Event&) {}
   virtual void OnStatus(const RunStatus&) {}
-  /// One line for people: the connection was lost or restored, or another run took over.
+  /// A message of one line for the user: the connection was lost or restored, or another run took
+  /// over.
   virtual void OnNotice(std::string_view) {}
-  /// A file of the run cannot be read now; Watch tries again. By default OnNotice.
+  /// A file of the run cannot be read; Watch tries again. Calls OnNotice by default.
   virtual void OnTrouble(std::string_view text) { OnNotice(text); }
-  /// For a run directory: its newest report, before the older ones, which take longer to read.
+  /// For a run directory: called with its newest report before the older ones, which take longer to
+  /// read.
   virtual void OnNewest(const AnalyzedReport&) {}
-  /// Called once, for a run directory: all reports and events written before Watch were delivered.
+  /// For a run directory: called once, after all reports and events written before Watch were
+  /// delivered.
   virtual void OnCaughtUp() {}
-  /// Called at least once per tick. Returning false ends Watch.
+  /// Called at least once per tick. Return false to end Watch.
   virtual bool OnTick(bool /*connected*/) { return true; }
 };
 
-/// A run seen from outside: a run directory (OpenRunDirectory) or a server's address
-/// (ptqwatch/client.h). Thread-safe. Errors are one printable line that names the place.
+/// A run in another process: a run directory (OpenRunDirectory) or a server (OpenRemoteRun in
+/// ptqwatch/client.h). Thread-safe. Errors are one printable line that names the place.
 class PTQWATCH_EXPORT RunSource : public Control {
  public:
   /// The directory or the address, for messages.
@@ -77,29 +80,31 @@ class PTQWATCH_EXPORT RunSource : public Control {
   virtual absl::StatusOr<RunStatus> Status() = 0;
   /// All runs at this place, sorted by name; a directory has one.
   virtual absl::StatusOr<std::vector<RunStatus>> Runs() = 0;
-  /// Oldest first.
+  /// Returns reports, oldest first.
   virtual absl::StatusOr<std::vector<AnalyzedReport>> Reports(const ReportQuery& query = {}) = 0;
-  /// Passes reports and events to the listener until the listener or an option ends it.
+  /// Passes reports and events to the listener, on the calling thread, until the listener or an
+  /// option ends it. OK in that case.
   virtual absl::Status Watch(const WatchOptions& options, WatchListener* listener) = 0;
 };
 
-/// With this begins the MonitorStatus::health_reason of a run that shows no sign of life.
+/// MonitorStatus::health_reason starts with this text if a run shows no sign of life.
 inline constexpr std::string_view kNoSignOfLife = "no sign of life";
 
-/// Whether a run has begun in this directory: it has a journal or a status file.
+/// Returns whether the directory has a journal or a status file, that is, whether a run has begun
+/// there.
 PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);
 
-/// The name of the run in a directory: the last part of its path.
+/// Returns the name of the run in a directory: the last part of its path.
 PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);
 
-/// Opens the run that uses, used or will use `run_dir`, through the files of its monitor. Opens no
-/// socket except the run's own, for a command. Cost: Reports and Watch read the journal from its
-/// beginning.
+/// Opens the past, present or future run of `run_dir` through the files of its monitor. Opens no
+/// socket except the run's own, to send a command. Cost: Reports and Watch read the journal from
+/// the beginning.
 ///
-/// A run that has shown no sign of life for 15 seconds and has not reported its end is `degraded`,
-/// with the reason. If another run takes over the directory, only its reports are given from then
-/// on. Status is NotFound if no run has begun. Do is Unavailable if no run answers on this machine,
-/// and PermissionDenied for another user's directory.
+/// A run is `degraded`, with a reason, if it shows no sign of life for 15 seconds without having
+/// reported its end. If another run takes over the directory, only the reports of the new run
+/// follow. Status returns NotFound if no run has begun. Do returns Unavailable if no run answers on
+/// this machine, and PermissionDenied if the directory belongs to another user.
 PTQWATCH_EXPORT std::unique_ptr<RunSource> OpenRunDirectory(std::string run_dir,
                                                             Clock* clock = Clock::Real());
 
