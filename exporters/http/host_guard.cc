@@ -40,7 +40,7 @@ std::optional<HttpResponse> HostGuard::Refuse(const HttpRequest& request) const 
                                        "' is not served; see ServeOptions::allowed_hosts or "
                                        "ptqwatch serve --allow-host\n")};
   }
-  // Requests from a page of this site have its origin, and requests that no page sent have none.
+  // A request sent by a page carries the origin of the page, which must be this server.
   if (!request.origin.empty() &&
       !absl::EqualsIgnoreCase(request.origin, "http://" + request.host) &&
       !absl::EqualsIgnoreCase(request.origin, "https://" + request.host)) {

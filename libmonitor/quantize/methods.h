@@ -38,8 +38,8 @@ struct Method {
   int group_size = 0;
 
   Statistics (*statistics)(const QuantizerSpec&) = [](auto&) { return Statistics::kNone; };
-  /// The fewest calibration rows; with fewer, or none, RTN replaces the method. Null: the method
-  /// runs with any number.
+  /// The fewest calibration rows. With fewer rows, or without any, RTN replaces the method. Null:
+  /// no minimum.
   double (*min_tokens)(const QuantizerSpec& spec, int64_t inputs) = nullptr;
   /// Memory beside codes, decoded weights, the panels of a trace and the factor of H.
   int64_t (*bytes)(int64_t rows, int64_t cols, const QuantizerSpec& spec) = nullptr;

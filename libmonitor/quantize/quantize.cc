@@ -106,7 +106,7 @@ absl::StatusOr<std::string> FindNonFinite(MatrixView weight, const GramStatistic
   return found;
 }
 
-// The same for what this method needs beside them: "abs_sum[3] of the inputs is nan".
+// Like FindNonFinite, for the other statistics of the method: "abs_sum[3] of the inputs is nan".
 std::string FindNonFiniteMagnitude(const GramStatistics* statistics, const QuantizerSpec& spec) {
   const auto find = [](std::string_view name, const auto& values) -> std::string {
     const auto bad =
@@ -134,7 +134,7 @@ absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionCon
 // If the reservation fails, drops the cached factor and tries again.
 absl::Status ReserveWorkingBytes(MatrixView weight, const QuantizerSpec& spec,
                                  internal::SharedResults& shared, Reservation& reservation) {
-  // The factor is reserved where it is computed, and may exist already.
+  // Excludes the factor, which is reserved when it is computed and may exist already.
   const int64_t bytes = internal::WorkingBytes(weight.rows, weight.cols, spec) -
                         internal::FactorBytes(weight.cols, spec);
   absl::Status status = reservation.Take(bytes, "quantizing a weight");

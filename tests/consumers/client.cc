@@ -1,4 +1,4 @@
-// A program beside the trainer: what a run has measured, and whether it does well.
+// A program beside the trainer that prints the verdict at each report.
 #include "ptqwatch/client.h"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// A trainer of plain float arrays, without torch::nn: softmax regression with its gradient by hand.
-// A server beside it has its metrics.
+// A trainer with plain float arrays instead of torch::nn: softmax regression with a hand-written
+// gradient. A server beside it shows its metrics.
 #include <chrono>
 #include <cmath>
 #include <iostream>

@@ -1,4 +1,4 @@
-// The servers and the quantization engine, found and linked; they serve free ports for a moment.
+// Links the servers and the quantization engine, and serves free ports for a moment.
 #include <cstdlib>
 #include <iostream>
 

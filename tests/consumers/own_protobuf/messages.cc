@@ -2,7 +2,7 @@
 
 #include "report.pb.h"
 
-// The full name and the author of a message that was written and read again.
+// Writes a message, reads it back, and returns its full name and author.
 std::string WriteAndRead() {
   trainer::Report report, copy;
   report.set_author("the trainer");

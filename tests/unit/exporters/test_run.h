@@ -13,7 +13,7 @@
 
 namespace ptqwatch::testing {
 
-/// Keeps the commands that it gets.
+/// Records the commands that it receives.
 class FakeControl final : public Control {
  public:
   absl::StatusOr<int64_t> Do(const Command& command) override {
@@ -24,10 +24,10 @@ class FakeControl final : public Control {
   absl::StatusOr<int64_t> answer = 1;
 };
 
-/// A run of a server whose status, reports and events a test sets. One thread at a time.
+/// A served run whose status, reports and events are set by the test. Not thread-safe.
 class TestRun {
  public:
-  /// `wake` is called after each change.
+  /// Calls `wake` after each change.
   TestRun(internal::ServedRuns* runs, std::string name, internal::ReportForms forms,
           const internal::ReportHistory::Limits& limits, std::function<void()> wake)
       : runs_(runs),
@@ -48,7 +48,7 @@ class TestRun {
     ShowStatus();
     Open();
   }
-  /// Nothing more comes: it is shown no longer.
+  /// Ends the run and removes it from the server.
   void End() { runs_->Remove(run_); }
   template <typename Change>
   void Set(Change change) {
@@ -57,7 +57,7 @@ class TestRun {
   }
   void Publish(const AnalyzedReport& report) { run_->Publish(report); }
   void Publish(const Event& event) { run_->Publish(event); }
-  /// About `padding` bytes more than the report takes otherwise, in all forms.
+  /// Publishes a report that is about `padding` bytes larger in every form.
   void Publish(int64_t sequence, size_t padding = 0) {
     AnalyzedReport report = SampleReport();
     report.report.sequence = sequence;

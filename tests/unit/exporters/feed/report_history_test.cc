@@ -13,7 +13,7 @@ namespace report_history_test {
 
 using testing::TempDir;
 
-// Of 100 and 50 bytes.
+// A form of 100 bytes, and a short one of 50 bytes.
 std::string Full(int64_t sequence) {
   return std::to_string(sequence) + std::string(100 - std::to_string(sequence).size(), 'f');
 }

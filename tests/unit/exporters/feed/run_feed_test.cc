@@ -93,7 +93,7 @@ TEST_F(RunFeedTest, IsOverWhileTheRunHasStopped) {
   EXPECT_FALSE(feed_.over());
   Happens("the end", Event::Kind::kStopped);
   EXPECT_TRUE(feed_.over());
-  Publish(1);  // of the next attempt
+  Publish(1);  // from the next attempt
   EXPECT_FALSE(feed_.over());
   feed_.Close();
   EXPECT_TRUE(feed_.over());

@@ -44,7 +44,7 @@ class ServedRunsTest : public ::testing::Test {
 
 TEST_F(ServedRunsTest, HaveNoAgeBeforeTheFirstReport) { EXPECT_TRUE(std::isnan(Age())); }
 
-// Somebody sets the time of day by an hour after a report, and before the next one.
+// The time of day changes by an hour between two reports.
 TEST_F(ServedRunsTest, TellAgesByTheMonotonicClock) {
   for (const double step : {-3600.0, 3600.0}) {
     clock_.SetUnixSeconds(1.7e9);
@@ -60,14 +60,14 @@ TEST_F(ServedRunsTest, TellAgesByTheMonotonicClock) {
   }
 }
 
-// Its trainer's clock is ahead.
+// The clock of the trainer is ahead.
 TEST_F(ServedRunsTest, TakeAReportOfTheFutureForNew) {
   Publish(clock_.UnixSeconds() + 3600);
   clock_.Advance(seconds(5));
   EXPECT_NEAR(Age(), 5, 0.01);
 }
 
-// A read of the run directory that never returns.
+// As if a read of the run directory never returned.
 TEST_F(ServedRunsTest, AreDegradedIfTheirFollowerHangs) {
   RunStatus status;
   status.monitor.health = Health::kOk;
@@ -125,7 +125,7 @@ TEST_F(ServedRunsTest, ShowTheNewestReportWhileThePastIsRead) {
     run->Publish(report);
     EXPECT_EQ(shown(), 5);
   }
-  run->Publish(report);  // has come meanwhile
+  run->Publish(report);  // published in the meantime
   EXPECT_EQ(shown(), 6);
   EXPECT_TRUE(absl::IsUnavailable(runs_.Find("a").status()));
   runs_.Open(run);

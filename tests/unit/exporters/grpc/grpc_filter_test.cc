@@ -1,4 +1,4 @@
-// Streams of events alone, and clients that want a part of what there is.
+// Tests of event streams and of filters.
 
 #include <chrono>
 #include <memory>
@@ -29,7 +29,7 @@ class GrpcFilterTest : public testing::GrpcTest {
   }
 };
 
-// A client that watches events; it has its place once it is made.
+// A WatchEvents client. Its position in the feed is fixed once it is constructed.
 class EventWatch {
  public:
   EventWatch(const std::string& address, const v1::WatchEventsRequest& request) : client_(address) {
@@ -47,7 +47,7 @@ class EventWatch {
     return response;
   }
   std::string Message() { return Next().event().message(); }
-  // How it ends, without another event.
+  // Returns the final status; expects no further event.
   grpc::Status Finish() {
     v1::WatchEventsResponse response;
     EXPECT_FALSE(reader_->Read(&response)) << response.event().message();
@@ -154,7 +154,7 @@ v1::QuantizerFilter Quantizer(const std::string& method, int bits) {
   return filter;
 }
 
-// What a filter must leave of a report, made by other means.
+// The expected result of a filter, computed in another way.
 v1::Report Expected(int64_t sequence, bool with_layers, const std::string& method, int bits) {
   AnalyzedReport report = SampleReport();
   report.report.sequence = sequence;

@@ -32,7 +32,7 @@ inline std::string TextOf(const grpc::ByteBuffer& buffer) {
   return {slice.begin(), slice.end()};
 }
 
-/// A connection of its own to a server.
+/// A client with its own connection to a server.
 class GrpcClient {
  public:
   explicit GrpcClient(const std::string& address, int max_message_bytes = 4 << 20) {
@@ -57,7 +57,8 @@ class GrpcClient {
     grpc::ClientContext context;
     return stub->ListReports(&context, request, response);
   }
-  /// On the wire a HealthCheckRequest has the service's name as field 1, the response a status.
+  /// On the wire, HealthCheckRequest has the service name in field 1, and the response has a
+  /// status.
   static constexpr char kServing[] = "\x08\x01";
   static constexpr char kNotServing[] = "\x08\x02";
   grpc::Status CheckHealth(const std::string& service, std::string* response) {
@@ -78,7 +79,8 @@ class GrpcClient {
   std::unique_ptr<v1::MonitorService::Stub> stub;
 };
 
-/// A client that watches. It has its place in the feed once it is made (where it is not refused).
+/// A WatchReports client. Unless it is refused, its position in the feed is fixed once it is
+/// constructed.
 class Watch {
  public:
   Watch(const std::string& address, const v1::WatchReportsRequest& request) : client_(address) {
@@ -103,7 +105,8 @@ class Watch {
   }
 
   bool Read(v1::WatchReportsResponse* response) { return reader_->Read(response); }
-  /// Its sequence, and in `missed` the number before it; -1 where the stream ends instead.
+  /// Returns the sequence of the next report, or -1 if the stream ends. `missed` receives the
+  /// number of reports before it that were missed.
   int64_t Next(int64_t* missed = nullptr) {
     v1::WatchReportsResponse response;
     if (!Read(&response)) return -1;

@@ -1,4 +1,4 @@
-// The unary calls of the service.
+// Tests of the unary calls of the service.
 
 #include <string>
 
@@ -179,7 +179,8 @@ TEST_F(GrpcRequestsTest, ListsReportsPageByPage) {
   int pages = 0;
   do {
     request.set_after_sequence(sequences.empty() ? 0 : sequences.back());
-    const grpc::Status status = client.List(request, &page);  // within the 4 MiB of a client
+    const grpc::Status status =
+        client.List(request, &page);  // within the default limit of a client, 4 MiB
     ASSERT_TRUE(status.ok()) << status.error_message();
     ASSERT_GT(page.reports_size(), 0);
     for (const v1::Report& report : page.reports()) sequences.push_back(report.sequence());
@@ -265,7 +266,7 @@ TEST_F(GrpcRequestsTest, IsUnavailableBeforeThereIsARun) {
   grpc::ClientContext context;
   v1::GetStatusResponse status;
   EXPECT_EQ(client.stub->GetStatus(&context, {}, &status).error_code(), StatusCode::UNAVAILABLE);
-  run_->Publish(1);  // its past
+  run_->Publish(1);  // from its journal
   run_->Show();
   EXPECT_EQ(client.Status().last_sequence(), 1);
 }

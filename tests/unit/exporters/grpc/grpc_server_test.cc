@@ -1,4 +1,4 @@
-// The server around the calls: addresses, health, reflection, limits.
+// Tests of the server itself: addresses, health, reflection, limits.
 
 #include <memory>
 #include <string>
@@ -61,7 +61,7 @@ TEST_F(GrpcServerTest, TellsItsHealth) {
   EXPECT_EQ(health, GrpcClient::kNotServing);
 }
 
-// ServerReflectionRequest has list_services as field 7; what the response says is text.
+// In a ServerReflectionRequest, list_services is field 7; the response contains the names as text.
 TEST_F(GrpcServerTest, DescribesItself) {
   CreateAndStart();
   GrpcClient client(address());
@@ -77,7 +77,7 @@ TEST_F(GrpcServerTest, DescribesItself) {
   ASSERT_TRUE(stream->Read(&answer));
   EXPECT_THAT(TextOf(answer),
               AllOf(HasSubstr("ptqwatch.v1.MonitorService"), HasSubstr("grpc.health.v1.Health")));
-  // Field 4 asks for the file with a symbol: generic clients want a description of each service.
+  // Field 4 requests the file of a symbol, which generic clients need for each service.
   ASSERT_TRUE(stream->Write(BufferOf("\x22\x15grpc.health.v1.Health")));
   ASSERT_TRUE(stream->Read(&answer));
   EXPECT_THAT(TextOf(answer), HasSubstr("grpc/health/v1/health.proto"));
@@ -128,7 +128,7 @@ TEST_F(GrpcServerTest, ServesEveryNetworkIfAllowed) {
 
 TEST_F(GrpcServerTest, FailsOnABusyPort) {
   Create();
-  // Another gRPC server binds with SO_REUSEPORT, as is gRPC's default.
+  // Another gRPC server binds with SO_REUSEPORT, the default of gRPC.
   grpc::AsyncGenericService service;
   grpc::ServerBuilder builder;
   int port = 0;

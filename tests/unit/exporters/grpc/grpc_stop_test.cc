@@ -1,4 +1,4 @@
-// How the server ends.
+// Tests of stopping the server.
 
 #include <chrono>
 #include <memory>
@@ -20,7 +20,7 @@ using testing::Watch;
 
 class GrpcStopTest : public testing::GrpcTest {
  protected:
-  /// How long Stop takes, once the run is over.
+  /// Ends the run and returns how long Stop takes.
   milliseconds Stop(milliseconds deadline) {
     const auto start = steady_clock::now();
     run_->End();
@@ -57,7 +57,7 @@ TEST_F(GrpcStopTest, ReturnsInTimeWithClientsThatDoNotRead) {
   Watch idle(address());
   Watch never_reads(address());
   Watch reads(address());
-  // More than the buffers between the two hold.
+  // More bytes than the buffers of both sides hold.
   for (int64_t sequence = 1; sequence <= 200; ++sequence) {
     run_->Publish(sequence, 100'000);
     ASSERT_EQ(reads.Next(), sequence);

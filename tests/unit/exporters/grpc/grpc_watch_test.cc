@@ -1,4 +1,4 @@
-// Streams of reports: order, backlog, slow and vanishing readers.
+// Tests of report streams: order, backlog, slow and vanishing readers.
 
 #include <malloc.h>
 
@@ -75,7 +75,7 @@ TEST_F(GrpcWatchTest, HasNeitherGapNorDuplicateBetweenBacklogAndLive) {
       pace.Next();
     }
   });
-  // Each comes at another moment of the run.
+  // Each client connects at a different point of the run.
   for (int client = 0; client < 8; ++client) {
     const int64_t seen = published;
     Watch watch(address(), seen / 2);
@@ -124,7 +124,7 @@ TEST_F(GrpcWatchTest, CapsTheHistoryInBytes) {
   Watch watch(address(), 0);
   EXPECT_EQ(watch.Next(&missed), 3);
   EXPECT_EQ(missed, 2);
-  run_->Publish(5, 1'000'000);  // more than the cap alone, and yet there
+  run_->Publish(5, 1'000'000);  // kept, although larger than the cap
   EXPECT_EQ(Watch(address(), 4).Next(), 5);
   v1::ListReportsResponse page;
   ASSERT_TRUE(GrpcClient(address()).List({}, &page).ok());
@@ -145,7 +145,7 @@ TEST_F(GrpcWatchTest, TellsASlowReaderWhatItMissedAndHarmsNobodyElse) {
     ASSERT_EQ(missed, 0);
     if (sequence == 200) before = AllocatedBytes();
   }
-  EXPECT_LT(AllocatedBytes(), before + 100 * kBytes);  // 1600 times that was published meanwhile
+  EXPECT_LT(AllocatedBytes(), before + 100 * kBytes);  // while 1600 * kBytes were published
 
   int64_t received = 0, missed_total = 0, last = 0, gaps = 0;
   while (last < kReports) {
@@ -159,7 +159,7 @@ TEST_F(GrpcWatchTest, TellsASlowReaderWhatItMissedAndHarmsNobodyElse) {
   }
   EXPECT_EQ(received + missed_total, kReports);
   EXPECT_GT(missed_total, kReports / 2);
-  EXPECT_EQ(gaps, 1);  // the oldest are dropped, all in one place
+  EXPECT_EQ(gaps, 1);  // only the oldest are dropped, in one place
   run_->Publish(kReports + 1);
   int64_t missed = -1;
   EXPECT_EQ(slow.Next(&missed), kReports + 1);
@@ -170,7 +170,7 @@ TEST_F(GrpcWatchTest, ReadsAHistoryThatLiesInAFile) {
   constexpr size_t kBytes = 100'000;
   CreateAndStart({.history = {.memory_bytes = 1'000'000}});
   for (int64_t sequence = 1; sequence <= 90; ++sequence) run_->Publish(sequence, kBytes);
-  Watch watch(address(), 0);  // most of its backlog waits until it reads
+  Watch watch(address(), 0);  // most of its backlog is in the file
   run_->Publish(91, kBytes);
   for (int64_t sequence = 1; sequence <= 91; ++sequence) {
     int64_t missed = -1;
@@ -321,7 +321,7 @@ TEST_F(GrpcWatchTest, ARunThatIsOverCanStillBeRead) {
   EXPECT_EQ(after.Next(), 1);
   EXPECT_EQ(after.Next(), 2);
   EXPECT_EQ(after.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  // The next attempt.
+  // The run resumes.
   run_->Publish(Event{.kind = Event::Kind::kResumed, .message = ""});
   Watch resumed(address(), 2);
   run_->Publish(3);

@@ -57,7 +57,7 @@ class HttpApiTest : public testing::HttpTest {
     }
     return sequences;
   }
-  // A stream from here on, whose head was sent.
+  // Opens an event stream: sends the request and reads nothing.
   std::unique_ptr<RawClient> Stream(const std::string& query, const std::string& headers = "") {
     auto client = std::make_unique<RawClient>(address());
     client->Send("GET /api/v1/events" + query + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
@@ -100,7 +100,7 @@ TEST_F(HttpApiTest, GivesSeriesWithValuesOfTheJournal) {
   const json whole = json::parse(ToJson(*Numbered(1)));
   const json series = GetJson("/api/v1/reports?series=1")["reports"][0];
   EXPECT_LT(series.dump().size(), whole.dump().size() / 2);
-  // Whatever a series has, the journal has too, with the same value.
+  // Every value of a series also appears in the journal.
   const json values = series.flatten();
   for (const auto& [pointer, value] : values.items()) {
     EXPECT_EQ(whole.at(json::json_pointer(pointer)), value) << pointer;
@@ -201,7 +201,7 @@ TEST_F(HttpApiTest, GoesOnWhereAStreamEnded) {
   Publish(1, 5);
   run_->Publish(Named("one"));
   run_->Publish(Named("two"));
-  // What the browser sends is more than the address of the stream says.
+  // Last-Event-ID takes precedence over the parameters of the URL.
   const auto client = Stream("?after=0&after_event=0", "Last-Event-ID: 4-1\r\n");
   std::string seen;
   EXPECT_TRUE(Eventually([&] {
@@ -238,7 +238,7 @@ TEST_F(HttpApiTest, TakesNoMoreStreamsThanItMayAndStillAnswersScrapes) {
   EXPECT_EQ(refused->status, 503);
   EXPECT_THAT(refused->body, HasSubstr("too many streams"));
   EXPECT_EQ(Get("/metrics")->status, 200);
-  // One that ends makes room.
+  // A stream that ends makes room.
   streams.pop_back();
   EXPECT_TRUE(Eventually([&] {
     auto one_more = Stream("?after=0");
@@ -313,7 +313,7 @@ TEST_F(HttpApiTest, RefusesOtherSites) {
       EXPECT_EQ(status(path, bad), "403") << path << bad;
     }
   }
-  // A scraper uses whatever name its configuration gives.
+  // Scrapers may use any host name.
   EXPECT_EQ(status("/metrics", "Host: evil.example\r\n"), "200");
 }
 

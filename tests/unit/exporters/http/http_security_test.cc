@@ -1,4 +1,4 @@
-// TLS and login, as a client sees them.
+// Tests of TLS and login, as seen by a client.
 
 #include <signal.h>
 
@@ -60,7 +60,7 @@ class HttpSecurityTest : public testing::HttpTest {
     client->enable_server_certificate_verification(true);
     return client;
   }
-  // Without TLS, with this header unless it is empty.
+  // Sends a request without TLS, with this authorization header unless empty.
   httplib::Result Get(const char* path, const std::string& authorization = "") const {
     httplib::Headers headers;
     if (!authorization.empty()) headers.emplace("Authorization", authorization);
@@ -135,8 +135,8 @@ TEST_F(HttpSecurityTest, SurvivesHandshakesThatFail) {
   EXPECT_TRUE(Client()->Get("/metrics"));
 }
 
-// A page and a stream whose clients go while there is more to send: a write raises SIGPIPE, which
-// by default ends the process.
+// Clients disconnect from a page and a stream while the server still has data to send. The write
+// raises SIGPIPE, which by default ends the process.
 TEST_F(HttpSecurityTest, SurvivesClientsThatGo) {
   struct sigaction pipe {};
   sigaction(SIGPIPE, nullptr, &pipe);
@@ -197,7 +197,7 @@ TEST_F(HttpSecurityTest, TellsStrangersOnlyWhetherItIsWell) {
   EXPECT_THAT(Get("/readyz", std::string("Bearer ") + kToken)->body, HasSubstr("\"degraded\""));
 }
 
-/// A server whose clients find out which certificate it shows.
+/// A fixture that checks which certificate the server presents.
 class ReplacedFiles : public HttpSecurityTest {
  protected:
   void ServeFiles(std::chrono::milliseconds interval) {

@@ -54,7 +54,7 @@ HttpRoutes Page(size_t body_size) {
 
 std::unique_ptr<HttpServer> StartServer(size_t body_size = 5) { return Serve(Page(body_size)); }
 
-// Reads until `end` has come.
+// Reads until `end` arrives.
 std::string ReadTo(RawClient& client, const std::string& end) {
   std::string all;
   while (!all.ends_with(end)) {
@@ -117,7 +117,7 @@ TEST(HttpServer, RefusesWhatIsNotHttp) {
   EXPECT_THAT(Get(server->address(), "/page"), StartsWith("HTTP/1.1 200 "));
 }
 
-// A browser sends all cookies of a host, whichever program on it they are for.
+// A browser sends all cookies of a host, including those of other programs on it.
 TEST(HttpServer, ReadsLongHeadersWithinItsLimits) {
   auto server = StartServer();
   RawClient client(server->address());
@@ -149,7 +149,7 @@ TEST(HttpServer, SaysWhyAPortCannotBeBound) {
 }
 
 TEST(HttpServer, SaysWhyAHostCannotBeUsed) {
-  // TEST-NET-1: nobody has it.
+  // TEST-NET-1: never assigned to a host.
   HttpServer::Options remote = At("192.0.2.1:0");
   remote.listen.allow_remote = true;
   const auto foreign = HttpServer::Start(remote, MakeRouter({}));
@@ -192,7 +192,8 @@ TEST(HttpServer, StopsAtOnceWithAClientThatDoesNotRead) {
   auto server = StartServer(size_t{64} << 20);
   RawClient client(server->address());
   client.Send("GET /page HTTP/1.1\r\n\r\n");
-  // The response has begun and cannot end: the kernel's buffers are far smaller.
+  // The response has started but cannot complete, because the buffers of the kernel are far
+  // smaller.
   ASSERT_TRUE(client.Peek());
   const auto start = std::chrono::steady_clock::now();
   server->Stop();
@@ -209,7 +210,7 @@ TEST(HttpServer, DropsAClientThatDoesNotRead) {
     ASSERT_TRUE(deaf.back()->Peek());
   }
   EXPECT_THAT(Get(server->address(), "/other"), StartsWith("HTTP/1.1 404 "));
-  // The client hears of it with its next byte.
+  // The client notices with its next byte.
   for (const auto& client : deaf) {
     EXPECT_TRUE(Eventually([&] { return !client->TrySend("x"); }));
     EXPECT_LT(client->ReadAll().size(), kBytes);
@@ -230,13 +231,13 @@ TEST(HttpServer, MakesRoomForNewClients) {
   auto server = StartServer();
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 80; ++i) clients.push_back(std::make_unique<RawClient>(server->address()));
-  // The first have been silent for longest.
+  // The first clients have been silent the longest.
   EXPECT_EQ(clients.front()->ReadAll(), "");
   clients.back()->Send("GET /page HTTP/1.1\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(clients.back()->ReadAll(), StartsWith("HTTP/1.1 200 "));
 }
 
-// Browsers open connections ahead of requests that may never come.
+// Browsers open connections in advance and may never use them.
 TEST(HttpServer, AnswersBesideSilentConnections) {
   auto server = StartServer();
   std::vector<std::unique_ptr<RawClient>> silent;
@@ -288,7 +289,7 @@ TEST(HttpServer, TurnsAnExceptionOfAHandlerIntoAnError) {
   EXPECT_THAT(Get(server->address(), "/bad"), StartsWith("HTTP/1.1 500 "));
 }
 
-/// The route /stream, whose parts a test chooses.
+/// A server with a route /stream whose parts the test chooses.
 struct Streamed {
   explicit Streamed(std::function<std::optional<std::string>()> parts)
       : server(Serve({{"/stream",
@@ -306,7 +307,7 @@ struct Streamed {
 
 TEST(HttpServer, StreamsWhatIsNewUntilTheEnd) {
   std::atomic<int> published{0};
-  int sent = 0;  // the server's thread's
+  int sent = 0;  // used on the server's thread
   Streamed streamed([&]() -> std::optional<std::string> {
     if (sent == 3) return std::nullopt;
     return sent < published ? std::to_string(++sent) : "";

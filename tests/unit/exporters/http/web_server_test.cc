@@ -87,7 +87,7 @@ TEST_F(WebServerTest, SaysHowTheMonitorIs) {
       MatchesRegex("\\{\"health\":\"ok\",\"step\":16010,\"report_age_seconds\":[0-9.]+\\}\n"));
   AnalyzedReport later = SampleReport();
   ++later.report.sequence;
-  later.report.snapshot_time_unix_seconds = 1e12;  // a clock that was set back
+  later.report.snapshot_time_unix_seconds = 1e12;  // as if the clock had been set back
   run_->Publish(later);
   EXPECT_THAT(Get("/healthz")->body, HasSubstr("\"report_age_seconds\":0."));
 
@@ -178,7 +178,7 @@ TEST_F(WebServerTest, ShowsEveryRunUnderItsName) {
   EXPECT_THAT(page, HasSubstr("ptqwatch_step{run=\"one\"} 16010"));
   EXPECT_THAT(page, HasSubstr("ptqwatch_step{run=\"other\\n\"} 7"));
   EXPECT_THAT(page, HasSubstr("ptqwatch_training_stall_seconds_count{run=\"one\"}"));
-  // One family, however many runs.
+  // All runs share one family.
   const size_t first = page.find("# TYPE ptqwatch_step gauge");
   EXPECT_EQ(page.find("# TYPE ptqwatch_step gauge", first + 1), std::string::npos);
   one->End();
@@ -208,7 +208,7 @@ TEST_F(WebServerTest, IsReadyWhileNoRunIsInTrouble) {
   other->Show();
   EXPECT_EQ(Get("/readyz")->status, 200);
   other->Set([](RunStatus& status) { status.monitor.health = Health::kStopped; });
-  EXPECT_EQ(Get("/readyz")->status, 200);  // it is over
+  EXPECT_EQ(Get("/readyz")->status, 200);  // a stopped run counts as ready
   one->Set([](RunStatus& status) {
     status.monitor.health = Health::kDegraded;
     status.monitor.health_reason = "no sign of life";

@@ -28,7 +28,7 @@ using testing::SampleLayer;
 using testing::SampleQuantization;
 using testing::SampleReport;
 
-// Everything set, so that every metric of the catalogue has a sample.
+// All fields are set, so that every metric of the catalogue has a sample.
 MonitorStatus FullStatus() {
   MonitorStatus status;
   status.step = 16010;
@@ -88,7 +88,7 @@ Promtool CheckMetrics(const std::string& page) {
   const testing::TempDir dir;
   testing::WriteFile(dir.File("page"), page);
   Promtool result;
-  // That of ./setup, or else the one on the PATH.
+  // Uses the promtool of ./setup, else the one on the PATH.
   constexpr char kPath[] = R"(PATH="${XDG_CACHE_HOME:-$HOME/.cache}/ptqwatch/servers:$PATH")";
   const std::string command =
       std::string(kPath) + " promtool check metrics <'" + dir.File("page") + "' 2>&1";
@@ -174,7 +174,7 @@ TEST_F(MetricFamiliesTest, LeaveOutWhatHasNoSample) {
 }
 
 TEST_F(MetricFamiliesTest, FoldLayersBeyondTheCap) {
-  // Under gptq layer c is the worst, under rtn layer a; both stay for both.
+  // The worst layer is c under gptq and a under rtn; both are shown for both methods.
   QuantizationReport gptq = SampleQuantization(QuantizationMethod::kGptq, 3, 0.2);
   gptq.layers = {SampleLayer("a", 0.01), SampleLayer("b", 0.02), SampleLayer("c", 0.40),
                  SampleLayer("d", 0.06)};
@@ -209,7 +209,7 @@ TEST_F(MetricFamiliesTest, GiveOpenMetrics) {
   EXPECT_THAT(page, HasSubstr("are averaged in layer=\\\"_overflow\\\".\n"));
   EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_training_stall_seconds histogram\n"));
   EXPECT_THAT(page, EndsWith("\n# EOF\n"));
-  // Otherwise the same samples as in the text format.
+  // All other samples equal those of the text format.
   const auto samples = [](const std::string& text) {
     std::vector<std::string> lines;
     for (const auto line : absl::StrSplit(text, '\n')) {
@@ -278,14 +278,14 @@ TEST(ShownLayers, KeepTheirPlacesWhereTheyAreClose) {
     return shown.Choose("", "metric", ranked);
   };
   EXPECT_THAT(choose({"a", "b", "c", "d", "e", "f"}), ElementsAre("a", "b", "c", "d"));
-  // One rank behind, d stays, and e is not ahead enough.
+  // d stays although it is one rank behind, because e is not far enough ahead.
   EXPECT_THAT(choose({"a", "b", "c", "e", "d", "f"}), ElementsAre("a", "b", "c", "d"));
-  // Two ranks behind, it goes.
+  // Two ranks behind, d is replaced.
   EXPECT_THAT(choose({"a", "b", "c", "e", "f", "d"}), ElementsAre("a", "b", "c", "e"));
-  // A layer that is far ahead has its series at once.
+  // A layer far ahead gets its series at once.
   EXPECT_THAT(choose({"f", "a", "b", "c", "e"}), ElementsAre("a", "b", "c", "f"));
   EXPECT_THAT(choose({"a"}), ElementsAre("a"));
-  // Other runs and metrics have places of their own.
+  // Each run and metric has its own list.
   EXPECT_THAT(shown.Choose("other", "metric", {"x"}), ElementsAre("x"));
   EXPECT_THAT(ShownLayers(0).Choose("", "metric", {"x"}), ElementsAre());
 }

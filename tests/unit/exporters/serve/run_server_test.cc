@@ -1,4 +1,4 @@
-// Run directories served by both protocols, as their clients see them.
+// Tests of run directories served over both protocols, as seen by clients.
 
 #include "ptqwatch/run_server.h"
 
