@@ -41,8 +41,8 @@ class RunFeed {
   struct Position {
     int64_t sequence = 0;
     int64_t event = 0;
-    int64_t lost_events =
-        0;  ///< Next adds the events that were dropped unread; the reader resets it
+    /// Next adds the number of events that were dropped unread; the reader resets it.
+    int64_t lost_events = 0;
   };
   struct Wants {
     ReportForm form = ReportForm::kJsonWithoutLayers;

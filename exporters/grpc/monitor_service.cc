@@ -163,8 +163,8 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
 absl::Status MonitorService::Do(const v1::DoRequest& request, v1::DoResponse* response) const {
   if (!allow_control_) {
     return absl::PermissionDeniedError(
-        "this server takes no commands (allow_control is off); on the run's machine they can be "
-        "given by its run directory: ptqwatch snapshot RUN_DIR");
+        "this server takes no commands (allow_control is off); on the run's machine, send them "
+        "through its run directory: ptqwatch snapshot RUN_DIR");
   }
   PTQWATCH_ASSIGN_OR_RETURN(const RunView view, runs_->Find(request.run_id()));
   if (view.run->control == nullptr) return absl::UnavailableError("this run takes no commands");

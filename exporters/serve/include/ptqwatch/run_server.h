@@ -13,9 +13,9 @@ namespace ptqwatch {
 
 /// The server behind `ptqwatch serve`. Follows run directories and serves their reports, old and
 /// new, over HTTP and gRPC (ServeOptions). Until the journal of a run has been read, /metrics shows
-/// only its status and /readyz returns 503. Each run is named after the last part of its
-/// directory's path, or after the whole path if two runs would share a name. The name is the label
-/// `run` on /metrics and a valid `run_id` in gRPC requests.
+/// only its status and newest report, and /readyz returns 503. Each run is named after the last
+/// part of its directory's path, or after the whole path if two runs would share a name. The name
+/// is the label `run` on /metrics and a valid `run_id` in gRPC requests.
 ///
 /// Run it in a process of its own: gRPC and OpenSSL are exposed to whatever clients send. A trainer
 /// should set MonitorOptions::serve instead, unless it cannot start a process. Thread-safe.
