@@ -32,7 +32,7 @@ void AlertNotices::Note(const AnalyzedReport& report, Publish publish) {
 }
 
 void AlertNotices::Call(const AnalyzedReport& report) noexcept {
-  // Stop may be waiting for this thread, and the trainer may be gone where it has given up.
+  // Stop may be waiting for this thread, or may have timed out and let the trainer go.
   if (!on_alert_ || cancel_.cancelled()) return;
   const absl::Status called =
       Guard("MonitorOptions.on_alert threw", absl::StatusCode::kInternal, [&] {

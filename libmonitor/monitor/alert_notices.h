@@ -11,20 +11,20 @@
 
 namespace ptqwatch::internal {
 
-/// Tells when the verdict becomes an alarm, another alarm, or no alarm any more. A report whose
-/// verdict is unknown says nothing and changes nothing. One thread's.
+/// Announces when the verdict becomes an alarm, changes to another alarm, or stops being one.
+/// Ignores reports whose verdict is unknown. Not thread-safe.
 class AlertNotices {
  public:
   using Callback = std::function<void(const AnalyzedReport&)>;
   using Publish = absl::FunctionRef<void(Severity, std::string message)>;
 
-  /// `before`: what the attempts before ended with, and have announced. `on_alert` may be empty; it
-  /// is not called once `cancel` was cancelled.
+  /// `before` is the last verdict that earlier attempts announced. `on_alert` may be empty; it is
+  /// not called once `cancel` is cancelled.
   AlertNotices(VerdictState before, Callback on_alert, CancelToken cancel);
 
-  /// After the report was published: the log and `publish` say what has begun or ended, and
-  /// on_alert is called for what has begun. It has heard of nothing from the attempts before, so it
-  /// is called for an alarm that goes on, too. What it throws is logged.
+  /// Call it after the report is published. Logs and publishes an alarm that begins or ends, and
+  /// calls on_alert for one that begins. on_alert is also called for an alarm that an earlier
+  /// attempt announced, since this process has not seen it. Logs an exception that on_alert throws.
   void Note(const AnalyzedReport& report, Publish publish);
 
  private:

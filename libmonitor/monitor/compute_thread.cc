@@ -8,17 +8,17 @@
 #include "base/thread.h"
 #include "c10/core/AutogradState.h"
 
-// LibTorch's BLAS. Weak: a LibTorch without MKL does not have it.
+// From LibTorch's BLAS. Weak, because a LibTorch without MKL lacks it.
 extern "C" int MKL_Set_Num_Threads_Local(int threads) __attribute__((weak));
 
 namespace ptqwatch::internal {
 
 void InitComputeThread() {
-  // ATen sets a thread's OpenMP count at its first use; only after that does a smaller one stay.
-  // at::set_num_threads would change it for the whole process.
+  // ATen sets a thread's OpenMP count at its first use, so a smaller count lasts only if set after
+  // that. at::set_num_threads would change the count of the whole process.
   (void)at::get_num_threads();
   omp_set_num_threads(1);
-  // That first use also gave this thread a count of its own in MKL, which outranks OpenMP's.
+  // The first use also set this thread's own count in MKL, which overrides OpenMP's.
   if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(1);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }

@@ -6,12 +6,12 @@
 
 namespace ptqwatch::internal {
 
-/// Sets the calling thread up for measuring, without touching any other: one OpenMP and MKL thread,
-/// and a backward pass that stays on it.
+/// Sets up the calling thread, and no other, for measuring: one OpenMP and MKL thread, and backward
+/// passes that stay on it.
 void InitComputeThread();
 
-/// Runs `work` on a thread of its own that is set up so, and waits for it. The work must not throw.
-/// ResourceExhausted where the system gives no thread.
+/// Runs `work`, which must not throw, on a new thread set up by InitComputeThread, and waits for
+/// it. ResourceExhausted if the system cannot start a thread.
 absl::Status OnComputeThread(absl::FunctionRef<absl::Status()> work);
 
 }  // namespace ptqwatch::internal

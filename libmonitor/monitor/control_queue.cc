@@ -92,9 +92,9 @@ void ControlQueue::CarryOut(TrainerSwitches& switches) {
                           [&](const Pause&) { switches.paused = true; },
                           [&](const Resume&) { switches.paused = false; },
                           [&](const SetEvery& set) { switches.every = set.steps; },
-                          // It is made from the next snapshot.
+                          // A cooldown starts from the next snapshot.
                           [&](const StartCooldown&) { ++switches.requests; },
-                          // Accept told the tracker, which is all.
+                          // Accept has already told the tracker.
                           [](const MakeSlice&) {}, [](const CancelCooldown&) {}},
                command);
   }

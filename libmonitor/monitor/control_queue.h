@@ -18,31 +18,31 @@
 
 namespace ptqwatch::internal {
 
-/// Commands on their way to the monitor thread. Any thread adds, the monitor thread carries out. Of
-/// several commands of one kind only the newest is kept, so the queue is never longer than there
-/// are kinds.
+/// Commands waiting for the monitor thread. Any thread adds them; the monitor thread carries them
+/// out. A command replaces a waiting one of its kind, so the length is bounded by the number of
+/// kinds.
 class ControlQueue final : public Control {
  public:
-  /// `jobs` accept or refuse requests for them; null: the monitor is off, and they are refused.
-  /// `board` counts the snapshots taken so far. While `nothing_to_do`, every probe is switched off.
-  /// All must outlive the queue.
+  /// `jobs` accept or refuse their requests; if null, the monitor is off and such requests are
+  /// refused. `board` counts the snapshots taken so far. `nothing_to_do` is true while every probe
+  /// is switched off. All three must outlive the queue.
   explicit ControlQueue(JobTrackers* jobs = nullptr, const StatusBoard* board = nullptr,
                         const std::atomic<bool>* nothing_to_do = nullptr)
       : jobs_(jobs), board_(board), nothing_to_do_(nothing_to_do) {}
 
-  /// From now on every command calls `wake`, and so does this call if one is waiting. `wake` must
-  /// return at once and not call back.
+  /// Makes every later command call `wake`; calls it at once if a command is waiting. `wake` must
+  /// return at once and must not call back.
   void Open(std::function<void()> wake);
-  /// From now on commands are refused with `why`; `wake` is not called any more once this returns.
+  /// Refuses later commands with the reason `why`. `wake` is not called after this returns.
   void Close(std::string why = "the monitor has stopped");
 
   absl::StatusOr<int64_t> Do(const Command& command) override;
 
-  /// Monitor thread: carries waiting commands out, in the order in which they came.
+  /// Monitor thread: carries out waiting commands in order of arrival.
   void CarryOut(TrainerSwitches& switches);
 
  private:
-  // Checks a command before it is queued; the result is the one of Do.
+  // Checks a command before it is queued, and returns the result of Do.
   absl::StatusOr<int64_t> Accept(const Command& command);
   absl::StatusOr<int64_t> AcceptCooldown(const StartCooldown& request);
   absl::Status CheckMeasuring() const;
@@ -52,7 +52,7 @@ class ControlQueue final : public Control {
   const StatusBoard* const board_;
   const std::atomic<bool>* const nothing_to_do_;
   Mutex mutex_;
-  std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // why
+  std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // the reason
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
   std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
 };

@@ -15,7 +15,7 @@ namespace {
 
 double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-// Nothing where there is no choice.
+// Empty if there is no choice of device.
 std::string DescribeDevice(const MonitorDevice& device) {
   if (device.note.empty()) return "";
   std::string text = StrCat("measured on ", device.device.str(), ": ", device.note, "\n");
@@ -23,14 +23,14 @@ std::string DescribeDevice(const MonitorDevice& device) {
   return text;
 }
 
-// Batches in which a mistake may be left.
+// Batches that Create did not evaluate, so a mistake in them is still undetected.
 std::string DescribeUnchecked(const ModelSession& session) {
   if (session.unchecked().empty()) return "";
   return StrCat("not evaluated by Create for lack of time: ", session.unchecked(),
                 "; a mistake in one of them shows when it is measured\n");
 }
 
-// What a snapshot is measured with, and the seconds of work that takes.
+// The plan of a snapshot, and its seconds of work.
 std::string DescribeWork(const Planner& planner, const MonitorOptions& options) {
   const Plan& plan = planner.plan();
   const PlanModel& model = planner.model();
@@ -55,7 +55,7 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
                     100 * options.max_overhead);
 }
 
-// What is held at a time, and the most of it.
+// The memory held by each part, and the peak.
 MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
                                   const ProbeSuite& suite, const std::vector<ProbeNeeds>& probes,
                                   const MonitorOptions& options) {
@@ -88,7 +88,7 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
       parts += StrFormat("    held between snapshots    %9.1f MB\n", Megabytes(probe.always_bytes));
     }
   }
-  // Everything is reserved before it is taken, and what does not fit is left out.
+  // Memory is reserved before use; parts that do not fit are left out.
   const int64_t wanted = bytes.sum() + 2 * optimizer.bytes() + always + most;
   std::string text =
       StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
@@ -97,7 +97,7 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
     text += StrFormat("  all of this takes %.1f MB: what does not fit is left out\n",
                       Megabytes(wanted));
   }
-  // Beside curvature the quantized weights are held, until it has measured along their errors.
+  // The quantized weights are held beside curvature until it has measured along their errors.
   const int64_t quantized = static_cast<int64_t>(sizeof(float)) * std::ssize(options.quantizers) *
                             session.plan().covered_parameters;
   const int64_t enough = std::max(wanted, wanted - most + lacking + quantized);

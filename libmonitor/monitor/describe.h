@@ -14,11 +14,11 @@
 namespace ptqwatch::internal {
 
 struct MonitorDescription {
-  /// Behind Monitor::Describe: what the probes will measure, with what plan, and what that takes of
-  /// time and memory.
+  /// Text of Monitor::Describe: what the probes measure, with which plan, and the time and memory
+  /// this takes.
   std::string text;
-  /// MonitorOptions::max_bytes that would leave room for the probes that are off for want of
-  /// memory, about.
+  /// Approximate MonitorOptions::max_bytes that leaves room for probes that are off for lack of
+  /// memory.
   int64_t enough_bytes = 0;
 };
 MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,

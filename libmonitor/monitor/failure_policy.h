@@ -11,17 +11,18 @@
 
 namespace ptqwatch::internal {
 
-/// Counts how often in a row each probe fails, by name, and decides which are switched off.
+/// Counts consecutive failures of each probe, by name, and decides which probes to switch off. Not
+/// thread-safe.
 class FailurePolicy {
  public:
   struct SwitchedOff {
     std::string probe;
     int failures = 0;         ///< in a row
-    std::string detail = {};  ///< of the last one
+    std::string detail = {};  ///< of the last failure
   };
   struct Decision {
-    /// What to announce: the detail of the first probe that is neither ok nor disabled. Later ones
-    /// usually follow from it.
+    /// The failure to announce: the detail of the first probe that is neither ok nor disabled.
+    /// Later failures usually follow from it.
     std::optional<std::string> failure = {};
     std::vector<SwitchedOff> switched_off = {};
     /// Every probe is disabled: there is nothing left to measure.
@@ -31,8 +32,8 @@ class FailurePolicy {
   /// REQUIRES: max_failures_in_a_row > 0.
   explicit FailurePolicy(int max_failures_in_a_row) : max_in_a_row_(max_failures_in_a_row) {}
 
-  /// Takes the outcomes of one snapshot. Only ProbeOutcome::Kind::kFailed counts; a snapshot that
-  /// cannot be measured ends the row.
+  /// Takes the outcomes of one snapshot. Only ProbeOutcome::Kind::kFailed counts; any other
+  /// outcome, such as a snapshot that cannot be measured, resets the count.
   Decision Note(absl::Span<const ProbeOutcome> outcomes);
 
  private:

@@ -24,10 +24,10 @@ RunInfo WhatIsKnown(const MonitorOptions& options) {
   return run;
 }
 
-// With those of the run directory, unless it is another monitor's or cannot be used at all.
+// Adds the exporters of the run directory, unless another monitor holds it or it is unusable.
 std::vector<std::unique_ptr<Exporter>> AllExporters(
     const MonitorOptions& options, std::vector<std::unique_ptr<Exporter>> exporters) {
-  // Where memory is what the monitor lacks, the trainer needs what the threads would take.
+  // If memory is short, the trainer needs the memory that these threads would take.
   if (options.run_dir.empty() || FreeMemoryBytes() == 0) return exporters;
   absl::StatusOr<std::shared_ptr<RunLock>> lock = RunLock::Take(options.run_dir);
   if (!lock.ok()) return exporters;

@@ -15,8 +15,9 @@
 
 namespace ptqwatch::internal {
 
-/// What a monitor is that could not be created: it counts steps and says why it measures nothing,
-/// to the log, to the exporters that can be started, and to the journal where that can be written.
+/// Stand-in for a monitor that could not be created. It counts steps and reports why nothing is
+/// measured: to the log, to the exporters that can be started, and to the journal if it can be
+/// written.
 class InertMonitor {
  public:
   InertMonitor(const MonitorOptions& options, absl::Status why,
@@ -34,7 +35,7 @@ class InertMonitor {
   std::optional<AtProcessEnd> at_end_;  // last: may be stopping the publisher
 };
 
-/// Takes no command: the Control of a monitor that does not measure.
+/// The Control of a monitor that does not measure: refuses every command.
 Control& NoControl();
 
 }  // namespace ptqwatch::internal

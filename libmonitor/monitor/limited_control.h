@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-/// Allows `burst` uses at once and one each `interval` in the long run. Not thread-safe.
+/// Allows `burst` uses at once, and one per `interval` in the long run. Not thread-safe.
 class TokenBucket {
  public:
   TokenBucket(double burst, std::chrono::seconds interval)
@@ -28,9 +28,9 @@ class TokenBucket {
   std::chrono::nanoseconds last_{0};
 };
 
-/// Commands from outside the process on their way to another Control: as many as a person or a
-/// script needs (CommandLimit), and not so many that copies of the weights or slices keep a run
-/// from being measured. Commands that the other Control refuses do not count. Thread-safe.
+/// Passes commands from outside the process to another Control, at a limited rate (CommandLimit):
+/// enough for a person or a script, too few for copies of the weights or slices to keep a run from
+/// being measured. Commands that the other Control refuses do not count. Thread-safe.
 class LimitedControl final : public Control {
  public:
   /// Both must outlive this.

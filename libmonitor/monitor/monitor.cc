@@ -24,7 +24,7 @@ namespace {
 
 // How long Create waits for the server.
 constexpr std::chrono::seconds kWaitForServer{5};
-// How long the end of the process waits for the keeper of the server.
+// How long the end of the process waits for the server's keeper.
 constexpr std::chrono::seconds kTimeAtEnd{1};
 
 bool Disabled() {
@@ -32,7 +32,7 @@ bool Disabled() {
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
-// The trainer may change its working directory.
+// Absolute, because the trainer may change its working directory.
 std::string AbsolutePath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
@@ -46,8 +46,8 @@ struct Monitor::State {
   std::unique_ptr<internal::ServerKeeper> server = nullptr;  // stopped first, destroyed last
   std::unique_ptr<internal::RunningMonitor> running = nullptr;
   std::unique_ptr<internal::InertMonitor> inert = nullptr;
-  std::string temporary_dir = {};                            // of a run without a run_dir
-  absl::Status no_directory = absl::OkStatus();              // why there is none to serve
+  std::string temporary_dir = {};                            // for a run without a run_dir
+  absl::Status no_directory = absl::OkStatus();              // why there is no directory to serve
   std::optional<internal::AtProcessEnd> server_at_end = {};  // last: may be stopping it
 
   internal::Publisher& publisher() const {
@@ -58,14 +58,14 @@ struct Monitor::State {
         {Event::Kind::kServerFailed, failure.ok() ? Severity::kInfo : Severity::kError,
          publisher().status().step.value_or(0), Clock::Real()->UnixSeconds(), message});
   }
-  // A directory for a run that only its server reads; the error is for Serve to tell.
+  // Makes a directory for a run that only its server reads. Serve reports an error.
   void MakeTemporaryDir(std::string& run_dir);
   absl::Status Serve(const ServeOptions& options, const std::string& run_dir);
   ~State();
 };
 
 Monitor::State::~State() {
-  if (temporary_dir.empty() || server != nullptr) return;  // otherwise the server's to remove
+  if (temporary_dir.empty() || server != nullptr) return;  // otherwise the server removes it
   std::error_code ignored;
   std::filesystem::remove_all(temporary_dir, ignored);
 }
@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
       state->inert =
           std::make_unique<internal::InertMonitor>(options, running.status(), std::move(exporters));
     }
-    std::unique_ptr<Monitor> monitor(new Monitor(std::move(state)));  // stops what has begun
+    std::unique_ptr<Monitor> monitor(new Monitor(std::move(state)));  // stops whatever has started
     if (options.serve) {
       const absl::Status served = monitor->state_->Serve(*options.serve, options.run_dir);
       if (!served.ok() && options.on_failure == OnFailure::kError) return served;
@@ -162,7 +162,7 @@ Monitor::~Monitor() {
   if (state_->process.here()) {
     Stop(std::chrono::seconds(2)).IgnoreError();
   } else {
-    (void)state_.release();  // its threads are the parent's, and so are its sockets
+    (void)state_.release();  // its threads and sockets belong to the parent
   }
 }
 

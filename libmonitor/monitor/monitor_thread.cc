@@ -17,9 +17,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A cancelled wait ends after this time.
+// A wait notices cancellation within this time.
 constexpr std::chrono::milliseconds kLongestWait{50};
-// Nothing else is measured meanwhile.
+// No snapshot is measured during a slice.
 constexpr std::chrono::minutes kLongestSlice{30};
 
 }  // namespace
@@ -57,7 +57,7 @@ void MonitorThread::Enter() noexcept {
         [stream, clock = core_->clock] { return stream->WorkTime(*clock); });
     return absl::OkStatus();
   });
-  // Measuring on the trainer's own stream would be unordered with its work.
+  // On the trainer's own stream, measuring would not be ordered with training.
   if (!set_up_.ok()) GiveUp(set_up_, /*step=*/0);
 }
 
@@ -86,7 +86,7 @@ void MonitorThread::Run() noexcept {
   core_->board.SetBusy(true, MonotonicSeconds());
   loading_ = true;
   ++measuring_;
-  // What the closure keeps in static objects is mostly made by the first snapshots.
+  // Most static objects of the closure are made by the first snapshots.
   if ((measuring_ & (measuring_ - 1)) == 0) AtProcessEnd::Renew();
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
@@ -114,9 +114,9 @@ double MonitorThread::MonotonicSeconds() const {
 }
 
 void MonitorThread::Leave() noexcept {
-  // The memory of what it still has to do is given back soon.
+  // Queued device work uses memory that is freed soon.
   DrainQuietly(*core_->suite->session().stream());
-  // Here, because giving back what it has on a device waits for the device.
+  // On this thread, because freeing device memory waits for the device.
   (void)Guard([&] {
     core_->suite->session().ReleaseBackend();
     return absl::OkStatus();
@@ -197,7 +197,7 @@ void MonitorThread::EndFinish() {
 
 void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   const ExecutionContext context = BeginMeasuring(filled);
-  // Before anything can fail: a report without its place in the run would cut the series.
+  // Before anything can fail: a report without its place in the run would break the series.
   const RunInfo& run = core_->publisher->run();
   ReportHeader header{.run_id = run.run_id,
                       .attempt = run.attempt,
@@ -297,10 +297,9 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   PTQWATCH_RETURN_IF_ERROR(set_up_);
   ModelSession& session = core_->suite->session();
   DeviceStream& stream = *session.stream();
-  // Also after an exception: what the device still does reads memory that is about to be given
-  // back.
+  // Also after an exception, because queued device work reads memory that is freed next.
   const absl::Cleanup drain = [&stream] { DrainQuietly(stream); };
-  // Later ones find the memory of this one in the allocator.
+  // Later snapshots reuse the allocator's memory of the first.
   if (measuring_ == 1) PTQWATCH_RETURN_IF_ERROR(session.CheckDeviceBytes(0, "a snapshot"));
   stream.WaitForCopy();
   core_->suite->Load(filled);
@@ -330,7 +329,7 @@ void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured&
   for (const ProbeResult& result : measured.results) outcomes.push_back(result.outcome);
   const FailurePolicy::Decision decision = failures_.Note(outcomes);
   if (decision.idle) {
-    // Copying the weights for nothing would only cost the trainer time.
+    // With every probe disabled, copies of the weights would only cost the trainer time.
     core_->switches.idle = true;
     return;
   }

@@ -24,14 +24,14 @@
 
 namespace ptqwatch::internal {
 
-/// What the monitor thread does: takes the filled snapshot, runs the probes, judges and publishes.
-/// Shared-owned by the monitor and by its thread, which keeps all of this alive where a losses
-/// closure does not return before Stop's deadline.
+/// The work of the monitor thread: takes the filled snapshot, runs the probes, analyzes and
+/// publishes. The monitor and its thread share ownership, so that this outlives a losses closure
+/// that does not return before Stop's deadline.
 class MonitorThread {
  public:
-  /// What the earlier attempts of the run left.
+  /// State left by earlier attempts of the run.
   struct Past {
-    std::shared_ptr<RunLock> lock = {};  ///< of the run directory, to which states are written
+    std::shared_ptr<RunLock> lock = {};  ///< of the run directory, where states are written
     int64_t sequence = 0;
     LrPhase phase = LrPhase::kUnknown;
     ProbeState probe_state = {};
@@ -40,33 +40,33 @@ class MonitorThread {
   };
   MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions& options, Past past);
 
-  /// The thread itself, first and once: sets it up for measuring. Where that fails, nothing is
-  /// measured and no snapshot is taken.
+  /// On the thread itself, first and once: sets it up for measuring. If that fails, no snapshot is
+  /// taken and nothing is measured.
   void Enter() noexcept;
-  /// The thread itself, at every wake: carries out commands, announces skipped snapshots, and
-  /// measures the filled snapshot if there is one.
+  /// On the thread itself, at every wake-up: carries out commands, announces skipped snapshots, and
+  /// measures the filled snapshot, if any.
   void Run() noexcept;
-  /// The thread itself, last and once: keeps what is not on the disk yet.
+  /// On the thread itself, last and once: writes the state that is not on disk yet.
   void Leave() noexcept;
 
-  /// The trainer's thread, which waits: from now on the monitor works at full speed. A snapshot
-  /// before that of `last_step` ends after a quarter of `timeout`, that one shortly before its end;
-  /// what a report then lacks has the status out_of_time.
+  /// Trainer's thread, which then waits: makes the monitor work at full speed. A snapshot older
+  /// than the one of `last_step` gets a quarter of `timeout`; that of `last_step` ends shortly
+  /// before the timeout. Parts of a report that do not fit get the status out_of_time.
   void BeginFinish(int64_t last_step, std::chrono::nanoseconds timeout);
   void EndFinish();
-  /// The trainer's thread, while it finishes and the monitor thread does nothing: whether this step
-  /// was measured with less than the time that is left allows.
+  /// Trainer's thread, during Finish, while the monitor thread is idle: whether the remaining time
+  /// allows a larger plan than this step was measured with.
   bool WorthMeasuringAgain(int64_t step);
 
   /// Any thread: waits until the staging slot is free. False once the deadline has passed or the
-  /// wait was cancelled.
+  /// wait is cancelled.
   bool WaitUntilFree(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel);
-  /// Any thread: the same until so many snapshots are published or given up.
+  /// Any thread: waits likewise until `snapshots` snapshots are published or given up.
   bool WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline,
                      const CancelToken& cancel);
 
  private:
-  // Until when the snapshot of this step may be measured, while Finish waits.
+  // Times until which snapshots may be measured while Finish waits.
   struct Finishing {
     int64_t last_step = 0;
     std::chrono::nanoseconds earlier{0};
@@ -77,36 +77,36 @@ class MonitorThread {
   };
 
   double MonotonicSeconds() const;
-  // Between two pieces of work: carries out commands, announces the phases of the learning rate and
-  // mistakes in what OnStep gets.
+  // Between two pieces of work: carries out commands, and announces learning-rate phases and
+  // mistakes in the arguments of OnStep.
   void Poll();
   PhaseNotices::Announce AnnouncePhase();
-  // Measures nothing any more, and takes no snapshots.
+  // Stops measuring and taking snapshots for good.
   void GiveUp(const absl::Status& why, int64_t step) noexcept;
   void AnnounceSkips();
   void AnnounceMisuse();
   ExecutionContext BeginMeasuring(const Snapshot& filled);
   Plan NextPlan(const Snapshot& filled);
-  // While Finish waits for the snapshot of this step.
+  // Seconds left to Finish, if it waits for the snapshot of this step.
   std::optional<double> SecondsToFinish(int64_t step);
-  /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
+  /// Seconds between due snapshots while the learning rate does not decay; 0 if unknown.
   double IntervalSeconds(const MonitorStatus& status) const;
   void AdaptPlan(const Plan& plan, const Measured& measured, int64_t step);
   void MeasureSnapshot(const Snapshot& filled);
   /// Sets `digest` once the snapshot is loaded.
   absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place,
                                           std::string& digest, const ExecutionContext& context);
-  // Shows the jobs the snapshot whose report is out.
+  // Passes the published snapshot to the jobs.
   void BeginJobs(const SnapshotPlace& place, Measured& measured, const ExecutionContext& context);
-  // Works at the jobs until a snapshot is there, nothing is left, or no core is spare any more.
+  // Works on the jobs until a snapshot comes, nothing is left, or no core is spare.
   void WorkAtJobs() noexcept;
   JobCallbacks AnnounceJobs();
   void ReleaseSlot();
-  /// False once the deadline has passed or the wait was cancelled.
+  /// False once the deadline has passed or the wait is cancelled.
   bool WaitForChange(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteOutcomes(const AnalyzedReport& analyzed, const Measured& measured);
-  /// Tells when the parameters begin to stand still and when they change again.
+  /// Announces when the parameters stop changing and when they change again.
   void NoteStandstill(const AnalyzedReport& analyzed);
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
@@ -116,12 +116,12 @@ class MonitorThread {
   Analyzer analyzer_;
   absl::Status set_up_;
   FailurePolicy failures_;
-  int64_t measuring_ = 0;  // ordinal of the snapshot in work
+  int64_t measuring_ = 0;  // ordinal of the current snapshot
   bool loading_ = false;   // the slot is not released yet
   SkipNotices skips_;
   PhaseNotices phases_;
   AlertNotices alerts_;
-  bool standstill_ = false;  // has been told
+  bool standstill_ = false;  // has been announced
   RateLimitedLog probe_failed_;
   StateKeeper states_;
 

@@ -1,4 +1,4 @@
-// What snapshots are measured with, and when there is time for more of them.
+// The plans of snapshots, and when there is time for more of them.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -46,7 +46,7 @@ double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
 }
 
 void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
-  // What failed or was cut short says nothing about what it takes.
+  // The work of a failed or shortened snapshot says nothing about its cost.
   for (const ProbeResult& result : measured.results) {
     if (result.outcome.kind != ProbeOutcome::Kind::kOk) return;
   }

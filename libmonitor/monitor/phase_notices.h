@@ -10,21 +10,20 @@
 
 namespace ptqwatch::internal {
 
-/// Announces changes of the learning-rate phase when they come. A rate that changes its phase over
-/// and over fills no journal: after `kMost` notices the next ones come with a report, as one. The
-/// monitor thread's.
+/// Announces changes of the learning-rate phase as they come. To bound the journal, after `kMost`
+/// notices since the last report, later changes are merged into one notice with the next report.
+/// For the monitor thread.
 class PhaseNotices {
  public:
   static constexpr int kMost = 8;
   using Announce = std::function<void(int64_t step, std::string message)>;
 
-  /// `phase` is the one that was announced last, by an earlier attempt. `changes` must outlive
-  /// this.
+  /// `phase` is the phase that an earlier attempt announced last. `changes` must outlive this.
   PhaseNotices(PhaseChanges* changes, LrPhase phase) : changes_(changes), phase_(phase) {}
 
-  /// Announces what is new.
+  /// Announces new changes.
   void Poll(const Announce& announce);
-  /// Before a report: announces what was held back, and allows as many notices as at the beginning.
+  /// Before a report: announces the changes held back, and resets the limit.
   void BeforeReport(const Announce& announce);
 
  private:

@@ -13,15 +13,16 @@ constexpr int64_t kPlenty = 2;
 constexpr double kQuantizationShare = 0.6;
 constexpr double kLeastCurvatureShare = 0.3;
 constexpr double kPreferredCurvatureEvery = 3;
-// A snapshot that takes twice the mean still lets the next but one be taken in time.
+// A snapshot that takes up to twice the mean delays no snapshot but the next.
 constexpr double kLongestSnapshot = 1.8;
 constexpr double kMostCurvatureEvery = 50;
-// A plan is kept while it takes between these multiples of what it may take.
+// A plan is kept while its cost is between these multiples of the time allowed.
 constexpr double kTooExpensive = 1.5;
 constexpr int kTooExpensiveInARow = 2;
 constexpr double kTooCheap = 0.25;
 constexpr int kTooCheapInARow = 8;
-// Of the time that Finish waits. Costs are CPU seconds, and others may have half of the core.
+// Share of Finish's waiting time. Costs are CPU seconds, and other threads may get half of the
+// core.
 constexpr double kShareOfWait = 1.0 / 3;
 
 double ToReal(int64_t value) { return static_cast<double>(value); }
@@ -56,8 +57,9 @@ double PlanModel::Mean(const Plan& plan) const {
   return Quantization(plan) + Curvature(plan) / ToReal(std::max<int64_t>(1, plan.curvature_every));
 }
 
-// Calibration data beyond what its Gram matrices need goes first: more of it changes the codes
-// little, more probe batches make the comparison more precise. False if nothing is left to halve.
+// Halves calibration data first if it exceeds the needs of its Gram matrices: more of it changes
+// the codes little, while more probe batches make the comparison more precise. False if nothing is
+// left to halve.
 bool PlanModel::Halve(Plan& plan) const {
   const Plan least = Smallest();
   const bool probe = plan.probe_batches > least.probe_batches;
@@ -111,7 +113,7 @@ std::string PlanModel::Describe(const Plan& plan) const {
 Planner::Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed)
     : fixed_(fixed), model_(model), plan_(model.Full()) {
   if (!kept || fixed) return;
-  // The subject may offer less than it did.
+  // The subject may offer less than in the earlier attempt.
   const PlanRange& range = model.range;
   plan_.probe_batches = std::clamp<int64_t>(kept->probe_batches, 1, range.probe_batches);
   plan_.calibration_batches =
@@ -143,7 +145,8 @@ Plan Planner::Next(double soon) {
     return model_.Smallest();
   }
   bool due = snapshots_ == 1 || ++since_curvature_ >= plan_.curvature_every;
-  // What the first one left out comes with the second, unless that would keep the third waiting.
+  // The second snapshot measures the curvature that the first omitted, unless that would delay the
+  // third.
   if (std::exchange(curvature_put_off_, false)) {
     due = ToReal(plan_.curvature_every) <= kPreferredCurvatureEvery;
   }
@@ -153,7 +156,7 @@ Plan Planner::Next(double soon) {
     return next;
   }
   since_curvature_ = 0;
-  // The first snapshot shows what the machine can do, so its choice may still be changed.
+  // The first snapshot shows the speed of the machine, so the number of sequences may still change.
   sequences_chosen_ = sequences_chosen_ || snapshots_ > 1;
   return next;
 }
@@ -178,7 +181,7 @@ std::optional<std::string> Planner::Measured(const SnapshotWork& work, double se
   const double mean = model_.Mean(plan_);
   too_expensive_ = mean > kTooExpensive * seconds ? too_expensive_ + 1 : 0;
   too_cheap_ = mean < kTooCheap * seconds ? too_cheap_ + 1 : 0;
-  // After the first snapshot the costs are known for the first time.
+  // The costs are first known after the first snapshot.
   if (!first() && too_expensive_ < kTooExpensiveInARow && too_cheap_ < kTooCheapInARow) {
     return std::nullopt;
   }

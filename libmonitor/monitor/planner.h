@@ -10,20 +10,20 @@
 
 namespace ptqwatch::internal {
 
-/// What a plan can be made of: what the subject provides and the options allow.
+/// Bounds of a plan: what the subject provides and the options allow.
 struct PlanRange {
   int64_t probe_batches = 0;
-  int64_t min_probe_batches = 1;  ///< with fewer there is no standard error worth the name
+  int64_t min_probe_batches = 1;  ///< fewer give no useful standard error
   int64_t calibration_batches = 0;
   int64_t min_calibration_batches = 1;  ///< with fewer, Gram matrices are far from full rank
   int64_t curvature_sequences = 0;      ///< 0: curvature is not measured
-  int64_t min_curvature_sequences = 1;  ///< fewer only if these would take a minute
+  int64_t min_curvature_sequences = 1;  ///< fewer only if these take over a minute
   bool one_loss_each = false;           ///< a sequence is one example with one loss
 };
 
-/// The plans that there are, and the seconds of work that they take.
+/// The possible plans, and their seconds of work.
 struct PlanModel {
-  /// Longer snapshots would be old when their reports come.
+  /// The reports of longer snapshots would be outdated on arrival.
   static constexpr double kLongestSeconds = 60;
 
   PlanRange range;
@@ -31,21 +31,21 @@ struct PlanModel {
 
   /// Everything, at every snapshot.
   Plan Full() const;
-  /// The least that gives a report; its error bars are wide.
+  /// The smallest plan that gives a report; its error bars are wide.
   Plan Smallest() const;
-  /// The largest plan whose snapshots take `seconds` in the mean. Halves batches until quantization
-  /// takes 60 % of that; of the curvature batch it takes as many sequences as leave curvature in
-  /// every third snapshot. `sequences` keeps a curvature batch that was chosen before: another one
-  /// would be another series.
+  /// The largest plan whose snapshots take `seconds` on average. Halves the batches until
+  /// quantization takes 60 % of that, then picks as many curvature sequences as allow curvature in
+  /// every third snapshot. `sequences` keeps a curvature batch chosen before, because another batch
+  /// would start another series.
   Plan Fit(double seconds, std::optional<int64_t> sequences = {}) const;
 
-  /// What is measured at every snapshot: the quantizers and more.
+  /// Seconds measured at every snapshot, for the quantizers and the like.
   double Quantization(const Plan& plan) const { return costs.EverySnapshot(plan); }
-  /// Curvature, and what is measured with it; 0 without sequences.
+  /// Seconds for curvature and measurements that go with it; 0 without sequences.
   double Curvature(const Plan& plan) const { return costs.WithCurvature(plan); }
-  /// A snapshot with curvature.
+  /// Seconds of a snapshot with curvature.
   double Whole(const Plan& plan) const { return Quantization(plan) + Curvature(plan); }
-  /// A snapshot in the mean over those with curvature and without.
+  /// Mean seconds over snapshots with and without curvature.
   double Mean(const Plan& plan) const;
   /// "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 of 64 sequences at every
   /// 3rd snapshot"
@@ -55,35 +55,36 @@ struct PlanModel {
   bool Halve(Plan& plan) const;
 };
 
-/// Keeps a run's plan fitting, from what its snapshots take. One thread at a time.
+/// Adapts a run's plan to the measured costs of its snapshots. Not thread-safe.
 class Planner {
  public:
-  /// `kept` is the plan of an earlier attempt of the run, which is taken over. `fixed`: everything
-  /// is measured at every snapshot, whatever it takes.
+  /// `kept` is the plan of an earlier attempt, which this run continues with. `fixed` measures
+  /// everything at every snapshot, whatever the cost.
   Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed = false);
 
-  /// Before the first snapshot: makes the plan for so many seconds a snapshot. A plan taken over is
-  /// left.
+  /// Before the first snapshot: fits the plan to `seconds` per snapshot. Does not change a plan
+  /// kept from an earlier attempt.
   void Fit(double seconds);
 
   const Plan& plan() const { return plan_; }
   const PlanModel& model() const { return model_; }
   bool fixed() const { return fixed_; }
-  /// Seconds of work of the present plan, over those of the full one.
+  /// Work of the current plan divided by the work of the full one.
   double Level() const;
 
-  /// The plan of the next snapshot: without curvature unless that is due. The first one is measured
-  /// with the smallest plan, unless the whole takes at most `soon` seconds.
+  /// The plan of the next snapshot; it has curvature only if curvature is due. The first snapshot
+  /// uses the smallest plan, unless the current one takes at most `soon` seconds.
   Plan Next(double soon);
-  /// The plan of an additional snapshot while the learning rate decays: with curvature only if all
-  /// of it takes at most `seconds`. It does not count towards `curvature_every`.
+  /// The plan of an additional snapshot while the learning rate decays. It has curvature only if
+  /// the whole takes at most `seconds`, and does not count towards `curvature_every`.
   Plan Additional(double seconds) const;
-  /// The plan of a run's last snapshot, for which so many seconds are left: everything; else the
-  /// present curvature batch with all other data; else nothing.
+  /// The plan of a run's last snapshot if `seconds` are left: the full plan if it fits, else the
+  /// current curvature batch with all other data, else none.
   std::optional<Plan> Last(double seconds) const;
 
-  /// Takes what the last snapshot took, and what one may take in the mean. Changes a plan that took
-  /// too much twice in a row, or much too little eight times, and returns what changed and why.
+  /// Takes the work of the last snapshot and the mean `seconds` allowed. Changes a plan that was
+  /// too expensive twice in a row or much too cheap eight times in a row, and returns what changed
+  /// and why.
   std::optional<std::string> Measured(const SnapshotWork& work, double seconds);
 
  private:
@@ -96,8 +97,8 @@ class Planner {
   bool sequences_chosen_ = false;
   int64_t snapshots_ = 0;
   int64_t since_curvature_ = 0;
-  bool curvature_put_off_ = false;  // by a small first snapshot
-  int too_expensive_ = 0;           // snapshots in a row
+  bool curvature_put_off_ = false;  // because the first snapshot was small
+  int too_expensive_ = 0;           // in a row
   int too_cheap_ = 0;
 };
 

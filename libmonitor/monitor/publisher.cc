@@ -64,7 +64,7 @@ void Publisher::Announce(const Event& event) {
   board_->OnEvent(event.kind);
   const std::vector<std::string> failures =
       ForEach([&](Exporter& exporter) { exporter.OnEvent(event); }, /*drops=*/false);
-  // One that cannot take this event either has been announced already.
+  // An exporter that fails on this event as well has already been announced.
   if (event.kind != Event::Kind::kExporterFailed) AnnounceFailures(failures, event.step);
 }
 
@@ -99,7 +99,7 @@ void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy,
     Log(Severity::kError, "Stop from inside an exporter; the exporters are left as they are");
     return;
   }
-  // An exporter that breaks its contract and blocks in OnReport must not block this, too.
+  // An exporter that blocks in OnReport, against its contract, must not block Stop as well.
   if (!exporters_mutex_.TryLockUntil(end)) {
     Log(Severity::kError,
         "an exporter does not return from OnReport; the exporters are left as they are");

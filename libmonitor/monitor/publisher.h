@@ -23,12 +23,12 @@
 
 namespace ptqwatch::internal {
 
-/// Owns the exporters and hands them every report and event; keeps the newest report for those who
-/// ask. Publish is for one thread; PublishEvent and the StatusSource side for any.
+/// Owns the exporters, passes them every report and event, and keeps the newest report. One thread
+/// calls Publish; any thread may call PublishEvent and the StatusSource members.
 class Publisher final : public StatusSource {
  public:
-  /// `complete` adds to a MonitorStatus what `board`, which must outlive this, does not count;
-  /// called by any thread.
+  /// `complete` adds values to a MonitorStatus that `board` does not count; any thread calls it.
+  /// `board` must outlive this.
   Publisher(RunInfo run, StatusBoard* board, Clock* clock,
             std::vector<std::unique_ptr<Exporter>> exporters,
             std::function<void(MonitorStatus&)> complete = nullptr);
@@ -36,18 +36,18 @@ class Publisher final : public StatusSource {
   /// Stop(1 s).
   ~Publisher() override { Stop(std::chrono::seconds(1)); }
 
-  /// Starts the exporters in order. Where one of the first `required` fails, stops those already
-  /// started and gives its error; any other one that fails is left out, which the log and an event
-  /// kExporterFailed say.
+  /// Starts the exporters in order. If one of the first `required` fails, stops those already
+  /// started and returns its error. Leaves out any other exporter that fails, with a log line and
+  /// an event kExporterFailed.
   absl::Status Start(Control* control, size_t required = SIZE_MAX);
-  /// Neither has an effect after Stop. An exporter that throws is reported to the others by an
-  /// event kExporterFailed, once until it works again.
+  /// Neither has an effect after Stop. If an exporter throws, the others get one event
+  /// kExporterFailed, and no further one until it has worked again.
   void Publish(std::shared_ptr<const AnalyzedReport> report);
   void PublishEvent(const Event& event);
   /// Publishes `last`, if given, and stops the exporters within the deadline; idempotent. No
-  /// exporter is called afterwards. Called from inside an exporter's OnReport or OnEvent, it does
-  /// nothing but log that. `destroy` also destroys them, on this thread: for when the
-  /// monitor thread is left behind and would do so at its own time.
+  /// exporter is called afterwards. From inside an exporter's OnReport or OnEvent it only logs an
+  /// error. `destroy` also destroys the exporters on this thread, for a monitor thread that is left
+  /// behind and would destroy them later.
   void Stop(std::chrono::milliseconds deadline, bool destroy = false,
             const std::optional<Event>& last = std::nullopt);
 
@@ -61,9 +61,9 @@ class Publisher final : public StatusSource {
  private:
   struct Outlet {
     std::unique_ptr<Exporter> exporter;
-    bool failing = false;  // threw at the last call
+    bool failing = false;  // threw in the last call
   };
-  // Calls every exporter. Returns what those that have just begun to fail threw.
+  // Calls every exporter. Returns the errors of exporters that have just begun to fail.
   std::vector<std::string> ForEach(absl::FunctionRef<void(Exporter&)> call, bool drops)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(exporters_mutex_);
   void Announce(const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(exporters_mutex_);

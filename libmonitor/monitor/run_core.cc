@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// 0: the schedule is not by steps.
+// 0 if the schedule is not evenly spaced in steps.
 int64_t StepsApart(const ScheduleOptions& schedule) {
   return schedule.every_seconds > 0 || schedule.log_spaced_per_decade > 0 ? 0 : schedule.every;
 }

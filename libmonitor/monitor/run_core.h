@@ -22,26 +22,25 @@
 
 namespace ptqwatch::internal {
 
-/// Everything that the threads of a monitor share, in one object, which each of them keeps alive: a
-/// thread that Stop has to leave behind, because a losses closure does not return, still has all
-/// that it touches.
+/// State shared by the threads of a monitor. Each thread shares ownership, so a thread that Stop
+/// leaves behind, because a losses closure does not return, still has everything that it uses.
 struct RunCore {
-  /// `options` have max_bytes.
+  /// `options` must have max_bytes set.
   RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in);
   RunCore(const RunCore&) = delete;
   RunCore& operator=(const RunCore&) = delete;
 
-  /// Adds to a status what the board does not count. Any thread.
+  /// Adds the values that the board does not count. Any thread.
   void Complete(MonitorStatus& status) const;
 
   Clock* const clock;
   const ScheduleOptions schedule;
   const double max_overhead;
-  /// Share of its time that training may be held up by copies that it notices; 0: any.
+  /// Share of its time for which noticeable copies may hold training up; 0: no limit.
   const double max_stall_ratio;
-  const int training_threads;  ///< that Finish may use
+  const int training_threads;  ///< threads that Finish may use
   const std::unique_ptr<Subject> subject;
-  ExecutionContext context;  ///< the monitor thread's
+  ExecutionContext context;  ///< for the monitor thread
 
   StatusBoard board;
   TrainerSwitches switches;
@@ -49,7 +48,7 @@ struct RunCore {
   ControlQueue control{&trackers, &board, &switches.idle};
   LimitedControl from_outside{&control, clock};
 
-  // Made by RunningMonitor::Start, each once, before there is a thread that reads it.
+  // RunningMonitor::Start makes each of them once, before any thread reads it.
   std::unique_ptr<ProbeSuite> suite;
   std::unique_ptr<Jobs> jobs;
   std::unique_ptr<Staging> staging;

@@ -13,14 +13,14 @@ namespace ptqwatch::internal {
 namespace {
 
 std::string NewRunId(double unix_seconds) {
-  // std::random_device: nothing of the trainer's generators is touched.
+  // std::random_device leaves the trainer's generators alone.
   std::random_device random;
   return StrFormat("%d-%08x", static_cast<int64_t>(unix_seconds), static_cast<uint32_t>(random()));
 }
 
 void LogColdStart(std::string_view why) { Log(Severity::kWarning, StrCat("cold start: ", why)); }
 
-// The corners and the reports themselves are all the schedule that is needed to go on from.
+// The change points and the reports are enough to restore the schedule.
 LrTracker FollowedBy(const std::vector<AnalyzedReport>& history) {
   LrTracker lr;
   for (const AnalyzedReport& analyzed : history) {

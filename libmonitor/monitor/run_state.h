@@ -18,24 +18,25 @@
 
 namespace ptqwatch::internal {
 
-/// What this attempt of a run starts from.
+/// The state that this attempt of a run starts from.
 struct RunState {
-  std::shared_ptr<RunLock> lock = nullptr;  ///< of the run directory, where there is one
+  std::shared_ptr<RunLock> lock = nullptr;  ///< of the run directory, if any
   std::string run_id = {};
   int attempt = 1;
-  int64_t sequence = 0;                                 ///< of the newest report; 0: there is none
+  int64_t sequence = 0;                                 ///< of the newest report; 0: none yet
   std::vector<AnalyzedReport> history = {};             ///< oldest first
-  int64_t unreadable_lines = 0;                         ///< of the journal, skipped
+  int64_t unreadable_lines = 0;                         ///< of the journal; skipped
   LrTracker lr = {};                                    ///< as it was at the newest report
   std::optional<ProbeStateFile> probe_state_file = {};  ///< of this run
 
-  /// The probes' state of the previous attempt, or an empty one. Why it is not used is logged.
+  /// The probes' state from the previous attempt. Empty, with the reason in the log, if it cannot
+  /// be used.
   ProbeState ReadProbeState(const std::string& fingerprint, const VectorSpace& space) const;
 };
 
-/// Locks MonitorOptions::run_dir, which is created if it is missing, and reads what earlier
-/// attempts left there. Call it before anything writes there. Without a run directory the run is a
-/// new one. Errors name the path.
+/// Locks MonitorOptions::run_dir, creating it if missing, and reads the state left by earlier
+/// attempts. Call it before anything is written there. Without a run directory, the run is new.
+/// Errors name the path.
 absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal

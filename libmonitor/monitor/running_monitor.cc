@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
 
 void RunningMonitor::EndIdle() noexcept {
   core_->budget->EndFullSpeed();
-  // The monitor thread looks at whether it must rest.
+  // Makes the monitor thread check whether it must rest.
   if (!stopped()) worker_->Wake();
 }
 
@@ -26,7 +26,7 @@ absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const Can
     return absl::FailedPreconditionError("Finish before the first OnStep");
   }
   timeout = std::min(timeout, kMaxTimeout);
-  trainer_->BeforeUpdate();  // none follows
+  trainer_->BeforeUpdate();  // no update follows
   thread_->BeginFinish(*trainer_->last_step(), timeout);
   const absl::Status status = MeasureLastStep(timeout, cancel);
   thread_->EndFinish();
@@ -57,7 +57,7 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
   }
   if (!thread_->WaitUntilDone(trainer.taken(), deadline, cancel)) return too_late();
   if (!thread_->WorthMeasuringAgain(*trainer.last_step())) return absl::OkStatus();
-  // What cannot be measured again has its report.
+  // If no second snapshot can be taken, the first report stands.
   if (trainer.TakeLast().result == SnapshotResult::kTaken) {
     (void)thread_->WaitUntilDone(trainer.taken(), deadline, cancel);
   }
@@ -70,7 +70,7 @@ absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
   {
     MutexLock lock(stop_mutex_);
     if (stopped_.exchange(true)) {
-      // Under way on this thread, or on one that waits for it.
+      // Stop is under way on this thread, or on a thread that waits for it.
       if (stopper_ == std::this_thread::get_id() || worker_->IsCurrentThread()) {
         return absl::OkStatus();
       }
@@ -97,7 +97,7 @@ absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end)
   if (trainer_ != nullptr) trainer_->End();
   core_->control.Close();
   core_->trackers.Close("the monitor was stopped");
-  // A share of the deadline is kept for the exporters.
+  // Leave a share of the deadline for the exporters.
   const bool ended = worker_->Stop(left() * 4 / 5);
   core_->board.SetHealth(Health::kStopped);
   const int64_t step = core_->publisher->status().step.value_or(0);

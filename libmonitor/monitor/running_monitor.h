@@ -25,18 +25,18 @@
 
 namespace ptqwatch::internal {
 
-/// A monitor that measures: the trainer's side, the monitor thread's, and what they share. Behind
-/// Monitor, whose comments hold for the members of the same name.
+/// A monitor that measures: the trainer's side, the monitor thread, and their shared state. Monitor
+/// documents the members of the same name.
 class RunningMonitor {
  public:
-  /// `options` have max_bytes.
+  /// `options` must have max_bytes set.
   RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject)
       : core_(std::make_shared<RunCore>(options, std::move(subject))) {}
-  /// After Stop, or a Start that failed.
+  /// Requires Stop, or a Start that failed.
   ~RunningMonitor() { core_->control.Close(); }
 
-  /// Once, in start_run.cc, with the options of the constructor. Takes the exporters once all
-  /// earlier steps succeeded.
+  /// Call it once, with the options of the constructor; defined in start_run.cc. Takes the
+  /// exporters once all earlier steps succeeded.
   absl::Status Start(const MonitorOptions& options,
                      std::vector<std::unique_ptr<Exporter>>& exporters);
 
@@ -46,7 +46,8 @@ class RunningMonitor {
   void BeforeUpdate() noexcept {
     if (!stopped()) trainer_->BeforeUpdate();
   }
-  /// `cpu_seconds` gives the CPU time of the server beside the run, which the budget pays for.
+  /// `cpu_seconds` returns the CPU time of the server beside the run, which is charged to the
+  /// budget.
   void WatchServer(std::function<double()> cpu_seconds) {
     core_->budget->WatchServer(std::move(cpu_seconds));
   }

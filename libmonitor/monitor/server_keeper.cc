@@ -28,9 +28,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// While a launcher is to be waited for.
+// Interval for checking on a launcher.
 constexpr milliseconds kLook{20};
-// From a server's last closed file until it can be waited for.
+// Longest time from a server's last closed file until it can be waited for.
 constexpr milliseconds kMaxEnding{1'000};
 
 absl::Status CheckHello(const ServerHello& hello, const std::string& program) {
@@ -49,7 +49,7 @@ absl::Status CheckHello(const ServerHello& hello, const std::string& program) {
 
 }  // namespace
 
-// What object and thread share: the thread may be left behind at a write to the log.
+// State shared by the object and its thread, which may be left behind while it writes to the log.
 struct ServerKeeper::Shared {
   Shared(ServeOptions options_in, std::string run_dir_in, bool remove, Listener listener_in,
          const Timing& timing_in)
@@ -64,10 +64,10 @@ struct ServerKeeper::Shared {
   }
 
   void Run();
-  // One server, until it ends or Stop. Whether it served.
+  // Runs one server until it ends or Stop is called. True if it served.
   bool RunOnce();
   absl::Status WaitForLine(LaunchedServer& server);
-  // Says that it serves, until it ends or Stop.
+  // Reports that the server serves, then waits until it ends or Stop is called.
   void WaitForEnd(LaunchedServer& server);
   void Set(ServerState state, absl::Status failure, const ServerHello& hello);
   void Fail(const absl::Status& failure);
@@ -75,17 +75,17 @@ struct ServerKeeper::Shared {
     MutexLock lock(mutex);
     return stop;
   }
-  // Until the descriptor (-1: none) is readable, Stop, or the time is over.
+  // Waits until the descriptor (-1: none) is readable, Stop is called, or `until`.
   void Wait(int descriptor, steady_clock::time_point until) const;
 
-  ServeOptions options;  // the thread's
+  ServeOptions options;  // for the thread
   const std::string run_dir;
   const bool remove_run_dir;
   const Listener listener;
   const Timing timing;
   const int wake;
   std::string program;
-  std::atomic<pid_t> process{0};  // the server's; 0: there is none
+  std::atomic<pid_t> process{0};  // the server's process; 0: none
 
   mutable Mutex mutex;
   mutable CondVar changed;
@@ -178,7 +178,7 @@ bool ServerKeeper::Shared::RunOnce() {
 void ServerKeeper::Shared::WaitForEnd(LaunchedServer& server) {
   const ServerHello& hello = **server.hello();
   Set(ServerState::kServing, absl::OkStatus(), hello);
-  // The next one takes the same ports, also where any were free.
+  // The next server takes the same ports, even if any port would do.
   options.http = hello.http;
   options.grpc = hello.grpc;
   while (!stopping() && !server.ended()) {

@@ -18,16 +18,17 @@
 
 namespace ptqwatch::internal {
 
-/// Keeps a server beside a run: starts it, and starts it again when it ends, after 0.1 s, doubling
-/// to 30 s while it lives less than 5 s. All on a thread of its own. Thread-safe.
+/// Keeps a server running beside a run. If the server ends, starts it again after 0.1 s; the pause
+/// doubles up to 30 s while servers live less than 5 s. Works on its own thread. Thread-safe.
 class ServerKeeper {
  public:
-  /// Told on the keeper's thread.
+  /// Called on the keeper's thread.
   struct Listener {
-    /// Every change, before WaitForHello and status() see it. Takes no lock that is held for long.
+    /// Gets every change before WaitForHello and status() return it. Must not take a lock that is
+    /// held for long.
     std::function<void(const ServerStatus&)> on_status;
-    /// That the server cannot be started (an error), and that one that could not or that ended
-    /// serves again (an info).
+    /// Gets an error if the server cannot be started, and OK when one that had failed or ended
+    /// serves again.
     std::function<void(const absl::Status& failure, const std::string& message)> on_change;
   };
 
@@ -35,30 +36,29 @@ class ServerKeeper {
     std::chrono::milliseconds first_pause{100};
     std::chrono::milliseconds longest_pause{30'000};
     std::chrono::milliseconds short_life{5'000};
-    std::chrono::milliseconds hello{
-        30'000};  ///< a server that says nothing for so long is given up
+    std::chrono::milliseconds hello{30'000};  ///< time for a server to say hello
   };
 
-  /// `run_dir` has a monitor that journals there. NotFound or FailedPrecondition of
-  /// FindServerProgram. With `remove_run_dir` the directory is removed by the server's end, or by
-  /// this object's if no server lives.
+  /// A monitor must be journaling to `run_dir`. Errors: NotFound or FailedPrecondition of
+  /// FindServerProgram. With `remove_run_dir` the server removes the directory when it ends, or
+  /// this object does if no server is running.
   static absl::StatusOr<std::unique_ptr<ServerKeeper>> Start(const ServeOptions& options,
                                                              const std::string& run_dir,
                                                              bool remove_run_dir, Listener listener,
                                                              const Timing& timing);
-  /// Stop(1 s). To be destroyed after the monitor, which writes to `run_dir`.
+  /// Calls Stop(1 s). Destroy it after the monitor, which writes to `run_dir`.
   ~ServerKeeper();
   ServerKeeper(const ServerKeeper&) = delete;
   ServerKeeper& operator=(const ServerKeeper&) = delete;
 
-  /// Waits until the server serves or has failed, at most so long.
+  /// Waits until the server serves or has failed, for at most `timeout`.
   ServerStatus WaitForHello(std::chrono::milliseconds timeout) const;
   ServerStatus status() const;
-  /// Gives the CPU time, in seconds, that the server of the moment has taken; 0 without one. May
-  /// outlive this object. Thread-safe.
+  /// Returns a function that gives the CPU time of the current server in seconds, or 0 without one.
+  /// The function may outlive this object. Thread-safe.
   std::function<double()> CpuSeconds() const;
-  /// Leaves the server to itself, which sees that the monitor has stopped. Idempotent. A thread
-  /// that does not end in time, because on_change does not return, is left behind.
+  /// Leaves the server running; it ends once it sees that the monitor has stopped. Idempotent. A
+  /// thread that misses the deadline, because on_change does not return, is left behind.
   void Stop(std::chrono::milliseconds deadline);
 
  private:
@@ -68,8 +68,8 @@ class ServerKeeper {
   Thread thread_;
 };
 
-/// A directory for a run that is only served, for its owner alone, in $XDG_RUNTIME_DIR or else
-/// $TMPDIR or /tmp. The status of errno.
+/// Makes a directory, accessible to its owner only, for a run that only its server reads: in
+/// $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp. Unavailable, with the error of each, if all fail.
 absl::StatusOr<std::string> MakeServedDirectory();
 
 }  // namespace ptqwatch::internal

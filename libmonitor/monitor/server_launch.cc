@@ -20,10 +20,10 @@ namespace {
 
 constexpr off_t kMaxLogBytes = off_t{1} << 20;
 constexpr size_t kMaxHelloBytes = 4096;
-// Above those that the server is to have, so that moving one does not overwrite another.
+// Above the server's own descriptors, so that moving one does not overwrite another.
 constexpr int kFirstFree = 10;
 
-// A copy out of the way, closed on exec; -1 if `descriptor` is.
+// Duplicates a descriptor above those, closed on exec. -1 if `descriptor` is -1.
 int MoveUp(int descriptor) {
   if (descriptor < 0) return -1;
   const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, kFirstFree);
@@ -38,7 +38,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Keeps the file short: servers that cannot start would fill a disk in weeks.
+// Truncates a large file: servers that cannot start would fill a disk within weeks.
 int LogFlags(const std::string& path) {
   struct stat info {};
   const bool full = stat(path.c_str(), &info) == 0 && info.st_size > kMaxLogBytes;
@@ -49,7 +49,7 @@ absl::Status SpawnError(int error, const std::string& what) {
   return absl::UnavailableError(std::string(Message(absl::ErrnoToStatus(error, what))));
 }
 
-// The error number of posix_spawn.
+// Returns the error number of posix_spawn.
 int Spawn(const std::string& program, const std::vector<std::string>& arguments,
           const std::vector<std::string>& environment, const std::string& log_file, int hello,
           int trainer, pid_t* launcher) {
@@ -94,7 +94,7 @@ absl::StatusOr<LaunchedServer> LaunchedServer::Launch(const std::string& program
   if (pipe2(ends, O_CLOEXEC) != 0) return SpawnError(errno, "no pipe to the server");
   const int read_end = MoveUp(ends[0]);
   const int write_end = MoveUp(ends[1]);
-  // glibc 2.36 has pidfd_open; older ones leave it to syscall.
+  // By syscall, because pidfd_open needs glibc 2.36.
   const int trainer = MoveUp(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   const absl::Cleanup close_ours = [&] {
     if (write_end >= 0) close(write_end);
@@ -144,9 +144,9 @@ void LaunchedServer::Read() {
 }
 
 bool LaunchedServer::WaitForChildren() {
-  // It may have been waited for by the trainer: ECHILD.
+  // ECHILD counts: the trainer may have waited for the launcher.
   if (launcher_ > 0 && waitpid(launcher_, nullptr, WNOHANG) != 0) launcher_ = 0;
-  // A trainer that is process 1 or a subreaper is the server's parent.
+  // The server is a child of this process if the trainer is process 1 or a subreaper.
   if (ended_ && server_ > 0 && waitpid(server_, nullptr, WNOHANG) != 0) server_ = 0;
   return launcher_ == 0 && server_ == 0;
 }

@@ -46,7 +46,7 @@ absl::Status CheckProgram(const std::string& path, std::string_view from) {
   return absl::FailedPreconditionError(StrCat(from, " = '", path, "' ", why));
 }
 
-// Where the program lies unless the user says so.
+// Where to look for the program if the user does not say.
 std::vector<std::string> UsualPlaces() {
   std::vector<std::string> places;
   std::error_code error;
@@ -57,7 +57,7 @@ std::vector<std::string> UsualPlaces() {
       library.dli_fname != nullptr) {
     const fs::path file = fs::canonical(library.dli_fname, error);
     if (!error) {
-      // lib/, or lib/x86_64-linux-gnu/.
+      // The library is in lib/ or lib/x86_64-linux-gnu/.
       for (fs::path folder = file.parent_path(); folder.has_relative_path();
            folder = folder.parent_path()) {
         if (folder.filename() != "lib") continue;
@@ -82,8 +82,7 @@ bool IsInherited(std::string_view variable) {
   return name.starts_with("LC_") || name.starts_with("SSL_CERT_");
 }
 
-// Whether the host is the number of an address that other machines can reach. Names are looked up
-// by the server.
+// Whether the host is a numeric address that other machines can reach. The server resolves names.
 bool IsRemoteNumber(const std::string& host) {
   in_addr v4{};
   if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 != IN_LOOPBACKNET;
@@ -129,7 +128,7 @@ absl::StatusOr<std::string> FindServerProgram(const std::string& wanted) {
 }
 
 std::string WhyAnotherServes() {
-  // A launcher of the job's own comes before the batch system.
+  // A job launcher's own variable takes precedence over the batch system's.
   for (const char* variable :
        {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const char* const rank = getenv(variable);

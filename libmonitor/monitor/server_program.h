@@ -9,22 +9,22 @@
 
 namespace ptqwatch::internal {
 
-/// The absolute path of the program `ptqwatch`, found as ServeOptions::program says. The error says
-/// what to install or set: NotFound if there is no such program, FailedPrecondition for one that
-/// may not be run (not executable, writable by others, or this process has more rights than its
+/// Returns the absolute path of the program `ptqwatch`, found as ServeOptions::program says. Errors
+/// say what to install or set: NotFound if there is no such program; FailedPrecondition if it must
+/// not be run (not executable, writable by others, or this process has more rights than its
 /// caller).
 absl::StatusOr<std::string> FindServerProgram(const std::string& wanted);
 
-/// Why this process leaves the server to another one: it is not the first of its job on this
-/// machine, by LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or SLURM_LOCALID. Empty if
-/// it is, or knows of no job.
+/// Why this process leaves serving to another one: it is not the first of its job on this machine,
+/// by LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or SLURM_LOCALID. Empty if it is the
+/// first or belongs to no known job.
 std::string WhyAnotherServes();
 
-/// The environment of the server, as "NAME=VALUE".
+/// The server's environment, as "NAME=VALUE".
 std::vector<std::string> ServerEnvironment(const ServeOptions& options);
 
-/// Its arguments, beginning with "serve". `trainer` is the process whose end it watches;
-/// `remove_run_dir` has it remove the directory when it ends.
+/// The server's arguments, beginning with "serve". The server watches for the end of the process
+/// `trainer`. With `remove_run_dir` it removes the directory when it ends.
 std::vector<std::string> ServerArguments(const ServeOptions& options, const std::string& run_dir,
                                          int trainer, bool remove_run_dir);
 

@@ -11,7 +11,7 @@ int64_t Count(const MonitorStatus& status, SnapshotResult result) {
   return status.snapshots[static_cast<size_t>(result)];
 }
 
-// The setting with which all snapshots of so many seconds would be measured, or nothing.
+// The setting with which all snapshots of `seconds` each would be measured. Empty if none helps.
 std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatus& status,
                              double seconds) {
   if (status.every > 0 && status.seconds_a_step > 0) {

@@ -10,23 +10,24 @@
 
 namespace ptqwatch::internal {
 
-/// Tells which due snapshots were not taken since it was last asked, and why. One thread's.
+/// Describes due snapshots that were not taken since the last call, and the reasons. Not
+/// thread-safe.
 class SkipNotices {
  public:
   struct Notice {
     std::string message;
-    bool first = false;  ///< of its kind: worth a line in the log
+    bool first = false;  ///< of its kind: worth a log line
   };
 
   explicit SkipNotices(const ScheduleOptions& schedule) : schedule_(schedule) {}
 
-  /// Those for which the slot was not free, or that could not be copied. The first time it says
-  /// with which schedule there would be time for all: a snapshot takes `work_seconds`, and one is
-  /// due every `interval_seconds`.
+  /// Snapshots skipped because the slot was not free, or because the copy failed. The first notice
+  /// about a busy slot names a schedule with time for every snapshot, given that a snapshot takes
+  /// `work_seconds` and one is due every `interval_seconds`.
   std::optional<Notice> Skipped(const MonitorStatus& status, double work_seconds,
                                 double interval_seconds);
-  /// The first that was due while the monitor rested, as it does with or without a `spare` core to
-  /// work no more than `share` of the time.
+  /// The first snapshot skipped because the monitor rested. `share` is the largest share of its
+  /// time that the monitor works, with or without a `spare` core.
   std::optional<Notice> Rested(const MonitorStatus& status, bool spare, double share);
 
  private:

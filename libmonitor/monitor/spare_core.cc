@@ -7,15 +7,15 @@ namespace {
 
 constexpr double kWindowSeconds = 1;
 constexpr double kFirstWindowSeconds = 0.1;
-// Cores that were idle or the monitor's own: a core becomes spare at the first, and is lost below
-// the second.
+// Cores that were idle or used by the monitor: from the first value a core becomes spare; below the
+// second it stops being spare.
 constexpr double kSpareCores = 0.8;
 constexpr double kNoSpareCores = 0.5;
-// Share of its runnable time that a thread waits if it has a core for itself, and if it certainly
-// has not.
+// Share of its runnable time that a thread waits: at most the first if it has a core for itself, at
+// least the second if it clearly has not.
 constexpr double kLittleWaiting = 0.1;
 constexpr double kMuchWaiting = 0.3;
-// Of the time between two readings, summed over the cgroups and CPUs that were throttled.
+// Throttled share of the time between two readings, summed over the throttled cgroups and CPUs.
 constexpr double kThrottled = 0.02;
 constexpr double kFirstBackoffSeconds = 10;
 constexpr double kLongestBackoffSeconds = 600;
@@ -43,7 +43,7 @@ void SpareCore::Read(const std::optional<CpuReading>& reading) {
     const double others = reading->process - last_->process - own;
     cores = std::min(cores, *options_.quota_cores - others / wall);
   }
-  // A thread that hardly ran says nothing about waiting.
+  // A thread that hardly ran gives no information about waiting.
   const double waiting = own + waited > 0.05 ? waited / (own + waited) : 0;
   const bool throttled = Throttled(*reading);
   spare_ = !throttled && cores >= (spare_ ? kNoSpareCores : kSpareCores) &&
@@ -55,7 +55,7 @@ void SpareCore::Read(const std::optional<CpuReading>& reading) {
 bool SpareCore::Throttled(const CpuReading& reading) {
   const double seconds = reading.throttled - last_->throttled;
   if (seconds > kThrottled * (reading.wall - last_->wall)) {
-    // The throttling is the monitor's doing only if it took a core for spare.
+    // The monitor caused the throttling only if it worked on a core that it took for spare.
     const double next = spare_ ? 2 * throttle_backoff_ : throttle_backoff_;
     throttle_backoff_ = std::clamp(next, kFirstBackoffSeconds, kLongestBackoffSeconds);
     not_spare_until_ = reading.wall + throttle_backoff_;

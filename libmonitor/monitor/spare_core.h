@@ -7,29 +7,29 @@
 
 namespace ptqwatch::internal {
 
-/// Tells whether the machine has a core that training does not use.
+/// Decides whether the machine has a core that training does not use.
 ///
-/// It has one if the CPUs that the process may use were idle, or the monitor's own, for most of one
-/// core over the last second or more. It has none while a cgroup's quota stops the process: 10
-/// seconds after that another attempt is made, after twice as many each time it happens again, up
-/// to 10 minutes. One thread at a time.
+/// A core is spare if the CPUs that the process may use spent the time of most of one core, over
+/// the last second or more, idle or on the monitor. No core is spare while a cgroup's quota
+/// throttles the process. The monitor tries again 10 seconds after throttling, and after twice as
+/// long each time it recurs, up to 10 minutes. Not thread-safe.
 class SpareCore {
  public:
   struct Options {
-    /// Decides while there are no readings.
+    /// Decides until there are readings.
     bool cores_exceed_threads = false;
-    /// CPU time a second that the process may use; less than its CPUs under a cgroup quota.
+    /// CPU seconds per second that the process may use; under a cgroup quota, less than its CPUs.
     std::optional<double> quota_cores = {};
-    /// A GPU that trains does the work, which is never spare, whatever the CPUs are.
+    /// The work runs on a GPU that also trains, so nothing is spare, whatever the CPUs do.
     bool on_training_device = false;
   };
   explicit SpareCore(const Options& options)
       : options_(options), known_(options.on_training_device) {}
 
-  /// Takes a reading; one less than a second after the previous one (for the first two: a tenth) is
-  /// ignored. Nothing means that the system has none.
+  /// Takes a reading. Ignores one less than a second after the previous one (a tenth of a second
+  /// for the first two). nullopt: the system has no readings.
   void Read(const std::optional<CpuReading>& reading);
-  /// Whether a reading has decided, and not only the number of threads.
+  /// Whether a reading has decided, rather than the number of threads alone.
   bool known() const { return known_; }
   bool spare() const { return known_ ? spare_ : options_.cores_exceed_threads; }
 
@@ -40,8 +40,8 @@ class SpareCore {
   std::optional<CpuReading> last_;
   bool known_;
   bool spare_ = false;
-  double throttle_backoff_ = 0;  // after the newest throttling
-  double not_spare_until_ = 0;   // by the reading's clock
+  double throttle_backoff_ = 0;  // seconds of backoff after the newest throttling
+  double not_spare_until_ = 0;   // in the time of the readings
 };
 
 }  // namespace ptqwatch::internal

@@ -1,4 +1,4 @@
-// Makes a monitor from its options, step by step: RunningMonitor::Start, at the end.
+// RunningMonitor::Start (at the end): makes a monitor from its options, step by step.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -26,14 +26,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of the process, which ends while the monitor lives.
+// Time for Stop at the end of a process in which the monitor still lives.
 constexpr std::chrono::seconds kTimeAtEnd{2};
-// In a curvature batch, where each example has one loss, whose change scatters by many times its
-// mean.
+// Minimum for a curvature batch in which each example has one loss: the change of a single loss
+// scatters by many times its mean.
 constexpr int64_t kLeastExamples = 64;
 constexpr int64_t kMinUnits = 8;
 
-// Opens the subject and sets probes and jobs up within the context's bytes.
+// Opens the subject, and sets up probes and jobs within the context's bytes.
 absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
   const auto open = [&]() -> absl::Status {
     PTQWATCH_ASSIGN_OR_RETURN(
@@ -41,7 +41,7 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
         ModelSession::Open(*core.subject, SessionOptions(options, {}, core.context.bytes)));
     const std::shared_ptr<DeviceStream> stream = session->stream();
     stream->Settle();
-    // What it times there is what the monitor thread will take.
+    // On a thread like the monitor thread, so that the times measured here apply to it.
     return OnComputeThread([&] {
       return Guard([&]() -> absl::Status {
         stream->EnterMonitorThread();
@@ -61,8 +61,8 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
   return status;
 }
 
-// The monitor's own memory for a snapshot; of the optimizer, what the curvature probe needs, if the
-// budget allows that.
+// The monitor's memory for a snapshot. Includes the optimizer state that the curvature probe needs,
+// if the budget allows it.
 absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside) {
   ModelSession& session = core.suite->session();
   OptimizerStaging optimizer;
@@ -84,7 +84,8 @@ RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorO
           .device = session.replica().device().str()};
 }
 
-// FailedPrecondition if the run directory has a run of another fingerprint, unless that is allowed.
+// FailedPrecondition if the run directory has a run with another fingerprint, unless the options
+// allow it.
 absl::Status CheckSameRun(const RunState& state, const RunInfo& run,
                           const MonitorOptions& options) {
   if (state.history.empty() || options.allow_changed_run) return absl::OkStatus();
@@ -98,16 +99,16 @@ absl::Status CheckSameRun(const RunState& state, const RunInfo& run,
       "in that one"));
 }
 
-// The plan of the attempt before, whose series this one continues.
+// The plan of the previous attempt, whose series this attempt continues.
 std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
   std::optional<Plan> kept;
   for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
     const Report& report = it->report;
     if (report.fingerprint != fingerprint || !report.plan) break;
-    // Finish measures with more than a run's snapshots have time for.
+    // Finish measures more than the regular snapshots of a run have time for.
     if (report.trigger == SnapshotTrigger::kFinish) continue;
     if (!kept) kept = report.plan;
-    // Reports without curvature do not say on how many sequences it is measured.
+    // Reports without curvature do not say how many sequences curvature is measured on.
     kept->curvature_sequences = report.plan->curvature_sequences;
     if (kept->curvature_every == 0 || kept->curvature_sequences > 0) break;
   }
@@ -127,7 +128,7 @@ WorkBudget::Options BudgetOptions(const RunCore& core, const MonitorOptions& opt
 
 int64_t RoundUp(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-// What a plan for this suite can be made of.
+// The bounds of a plan for this suite.
 PlanRange PlanRangeOf(const ProbeSuite& suite) {
   ModelSession& session = suite.session();
   int64_t inputs = 1;
@@ -139,7 +140,7 @@ PlanRange PlanRangeOf(const ProbeSuite& suite) {
           // Enough loss values for a standard error.
           .min_probe_batches = RoundUp(kMinUnits, units),
           .calibration_batches = std::ssize(session.calibration()),
-          // Enough tokens that Gram matrices are not far from full rank.
+          // Enough tokens for Gram matrices that are not far from full rank.
           .min_calibration_batches = RoundUp(inputs / 2, tokens),
           .curvature_sequences =
               curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0,
@@ -147,7 +148,8 @@ PlanRange PlanRangeOf(const ProbeSuite& suite) {
           .one_loss_each = session.one_loss_each()};
 }
 
-// Until the first steps have shown what the machine has to spare, and how long a step takes.
+// The plan until the first steps have shown the spare capacity of the machine and the time of a
+// step.
 Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
                     const WorkBudget::Options& budget, std::optional<Plan> kept) {
   Planner planner({PlanRangeOf(suite), SnapshotCosts(suite.Costs())}, kept,
@@ -169,7 +171,8 @@ void AnnounceResumption(const RunState& state, const RunCore& core) {
       {Event::Kind::kResumed, Severity::kInfo, 0, core.clock->UnixSeconds(), message});
 }
 
-// Batches that were not evaluated, and probes that are off from the start: no later event tells.
+// Announces batches that were not evaluated and probes that are off from the start, because no
+// later event mentions them.
 void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
   const std::string& unchecked = core.suite->session().unchecked();
   if (!unchecked.empty()) {
@@ -200,7 +203,7 @@ absl::Status StartExporters(RunCore& core, const MonitorOptions& options, const 
   return core.publisher->Start(&core.from_outside, required);
 }
 
-// What the monitor thread begins with: an earlier attempt's end, or nothing.
+// The state that the monitor thread starts from: the end of an earlier attempt, or empty.
 MonitorThread::Past MakePast(const RunState& state, ProbeSuite& suite, const RunInfo& run) {
   static const std::vector<int> none;
   MonitorThread::Past past{
@@ -231,7 +234,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThrea
 absl::Status RunningMonitor::Start(const MonitorOptions& options,
                                    std::vector<std::unique_ptr<Exporter>>& exporters) {
   RunCore& core = *core_;
-  // First of all: nothing may be written before the past of the run is known.
+  // First, because nothing may be written before the run's past is known.
   PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
   PTQWATCH_RETURN_IF_ERROR(OpenSubject(core, options));
   PTQWATCH_ASSIGN_OR_RETURN(core.staging, MakeStaging(core, options.copy_beside_training));
@@ -258,7 +261,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   AnnounceResumption(state, core);
   AnnounceLeftOut(core, description.enough_bytes);
   core.phases.emplace(state.lr.phase());
-  core.board.SetHealth(Health::kOk);  // before the thread may say otherwise
+  core.board.SetHealth(Health::kOk);  // before the thread can set another health
   thread_ = std::make_shared<MonitorThread>(core_, options, MakePast(state, *core.suite, run));
   absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(thread_);
   if (!worker.ok()) {

@@ -25,8 +25,8 @@ int64_t BytesOf(const ProbeState& state) {
 
 }  // namespace
 
-// A state that waits or is being written. The monitor goes on to the next one meanwhile, so that
-// its memory is held by this.
+// A state that waits or is being written. It holds its own memory reservation, because the monitor
+// meanwhile continues with the next state.
 struct StateKeeper::Kept {
   Kept(ProbeState state_in, std::shared_ptr<ByteBudget> bytes)
       : state(std::move(state_in)), reservation(std::move(bytes)) {}
@@ -34,7 +34,7 @@ struct StateKeeper::Kept {
   Reservation reservation;
 };
 
-// Owned by the thread, too, which may be left behind with a disk that hangs.
+// Shared with the thread, which may be left behind if the disk hangs.
 struct StateKeeper::Writer {
   Options options;
   RateLimitedLog failed;
@@ -44,7 +44,7 @@ struct StateKeeper::Writer {
     const absl::Status status =
         ProbeStateFile::Write(options.run_dir, options.run_id, options.fingerprint, state);
     if (status.ok()) return;
-    // Said before it is counted: who sees the count finds the reason in the log.
+    // Logs before it counts, so that the log has the reason by the time the count is seen.
     failed(Severity::kWarning, StrCat("the state of the probes was not kept: ", status));
     options.board->OnStateWriteFailure();
   }
@@ -65,12 +65,12 @@ void StateKeeper::Offer(const ProbeState& state, bool now) {
   Push();
 }
 
-// Where there is no memory or no thread, the next report's turn comes, or the end.
+// If memory or a thread is lacking, retries with the next report or at the end.
 void StateKeeper::Push() {
   if (queue_ == nullptr) {
     auto queue = ReportQueue<std::shared_ptr<const Kept>>::Start(
         {.thread_name = "ptqw-state",
-         .capacity = 2,  // the one that is being written, and the newest
+         .capacity = 2,  // the state being written, and the newest
          .leave_behind = true,
          .handle =
              [writer = writer_](const std::shared_ptr<const Kept>& kept) {
@@ -89,7 +89,7 @@ void StateKeeper::Push() {
 }
 
 void StateKeeper::End() {
-  // Once: where the disk hangs, whoever destroys this must not wait for it.
+  // Only once: if the disk hangs, the destructor must not wait for it again.
   if (std::exchange(ended_, true)) return;
   if (queue_ != nullptr && !queue_->Stop(kLastWrite)) return;
   if (std::exchange(unwritten_, false)) writer_->Write(newest_);

@@ -12,26 +12,26 @@
 
 namespace ptqwatch::internal {
 
-/// Writes the newest probe state to the run directory, on a thread of its own: it may be gigabytes,
-/// and the disk may hang. At most once a minute, and at the end. One thread at a time.
+/// Writes the newest probe state to the run directory at most once a minute and at the end. Uses
+/// its own thread, because the state may be gigabytes and the disk may hang. Not thread-safe.
 class StateKeeper {
  public:
   struct Options {
-    std::string run_dir;  ///< empty: nothing is kept
+    std::string run_dir;  ///< empty: nothing is written
     std::string run_id;
     std::string fingerprint;
-    std::shared_ptr<RunLock> lock;       ///< held until nothing more will be written
-    std::shared_ptr<ByteBudget> bytes;   ///< of which a state that is being written holds its share
-    std::shared_ptr<StatusBoard> board;  ///< counts what could not be written
+    std::shared_ptr<RunLock> lock;       ///< held until the last write is over
+    std::shared_ptr<ByteBudget> bytes;   ///< pays for a state that is being written
+    std::shared_ptr<StatusBoard> board;  ///< counts failed writes
     Clock* clock = nullptr;
   };
   explicit StateKeeper(Options options);
   ~StateKeeper() { End(); }
 
-  /// The state after a report. Returns at once. `now`: without waiting for the minute.
+  /// Takes the state after a report and returns at once. `now` skips the wait for the minute.
   void Offer(const ProbeState& state, bool now);
-  /// Waits for the write under way, and writes what was offered last unless it is written. A disk
-  /// that does not answer for ten seconds is given up. Idempotent.
+  /// Waits for the current write, then writes the last state offered if it is not written yet.
+  /// Gives up on a disk that does not answer for ten seconds. Idempotent.
   void End();
 
  private:

@@ -11,12 +11,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A closure that has not returned for so long, and for so many times the longest that it took,
-// hangs. At a small duty cycle the thread rests for minutes between two batches.
+// A closure hangs if it has not returned for this long, and for a multiple of its longest time so
+// far. At a small duty cycle the thread rests for minutes between two batches.
 constexpr double kLongSilenceSeconds = 600;
 constexpr double kSilenceFactor = 10;
 constexpr int64_t kNotCopiedInARow = 3;
-// Fewer comparisons say nothing about how they scatter.
+// Fewer comparisons do not show their scatter.
 constexpr int64_t kLeastComparisons = 5;
 
 }  // namespace
@@ -104,8 +104,9 @@ void StatusBoard::AddLostSeconds(double seconds, double now) {
   lost_.passed_passed += passed * passed;
 }
 
-// Stalls and the server's part are known. What slower steps cost is a ratio of sums over the
-// comparisons, whose scatter gives its standard error (Cochran, Sampling Techniques, eq. 6.13).
+// The losses to stalls and to the server are measured directly. The loss to slower steps is a ratio
+// of sums over the comparisons; their scatter gives its standard error (Cochran, Sampling
+// Techniques, eq. 6.13).
 void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {
   if (elapsed <= 0) return;
   const double known = stall_seconds_.load(kRelaxed) + server_seconds_.load(kRelaxed);

@@ -17,8 +17,8 @@
 
 namespace ptqwatch::internal {
 
-/// The counters and gauges behind MonitorStatus. Writers of each group are named; Read may be
-/// called by anyone at any time. Values of different groups may be a step apart.
+/// The counters and gauges of MonitorStatus. Each group names the threads that write it; any thread
+/// may call Read at any time. Values of different groups may be one step apart.
 class StatusBoard {
  public:
   /// Trainer's thread. Atomics only.
@@ -31,7 +31,7 @@ class StatusBoard {
     snapshots_[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)].fetch_add(1, kRelaxed);
   }
 
-  /// The thread that publishes.
+  /// Publishing thread.
   void OnEvent(Event::Kind kind) noexcept {
     events_[static_cast<size_t>(kind)].fetch_add(1, kRelaxed);
   }
@@ -44,52 +44,53 @@ class StatusBoard {
   void Resume(int64_t last_sequence) noexcept { last_sequence_.store(last_sequence, kRelaxed); }
   void OnProbeFailure() noexcept { probe_failures_total_.fetch_add(1, kRelaxed); }
   void OnStateWriteFailure() noexcept { state_write_failures_total_.fetch_add(1, kRelaxed); }
-  /// Around each snapshot; in between Alive is called at least once a batch.
+  /// Called around each snapshot. In between, Alive is called at least once per batch.
   void SetBusy(bool busy, double now) noexcept;
   void Alive(double now) noexcept;
   void SetHealth(Health health, std::string reason = {});
-  /// What training has lost since the call before to the monitor's work, by a comparison of steps;
-  /// negative where they went faster.
+  /// Seconds that training lost to the monitor's work since the previous call, from a comparison of
+  /// steps; negative if the steps were faster. `now`: seconds of the monotonic clock.
   void AddLostSeconds(double seconds, double now);
-  /// What training has lost to the server beside the run.
+  /// Seconds that training lost to the server beside the run.
   void AddServerSeconds(double seconds) noexcept {
     server_seconds_.store(server_seconds_.load(kRelaxed) + seconds, kRelaxed);
   }
-  /// Written by OnStep's caller.
+  /// Written by the caller of OnStep.
   StepTimes& step_times() noexcept { return step_times_; }
-  /// Written by OnStep's caller, read by the monitor thread.
+  /// Written by the caller of OnStep, read by the monitor thread.
   StepChecks& step_checks() noexcept { return step_checks_; }
-  /// The thread that keeps the server, and Create.
+  /// The server keeper's thread, and Create.
   void SetServer(const ServerStatus& server);
   void SetPlanLevel(double level) noexcept { plan_level_.store(level, kRelaxed); }
   void SetDutyCycle(double duty_cycle) noexcept { duty_cycle_.store(duty_cycle, kRelaxed); }
 
-  /// Exporters' threads. Takes a lock that neither trainer nor monitor thread ever waits for long.
+  /// Exporters' threads. Takes a lock that is never held for long, so it delays neither the trainer
+  /// nor the monitor thread.
   void CountDrop(std::string_view exporter, std::string_view reason);
 
   /// Any thread.
   int64_t snapshots_taken() const noexcept {
     return snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].load(kRelaxed);
   }
-  /// The newest report's, of this attempt or an earlier one; 0: there is none.
+  /// Sequence number of the newest report in this or an earlier attempt; 0: no report yet.
   int64_t last_sequence() const noexcept { return last_sequence_.load(kRelaxed); }
   bool busy() const noexcept { return busy_.load(kRelaxed); }
-  /// In the mean since the first step; 0 before the second.
+  /// Mean since the first step; 0 before the second.
   double seconds_a_step() const noexcept;
-  /// All counters and gauges, at `now` of the monotonic clock, which is `unix_seconds` of the
-  /// other. Slice and switches are left for the caller to fill in.
+  /// All counters and gauges at monotonic time `now`, which is `unix_seconds` of wall time. The
+  /// caller fills in the slice and the switches.
   MonitorStatus Read(double now, double unix_seconds) const;
 
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
   static constexpr int64_t kNoTokens = INT64_MIN;
-  // What is well by its last report may be stuck since.
+  // Health that was ok at the last report may have turned into a hang since.
   void NoteAges(double now, MonitorStatus& status) const;
   void ReadOverhead(double elapsed, MonitorStatus& status) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Comparisons of training's steps: each has seconds lost within seconds that passed. Their sums
-  // and those of the products.
+  // Sums over comparisons of training's steps: the seconds lost in each, the seconds that passed,
+  // and their products.
   struct LostSums {
     int64_t count = 0;
     double lost = 0;
@@ -121,7 +122,7 @@ class StatusBoard {
   std::atomic<int64_t> state_write_failures_total_{0};
   std::atomic<bool> busy_{false};
   std::atomic<double> alive_seconds_{0};
-  std::atomic<double> longest_silence_{0};  // between two signs of life within a snapshot
+  std::atomic<double> longest_silence_{0};  // between two calls of Alive within a snapshot
   std::atomic<double> server_seconds_{0};
   std::atomic<double> duty_cycle_{1};
   std::atomic<double> plan_level_{1};
@@ -134,7 +135,7 @@ class StatusBoard {
   std::string health_reason_ ABSL_GUARDED_BY(mutex_);
   ServerStatus server_ ABSL_GUARDED_BY(mutex_);
   LostSums lost_ ABSL_GUARDED_BY(mutex_);
-  double compared_seconds_ ABSL_GUARDED_BY(mutex_) = 0;  // when steps were compared last
+  double compared_seconds_ ABSL_GUARDED_BY(mutex_) = 0;  // time of the last comparison
 };
 
 }  // namespace ptqwatch::internal

@@ -7,10 +7,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A warm-up may begin at 0.
+// The learning rate may be 0 at the start of a warm-up.
 constexpr int64_t kCallsWithoutRate = 20;
-// A trainer may call OnStep for a step that a gradient scaler skipped, and may roll back now and
-// then.
+// A trainer may call OnStep for a step that a gradient scaler skipped, and may occasionally roll
+// back.
 constexpr int64_t kFew = 10;
 constexpr int64_t kCallsAFall = 10;
 
@@ -42,7 +42,7 @@ bool StepChecks::OnStep(const StepInfo& info) noexcept {
     if (repeats_ >= kFew && 2 * repeats_ >= calls_ - 1) found |= Note(kStepsStand, info);
   } else if (last_step_ && info.step < *last_step_) {
     ++falls_;
-    // Back to the beginning, or again and again.
+    // Steps start over, or fall repeatedly.
     if (info.step <= 1 || (falls_ >= kFew && kCallsAFall * falls_ >= calls_)) {
       found |= Note(kStepsFall, info);
     }

@@ -14,23 +14,23 @@ namespace ptqwatch::internal {
 
 /// A mistake in what a trainer passes.
 struct StepMistake {
-  int64_t step = 0;  ///< at which it was found
+  int64_t step = 0;  ///< where it was found
   std::string text;
 };
 
-/// Looks for mistakes in what a trainer passes to OnStep: rates that are none, no rate at all,
-/// steps that stand still, and steps that begin anew. Each kind is told once a run.
+/// Finds mistakes in the arguments of OnStep: invalid learning rates, no rate at all, steps that do
+/// not advance, and steps that start over. Reports each kind once per run.
 class StepChecks {
  public:
-  /// OnStep's caller. O(1), no allocation. True if Take has something to tell.
+  /// Called by OnStep's thread. O(1), no allocation. True if Take has a new mistake to return.
   bool OnStep(const StepInfo& info) noexcept;
-  /// The monitor thread: the mistakes that were found since the last call.
+  /// Monitor thread: returns the mistakes found since the last call.
   std::vector<StepMistake> Take();
 
  private:
   enum Mistake { kNoRate, kBadRate, kStepsStand, kStepsFall, kMistakes };
   enum class State { kNone, kFound, kTold };
-  /// Written before the state is kFound, and read afterwards.
+  /// Written before the state becomes kFound, and read after that.
   struct Finding {
     std::atomic<State> state{State::kNone};
     int64_t step = 0;

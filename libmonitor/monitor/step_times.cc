@@ -8,10 +8,10 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr double kTypicalRate = 0.05;
-// Of the typical time. Working on one of the trainer's cores makes a step take twice as long.
+// Multiple of the typical time. Working on one of the trainer's cores doubles the time of a step.
 constexpr double kLongest = 4;
-// Neighbouring steps are alike, so a comparison is less sure than it seems, and one moves the mean
-// by no more than `kLargestSurprise` before the next confirms it.
+// Neighbouring steps are similar, so a comparison is less certain than its error suggests. One
+// comparison moves the mean by at most `kLargestSurprise` until the next confirms it.
 constexpr double kLeastError = 0.005;
 constexpr double kLargestSurprise = 0.05;
 constexpr double kForgetting = 0.9;  // from one comparison to the next

@@ -7,9 +7,9 @@
 
 namespace ptqwatch::internal {
 
-/// Times the steps of training while the monitor works and while it does not. Leaves out steps that
-/// are partly one and partly the other, that take a snapshot, or that take several times as long as
-/// steps did (an evaluation). One writer, OnStep; any thread reads.
+/// Times training steps while the monitor works and while it does not. Leaves out steps during
+/// which this changes, steps that take a snapshot, and steps several times as long as usual (an
+/// evaluation). Only OnStep's thread writes; any thread reads.
 class StepTimes {
  public:
   struct Sums {
@@ -18,7 +18,7 @@ class StepTimes {
     double squares = 0;
   };
 
-  /// At the end of each step, with the time in seconds. `working`: the monitor measures now.
+  /// Called at the end of each step with the time in seconds. `working`: the monitor is measuring.
   /// `copied`: a snapshot was taken since the last call.
   void OnStep(double now, bool working, bool copied) noexcept;
 
@@ -43,30 +43,29 @@ class StepTimes {
 
 /// How much longer steps took while the monitor worked.
 struct StepComparison {
-  double ratio = 0;  ///< of the mean times, less 1
+  double ratio = 0;  ///< ratio of the mean times, minus 1
   double stderr_ratio = 0;
-  double lost_seconds = 0;  ///< of the steps compared
+  double lost_seconds = 0;  ///< over the steps compared
 };
 
-/// How much longer steps take while the monitor works, as far as comparisons show it. One thread at
-/// a time.
+/// Estimates how much longer steps take while the monitor works, from comparisons. Not thread-safe.
 class Slowdown {
  public:
   static constexpr double kFewest = 10;
-  /// Compares the steps since the last comparison. Nothing while there are fewer than `kFewest` of
-  /// either kind, which then count for the next time.
+  /// Compares the steps since the last comparison. nullopt while there are fewer than `kFewest` of
+  /// either kind; these count for the next comparison.
   std::optional<StepComparison> Compare(const StepTimes& times);
-  /// Believes a comparison.
+  /// Adds a comparison to the estimate.
   void Add(const StepComparison& comparison);
-  /// The mean of about the last ten added, weighted by their errors, while it is more than three of
-  /// its own; else 0.
+  /// The mean of about the last ten comparisons, weighted by their errors; 0 unless it exceeds
+  /// three of its own standard errors.
   double ratio() const { return ratio_; }
 
  private:
   StepTimes::Sums working_;
   StepTimes::Sums alone_;
-  double evidence_ = 0;  // sum of the weights of comparisons, older ones forgotten
-  double weighted_ = 0;  // ... and of their ratios
+  double evidence_ = 0;  // sum of the weights, with older ones decayed
+  double weighted_ = 0;  // the same sum of weighted ratios
   double ratio_ = 0;
 };
 

@@ -65,7 +65,8 @@ void TrainerSide::End() noexcept {
 }
 
 void TrainerSide::BeforeUpdate() noexcept {
-  if (entered_.test_and_set(std::memory_order_acquire)) return;  // the next OnStep counts it
+  if (entered_.test_and_set(std::memory_order_acquire))
+    return;  // the next OnStep counts the pending snapshot
   GatePending();
   entered_.clear(std::memory_order_release);
 }
@@ -106,10 +107,10 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   DiscardPending(
       "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called before "
       "the update that followed");
-  if (core_.board.step_checks().OnStep(info)) wake_();  // tells
+  if (core_.board.step_checks().OnStep(info)) wake_();  // the monitor thread announces mistakes
   lr_.Step(info.step, info.learning_rate, info.phase);
   if (core_.phases->Note(lr_.phase(), info.step)) wake_();
-  // Reading a clock takes longer than all the rest of a step at which nothing is due.
+  // Reading the clock takes longer than the rest of a step at which nothing is due.
   const double now = std::chrono::duration<double>(core_.clock->Monotonic()).count();
   core_.board.OnStep(info, lr_.phase(), now);
   core_.board.step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
@@ -143,7 +144,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   const FillOutcome outcome =
       Take(requested ? SnapshotTrigger::kRequest : SnapshotTrigger::kInterval,
            /*additional=*/false);
-  // Only a busy slot is worth another try at the next step.
+  // Only a busy slot justifies another attempt at the next step.
   if (requested && outcome.result != SnapshotResult::kSkippedBusy) requests_served_ = requests;
 }
 

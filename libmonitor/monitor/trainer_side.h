@@ -17,24 +17,25 @@
 
 namespace ptqwatch::internal {
 
-/// What runs inside OnStep and Finish: follows the learning rate, decides whether a snapshot is due
-/// and fills the staging slot. It takes no lock, and allocates nothing where no snapshot is due. A
-/// step that comes while another thread is inside OnStep is left out, and counted.
+/// The part that runs inside OnStep and Finish: follows the learning rate, decides whether a
+/// snapshot is due and fills the staging slot. Takes no lock, and allocates nothing unless a
+/// snapshot is due. Steps that arrive while another thread is inside OnStep are skipped and
+/// counted.
 class TrainerSide {
  public:
-  /// `core` has its staging slot and outlives this. `lr` is as the previous attempt left it. `wake`
-  /// wakes the monitor thread and must not throw.
+  /// `core` must have its staging slot and must outlive this. `lr` is the state left by the
+  /// previous attempt. `wake` wakes the monitor thread and must not throw.
   TrainerSide(RunCore* core, const LrTracker& lr, std::function<void()> wake)
       : core_(*core), lr_(lr), wake_(std::move(wake)), schedule_(core->schedule) {}
 
   void OnStep(const StepInfo& info) noexcept;
-  /// Keeps the next update behind a copy that is made beside training. O(1).
+  /// Orders the next update after a copy that is made beside training. O(1).
   void BeforeUpdate() noexcept;
 
-  /// Any thread, at the end: lets go of the live tensors. Nothing where another one is inside.
+  /// Any thread, at the end: releases the live tensors. Does nothing if another thread is inside.
   void End() noexcept;
 
-  /// Takes a snapshot of the last step, which may have one already. REQUIRES: last_step().
+  /// Takes a snapshot of the last step, even if it already has one. REQUIRES: last_step().
   FillOutcome TakeLast() noexcept;
   std::optional<int64_t> last_step() const {
     return last_ ? std::optional(last_->step) : std::nullopt;
@@ -45,13 +46,14 @@ class TrainerSide {
  private:
   void Step(const StepInfo& info) noexcept;
   FillOutcome Take(SnapshotTrigger trigger, bool additional) noexcept;
-  // The snapshot of last_taken_step_ is in the slot, or is not: counts it, wakes the thread.
+  // Call it once the snapshot of last_taken_step_ is in the slot or has failed: counts it and wakes
+  // the thread.
   void Note(const FillOutcome& outcome) noexcept;
   void GatePending() noexcept;
   void DiscardPending(std::string_view why) noexcept;
-  // Whether a copy now would hold training up more than it may be.
+  // Whether a copy at `now` would exceed the time that copies may hold training up.
   bool HoldsUpTooOften(double now) const noexcept { return now < next_copy_; }
-  // Whether an additional snapshot would hold up nothing that is due anyway.
+  // Whether an additional snapshot can be taken without delaying a due one.
   bool HasTimeForMore() const noexcept;
 
   RunCore& core_;
@@ -62,7 +64,7 @@ class TrainerSide {
   std::optional<StepInfo> last_;
   std::optional<int64_t> last_taken_step_;
   FillOutcome pending_;   // while the slot is pending
-  double next_copy_ = 0;  // seconds of the clock; not before
+  double next_copy_ = 0;  // seconds of the clock; earliest time of the next copy
   int64_t taken_ = 0;
   int64_t requests_served_ = 0;
   RateLimitedLog not_taken_;

@@ -12,19 +12,19 @@ namespace {
 constexpr double kReadingSeconds = 1;
 constexpr double kMostSavedSeconds = 30;
 constexpr double kShareWhileMeasuring = 0.25;
-// Of the long-run share: the rests of snapshots would otherwise never end.
+// Share of the long-run share; with more, the rests of snapshots would never end.
 constexpr double kShareOfJobs = 0.5;
 
-// A first report, and a curvature measurement that Finish adds, should take no longer than this.
+// Limit for the first report, and for a curvature measurement that Finish adds.
 constexpr double kSoonSeconds = 15;
-// Of the time between additional snapshots, for all that could be measured.
+// Share of the time between additional snapshots, if everything is measured.
 constexpr double kShareForAdditional = 0.9;
-// Of the time between snapshots, for curvature while a job waits.
+// Share of the time between snapshots that curvature may take while a job waits.
 constexpr double kShareOfCurvature = 0.25;
-// Of the time between two snapshots, with a spare core.
+// Share of the time between two snapshots, with a spare core.
 constexpr double kShareOfInterval = 0.9;
 constexpr double kShortestInterval = 2;
-// Rarer snapshots may take no less, and costlier ones would be old when they come.
+// Rarer snapshots must not get less, and the reports of costlier ones would be outdated.
 constexpr double kShortestIntervalWithRests = 60;
 
 }  // namespace
@@ -92,15 +92,16 @@ void WorkBudget::Refresh() {
   switches_->rest_until_ns.store(rest_until, std::memory_order_relaxed);
 }
 
-// At idle priority a thread gives its core up at once to any other that becomes runnable, but would
-// not run at all while the cores are kept busy.
+// At idle priority a thread yields its core at once to any other runnable thread, but would never
+// run while the cores are busy.
 ThreadPriority WorkBudget::Priority() const {
   if (full_speed()) return ThreadPriority::kBatch;
   if (spare()) return may_idle_ ? ThreadPriority::kIdle : ThreadPriority::kBatch;
   return options_.fixed_duty_cycle ? ThreadPriority::kBatch : ThreadPriority::kLow;
 }
 
-// Comparisons are of all the time that a snapshot is measured, of which the work is a share.
+// A comparison covers all the time that a snapshot is measured; the monitor works for only a share
+// of it.
 double WorkBudget::LossPerSecond() const {
   if (spare()) return slowdown_.ratio();
   return std::max(1.0, busy_slowdown_.ratio() / kShareWhileMeasuring);

@@ -19,61 +19,58 @@
 
 namespace ptqwatch::internal {
 
-/// A copy of the weights that holds a step up for less is not noticed.
+/// A shorter delay of a step by a copy of the weights is not noticed.
 constexpr double kNoticedStallSeconds = 0.05;
 
-/// How much the monitor may do: whether work may start now and how fast it goes, how much of a
-/// snapshot is measured, and what was spent.
+/// Decides how much the monitor may do: whether work may start and how fast it goes, and how much
+/// of a snapshot is measured. Keeps account of the work done.
 ///
-/// Training may lose `max_overhead` of its time. That much is credited as time passes, and charged
-/// is what training loses: by copies that hold it up, by the monitor's work, and by the CPU time of
-/// the server beside the run. A second of work costs training
+/// Training may lose `max_overhead` of its time. Credit grows at that rate, up to half a minute.
+/// Charged are the losses of training: to copies that hold it up, to the monitor's work, and to the
+/// CPU time of the server beside the run. A second of work is charged as follows:
 ///
-/// - on a spare core (SpareCore) nothing, so the monitor works without pause; if the steps of
-///   training are seen to take longer meanwhile (shared caches and memory, hardware threads), that
-///   share of it;
-/// - without a spare core, or on a GPU that trains, a second, or more if steps show it. The monitor
-///   then works a quarter of the time while it measures a snapshot.
+/// - On a spare core (SpareCore): nothing, and the monitor works without pause. If training steps
+///   measurably take longer meanwhile (shared caches and memory, hardware threads), that fraction.
+/// - Without a spare core, or on a GPU that trains: one second, or more if steps show it. While it
+///   measures a snapshot, the monitor then works a quarter of the time.
 ///
-/// While credit is missing the monitor rests: snapshots that are due are skipped. At most half a
-/// minute can be saved up. Until a reading of the CPUs tells whether a core is spare, the
-/// monitor works a quarter of the time and nothing is charged.
+/// Without credit the monitor rests and due snapshots are skipped. Until a reading of the CPUs
+/// shows whether a core is spare, the monitor works a quarter of the time. Nothing is charged until
+/// then, at full speed (training waits or is over), or with a fixed duty cycle.
 ///
-/// At full speed (training waits, or is over) and with a fixed duty cycle nothing is charged
-/// either.
-///
-/// How much of a snapshot is measured is a Plan, fitted by the Planner to the seconds that the
-/// budget leaves for each.
+/// The Planner fits the Plan of each snapshot to the seconds that the budget leaves for it.
 ///
 /// For the monitor thread, except where a member says otherwise. Times are in seconds.
 class WorkBudget {
  public:
   struct Options {
     double max_overhead = 0.02;
-    /// Works this share of the time, whatever the machine has to spare, and never rests.
+    /// Share of the time to work, without rests and regardless of spare cores.
     std::optional<double> fixed_duty_cycle = {};
     SpareCore::Options cores = {};
-    /// Additional snapshots fit between due ones while the learning rate decays: so many in all.
+    /// Relative snapshot density while the learning rate decays; above 1, additional snapshots are
+    /// taken between due ones.
     double decay_density = 1;
   };
   using ReadFunction = std::function<std::optional<CpuReading>()>;
 
-  /// `pacer` is the one of the context that snapshots are measured with. What the pointers point to
-  /// must outlive this. Tests give another `read`.
+  /// `pacer` belongs to the context that snapshots are measured with. All pointees must outlive
+  /// this. Tests pass another `read`.
   WorkBudget(
       const Options& options, Planner planner, Clock* clock, Pacer pacer, TrainerSwitches* switches,
       StatusBoard* board, ReadFunction read = [] { return ReadCpu(); });
 
-  /// First thing on the monitor thread. `between` is called between small pieces of work and must
+  /// Call it first on the monitor thread. `between` is called between small pieces of work and must
   /// not throw.
   void Enter(std::function<void()> between = [] {});
 
   enum class Task : uint8_t {
     kNone,
-    kSnapshot,  ///< while credit can be missing, none is taken until the rest after it is over
-    kJob        ///< can wait: snapshots are taken meanwhile, and half of the credit is theirs
+    kSnapshot,  ///< if work must be paid for, no snapshot is taken until its rest is over
+    kJob        ///< can wait: snapshots are taken meanwhile and have half of the long-run share
   };
-  /// Around each task. False for a job without a spare core: it may not start then.
+  /// Call them around each task. Begin returns false for a job if no core is spare: the job must
+  /// not start.
   bool Begin(Task task);
   void End() { SetTask(Task::kNone); }
   /// Whether a job may go on.
@@ -81,51 +78,50 @@ class WorkBudget {
     return cores_.spare() || full_speed() || options_.fixed_duty_cycle.has_value();
   }
 
-  /// Any thread: full speed, free of charge, while training waits or is over. Each Begin is
-  /// followed by an End; after the last one, Refresh on the monitor thread puts its rest into
-  /// effect again.
+  /// Any thread: full speed, free of charge, while training waits or is over. Every Begin needs an
+  /// End. After the last End, Refresh on the monitor thread restores the rests.
   void BeginFullSpeed();
   void EndFullSpeed() { full_speed_.fetch_sub(1, std::memory_order_relaxed); }
   bool full_speed() const { return full_speed_.load(std::memory_order_relaxed) > 0; }
   void Refresh();
 
   bool spare() const { return cores_.spare(); }
-  /// Whether work must be paid for by rests.
+  /// Whether rests must pay for work.
   bool rests() const { return charges() && UnfixedShare() < 1; }
-  /// Share of the time, in (0, 1], to work while a snapshot is measured.
+  /// Share of the time, in (0, 1], to work while measuring a snapshot.
   double share() const;
-  /// Share of the time, in (0, 1], that all work together may take in the long run.
+  /// Share of the time, in (0, 1], that all work may take in the long run.
   double long_run_share() const;
-  /// Seconds of rest from now on before the next snapshot may be measured; 0: none.
+  /// Seconds to rest before the next snapshot may be measured; 0: none.
   double RestSeconds() const;
 
   struct DueSnapshot {
-    /// Between due snapshots while the learning rate does not decay; 0 while that is not known.
+    /// Seconds between due snapshots while the learning rate does not decay; 0 if unknown.
     double interval_seconds = 0;
     bool additional = false;  ///< taken only because the learning rate decays
     bool at_finish = false;   ///< the run's last
-    /// Until Finish ends its wait for this snapshot; nothing while it does not wait.
+    /// Seconds until Finish stops waiting for this snapshot; nullopt if it does not wait.
     std::optional<double> seconds_to_finish = {};
-    bool job_waits = false;  ///< work between snapshots needs time, too
+    bool job_waits = false;  ///< work between snapshots also needs time
   };
-  /// What the next snapshot is measured with.
+  /// The plan of the next snapshot.
   Plan NextPlan(const DueSnapshot& due);
   Plan AdditionalPlan(double interval_seconds) const;
-  /// Lets OnStep know how much time an additional snapshot needs.
+  /// Tells OnStep how much time an additional snapshot needs.
   void OfferAdditional(double interval_seconds);
   const Planner& planner() const { return planner_; }
 
-  /// Charges time that the thread, or its device, worked until now.
+  /// Charges seconds that the thread or its device has worked.
   void Charge(double seconds) { ChargeLoss(LossPerSecond() * seconds); }
-  /// Charges what a copy held training up, if it was long enough to be noticed.
+  /// Charges the time that a copy held training up, if noticeable.
   void ChargeCopy(double stall_seconds);
-  /// Any thread: from now on charges what `cpu_seconds` grows by, the CPU time of the server beside
-  /// the run. Another server's begins at 0.
+  /// Any thread: from now on charges the growth of `cpu_seconds`, the CPU time of the server beside
+  /// the run. A restarted server begins at 0.
   void WatchServer(std::function<double()> cpu_seconds);
-  /// Charges what steps of training lost since the last call, if enough were timed.
+  /// Charges the time that training steps lost since the last call, if enough steps were timed.
   void ChargeSteps(const StepTimes& times);
   void ChargeSteps(const StepComparison& comparison);
-  /// Learns what a snapshot took. Returns what of the plan changed and why, if it had to.
+  /// Learns the cost of a snapshot. Returns what changed in the plan and why, if it changed.
   std::optional<std::string> Learn(const SnapshotWork& work, double interval_seconds);
 
  private:
@@ -146,16 +142,16 @@ class WorkBudget {
   TrainerSwitches* const switches_;
   StatusBoard* const board_;
   const ReadFunction read_;
-  const bool may_idle_;  // the thread can come back from idle priority
+  const bool may_idle_;  // whether the thread can leave idle priority
   Planner planner_;
   SpareCore cores_;
-  Slowdown slowdown_;       // by work on a spare core
-  Slowdown busy_slowdown_;  // without one
-  double credit_ = 0;       // seconds that training may lose; negative: to be paid for by rest
-  double credited_;         // until when credit_ has grown
+  Slowdown slowdown_;       // of work on a spare core
+  Slowdown busy_slowdown_;  // of work without a spare core
+  double credit_ = 0;       // seconds that training may lose; if negative, rests repay it
+  double credited_;         // time up to which credit_ has grown
   double next_reading_ = 0;
   Task task_ = Task::kNone;
-  double server_seconds_ = 0;  // of CPU time, charged
+  double server_seconds_ = 0;  // CPU seconds already charged
   std::atomic<int> full_speed_{0};
   Mutex server_mutex_;
   std::function<double()> server_cpu_ ABSL_GUARDED_BY(server_mutex_);
