@@ -12,7 +12,7 @@
 
 namespace ptqwatch::internal {
 
-/// Where a report stands in its run.
+/// The place of a report in its run.
 struct ReportHeader {
   std::string run_id = {};
   int attempt = 1;
@@ -25,8 +25,8 @@ struct ReportHeader {
   std::optional<Plan> plan = {};
 };
 
-/// The report of one snapshot, from what the probes measured and what the jobs have found. Fields
-/// that neither has keep their defaults.
+/// Assembles the report of one snapshot from the results of probes and jobs. Fields that neither
+/// fills keep their defaults.
 Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> results,
                       absl::Span<const ResultValue> found_by_jobs = {});
 

@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr size_t kFewestSnapshots = 2;
-// Of the parameter that is being averaged: its sum and the next value, in float64.
+// Bytes per element of the parameter being averaged: its sum and the next value, in float64.
 constexpr int64_t kWorkingBytes = 16;
 // The same options for the watched quantizer alone.
 QuantizationOptions OfWatched(QuantizationOptions options) {

@@ -16,16 +16,16 @@
 
 namespace ptqwatch::internal {
 
-/// Measures what the average of the last snapshots would give: its full-precision loss and what
-/// the watched quantizer costs it, with the buffers of the newest snapshot. Floating-point
-/// parameters are averaged. Its numbers are a function of the snapshots in the window, which the
-/// report names by their number and first step: unlike those of other probes they do not follow
-/// from the newest snapshot alone, and a resumed run starts with an empty window.
+/// Measures the average of the last snapshots: its full-precision loss, and the loss added by the
+/// watched quantizer. Averages floating-point parameters and uses the buffers of the newest
+/// snapshot. The result depends on all snapshots in the window, and the report gives their number
+/// and first step. Unlike for other probes, the newest snapshot alone does not determine it, and a
+/// resumed run starts with an empty window.
 class AveragingProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "averaging";
 
-  /// `quantization` has the watched quantizer among others. `session` and `recent` must outlive the
+  /// `quantization` must include the watched quantizer. `session` and `recent` must outlive the
   /// probe.
   AveragingProbe(ModelSession& session, const AveragingOptions& options,
                  const QuantizationOptions& quantization, const RecentWeights& recent);
@@ -37,9 +37,9 @@ class AveragingProbe final : public Probe {
  private:
   AveragingReport WindowReport() const;
   AveragingReport ExponentialReport() const;
-  // Says that the window is short for lack of memory.
+  // Notes in the reports that the window is short for lack of memory.
   void NoteShortage(std::vector<AveragingReport>& averages) const;
-  // Fills the losses of the average in.
+  // Fills in the losses of the average.
   absl::Status MeasureAverage(absl::FunctionRef<std::vector<Replica::Override>()> average,
                               const ProbeInput& input, AveragingReport& report,
                               const ExecutionContext& context) const;
@@ -48,7 +48,7 @@ class AveragingProbe final : public Probe {
   const AveragingOptions options_;
   const QuantizationMeasurement measurement_;  // of the watched quantizer
   const RecentWeights& recent_;
-  int64_t mean_bytes_ = 0;  // of making an average
+  int64_t mean_bytes_ = 0;  // for making an average
 };
 
 }  // namespace ptqwatch::internal

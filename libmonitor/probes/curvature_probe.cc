@@ -19,21 +19,22 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Beside those of searches and trace: the gradient, start vectors that it was added to, a product,
-// an error and the two gradients of a difference.
+// In addition to the vectors of searches and trace: the gradient, start vectors that it was added
+// to, a product, an error and the two gradients of a difference.
 constexpr int64_t kHeldVectors = 6;
-// Of a search that ends at the usual precision.
+// Vectors of a search that ends at the usual precision.
 constexpr int64_t kSearchVectors = 10;
-// Where the searches of two snapshots in a row begin.
+// Start vectors of the searches in two consecutive snapshots.
 constexpr int64_t kKeptVectors = 6;
 constexpr int64_t kTrialVectors = 8;
-// The optimizer's moments, in the slot and loaded, are left out for want of memory, too.
+// The optimizer's moments, in the slot and loaded; also left out if memory is short.
 constexpr int64_t kOptimizerVectors = 2;
-// Graphs of a few sequences, if there was no memory to try one: of forward passes.
+// Estimated size of the graphs of a few sequences, in forward passes, if memory did not allow a
+// trial.
 constexpr int64_t kGraphPasses = 8;
-// Create times one that is expected to take no more seconds than this.
+// Create times a gradient only if it expects to need at most these seconds.
 constexpr double kLongestGradient = 2;
-// Gradients that take as long as a measurement: some 35 products of 2.4 to 3.4 gradients each.
+// Gradients in the time of a measurement: about 35 products of 2.4 to 3.4 gradients each.
 constexpr double kGradientsAMeasurement = 100;
 
 void Fill(const HessianSpectrum& spectrum, CurvatureReport& curvature) {
@@ -69,7 +70,7 @@ void Fill(const HessianTrace& trace, const VectorSpace& space,
   }
 }
 
-// How much a product by finite differences depends on its step; 0 for exact ones.
+// How much a product by finite differences depends on its step; 0 for exact products.
 absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContext& context) {
   const VectorSpace& space = hessian.space();
   Vector z = space.Zero();
@@ -84,8 +85,7 @@ absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContex
                 *check));
 }
 
-// Makes room by what only the loss along the quantizers' errors needs. False where nothing was
-// there.
+// Frees memory that only the loss along the quantizers' errors needs. False if there was none.
 bool DropQuantizedWeights(const ProbeInput& input) {
   auto* quantization = input.Earlier<QuantizationResult>();
   if (quantization == nullptr || quantization->held == nullptr) return false;
@@ -103,7 +103,7 @@ bool DropQuantizedWeights(const ProbeInput& input) {
 
 }  // namespace
 
-/// One attempt at measuring, in one mode. What it cost is known even where it fails.
+/// One attempt at measuring, in one mode. Its costs are known even if it fails.
 class CurvatureProbe::Attempt {
  public:
   Attempt(CurvatureProbe& probe, const ProbeInput& input, const ExecutionContext& context)
@@ -119,7 +119,7 @@ class CurvatureProbe::Attempt {
     Reservation reservation(context_.bytes);
     PTQWATCH_RETURN_IF_ERROR(
         reservation.Take(kHeldVectors * surface->space().bytes(), "gradient and products"));
-    // A graph has a forward pass in it, for which the session holds memory all the time.
+    // Subtracts the forward pass within a graph, because the session always reserves memory for it.
     const int64_t graphs = setup_.GraphBytesHeld() - probe_.session_.bytes().forward;
     PTQWATCH_RETURN_IF_ERROR(
         reservation.Take(std::max<int64_t>(0, graphs), "the gradient's graphs"));
@@ -135,7 +135,7 @@ class CurvatureProbe::Attempt {
       report.hessian_products = hessian->products();
       if (setup_.mode == HessianMode::kRetainedGraph) report.graph_bytes = setup_.graph_bytes;
     }
-    // Its graph is gone: now the weights may change.
+    // The operator and its graph are gone, so the weights may change.
     PTQWATCH_RETURN_IF_ERROR(errors.Measure(context_));
     error_curvature = errors.Take();
     cost_seconds["curvature_prediction"] = watch.Lap();
@@ -241,7 +241,7 @@ int64_t CurvatureProbe::GraphBytes(int64_t sequences) const {
   const int64_t batches = (sequences + a_batch - 1) / a_batch;
   const int64_t fixed = trial_.graph_fixed_bytes;
   const int64_t a_sequence = (*trial_.graph_bytes - fixed) / tried;
-  // And that of a product on one of the batches.
+  // Adds a product on one of the batches.
   return fixed * (batches + 1) + a_sequence * (sequences + std::min(sequences, a_batch));
 }
 
@@ -264,7 +264,7 @@ absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {
   const auto few_sequences = static_cast<double>(CountSequences(few));
   PTQWATCH_ASSIGN_OR_RETURN(const double few_seconds, time(few));
   sequence_seconds_ = few_seconds / few_sequences;
-  // Where one sequence is little work, most of its time and memory is not due to it.
+  // For small sequences, fixed costs dominate time and memory, so larger batches are timed as well.
   const std::vector<Batch> first = {session_.curvature().front()};
   const auto sequences = static_cast<double>(CountSequences(first));
   if (sequences > few_sequences && sequence_seconds_ * sequences < kLongestGradient &&
@@ -319,7 +319,7 @@ ProbeResult CurvatureProbe::Measure(const ProbeInput& input, const ExecutionCont
   }
   const HessianMode planned = setup_.mode;
   ProbeResult result = MeasureInModes(input, context);
-  // Memory that is short now may be there at the next snapshot.
+  // The next snapshot may have more memory.
   setup_.mode = planned;
   return result;
 }
@@ -345,7 +345,7 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
           .value = CurvatureResult{std::move(attempt.report), std::move(attempt.error_curvature)}};
     }
     if (absl::IsResourceExhausted(status)) {
-      // Short of memory for vectors, no other way of making products would help.
+      // If the vectors themselves do not fit, a smaller mode does not help.
       const bool vectors_fit =
           CheckSpectrumMemory(space, SpectrumOptionsFrom(options_, engine_, space), context).ok();
       const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);

@@ -20,16 +20,16 @@ namespace ptqwatch::internal {
 
 /// Measures the Hessian of the loss, always on the same batches: the ends of its spectrum, the
 /// distance to the edge of stability, its trace, and the loss along every quantizer's error. With
-/// mode kAuto, where memory runs out it measures this snapshot again in the next smaller mode, and
-/// at last without the quantized weights.
+/// mode kAuto, if memory runs out, repeats the snapshot in the next smaller mode, and finally
+/// without the quantized weights.
 class CurvatureProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "curvature";
 
-  /// Tries on one sequence how products with the Hessian can be made. The session must have
-  /// curvature batches and a plan, and outlive the probe. Where no way works, or the batches cannot
-  /// be used, or the context's bytes do not allow it: with mode kAuto the probe is made disabled,
-  /// with a mode that was asked for that is FailedPrecondition.
+  /// Finds out on one sequence how to compute products with the Hessian. The session must have
+  /// curvature batches and a plan, and must outlive the probe. If no mode works, the batches cannot
+  /// be used, or the context's bytes do not suffice, mode kAuto gives a disabled probe and an
+  /// explicit mode gives FailedPrecondition.
   static absl::StatusOr<std::unique_ptr<CurvatureProbe>> Create(
       ModelSession& session, const CurvatureOptions& options,
       const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {});
@@ -47,9 +47,9 @@ class CurvatureProbe final : public Probe {
   class Attempt;
   absl::Status Try(const ExecutionContext& context);
   absl::Status TimeGradients(const ExecutionContext& context);
-  // The bytes of a vector.
+  // Bytes of one vector.
   int64_t VectorBytes() const;
-  // Bytes of the graph of so many sequences.
+  // Bytes of the graph of `sequences` sequences.
   int64_t GraphBytes(int64_t sequences) const;
   ProbeResult MeasureInModes(const ProbeInput& input, const ExecutionContext& context);
   // Makes setup_ one for the first `sequences` sequences.
@@ -69,16 +69,16 @@ class CurvatureProbe final : public Probe {
   const CurvatureOptions options_;
   const CurvatureEngineOptions engine_;
   const CurvatureTarget target_;
-  std::unique_ptr<Reservation> held_;  // the vectors that one snapshot leaves to the next
+  std::unique_ptr<Reservation> held_;  // the vectors that one snapshot passes to the next
   int64_t sequences_ = 0;
-  // Of a measurement, from the times of gradients at Create.
+  // Seconds of a measurement, estimated from gradients timed in Create.
   double fixed_seconds_ = 0;
   double sequence_seconds_ = 0;
-  // Unless the probe is disabled: what was found out on one sequence, and what is measured on.
+  // Unless the probe is disabled: the setup tried on one sequence, and the setup to measure with.
   CurvatureSetup trial_;
   CurvatureSetup setup_;
   int64_t set_up_for_ = 0;
-  bool short_of_memory_ = false;  // why it is off
+  bool short_of_memory_ = false;  // why the probe is off
 };
 
 }  // namespace ptqwatch::internal

@@ -14,13 +14,13 @@
 
 namespace ptqwatch::internal {
 
-/// The least residual to which the edge of stability is searched. The ratio's error is at most that
-/// share of it, and where its eigenvalue stands apart about the square of that.
+/// The smallest residual to which the edge of stability is searched. It bounds the relative error
+/// of the ratio; if the eigenvalue is well separated, the error is about its square.
 inline constexpr double kEdgeResidual = 0.05;
 
-/// How near the optimizer is to the edge of stability, or why that is not known.
+/// How near the optimizer is to the edge of stability, or why this is unknown.
 struct EdgeOfStabilityResult {
-  std::optional<OptimizerKind> optimizer = {};  ///< nothing: the snapshot has none
+  std::optional<OptimizerKind> optimizer = {};  ///< nullopt: the snapshot has no optimizer
   std::optional<double> ratio = {};
   std::optional<double> residual_ratio = {};
   std::string detail = {};  ///< why there is no ratio
@@ -28,11 +28,11 @@ struct EdgeOfStabilityResult {
 };
 
 /// The stage of the curvature probe that needs its Hessian operator: measures the edge of stability
-/// from the top eigenpair of `hessian` and the snapshot's optimizer. `vectors` are those of the
-/// previous snapshot; `known` is the Krylov space of the search for `top`. The ratio is searched to
-/// a residual of kEdgeResidual or more: it is compared with 1, not with other eigenvalues. Fails
-/// only where the whole curvature cannot go on: Cancelled and DeadlineExceeded; everything else
-/// becomes the detail.
+/// from the top eigenpair of `hessian` and the snapshot's optimizer. `vectors` come from the
+/// previous snapshot; `known` is the Krylov space of the search for `top`. Searches to a residual
+/// of kEdgeResidual or more, because the ratio is compared with 1, not with other eigenvalues.
+/// Returns Cancelled and DeadlineExceeded, which end the whole curvature measurement; any other
+/// error becomes the detail.
 absl::StatusOr<EdgeOfStabilityResult> MeasureEdgeOfStabilityStage(
     SymmetricOperator& hessian, const OptimizerState& optimizer, const HessianEigenpair& top,
     KrylovSpace known, const VectorMap& vectors, const EigenpairOptions& options,

@@ -12,8 +12,8 @@ namespace ptqwatch::internal {
 
 namespace {
 
-// Where the loss along the error is evaluated, as multiples of it, beside W_hat: that one is
-// measured with its own weights instead of W + d, which rounds.
+// The points along the error, in multiples of it, at which the loss is evaluated beside W_hat.
+// W_hat is measured with its own weights, because W + d would round.
 constexpr double kScales[] = {0.5, 1.5};
 
 }  // namespace
@@ -23,9 +23,9 @@ absl::Status ErrorMeasurement::Predict(HessianOperator& hessian, const Vector& t
   for (size_t i = 0; i < quantized_.size(); ++i) {
     if (quantized_[i].empty()) continue;
     const Vector d = surface_.Displacement(quantized_[i]);
-    if (surface_.space().Norm(d) == 0) continue;  // nothing of it is in the scope
+    if (surface_.space().Norm(d) == 0) continue;  // outside the scope
     absl::StatusOr<HessianDirection> direction = MeasureDirection(hessian, d, context);
-    if (absl::IsDataLoss(direction.status())) continue;  // this quantizer's alone
+    if (absl::IsDataLoss(direction.status())) continue;  // skips only this quantizer
     if (!direction.ok()) return direction.status();
     found_[i].direction = *std::move(direction);
     if (top.defined()) found_[i].alignment = Alignment(surface_.space(), top, d);

@@ -16,24 +16,24 @@
 namespace ptqwatch::internal {
 
 /// The loss along the error d = W_hat - W of every quantizer, in the parameters of a surface: first
-/// predicted by gradient and Hessian, then measured. Measuring comes when the operator is gone,
-/// because the weights may not change under its graph.
+/// predicted by gradient and Hessian, then measured. Measure only once the operator is gone,
+/// because the weights must not change under its graph.
 class ErrorMeasurement {
  public:
   /// Both must outlive this.
   ErrorMeasurement(ReplicaSurface& surface, const QuantizedWeights& quantized)
       : surface_(surface), quantized_(quantized), found_(quantized.size()) {}
 
-  /// One product a quantizer; `top` is the top eigenvector. One whose product is not finite is left
-  /// out. Errors as HessianOperator::Apply.
+  /// One product per quantizer; `top` is the top eigenvector. Skips quantizers whose product is not
+  /// finite. Errors as for HessianOperator::Apply.
   absl::Status Predict(HessianOperator& hessian, const Vector& top,
                        const ExecutionContext& context);
 
-  /// One mean loss for W, and one a quantizer and scale. What is not finite is left out.
+  /// One mean loss for W, and one per quantizer and scale. Skips losses that are not finite.
   absl::Status Measure(const ExecutionContext& context);
 
-  /// What is known, in the order of the quantizers; nothing for one without weights in the scope or
-  /// whose loss at W_hat is not finite.
+  /// The results in the order of the quantizers; nullopt for a quantizer without weights in the
+  /// scope or with a loss at W_hat that is not finite.
   std::vector<std::optional<ErrorCurvature>> Take() const;
 
  private:
@@ -45,7 +45,7 @@ class ErrorMeasurement {
     std::vector<double> along;  // at the scales; may be NaN
   };
 
-  // The losses where the surface is now, and their mean. DataLoss where that is not finite.
+  // The losses at the surface's current point, and their mean. DataLoss if the mean is not finite.
   struct Units {
     std::vector<double> sums;
     std::vector<double> weights;

@@ -37,11 +37,11 @@ struct Pairs {
   std::vector<double> change;
   std::vector<double> full;
   std::vector<double> weight;
-  // Examples; empty where it is not known which are right.
+  // Number of examples by unit; empty if it is unknown which are correct.
   std::vector<double> examples;
-  std::vector<double> right;  // with quantization
-  std::vector<double> lost;   // fewer right than without
-  std::vector<double> wrong;  // without
+  std::vector<double> right;  // correct with quantization
+  std::vector<double> lost;   // correct without quantization minus `right`
+  std::vector<double> wrong;  // wrong without quantization
 
   absl::Status Add(const UnitLosses& base, const UnitLosses& losses) {
     if (!IsFinite(losses)) return absl::DataLossError("the quantized loss is not finite");

@@ -15,7 +15,7 @@
 
 namespace ptqwatch::internal {
 
-/// When a comparison has seen enough, as in MonitorOptions.
+/// When a comparison is precise enough, as in MonitorOptions.
 struct ComparisonOptions {
   double relative_stderr = 0;
   double absolute_stderr_ratio = 0;
@@ -23,31 +23,30 @@ struct ComparisonOptions {
 };
 ComparisonOptions ComparisonOptionsOf(const MonitorOptions& options);
 
-/// The loss of the loaded weights on the probe batches, and that of quantized ones on the same
-/// tokens. Batches are evaluated as they are first needed, and once for the loaded weights. One
-/// thread.
+/// Compares the loss of the loaded weights on the probe batches with that of quantized weights on
+/// the same tokens. Evaluates batches when first needed, and only once for the loaded weights. Not
+/// thread-safe.
 class LossComparison {
  public:
-  /// A standard error from fewer units than this is not trusted to end a comparison.
+  /// Fewer units do not give a standard error reliable enough to end a comparison.
   static constexpr size_t kMinUnits = 16;
 
-  /// Takes at most `max_batches` of the session's probe batches; all where that is 0. The session
-  /// must outlive it. `evaluated`: the loaded weights' losses on the first of them, where known.
+  /// Takes at most `max_batches` of the session's probe batches; 0: all. The session must outlive
+  /// it. `evaluated`: the loaded weights' losses on the first batches, if known.
   LossComparison(ModelSession& session, const ComparisonOptions& options, int64_t max_batches,
                  std::vector<UnitLosses> evaluated = {});
 
-  /// Evaluates the loaded weights on the first `batches` batches. DataLoss where that is not
+  /// Evaluates the loaded weights on the first `batches` batches. DataLoss if the loss is not
   /// finite.
   absl::Status Evaluate(size_t batches);
 
-  /// Compares, and fills the losses of `report` in, and where the closure says which examples are
-  /// right, the accuracies: batch by batch, until the standard error of the
-  /// change is small enough (ComparisonOptions) or batches or
-  /// tokens are used up.
+  /// Compares batch by batch, until the standard error of the change is small enough
+  /// (ComparisonOptions) or the batches or tokens are used up. Fills in the losses of `report`, and
+  /// the accuracies if the closure says which examples are correct.
   absl::Status Compare(const std::vector<Replica::Override>& weights, QuantizationReport& report,
                        const ExecutionContext& context);
 
-  /// The loss of the loaded weights on all batches that were needed, and their accuracy.
+  /// Fills in the loss and the accuracy of the loaded weights, over all batches that were needed.
   void SumUp(QuantizationResult& result) const;
 
  private:

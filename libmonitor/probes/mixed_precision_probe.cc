@@ -33,7 +33,7 @@ const Replica::Override* Find(const Weights& weights, int entry) {
   return found == weights.end() ? nullptr : &*found;
 }
 
-// The layers that both quantizers quantized, and that curvature was measured with respect to.
+// The layers that both quantizers quantized and that are in the curvature's scope.
 std::vector<RaisableLayer> Candidates(const Replica& replica, const Weights& low,
                                       const Weights& raised, const ErrorCurvature& low_error,
                                       const ErrorCurvature& raised_error) {
@@ -56,7 +56,7 @@ std::vector<RaisableLayer> Candidates(const Replica& replica, const Weights& low
 std::optional<BitPair> ChooseBitPair(absl::Span<const QuantizerSpec> quantizers) {
   const std::optional<size_t> watched = WatchedQuantizer(quantizers);
   if (!watched) return std::nullopt;
-  // The first entry of the fewest bits above `above`.
+  // The first entry with the fewest bits greater than `above`.
   const auto fewest = [&](int above) {
     std::optional<size_t> best;
     for (size_t i = 0; i < quantizers.size(); ++i) {
@@ -75,7 +75,7 @@ std::optional<BitPair> ChooseBitPair(absl::Span<const QuantizerSpec> quantizers)
 
 std::vector<RaisableLayer> RankLayers(std::vector<RaisableLayer> layers) {
   std::erase_if(layers, [](const RaisableLayer& layer) { return !(layer.saving_nats > 0); });
-  // Every layer is raised by the same number of bits, so its parameters are what it costs.
+  // Every layer is raised by the same number of bits, so its cost is its number of parameters.
   const auto worth = [](const RaisableLayer& layer) {
     return layer.saving_nats / static_cast<double>(layer.parameters);
   };
@@ -135,7 +135,7 @@ ProbeResult MixedPrecisionProbe::Measure(const ProbeInput& input, const Executio
   ProbeResult measured{.outcome = {std::string(kName)}, .value = MixedPrecisionResult()};
   const auto* quantization = input.Earlier<QuantizationResult>();
   const auto* curvature = input.Earlier<CurvatureResult>();
-  // Why these are not there is said where they would be.
+  // The results of those probes say why they are missing.
   if (quantization == nullptr || curvature == nullptr ||
       curvature->report.status != ProbeStatus::kOk) {
     return measured;
@@ -144,7 +144,7 @@ ProbeResult MixedPrecisionProbe::Measure(const ProbeInput& input, const Executio
     const QuantizationReport& report = quantization->quantizers.at(quantizer);
     if (report.status != ProbeStatus::kOk) return measured;
     if (!quantization->weights.at(quantizer).empty()) continue;
-    // The probe works; this snapshot leaves it no memory.
+    // The probe works, but this snapshot leaves it no memory.
     ProbeResult without = NotMeasured(ProbeStatus::kDisabled, report.status_detail);
     without.outcome = measured.outcome;
     return without;
@@ -211,7 +211,7 @@ absl::Status MixedPrecisionProbe::MeasureMixtures(const ProbeInput& input,
     QuantizationReport compared;
     const absl::Status status = comparison.Compare(mixture, compared, context);
     report.status = ProbeStatusOf(status);
-    // One that is not finite leaves the others alone.
+    // A mixture whose loss is not finite does not affect the others.
     if (!status.ok() && !absl::IsDataLoss(status)) return status;
     report.status_detail = StrCat(status);
     report.delta_nats = compared.delta_nats;

@@ -18,14 +18,14 @@
 
 namespace ptqwatch::internal {
 
-/// Two entries of MonitorOptions::quantizers: the watched method at its fewest bits, and at the
-/// next more that are tried.
+/// Two entries of MonitorOptions::quantizers: the watched method at its smallest bit-width, and at
+/// its next larger one.
 struct BitPair {
   size_t low = 0;
   size_t raised = 0;
   friend bool operator==(const BitPair&, const BitPair&) = default;
 };
-/// Nothing where only one bit-width of that method is tried.
+/// nullopt if only one bit-width of the watched method is tried.
 std::optional<BitPair> ChooseBitPair(absl::Span<const QuantizerSpec> quantizers);
 
 /// A layer that could be raised.
@@ -35,21 +35,22 @@ struct RaisableLayer {
   int64_t parameters = 0;
   double saving_nats = 0;  ///< predicted
 };
-/// Those whose raising saves something, the largest saving for each bit more first.
+/// Keeps the layers with a positive saving, and sorts them by saving per additional bit, largest
+/// first.
 std::vector<RaisableLayer> RankLayers(std::vector<RaisableLayer> layers);
-/// How many of the best layers are raised in each mixture that is measured, ascending: a quarter of
-/// `layers`, a half and a quarter of that, at least 1 and at most `ranked`.
+/// The numbers of best layers raised in the measured mixtures, ascending: a sixteenth, an eighth
+/// and a quarter of `layers`, at least 1 and at most `ranked`.
 std::vector<size_t> MixtureSizes(size_t layers, size_t ranked);
 
-/// Measures what keeping the worst layers at more bits gives: ranks the layers by what raising each
-/// saves by its share g_l'd_l + d_l'(Hd)_l / 2 of the predicted loss change, for each bit more, and
-/// compares the losses with the best few of them raised. Their quantized weights are those of the
-/// two quantizers, so that nothing is quantized again.
+/// Measures the gain from keeping the worst layers at more bits. Ranks the layers by what raising
+/// each saves in its share g_l'd_l + d_l'(Hd)_l / 2 of the predicted loss change, per additional
+/// bit, and compares the losses with the best few layers raised. Takes their weights from the two
+/// quantizers, so nothing is quantized again.
 class MixedPrecisionProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "mixed_precision";
 
-  /// Null where there is no pair of bit-widths. `session` must outlive the probe.
+  /// Null if there is no such pair of bit-widths. `session` must outlive the probe.
   static std::unique_ptr<MixedPrecisionProbe> Create(ModelSession& session,
                                                      const std::vector<QuantizerSpec>& quantizers,
                                                      const ComparisonOptions& comparison);

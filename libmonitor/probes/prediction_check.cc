@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Standard errors that another batch of the same size may be away.
+// Standard errors by which another batch of the same size may differ.
 constexpr double kLikelyErrors = 2;
 
 }  // namespace

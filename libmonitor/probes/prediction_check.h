@@ -8,9 +8,9 @@
 
 namespace ptqwatch::internal {
 
-/// Why nothing should rest on the second-order prediction `error` of a quantizer's loss change;
-/// empty where its error is smaller than the prediction itself. `measured` has the change on the
-/// probe data. docs/curvature.md derives the rule.
+/// Why the second-order prediction `error` of a quantizer's loss change must not be relied on;
+/// empty if its error is smaller than the prediction itself. `measured` has the change on the probe
+/// data. docs/curvature.md derives the rule.
 std::string PredictionProblem(const ErrorCurvature& error, const QuantizationReport& measured);
 
 }  // namespace ptqwatch::internal

@@ -7,7 +7,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A cost that is this many times too small is no estimate.
+// An estimate that is too small by this factor is discarded.
 constexpr double kNoEstimate = 16;
 
 double Real(int64_t value) { return static_cast<double>(value); }

@@ -11,35 +11,35 @@
 
 namespace ptqwatch::internal {
 
-/// Seconds that a probe works at a snapshot, by what the plan gives it to work with.
+/// Seconds of work of a probe at one snapshot, as a function of the plan.
 struct ProbeCost {
   std::string probe = {};
-  bool with_curvature = false;  ///< works only at snapshots that measure curvature
+  bool with_curvature = false;  ///< runs only at snapshots that measure curvature
   double fixed = 0;
-  double probe_batch = 0;  ///< for each batch
+  double probe_batch = 0;  ///< per batch
   double calibration_batch = 0;
   double curvature_sequence = 0;
 
   double Seconds(const Plan& plan) const;
 };
 
-/// What the monitor thread worked at a snapshot.
+/// The monitor thread's work at one snapshot.
 struct SnapshotWork {
   Plan plan = {};
   std::map<std::string, double, std::less<>> seconds = {};  ///< by probe
 };
 
-/// What the probes of a run cost: at first what each knows of itself, then what it has taken.
+/// The costs of a run's probes: first their own estimates, then measured costs.
 class SnapshotCosts {
  public:
   explicit SnapshotCosts(std::vector<ProbeCost> probes = {}) : probes_(std::move(probes)) {}
 
-  /// Seconds of the probes that work at every snapshot.
+  /// Seconds of the probes that run at every snapshot.
   double EverySnapshot(const Plan& plan) const;
-  /// Seconds of those that work with curvature; 0 if the plan has none.
+  /// Seconds of the probes that run with curvature; 0 if the plan has no curvature.
   double WithCurvature(const Plan& plan) const;
-  /// Corrects the cost of each probe by what it took: half of the way, as ratios go. A cost that
-  /// was not known, or was much too small, becomes what was measured at once.
+  /// Corrects the cost of each probe halfway, on a logarithmic scale, towards the measured one. A
+  /// cost that was unknown or much too small is replaced at once.
   void Learn(const SnapshotWork& work);
 
   const std::vector<ProbeCost>& probes() const { return probes_; }

@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// How a probe ended on one snapshot, for whoever counts failures.
+/// How a probe ended on one snapshot; FailurePolicy counts failures.
 struct ProbeOutcome {
   enum class Kind {
     kOk,
@@ -21,7 +21,7 @@ struct ProbeOutcome {
   std::string detail = {};  ///< why it is not kOk
 };
 
-/// The ProbeStatus in a report that stands for `status`.
+/// The ProbeStatus of a report that corresponds to `status`.
 inline ProbeStatus ProbeStatusOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -37,7 +37,7 @@ inline ProbeStatus ProbeStatusOf(const absl::Status& status) {
   }
 }
 
-/// The outcome that a ProbeStatus stands for.
+/// The outcome that corresponds to a ProbeStatus.
 inline ProbeOutcome::Kind OutcomeOf(ProbeStatus status) {
   switch (status) {
     case ProbeStatus::kOk:

@@ -30,10 +30,10 @@ struct QuantizationResult {
   std::optional<double> accuracy_stderr = {};
   std::optional<CalibrationMode> calibration_mode = {};
   std::vector<SkippedLayer> skipped_layers = {};
-  std::vector<QuantizationReport> quantizers = {};  ///< without what ErrorCurvature has
+  std::vector<QuantizationReport> quantizers = {};  ///< without the fields of ErrorCurvature
   QuantizedWeights weights = {};
-  std::shared_ptr<Reservation> held = {};  ///< the memory of the weights
-  std::vector<UnitLosses> losses = {};     ///< full-precision, of the probe batches evaluated
+  std::shared_ptr<Reservation> held = {};  ///< memory of the weights
+  std::vector<UnitLosses> losses = {};     ///< full-precision, for the probe batches evaluated
 };
 
 /// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.
@@ -57,27 +57,27 @@ struct ErrorCurvature {
 /// The Hessian of the loss.
 struct CurvatureResult {
   CurvatureReport report = {};
-  /// In the order of the quantizers; nothing for one that gave no weights, or whose loss is not
-  /// finite.
+  /// In the order of the quantizers; nullopt for a quantizer without weights or with a loss that is
+  /// not finite.
   std::vector<std::optional<ErrorCurvature>> errors = {};
 };
 
-/// What averages of snapshots give.
+/// The result for averages of snapshots.
 struct AveragingResult {
   std::vector<AveragingReport> averages = {};
 };
 
-/// What raising the bits of some layers gives.
+/// The result for layers raised to more bits.
 struct MixedPrecisionResult {
   std::vector<MixedPrecisionReport> mixtures = {};
 };
 
-/// What a probe or a job found. A new kind of measurement that has fields in the report adds its
-/// alternative here and a line to AssembleReport.
+/// The finding of a probe or a job. To add a kind of measurement with fields in the report, add its
+/// type here and a line to AssembleReport.
 using ResultValue = std::variant<std::monostate, QuantizationResult, CurvatureResult,
                                  MixedPrecisionResult, AveragingResult, PredictedEnd>;
 
-/// What a probe gives for one snapshot.
+/// The result of a probe for one snapshot.
 struct ProbeResult {
   ProbeOutcome outcome = {};
   std::map<std::string, double> cost_seconds = {};

@@ -9,15 +9,15 @@
 
 namespace ptqwatch::internal {
 
-/// What measuring one snapshot leaves for the next. A report names the report that its ProbeState
-/// came from, so that it is a pure function of (snapshot, options, ProbeState).
+/// State that measuring one snapshot leaves for the next. A report names the report that its
+/// ProbeState came from, so it is a pure function of (snapshot, options, ProbeState).
 struct ProbeState {
   int64_t sequence = 0;  ///< 0: nothing measured yet
-  /// Vectors of the curvature's space by name; they are never written to. "top.0" is the Hessian's
+  /// Vectors of the curvature's space by name; they are never modified. "top.0" is the Hessian's
   /// top eigenvector, "preconditioned.0" that of the edge of stability.
   std::map<std::string, Vector> vectors;
 
-  /// Undefined if there is none of this name.
+  /// Undefined if no vector has this name.
   Vector vector(const std::string& name) const {
     const auto found = vectors.find(name);
     return found == vectors.end() ? Vector() : found->second;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kFormat[] = "ptqwatch.probe_state";
 constexpr int kVersion = 1;
-// Larger ones come from damage, and would not survive being a double in JSON.
+// Larger values indicate damage, and a double in JSON could not represent them.
 constexpr int64_t kMaxSequence = int64_t{1} << 53;
 
 std::string PathIn(const std::string& run_dir) { return StrCat(run_dir, "/", kStateFileName); }
@@ -50,8 +50,8 @@ absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string
       sources.push_back(SourceOf(name, vector));
       bytes += vector.elements.nbytes();
     }
-    // The new file stands beside the old one for an instant, and the trainer's own checkpoint may
-    // be next: twice as much again is left to it.
+    // Both the new and the old file exist for a moment, and the trainer's next checkpoint needs
+    // space too, so twice the size is left free in addition.
     struct statvfs disk {};
     if (statvfs(run_dir.c_str(), &disk) == 0 && disk.f_bavail * disk.f_frsize / 3 < bytes) {
       return absl::ResourceExhaustedError(

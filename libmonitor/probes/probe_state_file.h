@@ -15,16 +15,16 @@ namespace ptqwatch::internal {
 inline constexpr char kStateFileName[] = "state.safetensors";
 
 /// The file in a run directory that keeps the ProbeState for the next attempt of the run: the
-/// vectors by name, and run, fingerprint and sequence as metadata. One thread at a time.
+/// vectors by name, with run, fingerprint and sequence as metadata. Not thread-safe.
 class ProbeStateFile {
  public:
-  /// Replaces the file, whole or not at all. Writes the bytes of all vectors and waits for the
-  /// disk. Errors name the path.
+  /// Replaces the file atomically. Writes the bytes of all vectors and waits for the disk. Errors
+  /// name the path.
   static absl::Status Write(const std::string& run_dir, const std::string& run_id,
                             const std::string& fingerprint, const ProbeState& state);
 
   /// Reads the metadata. A later Write does not change what Read returns. NotFound if there is no
-  /// file; DataLoss if it is damaged; FailedPrecondition if it is not a probe state, or of a later
+  /// file; DataLoss if it is damaged; FailedPrecondition if it is not a probe state or has a later
   /// version.
   static absl::StatusOr<ProbeStateFile> Open(const std::string& run_dir);
 

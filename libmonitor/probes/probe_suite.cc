@@ -15,12 +15,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of Create, for batches that are evaluated only to find mistakes in them.
+// Time limit in Create for batches that are evaluated only to find mistakes in them.
 constexpr double kMaxCheckSeconds = 10;
-// What quantizing a layer reserves beside what its probe says, with room to spare.
+// Margin for reservations of a layer's quantization that its probe does not count.
 constexpr int64_t kUnnamedBytes = int64_t{1} << 17;
 
-// The probe's result, whatever it does.
+// Turns errors and exceptions into a result.
 ProbeResult MeasureGuarded(Probe& probe, const ProbeInput& input, const ExecutionContext& context) {
   absl::StatusOr<ProbeResult> result =
       Guard([&]() -> absl::StatusOr<ProbeResult> { return probe.Measure(input, context); });
@@ -108,14 +108,14 @@ void ProbeSuite::SetAsideForMeasuring(int64_t available) {
     measuring = std::max(measuring, kept + needs.bytes);
     if (kept_for_others) kept += needs.kept_bytes;
   }
-  // Needs say what is held at a time; a layer's work reserves all that it takes.
+  // Needs give the bytes held at a time, but quantizing a layer reserves everything it uses.
   recent_.SetAside(measuring + quantization_->layer_bytes() + kUnnamedBytes, kept);
 }
 
 void ProbeSuite::Load(const Snapshot& snapshot) {
   session_->replica().Load(snapshot.tensors);
   at::NoGradGuard no_grad;
-  optimizer_ = {};  // first, so that its memory serves again
+  optimizer_ = {};  // first, so that its memory can be reused
   optimizer_ = snapshot.optimizer;
   if (!optimizer_.view) return;
   const absl::Status copied = Guard([&] {
@@ -129,7 +129,7 @@ void ProbeSuite::Load(const Snapshot& snapshot) {
     return absl::OkStatus();
   });
   if (copied.ok()) return;
-  // Short of memory: the weights are worth a report without it.
+  // If memory is short, the weights are still worth a report.
   optimizer_.view.reset();
   optimizer_.problem = StrCat(copied);
 }
@@ -190,7 +190,7 @@ void ProbeSuite::FitBudget(ByteBudget& budget) const {
   if (max_bytes_ == 0) return;
   internal::FitBudget(max_bytes_, budget);
   if (const std::optional<int64_t> left = session_->DeviceBytesLeft()) {
-    // What it held once its allocator keeps, and the device calls taken.
+    // The device allocator keeps memory that it once held, and device calls can reuse it.
     const int64_t within = std::max(budget.used() + *left, budget.peak());
     budget.SetLimit(std::min(budget.limit(), within));
   }
@@ -220,7 +220,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
       continue;
     }
     if (!Due(*probe, place.plan)) {
-      // Carries its warm starts over.
+      // Carries the probe's warm starts over.
       next.vectors.insert(state.vectors.begin(), state.vectors.end());
       continue;
     }

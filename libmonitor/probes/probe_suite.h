@@ -25,18 +25,18 @@
 
 namespace ptqwatch::internal {
 
-/// What the probes found on one snapshot.
+/// The results of all probes on one snapshot.
 struct Measured {
   std::vector<ProbeResult> results = {};
-  /// Of the report whose state this one started from; 0 where nothing was measured.
+  /// Sequence number of the report that left the state used here; 0 if nothing was measured.
   int64_t probe_state_sequence = 0;
-  /// For the next snapshot; nothing where nothing was measured.
+  /// State for the next snapshot; nullopt if nothing was measured.
   std::optional<ProbeState> next = {};
-  /// Seconds that the thread worked, by probe; without the sleeps of the context's pacer.
+  /// Seconds of work by probe, without the pauses of the context's pacer.
   std::map<std::string, double, std::less<>> work_seconds = {};
 };
 
-/// What else a snapshot is measured for.
+/// Additional arguments of Measure.
 struct MeasureRequest {
   /// Called before every probe, and by probes between short pieces of work.
   std::function<void()> poll = NoPoll;
@@ -44,7 +44,7 @@ struct MeasureRequest {
   bool keep_quantized = false;
 };
 
-/// What a probe is made from. The session and the weights outlive it.
+/// Arguments for making a probe. The session and the weights outlive the probe.
 struct ProbeParts {
   ModelSession& session;
   const MonitorOptions& options;
@@ -52,43 +52,45 @@ struct ProbeParts {
   const ExecutionContext& context;
   const RecentWeights& recent;
 };
-/// Null if the options leave the probe out.
+/// Returns null if the options leave the probe out.
 using MakeProbe = std::function<absl::StatusOr<std::unique_ptr<Probe>>(const ProbeParts&)>;
-/// The list of probes, in the order they run: each sees the results of those before it.
+/// All probes, in the order they run: each sees the results of earlier ones.
 std::vector<MakeProbe> AllProbes();
 
-/// How a monitor opens its subject.
+/// The options with which a monitor opens its subject.
 ModelSessionOptions SessionOptions(const MonitorOptions& options,
                                    const CurvatureEngineOptions& engine = {},
                                    std::shared_ptr<ByteBudget> bytes = nullptr);
 
-/// All probes of a monitor, on its opened subject. One thread at a time.
+/// All probes of a monitor, on its opened subject. Not thread-safe.
 class ProbeSuite {
  public:
-  /// `session` was opened with the SessionOptions of the same options. Of the context, bytes count.
-  /// Errors as those of the probes' Create.
+  /// `session` must have been opened with the SessionOptions of the same options. Only the bytes of
+  /// the context are used. Returns the errors of the probes' Create.
   static absl::StatusOr<std::unique_ptr<ProbeSuite>> Create(
       std::unique_ptr<ModelSession> session, const MonitorOptions& options,
       const CurvatureEngineOptions& engine = {}, const ExecutionContext& context = {},
       const std::vector<MakeProbe>& list = AllProbes());
 
-  /// Copies the snapshot, its weights into the replica. It is not needed afterwards. May throw.
+  /// Copies the snapshot and loads its weights into the replica. The snapshot is not needed
+  /// afterwards. May throw.
   void Load(const Snapshot& snapshot);
 
-  /// Measures what is loaded, within MonitorOptions::max_snapshot_time, with the place's plan. The
-  /// same loaded weights, options, plan and state give the same bits (but for seconds) on any
-  /// thread set up by InitComputeThread. Cancelled when the context was.
+  /// Measures the loaded snapshot by the place's plan, within MonitorOptions::max_snapshot_time.
+  /// The same loaded weights, options, plan and state give the same bits (except for seconds) on
+  /// any thread set up by InitComputeThread. Cancelled if the context is.
   absl::StatusOr<Measured> Measure(const SnapshotPlace& place, const ProbeState& state,
                                    const MeasureRequest& request = {},
                                    const ExecutionContext& context = {});
-  /// Where the snapshot could not be loaded: the first probe has failed with `status`.
+  /// For a snapshot that could not be loaded: the first probe fails with `status`.
   Measured NotMeasured(const absl::Status& status) const;
 
-  /// What each probe takes if `available` bytes are left; kept_bytes if another probe uses them.
+  /// The needs of each probe if `available` bytes are left. kept_bytes is 0 unless another probe
+  /// uses the kept data.
   std::vector<ProbeNeeds> Needs(int64_t available) const;
-  /// The seconds among them.
+  /// The time costs among the needs.
   std::vector<ProbeCost> Costs() const;
-  /// Switches a probe off for good. Those that need it do not run any more.
+  /// Switches a probe off for good. Probes that use its results stop running as well.
   void Disable(std::string_view name, const std::string& reason);
 
   ModelSession& session() const { return *session_; }
@@ -106,7 +108,7 @@ class ProbeSuite {
   bool Due(const Probe& probe, const std::optional<Plan>& plan) const;
   bool QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const;
   bool RecentWeightsAreUsed() const;
-  // Lowers the budget to what the machine and the device can give at the moment.
+  // Lowers the budget to the memory that the machine and the device have available.
   void FitBudget(ByteBudget& budget) const;
 
   const std::unique_ptr<ModelSession> session_;

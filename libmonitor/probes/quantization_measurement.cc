@@ -21,7 +21,7 @@ void SetStatus(const absl::Status& status, QuantizationReport& report) {
   report.status_detail = StrCat(status);
 }
 
-// The first `count`, or all where that is 0.
+// The first `count` batches; all if `count` is 0.
 std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
   if (count <= 0 || count >= std::ssize(batches)) return batches;
   return {batches.begin(), batches.begin() + count};
@@ -100,11 +100,11 @@ QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t ava
   int64_t least_gram = 0;
   for (int64_t inputs : plan.gram_inputs) least_gram = std::max(least_gram, GramBytes(inputs));
   int64_t working = 0;
-  int64_t peak = 0;  // of the work on a layer
+  int64_t peak = 0;  // for the work on one layer
   for (const LayerSpecs& specs : specs_) {
     for (size_t layer = 0; layer < specs.size(); ++layer) {
       const CoveredLayer& covered = plan.layers[layer];
-      // The result becomes one of the copies that are counted with the quantizers.
+      // The result becomes one of the copies counted with the quantizers.
       const int64_t reserved = WorkingBytes(covered.outputs, covered.inputs, specs[layer]) -
                                4 * covered.outputs * covered.inputs;
       working = std::max(working, reserved);
@@ -147,7 +147,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
 
   const auto& plan = input.place.plan;
   LossComparison comparison(session_, options_.comparison, plan ? plan->probe_batches : 0);
-  // The first batch tells whether there is anything to compare with.
+  // The first batch shows whether there is a finite loss to compare with.
   const absl::Status status = comparison.Evaluate(1);
   result.status = ProbeStatusOf(status);
   result.detail = StrCat(status);
@@ -195,7 +195,7 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
   }
   if (run.captures > 0) cost_seconds["capture"] += run.capture_seconds;
   watch.Lap();
-  // Later quantizers need the memory more than the curvature along the errors of these does.
+  // Later quantizers need the memory more than curvature along these errors does.
   const bool keep = input.keep_quantized && portion.quantizers == specs_.size();
   for (size_t i = first; i < end; ++i) {
     input.poll();

@@ -14,18 +14,18 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Rates of one core, for a first guess; the first snapshot shows the real ones.
+// Rates of one core for a first guess; the first snapshot gives measured costs.
 constexpr double kGramRate = 3e10;
 constexpr double kQuantizeRate = 1e10;
 
 double Real(int64_t value) { return static_cast<double>(value); }
 
-// FLOP, a multiply-add as two.
+// Counts a multiply-add as two operations.
 double GramFlop(int64_t tokens, int64_t inputs) {
   return Real(tokens) * Real(inputs) * Real(inputs);
 }
 
-// The probe fails if any quantizer does; the detail comes from the first that is not ok.
+// The probe fails if any quantizer fails; the detail comes from the first that is not ok.
 ProbeOutcome Summarise(const QuantizationResult& result) {
   using Kind = ProbeOutcome::Kind;
   ProbeOutcome outcome{std::string(QuantizationProbe::kName), OutcomeOf(result.status),
@@ -82,7 +82,7 @@ ProbeResult QuantizationProbe::Measure(const ProbeInput& input, const ExecutionC
 
 ProbeCost QuantizationProbe::Cost() const {
   const CapturePlan& plan = session_.plan();
-  // Gram matrices that do not fit into memory together take several forward passes.
+  // If the Gram matrices do not fit into memory together, they take several forward passes.
   const int64_t passes = std::max<int64_t>(1, std::ssize(plan.Passes(options().max_gram_bytes)));
   ProbeCost cost{.probe_batch = Real(std::ssize(options().quantizers) + 1) * probe_batch_seconds_,
                  .calibration_batch = Real(passes) * calibration_batch_seconds_};

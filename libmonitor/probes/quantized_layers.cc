@@ -31,7 +31,7 @@ void QuantizedLayers::Add(size_t quantizer, size_t layer, const LayerGram* gram,
     return;
   }
   row.displacement = result.squared_displacement;
-  row.matrix = result.Take(covered.outputs, covered.inputs);  // undefined: in full precision
+  row.matrix = result.Take(covered.outputs, covered.inputs);  // undefined: left in full precision
 }
 
 absl::StatusOr<std::vector<Replica::Override>> QuantizedLayers::Take(size_t quantizer,

@@ -15,19 +15,20 @@
 
 namespace ptqwatch::internal {
 
-/// Collects the quantized layers of several quantizers as they come, which is in the order of the
-/// work. Holds one float copy of the quantized weights for each quantizer.
+/// Collects the quantized layers of several quantizers in the order of the work. Holds one float
+/// copy of the quantized weights per quantizer.
 class QuantizedLayers {
  public:
-  /// `specs` has one element a quantizer. Both must outlive this.
+  /// `specs` has one element per quantizer. Both must outlive this.
   QuantizedLayers(const CapturePlan& plan, const std::vector<LayerSpecs>& specs)
       : plan_(plan), specs_(specs), rows_(specs.size(), std::vector<Row>(plan.layers.size())) {}
 
-  /// Arguments as of OnQuantizedLayer.
+  /// Takes the arguments of OnQuantizedLayer.
   void Add(size_t quantizer, size_t layer, const LayerGram* gram, QuantizedMatrix result);
 
   /// Moves the layers of one quantizer into its report, in the order of the plan, and returns the
-  /// weights. `all_parameters` are those of the model. DataLoss where a layer was not finite.
+  /// weights. `all_parameters` counts the parameters of the model. DataLoss if a layer is not
+  /// finite.
   absl::StatusOr<std::vector<Replica::Override>> Take(size_t quantizer, int64_t all_parameters,
                                                       QuantizationReport& report);
 
@@ -36,7 +37,7 @@ class QuantizedLayers {
     LayerQuantization report;
     std::string nonfinite;  // why there are no codes
     double displacement = 0;
-    at::Tensor matrix;  // dequantized; undefined where the layer stays as it is
+    at::Tensor matrix;  // dequantized; undefined if the layer is left as it is
   };
 
   const CapturePlan& plan_;

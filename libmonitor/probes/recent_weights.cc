@@ -72,7 +72,7 @@ absl::Status ExponentialWeights::Add(int64_t step, const std::shared_ptr<ByteBud
     first_step_ = step;
     means_.resize(entries_.size());
   }
-  // Half of them updated would be no average: not counted until all are.
+  // A partly updated average is invalid, so it counts as empty until the loop is done.
   const int64_t before = std::exchange(snapshots_, 0);
   for (size_t i = 0; i < entries_.size(); ++i) {
     AddToExponential(replica_.loaded(entries_[i]), decay_, means_[i]);
@@ -96,7 +96,7 @@ std::vector<Replica::Override> ExponentialWeights::Mean() const {
   std::vector<Replica::Override> weights;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const at::ScalarType dtype = replica_.loaded(entries_[i]).scalar_type();
-    // A copy also where the dtype is float64: the replica takes it over.
+    // Copies even float64, because the replica takes the tensor over.
     weights.push_back({entries_[i], means_[i].to(dtype, /*non_blocking=*/false, /*copy=*/true)});
   }
   return weights;
@@ -131,7 +131,7 @@ size_t RecentWeights::FittingIn(int64_t available) const {
 }
 
 void RecentWeights::Take(int64_t step, bool regular, const ExecutionContext& context) {
-  // A run that went back left the path that its newer weights are of.
+  // A rollback invalidates the newer weights.
   window_.DropFrom(step);
   if (exponential_) exponential_->DropFrom(step);
   fitting_ = Fitting(context.bytes->remaining());
@@ -141,7 +141,7 @@ void RecentWeights::Take(int64_t step, bool regular, const ExecutionContext& con
 }
 
 absl::Status RecentWeights::TakeFinite(int64_t step, const ExecutionContext& context) {
-  // One such value would stay in every average that it enters.
+  // A value that is not finite would stay in every average that includes it.
   if (!CheckFinite(replica_.table(), entries_).ok()) return absl::OkStatus();
   if (fitting_ > 0) {
     const absl::Status taken = window_.Add(step, fitting_, context.bytes);

@@ -16,11 +16,11 @@
 
 namespace ptqwatch::internal {
 
-/// The parameters of the newest snapshots of a run, and their mean. Holds a copy of each, in memory
-/// that it reserves. One thread.
+/// The parameters of a run's newest snapshots, and their mean. Holds a copy of each, in memory that
+/// it reserves. Not thread-safe.
 class WeightWindow {
  public:
-  /// `entries` of the replica's table are kept.
+  /// Keeps the given `entries` of the replica's table.
   WeightWindow(const Replica& replica, std::vector<int> entries);
 
   /// Bytes of one snapshot.
@@ -29,12 +29,12 @@ class WeightWindow {
   /// REQUIRES: size() > 0.
   int64_t first_step() const { return snapshots_.front().step; }
 
-  /// Copies what is loaded. Of the others the newest stay, so that there are at most `most`: one of
-  /// those that go leaves its memory to the new one. ResourceExhausted, without the new one, where
-  /// that is refused. May throw. REQUIRES: most > 0.
+  /// Adds a copy of the loaded weights and drops the oldest snapshots beyond `most`, reusing the
+  /// memory of one. ResourceExhausted if memory for the copy is refused; it is then not added. May
+  /// throw. REQUIRES: most > 0.
   absl::Status Add(int64_t step, size_t most, const std::shared_ptr<ByteBudget>& bytes);
   void DropOldest() { snapshots_.pop_front(); }
-  /// Forgets what is from this step or a later one.
+  /// Drops snapshots of this step or later.
   void DropFrom(int64_t step);
   void Clear() { snapshots_.clear(); }
 
@@ -53,25 +53,25 @@ class WeightWindow {
   std::deque<Kept> snapshots_;  // by ascending step
 };
 
-/// The exponential average of the parameters of a run's snapshots, which begins with the first of
-/// them. In float64. One thread.
+/// The exponential average of a run's snapshots, from the first one on, in float64. Not
+/// thread-safe.
 class ExponentialWeights {
  public:
   ExponentialWeights(const Replica& replica, std::vector<int> entries, double decay);
 
   int64_t bytes() const { return bytes_; }
   int64_t snapshots() const { return snapshots_; }
-  /// Of the first snapshot in it. REQUIRES: snapshots() > 0.
+  /// Step of the first snapshot in the average. REQUIRES: snapshots() > 0.
   int64_t first_step() const { return first_step_; }
 
-  /// AddToExponential of what is loaded. ResourceExhausted where the memory is refused. Where it
-  /// throws, the average begins anew.
+  /// Adds the loaded weights by AddToExponential. ResourceExhausted if memory is refused. If it
+  /// throws, the average starts over.
   absl::Status Add(int64_t step, const std::shared_ptr<ByteBudget>& bytes);
-  /// Begins anew where it has a snapshot of this step or a later one, which cannot be taken out.
+  /// Starts over if the average includes a snapshot of this step or later, which cannot be removed.
   void DropFrom(int64_t step);
   void Clear();
 
-  /// Rounded to the dtypes of the parameters. REQUIRES: snapshots() > 0.
+  /// The average, rounded to the dtypes of the parameters. REQUIRES: snapshots() > 0.
   std::vector<Replica::Override> Mean() const;
 
  private:
@@ -86,36 +86,37 @@ class ExponentialWeights {
   std::unique_ptr<Reservation> held_;
 };
 
-/// The floating-point parameters of a run's newest snapshots, one by one and as an exponential
-/// average, for what is measured of them. Holds as many as memory allows beside all measuring. One
-/// thread.
+/// The floating-point parameters of a run's newest snapshots, for probes: each snapshot, and an
+/// exponential average. Holds as many snapshots as memory allows beside all measuring. Not
+/// thread-safe.
 class RecentWeights {
  public:
   /// `replica` must outlive it.
   RecentWeights(const Replica& replica, const AveragingOptions& options);
 
-  /// Bytes that measuring takes, and those of them that are kept while averages are measured.
+  /// Sets the bytes that measuring takes, and the part of them that is kept while averages are
+  /// measured.
   void SetAside(int64_t measuring_bytes, int64_t kept_bytes);
 
-  /// Takes what is loaded in the replica: the snapshot of `step`. Forgets those that a rollback has
-  /// undone, and gives memory back that measuring is short of. Costs a copy of the parameters.
+  /// Takes the snapshot of `step`, which must be loaded in the replica. Drops snapshots that a
+  /// rollback has undone, and frees memory that measuring lacks. Costs a copy of the parameters.
   void Take(int64_t step, bool regular, const ExecutionContext& context);
   void Clear();
 
   const WeightWindow& window() const { return window_; }
-  /// Nothing unless AveragingOptions::decay asks for it.
+  /// nullopt unless AveragingOptions::decay is positive.
   const std::optional<ExponentialWeights>& exponential() const { return exponential_; }
-  /// Entries of the replica's table that are kept.
+  /// The entries of the replica's table that are kept.
   const std::vector<int>& entries() const { return entries_; }
-  /// Snapshots of the window that memory allowed at the last one.
+  /// Number of snapshots in the window that memory allowed at the last one.
   size_t fitting() const { return fitting_; }
-  /// The same if `available` bytes were left beside what is kept.
+  /// The same number if `available` bytes were left in addition to the kept bytes.
   size_t FittingIn(int64_t available) const;
-  /// Why the last snapshot was not taken.
+  /// Why the last snapshot was not taken; OK if it was.
   const absl::Status& problem() const { return problem_; }
 
  private:
-  // Snapshots of the window that fit where so many bytes remain beside the window.
+  // Number of snapshots that fit in the window if `remaining` bytes are left beside it.
   size_t Fitting(int64_t remaining) const;
   absl::Status TakeFinite(int64_t step, const ExecutionContext& context);
 
