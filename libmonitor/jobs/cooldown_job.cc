@@ -10,12 +10,12 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A decay that has begun is no longer one to come.
+// Once a decay has begun, its end no longer needs a prediction.
 bool BeforeDecay(LrPhase phase) {
   return phase == LrPhase::kStable || phase == LrPhase::kSlowDecay || phase == LrPhase::kUnknown;
 }
 
-// `planned`: the length if the request has none; 0: it must have one.
+// `planned` is the length for a request without one; 0: the request must give a length.
 absl::StatusOr<CooldownStatus> CheckCooldown(int64_t planned, const StartCooldown& request) {
   if (request.decay_steps < 0) {
     return absl::InvalidArgumentError(
@@ -97,7 +97,7 @@ void CooldownJob::Begin(const JobInput& input, const ExecutionContext& context) 
   }
   const auto* quantization = FindResult<QuantizationResult>(input.results);
   if (quantization == nullptr || quantization->status != ProbeStatus::kOk) {
-    // A request is tried again at the next snapshot.
+    // A request is retried at the next snapshot.
     if (scheduled) {
       tracker_.Fail(StrCat("the snapshot of step ", input.place.step, " was not measured"));
     }
@@ -197,7 +197,7 @@ void CooldownJob::End(const absl::Status& status, const JobCallbacks& callbacks)
   tracker_.Fail(end.status_detail);
   callbacks.announce(Event::Kind::kCooldown, Severity::kWarning, end.step,
                      StrCat("shadow cooldown from step ", end.step, ": ", end.status_detail));
-  // A prediction is worth more than the news that the next one failed.
+  // A successful prediction is kept if the next cooldown fails.
   if (!newest_ || newest_->status != ProbeStatus::kOk) newest_ = std::move(end);
 }
 

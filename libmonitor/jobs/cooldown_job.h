@@ -19,13 +19,13 @@
 
 namespace ptqwatch::internal {
 
-/// Makes the shadow cooldowns that are requested or scheduled. At the snapshot that one is made
-/// from it only keeps the weights, once the report is out; the work is done by Advance. Its result
-/// is in the reports from the next one on.
+/// Makes the requested and scheduled shadow cooldowns. Begin only keeps the weights of the
+/// snapshot, after its report is published; Advance does the work. The result is in all reports
+/// from the next one on.
 class CooldownJob final : public Job {
  public:
-  /// Opens the tracker, or closes it with the reason why this monitor makes none. The session must
-  /// still have its live tensors. `curvature` may be null. All must outlive the job.
+  /// Opens the tracker, or closes it with the reason why this monitor makes no cooldowns. The
+  /// session must still have its live tensors. `curvature` may be null. All must outlive the job.
   CooldownJob(ModelSession& session, const CooldownOptions& options,
               const QuantizationOptions& quantization, Probe* curvature, CooldownTracker& tracker);
 
@@ -58,10 +58,10 @@ class CooldownJob final : public Job {
   const std::vector<int> trained_;
   std::unique_ptr<CooldownRun> run_;
   int64_t number_ = 0;    // of run_
-  bool waiting_ = false;  // for a core, which has been announced
+  bool waiting_ = false;  // for a core; this has been announced
   int64_t seen_ = 0;      // regular snapshots of the plateau
   int64_t curvature_sequences_ = 0;
-  std::optional<PredictedEnd> newest_;  // that has ended
+  std::optional<PredictedEnd> newest_;  // result of the newest cooldown that has ended
 };
 
 }  // namespace ptqwatch::internal

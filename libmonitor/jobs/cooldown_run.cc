@@ -20,14 +20,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of the parameters: those it starts from and those it has reached.
+// Copies of the parameters: the starting point and the current weights.
 constexpr int64_t kHeldCopies = 2;
-// Until the first step shows what one takes: gradients and two moments, and activations that are
-// kept for the backward pass.
+// Estimate until the first training step is measured: gradients, two moments, and activations kept
+// for the backward pass.
 constexpr int64_t kStepCopies = 3;
 constexpr int64_t kStepForwards = 3;
 
-// Draws that depend on the step alone.
+// Random draws that depend only on the step.
 class StepDraws final : public OwnDraws {
  public:
   explicit StepDraws(int64_t step) : seed_(static_cast<uint64_t>(step)) {}
@@ -42,7 +42,8 @@ class StepDraws final : public OwnDraws {
   bool seeded_ = false;
 };
 
-// Whatever the closure left, which a later measurement must not add to, or hold.
+// Drops gradients that the closure left, so that later measurements neither add to them nor hold
+// them.
 void DropGradients(const Replica& replica, const std::vector<int>& trained) {
   for (const int entry : trained) {
     for (const at::Tensor& leaf : replica.leaves(entry)) {
@@ -93,7 +94,7 @@ absl::StatusOr<std::unique_ptr<CooldownRun>> CooldownRun::Begin(const Parts& par
   PTQWATCH_RETURN_IF_ERROR(run->TakeMemory());
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<CooldownRun>> {
     const Replica& replica = parts.session.replica();
-    // Buffers, too: training may change them.
+    // Includes buffers, because training may change them.
     for (size_t i = 0; i < replica.table().entries.size(); ++i) {
       const int entry = static_cast<int>(i);
       run->start_.push_back({entry, replica.loaded(entry).clone()});

@@ -20,45 +20,45 @@
 
 namespace ptqwatch::internal {
 
-/// A shadow cooldown on a session's replica: from the weights of one snapshot it trains the replica
-/// through the planned decays, one after the other, and measures what each ends with. It works in
-/// slices, between which the replica is the session's as before. One thread at a time.
+/// A shadow cooldown on a session's replica: trains the replica from the weights of one snapshot
+/// through the planned decays, one after the other, and measures the end of each. Works in slices;
+/// between slices the replica holds the session's snapshot. Not thread-safe.
 class CooldownRun {
  public:
-  /// What it works with. All must outlive it.
+  /// The parts that a run works with. All must outlive it.
   struct Parts {
     ModelSession& session;
     const QuantizationMeasurement& measurement;
-    Probe* curvature = nullptr;  ///< measures the trace; null: nothing does
+    Probe* curvature = nullptr;  ///< measures the trace; null: no trace
     const std::vector<int>& trained;
     const CooldownOptions& options;
   };
-  /// Begins at the snapshot that is loaded. ResourceExhausted where its memory does not fit: five
-  /// copies of the parameters and the activations of a training step.
+  /// Begins at the loaded snapshot. ResourceExhausted if its memory does not fit: five copies of
+  /// the parameters and the activations of a training step.
   static absl::StatusOr<std::unique_ptr<CooldownRun>> Begin(const Parts& parts,
                                                             const SnapshotPlace& place,
                                                             int64_t decay_steps,
                                                             const ExecutionContext& context);
 
-  /// Works until all is done, or `stop` is true between two optimizer steps; puts the snapshot back
-  /// that is loaded. True where nothing is left to do. Errors: the closure's; Cancelled;
-  /// DeadlineExceeded after CooldownOptions::max_time; ResourceExhausted. What was measured before
-  /// an error is in Result.
+  /// Works until all is done, or until `stop` returns true between two optimizer steps, then
+  /// restores the loaded snapshot. True if all is done. Errors: those of the closure; Cancelled;
+  /// DeadlineExceeded after CooldownOptions::max_time; ResourceExhausted. Result has the
+  /// measurements made before an error.
   absl::StatusOr<bool> Advance(absl::FunctionRef<bool()> stop, const ExecutionContext& context);
 
   int64_t steps_done() const { return result_.simulated_steps; }
   int64_t steps_all() const { return steps_all_; }
-  /// The step of its snapshot.
+  /// The step of the snapshot that the cooldown started from.
   int64_t step() const { return result_.step; }
 
-  /// What is known so far; `status` is how it ended.
+  /// The results so far; `status` is how the cooldown ended.
   PredictedEnd Result(const absl::Status& status) const;
 
  private:
   using Weights = std::vector<Replica::Override>;
   CooldownRun(const Parts& parts, const SnapshotPlace& place, const ExecutionContext& context);
   absl::Status TakeMemory();
-  // Trains until the decay has ended (true) or `stop`.
+  // Trains until the decay has ended (true) or `stop` returns true (false).
   absl::StatusOr<bool> Train(absl::FunctionRef<bool()> stop, const ExecutionContext& context);
   absl::Status TrainOneStep(const ExecutionContext& context);
   absl::Status MeasureEnd(const ExecutionContext& context);
@@ -69,12 +69,12 @@ class CooldownRun {
   SnapshotPlace place_;
   std::chrono::nanoseconds deadline_;
   Reservation held_;
-  int64_t step_bytes_ = 0;  // reserved for what a training step takes
+  int64_t step_bytes_ = 0;  // reserved for a training step
   std::vector<DecayPlan> decays_;
   int64_t steps_all_ = 0;
   size_t at_ = 0;       // in decays_
   int64_t index_ = 0;   // of the next step, settling included
-  double seconds_ = 0;  // of work at this decay
+  double seconds_ = 0;  // of work in this decay
   Weights start_;
   Weights now_;
   PredictedEnd result_;

@@ -18,65 +18,64 @@
 
 namespace ptqwatch::internal {
 
-/// How a job speaks to its caller, on the monitor thread.
+/// How a job reports to its caller, on the monitor thread.
 struct JobCallbacks {
-  /// Says something about the snapshot of `step`.
+  /// Announces an event at the snapshot of `step`.
   std::function<void(Event::Kind, Severity, int64_t step, std::string message)> announce;
-  /// Lets the caller look at what else there is to do. Called between short pieces of work.
+  /// Gives the caller a chance to do other work. Called between short pieces of work.
   std::function<void()> poll;
 };
 
-/// A snapshot whose report is out, and which is loaded in the session's replica.
+/// A snapshot whose report is published, and which is loaded in the session's replica.
 struct JobInput {
   const SnapshotPlace& place;
-  /// Of the probes. A job may move the quantized weights out, so that their memory is free as soon
-  /// as it can be.
+  /// The probes' results. A job may move the quantized weights out, to free their memory early.
   absl::Span<ProbeResult> results;
   const JobCallbacks& callbacks;
 };
 
-/// What a job has to do.
+/// The work that a job has to do.
 struct JobStatus {
   enum class Work {
-    kNone,      ///< until a snapshot
-    kNow,       ///< with the snapshot that is loaded: later ones, and Finish, wait for it
-    kWhenSpare  ///< where a core is spare, between any snapshots
+    kNone,      ///< none until the next snapshot
+    kNow,       ///< on the loaded snapshot; later snapshots and Finish wait for it
+    kWhenSpare  ///< if a core is spare, between snapshots
   };
   Work work = Work::kNone;
-  /// Whether Begin uses the quantized weights of the next snapshot, which are kept for it then.
+  /// Whether Begin uses the quantized weights of the next snapshot; they are then kept for it.
   bool wants_quantized_weights = false;
 };
 
-/// Work between snapshots, in pieces. Works on the opened subject that it was made for. One thread
-/// at a time.
+/// Work between snapshots, done in pieces, on the opened subject it was made for. Not thread-safe.
 class Job {
  public:
   virtual ~Job() = default;
 
-  /// The probes whose results it begins with.
+  /// The probes whose results Begin uses.
   virtual std::vector<std::string_view> uses() const { return {}; }
   /// Lines for Monitor::Describe.
   virtual std::string Describe() const { return {}; }
 
-  /// After each report: begins where that is asked for or due, or takes what it needs.
+  /// Called after each report: starts work that is requested or due, or takes the data it needs.
   virtual void Begin(const JobInput& input, const ExecutionContext& context) = 0;
-  /// Works until `stop` or until it has ended, which it announces. Only while Status has work.
+  /// Works until `stop` returns true or the work has ended, which it announces. Call it only while
+  /// Status has work.
   virtual void Advance(absl::FunctionRef<bool()> stop, const JobCallbacks& callbacks,
                        const ExecutionContext& context) = 0;
   virtual JobStatus Status() const = 0;
 
-  /// No core is spare for its work; called again until Advance is.
+  /// Called if no core is spare for its work, repeatedly, until Advance is called.
   virtual void WaitForCore(const JobCallbacks& /*callbacks*/) {}
-  /// Training has ended: no snapshot follows the one that Begin is given next.
+  /// Training has ended: the next call of Begin has the last snapshot.
   virtual void EndTraining() {}
-  /// Gives up what is under way, for this reason.
+  /// Gives up the current work for this reason.
   virtual void Abandon(const std::string& reason) = 0;
-  /// Abandons, and refuses whatever is asked for from now on.
+  /// Abandons the current work and refuses all later requests.
   virtual void Close(const std::string& reason) { Abandon(reason); }
 
-  /// What the newest one found, for the reports from now on.
+  /// The newest result, for later reports.
   virtual ResultValue Result() const { return {}; }
-  /// Takes over the result that is in the newest report of the run that is resumed.
+  /// Takes over the result in the newest report of the resumed run.
   virtual void Resume(const Report& /*newest*/) {}
 };
 

@@ -18,7 +18,7 @@
 
 namespace ptqwatch::internal {
 
-/// What is under way, and what to do about it.
+/// Describes the work under way and what the user can do about it.
 inline std::string UnderWay(const SliceStatus& status) {
   return StrCat("a slice through ", ShortName(ToString(status.request.method), status.request.bits),
                 " is under way (", ToString(status.state), "); ask again when it is done");
@@ -28,33 +28,34 @@ inline std::string UnderWay(const CooldownStatus& status) {
                 "); ask again when it is done, or cancel it");
 }
 
-/// Accepts or refuses the requests for a job, one at a time, and keeps the status of the newest.
-/// Accept and Cancel may be called by any thread, the other writers are the monitor thread's.
-/// OnStep never takes this lock.
+/// Accepts or refuses requests for a job, one at a time, and keeps the status of the newest. Any
+/// thread may call Accept and Cancel; only the monitor thread calls the other writers. OnStep never
+/// takes this lock.
 template <typename Request, typename Status>
 class JobTracker {
  public:
-  /// The status that a request begins with, or why it is refused.
+  /// Returns the initial status of a request, or the reason to refuse it.
   using Check = std::function<absl::StatusOr<Status>(const Request&)>;
 
-  /// `noun` is what refusals call the job. Requests are refused until Open.
+  /// `noun` names the job in refusals. Requests are refused until Open is called.
   explicit JobTracker(std::string_view noun) : noun_(noun) {}
 
-  /// From now on requests that pass `check` are accepted.
+  /// Accepts later requests that pass `check`.
   void Open(Check check) {
     MutexLock lock(mutex_);
     check_ = std::move(check);
     closed_.clear();
   }
-  /// From now on every request is refused with `reason`; work under way has failed with it.
+  /// Refuses all later requests with `reason`; work under way fails with it.
   void Close(std::string reason) {
     MutexLock lock(mutex_);
     closed_ = reason;
     EndWith(std::move(reason));
   }
 
-  /// Returns the number of the work that begins; `snapshots_taken` were taken before. The errors of
-  /// the check; FailedPrecondition while other work is under way, and while closed.
+  /// Returns the number of the new work; `snapshots_taken` counts the snapshots taken before it.
+  /// Errors: those of `check`; FailedPrecondition while other work is under way or the tracker is
+  /// closed.
   absl::StatusOr<int64_t> Accept(const Request& request, int64_t snapshots_taken = 0) {
     MutexLock lock(mutex_);
     if (!closed_.empty()) return absl::FailedPreconditionError(StrCat("no ", noun_, ": ", closed_));
@@ -66,7 +67,7 @@ class JobTracker {
     snapshots_taken_ = snapshots_taken;
     return status_.number;
   }
-  /// The work under way has failed as cancelled. FailedPrecondition if there is none.
+  /// Makes the work under way fail as cancelled. FailedPrecondition without work under way.
   absl::Status Cancel() {
     MutexLock lock(mutex_);
     if (!status_.under_way()) {
@@ -80,13 +81,13 @@ class JobTracker {
     MutexLock lock(mutex_);
     return status_;
   }
-  /// Snapshots taken before the newest request was accepted.
+  /// Number of snapshots taken before the newest request was accepted.
   int64_t snapshots_taken() const {
     MutexLock lock(mutex_);
     return snapshots_taken_;
   }
 
-  /// Progress or end of the work under way; no effect if there is none.
+  /// Changes the status of the work under way; no effect without such work.
   void Update(absl::FunctionRef<void(Status&)> change) {
     MutexLock lock(mutex_);
     if (!status_.under_way()) return;
@@ -95,7 +96,7 @@ class JobTracker {
       if (!status_.under_way()) status_.waits_for_core = false;
     }
   }
-  /// The work under way has failed.
+  /// Makes the work under way fail.
   void Fail(std::string error) {
     MutexLock lock(mutex_);
     EndWith(std::move(error));
@@ -111,7 +112,7 @@ class JobTracker {
 
   const std::string_view noun_;
   mutable Mutex mutex_;
-  // Why requests are refused; empty: they are accepted.
+  // Why requests are refused; empty if they are accepted.
   std::string closed_ ABSL_GUARDED_BY(mutex_) = "this monitor makes none";
   Check check_ ABSL_GUARDED_BY(mutex_);
   Status status_ ABSL_GUARDED_BY(mutex_);
@@ -121,7 +122,7 @@ class JobTracker {
 using SliceTracker = JobTracker<MakeSlice, SliceStatus>;
 using CooldownTracker = JobTracker<StartCooldown, CooldownStatus>;
 
-/// The jobs that commands ask for. Thread-safe.
+/// The jobs that commands can request. Thread-safe.
 struct JobTrackers {
   SliceTracker slice{"slice"};
   CooldownTracker cooldown{"shadow cooldown"};

@@ -10,7 +10,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A job that throws has failed.
+// Treats an exception as a failure of the job.
 void GuardJob(Job& job, absl::FunctionRef<void()> act) {
   const absl::Status done = Guard([&] {
     act();

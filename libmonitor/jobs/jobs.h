@@ -18,45 +18,45 @@
 
 namespace ptqwatch::internal {
 
-/// What a job is made from. All but the options must outlive it.
+/// The arguments for making a job. All but the options must outlive it.
 struct JobParts {
-  ProbeSuite& suite;  ///< whose session still has its live tensors
+  ProbeSuite& suite;  ///< whose session must still have its live tensors
   const MonitorOptions& options;
   JobTrackers& trackers;
 };
 using MakeJob = std::function<std::unique_ptr<Job>(const JobParts&)>;
-/// The list of jobs.
+/// All jobs.
 std::vector<MakeJob> AllJobs();
 
-/// Drives the jobs of a monitor. One thread at a time.
+/// Runs the jobs of a monitor. Not thread-safe.
 class Jobs {
  public:
   explicit Jobs(const JobParts& parts, const std::vector<MakeJob>& list = AllJobs());
 
   /// Whether a job uses the quantized weights of the next snapshot.
   bool want_quantized_weights() const;
-  /// Whether a job would use a spare core.
+  /// Whether a job has work for a spare core.
   bool under_way() const { return Has(JobStatus::Work::kWhenSpare); }
 
-  /// Shows the jobs a snapshot, and does the work that must be done while it is loaded.
+  /// Passes a snapshot to the jobs, and does the work that needs it loaded.
   void Begin(const JobInput& input, const ExecutionContext& context);
-  /// Does the work that a spare core is for, until `stop` or until nothing is left.
+  /// Does the work for a spare core until `stop` returns true or nothing is left.
   void Advance(absl::FunctionRef<bool()> stop, const JobCallbacks& callbacks,
                const ExecutionContext& context);
   /// As in Job.
   void WaitForCore(const JobCallbacks& callbacks);
   void EndTraining();
   void Resume(const Report& newest);
-  /// Closes the jobs that use this probe.
+  /// Closes the jobs that use the results of this probe.
   void ProbeSwitchedOff(std::string_view probe);
 
   std::string Describe() const;
-  /// What the jobs have found, for the next report.
+  /// The jobs' results for the next report.
   std::vector<ResultValue> Results() const;
 
  private:
   bool Has(JobStatus::Work work) const;
-  // Acts on the jobs that have such work.
+  // Calls `act` for each job with this kind of work.
   void Work(JobStatus::Work work, absl::FunctionRef<void(Job&)> act) const;
 
   std::vector<std::unique_ptr<Job>> jobs_;

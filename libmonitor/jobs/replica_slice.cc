@@ -20,7 +20,7 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
   const std::vector<int> scope = FloatingParameters(replica.table());
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface,
                             ReplicaSurface::Create(&replica, scope, &batches, totals.weight));
-  // Both directions, and what MeasureSlice makes of them.
+  // Both directions and the vectors that MeasureSlice makes from them.
   Reservation held(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(held.Take(4 * surface->space().bytes(), "the plane of a slice"));
   const Vector to_previous = surface->Displacement(std::exchange(previous, {}));
@@ -28,7 +28,7 @@ absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vecto
   PTQWATCH_ASSIGN_OR_RETURN(LossSlice slice, MeasureSlice(*surface, to_previous, to_quantized,
                                                           options, progress, context));
   slice.batch_tokens = totals.tokens;
-  ++slice.loss_evaluations;  // the pass above, for tokens and weights
+  ++slice.loss_evaluations;  // for the pass above, which counts tokens and weights
   return slice;
 }
 

@@ -11,9 +11,9 @@
 
 namespace ptqwatch::internal {
 
-/// Measures the slice through three points: the loaded weights, those with `previous` in their
-/// place and those with `quantized`. The overrides are freed as soon as they are not needed any
-/// more. Errors as MeasureSlice, and FailedPrecondition if every token is masked out.
+/// Measures the slice through three points: the loaded weights, and the same with the overrides
+/// `previous` and with `quantized`. Frees the overrides as soon as possible. Errors as for
+/// MeasureSlice, and FailedPrecondition if every token is masked out.
 absl::StatusOr<LossSlice> MeasureReplicaSlice(Replica& replica, const std::vector<Batch>& batches,
                                               std::vector<Replica::Override> previous,
                                               std::vector<Replica::Override> quantized,

@@ -80,7 +80,7 @@ void SliceJob::Begin(const JobInput& input, const ExecutionContext& context) {
   const bool too_early = place.step < request.at_step.value_or(INT64_MIN);
   auto* quantization = FindResult<QuantizationResult>(input.results);
   if (quantization == nullptr || quantization->status != ProbeStatus::kOk) {
-    // Another snapshot can still be the first one.
+    // A later snapshot can still be the first one.
     if (too_early) return;
     return Fail(absl::FailedPreconditionError(StrCat(
                     "the snapshot of step ", place.step,

@@ -18,15 +18,15 @@
 namespace ptqwatch::internal {
 
 struct SliceJobOptions {
-  std::string run_dir = {};                    ///< for its file; empty: no slices are made
+  std::string run_dir = {};                    ///< directory of the file; empty: no slices are made
   std::vector<QuantizerSpec> quantizers = {};  ///< of the run
   bool curvature = false;                      ///< whether the session has curvature batches
 };
 
-/// Makes the slices that are requested: keeps the weights of one snapshot, and at the next one
-/// measures the loss over the plane through both and the quantized weights. The space is that of
-/// all floating-point parameters (buffers stay those of the second snapshot), the data the
-/// curvature batches. Writes <run_dir>/slice-<step>.json.
+/// Makes requested slices: keeps the weights of one snapshot, and at the next one measures the loss
+/// over the plane through both and the quantized weights. The plane is in the space of all
+/// floating-point parameters, the data are the curvature batches, and buffers are those of the
+/// second snapshot. Writes <run_dir>/slice-<step>.json.
 class SliceJob final : public Job {
  public:
   /// Opens the tracker, or closes it with the reason why this monitor makes no slices. `session`
@@ -59,7 +59,7 @@ class SliceJob final : public Job {
   SliceTracker& tracker_;
   const std::string run_dir_;
   std::vector<Replica::Override> previous_;
-  std::optional<Reservation> held_;  // the memory of previous_
+  std::optional<Reservation> held_;  // memory of previous_
   int64_t previous_step_ = 0;
   std::optional<Second> second_;
 };
