@@ -37,7 +37,7 @@ struct JobInput {
 /// The work that a job has to do.
 struct JobStatus {
   enum class Work {
-    kNone,      ///< none until the next snapshot
+    kNone,      ///< no work until the next snapshot
     kNow,       ///< on the loaded snapshot; later snapshots and Finish wait for it
     kWhenSpare  ///< if a core is spare, between snapshots
   };

@@ -14,7 +14,7 @@ namespace ptqwatch::internal {
 
 /// A mistake in what a trainer passes.
 struct StepMistake {
-  int64_t step = 0;  ///< where it was found
+  int64_t step = 0;  ///< at which it was found
   std::string text;
 };
 

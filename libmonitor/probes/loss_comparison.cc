@@ -84,10 +84,10 @@ void SetFinite(const RatioEstimate& estimate, std::optional<double>& value,
   if (std::isfinite(estimate.stderr_value)) stderr_value = estimate.stderr_value;
 }
 
-// Of c_i right and q_i right with quantization among n_i examples of unit i, the degradation is
+// Unit i has n_i examples, c_i of them correct, q_i correct with quantization. The degradation is
 //   (Acc(W) - Acc(W_hat)) / (1 - Acc(W)) = sum(c_i - q_i) / sum(n_i - c_i),
 // a ratio of sums over the same units. EstimateRatio linearizes it (the delta method; Cochran,
-// Sampling Techniques, eq. 6.13), so that what numerator and denominator have in common cancels.
+// Sampling Techniques, eq. 6.13), so errors common to numerator and denominator cancel.
 void FillAccuracy(const Pairs& pairs, QuantizationReport& report) {
   std::optional<double> ignored;
   SetFinite(EstimateRatio(pairs.right, pairs.examples), report.accuracy_ratio, ignored);

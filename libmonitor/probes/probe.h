@@ -27,7 +27,7 @@ struct SnapshotPlace {
   int64_t step = 0;
   int64_t ordinal = 0;  ///< among the snapshots of this process, from 1
   bool regular = true;  ///< IsRegular
-  /// What to measure it with; nullopt: everything that the subject has.
+  /// The plan to measure it with; nullopt: all data of the subject.
   std::optional<Plan> plan = {};
   double learning_rate = 0;
   LrPhase lr_phase = LrPhase::kUnknown;
@@ -73,7 +73,7 @@ struct ProbeTraits {
   bool with_curvature = false;
 };
 
-/// What a probe will measure and its costs, as far as the probe knows them.
+/// Describes what a probe will measure and its costs, as far as the probe knows them.
 struct ProbeNeeds {
   std::string text = {};      ///< lines for Monitor::Describe
   int64_t bytes = 0;          ///< while measuring, beyond what the session holds

@@ -17,7 +17,7 @@
 
 namespace ptqwatch::internal {
 
-/// What to try on the weights, as in MonitorOptions.
+/// The quantizers to try and how to compare them, as in MonitorOptions.
 struct QuantizationOptions {
   std::vector<QuantizerSpec> quantizers = {};
   SpecOverrides overrides = {};
