@@ -25,7 +25,7 @@ struct ServerHello {
   std::string error = {};  ///< empty: the server serves
 };
 PTQWATCH_EXPORT std::string HelloToJson(const ServerHello& hello);
-/// InvalidArgument for anything else.
+/// InvalidArgument if the line has any other form.
 PTQWATCH_EXPORT absl::StatusOr<ServerHello> HelloFromJson(std::string_view line);
 
 }  // namespace ptqwatch::internal

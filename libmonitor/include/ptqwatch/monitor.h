@@ -56,7 +56,7 @@ class PTQWATCH_EXPORT Monitor {
   /// OK if the monitor measures or is disabled; otherwise the reason why it is inert. Thread-safe.
   absl::Status creation_status() const;
 
-  /// Stop(2 s).
+  /// Calls Stop(2 s).
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;

@@ -180,9 +180,9 @@ struct MonitorOptions {
   uint64_t seed = 0;
   /// Share of its time that training may lose, in (0, 1]: to copies of the weights, to the
   /// monitor's work and to the CPU time of the server beside the run (`serve`).
-  /// ptqwatch_overhead_ratio is what it lost. While the CPUs that the process may use are idle, the
-  /// monitor works without pause; without a spare core it rests, and so does it if steps take
-  /// longer while it works.
+  /// ptqwatch_overhead_ratio reports the share lost. While the CPUs that the process may use are
+  /// idle, the monitor works without pause. It rests if no core is spare, or if steps take longer
+  /// while it works.
   double max_overhead = 0.02;
   /// Fits the measurements of a snapshot to the spare time of the machine and to the schedule:
   /// fewer probe and calibration batches, a smaller curvature batch, curvature at every k-th
@@ -219,8 +219,9 @@ struct MonitorOptions {
   /// of the monitor, beside the next forward and backward passes, instead of on the trainer's
   /// stream.
   bool copy_beside_training = false;
-  /// Free bytes of a GPU that the monitor leaves to others. If its copies would take them, Create
-  /// fails; if the first snapshot would, it is not measured. Later snapshots take no more memory.
+  /// Free bytes of a GPU that the monitor leaves to others. Create fails if the monitor's copies
+  /// would use them; the first snapshot is not measured if it would. Later snapshots need no more
+  /// memory than the first.
   int64_t device_reserve_bytes = int64_t{1} << 30;
 
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else
@@ -235,11 +236,11 @@ struct MonitorOptions {
   /// over. If false, Create fails in such a directory.
   bool allow_changed_run = false;
 
-  /// Starts `ptqwatch serve` beside the run, as a process of its own: /metrics, gRPC and the live
-  /// page. Create waits for it, 5 s at most. If it cannot be started, MonitorStatus::server, the
-  /// log and an event say why, and training goes on. Without a `run_dir` the run is kept in a
-  /// temporary directory, which the server removes. Of the ranks on a machine, local rank 0
-  /// (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID) alone starts one.
+  /// Starts `ptqwatch serve` beside the run, as a separate process: /metrics, gRPC and the live
+  /// page. Create waits up to 5 s for it. If it cannot be started, MonitorStatus::server, the log
+  /// and an event say why, and training goes on. Without a `run_dir` the run is kept in a temporary
+  /// directory, which the server removes. On each machine only local rank 0 (LOCAL_RANK,
+  /// OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID) starts a server.
   std::optional<ServeOptions> serve = {};
 
   /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its

@@ -13,35 +13,38 @@
 
 namespace ptqwatch {
 
-/// How `ptqwatch serve` serves a run that starts it (MonitorOptions::serve). The server is a
-/// process of its own that reads the run directory: clients reach that process alone, and if it
-/// ends, it is started again without a report lost.
+/// How `ptqwatch serve` serves the run that starts it (MonitorOptions::serve). The server is a
+/// separate process that reads the run directory. Clients connect only to that process; if it ends,
+/// it is started again and no report is lost.
 struct ServeOptions {
-  /// HOST:PORT of /metrics, the live page and the HTTP API. Port 0: any free one. Empty: none.
+  /// HOST:PORT of /metrics, the live page and the HTTP API. Port 0 picks a free port. Empty: off.
   std::string http = "127.0.0.1:9464";
-  /// HOST:PORT of ptqwatch.v1.MonitorService. Likewise.
+  /// HOST:PORT of ptqwatch.v1.MonitorService, with the same rules.
   std::string grpc = "127.0.0.1:9465";
-  /// Listen on addresses other than loopback.
+  /// Allow addresses other than loopback.
   bool allow_remote = false;
-  /// Take commands over gRPC, from every client that the security below lets in.
+  /// Accept commands over gRPC from every client that `security` admits.
   bool allow_control = false;
-  /// Names by which browsers may ask for the live page, beside localhost and IP addresses.
+  /// Host names under which browsers may load the live page, in addition to localhost and IP
+  /// addresses.
   std::vector<std::string> allowed_hosts = {};
   ServerSecurity security = {};
-  /// Layers with series of their own on /metrics; the others are folded into one.
+  /// Number of layers with their own series on /metrics; all others are merged into one.
   int max_layers = 64;
 
-  /// Path of the program `ptqwatch`. Empty: PTQWATCH_PROGRAM of the environment, else `ptqwatch` in
-  /// the folder of the running program, in ../bin of the shared library, or in an absolute folder
-  /// of PATH. A file that users other than root and this one may write is refused.
+  /// Path of the program `ptqwatch`. If empty: PTQWATCH_PROGRAM from the environment, else
+  /// `ptqwatch` in the folder of the running program, in ../bin of the shared library, or in an
+  /// absolute folder of PATH. A file that users other than root and the current one may write is
+  /// refused.
   std::string program = {};
-  /// {name, value} beside the variables that the server inherits: HOME, PATH, LANG, LC_*, TZ,
-  /// TMPDIR and SSL_CERT_*.
+  /// {name, value} pairs added to the environment that the server inherits: HOME, PATH, LANG, LC_*,
+  /// TZ, TMPDIR and SSL_CERT_*.
   std::vector<std::pair<std::string, std::string>> environment = {};
-  /// How long the server shows the end of a run after its monitor or its process has ended.
+  /// How long the server keeps serving after the run's monitor or process has ended.
   std::chrono::seconds linger{60};
-  /// Bytes of data (RLIMIT_DATA) that the server may use. Keep it well below the memory limit of a
-  /// container: with memory.oom.group, a server killed for memory takes the trainer with it.
+  /// Maximum bytes of data (RLIMIT_DATA) of the server. Keep it well below the memory limit of a
+  /// container: with memory.oom.group, a server killed for lack of memory takes the trainer with
+  /// it.
   int64_t max_memory = int64_t{512} << 20;
 };
 

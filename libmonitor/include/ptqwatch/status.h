@@ -18,11 +18,11 @@
 
 namespace ptqwatch {
 
-/// How far the newest slice has come.
+/// Progress of the newest slice.
 enum class SliceState : int {
-  kNone = 0,              ///< none was asked for
-  kWaitingForFirst = 1,   ///< for the snapshot that is Theta_{K-1}
-  kWaitingForSecond = 2,  ///< for Theta_K; the weights of Theta_{K-1} are kept
+  kNone = 0,              ///< no slice was requested
+  kWaitingForFirst = 1,   ///< waits for the snapshot Theta_{K-1}
+  kWaitingForSecond = 2,  ///< waits for Theta_K; holds the weights of Theta_{K-1}
   kMeasuring = 3,
   kDone = 4,
   kFailed = 5,
@@ -30,14 +30,14 @@ enum class SliceState : int {
 /// "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed".
 PTQWATCH_EXPORT std::string_view ToString(SliceState state);
 
-/// Of the newest slice that was asked for.
+/// Status of the newest requested slice.
 struct SliceStatus {
   SliceState state = SliceState::kNone;
   int64_t number = 0;  ///< 1 for the first slice of this process, ...
   MakeSlice request = {};
   int64_t points_done = 0;
   int64_t points_all = 0;
-  std::string path = {};   ///< of the file; kDone only
+  std::string path = {};   ///< of the slice file; kDone only
   std::string error = {};  ///< kFailed only
 
   bool under_way() const {
@@ -46,26 +46,26 @@ struct SliceStatus {
   }
 };
 
-/// How far the newest shadow cooldown has come.
+/// Progress of the newest shadow cooldown.
 enum class CooldownState : int {
-  kNone = 0,        ///< there was none
-  kWaiting = 1,     ///< for its snapshot
-  kSimulating = 2,  ///< in the time that snapshots leave
-  kDone = 3,        ///< the next report has what it found
+  kNone = 0,        ///< no cooldown yet
+  kWaiting = 1,     ///< waits for its snapshot
+  kSimulating = 2,  ///< trains in the time that snapshots leave
+  kDone = 3,        ///< the next report has the result
   kFailed = 4,
 };
 /// "none", "waiting", "simulating", "done", "failed".
 PTQWATCH_EXPORT std::string_view ToString(CooldownState state);
 
-/// Of the newest shadow cooldown.
+/// Status of the newest shadow cooldown.
 struct CooldownStatus {
   CooldownState state = CooldownState::kNone;
   int64_t number = 0;       ///< 1 for the first one of this process, ...
   int64_t decay_steps = 0;  ///< of the planned decay
-  int64_t step = 0;         ///< of its snapshot; 0 while it waits
-  int64_t steps_done = 0;   ///< simulated so far
+  int64_t step = 0;         ///< of its snapshot; 0 while waiting for one
+  int64_t steps_done = 0;   ///< optimizer steps simulated so far
   int64_t steps_all = 0;
-  bool waits_for_core = false;  ///< it goes on when training leaves a core to it; kSimulating only
+  bool waits_for_core = false;  ///< continues once a core is spare; kSimulating only
   std::string result = {};      ///< one sentence; kDone only
   std::string error = {};       ///< kFailed only
 
@@ -75,44 +75,44 @@ struct CooldownStatus {
 };
 
 enum class ServerState : int {
-  kNone = 0,      ///< none was asked for
-  kStarting = 1,  ///< not heard of yet
+  kNone = 0,      ///< no server was requested
+  kStarting = 1,  ///< no sign of life yet
   kServing = 2,
-  kRestarting = 3,  ///< ended, and about to be started again
+  kRestarting = 3,  ///< ended; will be started again
   kFailed = 4,      ///< cannot be started; ServerStatus::reason
 };
 /// "none", "starting", "serving", "restarting", "failed".
 PTQWATCH_EXPORT std::string_view ToString(ServerState state);
 
-/// The server that MonitorOptions::serve has started.
+/// The server started by MonitorOptions::serve.
 struct ServerStatus {
   ServerState state = ServerState::kNone;
   std::string metrics = {};  ///< "http://HOST:PORT/metrics"; kServing only
   std::string grpc = {};     ///< "HOST:PORT"; kServing only
   int64_t restarts = 0;      ///< attempts to start it after the first
-  std::string reason = {};   ///< of kRestarting and kFailed
+  std::string reason = {};   ///< why it is kRestarting or kFailed
 };
 
-/// Facts of a run that do not change while it runs.
+/// Facts about a run that do not change while it runs.
 struct RunInfo {
   std::string run_id;
   int attempt = 1;
   std::string fingerprint;
-  std::string run_dir;             ///< empty: nothing is kept on disk
+  std::string run_dir;             ///< empty: nothing is written to disk
   int64_t parameters = 0;          ///< of the model
   int64_t covered_parameters = 0;  ///< in layers that are quantized
   std::string device;              ///< where the probes run, e.g. "cpu"
 };
 
-/// What became of a due snapshot.
+/// The outcome of a due snapshot.
 enum class SnapshotResult : int {
   kTaken = 0,
-  kSkippedBusy = 1,        ///< the staging slot still held the one before
-  kSkippedMismatch = 2,    ///< tensors differ from those seen at Create
-  kFailed = 3,             ///< copying threw
-  kSkippedPaused = 4,      ///< a command had paused the monitor
-  kSkippedResting = 5,     ///< the monitor had used up its share of the machine for now
-  kSkippedConcurrent = 6,  ///< another thread was inside OnStep; the step was left out
+  kSkippedBusy = 1,        ///< the staging slot still held the previous snapshot
+  kSkippedMismatch = 2,    ///< tensors differ from those at Create
+  kFailed = 3,             ///< copying failed
+  kSkippedPaused = 4,      ///< the monitor was paused by a command
+  kSkippedResting = 5,     ///< the monitor had used up its share of the machine
+  kSkippedConcurrent = 6,  ///< another thread was inside OnStep; this step was ignored
 };
 inline constexpr int kSnapshotResults = 7;
 /// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused",
@@ -122,7 +122,7 @@ PTQWATCH_EXPORT std::string_view ToString(SnapshotResult result);
 enum class Health : int {
   kStarting = 0,
   kOk = 1,
-  kDegraded = 2,  ///< some of what should be measured is not; MonitorStatus::health_reason
+  kDegraded = 2,  ///< some measurements are missing; see MonitorStatus::health_reason
   kStopped = 3,
   kInert = 4,  ///< Create failed; nothing is measured (MonitorOptions::on_failure)
 };
@@ -134,7 +134,7 @@ PTQWATCH_EXPORT std::string_view ToString(Health health);
 inline constexpr std::array<double, 12> kStallBucketSeconds = {1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3,
                                                                1e-2, 5e-2, 0.1,  0.5,  1.0,  5.0};
 
-/// How often each value of an enum came: element i counts the value i.
+/// Number of occurrences of each value of an enum; element i is for value i.
 template <typename Enum, size_t kCount>
 struct Counts : std::array<int64_t, kCount> {};
 
@@ -146,8 +146,7 @@ struct DroppedReports {
   friend bool operator==(const DroppedReports&, const DroppedReports&) = default;
 };
 
-/// Counters and gauges as they are now. A copy: read it whenever you like, it costs well under a
-/// microsecond.
+/// The current counters and gauges, as a copy. Reading it takes less than a microsecond.
 struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
   int64_t steps_total = 0;
@@ -157,65 +156,65 @@ struct MonitorStatus {
   std::optional<double> training_loss_nats;
   LrPhase lr_phase = LrPhase::kUnknown;
   Health health = Health::kStarting;
-  std::string health_reason = {};  ///< of kDegraded and kInert
+  std::string health_reason = {};  ///< for kDegraded and kInert
   bool busy = false;               ///< a snapshot is being measured
   Counts<SnapshotResult, kSnapshotResults> snapshots{};
   int64_t reports_total = 0;
   int64_t last_sequence = 0;  ///< of the newest report; 0: none yet
   int64_t probe_failures_total = 0;
   int64_t state_write_failures_total = 0;  ///< of the state file in the run directory
-  /// Steps at which a snapshot was due; their time inside OnStep is in the histogram, that of all
-  /// others is not measured.
+  /// Histogram of the time in OnStep at steps at which a snapshot was due; other steps are not
+  /// timed.
   std::array<int64_t, kStallBucketSeconds.size() + 1> stall_buckets{};
   double stall_seconds_total = 0;
-  /// Training time lost to the monitor since the first step, over the time since then: by copying
-  /// snapshots, by steps that take longer while it works, and by the CPU time of the server beside
-  /// the run if no core is spare for it.
+  /// Share of the time since the first step that training has lost to the monitor: to copies of
+  /// snapshots, to slower steps while the monitor works, and to the CPU time of the server beside
+  /// the run if no core is spare.
   std::optional<double> overhead_ratio;
-  /// The 95 % interval of `overhead_ratio`; absent while steps with and without the monitor's work
-  /// were compared too few times (`overhead_comparisons`) to tell the difference from chance.
+  /// The 95 % confidence interval of `overhead_ratio`. Absent until steps with and without the
+  /// monitor's work have been compared often enough (`overhead_comparisons`).
   std::optional<double> overhead_low_ratio;
   std::optional<double> overhead_high_ratio;
   int64_t overhead_comparisons = 0;
   double overhead_budget_ratio = 0;  ///< MonitorOptions::max_overhead
-  /// Work of a snapshot with the present plan, over that with everything the subject provides.
+  /// Work of a snapshot under the current plan, relative to one with all data of the subject.
   double plan_level_ratio = 1;
-  int64_t memory_bytes = 0;         ///< that the monitor holds
-  int64_t memory_peak_bytes = 0;    ///< the most that it held
-  int64_t memory_budget_bytes = 0;  ///< that it may hold now
-  double duty_cycle = 1;      ///< share of the time that the monitor may work, in the long run
-  double seconds_a_step = 0;  ///< in the mean since the first step; 0 before the second
-  int64_t every = 0;          ///< steps between snapshots; 0: the schedule is not by steps
-  bool paused = false;        ///< by a command, or because every probe is switched off
+  int64_t memory_bytes = 0;         ///< held by the monitor
+  int64_t memory_peak_bytes = 0;    ///< maximum held so far
+  int64_t memory_budget_bytes = 0;  ///< current limit
+  double duty_cycle = 1;            ///< share of the time that the monitor may work in the long run
+  double seconds_a_step = 0;        ///< mean since the first step; 0 before the second
+  int64_t every = 0;                ///< steps between snapshots; 0: not scheduled by steps
+  bool paused = false;              ///< by a command, or because every probe is switched off
   Counts<Event::Kind, kEventKinds> events{};
   std::vector<DroppedReports> dropped_reports;  ///< by exporter and reason
-  /// The newest slice through the loss surface that was asked for.
+  /// The newest requested slice through the loss surface.
   SliceStatus slice = {};
   CooldownStatus cooldown = {};
   ServerStatus server = {};
 };
 
-/// A run as it is seen from outside: in its run directory (status.json) or at a server.
+/// A run as seen from outside the process: in its run directory (status.json) or at a server.
 struct RunStatus {
-  std::string name = {};  ///< RunNameOf its directory; empty for a trainer's own server
+  std::string name = {};  ///< RunNameOf its directory; empty on a trainer's own server
   std::string version = PTQWATCH_VERSION_STRING;  ///< of the library that wrote this
   RunInfo run = {};
   MonitorStatus monitor = {};
   std::optional<int64_t> process_id = {};        ///< of the trainer, if known
-  std::optional<double> time_unix_seconds = {};  ///< when this was so, if known
+  std::optional<double> time_unix_seconds = {};  ///< when this was valid, if known
   int subscribers = 0;                           ///< open streams of the server
 };
 
-/// A member of a RunStatus by its place, as printable text: "steps_total" and "13",
-/// "slice.request.bits" and "3"; empty text for a value that is not known.
+/// A member of a RunStatus by its path, as printable text, such as "steps_total" and "13", or
+/// "slice.request.bits" and "3". The text is empty if the value is unknown.
 struct StatusMember {
   std::string name;
   std::string text;
 };
-/// All members, always in the same order and number.
+/// All members, always in the same order.
 PTQWATCH_EXPORT std::vector<StatusMember> MembersOf(const RunStatus& status);
 
-/// What exporters may read, from any thread, from Start until Stop returns.
+/// The state that exporters may read, on any thread, from Start until Stop returns.
 class PTQWATCH_EXPORT StatusSource {
  public:
   virtual ~StatusSource() = default;
