@@ -21,8 +21,8 @@ absl::StatusOr<ServerHello> HelloFromJson(std::string_view line) {
   };
   if (!json.is_object() || !has("version", false) || !has("journal_schema", true) ||
       !has("pid", true) || !has("http", false) || !has("grpc", false) || !has("error", false)) {
-    return absl::InvalidArgumentError(
-        StrCat("the program says '", line.substr(0, 80), "' and is no `ptqwatch` of this version"));
+    return absl::InvalidArgumentError(StrCat("the program printed '", line.substr(0, 80),
+                                             "', so it is not a `ptqwatch` of this version"));
   }
   return ServerHello{.version = json["version"],
                      .journal_schema = json["journal_schema"],

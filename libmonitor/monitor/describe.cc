@@ -38,16 +38,17 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
   text += StrFormat("  quantization    about %.2g s of work at every snapshot\n",
                     model.Quantization(plan));
   if (plan.curvature_sequences > 0) {
-    text += StrFormat("  curvature       about %.2g s of work, %.2g s a snapshot in the mean\n",
+    text += StrFormat("  curvature       about %.2g s of work, on average %.2g s per snapshot\n",
                       model.Curvature(plan), model.Mean(plan) - model.Quantization(plan));
   }
   if (!options.adapt_plan) {
-    text += "  kept whatever it takes (adapt_plan is off)\n";
+    text += "  fixed, whatever the cost (adapt_plan is off)\n";
   } else {
-    text += "  estimated; fitted to the time between snapshots once that is known\n";
+    text += "  estimated; adapted to the time between snapshots once it is known\n";
   }
   if (options.duty_cycle) {
-    return text + StrCat("pace: duty cycle ", *options.duty_cycle, ", as asked for\n");
+    return text +
+           StrCat("pace: duty cycle ", *options.duty_cycle, " (MonitorOptions.duty_cycle)\n");
   }
   return text + StrFormat(
                     "pace: training loses at most %g %% of its time to copies, the monitor's work "
@@ -94,14 +95,14 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
       StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
                 Megabytes(std::min(wanted, options.max_bytes)), Megabytes(options.max_bytes));
   if (wanted > options.max_bytes) {
-    text += StrFormat("  all of this takes %.1f MB: what does not fit is left out\n",
+    text += StrFormat("  everything together takes %.1f MB: parts that do not fit are left out\n",
                       Megabytes(wanted));
   }
   // The quantized weights are held beside curvature until it has measured along their errors.
   const int64_t quantized = static_cast<int64_t>(sizeof(float)) * std::ssize(options.quantizers) *
                             session.plan().covered_parameters;
   const int64_t enough = std::max(wanted, wanted - most + lacking + quantized);
-  if (lacking > 0) text += StrCat("  max_bytes = ", enough, " would leave room for what is off\n");
+  if (lacking > 0) text += StrCat("  max_bytes = ", enough, " would leave room for the rest\n");
   return {text + parts, enough};
 }
 

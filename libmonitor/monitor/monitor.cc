@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     if (const std::string why = internal::WhyAnotherServes(); options.serve && !why.empty()) {
       internal::Log(Severity::kInfo,
                     internal::StrCat("no server beside this process: ", why,
-                                     "; that of local rank 0 is the only one on this machine"));
+                                     "; only local rank 0 starts one on this machine"));
       options.serve.reset();
     }
     if (options.serve && options.run_dir.empty()) state->MakeTemporaryDir(options.run_dir);

@@ -80,7 +80,7 @@ void MonitorThread::Run() noexcept {
     AnnounceSkips();
     return absl::OkStatus();
   });
-  if (!before.ok()) Log(Severity::kError, "commands or skipped snapshots were lost");
+  if (!before.ok()) Log(Severity::kError, "commands or skip notices were lost");
   const Snapshot* filled = core_->staging->BeginLoading();
   if (filled == nullptr) return WorkAtJobs();
   core_->board.SetBusy(true, MonotonicSeconds());

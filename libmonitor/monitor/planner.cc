@@ -191,7 +191,7 @@ std::optional<std::string> Planner::Measured(const SnapshotWork& work, double se
   Fit(seconds);
   if (plan_ == before) return std::nullopt;
   return StrFormat(
-      "%s: a snapshot takes %.2g s of work in the mean, and may take %.2g s (before: %s)",
+      "%s: a snapshot takes %.2g s of work on average and may take %.2g s (before: %s)",
       model_.Describe(plan_), model_.Mean(plan_), seconds, model_.Describe(before));
 }
 

@@ -96,13 +96,13 @@ void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy,
                      const std::optional<Event>& last) {
   const auto end = std::chrono::steady_clock::now() + deadline;
   if (publishing_ == std::this_thread::get_id()) {
-    Log(Severity::kError, "Stop from inside an exporter; the exporters are left as they are");
+    Log(Severity::kError, "Stop was called from inside an exporter; the exporters keep running");
     return;
   }
   // An exporter that blocks in OnReport, against its contract, must not block Stop as well.
   if (!exporters_mutex_.TryLockUntil(end)) {
     Log(Severity::kError,
-        "an exporter does not return from OnReport; the exporters are left as they are");
+        "an exporter does not return from OnReport; the exporters were not stopped");
     return;
   }
   TimedMutexLock lock(exporters_mutex_, std::adopt_lock);

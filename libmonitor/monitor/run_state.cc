@@ -47,10 +47,10 @@ ProbeState RunState::ReadProbeState(const std::string& fingerprint,
     return ProbeState();
   };
   if (probe_state_file->run_id() != run_id) {
-    return refuse(StrCat("it is of run ", probe_state_file->run_id(), ", this is ", run_id));
+    return refuse(StrCat("it belongs to run ", probe_state_file->run_id(), ", not to ", run_id));
   }
   if (probe_state_file->fingerprint() != fingerprint) {
-    return refuse("model, data or options have changed since (the fingerprint is another one)");
+    return refuse("model, data or options have changed since (the fingerprint differs)");
   }
   absl::StatusOr<ProbeState> state = probe_state_file->Read(space);
   return state.ok() ? *std::move(state) : refuse(Message(state.status()));

@@ -77,7 +77,7 @@ absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
       while (!stop_result_ && stop_ended_.WaitUntil(stop_mutex_, end)) {
       }
       return stop_result_.value_or(
-          absl::DeadlineExceededError("another thread has not ended its Stop in time"));
+          absl::DeadlineExceededError("Stop on another thread did not end in time"));
     }
     stopper_ = std::this_thread::get_id();
   }
@@ -107,8 +107,8 @@ absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end)
                          stopped);
   if (ended) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      "the losses closure did not return in time, or the disk of run_dir; the monitor thread is "
-      "left behind and ends when they do");
+      "the losses closure or the disk of run_dir did not return in time; the monitor thread is "
+      "left behind and ends when it does");
 }
 
 }  // namespace ptqwatch::internal

@@ -195,7 +195,8 @@ void ServerKeeper::Shared::Run() {
     if (stopping()) return;
     if (served && steady_clock::now() - begun >= timing.short_life) pause = timing.first_pause;
     if (served) {
-      Set(ServerState::kRestarting, absl::UnavailableError("it ended and is started again"), {});
+      Set(ServerState::kRestarting, absl::UnavailableError("it ended and will be started again"),
+          {});
     }
     const auto next = steady_clock::now() + pause;
     pause = std::min(2 * pause, timing.longest_pause);

@@ -37,7 +37,7 @@ absl::Status CheckProgram(const std::string& path, std::string_view from) {
   }
   const char* why = nullptr;
   if (!S_ISREG(info.st_mode) || access(path.c_str(), X_OK) != 0) {
-    why = "is no program";
+    why = "is not a program";
   } else if ((info.st_uid != 0 && info.st_uid != geteuid()) ||
              (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     why = "may be written by other users; chmod go-w";
@@ -97,7 +97,7 @@ absl::Status CheckAddress(const char* field, const std::string& address, bool al
   if (allow_remote || !IsRemoteNumber(parsed.host)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("ServeOptions.", field, " = '", address,
-             "' is no loopback address, and ServeOptions.allow_remote "
+             "' is not a loopback address, and ServeOptions.allow_remote "
              "is false"));
 }
 
@@ -106,7 +106,7 @@ absl::Status CheckAddress(const char* field, const std::string& address, bool al
 absl::StatusOr<std::string> FindServerProgram(const std::string& wanted) {
   if (getauxval(AT_SECURE) != 0) {
     return absl::FailedPreconditionError(
-        "a process with more rights than its caller starts no server");
+        "a process with more rights than its caller must not start a server");
   }
   const char* const set = secure_getenv("PTQWATCH_PROGRAM");
   const bool by_environment = wanted.empty() && set != nullptr && *set != '\0';

@@ -52,21 +52,22 @@ bool StepChecks::OnStep(const StepInfo& info) noexcept {
 }
 
 std::string StepChecks::Text(Mistake mistake, const Finding& finding) {
-  constexpr std::string_view kPassTheRate = "pass the rate that the optimizer takes the step with";
+  constexpr std::string_view kPassTheRate = "pass the rate that the optimizer uses for the step";
   switch (mistake) {
     case kNoRate:
       return StrCat("StepInfo.learning_rate = 0 at all of the first ", finding.calls,
-                    " steps: without it no phase is known, and no verdict can tell what a decay "
-                    "does; ",
+                    " steps: without it no phase is known, and no verdict can show the effect "
+                    "of a decay; ",
                     kPassTheRate);
     case kBadRate:
       return StrCat("StepInfo.learning_rate = ", finding.learning_rate, " at step ", finding.step,
-                    " is no learning rate: phases and verdicts rest on it; ", kPassTheRate);
+                    " is not a valid learning rate, which phases and verdicts need; ",
+                    kPassTheRate);
     case kStepsStand:
       return StrCat("StepInfo.step = ", finding.step, " does not advance: at least half of the ",
                     finding.calls,
-                    " calls of OnStep so far had the step of the call before. Pass the number of "
-                    "optimizer steps so far, and call OnStep once after each of them, not after "
+                    " calls of OnStep so far repeated the step of the one before. Pass the number "
+                    "of optimizer steps so far, and call OnStep once after each of them, not after "
                     "each micro-batch");
     case kStepsFall:
       return StrCat("StepInfo.step = ", finding.step, " came after ", finding.before,

@@ -150,7 +150,7 @@ TEST_F(MonitorResumeTest, StartsColdWhereWhatIsMeasuredHasChanged) {
   options.seed = 5;
   options.allow_changed_run = true;
   auto monitor = Make(directory.path(), options);
-  EXPECT_THAT(Log(), HasSubstr("the fingerprint is another one"));
+  EXPECT_THAT(Log(), HasSubstr("the fingerprint differs"));
   const Report report = Measure(*monitor, 4);
   EXPECT_EQ(report.probe_state_sequence, 0);
   EXPECT_EQ(report.sequence, 2);
@@ -176,7 +176,7 @@ TEST_F(MonitorResumeTest, StartsColdFromTheStateOfAnotherRun) {
   Measure(*Make(directory.path(), options), 3);
   options.run_id = "two";
   auto monitor = Make(directory.path(), options);
-  EXPECT_THAT(Log(), HasSubstr("it is of run one, this is two"));
+  EXPECT_THAT(Log(), HasSubstr("it belongs to run one, not to two"));
   const Report report = Measure(*monitor, 4);
   EXPECT_EQ(report.probe_state_sequence, 0);
   EXPECT_EQ(report.sequence, 2);  // counts the lines of the journal

@@ -184,7 +184,7 @@ TEST_F(ServerKeeperTest, RefusesAProgramThatIsNone) {
   const auto keeper = Start(Program("echo 'Hello World' >&3\n" + Lives()));
   const ServerStatus status = keeper->WaitForHello(milliseconds(20'000));
   EXPECT_EQ(status.state, ServerState::kFailed);
-  EXPECT_THAT(status.reason, HasSubstr("'Hello World' and is no `ptqwatch`"));
+  EXPECT_THAT(status.reason, HasSubstr("'Hello World', so it is not a `ptqwatch`"));
 }
 
 TEST_F(ServerKeeperTest, StopsWhileTheServerHasNotSpoken) {
@@ -245,7 +245,8 @@ TEST(ServerProgram, ThatOthersMayWriteIsRefused) {
   const std::string path = dir.path() + "/ptqwatch";
   WriteFile(path, "#!/bin/sh\n");
   chmod(path.c_str(), 0644);
-  EXPECT_THAT(std::string(FindServerProgram(path).status().message()), HasSubstr("is no program"));
+  EXPECT_THAT(std::string(FindServerProgram(path).status().message()),
+              HasSubstr("is not a program"));
   chmod(path.c_str(), 0775);
   EXPECT_THAT(std::string(FindServerProgram(path).status().message()), HasSubstr("chmod go-w"));
   chmod(path.c_str(), 0755);
@@ -288,7 +289,7 @@ TEST(ServerOptions, AreNamedWithTheirValues) {
   EXPECT_EQ(message({}), "");
   EXPECT_THAT(message({.http = "nonsense"}), HasSubstr("ServeOptions.http"));
   EXPECT_THAT(message({.http = "nonsense"}), HasSubstr("nonsense"));
-  EXPECT_THAT(message({.grpc = "0.0.0.0:1"}), HasSubstr("'0.0.0.0:1' is no loopback address"));
+  EXPECT_THAT(message({.grpc = "0.0.0.0:1"}), HasSubstr("'0.0.0.0:1' is not a loopback address"));
   EXPECT_EQ(message({.grpc = "0.0.0.0:1", .allow_remote = true}), "");
   EXPECT_THAT(message({.http = "", .grpc = ""}), HasSubstr("nothing is left to serve"));
   EXPECT_THAT(message({.max_memory = 1}), HasSubstr("ServeOptions.max_memory = 1"));
