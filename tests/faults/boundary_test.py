@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trainers and machines on which a server beside the run is hard to start or to keep: training goes on to the same bits, no child is left, and
-what to do is said.
+"""Trainers and machines on which a server beside the run is hard to start or to keep: training gives the same bits, no child is left, and
+the log says what to do.
 
 usage: boundary_test.py RUN_TRAINER PTQWATCH FAULTY_DISK [unittest arguments]
 """
@@ -48,12 +48,12 @@ class Served(unittest.TestCase):
         self.run_dir = str(self.folder / "run")
 
     def start(self, *flags, command=(), env=None, before=None):
-        """A trainer that is served, until it gets SIGTERM."""
+        """Starts a trainer with a server; it runs until it gets SIGTERM."""
         argv = [*command, RUN_TRAINER, *STEPS, "--serve", "on", "--linger", "on", "--run-dir", self.run_dir, *flags]
         return self.enterContext(Trainer(*argv, short=False, env=env, before=before))
 
     def end(self, trainer, process=None, command=()):
-        """What it printed. `process`: the trainer, if something else started it."""
+        """Ends the trainer and returns its output. `process`: its process, if another program started it."""
         trainer.wait_for(r"^weights ")
         os.kill(process or trainer.process.pid, signal.SIGTERM)
         code, out, err = trainer.finish(timeout=60)
@@ -63,7 +63,7 @@ class Served(unittest.TestCase):
         return out, err
 
     def survives_a_kill(self, trainer, process, named=None, left=0):
-        """The server is started again; of the former one no zombie is left. `named`: the trainer's id for the server."""
+        """Checks that the server is started again and that the former one leaves no zombie. `named`: the trainer's id for the server."""
         page = trainer.wait_for(r"^metrics (http://\S+)$")[1]
         first = eventually(lambda: server_of(named or process))
         os.kill(first, signal.SIGKILL)
@@ -71,7 +71,7 @@ class Served(unittest.TestCase):
         eventually(lambda: len(children_of(process)) <= left, "no zombie")
 
     def fails(self, says, *flags, **how):
-        """The run is not served, and the log says why and what to type."""
+        """Checks that the run is not served, and that the log says why and what to type."""
         trainer = self.start(*flags, **how)
         out, err = self.end(trainer)
         self.assertRegex(err, says)
@@ -154,10 +154,10 @@ class Processes(Served):
             self.skipTest("a namespace of mounts needs more rights")
         trainer = self.start(command=hide, env={"PTQWATCH_PROGRAM": PTQWATCH})
         self.survives_a_kill(trainer, trainer.process.pid)
-        self.end(trainer, command=hide)  # without /proc/cpuinfo LibTorch computes in another way
+        self.end(trainer, command=hide)  # without /proc/cpuinfo LibTorch computes differently
 
     def test_no_process_is_left(self):
-        # RLIMIT_NPROC, or the limit of a cgroup: posix_spawn fails with EAGAIN.
+        # RLIMIT_NPROC or the limit of a cgroup makes posix_spawn fail with EAGAIN.
         self.fails("cannot start '.*ptqwatch': .*Resource temporarily unavailable", env={"LD_PRELOAD": FAULTY_DISK, "FAULTY_SPAWN": "1"})
 
     def test_run_directory_cannot_be_written(self):
@@ -167,7 +167,7 @@ class Processes(Served):
 
 
 class Disk(Served):
-    """The server shows what it had, and that it is old."""
+    """The server keeps serving its last data, marked as old."""
 
     def stalls(self, letter):
         mode = self.folder / "mode"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that flood the server beside a training run: the run trains on to the same bits, and other clients are served afterwards.
+"""Clients flood the server beside a training run: training gives the same bits, and other clients are served afterwards.
 
 usage: clients_test.py RUN_TRAINER PTQWATCH [unittest arguments]
 """
@@ -64,7 +64,7 @@ class Served(unittest.TestCase):
 
     def connect(self, port):
         connection = socket.create_connection(("127.0.0.1", port), timeout=10)
-        # Closing resets it, which keeps no port busy.
+        # An immediate reset keeps no port busy.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return connection
 
@@ -78,7 +78,7 @@ class Served(unittest.TestCase):
         return False
 
     def assert_served(self):
-        # A server that has ended is started again after at most 30 s.
+        # A server that has ended is started again within 30 s.
         eventually(self.is_served, "a scrape and a status work", seconds=90)
 
     def assert_unharmed(self):
@@ -111,7 +111,7 @@ class Clients(Served):
         self.assert_unharmed()
 
     def test_headers_without_end(self):
-        # CVE-2023-33953. The server may cut the connection off, or end for memory.
+        # CVE-2023-33953. The server may close the connection, or be killed for lack of memory.
         for opening in (CALL + header(b"te", b"trailers"), b""):
             with contextlib.suppress(OSError), self.connect(self.grpc_port) as client:
                 client.sendall(OPENING + frame(HEADERS, 0, opening))
@@ -121,12 +121,12 @@ class Clients(Served):
         self.assert_unharmed()
 
     def test_headers_that_grpc_cannot_encode(self):
-        # CVE-2023-1428: the message about a header that is too large ended the process.
+        # CVE-2023-1428: the error message for a header that is too large ended the process.
         for bad in (header(b"te", b"x"), header(b"grpclb_client_stats", b"x"), header(b":scheme", b"x")):
             with self.connect(self.grpc_port) as client, contextlib.suppress(OSError):
                 client.sendall(OPENING
                                + frame(HEADERS, END_HEADERS, CALL + bad + header(b"a", b"y" * 9000)))
-                while client.recv(4096):  # until the server ends the connection or has nothing more to say
+                while client.recv(4096):  # until the server closes the connection or sends nothing more
                     client.settimeout(0.5)
         self.assert_unharmed()
 
@@ -161,7 +161,7 @@ class Clients(Served):
                     connection = slow.enter_context(self.connect(port))
                     with contextlib.suppress(OSError):
                         connection.sendall(begin)
-            # Those that wait are cut off one after the other, or everybody else would wait for ever.
+            # Waiting clients must be cut off one by one, or all others would wait forever.
             self.assert_served()
         self.assert_unharmed()
 

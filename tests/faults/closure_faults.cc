@@ -1,4 +1,4 @@
-// What the closure with which a monitor evaluates losses does.
+// Faults in the losses closure of a monitor.
 
 #include <omp.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ int DeepClosure() {
   return run.monitor->latest()->report.quantization[0].status == ProbeStatus::kOk ? 0 : 42;
 }
 
-// On a thread of the monitor: the stack of the trainer's thread is the trainer's.
+// On a thread of the monitor, because the stack of the trainer's thread belongs to the trainer.
 int DeepClosureLater() {
   Run run;
   run.Watch();
@@ -94,10 +94,10 @@ int ClosureChangesThreadCounts() {
   for (int64_t step = 1; step <= 3; ++step) {
     run.Step(step);
     if (!run.monitor->Finish(seconds(30)).ok()) return 41;
-    // OpenMP's is of each thread.
+    // OpenMP counts threads per calling thread.
     if (omp_get_max_threads() != 2) return 42;
   }
-  // ATen's is of the process: the closure did that, and the monitor goes on.
+  // ATen's count belongs to the process: the closure changed it, and the monitor goes on.
   *run.closure = [] { at::set_num_threads(3); };
   run.Step(4);
   if (!run.monitor->Finish(seconds(30)).ok()) return 43;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The disk of a run directory fills up, hangs, fails or goes away: training goes on to the same bits.
+"""The disk of a run directory fills up, hangs, fails or disappears: training gives the same bits.
 
 usage: disk_test.py RUN_TRAINER FAULTY_DISK [unittest arguments]
 """
@@ -30,7 +30,7 @@ def unwatched(*flags):
 
 
 class GivesOut(unittest.TestCase):
-    """faulty_disk stands between the trainer and its run directory, and is told what to do while the trainer runs."""
+    """Places faulty_disk between the trainer and its run directory, and changes its mode while the trainer runs."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -95,12 +95,12 @@ class GivesOut(unittest.TestCase):
         self.assertEqual(weights(out), weights(unwatched(*STEPS)))
 
 
-# Runs in a mount namespace of its own: the disk has 8 MB and goes away with the process.
+# Runs in its own mount namespace: the disk has 8 MB and disappears with the process.
 IN_NAMESPACE = 'mount -t tmpfs -o size=8m ptqwatch "$1" && mkdir "$1/run" && shift && exec "$@"'
 
 
 class NearlyFull(unittest.TestCase):
-    """A disk on which the trainer's own checkpoints just find room."""
+    """A disk with just enough room for the trainer's own checkpoints."""
 
     def run_on_small_disk(self, *flags):
         with tempfile.TemporaryDirectory() as disk:

@@ -1,5 +1,5 @@
-// A trainer of a few lines that does one thing that trainers should not do, while a monitor
-// watches it. `fault_trainer FAULT`; faults_test.py says what must come of it.
+// A small trainer that makes one mistake while a monitor watches it. `fault_trainer FAULT`;
+// faults_test.py checks the outcome.
 
 #include <cstdio>
 

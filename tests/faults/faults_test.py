@@ -1,4 +1,4 @@
-"""A trainer does what it should not, or the machine gives out: the run ends as it would have without a monitor."""
+"""A trainer makes a mistake, or the machine fails: the run ends as it would have without a monitor."""
 
 import resource
 import subprocess
@@ -45,7 +45,7 @@ class Faults(unittest.TestCase):
         self.unharmed("throws_int")
 
     def test_closure_needs_more_stack_than_threads_have_by_default(self):
-        # glibc gives threads 2 MiB where the limit is "unlimited", as batch systems set it.
+        # With the limit "unlimited", which batch systems set, glibc gives threads 2 MiB.
         self.unharmed("deep_closure", stack=resource.RLIM_INFINITY)
 
     def test_closure_needs_more_stack_than_the_trainer_has(self):

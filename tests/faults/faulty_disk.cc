@@ -1,7 +1,7 @@
-// Preloaded into a program (LD_PRELOAD): what it does to files under $FAULTY_DISK goes as the first
-// byte of the file $FAULTY_DISK_MODE says at that moment, also in the middle of a call: `-` as
-// usual, `h` hangs, `r` read-only, `f` full, `e` errors of the device. With $FAULTY_SPAWN no
-// process can be started.
+// Preloaded into a program (LD_PRELOAD), makes calls on files under $FAULTY_DISK behave as the
+// first byte of the file $FAULTY_DISK_MODE says. A change of that byte takes effect at once, even
+// within a call: `-` works as usual, `h` hangs, `r` is read-only, `f` is full, `e` gives device
+// errors. With $FAULTY_SPAWN no process can be started.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +43,7 @@ bool IsThere(int file) {
   return IsThere(path);
 }
 
-// 0, or what the call fails with.
+// 0, or the error number to fail with.
 int Fault() {
   while (Mode() == 'h') {
     const timespec moment{0, 5'000'000};

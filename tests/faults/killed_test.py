@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A trainer is ended at random moments and resumed: nothing that was journalled is lost, nothing is left lying about.
+"""A trainer is ended at random moments and resumed: no journalled line is lost, and no file is left behind.
 
 usage: killed_test.py RUN_TRAINER [--kills N] [unittest arguments]
 """
@@ -57,7 +57,7 @@ class Killed(unittest.TestCase):
         self.measured += "report " in out
 
     def check(self, before):
-        """The journal of a run that has been ended, and of which `before` was journalled earlier."""
+        """Checks the journal of a run that has ended; it must begin with `before`."""
         self.assertTrue(whole_lines(self.run_dir).startswith(before), "what was journalled is still there")
         if not os.path.exists(os.path.join(self.run_dir, "journal.jsonl")):
             return
@@ -80,7 +80,7 @@ class Killed(unittest.TestCase):
         for number in range(KILLS):
             before = whole_lines(self.run_dir)
             which = chance.choice((signal.SIGKILL, signal.SIGTERM))
-            # One in four as soon as there is a report, however slow the machine is.
+            # One in four ends at the first report, however slow the machine is.
             moment = None if number % 4 == 0 else chance.uniform(0.3, 1.6) * usual
             with self.subTest(number=number, signal=which.name, moment=moment), self.resume() as trainer:
                 self.end(trainer, which, moment)

@@ -1,5 +1,5 @@
-// Has the fault that the sanitizer of this build is there to find, so that a job that finds nothing
-// is known to look.
+// Contains the fault that this build's sanitizer detects, to prove that a job without findings does
+// look.
 
 #include <cstdio>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-int shared = 0;  // of two threads, without a lock
+int shared = 0;  // written by two threads, without a lock
 
 void Race() {
   auto other = ptqwatch::internal::StartThread("races", [] { ++shared; });

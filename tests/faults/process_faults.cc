@@ -1,4 +1,4 @@
-// What the process of a trainer, or its model, does.
+// Faults in a trainer's process or model.
 
 #include <fenv.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ void ComputeForSeconds() {
   for (int i = 0; i < 4000; ++i) x = at::mm(x, x).clamp(-1, 1);
 }
 
-// So that the process ends somewhere else in the closure each time.
+// Makes the process end at a different point of the closure each time.
 void Wait() { std::this_thread::sleep_for(milliseconds(50 + getpid() % 97)); }
 
 int ExitWhileMeasuring() {
@@ -140,7 +140,7 @@ int TwoMonitors() {
              : 41;
 }
 
-// A data loader draws while monitors are created: no number of it may come twice.
+// A data loader draws while monitors are created; no number may come twice.
 int AnotherThreadDraws() {
   std::atomic<bool> ended = false;
   std::vector<at::Tensor> drawn;
@@ -151,7 +151,7 @@ int AnotherThreadDraws() {
     }
   });
   Run run;
-  // An inert monitor ends the process.
+  // Watch ends the process if a monitor is inert.
   for (int i = 0; i < 3; ++i) run.Watch();
   ended = true;
   loader.join();

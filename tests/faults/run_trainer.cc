@@ -133,7 +133,7 @@ std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
   return monitor;
 }
 
-// Of a child, -1 where it does not end by itself.
+// Exit code of a child; -1 if it does not end by itself.
 int ExitCodeOf(pid_t child) {
   const auto end = std::chrono::steady_clock::now() + seconds(20);
   int status = 0;
@@ -199,12 +199,12 @@ int Run(const Flags& flags) {
       }
       std::printf("child %d\n", ExitCodeOf(child));
     }
-    // Leaves clients and monitor some of a small machine.
+    // Leaves clients and the monitor some time on a small machine.
     if (linger) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!checkpoints.empty() && step % checkpoint_steps == 0) {
       ++(WriteCheckpoint(checkpoints, flags.Number("--checkpoint-mb", 1)) ? written : failed);
     }
-    // What is compared with a run without a monitor.
+    // The weights to compare with a run without a monitor.
     if (step == steps) std::printf("weights %s\n", weights.Hash().c_str());
   }
   if (monitor && !terminated) monitor->Finish(seconds(10)).IgnoreError();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains for 20 minutes with a server beside the run and clients attached, and asks that memory, threads and descriptors of both stay flat
-and that no report is lost. Then kills the server of another run 200 times, and ends and resumes a trainer 200 times.
+"""Trains for 20 minutes with a server beside the run and clients attached. Memory, threads and descriptors of both must stay flat
+and no report may be lost. Then kills the server of another run 200 times, and ends and resumes a trainer 200 times.
 
 usage: soak.py BUILD_BIN_DIR      PTQWATCH_SOAK_SECONDS: how long (1200), PTQWATCH_SOAK_KILLS: how often (200)
 """
@@ -27,7 +27,8 @@ from trainer import Trainer, journal  # noqa: E402
 SECONDS = float(os.environ.get("PTQWATCH_SOAK_SECONDS", "1200"))
 KILLS = int(os.environ.get("PTQWATCH_SOAK_KILLS", "200"))
 SAMPLES = 240
-# How much memory may grow from the second quarter to the last. A server keeps reports in memory up to 32 MB for each protocol.
+# Allowed growth of memory from the second quarter to the last. A server keeps up to 32 MB of
+# reports in memory per protocol.
 MAY_GROW_MB = {"trainer": 4, "server": 64}
 
 
@@ -55,8 +56,8 @@ class Soak:
         self.bin, self.run_dir, self.samples, self.pages = bin_dir, run_dir, [], []
 
     def run(self):
-        """Returns the trainer's exit code and output, and what the client that reads was told."""
-        # Waits for each snapshot: beside other work a monitor rests, and there would be few.
+        """Returns the trainer's exit code and output, and the output of the client that reads."""
+        # Waits for each snapshot, because a monitor beside other work rests and would take few.
         flags = ["--steps", "1000000000", "--every", "20", "--wait", "on", "--schedule", "constant", "--methods", "rtn", "--bits", "4",
                  "--run-dir", self.run_dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
         with contextlib.ExitStack() as stack:
@@ -102,7 +103,7 @@ class Soak:
     drained = False
 
     def drain(self, trainer):
-        """Reads what the trainer prints, which would block it otherwise."""
+        """Reads the trainer's output, because a full pipe would block it."""
         while not self.drained:
             with contextlib.suppress(AssertionError):
                 trainer.wait_for(r"^no line has this$", timeout=1)
@@ -114,7 +115,7 @@ class Soak:
 
 
 def check(soak, code, output, heard):
-    """What is wrong, as lines."""
+    """The failures, one per line."""
     wrong = []
     reports, _, bad = journal(soak.run_dir)
     sequences = [report["sequence"] for report in reports]

@@ -23,7 +23,7 @@ namespace ptqwatch {
 struct Run {
   at::Tensor w = at::randn({64, 64});
   at::Tensor v = at::randn({64, 8});
-  /// What the closure does beside its losses; nothing unless set.
+  /// Called by the closure before it computes losses; null: nothing.
   std::shared_ptr<std::atomic<void (*)()>> closure =
       std::make_shared<std::atomic<void (*)()>>(nullptr);
   std::unique_ptr<Monitor> monitor;
@@ -48,7 +48,7 @@ struct Run {
   }
 };
 
-/// By the names that fault_trainer takes: what returns the exit code, 0 where all is well.
+/// Maps the names that fault_trainer takes to functions that return the exit code, 0 for success.
 using Faults = std::map<std::string, int (*)()>;
 Faults ProcessFaults();
 Faults ClosureFaults();

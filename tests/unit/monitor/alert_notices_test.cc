@@ -101,7 +101,7 @@ TEST_F(AlertNoticesTest, DoNotRepeatWhatTheAttemptBeforeHasAnnounced) {
   resumed.Note(report, publish);
   resumed.Note(report, publish);
   EXPECT_THAT(events, IsEmpty());
-  EXPECT_THAT(called, ElementsAre(kDecay));  // this process has not heard of it
+  EXPECT_THAT(called, ElementsAre(kDecay));  // this process has not announced it
   report.verdict.state = kHealthy;
   resumed.Note(report, publish);
   EXPECT_THAT(events,
@@ -112,7 +112,7 @@ TEST_F(AlertNoticesTest, SurviveACallbackThatThrows) {
   throws = true;
   Note(kSpike);
   Note(kHealthy);
-  Note(kSpike);  // within the period of the log's limit
+  Note(kSpike);  // within the period of the rate-limited log
   EXPECT_THAT(called, ElementsAre(kSpike, kSpike));
   EXPECT_EQ(events.size(), 3u);
   ASSERT_EQ(logged.size(), 4u);

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class LimitedControlTest : public ::testing::Test {
  protected:
-  // How many of a hundred requests are taken.
+  // Number of requests accepted out of a hundred.
   template <typename Request>
   static int Taken(Request request) {
     int taken = 0;
@@ -62,7 +62,7 @@ TEST_F(LimitedControlTest, CountsOnlyWhatIsCarriedOut) {
   EXPECT_EQ(Taken([&] { return request(7); }), 0);
   EXPECT_EQ(request(7).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Taken([&] { return control_.Do(SetEvery{0}); }), 0);
-  // One slice at a time.
+  // Only one slice may be under way at a time.
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(request(3).ok()) << i;
     EXPECT_FALSE(request(3).ok()) << i;

@@ -1,5 +1,5 @@
-// What Monitor promises: training does not change by one bit, no process-global
-// state is touched, and what is measured beside training equals what is measured in its place.
+// The contract of Monitor: training does not change by one bit, no process-global state is touched,
+// and measuring beside training gives the same results as measuring in its place.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -48,13 +48,13 @@ std::string GeneratorState() {
   return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
 }
 
-/// Everything a monitor must leave alone, as text that can be compared.
+/// All process-global state that a monitor must not touch, as comparable text.
 std::string GlobalState() {
   std::string state = "generator " + std::to_string(std::hash<std::string>()(GeneratorState()));
   const at::Context& context = at::globalContext();
   state += "\nthreads " + std::to_string(at::get_num_threads()) + " " +
            std::to_string(at::get_num_interop_threads());
-  // A thread of its own starts with the process's defaults.
+  // A new thread starts with the process's defaults.
   state += std::async(std::launch::async, [] {
              return "\nnew thread " + std::to_string(at::get_num_threads());
            }).get();
@@ -106,7 +106,7 @@ TEST(MonitorContract, TouchesNoProcessGlobalState) {
   at::set_num_threads(1);
 }
 
-// Threads of this process, as the kernel counts them.
+// Number of threads of this process, as counted by the kernel.
 int Threads() {
   int count = 0;
   for ([[maybe_unused]] const auto& entry :
@@ -149,7 +149,7 @@ TEST_P(BitIdentity, TrainingEndsWithTheSameBitsOnAndOff) {
     for (int64_t step = 1; step <= 150; ++step) {
       const double loss = trainer.Step();
       if (monitor) monitor->OnStep({.step = step, .learning_rate = 1e-2, .loss = loss});
-      // So that snapshots are being measured all through the run, not only at its end.
+      // Snapshots are then measured throughout the run, not only at its end.
       if (monitor && step == 75) {
         ASSERT_TRUE(monitor->Finish(std::chrono::seconds(60)).ok());
       }
@@ -217,8 +217,8 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   EXPECT_EQ(reports.back()->report.averaging.size(), 1u);
   EXPECT_FALSE(reports.back()->report.mixed_precision.empty());
 
-  // The same on a fresh replica, one snapshot after the other, on a thread set up like the
-  // monitor's.
+  // Measures the snapshots again on a fresh replica, one after the other, on a thread set up like
+  // the monitor's.
   std::thread([&] {
     internal::InitComputeThread();
     TinyTrainer other(/*seed=*/9);
@@ -229,7 +229,7 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
     internal::ProbeState state;
     for (const auto& live : reports) {
       internal::Snapshot snapshot;
-      // Entries, not listed tensors: the tied head is listed twice.
+      // Compares entries, not listed tensors, because the tied head is listed twice.
       for (size_t i = 0; i < table->entries.size(); ++i) {
         for (size_t listed = 0; listed < table->index.size(); ++listed) {
           if (table->index[listed] != static_cast<int>(i)) continue;

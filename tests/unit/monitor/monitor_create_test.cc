@@ -31,7 +31,7 @@ absl::Status CreateStatus(Fault fault, MonitorOptions options = Strict()) {
   TinyTrainer trainer;
   const std::string before = trainer.Bytes();
   auto monitor = Monitor::Create(trainer.MakeSubject(fault), options);
-  // A closure that runs the live model in training mode moves its buffers itself.
+  // A closure that runs the live model in training mode changes the model's buffers itself.
   if (fault != Fault::kLossesUseLiveModel) {
     EXPECT_TRUE(trainer.Bytes() == before);
   }
@@ -63,7 +63,7 @@ TEST(MonitorCreate, SaysWhatIsWrongWithTheLosses) {
   EXPECT_THAT(message(Fault::kLossesMissTensor),
               HasSubstr("the batch has 2 tensors, so batch[2] does not exist"));
   EXPECT_THAT(message(Fault::kBadLabel), HasSubstr("probe batch 4: losses threw: Target 12"));
-  // The live model is in training mode, so its dropout gives it away.
+  // Dropout reveals that the live model is in training mode.
   EXPECT_THAT(message(Fault::kLossesUseLiveModel), HasSubstr("random numbers"));
 }
 
@@ -120,7 +120,7 @@ TEST(MonitorCreate, DescribesWhatIsCoveredAndWhatIsNot) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("error bars")));
 }
 
-// A network of weights and biases, whose closure returns one mean a batch.
+// The closure returns one mean per batch.
 TEST(MonitorCreate, DescribesWhatFewUnitsMeanForErrorBars) {
   const at::Tensor weight = at::ones({4, 4}), head = at::ones({4, 2});
   const Batch batch = {at::ones({4, 4})};
@@ -152,7 +152,8 @@ TEST(MonitorCreate, DescribesWhatFewUnitsMeanForErrorBars) {
 TEST(MonitorCreate, DescribesWhatCalibrationCosts) {
   TinyTrainer trainer;
   MonitorOptions options = Strict();
-  options.max_gram_bytes = 2 * 8 * 16 * 16;  // two of the three layers, which have 16 inputs
+  options.max_gram_bytes =
+      2 * 8 * 16 * 16;  // room for two of the three layers, which have 16 inputs
   const auto describe = [&] {
     auto monitor = Monitor::Create(trainer.MakeSubject(), options);
     EXPECT_TRUE(monitor.ok()) << monitor.status();
@@ -167,7 +168,7 @@ TEST(MonitorCreate, DescribesWhatCalibrationCosts) {
   EXPECT_THAT(text, HasSubstr("  3 passes over them (12 forward passes) for gptq b3"));
   EXPECT_THAT(text, HasSubstr("  3 passes over them (12 forward passes) for gptq b4"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("for rtn")));
-  // A layer that does not fit, by name.
+  // A layer that does not fit is reported by name.
   options.max_gram_bytes = 100;
   auto monitor = Monitor::Create(trainer.MakeSubject(), options);
   EXPECT_EQ(monitor.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -185,7 +186,7 @@ TEST(MonitorCreate, ResumesARunDirectory) {
   std::string run_id;
   for (int attempt = 1; attempt <= 2; ++attempt) {
     if (attempt == 2) {
-      // A crash in the middle of a line.
+      // Simulates a crash in the middle of a line.
       std::ofstream(run_dir + "/journal.jsonl", std::ios::app) << "{\"sequence\": 3, \"st";
     }
     auto recording = std::make_shared<testing::Recording>();

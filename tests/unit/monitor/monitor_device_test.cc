@@ -1,5 +1,5 @@
-// A monitor of a model on a device with streams, by a fake one whose work waits as long as events
-// allow.
+// Monitors of a model on a device with streams, using a fake device whose work waits as long as
+// events allow.
 #include "ATen/Parallel.h"
 #include "absl/cleanup/cleanup.h"
 #include "monitor_fixture.h"
@@ -14,7 +14,7 @@ using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A trainer of its own; without a device, everything happens at once.
+// A separate trainer; without a device, all work happens at once.
 struct DeviceRun : MonitorTest {
   explicit DeviceRun(bool with_device = true) {
     if (!with_device) return;
@@ -38,7 +38,7 @@ struct DeviceRun : MonitorTest {
   std::shared_ptr<testing::FakeDevice> device;
 };
 
-// Loss and quantized losses of every report of a run.
+// Losses and quantized losses of every report of a run.
 std::vector<double> LossesOf(DeviceRun& run) {
   std::vector<double> losses;
   for (const auto& analyzed : run.recording->Reports()) {
@@ -52,7 +52,7 @@ std::vector<double> LossesOf(DeviceRun& run) {
   return losses;
 }
 
-// Snapshots of steps 3, 6 and 9; on a device each is loaded when two more updates are queued.
+// Snapshots at steps 3, 6 and 9; on a device, each is loaded once two more updates are queued.
 std::vector<double> LossesOfARun(bool with_device, bool beside) {
   DeviceRun run(with_device);
   MonitorOptions options = MonitorTest::Every(3);
@@ -62,7 +62,7 @@ std::vector<double> LossesOfARun(bool with_device, bool beside) {
     {
       std::unique_lock<std::recursive_mutex> held;
       if (with_device) held = run.device->Hold();
-      // The first of these follows a snapshot, but for step 1.
+      // Except for step 1, the first of these steps follows a snapshot.
       for (int64_t i = step == 1 ? 1 : step - 1; i < step + 2; ++i) {
         run.monitor->BeforeUpdate();
         run.QueueStep(i);
@@ -76,8 +76,8 @@ std::vector<double> LossesOfARun(bool with_device, bool beside) {
 }
 
 TEST(MonitorDevice, MeasuresTheWeightsOfTheStepHoweverLateTheDeviceIs) {
-  // A queued update runs on the thread that waits for it. Sums have the same order there, and so
-  // the same bits, only if no update is shared out over threads.
+  // A queued update runs on the thread that waits for it. Its sums have the same order there, and
+  // so the same bits, only if updates use one thread.
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const absl::Cleanup restore_threads = [threads] { at::set_num_threads(threads); };
@@ -181,7 +181,7 @@ TEST(MonitorDevice, MeasuresNothingOnAStreamThatIsNotItsOwn) {
   run.Create(options);
   run.monitor.reset();
   internal::ReplaceDeviceRuntimes([&](at::Device) {
-    // The thread that Create measures its costs on enters first.
+    // The thread on which Create measures its costs enters first.
     run.device->SetRefusesThreads(/*after=*/1);
     return run.device;
   });

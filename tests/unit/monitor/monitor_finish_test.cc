@@ -36,7 +36,7 @@ TEST_F(MonitorTest, AnIdleScopeEndsTheRestThatTheMonitorWouldTake) {
   EXPECT_EQ(clock.slept().count(), 0);
 }
 
-// A machine that leaves the monitor next to nothing, so that its plan is the smallest.
+// A machine with almost no time for the monitor, so that its plan is the smallest.
 MonitorOptions OnABusyMachine(Clock* clock) {
   MonitorOptions options;
   options.on_failure = OnFailure::kError;
@@ -153,7 +153,7 @@ TEST_F(MonitorTest, ASecondStopWaitsForTheFirst) {
   gate->AwaitCaller();
   absl::Status first;
   std::thread stopper([&] { first = monitor->Stop(seconds(100)); });
-  // The monitor takes no more steps once Stop has begun.
+  // The monitor ignores steps once Stop has begun.
   while (absl::IsDeadlineExceeded(monitor->Finish(std::chrono::milliseconds(1)))) {
   }
   const absl::Status second = monitor->Stop(std::chrono::milliseconds(1));

@@ -18,7 +18,8 @@
 
 namespace ptqwatch {
 
-/// Lets losses calls of the monitor thread through, holds them back, or makes them throw.
+/// Lets calls of the losses closure on the monitor thread pass, holds them back, or makes them
+/// throw.
 class Gate {
  public:
   void operator()() {
@@ -36,7 +37,7 @@ class Gate {
     throws_ = throws;
     changed_.notify_all();
   }
-  /// Lets the next call through, if one is waiting.
+  /// Lets the next waiting call pass, if any.
   void LetOneThrough() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (waiting_ > 0 && tickets_ == 0) ++tickets_;

@@ -148,7 +148,7 @@ TEST_F(MonitorInertTest, MeasuresWithoutAnExporterThatCannotStart) {
   EXPECT_EQ(recording->Reports().size(), 1u);
 }
 
-// Once it is armed, holds up one thread.
+// Blocks one thread once it is armed.
 class HoldingClock final : public Clock {
  public:
   std::chrono::nanoseconds Monotonic() const override {
@@ -188,7 +188,7 @@ TEST_F(MonitorInertTest, LeavesOutAStepWhileAnotherThreadIsInsideOnStep) {
   const MonitorStatus status = works->status();
   EXPECT_EQ(status.step, 2);
   EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)], 2);
-  EXPECT_TRUE(works->Stop(std::chrono::seconds(30)).ok());  // before the clock goes
+  EXPECT_TRUE(works->Stop(std::chrono::seconds(30)).ok());  // before the clock is destroyed
 }
 
 }  // namespace monitor_inert_test

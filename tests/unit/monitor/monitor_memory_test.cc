@@ -1,5 +1,5 @@
-// What a monitor holds, and what it does when that is refused. A program of its own, because it
-// replaces malloc.
+// The memory that a monitor holds, and its behavior when memory is refused. A separate program,
+// because it replaces malloc.
 
 #include <gmock/gmock.h>
 
@@ -21,7 +21,7 @@ using testing::CountsAllocations;
 using ::testing::HasSubstr;
 
 constexpr double kMegabyte = 1e6;
-// LibTorch allocates small things in destructors, which ends a process where that fails.
+// LibTorch makes small allocations in destructors; if they fail, the process ends.
 constexpr size_t kLarge = 1024;
 constexpr int64_t kForwardPass = 1 << 20;
 
@@ -48,7 +48,7 @@ struct MonitorMemory : ::testing::Test {
     return options;
   }
 
-  // Creates a monitor and measures `snapshots`; returns how Create ended.
+  // Creates a monitor and measures `snapshots`; returns the status of Create.
   absl::Status Run(testing::TinyTrainer& trainer, const MonitorOptions& options,
                    int64_t snapshots) {
     std::vector<std::unique_ptr<Exporter>> exporters;
@@ -68,7 +68,7 @@ struct MonitorMemory : ::testing::Test {
     monitor->OnStep({.step = step, .learning_rate = 1e-2});
     EXPECT_TRUE(monitor->Finish(seconds(60)).ok());
   }
-  // "memory: 123.4 MB at most".
+  // Parses "memory: 123.4 MB at most".
   double Described() const {
     const size_t at = description.find("memory: ");
     return at == std::string::npos ? 0 : std::atof(description.c_str() + at + 8) * kMegabyte;
@@ -102,7 +102,7 @@ TEST_P(DescribedMemory, IsWhatIsMeasured) {
                                                << description;
 }
 
-// Numbers that are there do not depend on how much memory there was.
+// Values that are present do not depend on the amount of memory.
 void ExpectSameValues(const Report& report, const Report& full) {
   ASSERT_EQ(report.quantization.size(), full.quantization.size());
   for (size_t i = 0; i < full.quantization.size(); ++i) {
@@ -136,7 +136,7 @@ TEST_P(DescribedMemory, NeverExceedsMaxBytes) {
     trainer.Step();
     absl::Status status;
     const int64_t held = testing::PeakDuring([&] { status = Run(trainer, Options(max_bytes), 1); });
-    // What a forward pass takes is only known once there was one.
+    // The size of a forward pass is known only after the first one.
     EXPECT_LE(held, max_bytes + (status.ok() ? 0 : kForwardPass)) << description;
     if (!status.ok()) {
       ++refused;
@@ -181,13 +181,13 @@ TEST_F(MonitorMemory, SaysWhichMaxBytesWouldBringCurvatureBack) {
       << description;
 }
 
-// How many allocations of a snapshot are made to fail, evenly spread over all.
+// Number of failing allocations per snapshot, evenly spread over all.
 int64_t Faults() {
   const char* asked = std::getenv("PTQWATCH_FAULTS");
   return asked == nullptr ? 60 : std::max(2, std::atoi(asked));
 }
 
-// A monitor whose allocations fail one after the other, in every part of a snapshot.
+// Makes allocations fail one after the other, in every part of a snapshot.
 TEST_F(MonitorMemory, AFailingAllocatorChangesNothingOfTheTraining) {
   const int64_t faults = Faults();
   testing::TinyTrainer watched;
@@ -221,7 +221,7 @@ TEST_F(MonitorMemory, AFailingAllocatorChangesNothingOfTheTraining) {
   RecordProperty("incomplete", std::to_string(incomplete));
 }
 
-// The slot of the snapshot must become free again, or all later ones are skipped.
+// The snapshot's slot must become free again, or all later snapshots are skipped.
 TEST_F(MonitorMemory, ARefusedReportCostsNoLaterSnapshot) {
   testing::TinyTrainer trainer;
   auto created = Monitor::Create(trainer.MakeSubject(), Options(int64_t{4} << 30), {});

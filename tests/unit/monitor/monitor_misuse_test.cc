@@ -1,4 +1,4 @@
-// What the trainer passes to a monitor that runs.
+// Mistakes in the arguments of a running monitor.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct MonitorMisuseTest : MonitorTest {
     }
     return messages;
   }
-  // A snapshot at this step, of parameters that moved or did not.
+  // Takes a snapshot at this step, of parameters that have changed or not.
   const AnalyzedReport& Snapshot(int64_t step, bool moves, double rate = 1e-2) {
     if (moves) trainer.Step();
     monitor->OnStep({.step = step, .learning_rate = rate});

@@ -1,5 +1,5 @@
-// The default random generators are the training run's: what other threads draw from them while
-// Create runs, and losses closures that draw, seed or hide it.
+// The default random generators belong to the training run: other threads may draw from them during
+// Create, and losses closures may draw, seed, or hide that they do.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ std::string Bytes(const at::Tensor& state) {
   return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
 }
 
-// As trainers do that want the same numbers each time and the generator as it was.
+// Like trainers that want the same numbers each time and then restore the generator.
 void DrawInSecret() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor saved = State();

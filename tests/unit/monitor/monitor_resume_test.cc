@@ -1,4 +1,4 @@
-// What an attempt of a run leaves in the run directory for the next one to go on from.
+// The state that an attempt of a run leaves in the run directory for the next attempt.
 #include <gmock/gmock.h>
 
 #include <mutex>
@@ -80,14 +80,14 @@ TEST_F(MonitorResumeTest, MeasuresWhatAnUninterruptedRunWouldHave) {
   EXPECT_TRUE(resumed.quantization == expected.quantization);
   EXPECT_THAT(Log(), IsEmpty());
 
-  // The state makes a difference.
+  // Without the state the result differs.
   const TempDir cold_dir;
   const Report cold = Measure(*Make(cold_dir.path()), 6);
   EXPECT_EQ(cold.probe_state_sequence, 0);
   EXPECT_NE(cold.curvature->top_eigenvalue, resumed.curvature->top_eigenvalue);
 }
 
-// Without an exporter or a run_id: run_dir alone is enough to continue the run.
+// run_dir alone, without an exporter or a run_id, is enough to continue the run.
 TEST_F(MonitorResumeTest, KeepsAndReadsTheJournalOfItsDirectory) {
   const TempDir directory;
   const Report first = Measure(*Make(directory.path()), 3);
@@ -115,12 +115,12 @@ TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNoState) {
   EXPECT_THAT(Log(), HasSubstr("state.safetensors"));
   EXPECT_EQ(Measure(*monitor, 3).probe_state_sequence, 0);
   EXPECT_TRUE(monitor->Stop(std::chrono::seconds(60)).ok());
-  // It has been replaced.
+  // The damaged file has been replaced.
   EXPECT_TRUE(internal::ProbeStateFile::Open(directory.path()).ok());
   EXPECT_EQ(monitor->status().state_write_failures_total, 0);
 }
 
-// It may be gigabytes, and the trainer writes to the same disk.
+// The state may be gigabytes, and the trainer writes to the same disk.
 TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
   const TempDir directory;
   const auto written = [&]() -> int64_t {
@@ -130,7 +130,7 @@ TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
   auto monitor = Make(directory.path());
   for (int64_t step = 1; step <= 2; ++step) {
     ASSERT_TRUE(monitor->control().Do(TakeSnapshot{}).ok());
-    // The request reaches OnStep by way of the monitor thread.
+    // The request reaches OnStep through the monitor thread.
     while (monitor->status().reports_total < step) {
       monitor->OnStep({.step = step, .learning_rate = 1e-2});
       std::this_thread::yield();

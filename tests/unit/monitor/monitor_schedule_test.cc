@@ -1,5 +1,5 @@
-// When snapshots are taken: the schedules by steps, by time and on a logarithmic scale, and more of
-// them while the learning rate decays.
+// When snapshots are taken: schedules by steps, by time and on a logarithmic scale, and more
+// snapshots while the learning rate decays.
 #include <functional>
 #include <thread>
 #include <vector>
@@ -13,13 +13,13 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 
 struct MonitorScheduleTest : MonitorTest {
-  // All steps take a second. `rate` is of the peak.
+  // Each step takes a second. `rate` is relative to the peak.
   void Steps(int64_t first, int64_t last, const std::function<double(int64_t)>& rate) {
     for (int64_t step = first; step <= last; ++step) {
       clock.Advance(seconds(1));
       trainer.Step();
       monitor->OnStep({.step = step, .learning_rate = 1e-2 * rate(step)});
-      // A step leaves the monitor all the time it needs.
+      // Each step gives the monitor all the time it needs.
       while (monitor->status().busy || Reports() < Count(SnapshotResult::kTaken)) {
         std::this_thread::yield();
       }
@@ -77,7 +77,7 @@ TEST_F(MonitorScheduleTest, PassesOverAdditionalOnesWhileItIsBusyAndCountsNone) 
 }
 
 TEST_F(MonitorScheduleTest, PassesOverAdditionalOnesThatWouldHoldUpTheNext) {
-  // A hundred years a second of work.
+  // A second of work costs a hundred years of rest.
   MonitorOptions options;
   options.schedule.every = 20;
   options.curvature.enabled = false;
@@ -100,11 +100,11 @@ TEST_F(MonitorScheduleTest, PausedItTakesNoAdditionalOnes) {
   EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);
 }
 
-// By the time of day nothing is due, and nobody waits for it.
+// The schedule and the waits must not depend on the time of day.
 TEST_F(MonitorScheduleTest, GoesOnWhateverTheTimeOfDayBecomes) {
   Create({.every_seconds = 10});
   Steps(1, 15, Stable);
-  clock.SetUnixSeconds(1e9);  // twenty years back
+  clock.SetUnixSeconds(1e9);  // set back by twenty years
   Steps(16, 25, Stable);
   clock.SetUnixSeconds(4e9);
   Steps(26, 35, Stable);
@@ -119,7 +119,7 @@ TEST_F(MonitorScheduleTest, GoesOnWhateverTheTimeOfDayBecomes) {
   EXPECT_GT(times[2], times[0]);
 }
 
-// A process that was stopped, or a machine that was asleep.
+// Such as a stopped process, or a machine that was asleep.
 TEST_F(MonitorScheduleTest, TakesOneSnapshotAfterTimeWithoutSteps) {
   Create({.every_seconds = 10});
   Steps(1, 15, Stable);
@@ -134,7 +134,7 @@ TEST_F(MonitorScheduleTest, TakesSnapshotsByTheClock) {
   Create({.every_seconds = 15});
   EXPECT_EQ(monitor->status().every, 0);
   Steps(1, 40, Stable);
-  EXPECT_THAT(ReportedSteps(), ElementsAre(16, 31));  // the first step is the beginning
+  EXPECT_THAT(ReportedSteps(), ElementsAre(16, 31));  // the schedule begins at the first step
   ASSERT_TRUE(monitor->control().Do(SetEvery{8}).ok());
   while (monitor->status().every != 8) std::this_thread::yield();
   Steps(41, 56, Stable);

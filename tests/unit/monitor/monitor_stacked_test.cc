@@ -1,5 +1,5 @@
-// A trainer that keeps the weights of all layers in one parameter gets the numbers of one that does
-// not.
+// A trainer that stacks the weights of all layers in one parameter gets the same numbers as one
+// with separate parameters.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -79,7 +79,7 @@ TEST_F(StackedWeights, HaveTheNumbersOfSeparateOnes) {
   EXPECT_EQ(stacked.skipped_layers, separate.skipped_layers);
   ASSERT_TRUE(stacked.curvature.has_value() && separate.curvature.has_value());
   EXPECT_EQ(stacked.curvature->status, ProbeStatus::kOk) << stacked.curvature->status_detail;
-  // One tensor more or less in a product with the Hessian may round differently.
+  // A product with the Hessian over a different number of tensors may round differently.
   EXPECT_NEAR(*stacked.curvature->trace, *separate.curvature->trace,
               1e-4 * std::abs(*separate.curvature->trace));
   ASSERT_EQ(stacked.curvature->layers.size(), 3u);

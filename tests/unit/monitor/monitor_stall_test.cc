@@ -15,7 +15,7 @@ namespace monitor_stall_test {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A model whose copy takes a while.
+// A model whose copy takes some time.
 class LargeModel final : public Subject {
  public:
   LargeModel(testing::FakeClock& clock, milliseconds copy) : clock_(clock), copy_(copy) {}
@@ -47,7 +47,7 @@ struct TrainerSideTest : ::testing::Test {
     core->phases.emplace(LrPhase::kUnknown);
     trainer = std::make_unique<TrainerSide>(core.get(), LrTracker(), [] {});
   }
-  // Steps of a second, whose snapshots are loaded at once.
+  // Steps of a second each, whose snapshots are loaded at once.
   void Train(int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
       clock.Advance(seconds(1));

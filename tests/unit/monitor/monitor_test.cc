@@ -89,7 +89,7 @@ TEST_F(MonitorTest, SequentialCalibrationIsReportedAndOfAnotherFingerprint) {
   EXPECT_EQ(one_shot.quantization[0].layers, rtn.layers);
   EXPECT_EQ(one_shot.quantization[0].delta_nats, rtn.delta_nats);
   const QuantizationReport& gptq = sequential.quantization[1];
-  // But for its share of the loss, which all layers' errors make.
+  // Equal except for its share of the loss, which depends on the errors of all layers.
   EXPECT_EQ(one_shot.quantization[1].layers[0].output_error_ratio,
             gptq.layers[0].output_error_ratio);
   EXPECT_NE(one_shot.quantization[1].layers[1], gptq.layers[1]);
@@ -235,7 +235,7 @@ TEST_F(MonitorTest, AClosureThatBeginsToThrowIsReportedAndThenSwitchedOff) {
   EXPECT_TRUE(announced);
   EXPECT_EQ(monitor->status().probe_failures_total, 2);
   Step(4);
-  EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);  // no more copies for nothing
+  EXPECT_EQ(Count(SnapshotResult::kSkippedPaused), 1);  // no useless copies after that
 }
 
 TEST_F(MonitorTest, AParameterOfAnotherShapeIsASkippedSnapshot) {
@@ -243,7 +243,7 @@ TEST_F(MonitorTest, AParameterOfAnotherShapeIsASkippedSnapshot) {
   trainer.ReplaceParameter();
   monitor->OnStep({.step = 1, .learning_rate = 1e-2});
   EXPECT_EQ(Count(SnapshotResult::kSkippedMismatch), 1);
-  ASSERT_TRUE(recording->WaitForEvents(1));  // no report has to come first
+  ASSERT_TRUE(recording->WaitForEvents(1));  // even without a report
   EXPECT_EQ(recording->Events()[0].kind, Event::Kind::kSnapshotSkipped);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 0);
 }

@@ -44,7 +44,8 @@ TEST_F(PhaseNoticesTest, AreFewWhereTheRateGoesUpAndDown) {
   said.clear();
   notices.BeforeReport(Announce());
   EXPECT_THAT(said, IsEmpty());
-  // What did not fit into the slots comes at the next step, and is the phase that it is in.
+  // A change that did not fit into the slots is noted at the next step, with the phase of that
+  // step.
   EXPECT_TRUE(changes.Note(LrPhase::kDecay, 1002));
   said.clear();
   notices.Poll(Announce());

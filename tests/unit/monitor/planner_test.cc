@@ -13,7 +13,7 @@ constexpr PlanRange kRange{.probe_batches = 32,
                            .calibration_batches = 16,
                            .min_calibration_batches = 2,
                            .curvature_sequences = 64};
-// Everything takes 32 * 0.5 + 16 * 0.1 + 0.4 = 18 s of quantization and 64 s of curvature.
+// The full plan takes 32 * 0.5 + 16 * 0.1 + 0.4 = 18 s for quantization and 64 s for curvature.
 SnapshotCosts CostsWith(double curvature_sequence) {
   return SnapshotCosts(
       {{.probe = "quantization", .fixed = 0.4, .probe_batch = 0.5, .calibration_batch = 0.1},
@@ -62,7 +62,7 @@ TEST(PlanModel, LeavesAClassifierEnoughExamplesForItsCurvature) {
   EXPECT_EQ(plan.curvature_sequences, 64);
   EXPECT_EQ(plan.curvature_every, 22);
   EXPECT_THAT(model.Describe(plan), HasSubstr("curvature on 64 of 1000 examples at every"));
-  model.costs = CostsWith(1);  // a minute and more
+  model.costs = CostsWith(1);  // over a minute
   EXPECT_LT(model.Fit(1).curvature_sequences, 64);
 }
 
@@ -71,7 +71,7 @@ TEST(Planner, MeasuresTheLastSnapshotWithAllThatTheWaitAllows) {
   planner.Fit(4);
   EXPECT_LT(planner.plan().probe_batches, 32);
   EXPECT_EQ(planner.Last(3 * 82), kModel.Full());
-  // Without 64 s of curvature.
+  // Not enough time for the full 64 s of curvature.
   const std::optional<Plan> less = planner.Last(3 * 81);
   ASSERT_TRUE(less);
   EXPECT_EQ(less->probe_batches, 32);
@@ -132,7 +132,7 @@ TEST(Planner, AddsSnapshotsWithoutCurvatureWhereThatTakesLong) {
   const double all = kModel.Whole(plan);
   EXPECT_EQ(planner.Additional(1.01 * all), plan);
   EXPECT_EQ(planner.Additional(0.99 * all), (Plan{4, 2, 0, 3}));
-  // They leave the turn of the others as it is.
+  // Additional snapshots do not change when curvature is due.
   std::string due;
   for (int i = 0; i < 3; ++i) due += planner.Next(1).curvature_sequences > 0 ? 'x' : '.';
   EXPECT_EQ(due, "..x");
@@ -142,7 +142,7 @@ TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
   Planner planner(kModel, std::nullopt);
   planner.Fit(20);
   const Plan first = planner.Next(1);
-  // Ten times what was expected.
+  // Ten times the expected seconds.
   const double took = 10 * kModel.Quantization(first);
   const std::optional<std::string> changed =
       planner.Measured({first, {{"quantization", took}}}, 20);
@@ -171,7 +171,7 @@ TEST(Planner, ChangesAPlanThatHasBecomeTooExpensiveAndNotBack) {
   int changes = 0;
   for (int i = 0; i < 50; ++i) {
     const Plan plan = planner.Next(1);
-    // A third of the speed.
+    // The machine is three times slower.
     const bool changed = planner
                              .Measured({plan,
                                         {{"quantization", 3 * kModel.Quantization(plan)},
@@ -190,7 +190,7 @@ TEST(Planner, TakesOverThePlanOfTheAttemptBefore) {
   Planner planner(kModel, Plan{8, 4, 16, 3});
   planner.Fit(1000);
   EXPECT_EQ(planner.plan(), (Plan{8, 4, 16, 3}));
-  // The subject has fewer batches than it had.
+  // The subject has fewer batches than in the earlier attempt.
   Planner smaller({{.probe_batches = 3, .calibration_batches = 1}, CostsWith(1)},
                   Plan{8, 4, 16, 3});
   EXPECT_EQ(smaller.plan().probe_batches, 3);

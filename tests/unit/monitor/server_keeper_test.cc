@@ -49,14 +49,14 @@ std::string Hello(const std::string& members = "") {
 
 class ServerKeeperTest : public ::testing::Test {
  protected:
-  // A stand-in for the server: a script in a folder of its own.
+  // A stand-in for the server: a script in its own folder.
   std::string Program(const std::string& script) {
     const std::string path = dir_.path() + "/ptqwatch";
     WriteFile(path, "#!/bin/sh\n" + script);
     chmod(path.c_str(), 0755);
     return path;
   }
-  // Lives as long as the folder.
+  // Shell commands that run as long as the folder exists.
   std::string Lives() const { return "while [ -e " + dir_.path() + " ]; do sleep 0.05; done\n"; }
   std::string Serves() const { return "echo '" + Hello() + "' >&3\n" + Lives(); }
 
@@ -114,14 +114,14 @@ TEST_F(ServerKeeperTest, HandsDownNothingOfTheTrainers) {
   close(open_here);
   signal(SIGUSR1, SIG_DFL);
   unsetenv("OMP_NUM_THREADS");
-  // One more is the folder that ls reads, and one may be the shell's script.
+  // ls itself opens one folder, and the shell may have opened its script.
   std::istringstream files(ReadFile(InFolder("files")));
   for (int file = 0; files >> file;) EXPECT_TRUE(file <= 5 || file == 10) << file;
   const std::string environment = ReadFile(InFolder("env"));
   EXPECT_THAT(environment, HasSubstr("MY_VARIABLE=7\n"));
   EXPECT_THAT(environment, HasSubstr("LC_TIME=C\n"));
   EXPECT_THAT(environment, Not(HasSubstr("OMP_NUM_THREADS")));
-  // glibc itself ignores two signals above 31 there.
+  // glibc itself ignores two signals above 31.
   const std::string ignored = ReadFile(InFolder("ignored"));
   EXPECT_EQ(std::stoull(ignored.substr(ignored.find('\t')), nullptr, 16) & 0x7fffffff, 0u);
 }
@@ -202,14 +202,14 @@ TEST_F(ServerKeeperTest, WorksInATrainerThatIgnoresItsChildren) {
 }
 
 TEST_F(ServerKeeperTest, LeavesNoChildBehind) {
-  // As the real program does: forks once, and the first process ends.
+  // The real program also forks once, and the first process ends.
   const auto keeper = Start(Program("(" + Serves() + ") &\nexit 0\n"));
   ASSERT_EQ(keeper->WaitForHello(milliseconds(20'000)).state, ServerState::kServing);
   keeper->Stop(milliseconds(20'000));
   EXPECT_TRUE(Eventually([] { return waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }));
 }
 
-// Its files are closed before a process can be waited for.
+// A process closes its files before it can be waited for.
 TEST_F(ServerKeeperTest, LeavesNoZombiesOfProgramsThatTakeTimeToEnd) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // as if the trainer were process 1
   std::string hello = Hello();
@@ -314,7 +314,7 @@ TEST(ServerArguments, SayAllThatTheOptionsSay) {
         "--max-memory=99", "--beside=42", "--remove"}) {
     EXPECT_THAT(arguments, Contains(word));
   }
-  // A directory that looks like a flag is none.
+  // A directory that looks like a flag must not be taken for one.
   EXPECT_EQ(arguments[arguments.size() - 2], "--");
   EXPECT_EQ(arguments.back(), "-runs/1");
 }

@@ -5,8 +5,8 @@
 namespace ptqwatch::internal {
 namespace spare_core_test {
 
-/// Two CPUs. `training` cores are busy with training, `others` with other programs, and the monitor
-/// thread works `own` of the time and waits `waited` of it.
+/// Two CPUs. Training keeps `training` cores busy, other programs `others`. The monitor thread
+/// works for the share `own` of the time and waits for the share `waited`.
 class Machine {
  public:
   CpuReading After(double seconds, double busy, double own = 0, double waited = 0) {
@@ -74,7 +74,7 @@ TEST(SpareCore, DoesNotTakeTheShareItWonForASpareCore) {
   Machine machine;
   SpareCore cores({});
   cores.Read(machine.After(0, 0));
-  // Training on two threads: what the monitor runs, training waits.
+  // Training on two threads: while the monitor runs, training waits.
   for (int i = 0; i < 20; ++i) {
     cores.Read(machine.After(1, 1.83, 0.17, 0.08));
     EXPECT_FALSE(cores.spare());
@@ -109,7 +109,7 @@ TEST(SpareCore, BacksOffFromAQuotaThatOthersUseAsWell) {
   cores.Read(machine.After(0, 0));
   cores.Read(machine.After(5, 1));
   ASSERT_TRUE(cores.spare());
-  // A core is idle, but the cgroup, which has other processes as well, is stopped now and then.
+  // A core is idle, but the cgroup, which has other processes too, is throttled now and then.
   cores.Read(machine.Throttled(0.1).After(1, 1));
   EXPECT_FALSE(cores.spare());
   cores.Read(machine.After(9, 1));
@@ -119,11 +119,11 @@ TEST(SpareCore, BacksOffFromAQuotaThatOthersUseAsWell) {
   cores.Read(machine.Throttled(0.1).After(1, 1));
   cores.Read(machine.After(18, 1));
   EXPECT_FALSE(cores.spare());
-  // Training is throttled without the monitor's help: no reason to wait longer and longer.
+  // Training is throttled without the monitor: the backoff must not grow.
   for (int i = 0; i < 10; ++i) cores.Read(machine.Throttled(0.1).After(1, 1));
   cores.Read(machine.After(21, 1));
   EXPECT_TRUE(cores.spare());
-  // A hundredth of the time is not worth a rest.
+  // Throttling for one percent of the time does not justify a rest.
   cores.Read(machine.Throttled(0.01).After(1, 1));
   EXPECT_TRUE(cores.spare());
 }

@@ -64,7 +64,7 @@ TEST_F(StepChecksTest, TellsThatNoRateIsEverGiven) {
 }
 
 TEST_F(StepChecksTest, TellsOfStepsThatStandStill) {
-  // Called after each of two micro-batches.
+  // OnStep is called after each of two micro-batches.
   for (int64_t step = 1; step <= 30; ++step) {
     Step(step);
     Step(step);

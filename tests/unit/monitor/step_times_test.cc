@@ -21,7 +21,7 @@ class StepTimesTest : public ::testing::Test {
 
 TEST_F(StepTimesTest, TellsHowMuchLongerStepsTakeWhileTheMonitorWorks) {
   Steps(50, 0.1, false);
-  Steps(51, 0.12, true);  // the first of them is not wholly one or the other
+  Steps(51, 0.12, true);  // the first of these steps is only partly with work
   const auto compared = slowdown_.Compare(times_);
   ASSERT_TRUE(compared);
   EXPECT_NEAR(compared->ratio, 0.2, 1e-6);
@@ -95,7 +95,7 @@ TEST(Slowdown, AddsUpWhatItSees) {
 TEST(Slowdown, IsNotBelievedFromASingleComparison) {
   Slowdown slowdown;
   for (int i = 0; i < 10; ++i) slowdown.Add({0.005, 0.01});
-  slowdown.Add({1, 0.01});  // a neighbour on the machine
+  slowdown.Add({1, 0.01});  // another process on the machine
   EXPECT_LT(slowdown.ratio(), 0.02);
 }
 

@@ -28,14 +28,14 @@ class WorkBudgetTest : public ::testing::Test {
     budget_ = std::make_unique<WorkBudget>(options, Planner(kModel, Plan{4, 2, 8, 3}), &clock_,
                                            pacer_, &switches_, &board_, [this] { return Read(); });
   }
-  // Two CPUs, of which training keeps `busy_` busy.
+  // Two CPUs; training uses `busy_` of them.
   std::optional<CpuReading> Read() {
     const double now = std::chrono::duration<double>(clock_.Monotonic()).count();
     reading_.idle += (now - reading_.wall) * (2 - busy_);
     reading_.wall = now;
     return reading_;
   }
-  // Until it is known whether a core is spare.
+  // Begins before it is known whether a core is spare.
   void Begin(double busy) {
     busy_ = busy;
     budget_->Enter();
@@ -124,7 +124,7 @@ TEST_F(WorkBudgetTest, RestsOnASpareCoreIfStepsTakeLongerMeanwhile) {
   EXPECT_NEAR(budget_->RestSeconds(), 68, 0.5);  // 70, of which 2 have passed
   for (int i = 0; i < 60; ++i) budget_->ChargeSteps({.ratio = 0.01, .stderr_ratio = 0.001});
   EXPECT_EQ(budget_->long_run_share(), 1);
-  EXPECT_NEAR(budget_->RestSeconds(), 68, 0.5);  // what was lost is paid for
+  EXPECT_NEAR(budget_->RestSeconds(), 68, 0.5);  // the loss has been repaid
   clock_.Wait(seconds(80));
   budget_->Charge(10);
   EXPECT_EQ(budget_->RestSeconds(), 0);
@@ -133,7 +133,7 @@ TEST_F(WorkBudgetTest, RestsOnASpareCoreIfStepsTakeLongerMeanwhile) {
 TEST_F(WorkBudgetTest, ChargesMoreThanTheWorkIfStepsShowIt) {
   Make({.max_overhead = 0.02});
   Begin(2);
-  // A quarter of the time works.
+  // The monitor works a quarter of the time.
   for (int i = 0; i < 60; ++i) budget_->ChargeSteps({.ratio = 0.2, .stderr_ratio = 0.01});
   EXPECT_DOUBLE_EQ(budget_->long_run_share(), 0.02);
   for (int i = 0; i < 60; ++i) budget_->ChargeSteps({.ratio = 0.5, .stderr_ratio = 0.01});
@@ -161,7 +161,7 @@ TEST_F(WorkBudgetTest, ChargesTheServerBesideTheRun) {
   server = 5;
   budget_->Begin(Task::kSnapshot);
   EXPECT_NEAR(budget_->RestSeconds(), charged + 2 / 0.02, 1e-6);
-  server = 1;  // another one
+  server = 1;  // another server
   budget_->Begin(Task::kSnapshot);
   EXPECT_NEAR(budget_->RestSeconds(), charged + 3 / 0.02, 1e-6);
   board_.OnStep({}, LrPhase::kStable, 100);
@@ -262,7 +262,7 @@ TEST_F(WorkBudgetTest, GivesNoTimeToJobsWithoutASpareCore) {
   clock_.Advance(milliseconds(200));
   EXPECT_FALSE(budget_->Begin(Task::kJob));
   EXPECT_FALSE(switches_.measuring);
-  // Training waits: now there is time.
+  // Training waits, so there is time.
   budget_->BeginFullSpeed();
   EXPECT_TRUE(budget_->Begin(Task::kJob));
   budget_->EndFullSpeed();
@@ -319,7 +319,7 @@ TEST_F(WorkBudgetTest, IsNicerWithoutASpareCore) {
     clock_.Advance(milliseconds(200));
     budget_->Begin(Task::kSnapshot);
     EXPECT_GT(nice(), before);
-    // Linux may refuse the way back.
+    // Linux may refuse to leave idle priority.
     budget_->BeginFullSpeed();
     budget_->End();
     if (IdlePriorityCanBeLeft()) {
