@@ -32,8 +32,8 @@ class FailurePolicy {
   /// REQUIRES: max_failures_in_a_row > 0.
   explicit FailurePolicy(int max_failures_in_a_row) : max_in_a_row_(max_failures_in_a_row) {}
 
-  /// Takes the outcomes of one snapshot. Only ProbeOutcome::Kind::kFailed counts; any other
-  /// outcome, such as a snapshot that cannot be measured, resets the count.
+  /// Takes the outcomes of one snapshot. Only ProbeOutcome::Kind::kFailed counts. A disabled probe
+  /// is ignored; any other outcome, such as a snapshot that cannot be measured, resets the count.
   Decision Note(absl::Span<const ProbeOutcome> outcomes);
 
  private:

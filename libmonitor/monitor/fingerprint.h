@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// Hex digest of everything except the weights that a report's numbers depend on: parameter table,
+/// Hex digest of everything that a report's numbers depend on, except the weights: parameter table,
 /// batches, quantizer specs, precision and seed. Copies all batches to the host once.
 std::string FingerprintOf(const ModelSession& session, const MonitorOptions& options,
                           const CurvatureEngineOptions& engine = {});

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::seconds kTimeAtEnd{2};
 
-RunInfo WhatIsKnown(const MonitorOptions& options) {
+RunInfo KnownRunInfo(const MonitorOptions& options) {
   RunInfo run;
   run.run_id = options.run_id;
   run.run_dir = options.run_dir;
@@ -42,7 +42,7 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
                            std::vector<std::unique_ptr<Exporter>> exporters)
     : why_(std::move(why)),
       clock_(options.clock),
-      publisher_(WhatIsKnown(options), &board_, clock_,
+      publisher_(KnownRunInfo(options), &board_, clock_,
                  AllExporters(options, std::move(exporters))) {
   const std::string message = StrCat("nothing is measured: ", Message(why_));
   board_.SetHealth(Health::kInert, message);

@@ -29,8 +29,8 @@ struct RunState {
   LrTracker lr = {};                                    ///< as it was at the newest report
   std::optional<ProbeStateFile> probe_state_file = {};  ///< of this run
 
-  /// The probes' state from the previous attempt. Empty, with the reason in the log, if it cannot
-  /// be used.
+  /// The probes' state from the previous attempt. Empty if there is none, or if it cannot be used;
+  /// the log then has the reason.
   ProbeState ReadProbeState(const std::string& fingerprint, const VectorSpace& space) const;
 };
 

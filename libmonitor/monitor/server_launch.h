@@ -21,7 +21,7 @@ namespace ptqwatch::internal {
 class LaunchedServer {
  public:
   /// Runs posix_spawn of `program` (argv[0]) with `arguments` and `environment`. Appends output to
-  /// `log_file`, which is truncated once it exceeds 1 MiB. Unavailable if the system cannot start a
+  /// `log_file`, after truncating it if it exceeds 1 MiB. Unavailable if the system cannot start a
   /// process.
   static absl::StatusOr<LaunchedServer> Launch(const std::string& program,
                                                const std::vector<std::string>& arguments,

@@ -9,10 +9,10 @@ namespace ptqwatch::internal {
 
 /// Decides whether the machine has a core that training does not use.
 ///
-/// A core is spare if the CPUs that the process may use spent the time of most of one core, over
-/// the last second or more, idle or on the monitor. No core is spare while a cgroup's quota
-/// throttles the process. The monitor tries again 10 seconds after throttling, and after twice as
-/// long each time it recurs, up to 10 minutes. Not thread-safe.
+/// A core is spare if, over the last second or more, the idle time of the CPUs that the process may
+/// use and the monitor's own CPU time add up to most of one core. No core is spare for 10 seconds
+/// after a cgroup's quota throttled the process; each time that the monitor causes throttling
+/// again, this time doubles, up to 10 minutes. Not thread-safe.
 class SpareCore {
  public:
   struct Options {

@@ -86,7 +86,7 @@ std::vector<StepMistake> StepChecks::Take() {
     Finding& finding = findings_[static_cast<size_t>(i)];
     if (finding.state.load(std::memory_order_acquire) != State::kFound) continue;
     mistakes.push_back({finding.step, Text(static_cast<Mistake>(i), finding)});
-    finding.state.store(State::kTold, std::memory_order_relaxed);
+    finding.state.store(State::kReported, std::memory_order_relaxed);
   }
   return mistakes;
 }

@@ -29,7 +29,7 @@ class StepChecks {
 
  private:
   enum Mistake { kNoRate, kBadRate, kStepsStand, kStepsFall, kMistakes };
-  enum class State { kNone, kFound, kTold };
+  enum class State { kNone, kFound, kReported };
   /// Written before the state becomes kFound, and read after that.
   struct Finding {
     std::atomic<State> state{State::kNone};

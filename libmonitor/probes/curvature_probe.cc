@@ -264,7 +264,8 @@ absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {
   const auto few_sequences = static_cast<double>(CountSequences(few));
   PTQWATCH_ASSIGN_OR_RETURN(const double few_seconds, time(few));
   sequence_seconds_ = few_seconds / few_sequences;
-  // For small sequences, fixed costs dominate time and memory, so larger batches are timed as well.
+  // If a sequence is little work, fixed costs dominate its time and memory, so that a whole batch
+  // is timed as well.
   const std::vector<Batch> first = {session_.curvature().front()};
   const auto sequences = static_cast<double>(CountSequences(first));
   if (sequences > few_sequences && sequence_seconds_ * sequences < kLongestGradient &&

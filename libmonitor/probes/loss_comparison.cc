@@ -47,11 +47,11 @@ struct Pairs {
     if (!IsFinite(losses)) return absl::DataLossError("the quantized loss is not finite");
     if (losses.weight != base.weight) {
       return absl::FailedPreconditionError(
-          "losses gave other weights (or another number of sequences) for the same batch");
+          "losses gave different weights (or numbers of sequences) for the same batch");
     }
     if (losses.examples != base.examples) {
       return absl::FailedPreconditionError(
-          "losses gave LossValues::correct for other examples of the same batch");
+          "losses gave LossValues::correct for different examples of the same batch");
     }
     for (size_t unit = 0; unit < base.examples.size(); ++unit) {
       examples.push_back(base.examples[unit]);

@@ -116,7 +116,7 @@ ProbeNeeds MixedPrecisionProbe::Needs(int64_t /*available*/) const {
   const MixedPrecisionReport header = Header();
   return {.text = StrCat("mixed precision: ", ToString(header.method), " with ", header.bits,
                          " bits, and the worst layers with ", header.raised_bits,
-                         ", as curvature tells them\n")};
+                         ", chosen by curvature\n")};
 }
 
 ProbeResult MixedPrecisionProbe::NotMeasured(ProbeStatus status, std::string detail) const {

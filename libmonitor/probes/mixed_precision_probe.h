@@ -35,17 +35,17 @@ struct RaisableLayer {
   int64_t parameters = 0;
   double saving_nats = 0;  ///< predicted
 };
-/// Keeps the layers with a positive saving, and sorts them by saving per additional bit, largest
-/// first.
+/// Keeps the layers with a positive saving, and sorts them by saving per additional bit of storage,
+/// largest first.
 std::vector<RaisableLayer> RankLayers(std::vector<RaisableLayer> layers);
-/// The numbers of best layers raised in the measured mixtures, ascending: a sixteenth, an eighth
-/// and a quarter of `layers`, at least 1 and at most `ranked`.
+/// The numbers of best layers raised in the measured mixtures, ascending. The last is a quarter of
+/// `layers`, at least 1 and at most `ranked`; the others are a quarter and a half of it.
 std::vector<size_t> MixtureSizes(size_t layers, size_t ranked);
 
 /// Measures the gain from keeping the worst layers at more bits. Ranks the layers by what raising
 /// each saves in its share g_l'd_l + d_l'(Hd)_l / 2 of the predicted loss change, per additional
-/// bit, and compares the losses with the best few layers raised. Takes their weights from the two
-/// quantizers, so nothing is quantized again.
+/// bit of storage, and compares the losses with the best few layers raised. Takes their weights
+/// from the two quantizers, so nothing is quantized again.
 class MixedPrecisionProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "mixed_precision";

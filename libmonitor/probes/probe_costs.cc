@@ -7,7 +7,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// An estimate that is too small by this factor is discarded.
+// An estimate too small by more than this factor is replaced, not corrected halfway.
 constexpr double kNoEstimate = 16;
 
 double Real(int64_t value) { return static_cast<double>(value); }

@@ -76,11 +76,11 @@ absl::StatusOr<ProbeStateFile> ProbeStateFile::Open(const std::string& run_dir) 
   };
   int version = 0;
   if (text("format") != kFormat || !absl::SimpleAtoi(text("version"), &version)) {
-    return absl::FailedPreconditionError(StrCat("'", path, "' is no probe state"));
+    return absl::FailedPreconditionError(StrCat("'", path, "' is not a probe state"));
   }
   if (version != kVersion) {
     return absl::FailedPreconditionError(
-        StrCat("'", path, "' is of version ", version, "; this program knows version ", kVersion));
+        StrCat("'", path, "' has version ", version, "; this program knows version ", kVersion));
   }
   int64_t sequence = 0;
   if (!absl::SimpleAtoi(text("sequence"), &sequence) || sequence < 1 || sequence > kMaxSequence) {

@@ -134,7 +134,7 @@ void ProbeSuite::Load(const Snapshot& snapshot) {
   optimizer_.problem = StrCat(copied);
 }
 
-bool ProbeSuite::HasWhatItUses(const Probe& probe) const {
+bool ProbeSuite::HasItsInputs(const Probe& probe) const {
   const std::vector<std::string_view>& uses = probe.traits().uses;
   return std::all_of(uses.begin(), uses.end(), [&](std::string_view name) {
     return std::any_of(probes_.begin(), probes_.end(), [&](const auto& other) {
@@ -144,7 +144,7 @@ bool ProbeSuite::HasWhatItUses(const Probe& probe) const {
 }
 
 bool ProbeSuite::Runs(const Probe& probe) const {
-  return probe.disabled().empty() && HasWhatItUses(probe);
+  return probe.disabled().empty() && HasItsInputs(probe);
 }
 
 bool ProbeSuite::MeasuresCurvature() const {
@@ -213,7 +213,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
     measured.work_seconds["recent weights"] = watch.seconds();
   }
   for (const std::unique_ptr<Probe>& probe : probes_) {
-    if (!HasWhatItUses(*probe)) continue;
+    if (!HasItsInputs(*probe)) continue;
     request.poll();
     if (!probe->disabled().empty()) {
       measured.results.push_back(probe->NotMeasured(ProbeStatus::kDisabled, probe->disabled()));

@@ -102,7 +102,7 @@ class ProbeSuite {
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options);
   void SetAsideForMeasuring(int64_t available);
-  bool HasWhatItUses(const Probe& probe) const;
+  bool HasItsInputs(const Probe& probe) const;
   bool Runs(const Probe& probe) const;  // at some snapshots
   bool MeasuresCurvature() const;
   bool Due(const Probe& probe, const std::optional<Plan>& plan) const;

@@ -111,7 +111,7 @@ std::string QuantizationProbe::DescribeCalibration(int64_t gram_bytes) const {
                    passes * std::ssize(batches), " forward passes) for ", whom, "\n");
   };
   add(quantizer.SharedPasses(specs),
-      one_shot ? "all quantizers together" : "the layer errors of what needs no calibration");
+      one_shot ? "all quantizers together" : "the layer errors of quantizers without calibration");
   for (size_t i = 0; i < specs.size(); ++i) {
     add(quantizer.OwnPasses(specs[i]), ::ptqwatch::Describe(options().quantizers[i]));
   }

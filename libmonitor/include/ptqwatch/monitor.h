@@ -119,7 +119,7 @@ class PTQWATCH_EXPORT Monitor {
   /// The server started by MonitorOptions::serve, and its addresses. Thread-safe.
   ServerStatus served() const;
   /// Accepts commands to this monitor. Thread-safe; lives as long as the monitor. A disabled or
-  /// inert monitor ignores commands.
+  /// inert monitor refuses all commands.
   Control& control();
 
  private:

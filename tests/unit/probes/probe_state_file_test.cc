@@ -121,16 +121,16 @@ TEST_F(ProbeStateFileTest, SaysWhatIsWrong) {
     WriteMetadata(metadata);
     return Error();
   };
-  EXPECT_THAT(with("format", "pt"), HasSubstr("is no probe state"));
-  EXPECT_THAT(with("version", "2"), HasSubstr("is of version 2; this program knows version 1"));
-  EXPECT_THAT(with("version", ""), HasSubstr("is no probe state"));
+  EXPECT_THAT(with("format", "pt"), HasSubstr("is not a probe state"));
+  EXPECT_THAT(with("version", "2"), HasSubstr("has version 2; this program knows version 1"));
+  EXPECT_THAT(with("version", ""), HasSubstr("is not a probe state"));
   EXPECT_THAT(with("sequence", "0"), HasSubstr("its sequence is '0'"));
   EXPECT_THAT(with("sequence", "-4"), HasSubstr("its sequence is '-4'"));
   EXPECT_THAT(with("sequence", "9223372036854775807"), HasSubstr("damaged"));
   EXPECT_THAT(with("sequence", "99999999999999999999"), HasSubstr("damaged"));
   EXPECT_THAT(with("run_id", ""), HasSubstr("names no run"));
   WriteMetadata({});
-  EXPECT_THAT(Error(), HasSubstr("is no probe state"));
+  EXPECT_THAT(Error(), HasSubstr("is not a probe state"));
 }
 
 TEST_F(ProbeStateFileTest, SaysWhereItCannotBeWritten) {
