@@ -104,7 +104,7 @@ void StatusBoard::AddLostSeconds(double seconds, double now) {
   lost_.passed_passed += passed * passed;
 }
 
-// The losses to stalls and to the server are measured directly. The loss to slower steps is a ratio
+// The losses to stalls and to the server are known. The loss to slower steps is a ratio
 // of sums over the comparisons; their scatter gives its standard error (Cochran, Sampling
 // Techniques, eq. 6.13).
 void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {

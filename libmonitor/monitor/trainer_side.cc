@@ -65,8 +65,8 @@ void TrainerSide::End() noexcept {
 }
 
 void TrainerSide::BeforeUpdate() noexcept {
-  if (entered_.test_and_set(std::memory_order_acquire))
-    return;  // the next OnStep counts the pending snapshot
+  // If another thread is inside, the next OnStep counts the pending snapshot.
+  if (entered_.test_and_set(std::memory_order_acquire)) return;
   GatePending();
   entered_.clear(std::memory_order_release);
 }
