@@ -134,7 +134,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
       {"ptqwatch_edge_of_stability_ratio",
        kGauge,
        "How near the optimizer's steps are to growing along the sharpest direction; 1 is the edge. "
-       "lambda_max eta / 2 for SGD; docs/curvature.md has the other optimizers. A lower bound if "
+       "lambda_max eta / 2 for SGD; docs/curvature.md has the others. A lower bound if "
        "the scope leaves trained parameters out.",
        {},
        OfCurvature<&C::edge_of_stability_ratio>},
@@ -275,9 +275,7 @@ std::vector<MetricInfo> RunMetrics() {
        Drops},
       {"ptqwatch_status_timestamp_seconds",
        kGauge,
-       "Unix time at which the run last wrote its status, once a second while its process lives "
-       "and "
-       "its disk takes it. Absent without a status file.",
+       "Unix time at which the run last wrote its status, which it does once a second.",
        {},
        [](Input in) { return One(in.status_unix_seconds); }},
       {"ptqwatch_server_restarts_total",
@@ -292,10 +290,8 @@ std::vector<MetricInfo> RunMetrics() {
       {"ptqwatch_events_total", kCounter, "Events of the run, by kind.", {"kind"}, Events},
       {"ptqwatch_overhead_ratio",
        kGauge,
-       "Training time lost to the monitor since the first step, over the time since then: copies "
-       "of the weights, steps that take longer while it works, and the CPU time of the server "
-       "beside "
-       "the run unless a core is spare.",
+       "Share of training time lost to the monitor since the first step: copies of the weights, "
+       "longer steps, and the server's CPU time without a spare core.",
        {},
        [](Input in) { return One(in.status.overhead_ratio); }},
       {"ptqwatch_overhead_budget_ratio",

@@ -104,7 +104,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
        AveragedLosses},
       {"ptqwatch_averaged_quantized_loss_nats",
        kGauge,
-       "Loss of that average, quantized. Compare with ptqwatch_quantized_loss_nats.",
+       "Loss of that average, quantized.",
        {"window", "method", "bits"},
        AveragedQuantizedLosses},
       {"ptqwatch_averaged_snapshots",
@@ -114,8 +114,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
        AveragedSnapshots},
       {"ptqwatch_mixed_precision_loss_delta_nats",
        kGauge,
-       "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`. Compare "
-       "with ptqwatch_quantization_loss_delta_nats.",
+       "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`.",
        {"method", "bits", "raised_bits", "raised_layers"},
        MixedPrecisionDeltas},
   };
