@@ -240,7 +240,7 @@ TEST(Awq, LeavesClippingOutWhenTheLayerWouldLoseByIt) {
       continue;
     }
     ++left_out;
-    EXPECT_THAT(clipped.status_detail, HasSubstr("was left out"));
+    EXPECT_THAT(clipped.status_detail, HasSubstr("not clipped"));
     EXPECT_EQ(clipped.clipped_groups, 0);
     EXPECT_EQ(clipped.codes, whole.codes);
     EXPECT_EQ(clipped.scale, whole.scale);
