@@ -258,7 +258,7 @@ class Page(unittest.TestCase):
             self.check_values(self.reports)
             self.quiet()
             self.browser.open(server.url + "?run=other")
-            self.browser.until("document.getElementById('empty').textContent.includes(\"run 'other' is not here\")")
+            self.browser.until("document.getElementById('empty').textContent.includes(\"run 'other' is not served here\")")
 
 
 class ReportFile(unittest.TestCase):
