@@ -219,7 +219,7 @@ class Docs(unittest.TestCase):
     def blocks(self):
         """(page, language, text, the function that the comment above puts it in)"""
         for page in self.pages():
-            for match in re.finditer(r"(?:<!-- inside: (.*) -->\n)?^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            for match in re.finditer(r"(?:<!-- inside: ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
                 yield page.name, match[2], match[3], match[1]
 
     def test_cpp_compiles(self):
