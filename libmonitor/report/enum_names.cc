@@ -61,7 +61,7 @@ constexpr std::string_view kServerStates[] = {"none", "starting", "serving", "re
                                               "failed"};
 constexpr std::string_view kSeverities[] = {"info", "warning", "error"};
 
-// Of QuantizationMethod.
+// The names of QuantizationMethod.
 struct MethodNames {
   std::vector<internal::MethodName> rows{{"rtn", "RTN"},
                                          {"gptq", "GPTQ"},

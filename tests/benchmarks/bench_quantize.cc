@@ -104,7 +104,7 @@ struct Spread {
   double median, least, most;
 };
 
-// Of ratio(repeat) over all repeats.
+// Statistics of ratio(repeat) over all repeats.
 Spread SpreadOf(size_t repeats, const std::function<double(size_t)>& ratio) {
   std::vector<double> values;
   for (size_t i = 0; i < repeats; ++i) values.push_back(ratio(i));

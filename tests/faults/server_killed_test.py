@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 import urllib.error
 import urllib.request
@@ -99,10 +98,9 @@ class ServerKilled(unittest.TestCase):
                 os.kill(server, signal.SIGKILL)
                 eventually(lambda: server_of(trainer.process.pid) not in (None, server) and answers(metrics),
                            lambda: served(f"{folder}/run"), seconds=120)
-                time.sleep(LIFE)
-                # What the trainer prints is read, or its monitor would wait at a full pipe.
+                # The server's life. Reads the trainer's output meanwhile: its monitor would wait at a full pipe.
                 with contextlib.suppress(AssertionError):
-                    trainer.wait_for(r"^no line has this$", timeout=0.01)
+                    trainer.wait_for(r"^no line has this$", timeout=LIFE)
             self.assertEqual(children_of(trainer.process.pid), [])
             trainer.wait_for(r"^weights ")
             trainer.process.send_signal(signal.SIGTERM)
@@ -128,6 +126,9 @@ if __name__ == "__main__":
     parser.add_argument("ptqwatch")
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--life", type=float, default=LIFE)
+    parser.add_argument("--steps", default=STEPS[1], help="of which the weights are compared; training goes on to the last kill")
+    parser.add_argument("--every", default=STEPS[3])
     arguments, rest = parser.parse_known_args()
     RUN_TRAINER, PTQWATCH, KILLS, LIFE = arguments.run_trainer, arguments.ptqwatch, arguments.kills, arguments.life
+    STEPS[1::2] = arguments.steps, arguments.every
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

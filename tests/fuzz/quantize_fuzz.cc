@@ -106,7 +106,7 @@ QuantizerSpec TakeSpec(ByteReader& bytes) {
 
 enum class StatisticsKind { kOfInputs, kNone, kInvented };
 
-// Of inputs, or numbers that no inputs have.
+// Statistics of inputs, or numbers that no inputs have.
 void TakeStatistics(ByteReader& bytes, StatisticsKind kind, int64_t tokens, Problem* problem) {
   if (kind == StatisticsKind::kNone) return;
   problem->has_statistics = true;

@@ -87,7 +87,7 @@ TEST(LeftOutWeights, AreNamedWithTheOperatorThatHidesThem) {
                         return at::layer_norm(x, {4, 6}, w);
                       }),
             "goes into aten::native_layer_norm, which is not seen through");
-  // Of several nested operators, the innermost; views and copies are none.
+  // The innermost of nested operators; views and copies do not count.
   EXPECT_EQ(ReasonFor({6, 6},
                       [](auto& x, auto& w) {
                         const at::Tensor keys = w.clone().view({1, 1, 6, 6});

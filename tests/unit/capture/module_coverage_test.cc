@@ -75,7 +75,7 @@ Case Simple(std::string text, Holder module, std::vector<int64_t> sizes) {
                 [](auto& m, const Batch& b) { return m->forward(b[0]); });
 }
 
-/// Of the weights, what is left out and why, in the order of the parameters; empty if nothing is.
+/// The weights left out, with the reasons, in the order of the parameters; empty if none is.
 std::string LeftOut(const Case& tested, bool train) {
   std::vector<NamedTensor> parameters = tested.parameters;
   parameters.push_back({"body", Random({2, 3}, 99)});  // so that there is a layer

@@ -14,7 +14,7 @@ std::string HashOf(const std::vector<std::string>& texts) {
   return Sha256(arrays);
 }
 
-// Of FIPS 180-4's examples.
+// The examples of FIPS 180-4.
 TEST(Sha256, IsTheStandards) {
   EXPECT_EQ(HashOf({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(HashOf({"a", "bc"}),

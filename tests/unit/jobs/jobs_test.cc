@@ -17,7 +17,7 @@ namespace jobs_test {
 using ::testing::ElementsAre;
 using Work = JobStatus::Work;
 
-// What the recipe of CONTRIBUTING makes: counts to three between snapshots, one at a piece.
+// A job made by the recipe of CONTRIBUTING: counts to three between snapshots, one step a piece.
 class CountingJob final : public Job {
  public:
   CountingJob(Work work, std::vector<std::string>& log) : work_(work), log_(log) {}

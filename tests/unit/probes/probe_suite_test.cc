@@ -153,7 +153,8 @@ TEST(ProbeSuite, KeepsWhatAProbeLeftWhileItIsNotDue) {
   EXPECT_EQ(state.sequence, 2);
 }
 
-// What the recipe of CONTRIBUTING makes: works for ten seconds, and keeps the quantized weights.
+// A probe made by the recipe of CONTRIBUTING: works for ten seconds and keeps the quantized
+// weights.
 class SlowProbe final : public Probe {
  public:
   explicit SlowProbe(testing::FakeClock& clock)

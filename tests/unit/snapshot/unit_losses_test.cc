@@ -62,7 +62,7 @@ TEST(SumByUnit, CountsTheExamplesThatAreRight) {
   EXPECT_TRUE(without->correct.empty());
   EXPECT_TRUE(without->examples.empty());
 
-  // Of any shape, with or without examples that do not count.
+  // Any shape, with or without examples that do not count.
   at::Tensor correct = at::ones({2, 2});
   correct[0][1] = std::nan("");
   correct[1][0] = 0;
