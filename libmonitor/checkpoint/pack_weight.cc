@@ -12,6 +12,7 @@
 #include "checkpoint/float16.h"
 #include "ptqwatch/offline/checkpoint_export.h"
 #include "quantize/methods.h"
+#include "quantize/number_format.h"
 
 namespace ptqwatch {
 namespace {
@@ -27,7 +28,8 @@ constexpr int64_t kGptqMultiple = 32;
 constexpr std::string_view kFormats[] = {"compressed-tensors", "gptq-v2"};
 
 int64_t GroupsOf(const QuantizerSpec& spec, int64_t cols) {
-  return spec.group_size < 0 ? 1 : (cols + spec.group_size - 1) / spec.group_size;
+  const int64_t size = internal::GroupSizeOf(spec, cols);
+  return (cols + size - 1) / size;
 }
 
 template <typename T>
@@ -39,6 +41,25 @@ std::string BytesOf(const std::vector<T>& values) {
 
 absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
   const internal::Method& method = internal::MethodOf(spec);
+  const bool is_float = spec.format != QuantizationFormat::kInt;
+  if (is_float && format == CheckpointFormat::kGptqV2) {
+    return absl::InvalidArgumentError(
+        StrCat("format ", ToString(spec.format), ": gptq-v2 holds integers alone"));
+  }
+  if (spec.rotation != 0) {
+    return absl::InvalidArgumentError(
+        StrCat("rotation ", spec.rotation, ": ", ToString(format),
+               " would need a reader that rotates the layer's inputs"));
+  }
+  // Readers know one scale for the tensor or for square blocks, of FP8 alone.
+  const bool whole = spec.group_rows == -1 && spec.group_size == -1;
+  const bool square = spec.group_rows > 1 && spec.group_rows == spec.group_size;
+  if (spec.group_rows != 1 && !(is_float && (whole || square))) {
+    return absl::InvalidArgumentError(
+        StrCat("group_rows ", spec.group_rows, " with group_size ", spec.group_size, " and format ",
+               ToString(spec.format), ": ", ToString(format),
+               " holds one scale a tensor or a square block for fp8 alone"));
+  }
   if (method.grid && !method.channel_scale) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("method ", ToString(spec.method),
@@ -48,7 +69,9 @@ absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
              ToString(format), " holds codes, scales and zeros alone"));
 }
 
-absl::Status CheckScaleDtype(CheckpointFormat format, ScaleDtype dtype) {
+absl::Status CheckScaleDtype(CheckpointFormat format, const QuantizerSpec& spec) {
+  const ScaleDtype dtype = spec.scale_dtype;
+  if (spec.format != QuantizationFormat::kInt) return absl::OkStatus();
   if (dtype == ScaleDtype::kFloat16) return absl::OkStatus();
   if (dtype == ScaleDtype::kBFloat16 && format == CheckpointFormat::kCompressedTensors) {
     return absl::OkStatus();
@@ -96,6 +119,7 @@ absl::Status CheckContent(const QuantizerSpec& spec, int64_t rows, int64_t cols,
   }
   const int top = (1 << spec.bits) - 1;
   for (const float zero : weight.zero) {
+    if (spec.format != QuantizationFormat::kInt) break;
     const bool fits =
         spec.symmetric ? zero == static_cast<float>(1 << (spec.bits - 1))
                        : zero >= 0 && zero <= static_cast<float>(top) && zero == std::floor(zero);
@@ -169,6 +193,68 @@ std::vector<PackedTensor> PackCompressedTensors(const QuantizerSpec& spec, int64
   return tensors;
 }
 
+// The scales of a floating-point format as its readers store them.
+absl::StatusOr<PackedTensor> PackScales(const QuantizerSpec& spec, int64_t rows, int64_t cols,
+                                        const QuantizedWeight& weight) {
+  const int64_t groups = GroupsOf(spec, cols);
+  std::string bytes;
+  switch (internal::NumbersOf(spec).scale) {
+    case internal::GroupScale::kE8m0:
+      for (const float scale : weight.scale) {
+        bytes += static_cast<char>(std::ilogb(scale) + 127);
+      }
+      return PackedTensor{"weight_scale", TensorDtype::kU8, {rows, groups}, std::move(bytes)};
+    case internal::GroupScale::kE4m3:
+      for (const float scale : weight.scale) {
+        bytes += static_cast<char>(internal::CodeOf(scale * weight.tensor_scale, internal::kE4m3));
+      }
+      return PackedTensor{"weight_scale", TensorDtype::kF8E4M3, {rows, groups}, std::move(bytes)};
+    case internal::GroupScale::kSpec:
+      break;
+  }
+  // Rows of a block have equal scales.
+  const int64_t block = spec.group_rows < 0 ? rows : spec.group_rows;
+  std::vector<float> scales;
+  for (int64_t r = 0; r < rows; r += block) {
+    const auto row = weight.scale.begin() + r * groups;
+    scales.insert(scales.end(), row, row + groups);
+  }
+  const auto blocks = static_cast<int64_t>(scales.size()) / groups;
+  std::vector<int64_t> shape = {blocks, groups};
+  if (spec.group_rows == -1 && groups == 1) shape = {1};
+  if (spec.scale_dtype == ScaleDtype::kFloat32) {
+    return PackedTensor{"weight_scale", TensorDtype::kF32, std::move(shape), BytesOf(scales)};
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<uint16_t> halves, HalfScales(spec, scales));
+  const bool f16 = spec.scale_dtype == ScaleDtype::kFloat16;
+  return PackedTensor{"weight_scale", f16 ? TensorDtype::kF16 : TensorDtype::kBF16,
+                      std::move(shape), BytesOf(halves)};
+}
+
+// The formats of compressed-tensors for floating-point codes: four bits in pairs, lower bits first.
+absl::StatusOr<std::vector<PackedTensor>> PackFloat(const QuantizerSpec& spec, int64_t rows,
+                                                    int64_t cols, const QuantizedWeight& weight) {
+  std::vector<PackedTensor> tensors;
+  if (spec.bits == 4) {
+    std::vector<uint8_t> packed(static_cast<size_t>(rows * cols / 2));
+    for (size_t i = 0; i < packed.size(); ++i) {
+      packed[i] = static_cast<uint8_t>(weight.codes[2 * i] | weight.codes[2 * i + 1] << 4);
+    }
+    tensors.push_back({"weight_packed", TensorDtype::kU8, {rows, cols / 2}, BytesOf(packed)});
+  } else {
+    const bool e5m2 = spec.format == QuantizationFormat::kFp8E5m2;
+    tensors.push_back({"weight", e5m2 ? TensorDtype::kF8E5M2 : TensorDtype::kF8E4M3,
+                       {rows, cols}, BytesOf(weight.codes)});
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(PackedTensor scales, PackScales(spec, rows, cols, weight));
+  tensors.push_back(std::move(scales));
+  if (weight.tensor_scale != 0) {
+    tensors.push_back({"weight_global_scale", TensorDtype::kF32, {1},
+                       BytesOf(std::vector<float>{weight.tensor_scale})});
+  }
+  return tensors;
+}
+
 std::vector<PackedTensor> PackGptq(const QuantizerSpec& spec, int64_t rows, int64_t cols,
                                    const QuantizedWeight& weight,
                                    const std::vector<uint16_t>& scales) {
@@ -210,7 +296,7 @@ absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, i
                            int64_t cols) {
   PTQWATCH_RETURN_IF_ERROR(Validate(spec));
   PTQWATCH_RETURN_IF_ERROR(CheckMethod(format, spec));
-  PTQWATCH_RETURN_IF_ERROR(CheckScaleDtype(format, spec.scale_dtype));
+  PTQWATCH_RETURN_IF_ERROR(CheckScaleDtype(format, spec));
   if (rows < 1 || cols < 1) {
     return absl::InvalidArgumentError(StrCat("the weight is empty: [", rows, ", ", cols, "]"));
   }
@@ -221,11 +307,13 @@ absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, i
                                              "must be multiples of ",
                                              kGptqMultiple));
   }
-  if (format == CheckpointFormat::kCompressedTensors && spec.group_size > 0 &&
-      cols % spec.group_size != 0) {
+  // Blocks of rows may be cut off, and then blocks of columns, too.
+  const int64_t group = internal::GroupSizeOf(spec, cols);
+  if (format == CheckpointFormat::kCompressedTensors && spec.group_rows == 1 &&
+      cols % group != 0) {
     return absl::InvalidArgumentError(StrCat("a weight of [", rows, ", ", cols,
                                              "]: compressed-tensors has no short last group, ",
-                                             "and ", spec.group_size, " does not divide ", cols));
+                                             "and ", group, " does not divide ", cols));
   }
   return absl::OkStatus();
 }
@@ -241,6 +329,9 @@ absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
   PTQWATCH_RETURN_IF_ERROR(CheckContent(spec, rows, cols, weight));
   return internal::Guard("packing a weight", absl::StatusCode::kInternal,
                          [&]() -> absl::StatusOr<std::vector<PackedTensor>> {
+                           if (spec.format != QuantizationFormat::kInt) {
+                             return PackFloat(spec, rows, cols, weight);
+                           }
                            PTQWATCH_ASSIGN_OR_RETURN(const std::vector<uint16_t> scales,
                                                      HalfScales(spec, weight.scale));
                            return format == CheckpointFormat::kGptqV2

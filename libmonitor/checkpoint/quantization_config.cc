@@ -12,7 +12,58 @@ namespace {
 
 using nlohmann::json;
 
+// `weights` and the names of formats as in the presets of compressed-tensors.
+json ConfigOf(const char* format, json weights, const std::vector<std::string>& left_out) {
+  return {
+      {"quant_method", "compressed-tensors"},
+      {"format", format},
+      {"quantization_status", "compressed"},
+      {"config_groups",
+       {{"group_0",
+         {{"targets", {"Linear"}},
+          {"weights", std::move(weights)},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr},
+          {"format", format}}}}},
+      {"ignore", left_out},
+      {"kv_cache_scheme", nullptr},
+      {"global_compression_ratio", nullptr},
+  };
+}
+
+json FloatConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+  json weights = {{"num_bits", spec.bits},  {"type", "float"},       {"symmetric", true},
+                  {"strategy", "group"},    {"group_size", nullptr}, {"dynamic", false},
+                  {"actorder", nullptr}};
+  const char* format = "float-quantized";
+  switch (spec.format) {
+    case QuantizationFormat::kNvfp4:
+      weights["strategy"] = "tensor_group";
+      weights["group_size"] = 16;
+      weights["scale_dtype"] = "torch.float8_e4m3fn";
+      format = "nvfp4-pack-quantized";
+      break;
+    case QuantizationFormat::kMxfp4:
+    case QuantizationFormat::kMxfp8:
+      weights["group_size"] = 32;
+      weights["scale_dtype"] = "torch.uint8";
+      format = spec.bits == 4 ? "mxfp4-pack-quantized" : "mxfp8-quantized";
+      break;
+    default:
+      if (spec.group_rows > 1) {
+        weights["strategy"] = "block";
+        weights["block_structure"] = {spec.group_rows, spec.group_size};
+      } else if (spec.group_size > 0) {
+        weights["group_size"] = spec.group_size;
+      } else {
+        weights["strategy"] = spec.group_rows < 0 ? "tensor" : "channel";
+      }
+  }
+  return ConfigOf(format, std::move(weights), left_out);
+}
+
 json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+  if (spec.format != QuantizationFormat::kInt) return FloatConfig(spec, left_out);
   const bool grouped = spec.group_size > 0;
   const bool ordered =
       internal::MethodOf(spec).factor && spec.order == QuantizationOrder::kStaticAct;
@@ -25,21 +76,7 @@ json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::s
       {"dynamic", false},
       {"actorder", ordered ? json("weight") : json(nullptr)},
   };
-  return {
-      {"quant_method", "compressed-tensors"},
-      {"format", "pack-quantized"},
-      {"quantization_status", "compressed"},
-      {"config_groups",
-       {{"group_0",
-         {{"targets", {"Linear"}},
-          {"weights", std::move(weights)},
-          {"input_activations", nullptr},
-          {"output_activations", nullptr},
-          {"format", "pack-quantized"}}}}},
-      {"ignore", left_out},
-      {"kv_cache_scheme", nullptr},
-      {"global_compression_ratio", nullptr},
-  };
+  return ConfigOf("pack-quantized", std::move(weights), left_out);
 }
 
 std::string ExactPattern(const std::string& name) {

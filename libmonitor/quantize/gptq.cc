@@ -199,6 +199,7 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
   }
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
+  result.tensor_scale = grid.tensor_scale;
   return result;
 }
 
@@ -206,6 +207,7 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
 
 const Method kGptqMethod = {
     .grid = true,
+    .formats = true,
     .factor = true,
     .statistics = [](const QuantizerSpec&) { return Statistics::kGram; },
     .min_tokens =

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "quantize/number_format.h"
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -30,9 +32,9 @@ double NeededTokens(const QuantizerSpec& spec, int64_t inputs) {
 }
 
 int64_t WorkingBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
-  // Codes and decoded weights.
+  // Codes and decoded weights. A rotation copies the weight and its statistics.
   return 5 * rows * cols + TracePanelBytes(rows, cols) + MethodOf(spec).bytes(rows, cols, spec) +
-         FactorBytes(cols, spec);
+         FactorBytes(cols, spec) + (spec.rotation > 0 ? 4 * rows * cols + 8 * cols * cols : 0);
 }
 
 int64_t FactorBytes(int64_t cols, const QuantizerSpec& spec) {
@@ -45,7 +47,7 @@ int64_t TracePanelBytes(int64_t rows, int64_t cols) {
 }
 
 int64_t GridBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
-  const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
+  const int64_t group = GroupSizeOf(spec, cols);
   return 8 * rows * ((cols + group - 1) / group) +
          (spec.clip == ClipSearch::kMse ? 200 * group : 0);
 }

@@ -31,6 +31,7 @@ struct Method {
   int bits = 0;  ///< the only bit-width; 0: any
   /// The fields of a spec that decide the codes, beside bits and scale_dtype.
   bool grid = false;           ///< group_size, symmetric and clip: codes are on a grid
+  bool formats = false;        ///< format, scale_rule, group_rows and rotation
   bool factor = false;         ///< order, damp and min_tokens_ratio: H is factorised
   bool outliers = false;       ///< outlier_threshold
   bool channel_scale = false;  ///< the grid is for the weight times QuantizedWeight::channel_scale

@@ -14,6 +14,7 @@
 #include "quantize/kernels/parallel.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
+#include "quantize/rotation.h"
 #include "quantize/shared_results.h"
 
 namespace ptqwatch {
@@ -131,6 +132,31 @@ absl::StatusOr<QuantizedWeight> RunMethod(const Layer& layer, const ExecutionCon
                                   context);
 }
 
+// Quantizes W B with H' = B H B, and rotates the result back: the loss stays the same.
+absl::StatusOr<QuantizedWeight> RunRotated(const Layer& layer, const ExecutionContext& context) {
+  const int64_t rows = layer.weight.rows;
+  const int64_t cols = layer.weight.cols;
+  const int64_t block = layer.spec.rotation;
+  std::vector<float> weight(layer.weight.data, layer.weight.data + layer.size());
+  PTQWATCH_RETURN_IF_ERROR(internal::RotateColumns(rows, cols, block, weight.data(), context));
+  std::vector<double> sum;
+  internal::SharedResults shared;
+  Layer rotated = layer;
+  rotated.weight.data = weight.data();
+  rotated.shared = &shared;
+  if (layer.h) {
+    sum.assign(layer.h->sum, layer.h->sum + cols * cols);
+    PTQWATCH_RETURN_IF_ERROR(internal::RotateGram(cols, block, sum.data(), context));
+    rotated.h->sum = sum.data();
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, RunMethod(rotated, context));
+  if (!result.dequantized.empty()) {
+    PTQWATCH_RETURN_IF_ERROR(
+        internal::RotateColumns(rows, cols, block, result.dequantized.data(), context));
+  }
+  return result;
+}
+
 // If the reservation fails, drops the cached factor and tries again.
 absl::Status ReserveWorkingBytes(MatrixView weight, const QuantizerSpec& spec,
                                  internal::SharedResults& shared, Reservation& reservation) {
@@ -175,7 +201,9 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
                .scale = 2.0 / static_cast<double>(statistics->tokens),
                .size = weight.cols};
   }
-  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result, RunMethod(layer, context));
+  const bool rotate = spec.rotation > 0 && internal::MethodOf(spec).formats;
+  PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result,
+                            rotate ? RunRotated(layer, context) : RunMethod(layer, context));
   PTQWATCH_RETURN_IF_ERROR(internal::CountColumns(layer, &result, context));
   if (statistics != nullptr && statistics->skipped_rows > 0) {
     result.status_detail +=

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,8 +9,52 @@
 
 namespace ptqwatch::internal {
 
+namespace {
+
+// Fits one grid to each block of grid.group_rows rows.
+absl::StatusOr<bool> FitBlocks(MatrixView weight, int64_t block_rows, Grid* grid,
+                               const ExecutionContext& context) {
+  std::vector<Range> ranges(static_cast<size_t>(grid->groups));
+  bool fits = true;
+  for (int64_t first = 0; first < weight.rows; first += block_rows) {
+    const int64_t rows = std::min(block_rows, weight.rows - first);
+    std::fill(ranges.begin(), ranges.end(), Range());
+    PTQWATCH_RETURN_IF_ERROR(ForEachRow(
+        rows, weight.cols,
+        [&](int64_t r) {
+          for (int64_t g = 0; g < grid->groups; ++g) {
+            const Range range = RangeOf(weight.data + (first + r) * weight.cols + grid->GroupBegin(g),
+                                        grid->GroupCount(g));
+            Range& block = ranges[static_cast<size_t>(g)];
+            block = {.low = std::min(block.low, range.low), .high = std::max(block.high, range.high)};
+          }
+        },
+        context));
+    for (int64_t r = first; r < first + rows; ++r) {
+      for (int64_t g = 0; g < grid->groups; ++g) {
+        const Range& block = ranges[static_cast<size_t>(g)];
+        fits = FitGroup(block.low, block.high, r, g, grid) && fits;
+      }
+    }
+  }
+  return fits;
+}
+
+}  // namespace
+
 absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
                              int64_t* clipped_groups, const ExecutionContext& context) {
+  if (grid->format->scale == GroupScale::kE4m3) {
+    float largest = 0;
+    PTQWATCH_RETURN_IF_ERROR(ForEachRow(
+        weight.rows, weight.cols,
+        [&](int64_t r) {
+          const Range range = RangeOf(weight.data + r * weight.cols, weight.cols);
+          largest = std::max(largest, range.largest());
+        },
+        context));
+    SetTensorScale(largest, grid);
+  }
   if (layer.spec.clip == ClipSearch::kMse) {
     std::vector<double> importance(static_cast<size_t>(weight.cols), 1.0);
     for (int64_t c = 0; layer.h && c < weight.cols; ++c) {
@@ -20,6 +65,8 @@ absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
     *clipped_groups += clipped.groups;
     return clipped.fits;
   }
+  const int64_t block_rows = layer.spec.group_rows < 0 ? weight.rows : layer.spec.group_rows;
+  if (block_rows != 1) return FitBlocks(weight, block_rows, grid, context);
   bool fits = true;
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
@@ -53,11 +100,13 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
+  result.tensor_scale = grid.tensor_scale;
   return result;
 }
 
 const Method kRtnMethod = {
     .grid = true,
+    .formats = true,
     // Without statistics, clipping weighs all inputs equally.
     .statistics =
         [](const QuantizerSpec& spec) {

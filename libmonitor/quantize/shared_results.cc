@@ -9,7 +9,10 @@ namespace {
 QuantizerSpec GridOf(const QuantizerSpec& spec) {
   return {.method = QuantizationMethod::kRtn,
           .bits = spec.bits,
+          .format = spec.format,
+          .scale_rule = spec.scale_rule,
           .group_size = spec.group_size,
+          .group_rows = spec.group_rows,
           .symmetric = spec.symmetric,
           .scale_dtype = spec.scale_dtype,
           .clip = spec.clip};

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
 #include "quantize/methods.h"
+#include "quantize/number_format.h"
 #include "report/enum_names.h"
 
 namespace ptqwatch {
@@ -48,12 +49,59 @@ absl::Status CheckNotNegative(std::string_view field, double value) {
 constexpr std::string_view kOrders[] = {"none", "act"};
 constexpr std::string_view kScaleDtypes[] = {"f32", "f16", "bf16"};
 constexpr std::string_view kClipSearches[] = {"none", "mse"};
+constexpr std::string_view kScaleRules[] = {"floor", "even", "rceil"};
+
+const std::vector<std::string_view>& FormatNames() {
+  static const auto* names = [] {
+    auto* all = new std::vector<std::string_view>;
+    for (const internal::NumberFormat& format : internal::NumberFormats()) {
+      all->push_back(format.name);
+    }
+    return all;
+  }();
+  return *names;
+}
+
+// Checks the fields that belong to the format.
+absl::Status CheckFormat(const QuantizerSpec& spec) {
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("format", spec.format, FormatNames()));
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("scale_rule", spec.scale_rule, kScaleRules));
+  const internal::NumberFormat& format = internal::NumbersOf(spec);
+  if (format.bits != 0 && spec.bits != format.bits) {
+    return Invalid("bits", std::to_string(spec.bits), StrCat(format.bits, " for ", format.name));
+  }
+  if (spec.group_rows != -1 && spec.group_rows < 1) {
+    return Invalid("group_rows", std::to_string(spec.group_rows), "-1 (all rows) or at least 1");
+  }
+  if (spec.group_rows != 1 && (format.group_size > 0 || spec.clip != ClipSearch::kNone)) {
+    return Invalid("group_rows", std::to_string(spec.group_rows),
+                   format.group_size > 0 ? StrCat("1 for ", format.name) : "1 with clip");
+  }
+  if (spec.rotation != 0 && spec.rotation != 16 && spec.rotation != 32 && spec.rotation != 64 &&
+      spec.rotation != 128) {
+    return Invalid("rotation", std::to_string(spec.rotation), "0, 16, 32, 64 or 128");
+  }
+  if (internal::MethodOf(spec).formats) return absl::OkStatus();
+  const std::string only = StrCat(" for ", ToString(spec.method));
+  if (spec.format != QuantizationFormat::kInt) {
+    return Invalid("format", format.name, StrCat("int", only));
+  }
+  if (spec.group_rows != 1) {
+    return Invalid("group_rows", std::to_string(spec.group_rows), StrCat("1", only));
+  }
+  if (spec.rotation != 0) {
+    return Invalid("rotation", std::to_string(spec.rotation), StrCat("0", only));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 std::string_view ToString(QuantizationOrder order) { return EnumName(kOrders, order); }
 std::string_view ToString(ScaleDtype dtype) { return EnumName(kScaleDtypes, dtype); }
 std::string_view ToString(ClipSearch clip) { return EnumName(kClipSearches, clip); }
+std::string_view ToString(ScaleRule rule) { return EnumName(kScaleRules, rule); }
+std::string_view ToString(QuantizationFormat format) { return EnumName(FormatNames(), format); }
 
 absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::string_view name) {
   return ParseEnum<QuantizationOrder>("quantization order", kOrders, name);
@@ -63,6 +111,13 @@ absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name) {
 }
 absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name) {
   return ParseEnum<ClipSearch>("clip search", kClipSearches, name);
+}
+
+absl::StatusOr<ScaleRule> ParseScaleRule(std::string_view name) {
+  return ParseEnum<ScaleRule>("scale rule", kScaleRules, name);
+}
+absl::StatusOr<QuantizationFormat> ParseQuantizationFormat(std::string_view name) {
+  return ParseEnum<QuantizationFormat>("quantization format", FormatNames(), name);
 }
 
 std::vector<QuantizerSpec> DefaultQuantizers() {
@@ -76,6 +131,15 @@ std::vector<QuantizerSpec> DefaultQuantizers() {
 std::optional<int> FixedBits(QuantizationMethod method) {
   const int bits = internal::MethodOf(method).bits;
   return bits == 0 ? std::nullopt : std::optional<int>(bits);
+}
+
+std::optional<int> FixedBits(QuantizationFormat format) {
+  const int bits = internal::NumbersOf(format).bits;
+  return bits == 0 ? std::nullopt : std::optional<int>(bits);
+}
+
+std::string_view FormatOf(const QuantizerSpec& spec) {
+  return spec.format == QuantizationFormat::kInt ? FormatOf(spec.method) : ToString(spec.format);
 }
 
 bool NeedsStatistics(const QuantizerSpec& spec) {
@@ -94,6 +158,7 @@ absl::Status Validate(const QuantizerSpec& spec) {
     return Invalid("group_size", std::to_string(spec.group_size),
                    "-1 (the whole row) or at least 1");
   }
+  PTQWATCH_RETURN_IF_ERROR(CheckFormat(spec));
   PTQWATCH_RETURN_IF_ERROR(CheckNamed("order", spec.order, kOrders));
   PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("damp", spec.damp));
   PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("min_tokens_ratio", spec.min_tokens_ratio));
@@ -107,7 +172,19 @@ std::string Describe(const QuantizerSpec& spec) {
   const internal::Method& method = internal::MethodOf(spec);
   std::string text = StrCat(ToString(spec.method), " b", spec.bits);
   if (method.group_size > 0) text += StrCat(" block ", method.group_size);
-  if (method.grid) text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
+  const internal::NumberFormat& format = internal::NumbersOf(spec);
+  if (format.is_float()) {
+    text += StrCat(" ", format.name);
+    if (format.scale == internal::GroupScale::kE8m0) {
+      text += StrCat(" ", ToString(spec.scale_rule));
+    } else if (format.group_size == 0) {
+      text += StrCat(" g", spec.group_size);
+    }
+  } else if (method.grid) {
+    text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
+  }
+  if (spec.group_rows != 1) text += StrCat(" rows ", spec.group_rows);
+  if (spec.rotation != 0) text += StrCat(" rotation ", spec.rotation);
   if (method.factor) {
     text += StrCat(" ", ToString(spec.order), " damp ", Shortest(spec.damp));
     // Omits the default, to keep the common text short and unchanged.

@@ -30,6 +30,8 @@ struct Flags {
   std::string out;
   std::string method = "gptq";
   std::string order = "act";
+  std::string format = "int";
+  std::string scale_rule = "even";
   bool asymmetric = false;
   int repeats = 3;
   int threads = 1;
@@ -59,7 +61,8 @@ absl::Status Save(const std::string& path, MatrixView weight, const QuantizedWei
        Tensor("scale", TensorDtype::kF32, flat(result.scale), result.scale),
        Tensor("zero", TensorDtype::kF32, flat(result.zero), result.zero),
        Tensor("dequantized", TensorDtype::kF32, {weight.rows, weight.cols}, result.dequantized)},
-      {{"status", std::string(ToString(result.status))}});
+      {{"status", std::string(ToString(result.status))},
+       {"tensor_scale", std::to_string(result.tensor_scale)}});
 }
 
 int Run(const Flags& flags) {
@@ -119,6 +122,10 @@ int main(int argc, char** argv) {
   app.add_option("--bits", flags.spec.bits);
   app.add_option("--group-size", flags.spec.group_size);
   app.add_option("--order", flags.order)->check(CLI::IsMember({"act", "none"}));
+  app.add_option("--format", flags.format);
+  app.add_option("--scale-rule", flags.scale_rule);
+  app.add_option("--group-rows", flags.spec.group_rows);
+  app.add_option("--rotation", flags.spec.rotation);
   app.add_option("--outlier-threshold", flags.spec.outlier_threshold);
   app.add_flag("--asymmetric", flags.asymmetric);
   app.add_option("--repeats", flags.repeats)->check(CLI::PositiveNumber);
@@ -127,6 +134,12 @@ int main(int argc, char** argv) {
   const auto method = ParseQuantizationMethod(flags.method);
   if (!method.ok()) return Fail(method.status());
   flags.spec.method = *method;
+  const auto format = ParseQuantizationFormat(flags.format);
+  if (!format.ok()) return Fail(format.status());
+  flags.spec.format = *format;
+  const auto rule = ParseScaleRule(flags.scale_rule);
+  if (!rule.ok()) return Fail(rule.status());
+  flags.spec.scale_rule = *rule;
   flags.spec.symmetric = !flags.asymmetric;
   flags.spec.order =
       flags.order == "act" ? QuantizationOrder::kStaticAct : QuantizationOrder::kNone;

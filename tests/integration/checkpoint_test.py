@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reads the output of quantize_checkpoint by compressed-tensors from PyPI and by this file's own reader: checkpoint_test.py
+"""Reads the output of quantize_checkpoint by compressed-tensors and torchao from PyPI and by this file's own reader: checkpoint_test.py
 QUANTIZE_CHECKPOINT GROUP [unittest arguments]
 
-GROUP is Program, which needs only Python, or CompressedTensors. Exits with 77 ("skipped") if the PyTorch installed by ./setup cannot be
+GROUP is Program, which needs only Python, CompressedTensors or Formats. Exits with 77 ("skipped") if the PyTorch installed by ./setup cannot be
 imported: without CUDA on the machine, only its C++ libraries are complete."""
 
 import glob
@@ -299,6 +299,149 @@ class CompressedTensors(unittest.TestCase):
         return unpack_from_int32(state["weight_zero_point"], bits, scale.shape, packed_dim=0)
 
 
+class Formats(unittest.TestCase):
+    """Codes, scales and decoded weights of the floating-point formats, beside compressed-tensors and torchao."""
+
+    def weight(self):
+        """64 rows of 128 numbers: random ones of all sizes, and edges."""
+        import torch
+        torch.manual_seed(3)
+        w = torch.randn(64, 128) * torch.logspace(-6, 3, 64)[:, None]
+        w[0] = 0  # all blocks zero
+        w[1, :32] = 0
+        w[2, :16] = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 6, -0.25, -0.75, -1.25, -1.75, -2.5, -3.5, -5, -0.0])
+        w[2, 16:32] = w[2, :16] * 2
+        w[3, :32] = 1e-40  # subnormal
+        w[4, :32] = torch.linspace(-7, 7, 32)
+        w[5, :32] = torch.linspace(-6.999, 7, 32)
+        w[6, :32] = torch.linspace(-465, 465, 32)
+        w[7, :32] = torch.linspace(-448, 448, 32)
+        w[8, :32] = 2.0 ** torch.arange(-16, 16)
+        w[9, :32] = 1e-3
+        w[9, 5] = 1e30
+        return w
+
+    def export(self, weight, *flags):
+        """(tensors of the layer, scheme, compressor)"""
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig
+        from safetensors.torch import load_file, save_file
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "in.safetensors")
+            save_file({"l.weight": weight}, path)
+            done = subprocess.run([PROGRAM, "--weights", path, "--layers", "*", "--method", "rtn", "--out", os.path.join(folder, "out"),
+                                   *flags], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(folder, "out", "config.json"), encoding="utf-8") as file:
+                config = QuantizationConfig.model_validate(json.load(file)["quantization_config"])
+            tensors = {name[2:]: tensor for name, tensor in load_file(os.path.join(folder, "out", "model.safetensors")).items()}
+        return tensors, config.config_groups["group_0"], BaseCompressor.get_value_from_registry(config.format)
+
+    def unpacked(self, tensors):
+        import torch
+        packed = tensors["weight_packed"]
+        return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
+
+    def decoded(self, tensors, scheme):
+        """The weight in float32, by compressed-tensors' own functions."""
+        import torch
+        from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+        from compressed_tensors.quantization.lifecycle.forward import dequantize
+        scale = tensors["weight_scale"]
+        scale = 2.0 ** (scale.to(torch.float32) - 127) if scale.dtype == torch.uint8 else scale.float()
+        if "weight_packed" in tensors:
+            rows, columns = tensors["weight_packed"].shape
+            codes = unpack_fp4_from_uint8(tensors["weight_packed"], rows, 2 * columns, dtype=torch.float32)
+        else:
+            codes = tensors["weight"].float()
+        return dequantize(x_q=codes, scale=scale, args=scheme.weights, global_scale=tensors.get("weight_global_scale"), dtype=torch.float32)
+
+    def torchao_codes(self, packed):
+        import torch
+        packed = packed.view(torch.uint8)
+        return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
+
+    def test_mx_equals_torchao_under_every_rule(self):
+        import torch
+        from torchao.prototype.mx_formats.config import ScaleCalculationMode
+        from torchao.prototype.mx_formats.mx_tensor import to_mx
+        weight = self.weight()
+        for rule, mode in (("floor", ScaleCalculationMode.FLOOR), ("even", ScaleCalculationMode.EVEN), ("rceil", ScaleCalculationMode.RCEIL)):
+            for name, dtype in (("mxfp4", torch.float4_e2m1fn_x2), ("mxfp8", torch.float8_e4m3fn)):
+                with self.subTest(rule=rule, format=name):
+                    tensors, _, _ = self.export(weight, "--format", name, "--scale-rule", rule)
+                    scales, codes = to_mx(weight, dtype, 32, mode)
+                    self.assertTrue(torch.equal(tensors["weight_scale"], scales.view(torch.uint8)))
+                    if name == "mxfp4":
+                        self.assertTrue(torch.equal(self.unpacked(tensors), self.torchao_codes(codes)))
+                    else:
+                        # Where the scale is 2^-127, torchao divides by 2^-126, which is no subnormal number.
+                        same = tensors["weight"].view(torch.uint8) == codes.view(torch.uint8)
+                        scaled = (tensors["weight_scale"] > 0).repeat_interleave(32, 1)
+                        self.assertTrue(torch.all(same | ~scaled))
+
+    def test_mx_equals_compressed_tensors(self):
+        import torch
+        from compressed_tensors.quantization.utils import generate_mx_scales
+        from compressed_tensors.quantization.utils.fp4_utils import cast_to_fp4
+        weight = self.weight()
+        tensors, scheme, compressor = self.export(weight, "--format", "mxfp4")
+        blocks = weight.reshape(64, 4, 32)
+        scales = generate_mx_scales(blocks.abs().amax(-1)).clamp(0, 255).to(torch.uint8)
+        self.assertTrue(torch.equal(tensors["weight_scale"], scales))
+        scale = 2.0 ** (scales.float() - 127)
+        expected = (cast_to_fp4((blocks / scale[..., None]).clamp(-6, 6)) * scale[..., None]).reshape(64, 128)
+        self.assertTrue(torch.equal(self.decoded(tensors, scheme), expected))
+        # As a program loads it: products of powers of two are exact in bfloat16.
+        loaded = compressor.decompress(dict(tensors), scheme)["weight"].float()
+        self.assertTrue(torch.equal(loaded, expected))
+
+    def test_nvfp4_equals_compressed_tensors(self):
+        import torch
+        from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+        from compressed_tensors.quantization.utils.fp4_utils import cast_to_fp4
+        weight = self.weight()[10:40].contiguous()
+        tensors, scheme, _ = self.export(weight, "--format", "nvfp4")
+        general = generate_gparam(weight.min(), weight.max())
+        self.assertTrue(torch.equal(tensors["weight_global_scale"], general))
+        blocks = weight.reshape(30, 8, 16)
+        scales, _ = calculate_qparams(blocks.amin(-1), blocks.amax(-1), scheme.weights, general)
+        # Where a block's scale rounds to 0, they take 0.125 and we the smallest number; both round its weights to 0.
+        small = scales.float() == 0.125
+        self.assertTrue(torch.equal(tensors["weight_scale"].float()[~small], scales.float()[~small]))
+        effective = (tensors["weight_scale"].float() / general)[..., None]
+        expected = (cast_to_fp4((blocks / effective).clamp(-6, 6)) * effective).reshape(30, 128)
+        self.assertTrue(torch.equal(self.decoded(tensors, scheme), expected))
+
+    def test_nvfp4_equals_torchao_but_for_its_rounding(self):
+        import torch
+        from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
+        torch.manual_seed(5)
+        weight = torch.randn(64, 128)
+        tensors, _, _ = self.export(weight, "--format", "nvfp4")
+        scales, codes = nvfp4_quantize(weight, 16, per_tensor_amax_to_scale(weight.abs().max()))
+        self.assertTrue(torch.equal(tensors["weight_scale"].view(torch.uint8), scales.view(torch.uint8)))
+        # It multiplies by a rounded reciprocal where we divide: codes differ next to ties alone.
+        differ = self.unpacked(tensors) != self.torchao_codes(codes)
+        self.assertLess(differ.float().mean().item(), 1e-3)
+
+    def test_fp8_equals_compressed_tensors(self):
+        import torch
+        weight = self.weight()
+        for flags, amax in (((), weight.abs().amax(-1, keepdim=True)),
+                            (("--group-rows", "-1"), weight.abs().max().reshape(1)),
+                            (("--group-size", "32", "--group-rows", "32"), weight.abs().reshape(2, 32, 4, 32).amax((1, 3)))):
+            with self.subTest(flags=flags):
+                tensors, scheme, _ = self.export(weight, "--format", "fp8", *flags)
+                scale = amax / 448
+                scale[scale == 0] = 1 / 448
+                self.assertTrue(torch.equal(tensors["weight_scale"], scale))
+                full = scale if scale.dim() < 2 or scale.shape[1] == 1 else scale.repeat_interleave(32, 0).repeat_interleave(32, 1)
+                codes = (weight / full).clamp(-448, 448).to(torch.float8_e4m3fn)
+                self.assertTrue(torch.equal(tensors["weight"].view(torch.uint8), codes.view(torch.uint8)))
+                self.assertTrue(torch.equal(self.decoded(tensors, scheme), codes.float() * full))
+
+
 def import_compressed_tensors():
     """Returns the folders of ./setup, or ends the program."""
     torch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
@@ -317,6 +460,6 @@ def import_compressed_tensors():
 
 if __name__ == "__main__":
     PROGRAM, group = sys.argv[1], sys.argv[2]
-    if group == "CompressedTensors":
+    if group != "Program":
         import_compressed_tensors()
     unittest.main(argv=[sys.argv[0], group, *sys.argv[3:]], verbosity=2)

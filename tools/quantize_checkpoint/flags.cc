@@ -33,6 +33,11 @@ void AddSpec(CLI::App& app, QuantizerSpec* spec) {
   app.add_option("--bits", spec->bits, "Bits of a code: 2, 3, 4 or 8")->capture_default_str();
   app.add_option("--group-size", spec->group_size, "Inputs that share a scale; -1: a whole row")
       ->capture_default_str();
+  app.add_option("--group-rows", spec->group_rows,
+                 "fp8: rows that share a scale, as many as the group size; -1: all")
+      ->capture_default_str();
+  AddEnum(app, "--scale-rule", &spec->scale_rule, &ParseScaleRule,
+          "mxfp4, mxfp8: how a block's power of two is chosen: floor, even or rceil");
   app.add_option_function<std::string>(
          "--symmetric", [spec](const std::string& value) { spec->symmetric = value == "on"; },
          "Grids around zero (on) or between the extremes of each group (off)")
@@ -46,6 +51,37 @@ void AddSpec(CLI::App& app, QuantizerSpec* spec) {
           "Shrink grids if that lowers the error (mse), or never (none)");
   AddEnum(app, "--scale-dtype", &spec->scale_dtype, &ParseScaleDtype,
           "Type of stored scales: f16, or bf16 (compressed-tensors)");
+}
+
+// A format of files for integers, or a format of numbers, which compressed-tensors holds.
+void AddFormat(CLI::App& app, Flags* flags) {
+  const auto parse = [](const std::string& text, Flags* parsed) {
+    if (const auto format = ParseCheckpointFormat(text); format.ok()) {
+      parsed->format = *format;
+      parsed->spec.format = QuantizationFormat::kInt;
+      return true;
+    }
+    const auto format = ParseQuantizationFormat(text);
+    if (!format.ok() || *format == QuantizationFormat::kInt) return false;
+    parsed->format = CheckpointFormat::kCompressedTensors;
+    parsed->spec.format = *format;
+    return true;
+  };
+  app.add_option_function<std::string>(
+         "--format", [flags, parse](const std::string& text) { parse(text, flags); },
+         "Integers as compressed-tensors or gptq-v2, or fp8, fp8_e5m2, mxfp4, mxfp8 or nvfp4 as "
+         "compressed-tensors")
+      ->check(CLI::Validator(
+          [parse](std::string& text) {
+            Flags ignored;
+            return parse(text, &ignored)
+                       ? std::string()
+                       : StrCat("unknown format '", text,
+                                "'; known are compressed-tensors, gptq-v2, fp8, fp8_e5m2, mxfp4, "
+                                "mxfp8 and nvfp4");
+          },
+          ""))
+      ->default_str(std::string(ToString(flags->format)));
 }
 
 void AddFiles(CLI::App& app, Flags* flags) {
@@ -81,6 +117,14 @@ std::string AboutOption(std::string_view message) {
   std::string text = StrCat("--", message.substr(kPrefix.size()));
   std::replace(text.begin(), text.begin() + static_cast<int64_t>(text.find(' ')), '_', '-');
   return text;
+}
+
+// Sets the options of a floating-point format that were not given.
+void CompleteFormat(const CLI::App& app, QuantizerSpec* spec) {
+  if (spec->format == QuantizationFormat::kInt) return;
+  if (app.count("--bits") == 0) spec->bits = FixedBits(spec->format).value_or(spec->bits);
+  if (app.count("--group-size") == 0) spec->group_size = -1;
+  if (app.count("--scale-dtype") == 0) spec->scale_dtype = ScaleDtype::kFloat32;
 }
 
 std::optional<int> Check(const Flags& flags) {
@@ -124,7 +168,7 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   AddFiles(app, flags);
   AddSpec(app, &flags->spec);
-  AddEnum(app, "--format", &flags->format, &ParseCheckpointFormat, "compressed-tensors or gptq-v2");
+  AddFormat(app, flags);
   AddLayers(app, flags);
   app.add_option("--threads", flags->threads, "Threads to compute with")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
@@ -137,6 +181,7 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
   } catch (const CLI::ParseError& error) {
     return FailWithUsage(error.what());
   }
+  CompleteFormat(app, &flags->spec);
   return Check(*flags);
 }
 

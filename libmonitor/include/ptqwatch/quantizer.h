@@ -36,6 +36,32 @@ PTQWATCH_EXPORT absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::
 /// Returns the default format of a method's codes, for reports that name none: "int", or "nf4" for
 /// NF4.
 PTQWATCH_EXPORT std::string_view FormatOf(QuantizationMethod method);
+
+/// The number format of codes and scales. Rows of quantize/number_format.cc.
+enum class QuantizationFormat {
+  kInt,      ///< integers with a scale, and a zero if asymmetric
+  kFp8,      ///< E4M3, largest number 448
+  kFp8E5m2,  ///< E5M2, largest number 57344
+  kMxfp4,    ///< E2M1, a power-of-two scale for 32 inputs (OCP Microscaling Formats 1.0)
+  kMxfp8,    ///< E4M3, a power-of-two scale for 32 inputs
+  kNvfp4,    ///< E2M1, an E4M3 scale for 16 inputs, and a float scale for the tensor
+};
+/// "int", "fp8", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4".
+PTQWATCH_EXPORT std::string_view ToString(QuantizationFormat format);
+PTQWATCH_EXPORT absl::StatusOr<QuantizationFormat> ParseQuantizationFormat(std::string_view name);
+/// Returns the only bit width of a format: 4 or 8; nullopt for integers.
+PTQWATCH_EXPORT std::optional<int> FixedBits(QuantizationFormat format);
+
+/// The power of two that scales an MX block with max|w| = m. emax is the exponent of the format's
+/// largest number: 2 for E2M1, 8 for E4M3.
+enum class ScaleRule {
+  kFloor,    ///< floor(log2 m) - emax; numbers beyond the largest saturate (OCP, torchao's default)
+  kEven,     ///< kFloor for m rounded to the format's mantissa (compressed-tensors, vLLM, Quark)
+  kRoundUp,  ///< ceil(log2(m / largest)); never saturates (cuBLAS)
+};
+/// "floor", "even", "rceil".
+PTQWATCH_EXPORT std::string_view ToString(ScaleRule rule);
+PTQWATCH_EXPORT absl::StatusOr<ScaleRule> ParseScaleRule(std::string_view name);
 /// Returns the only bit width of a method: 8 for LLM.int8, 4 for NF4, nullopt if several are
 /// allowed.
 PTQWATCH_EXPORT std::optional<int> FixedBits(QuantizationMethod method);
@@ -95,9 +121,20 @@ PTQWATCH_EXPORT absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string
 struct QuantizerSpec {
   QuantizationMethod method = QuantizationMethod::kGptq;
   int bits = 4;  ///< 2, 3, 4 or 8
+  /// RTN and GPTQ only. A format other than integers decides bits, is symmetric, and MX and NVFP4
+  /// formats also decide the group size.
+  QuantizationFormat format = QuantizationFormat::kInt;
+  ScaleRule scale_rule = ScaleRule::kEven;  ///< MX formats only
   /// Number of inputs that share a scale; the last group of a row may be shorter. -1: the whole
   /// row.
   int group_size = 128;
+  /// Number of rows that share a scale: with group_size 128 and 128 rows, scales belong to square
+  /// blocks. -1: all rows. RTN and GPTQ without clipping only; MX and NVFP4 formats need 1.
+  int group_rows = 1;
+  /// RTN and GPTQ only: quantizes W B and rotates back, with B the orthonormal Hadamard matrix on
+  /// blocks of this many inputs (arXiv 2509.23202): 16, 32, 64 or 128; 0: none. Inputs beyond the
+  /// last whole block are not rotated.
+  int rotation = 0;
   /// Symmetric grids have zero = 2^(bits-1) and cover +-max|w|; asymmetric ones cover [min(w,0),
   /// max(w,0)].
   bool symmetric = true;
@@ -131,6 +168,8 @@ PTQWATCH_EXPORT bool NeedsStatistics(const QuantizerSpec& spec);
 /// Returns a text such as "gptq b4 g128 sym act damp 0.01", with every field that decides the
 /// codes. The text of a spec never changes, because fingerprints of runs depend on it.
 PTQWATCH_EXPORT std::string Describe(const QuantizerSpec& spec);
+/// Returns the name of the spec's format, as reports have it: FormatOf(method) for integers.
+PTQWATCH_EXPORT std::string_view FormatOf(const QuantizerSpec& spec);
 
 /// The outcome of quantizing one layer.
 enum class LayerStatus {
@@ -202,6 +241,10 @@ PTQWATCH_EXPORT const std::array<float, 16>& Nf4Levels();
 ///             original weight.
 ///   NF4       codes are indices into Nf4Levels(), scale [ceil(m d / kNf4Block)] is the absmax of
 ///             each block, zero is empty; dequantized = level * absmax.
+///
+/// With a floating-point format, codes are its bits, with the sign first, and dequantized = scale *
+/// number; zero is 0. NVFP4's scale is block scale / tensor_scale. With a rotation, codes, scale
+/// and zero belong to W B, and dequantized to W.
 struct QuantizedWeight {
   LayerStatus status = LayerStatus::kOk;
   /// Explains a status other than kOk, and notes facts such as skipped calibration rows.
@@ -209,6 +252,7 @@ struct QuantizedWeight {
   std::vector<uint8_t> codes;      ///< [m, d], 0 .. 2^bits - 1, original column order
   std::vector<float> scale;        ///< [m, G]
   std::vector<float> zero;         ///< [m, G], integers
+  float tensor_scale = 0;          ///< NVFP4: 448 * 6 / max|W|, as compressed-tensors stores it
   std::vector<float> dequantized;  ///< [m, d]: scale * (code - zero)
   std::vector<int64_t> order;      ///< [d]: GPTQ handled column order[k] k-th; empty for RTN
   double damp = 0;                 ///< relative damping used; 0 for RTN

@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "quantize/kernels/clip_search.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "quantize/kernels/grid_points-inl.h"
 #include "quantize/kernels/micro_kernel-inl.h"
 
 #ifndef PTQWATCH_QUANTIZE_KERNELS_CLIP_SEARCH_ONCE_
@@ -94,14 +95,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
-// scale * (code - zero) for the grid point nearest to w, with RoundRow's arithmetic.
-template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE V NearestPoint(DF df, V w, V scale, V zero, V top) {
-  const V steps = hn::Add(hn::Round(hn::Div(w, scale)), zero);
-  const V code = hn::Min(hn::Max(steps, hn::Zero(df)), top);
-  return hn::Mul(scale, hn::Sub(code, zero));
-}
-
 // Both criteria compute the errors of a tile's candidate grids, row by row. If an error reaches
 // `smallest`, its sum may be left incomplete.
 
@@ -115,12 +108,13 @@ class ByImportance {
     return context.Checkpoint();
   }
 
-  absl::Status Errors(const Tile& tile, float max_code, const double* HWY_RESTRICT smallest,
+  template <class Points>
+  absl::Status Errors(const Tile& tile, const Points& points, const double* HWY_RESTRICT smallest,
                       double* HWY_RESTRICT errors, const ExecutionContext& context) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
-    const auto top = hn::Set(df, max_code);
+    typename Points::Codes code;
     constexpr int64_t kPiece = 16;
     for (int64_t v = 0; v < tile.width; v += n) {
       const auto scale = hn::Load(df, tile.scale.get() + v);
@@ -131,7 +125,7 @@ class ByImportance {
       for (int64_t k0 = 0; k0 < tile.count && !hn::AllTrue(dd, hn::Ge(sum, limit)); k0 += kPiece) {
         for (int64_t k = k0; k < std::min(tile.count, k0 + kPiece); ++k) {
           const auto w = hn::Load(df, weights + k * tile.width);
-          const auto e = hn::PromoteTo(dd, hn::Sub(w, NearestPoint(df, w, scale, zero, top)));
+          const auto e = hn::PromoteTo(dd, hn::Sub(w, points.Round(w, scale, zero, &code)));
           // Not fused, so that every target finds the same minimum.
           sum = hn::Add(sum, hn::Mul(hn::Mul(e, e), hn::Set(dd, group_[k])));
         }
@@ -175,20 +169,21 @@ class ByOutput {
     return context.Checkpoint();
   }
 
-  absl::Status Errors(const Tile& tile, float max_code, const double* /*smallest*/,
+  template <class Points>
+  absl::Status Errors(const Tile& tile, const Points& points, const double* /*smallest*/,
                       double* HWY_RESTRICT errors, const ExecutionContext& context) const {
     const Tag<double> dd;
     const hn::Rebind<float, decltype(dd)> df;
     const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
     const int64_t width = tile.width;
-    const auto top = hn::Set(df, max_code);
+    typename Points::Codes code;
     const int64_t quads = (tile.count + 3) / 4;
     for (int64_t k = 0; k < tile.count; ++k) {
       const auto s = hn::Set(df, channel_scale_[begin_ + k]);
       for (int64_t v = 0; v < width; v += n) {
-        const auto q = NearestPoint(df, hn::Load(df, tile.scaled.get() + k * width + v),
+        const auto q = points.Round(hn::Load(df, tile.scaled.get() + k * width + v),
                                     hn::Load(df, tile.scale.get() + v),
-                                    hn::Load(df, tile.zero.get() + v), top);
+                                    hn::Load(df, tile.zero.get() + v), &code);
         const auto w = hn::Load(df, tile.plain.get() + k * width + v);
         hn::Store(hn::PromoteTo(dd, hn::Sub(w, hn::Div(q, s))), dd, error_.get() + k * width + v);
       }
@@ -255,7 +250,9 @@ absl::StatusOr<ClipResult> Search(MatrixView weight, const float* channel_scale,
           tile.zero[static_cast<size_t>(r)] = grid->zero[at];
         }
         PTQWATCH_RETURN_IF_ERROR(
-            criterion.Errors(tile, grid->max_code(), smallest.data(), errors.get(), context));
+            WithPoints(hn::Rebind<float, Tag<double>>(), *grid, [&](const auto& points) {
+              return criterion.Errors(tile, points, smallest.data(), errors.get(), context);
+            }));
         for (size_t r = 0; r < smallest.size(); ++r) {
           if (errors[r] < smallest[r]) {
             smallest[r] = errors[r];

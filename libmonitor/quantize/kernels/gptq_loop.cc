@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "quantize/kernels/gptq_loop.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "quantize/kernels/grid_points-inl.h"
 #include "quantize/kernels/micro_kernel-inl.h"
 
 #ifndef PTQWATCH_QUANTIZE_KERNELS_GPTQ_ONCE_
@@ -131,17 +132,16 @@ namespace ptqwatch::internal::HWY_NAMESPACE {
 namespace {
 
 // Quantizes the columns k .. k + 3 of a tile, already updated by all earlier columns.
-HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT ratios, float top,
-                               int64_t tile, int64_t k, int64_t k_in_block, RowGroup* group) {
+template <class Points>
+HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT ratios,
+                               const Points& points, int64_t tile, int64_t k, int64_t k_in_block,
+                               RowGroup* group) {
   const Tag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
   const hn::Rebind<uint8_t, decltype(d)> db;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
   const int64_t width = group->width;
   float* current = group->Current(tile, k_in_block);
   float* delta = group->Delta(tile, k);
-  const auto lowest = hn::Zero(d);
-  const auto highest = hn::Set(d, top);
 #pragma GCC unroll 4
   for (int64_t c = 0; c < 4; ++c) {
     const size_t at = static_cast<size_t>(k + c);
@@ -155,14 +155,11 @@ HWY_NOINLINE void QuantizeQuad(const ColumnMap& map, const float* HWY_RESTRICT r
       for (int64_t j = 0; j < c; ++j) {
         w = hn::MulAdd(hn::Load(d, delta + j * width + v), hn::Set(d, ratios[4 * j + c]), w);
       }
-      const auto s = hn::Load(d, scale + v);
-      const auto z = hn::Load(d, zero + v);
-      const auto steps = hn::Add(hn::Round(hn::Div(w, s)), z);
-      const auto code = hn::Min(hn::Max(steps, lowest), highest);
-      const auto q = hn::Mul(s, hn::Sub(code, z));
+      typename Points::Codes code;
+      const auto q = points.Round(w, hn::Load(d, scale + v), hn::Load(d, zero + v), &code);
       hn::Store(hn::Sub(hn::Load(d, delta + c * width + v), q), d, delta + c * width + v);
       hn::Store(hn::Sub(w, q), d, current + c * width + v);
-      hn::StoreU(hn::DemoteTo(db, hn::ConvertTo(di, code)), db, codes + v);
+      hn::StoreU(hn::DemoteTo(db, code), db, codes + v);
     }
   }
 }
@@ -277,11 +274,14 @@ class Loop {
     const Tag<float> d;
     double diagonal[kBlock];
     for (int64_t k = 0; k < count; ++k) diagonal[k] = feedback_.diagonal(k0 + k);
-    for (int64_t q = 0; q < count / 4; ++q) {
-      const int64_t k = k0 + 4 * q;
-      MulAddTile(d, 4 * q, feedback_.At(k0, k / 4), group->Delta(t, k0), group->Current(t, 4 * q));
-      QuantizeQuad(map_, feedback_.At(k, k / 4), grid_.max_code(), t, k, 4 * q, group);
-    }
+    WithPoints(d, grid_, [&](const auto& points) {
+      for (int64_t q = 0; q < count / 4; ++q) {
+        const int64_t k = k0 + 4 * q;
+        MulAddTile(d, 4 * q, feedback_.At(k0, k / 4), group->Delta(t, k0),
+                   group->Current(t, 4 * q));
+        QuantizeQuad(map_, feedback_.At(k, k / 4), points, t, k, 4 * q, group);
+      }
+    });
     errors->damped_loss += SumOfSquares(group->Current(t, 0), count, width_, diagonal);
     errors->squared_norm += SumOfSquares(group->Delta(t, k0), count, width_, nullptr);
   }

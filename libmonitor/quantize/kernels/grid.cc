@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "quantize/kernels/grid.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "quantize/kernels/grid_points-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ptqwatch::internal::HWY_NAMESPACE {
@@ -39,26 +40,41 @@ void RangeOnTarget(const float* HWY_RESTRICT w, int64_t count, float* low, float
 }
 
 // `decoded` may be `w`.
-void RoundOnTarget(const float* w, int64_t count, float scale, float zero, float top,
-                   uint8_t* HWY_RESTRICT codes, float* decoded) {
-  const hn::RebindToSigned<decltype(kTag)> di;
+template <class Points>
+void RoundTo(const Points& points, const float* w, int64_t count, float scale, float zero,
+             uint8_t* HWY_RESTRICT codes, float* decoded) {
   const hn::Rebind<uint8_t, decltype(kTag)> db;
   const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
   const auto s = hn::Set(kTag, scale);
   const auto z = hn::Set(kTag, zero);
+  typename Points::Codes code;
   int64_t i = 0;
   for (; i + n <= count; i += n) {
-    const auto steps = hn::Round(hn::Div(hn::LoadU(kTag, w + i), s));
-    const auto code = hn::Min(hn::Max(hn::Add(steps, z), hn::Zero(kTag)), hn::Set(kTag, top));
-    if (codes != nullptr) hn::StoreU(hn::DemoteTo(db, hn::ConvertTo(di, code)), db, codes + i);
-    if (decoded != nullptr) hn::StoreU(hn::Mul(s, hn::Sub(code, z)), kTag, decoded + i);
+    const auto point = points.Round(hn::LoadU(kTag, w + i), s, z, &code);
+    if (codes != nullptr) hn::StoreU(hn::DemoteTo(db, code), db, codes + i);
+    if (decoded != nullptr) hn::StoreU(point, kTag, decoded + i);
   }
-  for (; i < count; ++i) {
-    const float steps = std::nearbyint(w[i] / scale) + zero;
-    const float code = steps > 0 ? std::min(steps, top) : 0.0f;
-    if (codes != nullptr) codes[i] = static_cast<uint8_t>(code);
-    if (decoded != nullptr) decoded[i] = scale * (code - zero);
-  }
+  if (i == count) return;
+  float in[hn::MaxLanes(kTag)] = {};
+  float out[hn::MaxLanes(kTag)];
+  uint8_t out_codes[hn::MaxLanes(kTag)];
+  std::copy(w + i, w + count, in);
+  hn::StoreU(points.Round(hn::LoadU(kTag, in), s, z, &code), kTag, out);
+  hn::StoreU(hn::DemoteTo(db, code), db, out_codes);
+  if (codes != nullptr) std::copy_n(out_codes, count - i, codes + i);
+  if (decoded != nullptr) std::copy_n(out, count - i, decoded + i);
+}
+
+void RoundOnTarget(const Grid& grid, int64_t row, const float* w, uint8_t* codes, float* decoded) {
+  WithPoints(kTag, grid, [&](const auto& points) {
+    for (int64_t g = 0; g < grid.groups; ++g) {
+      const int64_t begin = grid.GroupBegin(g);
+      const size_t at = static_cast<size_t>(row * grid.groups + g);
+      RoundTo(points, w + begin, grid.GroupCount(g), grid.scale[at], grid.zero[at],
+              codes == nullptr ? nullptr : codes + begin,
+              decoded == nullptr ? nullptr : decoded + begin);
+    }
+  });
 }
 
 }  // namespace
@@ -79,16 +95,51 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   grid.rows = rows;
   grid.cols = cols;
   grid.bits = spec.bits;
+  grid.format = &NumbersOf(spec);
+  grid.scale_rule = spec.scale_rule;
   grid.symmetric = spec.symmetric;
   grid.scale_dtype = spec.scale_dtype;
-  grid.group_size = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
+  grid.group_size = GroupSizeOf(spec, cols);
   grid.groups = (cols + grid.group_size - 1) / grid.group_size;
   grid.scale.resize(static_cast<size_t>(rows * grid.groups));
   grid.zero.resize(static_cast<size_t>(rows * grid.groups));
   return grid;
 }
 
+void SetTensorScale(float largest, Grid* grid) {
+  if (grid->format->scale != GroupScale::kE4m3) return;
+  const float scale = kE4m3.largest * grid->format->largest /
+                      std::max(largest, std::numeric_limits<float>::min());
+  grid->tensor_scale = std::isfinite(scale) ? scale : 1;
+}
+
+namespace {
+
+float FloatScale(float largest, const Grid& grid) {
+  const NumberFormat& format = *grid.format;
+  switch (format.scale) {
+    case GroupScale::kE8m0:
+      return PowerOfTwoScale(largest, format, grid.scale_rule);
+    case GroupScale::kE4m3: {
+      const float exact = grid.tensor_scale * (largest / format.largest);
+      // Not 0, so that the weight can be divided by it.
+      return std::max(RoundToFormat(exact, kE4m3), kE4m3.Level(1)) / grid.tensor_scale;
+    }
+    case GroupScale::kSpec:
+      break;
+  }
+  const float exact = (largest > 0 ? largest : 1) / format.largest;
+  return RoundScale(std::max(exact, std::numeric_limits<float>::denorm_min()), grid.scale_dtype);
+}
+
+}  // namespace
+
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
+  if (grid->format->is_float()) {
+    const float scale = FloatScale(std::max(-low, high), *grid);
+    grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;
+    return std::isfinite(scale);
+  }
   const float top = grid->max_code();
   if (grid->symmetric) {
     high = std::max(-low, high);
@@ -109,36 +160,38 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
   return std::isfinite(scale);
 }
 
+Range RangeOf(const float* weights, int64_t count) {
+  Range range;
+  HWY_DYNAMIC_DISPATCH(RangeOnTarget)(weights, count, &range.low, &range.high);
+  return range;
+}
+
 bool FitRow(const float* weights, int64_t row, Grid* grid) {
   bool finite = true;
   for (int64_t g = 0; g < grid->groups; ++g) {
-    float low = 0;
-    float high = 0;
-    HWY_DYNAMIC_DISPATCH(RangeOnTarget)
-    (weights + grid->GroupBegin(g), grid->GroupCount(g), &low, &high);
-    finite = FitGroup(low, high, row, g, grid) && finite;
+    const Range range = RangeOf(weights + grid->GroupBegin(g), grid->GroupCount(g));
+    finite = FitGroup(range.low, range.high, row, g, grid) && finite;
   }
   return finite;
 }
 
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded) {
-  for (int64_t g = 0; g < grid.groups; ++g) {
-    const int64_t begin = grid.GroupBegin(g);
-    const size_t at = static_cast<size_t>(row * grid.groups + g);
-    HWY_DYNAMIC_DISPATCH(RoundOnTarget)
-    (weights + begin, grid.GroupCount(g), grid.scale[at], grid.zero[at], grid.max_code(),
-     codes == nullptr ? nullptr : codes + begin, decoded == nullptr ? nullptr : decoded + begin);
-  }
+  HWY_DYNAMIC_DISPATCH(RoundOnTarget)(grid, row, weights, codes, decoded);
 }
 
 void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decoded) {
+  float levels[256];
+  const bool is_float = grid.format->is_float();
+  for (int code = 0; is_float && code < 1 << grid.bits; ++code) {
+    levels[code] = grid.format->Level(static_cast<uint8_t>(code));
+  }
   for (int64_t g = 0; g < grid.groups; ++g) {
     const size_t at = static_cast<size_t>(row * grid.groups + g);
     const float scale = grid.scale[at];
     const float zero = grid.zero[at];
     const int64_t begin = grid.GroupBegin(g);
     for (int64_t i = begin; i < begin + grid.GroupCount(g); ++i) {
-      decoded[i] = scale * (static_cast<float>(codes[i]) - zero);
+      decoded[i] = scale * (is_float ? levels[codes[i]] : static_cast<float>(codes[i]) - zero);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
+#include "quantize/number_format.h"
 
 namespace ptqwatch::internal {
 
@@ -15,16 +16,22 @@ namespace ptqwatch::internal {
 /// Asymmetric grids have zero = round(-lo / scale); symmetric ones first widen to +-max(-lo, hi)
 /// and have zero = 2^(bits-1). A group of zeros has lo = -1, hi = 1. All in float32. The scale is
 /// rounded to its dtype before anything is computed from it, and is never 0.
+///
+/// With a floating-point format, scale = max(-lo, hi) / largest number, as the format stores scales,
+/// and zero = 0.
 struct Grid {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t group_size = 0;  ///< inputs per group, at least 1; a row's last group may be shorter
   int64_t groups = 0;      ///< per row
   int bits = 0;
+  const NumberFormat* format = nullptr;
+  ScaleRule scale_rule = ScaleRule::kEven;
   bool symmetric = true;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   std::vector<float> scale;  ///< [rows, groups]
   std::vector<float> zero;   ///< [rows, groups]
+  float tensor_scale = 0;    ///< NVFP4: divides the block scales; set by SetTensorScale
 
   float max_code() const { return static_cast<float>((1 << bits) - 1); }
   int64_t GroupBegin(int64_t g) const { return g * group_size; }
@@ -34,6 +41,17 @@ struct Grid {
 /// A grid without its numbers. `spec` must be valid and the shape not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
+/// Sets NVFP4's tensor scale, before any group is fitted. `largest` is the weight's max|w|.
+void SetTensorScale(float largest, Grid* grid);
+
+/// min(w, 0) and max(w, 0) over `count` finite weights.
+struct Range {
+  float low = 0;
+  float high = 0;
+  float largest() const { return std::max(-low, high); }
+};
+Range RangeOf(const float* weights, int64_t count);
+
 /// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if the scale
 /// overflows its dtype; it is then infinite.
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
@@ -41,12 +59,13 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 /// Sets row `row` from its finite weights. Returns false if a scale overflows its dtype.
 bool FitRow(const float* weights, int64_t row, Grid* grid);
 
-/// Round to nearest: code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
+/// Round to nearest: for integers, code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
 /// scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null, and
-/// `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives 0.
+/// `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives 0, or a zero of
+/// either sign for floating-point codes.
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded);
 
-/// decoded = scale * (code - zero).
+/// decoded = scale * (code - zero), or scale * number for floating-point codes.
 void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decoded);
 
 }  // namespace ptqwatch::internal

@@ -1,0 +1,329 @@
+#include "quantize/number_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "quantize/kernels/grid.h"
+#include "quantize/rotation.h"
+#include "unit/quantize/reference.h"
+#include "unit/quantize/run_ok.h"
+
+namespace ptqwatch::internal {
+namespace number_format_test {
+
+using ::ptqwatch::testing::CorrelatedInputs;
+using ::ptqwatch::testing::Gram;
+using ::ptqwatch::testing::Matrix;
+using ::ptqwatch::testing::NaiveTrace;
+using ::ptqwatch::testing::OnlyTarget;
+using ::ptqwatch::testing::RandomMatrix;
+using ::ptqwatch::testing::RunOk;
+using ::ptqwatch::testing::UsableTargets;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+constexpr QuantizationFormat kFloatFormats[] = {
+    QuantizationFormat::kFp8, QuantizationFormat::kFp8E5m2, QuantizationFormat::kMxfp4,
+    QuantizationFormat::kMxfp8, QuantizationFormat::kNvfp4};
+
+QuantizerSpec SpecOf(QuantizationFormat format,
+                     QuantizationMethod method = QuantizationMethod::kRtn) {
+  QuantizerSpec spec{.method = method, .format = format, .group_size = 32};
+  spec.bits = FixedBits(format).value_or(4);
+  return spec;
+}
+
+// The code of the nearest finite number by trying them all; on a tie the even code.
+int NearestCode(float x, const NumberFormat& format) {
+  const int half = 1 << (format.bits - 1);
+  int best = 0;
+  double smallest = std::numeric_limits<double>::infinity();
+  for (int code = 0; code < half; ++code) {
+    const double level = format.Level(static_cast<uint8_t>(code));
+    if (level > static_cast<double>(format.largest)) continue;
+    const double distance = std::abs(std::abs(static_cast<double>(x)) - level);
+    if (distance < smallest || (distance == smallest && code % 2 == 0)) {
+      smallest = distance;
+      best = code;
+    }
+  }
+  return best + (std::signbit(x) ? half : 0);
+}
+
+TEST(NumberFormat, HasTheLevelsOfE2m1) {
+  const NumberFormat& format = NumbersOf(QuantizationFormat::kMxfp4);
+  std::vector<float> levels;
+  for (uint8_t code = 0; code < 16; ++code) levels.push_back(format.Level(code));
+  EXPECT_THAT(levels, ElementsAre(0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6));
+  EXPECT_TRUE(std::signbit(levels[8]));
+}
+
+TEST(NumberFormat, HasTheEdgesOfTheEightBitFormats) {
+  const NumberFormat& e4m3 = NumbersOf(QuantizationFormat::kFp8);
+  EXPECT_EQ(e4m3.Level(0x01), std::ldexp(1.0f, -9));
+  EXPECT_EQ(e4m3.Level(0x08), std::ldexp(1.0f, -6));
+  EXPECT_EQ(e4m3.Level(0x38), 1.0f);
+  EXPECT_EQ(e4m3.Level(0x7E), 448.0f);
+  EXPECT_EQ(e4m3.Level(0xFE), -448.0f);
+  const NumberFormat& e5m2 = NumbersOf(QuantizationFormat::kFp8E5m2);
+  EXPECT_EQ(e5m2.Level(0x01), std::ldexp(1.0f, -16));
+  EXPECT_EQ(e5m2.Level(0x3C), 1.0f);
+  EXPECT_EQ(e5m2.Level(0x7B), 57344.0f);
+}
+
+TEST(NumberFormat, RoundsTiesToEvenCodesAndSaturates) {
+  Grid grid = EmptyGrid(1, 14, SpecOf(QuantizationFormat::kMxfp4));
+  grid.scale = {1.0f};
+  const std::vector<float> row = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f,      3.5f,       5.0f,
+                                  7.0f,  -0.2f, -0.0f, 5.1f,  kInfinity, -kInfinity, -2.5f};
+  std::vector<uint8_t> codes(row.size());
+  std::vector<float> decoded(row.size());
+  RoundRow(grid, 0, row.data(), codes.data(), decoded.data());
+  EXPECT_THAT(codes, ElementsAre(0, 2, 2, 4, 4, 6, 6, 7, 8, 8, 7, 7, 15, 12));
+  EXPECT_THAT(decoded, ElementsAre(0, 1, 1, 2, 2, 4, 4, 6, 0, 0, 6, 6, -6, -2));
+}
+
+TEST(NumberFormat, RoundsToTheNearestCodeOnEveryTarget) {
+  for (int64_t target : UsableTargets()) {
+    const OnlyTarget only(target);
+    for (QuantizationFormat id : kFloatFormats) {
+      const NumberFormat& format = NumbersOf(id);
+      Matrix row(1, 517);
+      Matrix random = RandomMatrix(1, 517, 7);
+      for (int64_t c = 0; c < row.cols; ++c) {
+        // From far below the smallest number to beyond the largest.
+        row.at(0, c) = random.at(0, c) * std::ldexp(format.largest, static_cast<int>(c % 40) - 38);
+      }
+      Grid grid = EmptyGrid(1, row.cols, SpecOf(id));
+      grid.scale.assign(grid.scale.size(), 1.0f);
+      std::vector<uint8_t> codes(row.values.size());
+      std::vector<float> decoded(row.values.size());
+      std::vector<float> again(row.values.size());
+      RoundRow(grid, 0, row.values.data(), codes.data(), decoded.data());
+      DecodeRow(grid, 0, codes.data(), again.data());
+      for (size_t c = 0; c < codes.size(); ++c) {
+        ASSERT_EQ(codes[c], NearestCode(row.values[c], format))
+            << format.name << " " << row.values[c];
+        ASSERT_EQ(decoded[c], format.Level(codes[c])) << format.name << " " << row.values[c];
+        ASSERT_EQ(RoundToFormat(row.values[c], format), decoded[c]);
+      }
+      EXPECT_EQ(again, decoded);
+    }
+  }
+}
+
+TEST(NumberFormat, ScalesMxBlocksByThreeRules) {
+  struct Case {
+    float largest;
+    int floor, even, round_up;
+  };
+  // Exponents for E2M1. 6 is the largest number; 7 is where "even" rounds up.
+  const Case cases[] = {
+      {4.0f, 0, 0, 0},      {6.0f, 0, 0, 0},
+      {6.01f, 0, 0, 1},     {std::nextafter(7.0f, 0.0f), 0, 0, 1},
+      {7.0f, 0, 1, 1},      {7.99f, 0, 1, 1},
+      {8.0f, 1, 1, 1},      {3.5f, -1, 0, 0},
+      {0.0f, -127, -127, -127},
+      {1e-40f, -127, -127, -127},
+      {std::numeric_limits<float>::max(), 125, 126, 126},
+  };
+  const NumberFormat& format = NumbersOf(QuantizationFormat::kMxfp4);
+  for (const Case& c : cases) {
+    EXPECT_EQ(PowerOfTwoScale(c.largest, format, ScaleRule::kFloor), std::ldexp(1.0f, c.floor))
+        << c.largest;
+    EXPECT_EQ(PowerOfTwoScale(c.largest, format, ScaleRule::kEven), std::ldexp(1.0f, c.even))
+        << c.largest;
+    EXPECT_EQ(PowerOfTwoScale(c.largest, format, ScaleRule::kRoundUp), std::ldexp(1.0f, c.round_up))
+        << c.largest;
+  }
+  // E4M3 has three mantissa bits: rounds up from 1.9375.
+  const NumberFormat& eight = NumbersOf(QuantizationFormat::kMxfp8);
+  EXPECT_EQ(PowerOfTwoScale(1.93f, eight, ScaleRule::kEven), std::ldexp(1.0f, -8));
+  EXPECT_EQ(PowerOfTwoScale(1.9375f, eight, ScaleRule::kEven), std::ldexp(1.0f, -7));
+}
+
+TEST(NumberFormat, Nvfp4ScalesBlocksWithinTheTensor) {
+  Matrix w(2, 32);
+  w.at(0, 3) = 12.0f;
+  w.at(0, 20) = -0.5f;
+  w.at(1, 31) = 1e-9f;
+  const QuantizedWeight result = RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4));
+  EXPECT_EQ(result.tensor_scale, 448.0f * 6 / 12);
+  // 448, 0.5 / 6 * 224 = 18.67 rounded to 18, and the smallest scale for tiny and zero blocks.
+  EXPECT_THAT(result.scale, ElementsAre(448.0f / 224, 18.0f / 224, std::ldexp(1.0f, -9) / 224,
+                                        std::ldexp(1.0f, -9) / 224));
+  EXPECT_EQ(result.dequantized[3], 12.0f);
+  EXPECT_EQ(result.codes[20], 15);
+  EXPECT_EQ(result.dequantized[63], 0.0f);
+}
+
+TEST(NumberFormat, ZeroWeightsStayZero) {
+  for (QuantizationFormat format : kFloatFormats) {
+    const QuantizedWeight result = RunOk(Matrix(3, 40), nullptr, SpecOf(format));
+    EXPECT_EQ(result.status, LayerStatus::kOk);
+    EXPECT_THAT(result.dequantized, Each(0.0f));
+    for (float scale : result.scale) EXPECT_GT(scale, 0.0f);
+  }
+}
+
+TEST(NumberFormat, BlocksOfRowsShareAScale) {
+  Matrix w = RandomMatrix(5, 10, 3);
+  QuantizerSpec spec = SpecOf(QuantizationFormat::kFp8);
+  spec.group_size = 4;
+  spec.group_rows = 2;
+  const QuantizedWeight result = RunOk(w, nullptr, spec);
+  for (int64_t r = 0; r < 5; ++r) {
+    for (int64_t g = 0; g < 3; ++g) {
+      float largest = 0;
+      for (int64_t i = r - r % 2; i < std::min<int64_t>(5, r - r % 2 + 2); ++i) {
+        for (int64_t c = 4 * g; c < std::min<int64_t>(10, 4 * g + 4); ++c) {
+          largest = std::max(largest, std::abs(w.at(i, c)));
+        }
+      }
+      EXPECT_EQ(result.scale[static_cast<size_t>(3 * r + g)], largest / 448);
+    }
+  }
+  spec.group_rows = -1;
+  spec.group_size = -1;
+  const QuantizedWeight whole = RunOk(w, nullptr, spec);
+  EXPECT_THAT(whole.scale, Each(whole.scale[0]));
+}
+
+TEST(NumberFormat, GptqLosesLessThanRoundingInEveryFormat) {
+  const Matrix w = RandomMatrix(24, 96, 5);
+  const GramStatistics statistics = Gram(CorrelatedInputs(400, 96, 6));
+  for (QuantizationFormat format : kFloatFormats) {
+    for (ClipSearch clip : {ClipSearch::kNone, ClipSearch::kMse}) {
+      QuantizerSpec spec = SpecOf(format, QuantizationMethod::kGptq);
+      spec.clip = clip;
+      const QuantizedWeight result = RunOk(w, &statistics, spec);
+      EXPECT_EQ(result.status, LayerStatus::kOk);
+      EXPECT_LT(*result.loss, *result.rtn_loss) << ToString(format);
+      EXPECT_NEAR(*result.loss, NaiveTrace(w.values, result.dequantized, statistics),
+                  1e-4 * *result.loss);
+      const NumberFormat& numbers = NumbersOf(format);
+      const int64_t group = GroupSizeOf(spec, 96);
+      for (size_t i = 0; i < result.codes.size(); ++i) {
+        const size_t at = i / 96 * static_cast<size_t>(96 / group) + i % 96 / static_cast<size_t>(group);
+        ASSERT_EQ(result.dequantized[i], result.scale[at] * numbers.Level(result.codes[i]));
+      }
+    }
+  }
+}
+
+TEST(NumberFormat, GptqOnUncorrelatedInputsRounds) {
+  const Matrix w = RandomMatrix(7, 64, 8);
+  std::vector<double> identity(64 * 64);
+  for (size_t i = 0; i < 64; ++i) identity[65 * i] = 1;
+  const GramStatistics statistics = ::ptqwatch::testing::WithHessian(identity);
+  for (QuantizationFormat format : kFloatFormats) {
+    QuantizerSpec spec = SpecOf(format, QuantizationMethod::kGptq);
+    spec.min_tokens_ratio = 0;
+    const QuantizedWeight gptq = RunOk(w, &statistics, spec);
+    spec.method = QuantizationMethod::kRtn;
+    EXPECT_EQ(gptq.codes, RunOk(w, &statistics, spec).codes) << ToString(format);
+  }
+}
+
+TEST(Rotation, IsOrthonormalAndKeepsTheLoss) {
+  ExecutionContext context;
+  Matrix eye(72, 72);
+  for (int64_t i = 0; i < 72; ++i) eye.at(i, i) = 1;
+  ASSERT_TRUE(RotateColumns(72, 72, 16, eye.values.data(), context).ok());
+  EXPECT_FLOAT_EQ(eye.at(0, 5), 0.25f);
+  EXPECT_FLOAT_EQ(eye.at(5, 5), 0.25f);
+  EXPECT_FLOAT_EQ(eye.at(1, 1), -0.25f);
+  EXPECT_EQ(eye.at(0, 16), 0.0f);
+  EXPECT_EQ(eye.at(70, 70), 1.0f) << "inputs beyond the last block stay";
+  ASSERT_TRUE(RotateColumns(72, 72, 16, eye.values.data(), context).ok());
+  for (int64_t i = 0; i < 72; ++i) EXPECT_FLOAT_EQ(eye.at(i, i), 1.0f);
+
+  const Matrix w = RandomMatrix(24, 100, 5);
+  const GramStatistics statistics = Gram(CorrelatedInputs(400, 100, 6));
+  for (QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+    QuantizerSpec spec = SpecOf(QuantizationFormat::kMxfp4, method);
+    spec.rotation = 32;
+    const QuantizedWeight result = RunOk(w, &statistics, spec);
+    EXPECT_NEAR(*result.loss, NaiveTrace(w.values, result.dequantized, statistics),
+                1e-4 * *result.loss);
+    // The same by hand.
+    Matrix rotated = w;
+    GramStatistics turned = statistics;
+    ASSERT_TRUE(RotateColumns(24, 100, 32, rotated.values.data(), context).ok());
+    ASSERT_TRUE(RotateGram(100, 32, turned.sum.data(), context).ok());
+    spec.rotation = 0;
+    const QuantizedWeight by_hand = RunOk(rotated, &turned, spec);
+    EXPECT_EQ(result.codes, by_hand.codes);
+    EXPECT_EQ(result.loss, by_hand.loss);
+  }
+}
+
+TEST(Rotation, SpreadsAnOutlier) {
+  Matrix w = RandomMatrix(16, 128, 9);
+  for (int64_t r = 0; r < 16; ++r) w.at(r, 17) = 40;
+  const GramStatistics statistics = Gram(RandomMatrix(512, 128, 10));
+  QuantizerSpec spec{.method = QuantizationMethod::kRtn};
+  const double plain = *RunOk(w, &statistics, spec).loss;
+  spec.rotation = 128;
+  EXPECT_LT(*RunOk(w, &statistics, spec).loss, plain / 4);
+}
+
+std::string MessageFor(const QuantizerSpec& spec) {
+  return std::string(Validate(spec).message());
+}
+
+TEST(NumberFormat, RefusesFieldsThatDoNotFit) {
+  QuantizerSpec spec = SpecOf(QuantizationFormat::kNvfp4);
+  spec.bits = 3;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("bits is 3; it must be 4 for nvfp4"));
+  spec = SpecOf(QuantizationFormat::kMxfp4);
+  spec.group_rows = 128;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("group_rows is 128; it must be 1 for mxfp4"));
+  spec = SpecOf(QuantizationFormat::kFp8);
+  spec.group_rows = 0;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("group_rows is 0"));
+  spec.group_rows = 128;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.clip = ClipSearch::kMse;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("1 with clip"));
+  spec = SpecOf(QuantizationFormat::kMxfp4);
+  spec.rotation = 24;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("rotation is 24"));
+  spec = SpecOf(QuantizationFormat::kNvfp4, QuantizationMethod::kAwq);
+  EXPECT_THAT(MessageFor(spec), HasSubstr("format is nvfp4; it must be int for awq"));
+  spec = {};
+  spec.method = QuantizationMethod::kAwq;
+  spec.rotation = 16;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("rotation is 16; it must be 0 for awq"));
+  spec = {};
+  spec.format = static_cast<QuantizationFormat>(77);
+  EXPECT_THAT(MessageFor(spec), HasSubstr("format is 77"));
+  spec = {};
+  spec.scale_rule = static_cast<ScaleRule>(7);
+  EXPECT_THAT(MessageFor(spec), HasSubstr("scale_rule is 7"));
+}
+
+TEST(NumberFormat, DescribesWhatDecidesTheCodes) {
+  EXPECT_EQ(Describe(SpecOf(QuantizationFormat::kNvfp4, QuantizationMethod::kGptq)),
+            "gptq b4 nvfp4 act damp 0.01");
+  EXPECT_EQ(Describe(SpecOf(QuantizationFormat::kMxfp4)), "rtn b4 mxfp4 even");
+  QuantizerSpec spec = SpecOf(QuantizationFormat::kFp8);
+  spec.group_size = 128;
+  spec.group_rows = 128;
+  EXPECT_EQ(Describe(spec), "rtn b8 fp8 g128 rows 128");
+  spec = {};
+  spec.rotation = 64;
+  EXPECT_EQ(Describe(spec), "gptq b4 g128 sym rotation 64 act damp 0.01");
+  EXPECT_EQ(FormatOf(spec), "int");
+  EXPECT_EQ(FormatOf(SpecOf(QuantizationFormat::kNvfp4)), "nvfp4");
+}
+
+}  // namespace number_format_test
+}  // namespace ptqwatch::internal
