@@ -243,13 +243,17 @@ absl::StatusOr<std::vector<PackedTensor>> PackFloat(const QuantizerSpec& spec, i
     tensors.push_back({"weight_packed", TensorDtype::kU8, {rows, cols / 2}, BytesOf(packed)});
   } else {
     const bool e5m2 = spec.format == QuantizationFormat::kFp8E5m2;
-    tensors.push_back({"weight", e5m2 ? TensorDtype::kF8E5M2 : TensorDtype::kF8E4M3,
-                       {rows, cols}, BytesOf(weight.codes)});
+    tensors.push_back({"weight",
+                       e5m2 ? TensorDtype::kF8E5M2 : TensorDtype::kF8E4M3,
+                       {rows, cols},
+                       BytesOf(weight.codes)});
   }
   PTQWATCH_ASSIGN_OR_RETURN(PackedTensor scales, PackScales(spec, rows, cols, weight));
   tensors.push_back(std::move(scales));
   if (weight.tensor_scale != 0) {
-    tensors.push_back({"weight_global_scale", TensorDtype::kF32, {1},
+    tensors.push_back({"weight_global_scale",
+                       TensorDtype::kF32,
+                       {1},
                        BytesOf(std::vector<float>{weight.tensor_scale})});
   }
   return tensors;
@@ -309,8 +313,7 @@ absl::Status CheckPackable(CheckpointFormat format, const QuantizerSpec& spec, i
   }
   // Blocks of rows may be cut off, and then blocks of columns, too.
   const int64_t group = internal::GroupSizeOf(spec, cols);
-  if (format == CheckpointFormat::kCompressedTensors && spec.group_rows == 1 &&
-      cols % group != 0) {
+  if (format == CheckpointFormat::kCompressedTensors && spec.group_rows == 1 && cols % group != 0) {
     return absl::InvalidArgumentError(StrCat("a weight of [", rows, ", ", cols,
                                              "]: compressed-tensors has no short last group, ",
                                              "and ", group, " does not divide ", cols));

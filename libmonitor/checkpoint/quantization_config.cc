@@ -32,8 +32,8 @@ json ConfigOf(const char* format, json weights, const std::vector<std::string>& 
 }
 
 json FloatConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
-  json weights = {{"num_bits", spec.bits},  {"type", "float"},       {"symmetric", true},
-                  {"strategy", "group"},    {"group_size", nullptr}, {"dynamic", false},
+  json weights = {{"num_bits", spec.bits}, {"type", "float"},       {"symmetric", true},
+                  {"strategy", "group"},   {"group_size", nullptr}, {"dynamic", false},
                   {"actorder", nullptr}};
   const char* format = "float-quantized";
   switch (spec.format) {

@@ -68,9 +68,8 @@ int64_t GroupSizeOf(const QuantizerSpec& spec, int64_t cols) {
 
 float RoundToFormat(float value, const NumberFormat& format) {
   const float magnitude = std::min(std::abs(value), format.largest);
-  const float quantum =
-      std::ldexp(1.0f, std::ilogb(std::max(magnitude, format.SmallestNormal())) -
-                           format.mantissa_bits);
+  const float quantum = std::ldexp(
+      1.0f, std::ilogb(std::max(magnitude, format.SmallestNormal())) - format.mantissa_bits);
   return std::copysign(std::nearbyint(magnitude / quantum) * quantum, value);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,11 @@ absl::StatusOr<bool> FitBlocks(MatrixView weight, int64_t block_rows, Grid* grid
         rows, weight.cols,
         [&](int64_t r) {
           for (int64_t g = 0; g < grid->groups; ++g) {
-            const Range range = RangeOf(weight.data + (first + r) * weight.cols + grid->GroupBegin(g),
-                                        grid->GroupCount(g));
+            const Range range = RangeOf(
+                weight.data + (first + r) * weight.cols + grid->GroupBegin(g), grid->GroupCount(g));
             Range& block = ranges[static_cast<size_t>(g)];
-            block = {.low = std::min(block.low, range.low), .high = std::max(block.high, range.high)};
+            block = {.low = std::min(block.low, range.low),
+                     .high = std::max(block.high, range.high)};
           }
         },
         context));
@@ -74,6 +76,44 @@ absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
   return fits;
 }
 
+absl::Status AddErrorParts(MatrixView weight, const Grid& grid, QuantizedWeight* result,
+                           const ExecutionContext& context) {
+  if (grid.format->scale != GroupScale::kE8m0) return absl::OkStatus();
+  Grid exact = grid;
+  std::vector<float> rounded(static_cast<size_t>(weight.cols));
+  std::vector<float> ideal(rounded.size());
+  RoundingErrorParts parts;
+  double total = 0;
+  double norm = 0;
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        const float* w = weight.data + r * weight.cols;
+        for (int64_t g = 0; g < grid.groups; ++g) {
+          const float largest = RangeOf(w + grid.GroupBegin(g), grid.GroupCount(g)).largest();
+          exact.scale[static_cast<size_t>(r * grid.groups + g)] =
+              std::max(largest / grid.format->largest, std::numeric_limits<float>::min());
+        }
+        RoundRow(grid, r, w, nullptr, rounded.data());
+        RoundRow(exact, r, w, nullptr, ideal.data());
+        for (size_t c = 0; c < rounded.size(); ++c) {
+          const double value = w[c];
+          const double error = value - rounded[c];
+          norm += value * value;
+          total += error * error;
+          (rounded[c] == 0 ? parts.dead_zone : parts.grid_noise) +=
+              rounded[c] == 0 ? error * error : (value - ideal[c]) * (value - ideal[c]);
+        }
+      },
+      context));
+  if (!(norm > 0)) return absl::OkStatus();
+  parts.scale_bias = (total - parts.dead_zone - parts.grid_noise) / norm;
+  parts.dead_zone /= norm;
+  parts.grid_noise /= norm;
+  result->error_parts = parts;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus status,
                                                std::string detail,
                                                const ExecutionContext& context) {
@@ -98,6 +138,7 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
                             layer.shared->RtnLoss(layer.spec, /*live_only=*/false, compute));
   result.rtn_loss = result.loss;
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
+  PTQWATCH_RETURN_IF_ERROR(AddErrorParts(weight, grid, &result, context));
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
   result.tensor_scale = grid.tensor_scale;

@@ -16,9 +16,15 @@ using internal::StrCat;
 
 constexpr std::string_view kWeight = ".weight";
 // Tensors that the formats add to a module.
-constexpr const char* kPackedNames[] = {
-    "weight_packed", "weight_scale", "weight_global_scale", "weight_shape", "weight_zero_point",
-    "qweight",       "qzeros",       "scales",       "g_idx"};
+constexpr const char* kPackedNames[] = {"weight_packed",
+                                        "weight_scale",
+                                        "weight_global_scale",
+                                        "weight_shape",
+                                        "weight_zero_point",
+                                        "qweight",
+                                        "qzeros",
+                                        "scales",
+                                        "g_idx"};
 
 bool IsExcluded(const Flags& flags, const std::string& module) {
   return std::any_of(flags.exclude.begin(), flags.exclude.end(), [&](const std::string& pattern) {

@@ -231,6 +231,14 @@ inline constexpr int64_t kNf4Block = 64;
 /// NF4: the 16 levels of 4-bit NormalFloat, ascending from -1 to 1 (arXiv 2305.14314, appendix E).
 PTQWATCH_EXPORT const std::array<float, 16>& Nf4Levels();
 
+/// The squared error of round-to-nearest on power-of-two scales, by the three mechanisms of arXiv
+/// 2605.20402, each relative to the sum of w^2. The parts add up to the error.
+struct RoundingErrorParts {
+  double dead_zone = 0;   ///< of weights that become 0
+  double grid_noise = 0;  ///< of the other weights, if scales were max|w| / largest number
+  double scale_bias = 0;  ///< what powers of two add for the other weights; may be negative
+};
+
 /// A weight on its grid. [m, d] is the weight's shape, G the number of groups of a row.
 ///
 /// Some methods use the fields differently:
@@ -264,6 +272,8 @@ struct QuantizedWeight {
   /// Loss of round-to-nearest on the same grids; for AWQ without a channel scale, for LLM.int8 with
   /// no column kept. May be smaller than `loss`.
   std::optional<double> rtn_loss;
+  /// MX formats only, for the weight that is rounded: with a rotation, for W B.
+  std::optional<RoundingErrorParts> error_parts;
   /// tr(W H W^T), the reference for relative losses.
   std::optional<double> output_energy;
   /// Number of inputs that were always zero. Absent without tokens.

@@ -108,8 +108,8 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
 
 void SetTensorScale(float largest, Grid* grid) {
   if (grid->format->scale != GroupScale::kE4m3) return;
-  const float scale = kE4m3.largest * grid->format->largest /
-                      std::max(largest, std::numeric_limits<float>::min());
+  const float scale =
+      kE4m3.largest * grid->format->largest / std::max(largest, std::numeric_limits<float>::min());
   grid->tensor_scale = std::isfinite(scale) ? scale : 1;
 }
 

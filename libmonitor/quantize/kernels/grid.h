@@ -17,8 +17,8 @@ namespace ptqwatch::internal {
 /// and have zero = 2^(bits-1). A group of zeros has lo = -1, hi = 1. All in float32. The scale is
 /// rounded to its dtype before anything is computed from it, and is never 0.
 ///
-/// With a floating-point format, scale = max(-lo, hi) / largest number, as the format stores scales,
-/// and zero = 0.
+/// With a floating-point format, scale = max(-lo, hi) / largest number, as the format stores
+/// scales, and zero = 0.
 struct Grid {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -59,10 +59,10 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 /// Sets row `row` from its finite weights. Returns false if a scale overflows its dtype.
 bool FitRow(const float* weights, int64_t row, Grid* grid);
 
-/// Round to nearest: for integers, code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1), decoded =
-/// scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null, and
-/// `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives 0, or a zero of
-/// either sign for floating-point codes.
+/// Round to nearest: for integers, code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1),
+/// decoded = scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null,
+/// and `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives 0, or a zero
+/// of either sign for floating-point codes.
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded);
 
 /// decoded = scale * (code - zero), or scale * number for floating-point codes.

@@ -61,7 +61,8 @@ TEST(NumberFormat, HasTheLevelsOfE2m1) {
   const NumberFormat& format = NumbersOf(QuantizationFormat::kMxfp4);
   std::vector<float> levels;
   for (uint8_t code = 0; code < 16; ++code) levels.push_back(format.Level(code));
-  EXPECT_THAT(levels, ElementsAre(0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6));
+  EXPECT_THAT(levels,
+              ElementsAre(0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6));
   EXPECT_TRUE(std::signbit(levels[8]));
 }
 
@@ -126,10 +127,14 @@ TEST(NumberFormat, ScalesMxBlocksByThreeRules) {
   };
   // Exponents for E2M1. 6 is the largest number; 7 is where "even" rounds up.
   const Case cases[] = {
-      {4.0f, 0, 0, 0},      {6.0f, 0, 0, 0},
-      {6.01f, 0, 0, 1},     {std::nextafter(7.0f, 0.0f), 0, 0, 1},
-      {7.0f, 0, 1, 1},      {7.99f, 0, 1, 1},
-      {8.0f, 1, 1, 1},      {3.5f, -1, 0, 0},
+      {4.0f, 0, 0, 0},
+      {6.0f, 0, 0, 0},
+      {6.01f, 0, 0, 1},
+      {std::nextafter(7.0f, 0.0f), 0, 0, 1},
+      {7.0f, 0, 1, 1},
+      {7.99f, 0, 1, 1},
+      {8.0f, 1, 1, 1},
+      {3.5f, -1, 0, 0},
       {0.0f, -127, -127, -127},
       {1e-40f, -127, -127, -127},
       {std::numeric_limits<float>::max(), 125, 126, 126},
@@ -211,11 +216,65 @@ TEST(NumberFormat, GptqLosesLessThanRoundingInEveryFormat) {
       const NumberFormat& numbers = NumbersOf(format);
       const int64_t group = GroupSizeOf(spec, 96);
       for (size_t i = 0; i < result.codes.size(); ++i) {
-        const size_t at = i / 96 * static_cast<size_t>(96 / group) + i % 96 / static_cast<size_t>(group);
+        const size_t at =
+            i / 96 * static_cast<size_t>(96 / group) + i % 96 / static_cast<size_t>(group);
         ASSERT_EQ(result.dequantized[i], result.scale[at] * numbers.Level(result.codes[i]));
       }
     }
   }
+}
+
+TEST(NumberFormat, HasTheKnownErrorOnNormalWeights) {
+  const Matrix w = RandomMatrix(512, 512, 11);
+  const auto error = [&](const QuantizerSpec& spec) {
+    const QuantizedWeight result = RunOk(w, nullptr, spec);
+    double sum = 0;
+    double norm = 0;
+    for (size_t i = 0; i < w.values.size(); ++i) {
+      const double e = w.values[i] - result.dequantized[i];
+      sum += e * e;
+      norm += static_cast<double>(w.values[i]) * w.values[i];
+    }
+    return sum / norm;
+  };
+  QuantizerSpec mx = SpecOf(QuantizationFormat::kMxfp4);
+  mx.scale_rule = ScaleRule::kFloor;
+  EXPECT_NEAR(error(mx), 0.0130, 0.0001);
+  mx.scale_rule = ScaleRule::kEven;
+  EXPECT_NEAR(error(mx), 0.0126, 0.0001);
+  mx.scale_rule = ScaleRule::kRoundUp;
+  EXPECT_NEAR(error(mx), 0.0141, 0.0001);
+  EXPECT_NEAR(error(SpecOf(QuantizationFormat::kNvfp4)), 0.0091, 0.0001);
+  EXPECT_NEAR(error({.method = QuantizationMethod::kRtn}), 0.0123, 0.0001);
+}
+
+TEST(NumberFormat, PartsOfTheErrorAddUp) {
+  Matrix w = RandomMatrix(16, 64, 4);
+  for (ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kEven, ScaleRule::kRoundUp}) {
+    QuantizerSpec spec = SpecOf(QuantizationFormat::kMxfp4);
+    spec.scale_rule = rule;
+    const QuantizedWeight result = RunOk(w, nullptr, spec);
+    double error = 0;
+    double dead = 0;
+    double norm = 0;
+    for (size_t i = 0; i < w.values.size(); ++i) {
+      const double e = w.values[i] - result.dequantized[i];
+      error += e * e;
+      dead += result.dequantized[i] == 0 ? e * e : 0;
+      norm += static_cast<double>(w.values[i]) * w.values[i];
+    }
+    ASSERT_TRUE(result.error_parts.has_value());
+    const RoundingErrorParts& parts = *result.error_parts;
+    EXPECT_DOUBLE_EQ(parts.dead_zone, dead / norm);
+    EXPECT_GT(parts.grid_noise, 0);
+    EXPECT_NEAR(parts.dead_zone + parts.grid_noise + parts.scale_bias, error / norm, 1e-15);
+  }
+  // A block whose largest number is 6 * 2^k has no scale bias.
+  Matrix exact(1, 32);
+  for (int64_t c = 0; c < 32; ++c) exact.at(0, c) = 6.0f - 0.37f * static_cast<float>(c);
+  EXPECT_EQ(RunOk(exact, nullptr, SpecOf(QuantizationFormat::kMxfp4)).error_parts->scale_bias, 0);
+  EXPECT_FALSE(RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4)).error_parts.has_value());
+  EXPECT_FALSE(RunOk(Matrix(2, 32), nullptr, SpecOf(QuantizationFormat::kMxfp4)).error_parts);
 }
 
 TEST(NumberFormat, GptqOnUncorrelatedInputsRounds) {
@@ -275,9 +334,7 @@ TEST(Rotation, SpreadsAnOutlier) {
   EXPECT_LT(*RunOk(w, &statistics, spec).loss, plain / 4);
 }
 
-std::string MessageFor(const QuantizerSpec& spec) {
-  return std::string(Validate(spec).message());
-}
+std::string MessageFor(const QuantizerSpec& spec) { return std::string(Validate(spec).message()); }
 
 TEST(NumberFormat, RefusesFieldsThatDoNotFit) {
   QuantizerSpec spec = SpecOf(QuantizationFormat::kNvfp4);
