@@ -224,6 +224,8 @@ TEST(NumberFormat, GptqLosesLessThanRoundingInEveryFormat) {
   }
 }
 
+// The figures for MX formats are torchao's for as many standard normal numbers; others depend on
+// where the deviation lies between powers of two.
 TEST(NumberFormat, HasTheKnownErrorOnNormalWeights) {
   const Matrix w = RandomMatrix(512, 512, 11);
   const auto error = [&](const QuantizerSpec& spec) {
@@ -239,11 +241,11 @@ TEST(NumberFormat, HasTheKnownErrorOnNormalWeights) {
   };
   QuantizerSpec mx = SpecOf(QuantizationFormat::kMxfp4);
   mx.scale_rule = ScaleRule::kFloor;
-  EXPECT_NEAR(error(mx), 0.0130, 0.0001);
+  EXPECT_NEAR(error(mx), 0.0132, 0.0001);
   mx.scale_rule = ScaleRule::kEven;
-  EXPECT_NEAR(error(mx), 0.0126, 0.0001);
+  EXPECT_NEAR(error(mx), 0.0125, 0.0001);
   mx.scale_rule = ScaleRule::kRoundUp;
-  EXPECT_NEAR(error(mx), 0.0141, 0.0001);
+  EXPECT_NEAR(error(mx), 0.0133, 0.0001);
   EXPECT_NEAR(error(SpecOf(QuantizationFormat::kNvfp4)), 0.0091, 0.0001);
   EXPECT_NEAR(error({.method = QuantizationMethod::kRtn}), 0.0123, 0.0001);
 }
