@@ -141,6 +141,15 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   EXPECT_TRUE(DeviceQuantizer::Supports(layer.spec, internal::kMostFactorInputs));
   EXPECT_FALSE(DeviceQuantizer::Supports(layer.spec, layer.cols));
   EXPECT_TRUE(DeviceQuantizer::Supports(testing::SpecOf(QuantizationMethod::kRtn), layer.cols));
+  QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kRtn);
+  spec.format = QuantizationFormat::kNvfp4;
+  EXPECT_FALSE(DeviceQuantizer::Supports(spec, layer.cols));
+  spec = testing::SpecOf(QuantizationMethod::kRtn);
+  spec.rotation = 16;
+  EXPECT_FALSE(DeviceQuantizer::Supports(spec, layer.cols));
+  spec = testing::SpecOf(QuantizationMethod::kRtn);
+  spec.group_rows = 2;
+  EXPECT_FALSE(DeviceQuantizer::Supports(spec, layer.cols));
   layer = good;
   layer.gram = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);
