@@ -193,8 +193,8 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
       },
       context));
   PTQWATCH_RETURN_IF_ERROR(AddLosses(layer, *run, &result, context));
-  PTQWATCH_RETURN_IF_ERROR(AddErrorParts(live, grid, &result, context));
   if (spec.baselines) {
+    PTQWATCH_RETURN_IF_ERROR(AddErrorParts(live, grid, &result, context));
     PTQWATCH_RETURN_IF_ERROR(AddRtnLoss(layer, live, grid, &result, context));
     PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   }

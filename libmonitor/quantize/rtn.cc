@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -79,38 +78,20 @@ absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
 absl::Status AddErrorParts(MatrixView weight, const Grid& grid, QuantizedWeight* result,
                            const ExecutionContext& context) {
   if (grid.format->scale != GroupScale::kE8m0) return absl::OkStatus();
-  Grid exact = grid;
   std::vector<float> rounded(static_cast<size_t>(weight.cols));
-  std::vector<float> ideal(rounded.size());
-  RoundingErrorParts parts;
-  double total = 0;
-  double norm = 0;
+  ErrorSums sums;
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
         const float* w = weight.data + r * weight.cols;
-        for (int64_t g = 0; g < grid.groups; ++g) {
-          const float largest = RangeOf(w + grid.GroupBegin(g), grid.GroupCount(g)).largest();
-          exact.scale[static_cast<size_t>(r * grid.groups + g)] =
-              std::max(largest / grid.format->largest, std::numeric_limits<float>::min());
-        }
         RoundRow(grid, r, w, nullptr, rounded.data());
-        RoundRow(exact, r, w, nullptr, ideal.data());
-        for (size_t c = 0; c < rounded.size(); ++c) {
-          const double value = w[c];
-          const double error = value - rounded[c];
-          norm += value * value;
-          total += error * error;
-          (rounded[c] == 0 ? parts.dead_zone : parts.grid_noise) +=
-              rounded[c] == 0 ? error * error : (value - ideal[c]) * (value - ideal[c]);
-        }
+        AddErrors(grid, w, rounded.data(), &sums);
       },
       context));
-  if (!(norm > 0)) return absl::OkStatus();
-  parts.scale_bias = (total - parts.dead_zone - parts.grid_noise) / norm;
-  parts.dead_zone /= norm;
-  parts.grid_noise /= norm;
-  result->error_parts = parts;
+  if (!(sums.weights > 0)) return absl::OkStatus();
+  result->error_parts = {.dead_zone = sums.dead / sums.weights,
+                         .grid_noise = sums.ideal / sums.weights,
+                         .scale_bias = (sums.errors - sums.dead - sums.ideal) / sums.weights};
   return absl::OkStatus();
 }
 
@@ -138,7 +119,9 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
                             layer.shared->RtnLoss(layer.spec, /*live_only=*/false, compute));
   result.rtn_loss = result.loss;
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
-  PTQWATCH_RETURN_IF_ERROR(AddErrorParts(weight, grid, &result, context));
+  if (layer.spec.baselines) {
+    PTQWATCH_RETURN_IF_ERROR(AddErrorParts(weight, grid, &result, context));
+  }
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
   result.tensor_scale = grid.tensor_scale;

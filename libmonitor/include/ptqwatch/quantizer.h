@@ -148,9 +148,9 @@ struct QuantizerSpec {
   /// LLM.int8 only: if |x| of an input reaches this anywhere in the calibration data, its column of
   /// the weight stays in full precision. 0: keeps no column and needs no statistics.
   double outlier_threshold = 6.0;
-  /// GPTQ only: also compute rtn_loss and output_energy. On a wide layer, each takes as long as the
-  /// quantization, unless an earlier call on the same LayerQuantizer computed it. Does not change
-  /// the codes.
+  /// Also compute error_parts and, with GPTQ, rtn_loss and output_energy. On a wide layer, each of
+  /// these two takes as long as the quantization, unless an earlier call on the same LayerQuantizer
+  /// computed it. Does not change the codes.
   bool baselines = true;
 
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;

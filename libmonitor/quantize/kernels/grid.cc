@@ -77,6 +77,55 @@ void RoundOnTarget(const Grid& grid, int64_t row, const float* w, uint8_t* codes
   });
 }
 
+void AddErrorsOnTarget(const Grid& grid, const float* HWY_RESTRICT weights,
+                       const float* HWY_RESTRICT decoded, ErrorSums* sums) {
+  const hn::ScalableTag<double> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
+  const FloatPoints<decltype(df)> points(grid);
+  typename FloatPoints<decltype(df)>::Codes code;
+  auto squares = hn::Zero(dd);
+  auto errors = hn::Zero(dd);
+  auto dead = hn::Zero(dd);
+  auto ideal = hn::Zero(dd);
+  const auto add = [&](const float* w_at, const float* q_at, float scale) HWY_ATTR {
+    const auto w = hn::LoadU(df, w_at);
+    const auto q = hn::LoadU(df, q_at);
+    const auto is_dead = hn::Eq(q, hn::Zero(df));
+    const auto rounded = points.Round(w, hn::Set(df, scale), hn::Zero(df), &code);
+    const auto square = hn::PromoteTo(dd, w);
+    const auto error = hn::PromoteTo(dd, hn::Sub(w, q));
+    const auto lost = hn::PromoteTo(dd, hn::IfThenElseZero(is_dead, w));
+    const auto noise = hn::PromoteTo(dd, hn::IfThenZeroElse(is_dead, hn::Sub(w, rounded)));
+    squares = hn::MulAdd(square, square, squares);
+    errors = hn::MulAdd(error, error, errors);
+    dead = hn::MulAdd(lost, lost, dead);
+    ideal = hn::MulAdd(noise, noise, ideal);
+  };
+  for (int64_t g = 0; g < grid.groups; ++g) {
+    const float* w = weights + grid.GroupBegin(g);
+    const float* q = decoded + grid.GroupBegin(g);
+    const int64_t count = grid.GroupCount(g);
+    float low = 0;
+    float high = 0;
+    RangeOnTarget(w, count, &low, &high);
+    const float scale =
+        std::max(std::max(-low, high) / grid.format->largest, std::numeric_limits<float>::min());
+    int64_t i = 0;
+    for (; i + n <= count; i += n) add(w + i, q + i, scale);
+    if (i == count) continue;
+    float last_w[hn::MaxLanes(dd)] = {};
+    float last_q[hn::MaxLanes(dd)] = {};
+    std::copy(w + i, w + count, last_w);
+    std::copy(q + i, q + count, last_q);
+    add(last_w, last_q, scale);
+  }
+  sums->weights += hn::GetLane(hn::SumOfLanes(dd, squares));
+  sums->errors += hn::GetLane(hn::SumOfLanes(dd, errors));
+  sums->dead += hn::GetLane(hn::SumOfLanes(dd, dead));
+  sums->ideal += hn::GetLane(hn::SumOfLanes(dd, ideal));
+}
+
 }  // namespace
 }  // namespace ptqwatch::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -87,6 +136,7 @@ namespace {
 
 HWY_EXPORT(RangeOnTarget);
 HWY_EXPORT(RoundOnTarget);
+HWY_EXPORT(AddErrorsOnTarget);
 
 }  // namespace
 
@@ -177,6 +227,10 @@ bool FitRow(const float* weights, int64_t row, Grid* grid) {
 
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded) {
   HWY_DYNAMIC_DISPATCH(RoundOnTarget)(grid, row, weights, codes, decoded);
+}
+
+void AddErrors(const Grid& grid, const float* weights, const float* decoded, ErrorSums* sums) {
+  HWY_DYNAMIC_DISPATCH(AddErrorsOnTarget)(grid, weights, decoded, sums);
 }
 
 void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decoded) {
