@@ -55,9 +55,12 @@ if(TARGET ptqwatch_monitor)
     set_target_properties(ptqwatch_cuda_device PROPERTIES EXPORT_NAME cuda_device)
     list(APPEND static ptqwatch_cuda_device)
     string(REPLACE "-lptqwatch_cuda_engine" "-lptqwatch_cuda_device -lptqwatch_cuda_engine" monitor_libs "${monitor_libs}")
-    string(APPEND torch_libs " -Wl,--no-as-needed ${LibTorch_C10_CUDA_LIBRARY} ${CUDA_cudart_LIBRARY}"
-                             " ${CUDA_cublas_LIBRARY} ${CUDA_cusolver_LIBRARY} -Wl,--as-needed"
-                             " -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR}")
+    list(JOIN PTQWATCH_CUDA_FILES " " cuda_files)
+    string(APPEND torch_libs " -Wl,--no-as-needed ${LibTorch_C10_CUDA_LIBRARY} ${cuda_files} -Wl,--as-needed")
+    foreach(file IN LISTS PTQWATCH_CUDA_FILES)
+      cmake_path(GET file PARENT_PATH folder)
+      string(APPEND torch_libs " -Wl,-rpath,${folder}")
+    endforeach()
   endif()
   get_target_property(torch_includes LibTorch::LibTorch INTERFACE_INCLUDE_DIRECTORIES)
   list(JOIN torch_includes " -isystem " torch_cflags)
@@ -99,7 +102,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ptqwatchConfig.cmake.i
   INSTALL_DESTINATION ${PTQWATCH_CMAKE_DIR} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ptqwatchConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ptqwatchConfig.cmake ${PROJECT_BINARY_DIR}/ptqwatchConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake ${PROJECT_SOURCE_DIR}/cmake/CudaLibraries.cmake
         DESTINATION ${PTQWATCH_CMAKE_DIR} COMPONENT development)
 install(FILES ${PROJECT_SOURCE_DIR}/proto/ptqwatch/v1/report.proto ${PROJECT_SOURCE_DIR}/proto/ptqwatch/v1/monitor_service.proto
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ptqwatch/proto/ptqwatch/v1 COMPONENT development)

@@ -24,6 +24,7 @@ sizes = load("sizes")
 includes = load("includes")
 build_files = load("build_files")
 packages = load("packages")
+kernels = load("kernels")
 
 
 class Packages(unittest.TestCase):
@@ -41,6 +42,28 @@ class Packages(unittest.TestCase):
     def test_reads_paths_as_they_stand_in_ninja_files(self):
         text = "a.o: #deps 2\n    /usr/include/a.h\n    ../../src/b.h\nbuild x: LINK y.o | /usr/lib/liba.so.1 $root/usr/lib/not.so\n"
         self.assertEqual(packages.OWNED.findall(text), ["/usr/include/a.h", "/usr/lib/liba.so.1"])
+
+
+class Kernels(unittest.TestCase):
+    REPORT = """ptxas info    : Compiling entry function '_Zone' for 'sm_90'
+ptxas info    : Function properties for _Zone
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 128 registers, used 1 barriers
+ptxas info    : Compiling entry function '_Ztwo' for 'sm_120a'
+ptxas info    : Function properties for _Ztwo
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 130 registers, used 0 barriers
+"""
+    PTX = ".visible .entry _Zone(\n\t.param .b8 a[8]\n)\n.maxntid 256\n{\n}\n.visible .entry _Ztwo(\n)\n.maxntid 256, 1, 1\n{}\n"
+
+    def test_reads_what_the_compiler_says(self):
+        self.assertEqual(kernels.usage(self.REPORT), [("_Zone", "90", 0, 128), ("_Ztwo", "120a", 12, 130)])
+        self.assertEqual(kernels.threads(self.PTX), {"_Zone": 256, "_Ztwo": 256})
+
+    def test_complains_of_spills_and_registers(self):
+        said = list(kernels.complaints(kernels.usage(self.REPORT), kernels.threads(self.PTX)))
+        self.assertEqual(said, ["_Ztwo for sm_120a spills 12 bytes a thread; the limit is 8",
+                                "_Ztwo for sm_120a uses 130 registers in 256 threads; the limit is 128"])
 
 
 class Bare(unittest.TestCase):

@@ -1,0 +1,51 @@
+# Defines ptqwatch::cuda_libraries: the CUDA runtime, cuBLAS and cuSOLVER. They are LibTorch's own files where it brings them, else the toolkit's,
+# because cuBLAS of one build does not work with cuBLASLt of another. Include it after LibTorch and the toolkit have been found.
+#
+# Output: PTQWATCH_CUDA_FILES, the paths of the three.
+
+# Sets `major` to the version of CUDA that LibTorch was built for, and `files` to the libraries that it brings, if it brings all three.
+function(_ptqwatch_libtorch_cuda major files)
+  set(${major} "" PARENT_SCOPE)
+  set(${files} "" PARENT_SCOPE)
+  if(NOT LibTorch_HAS_CUDA)
+    return()
+  endif()
+  file(STRINGS "${LibTorch_C10_CUDA_LIBRARY}" names REGEX "libcudart[^ ]*\\.so\\.[0-9]+")
+  if(NOT "${names}" MATCHES "libcudart[^ ;]*\\.so\\.([0-9]+)")
+    return()
+  endif()
+  set(number ${CMAKE_MATCH_1})
+  set(${major} ${number} PARENT_SCOPE)
+  set(found "")
+  foreach(library cudart cublas cusolver)
+    # PyPI's wheels of CUDA 13, then of CUDA 12, then the zip.
+    foreach(folder ../nvidia/cu${number}/lib ../nvidia/cuda_runtime/lib ../nvidia/${library}/lib lib)
+      file(GLOB paths "${LibTorch_ROOT}/${folder}/lib${library}.so.*" "${LibTorch_ROOT}/${folder}/lib${library}-*.so.*")
+      if(paths)
+        list(GET paths 0 path)
+        cmake_path(NORMAL_PATH path)
+        list(APPEND found "${path}")
+        break()
+      endif()
+    endforeach()
+  endforeach()
+  list(LENGTH found count)
+  if(count EQUAL 3)
+    set(${files} "${found}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+_ptqwatch_libtorch_cuda(_ptqwatch_torch_cuda PTQWATCH_CUDA_FILES)
+if(_ptqwatch_torch_cuda AND NOT CUDAToolkit_VERSION_MAJOR EQUAL _ptqwatch_torch_cuda)
+  message(WARNING "LibTorch in ${LibTorch_ROOT} was built for CUDA ${_ptqwatch_torch_cuda}, the toolkit in ${CUDAToolkit_LIBRARY_DIR} is "
+                  "${CUDAToolkit_VERSION}: a process would hold the libraries of both. Take a toolkit ${_ptqwatch_torch_cuda}.x (CUDAToolkit_ROOT), or a LibTorch for CUDA ${CUDAToolkit_VERSION_MAJOR} (Torch_DIR).")
+  set(PTQWATCH_CUDA_FILES "")
+endif()
+if(NOT PTQWATCH_CUDA_FILES)
+  set(PTQWATCH_CUDA_FILES "${CUDA_cudart_LIBRARY}" "${CUDA_cublas_LIBRARY}" "${CUDA_cusolver_LIBRARY}")
+endif()
+if(NOT TARGET ptqwatch::cuda_libraries)
+  add_library(ptqwatch::cuda_libraries INTERFACE IMPORTED)
+  target_include_directories(ptqwatch::cuda_libraries SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(ptqwatch::cuda_libraries INTERFACE ${PTQWATCH_CUDA_FILES})
+endif()
