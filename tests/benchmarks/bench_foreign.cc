@@ -44,6 +44,7 @@ struct Flags {
   int64_t calibration_batches = 16;
   double finish_seconds = 120;
   std::string run_dir;
+  std::string text;
   std::string device = "cpu";
   std::string monitor_device = "auto";
 };
@@ -246,7 +247,7 @@ double Mean(const std::vector<double>& values) {
 }
 
 int Run(const Flags& flags) {
-  const absl::StatusOr<examples::Text> text = examples::LoadText("");
+  const absl::StatusOr<examples::Text> text = examples::LoadText(flags.text);
   if (!text.ok()) {
     std::fprintf(stderr, "%s\n", text.status().ToString().c_str());
     return 1;
@@ -333,6 +334,7 @@ int main(int argc, char** argv) {
   app.add_option("--probe-batches", flags.probe_batches, "Held-out batches");
   app.add_option("--finish-seconds", flags.finish_seconds, "Given to Finish");
   app.add_option("--run-dir", flags.run_dir, "Kept there");
+  app.add_option("--text", flags.text, "Text to train on [the King James Bible]");
   app.add_option("--device", flags.device, "Where it trains: cpu, cuda, cuda:1");
   app.add_option("--monitor-device", flags.monitor_device, "As MonitorOptions::monitor_device");
   CLI11_PARSE(app, argc, argv);
