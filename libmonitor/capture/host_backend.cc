@@ -71,7 +71,9 @@ absl::StatusOr<std::unique_ptr<GramSum>> HostBackend::Sum(int64_t inputs) {
 }
 
 void HostBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
-                           const ExecutionContext& context) {
+                           const ExecutionContext& caller) {
+  ExecutionContext context = caller;
+  if (context.host_bytes != nullptr) context.bytes = context.host_bytes;
   std::unique_ptr<LayerQuantizer> quantizer;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Task& task = tasks[i];

@@ -210,7 +210,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceO
   Resources resources;
   resources.stream = options.stream;
   void* memory = options.memory;
-  if (memory == nullptr) {
+  if (memory == nullptr && options.bytes > 0) {
     PTQWATCH_RETURN_IF_ERROR(
         CudaStatus(cudaMalloc(&resources.arena, static_cast<size_t>(options.bytes)),
                    StrCat("allocating ", options.bytes, " bytes")));

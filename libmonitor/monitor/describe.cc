@@ -56,63 +56,108 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
                     100 * options.max_overhead);
 }
 
-// The memory held by each part, and the peak.
-MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
-                                  const ProbeSuite& suite, const std::vector<ProbeNeeds>& probes,
-                                  const MonitorOptions& options) {
-  const SessionBytes& bytes = session.bytes();
+// What is held of one budget, part by part.
+struct Held {
+  void Add(std::string_view name, int64_t part) {
+    bytes += part;
+    AddLine(name, part);
+  }
+  void AddLine(std::string_view name, int64_t part) {
+    if (part > 0) parts += StrFormat("  %-28s %9.1f MB\n", name, Megabytes(part));
+  }
+  // `where` is empty if there is one budget.
+  std::string Describe(std::string_view where, std::string_view allowed_by,
+                       const ByteBudget& budget) const {
+    std::string text = StrFormat("memory%s: %.1f MB at most, of %.1f MB allowed (%s)\n", where,
+                                 Megabytes(std::min(bytes, budget.limit())),
+                                 Megabytes(budget.limit()), allowed_by);
+    if (bytes > budget.limit()) {
+      text += StrFormat("  everything together takes %.1f MB: parts that do not fit are left out\n",
+                        Megabytes(bytes));
+    }
+    return text;
+  }
+
+  int64_t bytes = 0;  // at the peak
+  std::string parts;
+};
+
+// Adds what the probes hold. Returns {bytes at the peak of the largest, bytes that are lacking}.
+std::pair<int64_t, int64_t> AddProbes(const ProbeSuite& suite,
+                                      const std::vector<ProbeNeeds>& probes, Held& held) {
   int64_t always = 0;
   int64_t kept = 0;
   int64_t most = 0;
   int64_t lacking = 0;
-  std::string parts;
-  const auto add = [&](std::string_view name, int64_t held) {
-    if (held > 0) parts += StrFormat("  %-28s %9.1f MB\n", name, Megabytes(held));
-  };
-  add("replica", bytes.replica);
-  add("staged snapshot", bytes.staging);
-  add("optimizer, twice", 2 * optimizer.bytes());
-  add("batches", bytes.batches);
-  add("a forward pass", bytes.forward);
-  add("small things", bytes.small);
   for (size_t i = 0; i < probes.size(); ++i) {
     const ProbeNeeds& probe = probes[i];
-    add(suite.probes()[i]->name(), probe.bytes);
+    held.AddLine(suite.probes()[i]->name(), probe.bytes);
     most = std::max(most, kept + probe.bytes);
     kept += probe.kept_bytes;
     always += probe.always_bytes;
     lacking += probe.lacking_bytes;
-    if (probe.kept_bytes > 0) {
-      parts += StrFormat("    kept for the next         %9.1f MB\n", Megabytes(probe.kept_bytes));
-    }
-    if (probe.always_bytes > 0) {
-      parts += StrFormat("    held between snapshots    %9.1f MB\n", Megabytes(probe.always_bytes));
-    }
+    held.AddLine("  kept for the next", probe.kept_bytes);
+    held.AddLine("  held between snapshots", probe.always_bytes);
   }
-  // Memory is reserved before use; parts that do not fit are left out.
-  const int64_t wanted = bytes.sum() + 2 * optimizer.bytes() + always + most;
-  std::string text =
-      StrFormat("memory: %.1f MB at most, of %.1f MB allowed (max_bytes)\n",
-                Megabytes(std::min(wanted, options.max_bytes)), Megabytes(options.max_bytes));
-  if (wanted > options.max_bytes) {
-    text += StrFormat("  everything together takes %.1f MB: parts that do not fit are left out\n",
-                      Megabytes(wanted));
+  held.bytes += always + most;
+  return {most, lacking};
+}
+
+// The memory held by each part, and the peak, for each device that holds some.
+MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerStaging& optimizer,
+                                  const ProbeSuite& suite, const std::vector<ProbeNeeds>& probes,
+                                  const MonitorOptions& options) {
+  const SessionBytes& bytes = session.bytes();
+  const SessionBudgets& budgets = session.budgets();
+  const bool on_gpu = budgets.measuring != budgets.host;
+  const bool copies_apart = budgets.copies != budgets.measuring;
+  Held measuring;
+  Held copies;
+  Held host;
+  measuring.Add("replica", bytes.replica);
+  (copies_apart ? copies : measuring).Add("staged snapshot", bytes.staging);
+  if (copies_apart) {
+    copies.Add("optimizer", optimizer.bytes());
+    measuring.Add("optimizer", optimizer.bytes());
+  } else {
+    measuring.Add("optimizer, twice", 2 * optimizer.bytes());
   }
-  // The quantized weights are held beside curvature until it has measured along their errors.
+  measuring.Add("batches", bytes.batches);
+  measuring.Add("a forward pass", bytes.forward);
+  (on_gpu ? host : measuring).Add("small things", bytes.small);
+  const auto [most, lacking] = AddProbes(suite, probes, measuring);
+
+  constexpr std::string_view kFree = "free beside device_reserve_bytes";
+  constexpr std::string_view kOption = "max_bytes";
+  MonitorDescription memory;
+  memory.text = measuring.Describe(on_gpu ? StrCat(" on ", session.device().device.str()) : "",
+                                   on_gpu ? kFree : kOption, *budgets.measuring);
+  // Memory is reserved before use; parts that do not fit are left out. The quantized weights are
+  // held beside curvature until it has measured along their errors.
   const int64_t quantized = static_cast<int64_t>(sizeof(float)) * std::ssize(options.quantizers) *
                             session.plan().covered_parameters;
-  const int64_t enough = std::max(wanted, wanted - most + lacking + quantized);
-  if (lacking > 0) text += StrCat("  max_bytes = ", enough, " would leave room for the rest\n");
-  return {text + parts, enough};
+  if (!on_gpu || options.max_bytes > 0) {
+    memory.enough_bytes = std::max(measuring.bytes, measuring.bytes - most + lacking + quantized);
+    if (lacking > 0) {
+      memory.text +=
+          StrCat("  max_bytes = ", memory.enough_bytes, " would leave room for the rest\n");
+    }
+  }
+  memory.text += measuring.parts;
+  if (copies_apart && copies.bytes > 0) {
+    memory.text += copies.Describe(" on the model's GPU", kFree, *budgets.copies) + copies.parts;
+  }
+  if (on_gpu) memory.text += host.Describe(" on the host", kOption, *budgets.host) + host.parts;
+  return memory;
 }
 
 }  // namespace
 
 MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
-                                   const Planner& planner, const MonitorOptions& options,
-                                   const ByteBudget& budget) {
+                                   const Planner& planner, const MonitorOptions& options) {
   std::string text = DescribeDevice(suite.session().device());
-  const std::vector<ProbeNeeds> probes = suite.Needs(budget.remaining());
+  const std::vector<ProbeNeeds> probes =
+      suite.Needs(suite.session().budgets().measuring->remaining());
   for (const ProbeNeeds& probe : probes) text += probe.text;
   text += jobs.Describe();
   text += DescribeUnchecked(suite.session());

@@ -18,12 +18,11 @@ struct MonitorDescription {
   /// this takes.
   std::string text;
   /// Approximate MonitorOptions::max_bytes that leaves room for probes that are off for lack of
-  /// memory.
+  /// memory; 0 if they are off for lack of a GPU's memory.
   int64_t enough_bytes = 0;
 };
 MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
-                                   const Planner& planner, const MonitorOptions& options,
-                                   const ByteBudget& budget);
+                                   const Planner& planner, const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/float_environment.h"
-#include "base/free_memory.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/process_end.h"
@@ -113,7 +112,6 @@ absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Monitor::Start(
     if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
   }
   PTQWATCH_RETURN_IF_ERROR(Validate(options));
-  if (options.max_bytes == 0) options.max_bytes = internal::FreeMemoryBytes() / 4;
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> {
     auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject));
     PTQWATCH_RETURN_IF_ERROR(running->Start(options, exporters));

@@ -38,7 +38,7 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
                .run_id = core_->publisher->run().run_id,
                .fingerprint = core_->publisher->run().fingerprint,
                .lock = std::move(past.lock),
-               .bytes = core_->context.bytes,
+               .bytes = core_->context.host_bytes,
                .board = {core_, &core_->board},
                .clock = core_->clock}) {}
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ATen/Parallel.h"
+#include "base/free_memory.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -27,7 +28,9 @@ RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject
   context.clock = clock;
   context.pacer = Pacer(1, clock);
   context.seeds = SeedSource(options.seed);
-  context.bytes = std::make_shared<ByteBudget>(options.max_bytes);
+  context.bytes = std::make_shared<ByteBudget>(options.max_bytes > 0 ? options.max_bytes
+                                                                     : FreeMemoryBytes() / 4);
+  context.host_bytes = context.bytes;
 }
 
 void RunCore::Complete(MonitorStatus& status) const {

@@ -25,7 +25,6 @@ namespace ptqwatch::internal {
 /// State shared by the threads of a monitor. Each thread shares ownership, so a thread that Stop
 /// leaves behind, because a losses closure does not return, still has everything that it uses.
 struct RunCore {
-  /// `options` must have max_bytes set.
   RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in);
   RunCore(const RunCore&) = delete;
   RunCore& operator=(const RunCore&) = delete;
@@ -40,7 +39,7 @@ struct RunCore {
   const double max_stall_ratio;
   const int training_threads;  ///< threads that Finish may use
   const std::unique_ptr<Subject> subject;
-  ExecutionContext context;  ///< for the monitor thread
+  ExecutionContext context;  ///< for the monitor thread; its bytes are the measuring device's
 
   StatusBoard board;
   TrainerSwitches switches;

@@ -29,7 +29,6 @@ namespace ptqwatch::internal {
 /// documents the members of the same name.
 class RunningMonitor {
  public:
-  /// `options` must have max_bytes set.
   RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject)
       : core_(std::make_shared<RunCore>(options, std::move(subject))) {}
   /// Requires Stop, or a Start that failed.

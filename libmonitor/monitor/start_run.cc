@@ -38,7 +38,8 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
   const auto open = [&]() -> absl::Status {
     PTQWATCH_ASSIGN_OR_RETURN(
         auto session,
-        ModelSession::Open(*core.subject, SessionOptions(options, {}, core.context.bytes)));
+        ModelSession::Open(*core.subject, SessionOptions(options, {}, core.context.host_bytes)));
+    core.context.bytes = session->budgets().measuring;
     const std::shared_ptr<DeviceStream> stream = session->stream();
     stream->Settle();
     // On a thread like the monitor thread, so that the times measured here apply to it.
@@ -54,9 +55,11 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
     });
   };
   const absl::Status status = open();
-  if (absl::IsResourceExhausted(status)) {
+  // Errors about a GPU's memory name their option.
+  if (absl::IsResourceExhausted(status) &&
+      status.message().find("MonitorOptions.") == std::string_view::npos) {
     return absl::ResourceExhaustedError(
-        StrCat("MonitorOptions.max_bytes = ", options.max_bytes, ": ", status));
+        StrCat("MonitorOptions.max_bytes = ", core.context.host_bytes->limit(), ": ", status));
   }
   return status;
 }
@@ -69,7 +72,8 @@ absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside)
   if (core.suite->curvature() != nullptr) {
     PTQWATCH_ASSIGN_OR_RETURN(
         optimizer, OptimizerStaging::Create(session.subject(), session.live(),
-                                            core.suite->curvature()->scope(), core.context.bytes));
+                                            core.suite->curvature()->scope(),
+                                            session.budgets().copies, session.budgets().measuring));
   }
   return std::make_unique<Staging>(session.live(), session.stream(), std::move(optimizer), beside);
 }
@@ -181,7 +185,7 @@ void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
   for (const std::unique_ptr<Probe>& probe : core.suite->probes()) {
     if (probe->disabled().empty()) continue;
     std::string message = StrCat(probe->name(), " is not measured: ", probe->disabled());
-    if (probe->Needs(0).lacking_bytes > 0) {
+    if (probe->Needs(0).lacking_bytes > 0 && enough_bytes > 0) {
       message += StrCat("; MonitorOptions.max_bytes = ", enough_bytes, " would leave room for it");
     }
     Log(Severity::kWarning, message);
@@ -253,8 +257,8 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   core.budget.emplace(budget,
                       MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint)),
                       core.clock, core.context.pacer, &core.switches, &core.board);
-  const MonitorDescription description = DescribeMonitor(
-      *core.suite, *core.jobs, *core.staging, core.budget->planner(), options, *core.context.bytes);
+  const MonitorDescription description =
+      DescribeMonitor(*core.suite, *core.jobs, *core.staging, core.budget->planner(), options);
 
   description_ = description.text;
   PTQWATCH_RETURN_IF_ERROR(StartExporters(core, options, state, run, exporters));

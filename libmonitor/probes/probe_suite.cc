@@ -46,6 +46,7 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
   session.device = options.monitor_device;
   session.device_reserve_bytes = options.device_reserve_bytes;
   session.bytes = std::move(bytes);
+  if (options.max_bytes > 0) session.max_device_bytes = options.max_bytes;
   return session;
 }
 
@@ -78,7 +79,8 @@ std::vector<MakeProbe> AllProbes() {
 ProbeSuite::ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options)
     : session_(std::move(session)),
       max_snapshot_time_(options.max_snapshot_time),
-      max_bytes_(options.max_bytes),
+      host_limit_(session_->budgets().host == nullptr ? INT64_MAX
+                                                      : session_->budgets().host->limit()),
       recent_(session_->replica(), options.averaging) {}
 
 absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
@@ -186,14 +188,9 @@ std::vector<ProbeCost> ProbeSuite::Costs() const {
   return costs;
 }
 
-void ProbeSuite::FitBudget(ByteBudget& budget) const {
-  if (max_bytes_ == 0) return;
-  internal::FitBudget(max_bytes_, budget);
-  if (const std::optional<int64_t> left = session_->DeviceBytesLeft()) {
-    // The device allocator keeps memory that it once held, and device calls can reuse it.
-    const int64_t within = std::max(budget.used() + *left, budget.peak());
-    budget.SetLimit(std::min(budget.limit(), within));
-  }
+void ProbeSuite::FitBudgets() const {
+  if (host_limit_ != INT64_MAX) internal::FitBudget(host_limit_, *session_->budgets().host);
+  session_->FitDeviceBudget();
 }
 
 absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const ProbeState& state,
@@ -206,7 +203,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
   Measured measured;
   ProbeState next;
   next.sequence = place.sequence;
-  FitBudget(*context.bytes);
+  FitBudgets();
   if (RecentWeightsAreUsed()) {
     const WorkStopwatch watch(context);
     recent_.Take(place.step, place.regular, context);
@@ -224,7 +221,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
       next.vectors.insert(state.vectors.begin(), state.vectors.end());
       continue;
     }
-    FitBudget(*context.bytes);
+    FitBudgets();
     const ProbeInput input{
         .place = place,
         .optimizer = optimizer_,

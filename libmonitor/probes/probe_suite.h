@@ -109,11 +109,11 @@ class ProbeSuite {
   bool QuantizedWeightsAreUsed(const std::optional<Plan>& plan) const;
   bool RecentWeightsAreUsed() const;
   // Lowers the budget to the memory that the machine and the device have available.
-  void FitBudget(ByteBudget& budget) const;
+  void FitBudgets() const;
 
   const std::unique_ptr<ModelSession> session_;
   const std::chrono::milliseconds max_snapshot_time_;
-  const int64_t max_bytes_;  // 0: no limit
+  const int64_t host_limit_;
   RecentWeights recent_;
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;

@@ -1,7 +1,6 @@
 #include "session/model_session.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -63,8 +62,14 @@ absl::StatusOr<TensorTable> ReadLiveTensors(const Subject& subject) {
 
 absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
     Subject& subject, const ModelSessionOptions& options) {
-  std::unique_ptr<ModelSession> session(new ModelSession(subject, options.bytes));
-  PTQWATCH_RETURN_IF_ERROR(Guard([&] { return session->Build(options); }));
+  std::unique_ptr<ModelSession> session(new ModelSession(subject));
+  const absl::Status built = Guard([&] { return session->Build(options); });
+  if (absl::IsResourceExhausted(built) && session->budgets_.measuring != options.bytes) {
+    return absl::ResourceExhaustedError(StrCat(
+        "the memory of ", session->device_.device.str(), " that is free beside ",
+        "MonitorOptions.device_reserve_bytes = ", options.device_reserve_bytes, ": ", built));
+  }
+  PTQWATCH_RETURN_IF_ERROR(built);
   return session;
 }
 
@@ -80,6 +85,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   PTQWATCH_RETURN_IF_ERROR(CheckSubjectHas(subject_, options));
   PTQWATCH_ASSIGN_OR_RETURN(live_, ReadLiveTensors(subject_));
   PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
+  MakeBudgets(options);
   if (options.require_finite) {
     if (const absl::Status status = CheckFinite(live_); !status.ok()) {
       return absl::FailedPreconditionError(StrCat("the live model is not finite: ", status));
@@ -110,8 +116,9 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   // The model's own tensors exist beside the replica's until Replica::Create has checked it. Later
   // a staged snapshot takes their place.
   const int64_t model = live_.bytes();
-  PTQWATCH_RETURN_IF_ERROR(held_.Take(kSmallThings, "names, tables and queues"));
-  PTQWATCH_RETURN_IF_ERROR(held_.Take(3 * model, "three copies of the model"));
+  PTQWATCH_RETURN_IF_ERROR(small_->Take(kSmallThings, "names, tables and queues"));
+  PTQWATCH_RETURN_IF_ERROR(held_->Take(2 * model, "two copies of the model"));
+  PTQWATCH_RETURN_IF_ERROR(staged_->Take(model, "a staged copy of the model"));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   std::vector<const Batch*> checked;
   if (options.probe) checked.push_back(&probe_[0]);
@@ -124,7 +131,7 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   if (options.snapshots) {
     bytes_.staging = model;
   } else {
-    held_.Return(model);
+    staged_->Return(model);
   }
   int64_t largest_checked = 1;
   for (const Batch* batch : checked) {
@@ -137,7 +144,7 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   bytes_.forward =
       static_cast<int64_t>(static_cast<double>(replica_->forward_bytes()) *
                            static_cast<double>(largest) / static_cast<double>(largest_checked));
-  return held_.Take(bytes_.forward, "evaluating a batch");
+  return held_->Take(bytes_.forward, "evaluating a batch");
 }
 
 absl::Status ModelSession::CheckBatches(const ModelSessionOptions& options) {
@@ -165,15 +172,13 @@ absl::Status ModelSession::ReserveBatches(const ModelSessionOptions& options) {
   }
   if (options.calibration) bytes_.batches += BytesOf(subject_.calibration());
   if (options.curvature) bytes_.batches += BytesOf(subject_.curvature());
-  return held_.Take(bytes_.batches, "the batches");
+  return held_->Take(bytes_.batches, "the batches");
 }
 
 absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
   const at::Device live = live_.entries[0].tensor.device();
-  const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  PTQWATCH_ASSIGN_OR_RETURN(device_,
-                            ChooseMonitorDevice(options.device, live, live_.parameters(),
-                                                connections == nullptr ? "" : connections));
+  PTQWATCH_ASSIGN_OR_RETURN(device_, ChooseMonitorDevice(options.device, live, live_.parameters(),
+                                                         GpuEnvironment::OfProcess()));
   if (!options.snapshots) return absl::OkStatus();
   PTQWATCH_ASSIGN_OR_RETURN(stream_,
                             DeviceStream::Create(live, device_.device, subject_.UpdateStream()));
@@ -190,17 +195,41 @@ QuantizeBackend& ModelSession::Backend(const BackendNeeds& needs) {
     constexpr std::string_view kWhat = "quantizing on the device";
     backend_ = MakeBackend(replica_->device(), needs, [&](int64_t bytes) {
       PTQWATCH_RETURN_IF_ERROR(CheckDeviceBytes(bytes, kWhat));
-      return held_.Take(bytes, kWhat);
+      return held_->Take(bytes, kWhat);
     });
   }
   return *backend_;
 }
 
-std::optional<int64_t> ModelSession::DeviceBytesLeft() const {
-  if (stream_ == nullptr) return std::nullopt;
-  const std::optional<int64_t> free = stream_->FreeBytes();
-  if (!free) return std::nullopt;
-  return std::max<int64_t>(0, *free - device_reserve_bytes_);
+void ModelSession::MakeBudgets(const ModelSessionOptions& options) {
+  budgets_ = {options.bytes, options.bytes, options.bytes};
+  max_device_bytes_ = options.max_device_bytes;
+  if (options.bytes != nullptr && stream_ != nullptr) {
+    if (stream_->FreeBytes()) budgets_.measuring = std::make_shared<ByteBudget>();
+    if (const std::optional<int64_t> free = stream_->FreeBytesForCopies()) {
+      budgets_.copies =
+          live_.entries[0].tensor.device() == device_.device
+              ? budgets_.measuring
+              : std::make_shared<ByteBudget>(std::min(max_device_bytes_, Left(*free)));
+    }
+    FitDeviceBudget();
+  }
+  held_.emplace(budgets_.measuring);
+  staged_.emplace(budgets_.copies);
+  small_.emplace(budgets_.host);
+}
+
+int64_t ModelSession::Left(int64_t free) const {
+  return std::max<int64_t>(0, free - device_reserve_bytes_);
+}
+
+void ModelSession::FitDeviceBudget() const {
+  const std::optional<int64_t> free = stream_ == nullptr ? std::nullopt : stream_->FreeBytes();
+  if (!free || budgets_.measuring == nullptr) return;
+  ByteBudget& budget = *budgets_.measuring;
+  // The device's allocator keeps memory that it once held, and later work can reuse it.
+  budget.SetLimit(
+      std::min(max_device_bytes_, std::max(budget.used() + Left(*free), budget.peak())));
 }
 
 absl::Status ModelSession::CheckDeviceBytes(int64_t bytes, std::string_view what) const {
@@ -211,7 +240,7 @@ absl::Status ModelSession::CheckDeviceBytes(int64_t bytes, std::string_view what
 absl::Status ModelSession::CheckLeft(std::optional<int64_t> free, int64_t bytes,
                                      std::string_view what) const {
   if (!free || bytes < *free - device_reserve_bytes_) return absl::OkStatus();
-  const int64_t left = std::max<int64_t>(0, *free - device_reserve_bytes_);
+  const int64_t left = Left(*free);
   return absl::ResourceExhaustedError(
       StrFormat("%s would take %.1f MB of the GPU, and %.1f MB are left beside "
                 "MonitorOptions.device_reserve_bytes = %d",

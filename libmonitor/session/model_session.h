@@ -56,8 +56,19 @@ struct ModelSessionOptions {
   /// For callers that take snapshots: waits for queued updates and provides stream().
   bool snapshots = false;
   /// The session reserves its memory here: the replica, the batches, a forward pass and, with
-  /// `snapshots`, a staged copy of the model. Null means no limit.
+  /// `snapshots`, a staged copy of the model. Null means no limit. With `snapshots`, what lies on a
+  /// GPU is reserved in a budget of that GPU instead, see SessionBudgets.
   std::shared_ptr<ByteBudget> bytes = {};
+  /// The most bytes that a GPU's budget may grant.
+  int64_t max_device_bytes = INT64_MAX;
+};
+
+/// The budgets of an opened subject, one a device: two are the same object if both devices are. A
+/// GPU's grants what is free beside device_reserve_bytes. All are null if the host has no limit.
+struct SessionBudgets {
+  std::shared_ptr<ByteBudget> host;
+  std::shared_ptr<ByteBudget> measuring;  ///< the device of the replica and of all measurements
+  std::shared_ptr<ByteBudget> copies;     ///< the model's device, which holds the snapshots
 };
 
 /// The memory of an opened subject, in bytes.
@@ -106,8 +117,10 @@ class ModelSession {
   Subject& subject() { return subject_; }
   const SessionBytes& bytes() const { return bytes_; }
   const MonitorDevice& device() const { return device_; }
-  /// Bytes that may still be taken on the measuring device; empty on the CPU.
-  std::optional<int64_t> DeviceBytesLeft() const;
+  const SessionBudgets& budgets() const { return budgets_; }
+  /// Sets the limit of a measuring GPU's budget to what is free now. Does nothing on the
+  /// CPU.
+  void FitDeviceBudget() const;
   /// Returns ResourceExhausted unless the measuring device has room for more than `bytes`.
   absl::Status CheckDeviceBytes(int64_t bytes, std::string_view what) const;
   /// The live tensors as they were at Open; empty after ReleaseLiveTensors.
@@ -132,10 +145,12 @@ class ModelSession {
   const std::vector<Batch>& curvature() const { return curvature_; }
 
  private:
-  ModelSession(Subject& subject, std::shared_ptr<ByteBudget> bytes)
-      : subject_(subject), held_(std::move(bytes)) {}
+  explicit ModelSession(Subject& subject) : subject_(subject) {}
   absl::Status Build(const ModelSessionOptions& options);
   absl::Status ChooseDevice(const ModelSessionOptions& options);
+  void MakeBudgets(const ModelSessionOptions& options);
+  // Bytes of a GPU that may be taken if `free` are free.
+  int64_t Left(int64_t free) const;
   absl::Status CheckLeft(std::optional<int64_t> free, int64_t bytes, std::string_view what) const;
   absl::Status CopySubjectBatches(const ModelSessionOptions& options);
   absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
@@ -144,7 +159,10 @@ class ModelSession {
   absl::Status ReserveBatches(const ModelSessionOptions& options);
 
   Subject& subject_;
-  Reservation held_;
+  SessionBudgets budgets_;
+  std::optional<Reservation> held_;    // of budgets_.measuring
+  std::optional<Reservation> staged_;  // of budgets_.copies
+  std::optional<Reservation> small_;   // of budgets_.host
   SessionBytes bytes_;
   TensorTable live_;
   MonitorDevice device_{.device = at::Device(at::kCPU)};
@@ -153,6 +171,7 @@ class ModelSession {
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
   int64_t device_reserve_bytes_ = 0;
+  int64_t max_device_bytes_ = INT64_MAX;
   bool mean_losses_ = false;
   int64_t losses_a_sequence_ = 0;  // 0 if unknown
   std::string unchecked_;

@@ -1,8 +1,10 @@
 #include "session/monitor_device.h"
 
+#include <cstdlib>
 #include <optional>
 
 #include "base/guard.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "ptqwatch/options.h"
 
@@ -25,22 +27,25 @@ constexpr std::string_view kSharedQueue =
     "CUDA_DEVICE_MAX_CONNECTIONS is 1: the monitor's kernels delay training kernels that are "
     "started after them";
 
-MonitorDevice OnTrainersGpu(at::Device live, std::string note, bool one_queue) {
+constexpr std::string_view kShortProducts =
+    "NVIDIA_TF32_OVERRIDE is 1: cuBLAS shortens float32 products to TF32, also those that decide "
+    "the codes of a quantized weight";
+
+MonitorDevice OnTrainersGpu(at::Device live, std::string note) {
   MonitorDevice chosen{.device = live, .shares_gpu = true, .note = std::move(note)};
   chosen.warning = StrCat("measuring on ", live.str(),
                           ", the training GPU: a failed assertion or an illegal access in a kernel "
                           "that the losses closure "
-                          "starts would end all CUDA work of this process",
-                          one_queue ? StrCat("; ", kSharedQueue) : "");
+                          "starts would end all CUDA work of this process");
   return chosen;
 }
 
-}  // namespace
+void AddWarning(MonitorDevice& chosen, std::string_view warning) {
+  if (!chosen.warning.empty()) chosen.warning += "; ";
+  chosen.warning += warning;
+}
 
-absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
-                                                  int64_t parameters,
-                                                  std::string_view connections) {
-  const bool one_queue = connections == "1";
+absl::StatusOr<MonitorDevice> Choose(std::string_view option, at::Device live, int64_t parameters) {
   if (option == "auto") {
     if (!live.is_cuda()) return MonitorDevice{.device = live};
     const std::string size =
@@ -50,11 +55,10 @@ absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::D
                            .note = StrCat("the model is on ", live.str(), " and has ", size,
                                           ", which a core can measure")};
     }
-    return OnTrainersGpu(live, StrCat(size, " are too many for a core"), one_queue);
+    return OnTrainersGpu(live, StrCat(size, " are too many for a core"));
   }
   if (option == kTrainerDevice) {
-    return live.is_cuda() ? OnTrainersGpu(live, "asked for", one_queue)
-                          : MonitorDevice{.device = live};
+    return live.is_cuda() ? OnTrainersGpu(live, "asked for") : MonitorDevice{.device = live};
   }
   const std::optional<at::Device> device = Parsed(option, live);
   if (!device) {
@@ -62,13 +66,34 @@ absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::D
         StrCat("MonitorOptions.monitor_device = '", option,
                "': must be auto, trainer, cpu, cuda or a GPU such as cuda:1"));
   }
-  if (*device == live) return ChooseMonitorDevice(kTrainerDevice, live, parameters, connections);
+  if (*device == live) return Choose(kTrainerDevice, live, parameters);
   if (live.is_cpu()) {
     return absl::InvalidArgumentError(
         StrCat("MonitorOptions.monitor_device = '", option,
                "': a model on the CPU is measured there; must be auto, trainer or cpu"));
   }
   return MonitorDevice{.device = *device, .note = "asked for"};
+}
+
+}  // namespace
+
+GpuEnvironment GpuEnvironment::OfProcess() {
+  const auto value = [](const char* name) {
+    const char* const set = std::getenv(name);
+    return std::string(set == nullptr ? "" : set);
+  };
+  return {value("CUDA_DEVICE_MAX_CONNECTIONS"), value("NVIDIA_TF32_OVERRIDE")};
+}
+
+absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
+                                                  int64_t parameters,
+                                                  const GpuEnvironment& environment) {
+  PTQWATCH_ASSIGN_OR_RETURN(MonitorDevice chosen, Choose(option, live, parameters));
+  if (chosen.shares_gpu && environment.connections == "1") AddWarning(chosen, kSharedQueue);
+  if (chosen.device.is_cuda() && environment.tf32_override == "1") {
+    AddWarning(chosen, kShortProducts);
+  }
+  return chosen;
 }
 
 }  // namespace ptqwatch::internal

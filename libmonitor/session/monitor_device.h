@@ -21,12 +21,19 @@ struct MonitorDevice {
   std::string warning = {};  ///< the risk of the choice; empty if there is none
 };
 
-/// `option` as in MonitorOptions::monitor_device; `live` is the model's device. `connections` is
-/// the environment's CUDA_DEVICE_MAX_CONNECTIONS, or empty: if it is 1, all streams of a GPU share
-/// a queue, so the monitor's kernels delay training. Returns InvalidArgument naming the option and
-/// its value. Does not check whether the device exists.
+/// Environment variables that change how a GPU works; empty if unset.
+struct GpuEnvironment {
+  std::string connections = {};    ///< CUDA_DEVICE_MAX_CONNECTIONS: with 1, streams share a queue
+  std::string tf32_override = {};  ///< NVIDIA_TF32_OVERRIDE: with 1, float32 products are shortened
+  static GpuEnvironment OfProcess();
+};
+
+/// `option` as in MonitorOptions::monitor_device; `live` is the model's device. The warning covers
+/// the environment. Returns InvalidArgument naming the option and its value. Does not check whether
+/// the device exists.
 absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
-                                                  int64_t parameters, std::string_view connections);
+                                                  int64_t parameters,
+                                                  const GpuEnvironment& environment);
 
 }  // namespace ptqwatch::internal
 

@@ -103,6 +103,8 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::Status Fault() noexcept override {
     const cudaError_t error = cudaStreamQuery(RawStream(probe_));
+    // LibTorch's next check of a launch would throw if this stayed the last error.
+    if (error == cudaErrorNotReady && cudaPeekAtLastError() == error) (void)cudaGetLastError();
     if (!IsSticky(error)) return absl::OkStatus();
     return absl::UnavailableError(
         StrCat(device_.str(), " returns only errors: ", cudaGetErrorString(error)));

@@ -44,10 +44,12 @@ absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
 absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject,
                                                           const TensorTable& live,
                                                           const std::vector<int>& entries,
-                                                          std::shared_ptr<ByteBudget> bytes) {
+                                                          std::shared_ptr<ByteBudget> bytes,
+                                                          std::shared_ptr<ByteBudget> copies) {
   at::NoGradGuard no_grad;
   OptimizerStaging staging;
   staging.held_ = std::make_unique<Reservation>(std::move(bytes));
+  staging.copied_ = std::make_unique<Reservation>(std::move(copies));
   PTQWATCH_ASSIGN_OR_RETURN(const std::optional<OptimizerView> view, Ask(subject));
   for (const TensorEntry& entry : live.entries) {
     staging.parameters_.push_back(
@@ -70,8 +72,10 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
     const at::Tensor& like =
         listed.second_moment.defined() ? listed.second_moment : live.entries[entry].tensor;
     // One buffer is for staging, a second one for the copy while a snapshot is measured.
-    const absl::Status fits =
-        staging.held_->Take(2 * static_cast<int64_t>(like.nbytes()), "the optimizer's moments");
+    constexpr std::string_view kWhat = "the optimizer's moments";
+    const auto size = static_cast<int64_t>(like.nbytes());
+    absl::Status fits = staging.held_->Take(size, kWhat);
+    if (fits.ok()) fits = staging.copied_->Take(size, kWhat);
     if (!fits.ok()) return staging.LeaveOut(fits);
     parameter.buffer = at::zeros(parameter.sizes, like.options().requires_grad(false));
     elements += parameter.buffer.numel();

@@ -29,11 +29,12 @@ class OptimizerStaging {
   /// of these `entries` of `live`. Returns InvalidArgument for a parameter that is not in `live`, a
   /// moment of another shape or device, or a momentum, beta or epsilon out of range;
   /// FailedPrecondition, with the message, if the subject throws. If `bytes` has no room for the
-  /// buffers and one copy of them, the moments are left out; description() and
-  /// OptimizerState::problem then say so. Null means no limit.
+  /// buffers, or `copies` none for a copy of them on the measuring device, the moments are left
+  /// out; description() and OptimizerState::problem then say so. Null means no limit.
   static absl::StatusOr<OptimizerStaging> Create(const Subject& subject, const TensorTable& live,
                                                  const std::vector<int>& entries,
-                                                 std::shared_ptr<ByteBudget> bytes = nullptr);
+                                                 std::shared_ptr<ByteBudget> bytes = nullptr,
+                                                 std::shared_ptr<ByteBudget> copies = nullptr);
 
   /// Copies the current optimizer state into `state`. Allocates no tensor.
   void Fill(const Subject& subject, DeviceStream& stream, OptimizerState& state) noexcept;
@@ -58,6 +59,7 @@ class OptimizerStaging {
   std::vector<Parameter> parameters_;              // one for each entry
   std::map<std::string, int, std::less<>> entry_;  // by listed name
   std::unique_ptr<Reservation> held_;
+  std::unique_ptr<Reservation> copied_;
   int64_t bytes_ = 0;
   std::string description_;
   std::string left_out_;  // why nothing is copied

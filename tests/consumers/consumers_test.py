@@ -46,6 +46,15 @@ def run_minimal(program, **environment):
     assert said.strip() and journal, said
 
 
+def strange_cuda_libraries(program, **environment):
+    """The CUDA libraries of a program that are not those that LibTorch brings, if it brings any."""
+    loaded = re.findall(r"=> (/\S+)", run("ldd", program, **environment))
+    torch = next(pathlib.Path(path).parent for path in loaded if "/libc10.so" in path)
+    brought = {path.resolve() for path in [torch, *torch.glob("../../nvidia/*/lib")]}
+    cuda = [path for path in map(pathlib.Path, loaded) if re.match(r"lib(cublas|cublasLt|cusolver|cusparse|cudart|nvJitLink)\.", path.name)]
+    return [str(path) for path in cuda if path.parent.resolve() not in brought] if len(brought) > 1 else []
+
+
 SERVED = r"metrics http://127\.0\.0\.1:\d+/metrics\ngrpc 127\.0\.0\.1:\d+\n"
 
 
@@ -66,6 +75,7 @@ class CMake(unittest.TestCase):
     def build_and_run(self, linkage):
         configure("cmake", linkage, f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DLINKAGE={linkage}")
         run("cmake", "--build", WORK / linkage, "-j2")
+        self.assertEqual(strange_cuda_libraries(WORK / linkage / "minimal"), [])
         with tempfile.TemporaryDirectory() as folder:
             run(WORK / linkage / "minimal", folder=folder)
             server = subprocess.Popen([BUILD / "bin/ptqwatch", "serve", "runs/minimal", "--http", "off", "--grpc", "127.0.0.1:0"],
@@ -128,6 +138,7 @@ class PkgConfig(unittest.TestCase):
         shutil.copytree(HERE / "make", folder)
         libdir = next(PREFIX.glob("lib/**/pkgconfig")).parent
         run("make", f"EXAMPLE={EXAMPLE}", folder=folder, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
+        self.assertEqual(strange_cuda_libraries(folder / "minimal", LD_LIBRARY_PATH=str(libdir)), [])
         run_minimal(folder / "minimal", LD_LIBRARY_PATH=str(libdir))
         run("make", "-B", f"EXAMPLE={HERE / 'raw_arrays.cc'}", folder=folder, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
         self.assertRegex(run_raw_arrays(folder / "minimal", LD_LIBRARY_PATH=str(libdir)), SERVED)

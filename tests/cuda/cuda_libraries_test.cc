@@ -35,13 +35,16 @@ TEST(CudaLibraries, ComeFromOneFolder) {
   // The linker takes the engine from the archives only if something refers to it.
   EXPECT_FALSE(Monitor::Create(nullptr, {.on_failure = OnFailure::kError}).ok());
   const auto mapped = MappedLibraries();
-  ASSERT_TRUE(mapped.contains("libtorch_cuda"));
+  for (const std::string name : {"libtorch_cuda", "libcudart", "libcublas", "libcublasLt"}) {
+    ASSERT_TRUE(mapped.contains(name)) << name;
+  }
   std::set<std::string> folders;
   for (const std::string name :
        {"libcublas", "libcublasLt", "libcusolver", "libcusparse", "libcudart", "libnvJitLink"}) {
-    const auto library = mapped.find(name);
-    ASSERT_NE(library, mapped.end()) << name;
-    folders.insert(library->second.begin(), library->second.end());
+    // LibTorch and ptqwatch do not both load each of them.
+    if (const auto library = mapped.find(name); library != mapped.end()) {
+      folders.insert(library->second.begin(), library->second.end());
+    }
   }
   EXPECT_THAT(folders, SizeIs(1)) << testing::PrintToString(folders);
 }

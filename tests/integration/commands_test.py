@@ -47,7 +47,7 @@ FAST = {
 # What runs in minutes, or is built for it.
 SLOW = {
     "bench_monitor": "bench_monitor --benchmark_filter=NothingDue --benchmark_min_time=0.01",
-    "bench_foreign": f"bench_foreign --threads 1 --seconds 4 --steps-off 4 --every 8 --batch 4 --vocabulary 64 --probe-batches 2 {GPT}",
+    "bench_foreign": f"bench_foreign --text README.md --threads 1 --seconds 4 --steps-off 4 --every 8 --batch 4 --vocabulary 64 --probe-batches 2 {GPT}",
     "bench_quantize": "bench_quantize --quick --repeats 1",
     "bench_cuda": "bench_cuda --benchmark_list_tests",
     "bench_curvature": f"bench_curvature --text README.md {GPT} --sequences 2 --train 2 --repeats 2",
@@ -72,6 +72,7 @@ ELSEWHERE = {
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
     "tests/gates/build_files": "gate.build_files",
+    "tests/gates/kernels": "gate.kernels",
     "tests/gates/packages": "gate.packages",
     "tests/gates/thread_safety": "gate.thread_safety",
 }

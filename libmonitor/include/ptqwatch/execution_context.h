@@ -148,6 +148,8 @@ struct PTQWATCH_EXPORT ExecutionContext {
   Pacer pacer;
   SeedSource seeds;
   std::shared_ptr<ByteBudget> bytes = std::make_shared<ByteBudget>();
+  /// Host memory, if `bytes` is the memory of a GPU; null means `bytes`.
+  std::shared_ptr<ByteBudget> host_bytes = {};
   Clock* clock = Clock::Real();
   /// In the clock's monotonic time; by default never.
   std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max();

@@ -199,7 +199,8 @@ struct MonitorOptions {
   /// take longer); the curvature along quantization errors; curvature; quantizers whose weights do
   /// not fit. Create fails if even the replica does not fit. 0: a quarter of the memory that the
   /// machine, the cgroup and the process limits leave free at Create. Measurements never take more
-  /// than half of the memory that is free when they start.
+  /// than half of the memory that is free when they start. Host and GPUs each have a budget of
+  /// their own; a GPU's also ends at device_reserve_bytes, and by default there alone.
   int64_t max_bytes = 0;
   /// Threads that the trainer computes with; Finish may use as many. 0: at::get_num_threads() at
   /// Create.

@@ -164,6 +164,32 @@ TEST(MonitorDevice, LeavesMemoryToTraining) {
   EXPECT_TRUE(run.recording->Reports()[1]->report.probe_loss_nats.has_value());
 }
 
+TEST(MonitorDevice, HoldsTheDevicesMemoryAgainstTheDevice) {
+  constexpr int64_t kFree = int64_t{1} << 50;  // more than any host has
+  DeviceRun run;
+  run.device->SetFreeBytes(kFree);
+  MonitorOptions options = MonitorTest::Every(1);
+  options.device_reserve_bytes = 1000;
+  run.Create(options);
+  EXPECT_EQ(run.monitor->status().memory_budget_bytes, kFree - 1000);
+  const std::string described = run.monitor->Describe();
+  EXPECT_THAT(described, HasSubstr("memory on cpu: "));  // the fake device's name
+  EXPECT_THAT(described,
+              HasSubstr(" of 1125899906.8 MB allowed (free beside device_reserve_bytes)"));
+  EXPECT_THAT(described, HasSubstr("memory on the host: 1.0 MB at most, of "));
+}
+
+TEST(MonitorDevice, MaxBytesHoldsForEachDevice) {
+  DeviceRun run;
+  MonitorOptions options = MonitorTest::Every(1);
+  options.max_bytes = int64_t{1} << 30;
+  run.Create(options);
+  EXPECT_EQ(run.monitor->status().memory_budget_bytes, options.max_bytes);
+  options.max_bytes = int64_t{1} << 20;  // small things and not a copy of the model
+  const auto created = Monitor::Create(run.trainer.MakeSubject(), options);
+  EXPECT_EQ(created.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(MonitorDevice, IsNotCreatedWhereItsCopiesWouldTakeTheReserve) {
   DeviceRun run;
   run.device->SetFreeBytes(1000);

@@ -13,7 +13,10 @@
 #include "ATen/ops/equal.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/ones.h"
+#include "absl/cleanup/cleanup.h"
 #include "ptqwatch/function_subject.h"
+#include "snapshot/device_stream.h"
+#include "support/fake_device.h"
 
 namespace ptqwatch::internal {
 namespace model_session_test {
@@ -70,6 +73,37 @@ TEST_F(ModelSessionTest, IsRefusedWhereItDoesNotFit) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("copies of the model"));
   EXPECT_EQ(bytes->used(), 0);
+}
+
+// A model that is larger than the host's budget.
+TEST_F(ModelSessionTest, ReservesADevicesMemoryInABudgetOfItsOwn) {
+  const auto device = std::make_shared<testing::FakeDevice>();
+  ReplaceDeviceRuntimes([&](at::Device) { return device; });
+  const absl::Cleanup restore = [] { ReplaceDeviceRuntimes(nullptr); };
+  device->SetFreeBytes(100'000);
+  auto host = std::make_shared<ByteBudget>(1 << 20);
+  {
+    const auto session =
+        Open({.probe = true, .device_reserve_bytes = 10'000, .snapshots = true, .bytes = host});
+    ASSERT_TRUE(session.ok()) << session.status();
+    const SessionBytes& held = (*session)->bytes();
+    const SessionBudgets& budgets = (*session)->budgets();
+    EXPECT_EQ(budgets.host, host);
+    EXPECT_EQ(host->used(), held.small);
+    EXPECT_EQ(budgets.measuring->used(), held.sum() - held.small);
+    EXPECT_EQ(budgets.measuring->limit(), 90'000);
+    EXPECT_EQ(budgets.copies, budgets.measuring);
+    device->SetFreeBytes(40'000);
+    (*session)->FitDeviceBudget();
+    EXPECT_EQ(budgets.measuring->limit(), held.sum() - held.small + 30'000);
+  }
+  EXPECT_EQ(host->used(), 0);
+  device->SetFreeBytes(12'000);
+  const absl::Status refused =
+      Refusal({.probe = true, .device_reserve_bytes = 10'000, .snapshots = true, .bytes = host});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("MonitorOptions.device_reserve_bytes = 10000"));
 }
 
 TEST_F(ModelSessionTest, GivesWhatWasAskedForAndNothingElse) {

@@ -9,13 +9,14 @@ namespace monitor_device_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 const at::Device kCpu(at::kCPU);
 const at::Device kGpu(at::kCUDA, 1);
 
 MonitorDevice Chosen(std::string_view option, at::Device live, int64_t parameters = 1000,
-                     std::string_view connections = "") {
-  return *ChooseMonitorDevice(option, live, parameters, connections);
+                     const GpuEnvironment& environment = {}) {
+  return *ChooseMonitorDevice(option, live, parameters, environment);
 }
 
 TEST(ChooseMonitorDevice, LeavesModelsOnTheCpuThere) {
@@ -51,20 +52,32 @@ TEST(ChooseMonitorDevice, DoesAsItIsTold) {
 
 TEST(ChooseMonitorDevice, WarnsWhereStreamsShareAQueue) {
   const int64_t large = kMostParametersOnCpu + 1;
-  EXPECT_THAT(Chosen("auto", kGpu, large, "1").warning, HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS"));
-  EXPECT_THAT(Chosen("auto", kGpu, large, "8").warning,
-              Not(HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS")));
-  EXPECT_THAT(Chosen("cpu", kGpu, large, "1").warning, IsEmpty());
+  const auto warning = [&](std::string_view option, std::string connections) {
+    return Chosen(option, kGpu, large, {.connections = std::move(connections)}).warning;
+  };
+  EXPECT_THAT(warning("auto", "1"), HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS"));
+  EXPECT_THAT(warning("auto", "8"), Not(HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS")));
+  EXPECT_THAT(warning("cpu", "1"), IsEmpty());
+}
+
+TEST(ChooseMonitorDevice, WarnsWhereProductsAreShortened) {
+  const auto warning = [](std::string_view option, std::string override) {
+    return Chosen(option, kGpu, 1000, {.tf32_override = std::move(override)}).warning;
+  };
+  EXPECT_THAT(warning("trainer", "1"), HasSubstr("process; NVIDIA_TF32_OVERRIDE is 1"));
+  EXPECT_THAT(warning("cuda:0", "1"), StartsWith("NVIDIA_TF32_OVERRIDE is 1"));
+  EXPECT_THAT(warning("cuda:0", "0"), IsEmpty());
+  EXPECT_THAT(warning("cpu", "1"), IsEmpty());
 }
 
 TEST(ChooseMonitorDevice, NamesTheOptionAndItsValue) {
   for (const std::string_view option : {"", "gpu", "cuda:", "cuda:x", "mps", "cpu:x", "Auto"}) {
-    const auto chosen = ChooseMonitorDevice(option, kGpu, 1000, "");
+    const auto chosen = ChooseMonitorDevice(option, kGpu, 1000, {});
     EXPECT_EQ(chosen.status().code(), absl::StatusCode::kInvalidArgument) << option;
     EXPECT_THAT(std::string(chosen.status().message()),
                 HasSubstr("MonitorOptions.monitor_device = '" + std::string(option) + "'"));
   }
-  EXPECT_THAT(std::string(ChooseMonitorDevice("cuda:0", kCpu, 1000, "").status().message()),
+  EXPECT_THAT(std::string(ChooseMonitorDevice("cuda:0", kCpu, 1000, {}).status().message()),
               HasSubstr("a model on the CPU is measured there"));
 }
 
