@@ -110,7 +110,7 @@ size_t DeviceBackend::FittingRun(absl::Span<const Task> tasks, absl::Span<const 
   std::vector<DeviceLayer> layers;
   for (size_t i : which) {
     layers.push_back(AsDeviceLayer(tasks[i]));
-    const absl::StatusOr<int64_t> bytes = DeviceQuantizer::WorkingBytes(*compute_, layers);
+    const absl::StatusOr<int64_t> bytes = DeviceQuantizer::WorkingBytes(layers);
     if (!bytes.ok() || *bytes > compute_->arena().remaining()) break;
     if (layers.size() == which.size()) return which.size();
   }
@@ -196,8 +196,7 @@ absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNe
                             .cols = shape.inputs,
                             .gram = &gram,
                             .spec = shape.spec};
-    PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes,
-                              DeviceQuantizer::WorkingBytes(compute, {&layer, 1}));
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, DeviceQuantizer::WorkingBytes({&layer, 1}));
     quantizing = std::max(quantizing, bytes);
   }
   const int64_t together = std::max(quantizing, std::min(kTogether * quantizing, kTogetherBytes));

@@ -25,7 +25,7 @@ absl::Status RoundScaled(const LayerGroup& group, const Strided<const float>& ch
 
 }  // namespace
 
-absl::Status TakeAwqBuffers(const LayerGroup& group, ComputeDevice&, Arena& arena) {
+absl::Status TakeAwqBuffers(const LayerGroup& group, Arena& arena) {
   Strided<double> exact;
   Strided<float> scale;
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group.layers, group.cols, &exact));

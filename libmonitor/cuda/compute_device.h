@@ -21,8 +21,8 @@ enum class Arithmetic {
   kFloat16,   ///< float16 inputs, float32 sums and result
 };
 
-/// C = op(A) op(B) + beta C, column-major, for each of `batch` matrices that are `stride` numbers
-/// apart. op(A) is [m, k] and op(B) is [k, n].
+/// C = alpha op(A) op(B) + beta C, column-major, for each of `batch` matrices that are `stride`
+/// numbers apart. op(A) is [m, k] and op(B) is [k, n].
 struct MatrixProduct {
   Arithmetic arithmetic = Arithmetic::kFloat32;
   bool transpose_a = false;
@@ -30,6 +30,7 @@ struct MatrixProduct {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
+  double alpha = 1;  ///< 1 or -1
   const void* a = nullptr;
   int64_t lda = 0;
   int64_t stride_a = 0;
@@ -42,9 +43,6 @@ struct MatrixProduct {
   int64_t stride_c = 0;
   int64_t batch = 1;
 };
-
-/// The largest matrix size for Factorize: cuSOLVER counts the elements in 32 bits.
-inline constexpr int64_t kMostFactorInputs = 46340;
 
 /// A piece of a device's memory to copy to the host.
 struct HostCopy {
@@ -70,13 +68,6 @@ class ComputeDevice {
 
   virtual absl::Status Run(const Kernel& kernel) = 0;
   virtual absl::Status Multiply(const MatrixProduct& product) = 0;
-
-  /// Factorises a symmetric [size, size] float64 matrix, given by its upper triangle
-  /// (column-major), into U^T U. Sets `info` on the device, without waiting: 0, or another number
-  /// if the matrix is not positive definite. Takes FactorizeBytes from the arena during the call.
-  /// Returns Unimplemented above kMostFactorInputs.
-  virtual absl::Status Factorize(double* matrix, int64_t size, int32_t* info) = 0;
-  virtual absl::StatusOr<int64_t> FactorizeBytes(int64_t size) = 0;
 
   virtual absl::Status Zero(void* memory, int64_t bytes) = 0;
   /// Copies to the device. `host` may be reused after the call. May wait for the device, so it is
@@ -106,10 +97,6 @@ class Queue {
   absl::Status Multiply(const MatrixProduct& product) {
     PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
     return device_.Multiply(product);
-  }
-  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) {
-    PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
-    return device_.Factorize(matrix, size, info);
   }
 
  private:

@@ -43,12 +43,6 @@ absl::Status BlasStatus(cublasStatus_t status, cudaStream_t stream, std::string_
                        what);
 }
 
-absl::Status SolverStatus(cusolverStatus_t status, cudaStream_t stream, std::string_view what) {
-  if (status == CUSOLVER_STATUS_SUCCESS) return absl::OkStatus();
-  return LibraryStatus(stream, status == CUSOLVER_STATUS_ALLOC_FAILED, static_cast<int>(status),
-                       what);
-}
-
 struct Types {
   cudaDataType_t input;
   cudaDataType_t output;
@@ -175,13 +169,11 @@ CudaDevice::Resources& CudaDevice::Resources::operator=(Resources&& other) noexc
   std::swap(arena, other.arena);
   std::swap(workspace, other.workspace);
   std::swap(blas, other.blas);
-  std::swap(solver, other.solver);
   return *this;
 }
 
 CudaDevice::Resources::~Resources() {
   if (stream == nullptr || IsSticky(cudaStreamSynchronize(stream))) return;
-  if (solver != nullptr) cusolverDnDestroy(solver);
   if (blas != nullptr) cublasDestroy(blas);
   cudaFree(workspace);
   cudaFree(arena);
@@ -234,15 +226,11 @@ absl::Status CudaDevice::MakeHandles(Resources& resources) {
       BlasStatus(cublasSetWorkspace(resources.blas, resources.workspace, kBlasWorkspaceBytes),
                  resources.stream, "cublasSetWorkspace"));
   // Keeps the parts of a split sum in float32.
-  PTQWATCH_RETURN_IF_ERROR(BlasStatus(
+  return BlasStatus(
       cublasSetMathMode(resources.blas, static_cast<cublasMath_t>(
                                             CUBLAS_DEFAULT_MATH |
                                             CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
-      resources.stream, "cublasSetMathMode"));
-  PTQWATCH_RETURN_IF_ERROR(
-      SolverStatus(cusolverDnCreate(&resources.solver), resources.stream, "cusolverDnCreate"));
-  return SolverStatus(cusolverDnSetStream(resources.solver, resources.stream), resources.stream,
-                      "cusolverDnSetStream");
+      resources.stream, "cublasSetMathMode");
 }
 
 // Loads all kernels and makes the libraries allocate their memory before the first real call.
@@ -254,8 +242,7 @@ absl::Status CudaDevice::Warm() {
   ArenaScope scope(arena());
   const absl::StatusOr<void*> matrix = arena().Take(kBytes, "trying the device");
   const absl::StatusOr<void*> product = arena().Take(kBytes, "trying the device");
-  const absl::StatusOr<int32_t*> info = arena().TakeArray<int32_t>(1, "trying the device");
-  if (!matrix.ok() || !product.ok() || !info.ok()) return Read({});  // a small arena, as in tests
+  if (!matrix.ok() || !product.ok()) return Read({});  // a small arena, as in tests
   PTQWATCH_RETURN_IF_ERROR(Zero(*matrix, kBytes));
   for (const Arithmetic arithmetic :
        {Arithmetic::kFloat32, Arithmetic::kFloat64, Arithmetic::kBFloat16, Arithmetic::kFloat16}) {
@@ -271,10 +258,6 @@ absl::Status CudaDevice::Warm() {
                                        .c = *product,
                                        .ldc = kSize}));
   }
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, FactorizeBytes(kSize));
-  if (bytes <= arena().remaining()) {
-    PTQWATCH_RETURN_IF_ERROR(Factorize(static_cast<double*>(*matrix), kSize, *info));
-  }
   return Read({});
 }
 
@@ -288,47 +271,18 @@ absl::Status CudaDevice::Run(const Kernel& kernel) {
 
 absl::Status CudaDevice::Multiply(const MatrixProduct& p) {
   const Types types = TypesOf(p.arithmetic);
-  const float one32 = 1;
-  const double one64 = 1;
+  const float alpha32 = static_cast<float>(p.alpha);
   const float beta32 = static_cast<float>(p.beta);
   const bool wide = types.compute == CUBLAS_COMPUTE_64F;
-  const void* one = wide ? static_cast<const void*>(&one64) : &one32;
+  const void* alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
   const void* beta = wide ? static_cast<const void*>(&p.beta) : &beta32;
   return BlasStatus(
       cublasGemmStridedBatchedEx_64(resources_.blas, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-                                    p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, p.m, p.n, p.k, one,
+                                    p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, p.m, p.n, p.k, alpha,
                                     p.a, types.input, p.lda, p.stride_a, p.b, types.input, p.ldb,
                                     p.stride_b, beta, p.c, types.output, p.ldc, p.stride_c, p.batch,
                                     types.compute, CUBLAS_GEMM_DEFAULT),
       resources_.stream, "cublasGemmStridedBatchedEx");
-}
-
-absl::StatusOr<int64_t> CudaDevice::FactorizeBytes(int64_t size) {
-  if (const auto known = factorize_bytes_.find(size); known != factorize_bytes_.end()) {
-    return known->second;
-  }
-  if (size > kMostFactorInputs) {
-    return absl::UnimplementedError(StrCat("cuSOLVER's factor of ", size, " inputs"));
-  }
-  int count = 0;
-  PTQWATCH_RETURN_IF_ERROR(SolverStatus(
-      cusolverDnDpotrf_bufferSize(resources_.solver, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size),
-                                  nullptr, static_cast<int>(size), &count),
-      resources_.stream, "cusolverDnDpotrf_bufferSize"));
-  const int64_t bytes = static_cast<int64_t>(sizeof(double)) * count;
-  factorize_bytes_[size] = bytes;
-  return bytes;
-}
-
-absl::Status CudaDevice::Factorize(double* matrix, int64_t size, int32_t* info) {
-  ArenaScope scope(arena());
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, FactorizeBytes(size));
-  PTQWATCH_ASSIGN_OR_RETURN(void* const workspace, arena().Take(bytes, "factorising H"));
-  return SolverStatus(
-      cusolverDnDpotrf(resources_.solver, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size), matrix,
-                       static_cast<int>(size), static_cast<double*>(workspace),
-                       static_cast<int>(bytes / static_cast<int64_t>(sizeof(double))), info),
-      resources_.stream, "cusolverDnDpotrf");
 }
 
 absl::Status CudaDevice::Zero(void* memory, int64_t bytes) {

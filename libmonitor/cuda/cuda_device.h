@@ -3,10 +3,8 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
-#include <cusolverDn.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -31,10 +29,10 @@ struct CudaDeviceOptions {
 };
 
 /// A GPU: the device that is current on the creating thread. It must also be current in every call.
-/// Owns handles of cuBLAS and cuSOLVER, and a workspace for cuBLAS of about 32 MiB besides the
-/// arena. Create allocates everything, loads our kernels and waits for the device; later calls
-/// allocate nothing. cuBLAS and cuSOLVER may still load kernels for shapes that are new to them. To
-/// avoid that later, quantize a layer of each shape once.
+/// Owns a handle of cuBLAS, and a workspace for it of about 32 MiB besides the arena. Create
+/// allocates everything, loads our kernels and waits for the device; later calls allocate nothing.
+/// cuBLAS may still load kernels for shapes that are new to it. To avoid that later, quantize a
+/// layer of each shape once.
 ///
 /// Does not set a cudaStreamCaptureMode. If another thread captures a graph, the caller must.
 class CudaDevice final : public ComputeDevice {
@@ -48,8 +46,6 @@ class CudaDevice final : public ComputeDevice {
 
   absl::Status Run(const Kernel& kernel) override;
   absl::Status Multiply(const MatrixProduct& product) override;
-  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) override;
-  absl::StatusOr<int64_t> FactorizeBytes(int64_t size) override;
   absl::Status Zero(void* memory, int64_t bytes) override;
   absl::Status Upload(void* to, const void* host, int64_t bytes) override;
   absl::Status Read(std::span<const HostCopy> copies) override;
@@ -61,7 +57,6 @@ class CudaDevice final : public ComputeDevice {
     void* arena = nullptr;  // null if the caller owns it
     void* workspace = nullptr;
     cublasHandle_t blas = nullptr;
-    cusolverDnHandle_t solver = nullptr;
 
     Resources() = default;
     Resources(Resources&& other) noexcept { *this = std::move(other); }
@@ -74,7 +69,6 @@ class CudaDevice final : public ComputeDevice {
   absl::Status Warm();
 
   Resources resources_;
-  std::map<int64_t, int64_t> factorize_bytes_;
 };
 
 /// Returns whether the machine has a GPU; false without a driver. Returns Unavailable if there may

@@ -86,7 +86,7 @@ absl::Status EnqueueGroup(const Candidates& candidates, Queue& queue) {
     size_t count = left.size();
     LayerGroup group = MakeGroup(left, candidates.shared);
     for (; count > 1; group = MakeGroup(left.first(count), candidates.shared)) {
-      PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, GroupBytes(group, queue.device()));
+      PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, GroupBytes(group));
       if (bytes <= queue.arena().remaining()) break;
       count = (count + 1) / 2;
     }
@@ -128,8 +128,7 @@ bool DeviceQuantizer::Supports(const QuantizerSpec& spec, int64_t cols) {
 
 DeviceQuantizer::~DeviceQuantizer() { device_.arena().ReturnTo(arena_begin_); }
 
-absl::StatusOr<int64_t> DeviceQuantizer::WorkingBytes(ComputeDevice& device,
-                                                      std::span<const DeviceLayer> layers) {
+absl::StatusOr<int64_t> DeviceQuantizer::WorkingBytes(std::span<const DeviceLayer> layers) {
   Arena measure(nullptr, INT64_MAX);
   PTQWATCH_RETURN_IF_ERROR(
       measure.TakeArray<double>(static_cast<int64_t>(layers.size()) * kNumberCount, "numbers")
@@ -146,7 +145,7 @@ absl::StatusOr<int64_t> DeviceQuantizer::WorkingBytes(ComputeDevice& device,
     for (const Precision precision :
          {group.attempt.loss, Precision::kFloat32, Precision::kFloat64}) {
       if (group.inputs > 0) group.attempt.loss = precision;
-      PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, GroupBytes(group, device));
+      PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, GroupBytes(group));
       most = std::max(most, bytes);
     }
   }

@@ -64,9 +64,9 @@ struct DeviceResult {
 /// or all different. So one weight at 3 and 4 bits, or weights with the same inputs, share one
 /// factor.
 ///
-/// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be
-/// cuSOLVER's own; from about 16384 inputs on the passes over H; and from about 128 M weights on,
-/// such as 16384 x 8192, the passes over a weight, each of which is one launch.
+/// Work is cut into pieces that by arithmetic take less than about 1 ms on an H100. Longer may be,
+/// from about 16384 inputs on, the passes over H; and from about 128 M weights on, such as
+/// 16384 x 8192, the passes over a weight, each of which is one launch.
 class DeviceQuantizer {
  public:
   /// `device` must outlive the quantizer. The destructor releases its arena memory, so quantizers
@@ -81,8 +81,7 @@ class DeviceQuantizer {
 
   /// The minimum arena memory for Begin and Collect, in bytes. With up to kMaxBatch times as much,
   /// layers are quantized together.
-  static absl::StatusOr<int64_t> WorkingBytes(ComputeDevice& device,
-                                              std::span<const DeviceLayer> layers);
+  static absl::StatusOr<int64_t> WorkingBytes(std::span<const DeviceLayer> layers);
 
   /// Queues the work without waiting. Call once per quantizer. Weights and second moments must not
   /// change until Collect has returned. Errors: as Quantize; FailedPrecondition for unfinished

@@ -1,3 +1,4 @@
+#include "cuda/kernels/cholesky_kernel.h"
 #include "cuda/kernels/factor_kernels.h"
 #include "cuda/kernels/gptq_kernels.h"
 #include "cuda/launch.cuh"
@@ -8,6 +9,7 @@ PTQWATCH_LAUNCH(DescribeInputs);
 PTQWATCH_LAUNCH(RankColumns);
 PTQWATCH_LAUNCH(FindDuplicates);
 PTQWATCH_LAUNCH(BuildDamped);
+PTQWATCH_LAUNCH(FactorBlock);
 PTQWATCH_LAUNCH(PackFeedback);
 PTQWATCH_LAUNCH(PackWeight);
 PTQWATCH_LAUNCH(QuantizeBlock);

@@ -3,19 +3,25 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
+#include "cuda/cholesky_steps.h"
 #include "cuda/round_steps.h"
 
 namespace ptqwatch::internal {
 namespace {
 
+// Columns whose products with all columns before them are computed together: 128 columns are too
+// few to fill a device.
+constexpr int64_t kOuterColumns = 4 * kGptqBlock;
+
 struct Buffers {
+  Cholesky cholesky;
   double* matrix = nullptr;  // [cols, cols]; shared, as factors are made in turn
   int32_t* info = nullptr;
   Strided<float> ratios;
   Strided<double> pivots;
   Strided<float> delta;
   Strided<uint8_t> codes;
-  Strided<float> updates;
+  Strided<float> updates;  // [512, rows]: the products for the columns of an outer block
   Strided<double> row_loss;
   Strided<double> row_norm;
 
@@ -29,6 +35,7 @@ absl::Status Buffers::Take(const LayerGroup& group, Arena& arena) {
   const int64_t padded = PaddedToBlocks(cols);
   const int64_t layers = group.layers;
   PTQWATCH_ASSIGN_OR_RETURN(matrix, arena.TakeArray<double>(cols * cols, "factorising H"));
+  PTQWATCH_RETURN_IF_ERROR(cholesky.Take(arena, cols));
   PTQWATCH_ASSIGN_OR_RETURN(info, arena.TakeArray<int32_t>(1, "factorising H"));
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group.inputs, padded * padded, &ratios));
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group.inputs, cols, &pivots));
@@ -36,7 +43,8 @@ absl::Status Buffers::Take(const LayerGroup& group, Arena& arena) {
   pivots.stride = group.InputStride(cols);
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, group.size(), &delta));
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, group.size(), &codes));
-  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, kGptqBlock * group.rows, &updates));
+  PTQWATCH_RETURN_IF_ERROR(
+      TakeStrided(arena, layers, std::min(kOuterColumns, padded) * group.rows, &updates));
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, group.rows, &row_loss));
   return TakeStrided(arena, layers, group.rows, &row_norm);
 }
@@ -58,7 +66,7 @@ absl::Status Factorize(const LayerGroup& group, const Buffers& buffers, Queue& q
                                                    .order = group.order.at[i],
                                                    .numbers = group.numbers.at[i],
                                                    .matrix = buffers.matrix}));
-    PTQWATCH_RETURN_IF_ERROR(queue.Factorize(buffers.matrix, cols, buffers.info));
+    PTQWATCH_RETURN_IF_ERROR(buffers.cholesky.Factorize(buffers.matrix, buffers.info, queue));
     PTQWATCH_RETURN_IF_ERROR(
         queue.Run(PackFeedback{.cols = cols,
                                .padded = PaddedToBlocks(cols),
@@ -73,26 +81,33 @@ absl::Status Factorize(const LayerGroup& group, const Buffers& buffers, Queue& q
   return absl::OkStatus();
 }
 
-// The products of the block's columns with all earlier columns: column-major [rows, 128].
+// Adds up the products of the columns from `first` on with earlier columns: column-major [rows, .].
+// At the begin of an outer block for all of its columns, with all earlier columns; otherwise for
+// one block, with the earlier columns of its outer block.
 absl::Status Update(const LayerGroup& group, const Buffers& buffers, int64_t first, Queue& queue) {
   const int64_t rows = group.rows;
   const int64_t padded = PaddedToBlocks(group.cols);
-  const int64_t together = RowsPerProduct(rows, kGptqBlock, first);
+  const int64_t outer = first / kOuterColumns * kOuterColumns;
+  const bool begins = first == outer;
+  const int64_t from = begins ? 0 : outer;
+  MatrixProduct product{.transpose_b = true,
+                        .n = begins ? std::min(kOuterColumns, padded - first) : kGptqBlock,
+                        .k = first - from,
+                        .lda = rows,
+                        .stride_a = buffers.delta.stride,
+                        .b = buffers.ratios.first + from * padded + first,
+                        .ldb = padded,
+                        .stride_b = buffers.ratios.stride,
+                        .beta = from > 0 ? 1.0 : 0.0,
+                        .ldc = rows,
+                        .stride_c = buffers.updates.stride,
+                        .batch = group.layers};
+  const int64_t together = RowsPerProduct(rows, product.n, product.k);
   for (int64_t row = 0; row < rows; row += together) {
-    PTQWATCH_RETURN_IF_ERROR(queue.Multiply({.transpose_b = true,
-                                             .m = std::min(together, rows - row),
-                                             .n = kGptqBlock,
-                                             .k = first,
-                                             .a = buffers.delta.first + row,
-                                             .lda = rows,
-                                             .stride_a = buffers.delta.stride,
-                                             .b = buffers.ratios.first + first,
-                                             .ldb = padded,
-                                             .stride_b = buffers.ratios.stride,
-                                             .c = buffers.updates.first + row,
-                                             .ldc = rows,
-                                             .stride_c = buffers.updates.stride,
-                                             .batch = group.layers}));
+    product.m = std::min(together, rows - row);
+    product.a = buffers.delta.first + from * rows + row;
+    product.c = buffers.updates.first + (first - outer) * rows + row;
+    PTQWATCH_RETURN_IF_ERROR(queue.Multiply(product));
   }
   return absl::OkStatus();
 }
@@ -118,6 +133,7 @@ absl::Status Loop(const LayerGroup& group, const Buffers& buffers, Queue& queue)
     if (block.first > 0) {
       PTQWATCH_RETURN_IF_ERROR(Update(group, buffers, block.first, queue));
     }
+    block.updates.first = buffers.updates.first + block.first % kOuterColumns * group.rows;
     PTQWATCH_RETURN_IF_ERROR(queue.Run(block));
   }
   return absl::OkStatus();
@@ -134,13 +150,11 @@ absl::Status AddUp(const LayerGroup& group, const Strided<double>& values, Numbe
 
 }  // namespace
 
-absl::Status TakeGptqBuffers(const LayerGroup& group, ComputeDevice& device, Arena& arena) {
+absl::Status TakeGptqBuffers(const LayerGroup& group, Arena& arena) {
   Buffers buffers;
   PTQWATCH_RETURN_IF_ERROR(buffers.Take(group, arena));
   Strided<double> clipped;
-  PTQWATCH_RETURN_IF_ERROR(TakeFitBuffers(group, arena, &clipped));
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, device.FactorizeBytes(group.cols));
-  return arena.Take(bytes, "factorising H").status();
+  return TakeFitBuffers(group, arena, &clipped);
 }
 
 absl::Status QuantizeByGptq(const LayerGroup& group, Queue& queue) {

@@ -71,10 +71,7 @@ Sizes Scales(const LayerGroup& group) {
 
 constexpr DeviceMethod kDeviceMethods[] = {
     {.method = &kRtnMethod, .quantize = RoundToGrids},
-    {.method = &kGptqMethod,
-     .quantize = QuantizeByGptq,
-     .take = TakeGptqBuffers,
-     .supports = [](const QuantizerSpec&, int64_t cols) { return cols <= kMostFactorInputs; }},
+    {.method = &kGptqMethod, .quantize = QuantizeByGptq, .take = TakeGptqBuffers},
     {.method = &kAwqMethod,
      .quantize = QuantizeByAwq,
      .take = TakeAwqBuffers,
@@ -122,13 +119,13 @@ absl::Status RunGroup(LayerGroup group, Queue& queue) {
   return AddTraces(group, queue);
 }
 
-absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device) {
+absl::StatusOr<int64_t> GroupBytes(LayerGroup group) {
   Arena measure(nullptr, std::numeric_limits<int64_t>::max());
   PTQWATCH_RETURN_IF_ERROR(group.TakeShared(measure));
   const DeviceMethod& method = *FindDeviceMethod(*group.attempt.method);
   if (group.attempt.quantize && method.take != nullptr) {
     ArenaScope scope(measure);
-    PTQWATCH_RETURN_IF_ERROR(method.take(group, device, measure));
+    PTQWATCH_RETURN_IF_ERROR(method.take(group, measure));
   }
   {
     ArenaScope scope(measure);

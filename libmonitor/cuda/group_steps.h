@@ -16,7 +16,7 @@ struct DeviceMethod {
   /// Grids, codes and decoded weights of a group.
   absl::Status (*quantize)(const LayerGroup& group, Queue& queue) = nullptr;
   /// Reserves in `arena` the memory that `quantize` needs beside FitGrids. Null: none.
-  absl::Status (*take)(const LayerGroup& group, ComputeDevice& device, Arena& arena) = nullptr;
+  absl::Status (*take)(const LayerGroup& group, Arena& arena) = nullptr;
   /// Null: all specs and inputs.
   bool (*supports)(const QuantizerSpec& spec, int64_t cols) = nullptr;
 };
@@ -28,7 +28,7 @@ const DeviceMethod* FindDeviceMethod(const Method& method);
 absl::Status RunGroup(LayerGroup group, Queue& queue);
 
 /// The arena memory that RunGroup needs.
-absl::StatusOr<int64_t> GroupBytes(LayerGroup group, ComputeDevice& device);
+absl::StatusOr<int64_t> GroupBytes(LayerGroup group);
 
 }  // namespace ptqwatch::internal
 

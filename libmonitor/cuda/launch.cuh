@@ -17,7 +17,15 @@ template <class K, int... kPhase>
 __device__ void RunPhases(const K& kernel, Place at, typename K::Shared& shared,
                           std::integer_sequence<int, kPhase...>) {
   typename K::Local local;
-  (..., (kPhase > 0 ? __syncthreads() : void(), kernel.template Run<kPhase>(at, shared, local)));
+  if constexpr (requires { &K::RunPhase; }) {
+#pragma unroll 1
+    for (int phase = 0; phase < K::kPhases; ++phase) {
+      if (phase > 0) __syncthreads();
+      kernel.RunPhase(phase, at, shared, local);
+    }
+  } else {
+    (..., (kPhase > 0 ? __syncthreads() : void(), kernel.template Run<kPhase>(at, shared, local)));
+  }
 }
 
 template <class K>

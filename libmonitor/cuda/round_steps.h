@@ -25,7 +25,7 @@ absl::Status RoundingError(const LayerGroup& group, const Strided<float>& error,
 /// search's losses.
 absl::Status QuantizeByAwq(const LayerGroup& group, Queue& queue);
 /// Takes from `arena` all that QuantizeByAwq does.
-absl::Status TakeAwqBuffers(const LayerGroup& group, ComputeDevice& device, Arena& arena);
+absl::Status TakeAwqBuffers(const LayerGroup& group, Arena& arena);
 
 }  // namespace ptqwatch::internal
 

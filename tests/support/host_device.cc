@@ -84,7 +84,7 @@ void MultiplyOne(const MatrixProduct& p, int64_t batch) {
   for (int64_t j = 0; j < p.n; ++j) {
     std::fill(column.begin(), column.end(), T{0});
     for (int64_t k = 0; k < p.k; ++k) {
-      const T factor = b[static_cast<size_t>(j * p.k + k)];
+      const T factor = static_cast<T>(p.alpha) * b[static_cast<size_t>(j * p.k + k)];
       const T* from = a.data() + k * p.m;
       for (int64_t i = 0; i < p.m; ++i) column[static_cast<size_t>(i)] += from[i] * factor;
     }
@@ -119,7 +119,7 @@ void MultiplyShort(const MatrixProduct& p, int64_t batch) {
     for (int64_t first = 0; first < p.k; first += kTogether) {
       std::fill(sum.begin(), sum.end(), 0.0);
       for (int64_t k = first; k < std::min(p.k, first + kTogether); ++k) {
-        const double factor = static_cast<double>(b[static_cast<size_t>(j * p.k + k)]);
+        const double factor = p.alpha * static_cast<double>(b[static_cast<size_t>(j * p.k + k)]);
         const float* from = a.data() + k * p.m;
         for (int64_t i = 0; i < p.m; ++i) {
           sum[static_cast<size_t>(i)] += static_cast<double>(from[i]) * factor;
@@ -152,6 +152,7 @@ absl::Status HostDevice::Run(const internal::Kernel& kernel) {
   if (absl::Status status = Count(); !status.ok()) return status;
   ++kernels_run_;
   std::visit([&](const auto& one) { RunKernel(one, backwards_); }, kernel);
+  CountFactor(kernel);
   return absl::OkStatus();
 }
 
@@ -169,27 +170,11 @@ absl::Status HostDevice::Multiply(const MatrixProduct& product) {
   return absl::OkStatus();
 }
 
-absl::Status HostDevice::Factorize(double* matrix, int64_t size, int32_t* info) {
-  if (absl::Status status = Count(); !status.ok()) return status;
-  internal::ArenaScope scope(arena());
-  if (auto taken = arena().Take(8 * size, "factorising"); !taken.ok()) return taken.status();
+void HostDevice::CountFactor(const internal::Kernel& kernel) {
+  const auto* block = std::get_if<internal::FactorBlock>(&kernel);
+  if (block == nullptr || block->first > 0) return;
   ++factors_made_;
-  *info = failing_factors_-- > 0 ? 1 : 0;
-  // Column j of U lies at matrix + j * size.
-  for (int64_t j = 0; *info == 0 && j < size; ++j) {
-    for (int64_t i = 0; i <= j; ++i) {
-      double value = matrix[j * size + i];
-      for (int64_t k = 0; k < i; ++k) value -= matrix[i * size + k] * matrix[j * size + k];
-      if (i < j) {
-        matrix[j * size + i] = value / matrix[i * size + i];
-      } else if (value > 0 && std::isfinite(value)) {
-        matrix[j * size + j] = std::sqrt(value);
-      } else {
-        *info = static_cast<int32_t>(j + 1);
-      }
-    }
-  }
-  return absl::OkStatus();
+  if (failing_factors_-- > 0) *block->info = 1;
 }
 
 absl::Status HostDevice::Zero(void* memory, int64_t count) {

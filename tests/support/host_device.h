@@ -23,7 +23,7 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
 
   /// Runs the blocks, and the threads of a block, last to first. Results must not change.
   void set_backwards(bool backwards) { backwards_ = backwards; }
-  /// Factorize fails for the next `count` matrices.
+  /// The factors of the next `count` matrices fail.
   void FailFactors(int count) { failing_factors_ = count; }
   /// From call `calls` on, makes every call except Read fail with this status. OkStatus ends it.
   void FailAfter(int calls, absl::Status status) {
@@ -36,14 +36,13 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
 
   absl::Status Run(const internal::Kernel& kernel) override;
   absl::Status Multiply(const internal::MatrixProduct& product) override;
-  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) override;
-  absl::StatusOr<int64_t> FactorizeBytes(int64_t size) override { return 8 * size; }
   absl::Status Zero(void* memory, int64_t count) override;
   absl::Status Upload(void* to, const void* host, int64_t count) override;
   absl::Status Read(std::span<const internal::HostCopy> copies) override;
 
  private:
   absl::Status Count();
+  void CountFactor(const internal::Kernel& kernel);
 
   bool backwards_ = false;
   int failing_factors_ = 0;

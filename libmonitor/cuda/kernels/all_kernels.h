@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "cuda/kernels/awq_kernels.h"
+#include "cuda/kernels/cholesky_kernel.h"
 #include "cuda/kernels/clip_kernels.h"
 #include "cuda/kernels/factor_kernels.h"
 #include "cuda/kernels/format_kernels.h"
@@ -17,11 +18,11 @@ namespace ptqwatch::internal {
 
 /// Every kernel that a device can run.
 using Kernel = std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorSum, DescribeInputs,
-                            RankColumns, FindDuplicates, BuildDamped, PackFeedback, PackWeight,
-                            QuantizeBlock, UnpackCodes, FitGroups, FitClipped, RoundGroups,
-                            RoundNf4, RoundInt8, ChannelScales, PickRatio, FoldSum, Subtract, Widen,
-                            DotRows<float>, DotRows<double>, Collapse, FindNonFinite<float>,
-                            FindNonFinite<double>, SquaredDistance>;
+                            RankColumns, FindDuplicates, BuildDamped, FactorBlock, PackFeedback,
+                            PackWeight, QuantizeBlock, UnpackCodes, FitGroups, FitClipped,
+                            RoundGroups, RoundNf4, RoundInt8, ChannelScales, PickRatio, FoldSum,
+                            Subtract, Widen, DotRows<float>, DotRows<double>, Collapse,
+                            FindNonFinite<float>, FindNonFinite<double>, SquaredDistance>;
 
 }  // namespace ptqwatch::internal
 

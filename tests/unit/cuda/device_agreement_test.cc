@@ -312,8 +312,9 @@ TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
   const Matrix weight = RandomMatrix(6, 3, 28);
-  Matrix x(1, 3);
-  x.values = {1, 1, 1};
+  // H is 4 everywhere, so that its second pivot is exactly 0.
+  Matrix x(2, 3);
+  x.values = {2, 2, 2, 0, 0, 0};
   QuantizerSpec spec = Gptq(4, -1, true, QuantizationOrder::kStaticAct);
   spec.damp = 0;
   ExpectSame(*device, weight, &x, spec);
