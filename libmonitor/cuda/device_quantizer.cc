@@ -143,7 +143,7 @@ absl::StatusOr<int64_t> DeviceQuantizer::WorkingBytes(std::span<const DeviceLaye
     LayerGroup group = MakeGroup({&one, 1}, true);
     // Collect may ask for these precisions when it repeats the losses.
     for (const Precision precision :
-         {group.attempt.loss, Precision::kFloat32, Precision::kFloat64}) {
+         {group.attempt.loss, state.FirstPrecision(), Precision::kFloat64}) {
       if (group.inputs > 0) group.attempt.loss = precision;
       PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, GroupBytes(group));
       most = std::max(most, bytes);

@@ -42,10 +42,11 @@ class LayerState {
   DeviceResult Finish(const double* numbers, float bad_weight,
                       const std::vector<float>& abs_max) const;
 
+  /// The precision of the first computation of a loss.
+  Precision FirstPrecision() const;
+
  private:
   int64_t size() const { return layer_.rows * layer_.cols; }
-  // The precision of the first computation of a loss.
-  Precision FirstPrecision() const;
   void PlanRounding(LayerStatus status, std::string detail);
   void PlanMethod();
   bool RefuseMoments(double tokens);

@@ -10,6 +10,8 @@ namespace {
 
 // Columns of a product computed at a time. Half of a panel's diagonal square is zeros.
 constexpr int64_t kTracePanel = 512;
+// Matrix units read 16 bytes at a time.
+constexpr int64_t kAlignment = 8;
 // Rows of a float64 product at a time.
 constexpr int64_t kMostRows64 = 256;
 // Blocks of threads that add up one panel of a product.
@@ -29,8 +31,14 @@ absl::Status Tracer::Take(Arena& arena) {
   if (Wants(Precision::kFloat32)) {
     const int64_t width = std::min(kTracePanel, cols);
     rows32_ = RowsPerProduct(group_.rows, width, cols);
-    PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.inputs, cols * cols, &folded_));
-    folded_.stride = group_.InputStride(cols * cols);
+    padded_ = CeilDiv(cols, kAlignment) * kAlignment;
+    for (Strided<uint16_t>* part : {&folded_.high, &folded_.rest}) {
+      PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.inputs, cols * padded_, part));
+      part->stride = group_.InputStride(cols * padded_);
+    }
+    for (Strided<uint16_t>* part : {&rows_.high, &rows_.rest}) {
+      PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.layers, rows32_ * padded_, part));
+    }
     PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, group_.layers, rows32_ * width, &product_));
     pieces = CeilDiv(cols, kTracePanel) * CeilDiv(group_.rows, rows32_);
   }
@@ -46,8 +54,11 @@ absl::Status Tracer::Take(Arena& arena) {
 
 absl::Status Tracer::Prepare(Queue& queue) {
   if (!Wants(Precision::kFloat32)) return absl::OkStatus();
-  return queue.Run(
-      FoldSum{.layers = group_.inputs, .cols = group_.cols, .sum = group_.sum, .out = folded_});
+  return queue.Run(FoldSum{.layers = group_.inputs,
+                           .cols = group_.cols,
+                           .padded = padded_,
+                           .sum = group_.sum,
+                           .out = folded_});
 }
 
 absl::Status Tracer::Run(Queue& queue, Precision precision, int position) {
@@ -55,27 +66,48 @@ absl::Status Tracer::Run(Queue& queue, Precision precision, int position) {
                                           : RunFloat64(queue, position);
 }
 
+// Columns [first, first + width) of X T, for the rows of X in rows_. Row-major [rows, width] is
+// column-major [width, rows].
+absl::Status Tracer::Multiply(Queue& queue, int64_t rows, int64_t first, int64_t width) {
+  MatrixProduct product{.arithmetic = Arithmetic::kBFloat16,
+                        .m = width,
+                        .n = rows,
+                        .k = first + width,
+                        .lda = padded_,
+                        .stride_a = folded_.high.stride,
+                        .ldb = padded_,
+                        .stride_b = rows_.high.stride,
+                        .c = product_.first,
+                        .ldc = width,
+                        .stride_c = product_.stride,
+                        .batch = group_.layers};
+  const auto add = [&](const Strided<uint16_t>& folded, const Strided<uint16_t>& x) {
+    product.a = folded.first + first;
+    product.b = x.first;
+    const absl::Status status = queue.Multiply(product);
+    product.beta = 1;
+    return status;
+  };
+  // Adds the smallest products first.
+  PTQWATCH_RETURN_IF_ERROR(add(folded_.rest, rows_.high));
+  PTQWATCH_RETURN_IF_ERROR(add(folded_.high, rows_.rest));
+  return add(folded_.high, rows_.high);
+}
+
 absl::Status Tracer::RunFloat32(Queue& queue, int position) {
   const int64_t cols = group_.cols;
   int64_t done = 0;
   for (int64_t row = 0; row < group_.rows; row += rows32_) {
     const int64_t rows = std::min(rows32_, group_.rows - row);
+    PTQWATCH_RETURN_IF_ERROR(queue.Run(SplitRows{.layers = group_.layers,
+                                                 .rows = rows,
+                                                 .cols = cols,
+                                                 .padded = padded_,
+                                                 .from = {x_.first + row * cols, x_.stride},
+                                                 .out = rows_}));
     for (int64_t first = 0; first < cols; first += kTracePanel) {
       const int64_t width = std::min(kTracePanel, cols - first);
-      // Row-major [rows, width] is column-major [width, rows].
-      PTQWATCH_RETURN_IF_ERROR(queue.Multiply({.m = width,
-                                               .n = rows,
-                                               .k = first + width,
-                                               .a = folded_.first + first,
-                                               .lda = cols,
-                                               .stride_a = folded_.stride,
-                                               .b = x_.first + row * cols,
-                                               .ldb = cols,
-                                               .stride_b = x_.stride,
-                                               .c = product_.first,
-                                               .ldc = width,
-                                               .stride_c = product_.stride,
-                                               .batch = group_.layers}));
+      PTQWATCH_RETURN_IF_ERROR(Multiply(queue, rows, first, width));
       PTQWATCH_RETURN_IF_ERROR(
           queue.Run(DotRows<float>{.layers = group_.layers,
                                    .rows = rows,

@@ -21,7 +21,7 @@ using Kernel = std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorS
                             RankColumns, FindDuplicates, BuildDamped, FactorBlock, PackFeedback,
                             PackWeight, QuantizeBlock, UnpackCodes, FitGroups, FitClipped,
                             RoundGroups, RoundNf4, RoundInt8, ChannelScales, PickRatio, FoldSum,
-                            Subtract, Widen, DotRows<float>, DotRows<double>, Collapse,
+                            SplitRows, Subtract, Widen, DotRows<float>, DotRows<double>, Collapse,
                             FindNonFinite<float>, FindNonFinite<double>, SquaredDistance>;
 
 }  // namespace ptqwatch::internal

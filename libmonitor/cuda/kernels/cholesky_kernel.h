@@ -103,10 +103,12 @@ struct FactorBlock {
       for (int k = 0; k < kRows; ++k) {
         const double mine =
             inverts ? inverse[(band + k) * kSize + column] : shared.factor[own + k * width];
-        const Two* factors = reinterpret_cast<const Two*>(&shared.factor[others + k * width]);
+        const Two* from = reinterpret_cast<const Two*>(&shared.factor[others + k * width]);
         PTQWATCH_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          local.rows[r] = fma(-factors[r / 2].value[r % 2], mine, local.rows[r]);
+        for (int r = 0; r < kRows; r += 2) {
+          const Two factors = from[r / 2];
+          local.rows[r] = fma(-factors.value[0], mine, local.rows[r]);
+          local.rows[r + 1] = fma(-factors.value[1], mine, local.rows[r + 1]);
         }
       }
     }

@@ -73,17 +73,12 @@ struct StageRows {
     if (wide != nullptr) {
       wide[to] = static_cast<double>(x);
     } else if (rows.type == RowType::kFloat32) {
-      const uint16_t high = Truncated(x);
-      bits16[to] = high;
-      rest16[to] = ToBFloat16(x - FromBFloat16(high));
+      const TwoBFloat16 parts = Split(x);
+      bits16[to] = parts.high;
+      rest16[to] = parts.rest;
     } else {
       bits16[to] = rows.type == RowType::kBFloat16 ? ToBFloat16(x) : HalfBits(x);
     }
-  }
-  // The nearest bfloat16, or the largest finite one if that would be infinite.
-  PTQWATCH_HOST_DEVICE static uint16_t Truncated(float x) {
-    const uint16_t bits = ToBFloat16(x);
-    return (bits & 0x7fffu) == 0x7f80u ? static_cast<uint16_t>(bits - 1) : bits;
   }
   // The float16 bits of a number that was a float16.
   PTQWATCH_HOST_DEVICE static uint16_t HalfBits(float x) {

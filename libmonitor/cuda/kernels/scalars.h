@@ -34,6 +34,19 @@ PTQWATCH_HOST_DEVICE inline uint16_t ToBFloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/// A number as the sum of two bfloat16: the nearest one, or the largest finite one if that would be
+/// infinite, and the nearest to the rest. Off by at most 2^-16 of the number, and the rest is at
+/// most 2^-8 of it.
+struct TwoBFloat16 {
+  uint16_t high;
+  uint16_t rest;
+};
+PTQWATCH_HOST_DEVICE inline TwoBFloat16 Split(float x) {
+  uint16_t high = ToBFloat16(x);
+  if ((high & 0x7fffu) == 0x7f80u) --high;
+  return {high, ToBFloat16(x - FromBFloat16(high))};
+}
+
 PTQWATCH_HOST_DEVICE inline float FromFloat16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1fu;

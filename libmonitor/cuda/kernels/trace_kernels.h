@@ -6,10 +6,23 @@
 
 #include "cuda/kernels/block_sum.h"
 #include "cuda/kernels/kernel.h"
+#include "cuda/kernels/scalars.h"
 
 namespace ptqwatch::internal {
 
-/// The float32 triangle T with x S x^T = x T x^T: S on the diagonal, 2 S above, 0 below.
+/// Matrices in two parts, of which each is a batch of bfloat16 arrays.
+struct TwoParts {
+  Strided<uint16_t> high = {};
+  Strided<uint16_t> rest = {};
+
+  PTQWATCH_HOST_DEVICE void Write(int64_t layer, int64_t to, float number) const {
+    const TwoBFloat16 parts = Split(number);
+    high.at(layer)[to] = parts.high;
+    rest.at(layer)[to] = parts.rest;
+  }
+};
+
+/// The triangle T with x S x^T = x T x^T: S on the diagonal, 2 S above, 0 below.
 struct FoldSum {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 1;
@@ -18,8 +31,9 @@ struct FoldSum {
 
   int layers = 0;
   int64_t cols = 0;
+  int64_t padded = 0;  ///< numbers from one row of `out` to the next
   PerLayer<const double> sum = {};
-  Strided<float> out = {};  ///< [cols, cols]
+  TwoParts out = {};  ///< [cols, padded]
 
   PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
   int64_t Blocks() const { return layers * cols * Strips(); }
@@ -31,7 +45,38 @@ struct FoldSum {
     const int64_t j = at.block % Strips() * kThreads + at.thread;
     if (j >= cols) return;
     const double s = sum.at[layer][i * cols + j];
-    out.at(layer)[i * cols + j] = j < i ? 0.0f : static_cast<float>(j == i ? s : 2 * s);
+    out.Write(layer, i * padded + j, j < i ? 0.0f : static_cast<float>(j == i ? s : 2 * s));
+  }
+};
+
+/// Splits rows of X for a product.
+struct SplitRows {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 1;
+  static constexpr int64_t kPerThread = 4;
+  using Shared = Nothing;
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t padded = 0;              ///< numbers from one row of `out` to the next
+  Strided<const float> from = {};  ///< [rows, cols]
+  TwoParts out = {};               ///< [rows, padded]
+
+  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads * kPerThread); }
+  int64_t Blocks() const { return layers * rows * Strips(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+    const int64_t layer = at.block / (rows * Strips());
+    const int64_t row = at.block / Strips() % rows;
+    const int64_t begin = at.block % Strips() * kThreads * kPerThread + at.thread;
+    for (int64_t i = 0; i < kPerThread; ++i) {
+      const int64_t c = begin + i * kThreads;
+      if (c >= cols) return;
+      out.Write(layer, row * padded + c, from.at(layer)[row * cols + c]);
+    }
   }
 };
 
