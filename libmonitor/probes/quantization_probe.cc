@@ -4,26 +4,18 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/loss_comparison.h"
-#include "quantize/methods.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Rates of one core for a first guess; the first snapshot gives measured costs.
-constexpr double kGramRate = 3e10;
-constexpr double kQuantizeRate = 1e10;
-
 double Real(int64_t value) { return static_cast<double>(value); }
-
-// Counts a multiply-add as two operations.
-double GramFlop(int64_t tokens, int64_t inputs) {
-  return Real(tokens) * Real(inputs) * Real(inputs);
-}
 
 // The probe fails if any quantizer fails; the detail comes from the first that is not ok.
 ProbeOutcome Summarise(const QuantizationResult& result) {
@@ -62,7 +54,25 @@ absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
   PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units,
                             SumByUnit(calibration, session.calibration()[0]));
   probe->calibration_batch_tokens_ = units.tokens;
+  probe->layer_costs_ = probe->FindLayerCosts();
   return probe;
+}
+
+LayerCosts QuantizationProbe::FindLayerCosts() const {
+  const std::vector<LayerSpecs>& specs = measurement_.specs();
+  QuantizeBackend& backend = session_.Backend();
+  if (!backend.device().is_cpu()) {
+    const absl::StatusOr<LayerCosts> measured = Guard([&] {
+      return MeasureLayerCosts(
+          session_.plan(), specs, calibration_batch_tokens_, backend, [this] { session_.Drain(); },
+          Clock::Real());
+    });
+    if (measured.ok()) return *measured;
+    Log(Severity::kWarning,
+        StrCat("the cost of quantizing could not be measured, the first plan is a guess: ",
+               measured.status()));
+  }
+  return CountLayerCosts(session_.plan(), specs, calibration_batch_tokens_);
 }
 
 ProbeResult QuantizationProbe::NotMeasured(ProbeStatus status, std::string detail) const {
@@ -86,15 +96,8 @@ ProbeCost QuantizationProbe::Cost() const {
   const int64_t passes = std::max<int64_t>(1, std::ssize(plan.Passes(options().max_gram_bytes)));
   ProbeCost cost{.probe_batch = Real(std::ssize(options().quantizers) + 1) * probe_batch_seconds_,
                  .calibration_batch = Real(passes) * calibration_batch_seconds_};
-  for (int64_t inputs : plan.gram_inputs) {
-    cost.calibration_batch += GramFlop(calibration_batch_tokens_, inputs) / kGramRate;
-  }
-  for (const QuantizerSpec& spec : options().quantizers) {
-    for (const CoveredLayer& layer : plan.layers) {
-      cost.fixed +=
-          MethodOf(spec).flops(Real(layer.outputs), Real(layer.inputs), spec) / kQuantizeRate;
-    }
-  }
+  cost.calibration_batch += layer_costs_.gram_batch;
+  cost.fixed += layer_costs_.quantize;
   return cost;
 }
 
