@@ -1,50 +1,23 @@
 #include "support/host_device.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "cuda/kernels/scalars.h"
+#include "support/kernel_loops.h"
 
 namespace ptqwatch::testing {
 namespace {
 
 using internal::Arithmetic;
 using internal::MatrixProduct;
-using internal::Place;
-
-constexpr int kUndefined = 0xff;  // four of them are a NaN
-
-template <int kPhase, typename K>
-void RunPhase(const K& kernel, int64_t block, bool backwards, typename K::Shared& shared,
-              std::vector<typename K::Local>& locals) {
-  for (int i = 0; i < K::kThreads; ++i) {
-    const int thread = backwards ? K::kThreads - 1 - i : i;
-    kernel.template Run<kPhase>(Place{.block = block, .thread = thread}, shared,
-                                locals[static_cast<size_t>(thread)]);
-  }
-}
-
-template <typename K, int... kPhase>
-void RunPhases(const K& kernel, int64_t block, bool backwards, typename K::Shared& shared,
-               std::vector<typename K::Local>& locals, std::integer_sequence<int, kPhase...>) {
-  (RunPhase<kPhase>(kernel, block, backwards, shared, locals), ...);
-}
-
-template <typename K>
-void RunKernel(const K& kernel, bool backwards) {
-  std::vector<typename K::Local> locals(static_cast<size_t>(K::kThreads));
-  const auto shared = std::make_unique<typename K::Shared>();
-  const int64_t blocks = kernel.Blocks();
-  for (int64_t i = 0; i < blocks; ++i) {
-    std::memset(static_cast<void*>(shared.get()), kUndefined, sizeof(typename K::Shared));
-    RunPhases(kernel, backwards ? blocks - 1 - i : i, backwards, *shared, locals,
-              std::make_integer_sequence<int, K::kPhases>());
-  }
-}
 
 double Load(Arithmetic arithmetic, const void* matrix, int64_t at) {
   switch (arithmetic) {
@@ -134,6 +107,54 @@ void MultiplyShort(const MatrixProduct& p, int64_t batch) {
 
 }  // namespace
 
+std::string KernelName(const std::type_info& kernel) {
+  const std::unique_ptr<char, decltype(&std::free)> whole(
+      abi::__cxa_demangle(kernel.name(), nullptr, nullptr, nullptr), &std::free);
+  const std::string name = whole == nullptr ? kernel.name() : whole.get();
+  const size_t scope = name.rfind("::", name.find('<'));
+  return scope == std::string::npos ? name : name.substr(scope + 2);
+}
+
+std::string KernelName(const internal::Kernel& kernel) {
+  return std::visit([](const auto& one) { return KernelName(typeid(one)); }, kernel);
+}
+
+absl::Status SharedCopies::Merge(int thread) {
+  // Most of it is unchanged: large pieces are compared first.
+  return MergePiece(thread, 0, copy_.size(), 4096);
+}
+
+absl::Status SharedCopies::MergePiece(int thread, size_t begin, size_t end, size_t together) {
+  for (size_t first = begin; first < end; first += together) {
+    const size_t count = std::min(together, end - first);
+    if (std::memcmp(&copy_[first], &begin_[first], count) == 0) continue;
+    if (together > 1) {
+      PTQWATCH_RETURN_IF_ERROR(MergePiece(thread, first, first + count, together / 16));
+      continue;
+    }
+    if (writer_[first] >> 32 == phase_) {
+      return absl::InternalError(internal::StrCat("threads ", writer_[first] & 0xffffffff, " and ",
+                                                  thread, " both write byte ", first,
+                                                  " of Shared"));
+    }
+    writer_[first] = phase_ << 32 | thread;
+    end_[first] = copy_[first];
+    copy_[first] = begin_[first];
+  }
+  return absl::OkStatus();
+}
+
+void SharedCopies::BeginBlock() {
+  std::fill(end_.begin(), end_.end(), static_cast<char>(kUndefined));
+  EndPhase();
+}
+
+void SharedCopies::EndPhase() {
+  begin_ = end_;
+  copy_ = end_;
+  ++phase_;
+}
+
 HostMemory::HostMemory(int64_t size)
     : bytes(static_cast<size_t>(size + internal::Arena::kAlignment),
             static_cast<char>(kUndefined)) {}
@@ -151,7 +172,15 @@ absl::Status HostDevice::Count() { return calls_left_-- > 0 ? absl::OkStatus() :
 absl::Status HostDevice::Run(const internal::Kernel& kernel) {
   if (absl::Status status = Count(); !status.ok()) return status;
   ++kernels_run_;
-  std::visit([&](const auto& one) { RunKernel(one, backwards_); }, kernel);
+  PTQWATCH_RETURN_IF_ERROR(std::visit(
+      [&](const auto& one) {
+        if (order_ != ThreadOrder::kConcurrent) {
+          return RunInTurn(one, order_ == ThreadOrder::kBackwards);
+        }
+        RunConcurrently(one, static_cast<uint32_t>(kernels_run_));
+        return absl::OkStatus();
+      },
+      kernel));
   CountFactor(kernel);
   return absl::OkStatus();
 }

@@ -3,11 +3,18 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cuda/compute_device.h"
 
 namespace ptqwatch::testing {
+
+/// The kernel's type, without namespaces.
+std::string KernelName(const internal::Kernel& kernel);
+
+/// How HostDevice runs a kernel's threads, see kernel_loops.h.
+enum class ThreadOrder { kForwards, kBackwards, kConcurrent };
 
 struct HostMemory {
   explicit HostMemory(int64_t size);
@@ -15,14 +22,14 @@ struct HostMemory {
   std::vector<char> bytes;
 };
 
-/// A ComputeDevice of plain loops over the kernels' bodies, block after block and phase after
-/// phase. Uninitialised memory is filled with NaNs.
+/// A ComputeDevice of plain loops over the kernels' bodies. Uninitialised memory is filled with
+/// NaNs. Run returns Internal if two threads of a phase write the same byte of Shared.
 class HostDevice final : private HostMemory, public internal::ComputeDevice {
  public:
   explicit HostDevice(int64_t size);
 
-  /// Runs the blocks, and the threads of a block, last to first. Results must not change.
-  void set_backwards(bool backwards) { backwards_ = backwards; }
+  /// Results must not depend on it.
+  void set_order(ThreadOrder order) { order_ = order; }
   /// The factors of the next `count` matrices fail.
   void FailFactors(int count) { failing_factors_ = count; }
   /// From call `calls` on, makes every call except Read fail with this status. OkStatus ends it.
@@ -44,7 +51,11 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
   absl::Status Count();
   void CountFactor(const internal::Kernel& kernel);
 
-  bool backwards_ = false;
+#ifdef __SANITIZE_THREAD__
+  ThreadOrder order_ = ThreadOrder::kConcurrent;
+#else
+  ThreadOrder order_ = ThreadOrder::kForwards;
+#endif
   int failing_factors_ = 0;
   int calls_left_ = 0;
   absl::Status failure_;

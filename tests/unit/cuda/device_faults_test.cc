@@ -21,6 +21,7 @@ using testing::DeviceRun;
 using testing::HostDevice;
 using testing::Matrix;
 using testing::RandomMatrix;
+using testing::ThreadOrder;
 
 std::vector<DeviceLayer> EveryMethod(DeviceRun& run, const DeviceGram* gram) {
   std::vector<DeviceLayer> layers;
@@ -33,19 +34,21 @@ std::vector<DeviceLayer> EveryMethod(DeviceRun& run, const DeviceGram* gram) {
 }
 
 TEST(HostDevice, GivesTheSameBitsInAnyOrderOfThreads) {
-  // A phase that reads what another thread of it writes would show.
   HostDevice device(64 << 20);
   DeviceRun run(device);
   const Matrix x = CorrelatedInputs(300, 140, 1);
+  device.set_order(ThreadOrder::kForwards);
   const DeviceGram* gram = run.Gram(x);
   const std::vector<QuantizedWeight> forwards = run.Quantize(EveryMethod(run, gram));
   const absl::StatusOr<GramStatistics> moments = gram->CopyToHost();
-  device.set_backwards(true);
-  const DeviceGram* backwards_gram = run.Gram(x);
-  const std::vector<QuantizedWeight> backwards = run.Quantize(EveryMethod(run, backwards_gram));
   ASSERT_TRUE(moments.ok());
-  EXPECT_EQ(backwards_gram->CopyToHost()->sum, moments->sum);
-  for (size_t i = 0; i < forwards.size(); ++i) testing::ExpectIdentical(backwards[i], forwards[i]);
+  for (const ThreadOrder order : {ThreadOrder::kBackwards, ThreadOrder::kConcurrent}) {
+    device.set_order(order);
+    const DeviceGram* other = run.Gram(x);
+    EXPECT_EQ(other->CopyToHost()->sum, moments->sum);
+    const std::vector<QuantizedWeight> got = run.Quantize(EveryMethod(run, other));
+    for (size_t i = 0; i < got.size(); ++i) testing::ExpectIdentical(got[i], forwards[i]);
+  }
 }
 
 TEST(DeviceQuantizer, ClimbsTheLadderWhereFactorsFail) {
