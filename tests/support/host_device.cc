@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status_macros.h"
 #include "cuda/kernels/scalars.h"
 #include "support/kernel_loops.h"
 
