@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -18,6 +19,12 @@ using testing::DeviceRun;
 using testing::GoldenFile;
 using testing::GoldenMatrix;
 using testing::Matrix;
+
+// A program that was built elsewhere is told.
+std::string DataFolder() {
+  const char* folder = std::getenv("PTQWATCH_GOLDEN_DATA");
+  return folder == nullptr ? PTQWATCH_GOLDEN_DATA : folder;
+}
 
 Matrix ToMatrix(const GoldenMatrix& golden) {
   Matrix matrix(golden.rows, golden.cols);
@@ -86,8 +93,7 @@ class Golden {
 
 std::vector<std::string> FilesOf(const char* folder) {
   std::vector<std::string> paths;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(PTQWATCH_GOLDEN_DATA "/") + folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(DataFolder() + "/" + folder)) {
     paths.push_back(entry.path().string());
   }
   EXPECT_FALSE(paths.empty()) << folder;
