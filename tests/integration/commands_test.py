@@ -79,6 +79,7 @@ ELSEWHERE = {
 NEEDS_MORE = {
     "tests/door": "a fresh clone; .ci/run begins with it",
     "tests/bare_debian": "half an hour, root, and room for a system",
+    "tests/cuda/pack": "a build of its own",
     "tests/cuda/run": "a GPU",
     "tests/fuzz/run": "an hour",
     "grpcurl": "not a program of ours", "curl": "not a program of ours", "head": "not a program of ours",
