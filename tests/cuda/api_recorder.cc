@@ -3,8 +3,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <cupti.h>
-#include <generated_cuda_meta.h>
-#include <generated_cuda_runtime_api_meta.h>
 #include <pthread.h>
 
 #include <cstddef>
@@ -12,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::testing {

@@ -130,7 +130,6 @@ TEST(DeviceQuantizer, WaitsOnceWhereNothingFails) {
 
 TEST(DeviceQuantizer, HandsOnWhatTheDeviceRefuses) {
   HostDevice device(64 << 20);
-  device.set_order(ThreadOrder::kForwards);  // so many kernels, again and again
   DeviceRun run(device);
   const DeviceGram* gram = run.Gram(CorrelatedInputs(90, 24, 6));
   const int64_t used = device.arena().used();
