@@ -97,6 +97,9 @@ void WorkBudget::Refresh() {
 ThreadPriority WorkBudget::Priority() const {
   if (full_speed()) return ThreadPriority::kBatch;
   if (spare()) return may_idle_ ? ThreadPriority::kIdle : ThreadPriority::kBatch;
+  // On a GPU that trains, every launch takes locks of the driver and of LibTorch's allocator that
+  // the trainer's launches wait for. A thread that is preempted inside one would stall training.
+  if (options_.cores.on_training_device) return ThreadPriority::kBatch;
   return options_.fixed_duty_cycle ? ThreadPriority::kBatch : ThreadPriority::kLow;
 }
 

@@ -1,6 +1,7 @@
 #include "monitor/work_budget.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -325,6 +326,21 @@ TEST_F(WorkBudgetTest, IsNicerWithoutASpareCore) {
     if (IdlePriorityCanBeLeft()) {
       EXPECT_EQ(nice(), before);
     }
+  }).join();
+}
+
+// There the trainer's launches wait for locks that the monitor's thread may hold.
+TEST_F(WorkBudgetTest, IsNoNicerOnTheGpuThatTrains) {
+  Make({.cores = {.on_training_device = true}});
+  const auto nice = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  std::thread([&] {
+    const int before = nice();
+    budget_->Enter();
+    clock_.Advance(milliseconds(200));
+    budget_->Begin(Task::kSnapshot);
+    EXPECT_FALSE(budget_->spare());
+    EXPECT_EQ(nice(), before);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_BATCH);
   }).join();
 }
 
