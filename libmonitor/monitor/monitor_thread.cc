@@ -242,7 +242,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   if (measured->next) {
     probe_state_ = *std::exchange(measured->next, std::nullopt);
     states_.Offer(probe_state_,
-                  /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish);
+                  /*now=*/header.snapshot.trigger == SnapshotTrigger::kFinish, context);
   }
   Poll();
   if (header.snapshot.trigger == SnapshotTrigger::kFinish) core_->jobs->EndTraining();

@@ -1,11 +1,16 @@
 #include "monitor/state_keeper.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/reservation.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "probes/probe_state_file.h"
 
@@ -14,6 +19,8 @@ namespace {
 
 constexpr double kSecondsApart = 60;
 constexpr std::chrono::seconds kLastWrite{10};
+// Elements that are copied from a device between two checkpoints.
+constexpr int64_t kCopiedPiece = 1 << 22;
 
 int64_t BytesOf(const ProbeState& state) {
   size_t bytes = 0;
@@ -23,14 +30,33 @@ int64_t BytesOf(const ProbeState& state) {
   return static_cast<int64_t>(bytes);
 }
 
+// The state in host memory, copied on the calling thread's current stream. Vectors never change, so
+// those on the CPU are shared.
+absl::StatusOr<ProbeState> OnHost(const ProbeState& state, const ExecutionContext& context) {
+  return Guard([&]() -> absl::StatusOr<ProbeState> {
+    at::NoGradGuard no_grad;
+    ProbeState host = state;
+    for (auto& [name, vector] : host.vectors) {
+      if (!vector.defined() || vector.elements.is_cpu()) continue;
+      const at::Tensor from = vector.elements;
+      vector.elements = at::empty(from.sizes(), from.options().device(at::kCPU));
+      for (int64_t begin = 0; begin < from.numel(); begin += kCopiedPiece) {
+        PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+        const int64_t count = std::min(kCopiedPiece, from.numel() - begin);
+        vector.elements.narrow(0, begin, count).copy_(from.narrow(0, begin, count));
+      }
+    }
+    return host;
+  });
+}
+
 }  // namespace
 
 // A state that waits or is being written. It holds its own memory reservation, because the monitor
 // meanwhile continues with the next state.
 struct StateKeeper::Kept {
-  Kept(ProbeState state_in, std::shared_ptr<ByteBudget> bytes)
-      : state(std::move(state_in)), reservation(std::move(bytes)) {}
-  ProbeState state;
+  explicit Kept(std::shared_ptr<ByteBudget> bytes) : reservation(std::move(bytes)) {}
+  ProbeState state;  // on the host
   Reservation reservation;
 };
 
@@ -41,9 +67,10 @@ struct StateKeeper::Writer {
 
   explicit Writer(Options options_in) : options(std::move(options_in)) {}
   void Write(const ProbeState& state) {
-    const absl::Status status =
-        ProbeStateFile::Write(options.run_dir, options.run_id, options.fingerprint, state);
-    if (status.ok()) return;
+    Note(ProbeStateFile::Write(options.run_dir, options.run_id, options.fingerprint, state));
+  }
+  void Note(const absl::Status& status) {
+    if (status.ok() || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)) return;
     // Logs before it counts, so that the log has the reason by the time the count is seen.
     failed(Severity::kWarning, StrCat("the state of the probes was not kept: ", status));
     options.board->OnStateWriteFailure();
@@ -55,18 +82,18 @@ StateKeeper::StateKeeper(Options options)
       bytes_(writer_->options.bytes),
       clock_(writer_->options.clock) {}
 
-void StateKeeper::Offer(const ProbeState& state, bool now) {
+void StateKeeper::Offer(const ProbeState& state, bool now, const ExecutionContext& context) {
   if (writer_->options.run_dir.empty()) return;
   newest_ = state;  // shares the vectors
   unwritten_ = true;
   const double seconds = std::chrono::duration<double>(clock_->Monotonic()).count();
   if (!now && seconds < next_write_) return;
   next_write_ = seconds + kSecondsApart;
-  Push();
+  Push(context);
 }
 
-// If memory or a thread is lacking, retries with the next report or at the end.
-void StateKeeper::Push() {
+// If memory, a thread or time is lacking, retries with the next report or at the end.
+void StateKeeper::Push(const ExecutionContext& context) {
   if (queue_ == nullptr) {
     auto queue = ReportQueue<std::shared_ptr<const Kept>>::Start(
         {.thread_name = "ptqw-state",
@@ -81,9 +108,12 @@ void StateKeeper::Push() {
     if (!queue.ok()) return;
     queue_ = *std::move(queue);
   }
-  auto kept = std::make_shared<Kept>(newest_, bytes_);
+  auto kept = std::make_shared<Kept>(bytes_);
   if (!kept->reservation.Take(BytesOf(newest_), "a probe state on its way to the disk").ok())
     return;
+  absl::StatusOr<ProbeState> host = OnHost(newest_, context);
+  if (!host.ok()) return writer_->Note(host.status());
+  kept->state = *std::move(host);
   queue_->Push(std::move(kept));
   unwritten_ = false;
 }
@@ -92,7 +122,10 @@ void StateKeeper::End() {
   // Only once: if the disk hangs, the destructor must not wait for it again.
   if (std::exchange(ended_, true)) return;
   if (queue_ != nullptr && !queue_->Stop(kLastWrite)) return;
-  if (std::exchange(unwritten_, false)) writer_->Write(newest_);
+  if (std::exchange(unwritten_, false)) {
+    const absl::StatusOr<ProbeState> host = OnHost(newest_, ExecutionContext());
+    host.ok() ? writer_->Write(*host) : writer_->Note(host.status());
+  }
   writer_->options.lock.reset();
 }
 

@@ -13,7 +13,8 @@
 namespace ptqwatch::internal {
 
 /// Writes the newest probe state to the run directory at most once a minute and at the end. Uses
-/// its own thread, because the state may be gigabytes and the disk may hang. Not thread-safe.
+/// its own thread, because the state may be gigabytes and the disk may hang. That thread touches no
+/// device. Not thread-safe.
 class StateKeeper {
  public:
   struct Options {
@@ -28,16 +29,19 @@ class StateKeeper {
   explicit StateKeeper(Options options);
   ~StateKeeper() { End(); }
 
-  /// Takes the state after a report and returns at once. `now` skips the wait for the minute.
-  void Offer(const ProbeState& state, bool now);
+  /// Takes the state after a report. `now` skips the wait for the minute. When a write is due, it
+  /// copies vectors on a device to the host, in pieces between which it checks the context; the
+  /// copy runs on the calling thread's current stream.
+  void Offer(const ProbeState& state, bool now, const ExecutionContext& context);
   /// Waits for the current write, then writes the last state offered if it is not written yet.
-  /// Gives up on a disk that does not answer for ten seconds. Idempotent.
+  /// Gives up on a disk that does not answer for ten seconds. Call it on the thread that calls
+  /// Offer. Idempotent.
   void End();
 
  private:
   struct Kept;
   struct Writer;
-  void Push();
+  void Push(const ExecutionContext& context);
 
   const std::shared_ptr<Writer> writer_;
   const std::shared_ptr<ByteBudget> bytes_;

@@ -27,7 +27,7 @@ TensorDtype DtypeOf(const Vector& vector) {
 }
 
 TensorSource SourceOf(const std::string& name, const Vector& vector) {
-  const at::Tensor host = vector.elements.cpu().contiguous();
+  const at::Tensor& host = vector.elements;
   return {.name = name,
           .dtype = DtypeOf(vector),
           .shape = {host.numel()},
@@ -47,6 +47,11 @@ absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string
     size_t bytes = 0;
     for (const auto& [name, vector] : state.vectors) {
       if (!vector.defined()) continue;
+      if (!vector.elements.is_cpu() || !vector.elements.is_contiguous()) {
+        return absl::InvalidArgumentError(StrCat("vector '", name, "' on ",
+                                                 vector.elements.device().str(),
+                                                 " is not contiguous in host memory"));
+      }
       sources.push_back(SourceOf(name, vector));
       bytes += vector.elements.nbytes();
     }

@@ -18,8 +18,9 @@ inline constexpr char kStateFileName[] = "state.safetensors";
 /// vectors by name, with run, fingerprint and sequence as metadata. Not thread-safe.
 class ProbeStateFile {
  public:
-  /// Replaces the file atomically. Writes the bytes of all vectors and waits for the disk. Errors
-  /// name the path.
+  /// Replaces the file atomically. Writes the bytes of all vectors and waits for the disk. Runs no
+  /// operator of LibTorch, so any thread may call it: InvalidArgument for a vector that is not on
+  /// the CPU. Other errors name the path.
   static absl::Status Write(const std::string& run_dir, const std::string& run_id,
                             const std::string& fingerprint, const ProbeState& state);
 

@@ -63,6 +63,15 @@ TEST_F(ProbeStateFileTest, KeepsDoubles) {
   EXPECT_TRUE(at::equal(read->vector("top.0").elements, state.vector("top.0").elements));
 }
 
+// The writer's thread has not entered the monitor's stream: a copy from a device would run on the
+// trainer's.
+TEST_F(ProbeStateFileTest, RefusesVectorsThatAreNotOnTheCpu) {
+  state.vectors["top.0"] = {at::zeros({6}, at::TensorOptions().device(at::kMeta))};
+  const absl::Status status = Write();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("vector 'top.0' on meta"));
+}
+
 TEST_F(ProbeStateFileTest, TakesAStateWithoutVectors) {
   state.vectors.clear();
   ASSERT_TRUE(Write().ok());
