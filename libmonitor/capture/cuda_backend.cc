@@ -22,13 +22,18 @@ absl::StatusOr<std::unique_ptr<QuantizeBackend>> OnCuda(
   CudaDeviceOptions options{.stream = c10::cuda::getCurrentCUDAStream(device.index()).stream()};
   // A temporary device, which only computes how much memory the libraries need.
   PTQWATCH_ASSIGN_OR_RETURN(const auto asked, CudaDevice::Create(options));
-  PTQWATCH_ASSIGN_OR_RETURN(options.bytes, DeviceArenaBytes(*asked, needs));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t arena, DeviceArenaBytes(*asked, needs));
+  options.bytes = CudaDevice::kWorkspaceBytes + arena;
   PTQWATCH_RETURN_IF_ERROR(reserve(options.bytes));
   at::Tensor memory =
       at::empty({options.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   options.memory = memory.mutable_data_ptr();
   PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> compute, CudaDevice::Create(options));
-  return std::make_unique<DeviceBackend>(device, std::move(compute), std::move(memory));
+  auto backend = std::make_unique<DeviceBackend>(device, std::move(compute), std::move(memory));
+  // Memory that is short here may still be enough for real layers.
+  const absl::Status warm = Guard([&] { return backend->Warm(needs); });
+  if (!warm.ok() && !absl::IsResourceExhausted(warm)) return warm;
+  return backend;
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/arange.h"
 #include "ATen/ops/empty.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -18,6 +21,8 @@ constexpr int64_t kTogether = 4;
 constexpr int64_t kTogetherBytes = int64_t{512} << 20;
 // The arena has room for adding this many rows at once.
 constexpr int64_t kRowsAtATime = 8192;
+// Warm adds this many, as in a small batch.
+constexpr int64_t kWarmRows = 2048;
 
 class DeviceLayerGram final : public LayerGram {
  public:
@@ -82,6 +87,49 @@ DeviceLayer AsDeviceLayer(const QuantizeBackend::Task& task) {
 }
 
 }  // namespace
+
+absl::Status DeviceBackend::Warm(const BackendNeeds& needs) {
+  at::NoGradGuard no_grad;
+  const ExecutionContext context;
+  // Neither constant nor drawn at random: the trainer's generators stay as they are.
+  const auto matrix = [&](int64_t rows, int64_t cols) {
+    return at::arange(rows * cols, at::TensorOptions().dtype(at::kFloat).device(device_))
+        .sin_()
+        .view({rows, cols});
+  };
+  const auto gram_of = [&](int64_t inputs,
+                           at::ScalarType dtype) -> absl::StatusOr<std::unique_ptr<LayerGram>> {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::unique_ptr<GramSum> sum, Sum(inputs));
+    PTQWATCH_RETURN_IF_ERROR(sum->Add({matrix(kWarmRows, inputs).to(dtype), {}}, context));
+    return sum->Take(context);
+  };
+  for (int64_t inputs : std::set(needs.gram_inputs.begin(), needs.gram_inputs.end())) {
+    for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      PTQWATCH_RETURN_IF_ERROR(gram_of(inputs, dtype).status());
+    }
+  }
+  std::map<std::pair<int64_t, int64_t>, std::vector<QuantizerSpec>> shapes;
+  for (const BackendNeeds::Layer& layer : needs.layers) {
+    std::vector<QuantizerSpec>& specs = shapes[{layer.outputs, layer.inputs}];
+    if (!DeviceQuantizer::Supports(layer.spec, layer.inputs)) continue;
+    if (std::find(specs.begin(), specs.end(), layer.spec) == specs.end()) {
+      specs.push_back(layer.spec);
+    }
+  }
+  absl::Status status;
+  for (const auto& [shape, specs] : shapes) {
+    if (specs.empty()) continue;
+    PTQWATCH_ASSIGN_OR_RETURN(const auto gram, gram_of(shape.second, at::kFloat));
+    const at::Tensor weight = matrix(shape.first, shape.second);
+    std::vector<Task> tasks;
+    for (const QuantizerSpec& spec : specs) tasks.push_back({weight, gram.get(), spec});
+    const auto note = [&](size_t, const absl::StatusOr<QuantizedMatrix>& result) {
+      status.Update(result.status());
+    };
+    Quantize(tasks, note, context);
+  }
+  return status;
+}
 
 absl::StatusOr<std::unique_ptr<GramSum>> DeviceBackend::Sum(int64_t inputs) {
   std::shared_ptr<ArenaScope> memory = grams_.lock();

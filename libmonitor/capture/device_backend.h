@@ -25,6 +25,12 @@ class DeviceBackend final : public QuantizeBackend {
   DeviceBackend(at::Device device, std::unique_ptr<ComputeDevice> compute, at::Tensor memory = {})
       : device_(device), memory_(std::move(memory)), compute_(std::move(compute)) {}
 
+  /// Sums rows of each type for each number of inputs, and quantizes a layer of each shape under
+  /// its quantizers, so that the device's libraries load their code before training goes on:
+  /// loading may wait for all work on the device. Errors are those of the device. May throw
+  /// c10::Error.
+  absl::Status Warm(const BackendNeeds& needs);
+
   at::Device device() const override { return device_; }
   int64_t weights_together() const override { return int64_t{1} << 25; }
   absl::StatusOr<std::unique_ptr<GramSum>> Sum(int64_t inputs) override;

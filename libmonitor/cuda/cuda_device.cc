@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "cuda/launch.h"
@@ -15,8 +18,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The size that cuBLAS's documentation recommends for Hopper.
-constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;
+// Copies to and from the host go through a page-locked buffer of this size. Others would make the
+// driver wait for them, spinning on a core.
+constexpr int64_t kBufferBytes = int64_t{1} << 20;
 
 // Clears our own call's error from the thread's last-error state. Keeps other code's errors there.
 void TakeError(cudaError_t error) {
@@ -92,6 +96,38 @@ absl::Status CheckSharedMemory() {
       "the kernels need ", kNeeded, " bytes of shared memory, the GPU has ", most, " per block"));
 }
 
+// Handles that no device borrows. Leaked, because the driver may be gone before the process ends.
+class HandlePool {
+ public:
+  static HandlePool& Get() {
+    static HandlePool* pool = new HandlePool;
+    return *pool;
+  }
+  // Some for this device, if possible with libraries as requested, else empty ones.
+  std::unique_ptr<CudaDevice::Handles> Take(int device, bool libraries) {
+    MutexLock lock(mutex_);
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if ((*it)->device != device) continue;
+      if (best == free_.end() || ((*it)->blas != nullptr) == libraries) best = it;
+    }
+    if (best == free_.end()) {
+      return std::make_unique<CudaDevice::Handles>(CudaDevice::Handles{.device = device});
+    }
+    std::unique_ptr<CudaDevice::Handles> taken = std::move(*best);
+    free_.erase(best);
+    return taken;
+  }
+  void GiveBack(std::unique_ptr<CudaDevice::Handles> handles) {
+    MutexLock lock(mutex_);
+    free_.push_back(std::move(handles));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::unique_ptr<CudaDevice::Handles>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 bool IsSticky(cudaError_t error) {
@@ -99,6 +135,7 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorCudartUnloading:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorContextIsDestroyed:
@@ -109,12 +146,9 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
-#if CUDART_VERSION >= 12080
-    case cudaErrorContained:
-    case cudaErrorTensorMemoryLeak:
-#endif
       return true;
     default:
       return false;
@@ -164,25 +198,15 @@ absl::StatusOr<bool> HasGpu() {
   return IsLostContext(status) ? status : absl::UnavailableError(status.message());
 }
 
-CudaDevice::Resources& CudaDevice::Resources::operator=(Resources&& other) noexcept {
-  std::swap(stream, other.stream);
-  std::swap(arena, other.arena);
-  std::swap(workspace, other.workspace);
-  std::swap(blas, other.blas);
-  return *this;
+CudaDevice::~CudaDevice() {
+  // Queued work uses the memory and the workspace.
+  if (handles_ != nullptr && handles_->done != nullptr && !Wait().ok()) {
+    static_cast<void>(handles_.release());
+    return;
+  }
+  if (owned_ != nullptr) cudaFree(owned_);
+  if (handles_ != nullptr) HandlePool::Get().GiveBack(std::move(handles_));
 }
-
-CudaDevice::Resources::~Resources() {
-  if (stream == nullptr || IsSticky(cudaStreamSynchronize(stream))) return;
-  if (blas != nullptr) cublasDestroy(blas);
-  cudaFree(workspace);
-  cudaFree(arena);
-}
-
-CudaDevice::CudaDevice(Resources resources, void* memory, int64_t bytes)
-    : ComputeDevice(memory, bytes), resources_(std::move(resources)) {}
-
-CudaDevice::~CudaDevice() = default;
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceOptions& options) {
   PTQWATCH_ASSIGN_OR_RETURN(const bool any, HasGpu());
@@ -198,74 +222,62 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDeviceO
     return absl::InvalidArgumentError(
         StrCat("CudaDeviceOptions.memory is not aligned to ", Arena::kAlignment, " bytes"));
   }
-  PTQWATCH_RETURN_IF_ERROR(CheckSharedMemory());
-  Resources resources;
-  resources.stream = options.stream;
-  void* memory = options.memory;
-  if (memory == nullptr && options.bytes > 0) {
-    PTQWATCH_RETURN_IF_ERROR(
-        CudaStatus(cudaMalloc(&resources.arena, static_cast<size_t>(options.bytes)),
-                   StrCat("allocating ", options.bytes, " bytes")));
-    memory = resources.arena;
+  const int64_t workspace = options.libraries && options.bytes > 0 ? kWorkspaceBytes : 0;
+  if (options.bytes < workspace) {
+    return absl::InvalidArgumentError(StrCat("CudaDeviceOptions.bytes is ", options.bytes,
+                                             ", cuBLAS's workspace alone takes ", workspace));
   }
-  PTQWATCH_RETURN_IF_ERROR(MakeHandles(resources));
-  std::unique_ptr<CudaDevice> device(new CudaDevice(std::move(resources), memory, options.bytes));
-  PTQWATCH_RETURN_IF_ERROR(device->Warm());
+  PTQWATCH_RETURN_IF_ERROR(CheckSharedMemory());
+  char* memory = static_cast<char*>(options.memory);
+  void* owned = nullptr;
+  if (memory == nullptr && options.bytes > 0) {
+    PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&owned, static_cast<size_t>(options.bytes)),
+                                        StrCat("allocating ", options.bytes, " bytes")));
+    memory = static_cast<char*>(owned);
+  }
+  std::unique_ptr<CudaDevice> device(
+      new CudaDevice(options.stream, memory + workspace, options.bytes - workspace));
+  device->owned_ = owned;
+  PTQWATCH_RETURN_IF_ERROR(device->Borrow(options.libraries, workspace > 0 ? memory : nullptr));
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(
+      PrepareAll(std::make_index_sequence<std::variant_size_v<Kernel>>()), "loading kernels"));
   return device;
 }
 
-absl::Status CudaDevice::MakeHandles(Resources& resources) {
-  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&resources.workspace, kBlasWorkspaceBytes),
-                                      "allocating cuBLAS's workspace"));
-  PTQWATCH_RETURN_IF_ERROR(
-      BlasStatus(cublasCreate(&resources.blas), resources.stream, "cublasCreate"));
-  // cublasSetStream resets the workspace.
-  PTQWATCH_RETURN_IF_ERROR(BlasStatus(cublasSetStream(resources.blas, resources.stream),
-                                      resources.stream, "cublasSetStream"));
-  PTQWATCH_RETURN_IF_ERROR(
-      BlasStatus(cublasSetWorkspace(resources.blas, resources.workspace, kBlasWorkspaceBytes),
-                 resources.stream, "cublasSetWorkspace"));
-  // Keeps the parts of a split sum in float32.
-  return BlasStatus(
-      cublasSetMathMode(resources.blas, static_cast<cublasMath_t>(
-                                            CUBLAS_DEFAULT_MATH |
-                                            CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
-      resources.stream, "cublasSetMathMode");
-}
-
-// Loads all kernels and makes the libraries allocate their memory before the first real call.
-absl::Status CudaDevice::Warm() {
-  PTQWATCH_RETURN_IF_ERROR(CudaStatus(
-      PrepareAll(std::make_index_sequence<std::variant_size_v<Kernel>>()), "loading kernels"));
-  constexpr int64_t kSize = 64;
-  constexpr int64_t kBytes = kSize * kSize * 8;
-  ArenaScope scope(arena());
-  const absl::StatusOr<void*> matrix = arena().Take(kBytes, "trying the device");
-  const absl::StatusOr<void*> product = arena().Take(kBytes, "trying the device");
-  if (!matrix.ok() || !product.ok()) return Read({});  // a small arena, as in tests
-  PTQWATCH_RETURN_IF_ERROR(Zero(*matrix, kBytes));
-  for (const Arithmetic arithmetic :
-       {Arithmetic::kFloat32, Arithmetic::kFloat64, Arithmetic::kBFloat16, Arithmetic::kFloat16}) {
-    PTQWATCH_RETURN_IF_ERROR(Multiply({.arithmetic = arithmetic,
-                                       .transpose_b = true,
-                                       .m = kSize,
-                                       .n = kSize,
-                                       .k = kSize,
-                                       .a = *matrix,
-                                       .lda = kSize,
-                                       .b = *matrix,
-                                       .ldb = kSize,
-                                       .c = *product,
-                                       .ldc = kSize}));
+// Makes the handles that are missing. What an earlier failure has left unfinished is finished here.
+absl::Status CudaDevice::Borrow(bool libraries, void* workspace) {
+  int device = 0;
+  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "looking for a GPU"));
+  handles_ = HandlePool::Get().Take(device, libraries);
+  Handles& handles = *handles_;
+  if (handles.done == nullptr) {
+    PTQWATCH_RETURN_IF_ERROR(CudaStatus(
+        cudaEventCreateWithFlags(&handles.done, cudaEventDisableTiming | cudaEventBlockingSync),
+        "making an event"));
   }
-  return Read({});
+  if (handles.buffer == nullptr) {
+    PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaHostAlloc(reinterpret_cast<void**>(&handles.buffer),
+                                                      kBufferBytes, cudaHostAllocDefault),
+                                        "page-locking memory"));
+  }
+  if (!libraries) return absl::OkStatus();
+  const auto blas = [&](cublasStatus_t status) {
+    return BlasStatus(status, stream_, "preparing cuBLAS");
+  };
+  if (handles.blas == nullptr) PTQWATCH_RETURN_IF_ERROR(blas(cublasCreate(&handles.blas)));
+  // cublasSetStream resets the workspace.
+  PTQWATCH_RETURN_IF_ERROR(blas(cublasSetStream(handles.blas, stream_)));
+  if (workspace != nullptr) {
+    PTQWATCH_RETURN_IF_ERROR(blas(cublasSetWorkspace(handles.blas, workspace, kWorkspaceBytes)));
+  }
+  // Keeps the parts of a split sum in float32.
+  constexpr int kMode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+  return blas(cublasSetMathMode(handles.blas, static_cast<cublasMath_t>(kMode)));
 }
 
 absl::Status CudaDevice::Run(const Kernel& kernel) {
   return std::visit(
-      [&](const auto& one) {
-        return CudaStatus(Launch(one, resources_.stream), "launching a kernel");
-      },
+      [&](const auto& one) { return CudaStatus(Launch(one, stream_), "launching a kernel"); },
       kernel);
 }
 
@@ -277,34 +289,69 @@ absl::Status CudaDevice::Multiply(const MatrixProduct& p) {
   const void* alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
   const void* beta = wide ? static_cast<const void*>(&p.beta) : &beta32;
   return BlasStatus(
-      cublasGemmStridedBatchedEx_64(resources_.blas, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+      cublasGemmStridedBatchedEx_64(handles_->blas, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                                     p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, p.m, p.n, p.k, alpha,
                                     p.a, types.input, p.lda, p.stride_a, p.b, types.input, p.ldb,
                                     p.stride_b, beta, p.c, types.output, p.ldc, p.stride_c, p.batch,
                                     types.compute, CUBLAS_GEMM_DEFAULT),
-      resources_.stream, "cublasGemmStridedBatchedEx");
+      stream_, "cublasGemmStridedBatchedEx");
 }
 
 absl::Status CudaDevice::Zero(void* memory, int64_t bytes) {
-  return CudaStatus(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), resources_.stream),
+  return CudaStatus(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream_),
                     "clearing memory");
 }
 
 absl::Status CudaDevice::Upload(void* to, const void* host, int64_t bytes) {
-  PTQWATCH_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to, host, static_cast<size_t>(bytes),
-                                                      cudaMemcpyHostToDevice, resources_.stream),
-                                      "copying to the device"));
-  return Read({});
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t piece = std::min(bytes - done, kBufferBytes);
+    std::memcpy(handles_->buffer, static_cast<const char*>(host) + done,
+                static_cast<size_t>(piece));
+    PTQWATCH_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(static_cast<char*>(to) + done, handles_->buffer,
+                                   static_cast<size_t>(piece), cudaMemcpyHostToDevice, stream_),
+                   "copying to the device"));
+    PTQWATCH_RETURN_IF_ERROR(Wait());
+    done += piece;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaDevice::Read(std::span<const HostCopy> copies) {
+  std::vector<HostCopy> buffered;  // pieces on their way through the buffer
+  int64_t used = 0;
+  const auto empty_buffer = [&]() -> absl::Status {
+    PTQWATCH_RETURN_IF_ERROR(Wait());
+    for (const HostCopy& piece : buffered) {
+      std::memcpy(piece.host, piece.from, static_cast<size_t>(piece.bytes));
+    }
+    buffered.clear();
+    used = 0;
+    return absl::OkStatus();
+  };
   for (const HostCopy& copy : copies) {
-    PTQWATCH_RETURN_IF_ERROR(
-        CudaStatus(cudaMemcpyAsync(copy.host, copy.from, static_cast<size_t>(copy.bytes),
-                                   cudaMemcpyDeviceToHost, resources_.stream),
-                   "copying from the device"));
+    for (int64_t done = 0; done < copy.bytes;) {
+      if (used == kBufferBytes) PTQWATCH_RETURN_IF_ERROR(empty_buffer());
+      const int64_t bytes = std::min(copy.bytes - done, kBufferBytes - used);
+      char* const piece = handles_->buffer + used;
+      PTQWATCH_RETURN_IF_ERROR(
+          CudaStatus(cudaMemcpyAsync(piece, static_cast<const char*>(copy.from) + done,
+                                     static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_),
+                     "copying from the device"));
+      buffered.push_back(
+          {.host = static_cast<char*>(copy.host) + done, .from = piece, .bytes = bytes});
+      used += bytes;
+      done += bytes;
+    }
   }
-  return CudaStatus(cudaStreamSynchronize(resources_.stream), "waiting for the device");
+  return empty_buffer();
+}
+
+// cudaStreamSynchronize would spin on a core.
+absl::Status CudaDevice::Wait() {
+  PTQWATCH_RETURN_IF_ERROR(
+      CudaStatus(cudaEventRecord(handles_->done, stream_), "waiting for the device"));
+  return CudaStatus(cudaEventSynchronize(handles_->done), "waiting for the device");
 }
 
 }  // namespace ptqwatch::internal

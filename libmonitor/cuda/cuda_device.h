@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,27 +20,36 @@ namespace ptqwatch::internal {
 struct CudaDeviceOptions {
   /// The stream of all work. Must not be a default stream, which synchronizes with others.
   cudaStream_t stream = nullptr;
-  /// The size of the arena.
+  /// Bytes of memory: cuBLAS's workspace and the arena. 0: it can only run kernels on memory of its caller.
   int64_t bytes = 0;
-  /// The arena's memory, on the current device, aligned to Arena::kAlignment and owned by the
-  /// caller. If null, it is allocated.
+  /// That memory, on the current device, aligned to Arena::kAlignment and owned by the caller. If
+  /// null, it is allocated.
   void* memory = nullptr;
+  /// False: Multiply is not called, and all memory is the arena's.
+  bool libraries = true;
 };
 
 /// A GPU: the device that is current on the creating thread. It must also be current in every call.
-/// Owns a handle of cuBLAS, and a workspace for it of about 32 MiB besides the arena. Create
-/// allocates everything, loads our kernels and waits for the device; later calls allocate nothing.
-/// cuBLAS may still load kernels for shapes that are new to it. To avoid that later, quantize a
-/// layer of each shape once.
+///
+/// Create allocates everything and loads our kernels; later calls allocate nothing. cuBLAS
+/// loads kernels for shapes that are new to it, so use each shape once before it matters.
+/// Waiting leaves the core to other threads.
+///
+/// The libraries' handles, an event and a page-locked buffer are lent from a pool, which keeps them
+/// for the life of the process: destroying them would wait for all work on the device, and could
+/// end a graph that another thread captures.
 ///
 /// Does not set a cudaStreamCaptureMode. If another thread captures a graph, the caller must.
 class CudaDevice final : public ComputeDevice {
  public:
-  /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream or unaligned
-  /// memory, ResourceExhausted.
+  /// The bytes of cuBLAS's workspace, as its documentation recommends for Hopper.
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+  /// Errors: Unavailable without a usable GPU, InvalidArgument for a default stream, unaligned
+  /// memory, or fewer bytes than the workspace takes, ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDeviceOptions& options);
-  /// Waits for the stream and, through cublasDestroy and cudaFree, for all other work on the
-  /// device. Leaks everything if the context is lost or the driver is already gone.
+  /// Waits for the stream alone; if Create allocated the memory, freeing it waits for all work on
+  /// the device. Leaks everything if the context is lost or the driver is already gone.
   ~CudaDevice() override;
 
   absl::Status Run(const Kernel& kernel) override;
@@ -50,25 +58,23 @@ class CudaDevice final : public ComputeDevice {
   absl::Status Upload(void* to, const void* host, int64_t bytes) override;
   absl::Status Read(std::span<const HostCopy> copies) override;
 
- private:
-  // Resources to release, in reverse order.
-  struct Resources {
-    cudaStream_t stream = nullptr;
-    void* arena = nullptr;  // null if the caller owns it
-    void* workspace = nullptr;
-    cublasHandle_t blas = nullptr;
-
-    Resources() = default;
-    Resources(Resources&& other) noexcept { *this = std::move(other); }
-    Resources& operator=(Resources&& other) noexcept;
-    ~Resources();
+  /// What a device borrows.
+  struct Handles {
+    int device = 0;
+    cudaEvent_t done = nullptr;
+    char* buffer = nullptr;         // page-locked
+    cublasHandle_t blas = nullptr;  // null if made without libraries
   };
 
-  CudaDevice(Resources resources, void* memory, int64_t bytes);
-  static absl::Status MakeHandles(Resources& resources);
-  absl::Status Warm();
+ private:
+  CudaDevice(cudaStream_t stream, void* memory, int64_t bytes)
+      : ComputeDevice(memory, bytes), stream_(stream) {}
+  absl::Status Borrow(bool libraries, void* workspace);
+  absl::Status Wait();
 
-  Resources resources_;
+  const cudaStream_t stream_;
+  void* owned_ = nullptr;             // null if the caller owns the memory
+  std::unique_ptr<Handles> handles_;  // null until Borrow
 };
 
 /// Returns whether the machine has a GPU; false without a driver. Returns Unavailable if there may

@@ -71,18 +71,20 @@ TEST(CudaDevice, CreateSaysWhyItFails) {
 }
 
 TEST(CudaDevice, TakesMemoryThatIsGiven) {
-  const auto owner = testing::MakeTestDevice(1 << 20);
+  constexpr int64_t kBytes = CudaDevice::kWorkspaceBytes + (1 << 19);
+  const auto owner = testing::MakeTestDevice(2 * kBytes);
   if (owner == nullptr) return;
   cudaStream_t stream;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   {
-    void* memory = *owner->arena().Take(1 << 19, "another's arena");
-    const auto device = CudaDevice::Create({.stream = stream, .bytes = 1 << 19, .memory = memory});
+    void* memory = *owner->arena().Take(kBytes, "another's arena");
+    const auto device = CudaDevice::Create({.stream = stream, .bytes = kBytes, .memory = memory});
     ASSERT_TRUE(device.ok()) << device.status();
     void* odd = static_cast<char*>(memory) + 16;
-    EXPECT_EQ(
-        CudaDevice::Create({.stream = stream, .bytes = 1 << 18, .memory = odd}).status().code(),
-        absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(CudaDevice::Create({.stream = stream, .bytes = kBytes - 256, .memory = odd})
+                  .status()
+                  .code(),
+              absl::StatusCode::kInvalidArgument);
     testing::DeviceRun run(**device);
     const testing::Matrix weight = testing::RandomMatrix(9, 40, 1);
     const QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kRtn);

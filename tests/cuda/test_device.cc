@@ -21,8 +21,8 @@ std::unique_ptr<internal::ComputeDevice> MakeTestDevice(int64_t bytes) {
     EXPECT_TRUE(made.ok()) << made;
     if (!made.ok()) return nullptr;
   }
-  absl::StatusOr<std::unique_ptr<internal::CudaDevice>> device =
-      internal::CudaDevice::Create({.stream = stream, .bytes = bytes});
+  absl::StatusOr<std::unique_ptr<internal::CudaDevice>> device = internal::CudaDevice::Create(
+      {.stream = stream, .bytes = internal::CudaDevice::kWorkspaceBytes + bytes});
   EXPECT_TRUE(device.ok()) << device.status();
   return device.ok() ? *std::move(device) : nullptr;
 }

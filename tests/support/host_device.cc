@@ -173,6 +173,7 @@ absl::Status HostDevice::Count() { return calls_left_-- > 0 ? absl::OkStatus() :
 absl::Status HostDevice::Run(const internal::Kernel& kernel) {
   if (absl::Status status = Count(); !status.ok()) return status;
   ++kernels_run_;
+  shapes_.insert({"kernel " + std::to_string(kernel.index()), 0, 0});
   PTQWATCH_RETURN_IF_ERROR(std::visit(
       [&](const auto& one) {
         if (order_ != ThreadOrder::kConcurrent) {
@@ -188,6 +189,8 @@ absl::Status HostDevice::Run(const internal::Kernel& kernel) {
 
 absl::Status HostDevice::Multiply(const MatrixProduct& product) {
   if (absl::Status status = Count(); !status.ok()) return status;
+  shapes_.insert(
+      {"product " + std::to_string(static_cast<int>(product.arithmetic)), product.m, product.n});
   for (int64_t i = 0; i < product.batch; ++i) {
     if (product.arithmetic == Arithmetic::kFloat64) {
       MultiplyOne<double>(product, i);

@@ -2,8 +2,10 @@
 #define PTQWATCH_TESTS_SUPPORT_HOST_DEVICE_H_
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cuda/compute_device.h"
@@ -40,6 +42,9 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
   int64_t kernels_run() const { return kernels_run_; }
   int64_t factors_made() const { return factors_made_; }
   int64_t reads() const { return reads_; }
+  /// The kernels that ran, and the sizes [m, n] of products by their arithmetic and of factors.
+  using Shape = std::tuple<std::string, int64_t, int64_t>;
+  const std::set<Shape>& shapes() const { return shapes_; }
 
   absl::Status Run(const internal::Kernel& kernel) override;
   absl::Status Multiply(const internal::MatrixProduct& product) override;
@@ -62,6 +67,7 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
   int64_t kernels_run_ = 0;
   int64_t factors_made_ = 0;
   int64_t reads_ = 0;
+  std::set<Shape> shapes_;
 };
 
 }  // namespace ptqwatch::testing

@@ -8,6 +8,7 @@
 #include "ATen/ops/conv2d.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
+#include "ATen/ops/randn.h"
 #include "ATen/ops/relu.h"
 #include "ATen/ops/square.h"
 #include "capture/model_quantizer.h"
@@ -211,6 +212,46 @@ TEST(DeviceBackend, AnArenaOfTheBytesAskedForIsEnough) {
   const Outcome outcome =
       QuantizeWith(fixture, plan, AllMethods(), CalibrationMode::kOneShot, device);
   for (const absl::Status& status : outcome.statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// On a GPU, code for a new shape is loaded at its first use, which may hold training up.
+TEST(DeviceBackend, AfterWarmALayerBringsNoNewShapes) {
+  std::vector<QuantizerSpec> specs = AllMethods();
+  BackendNeeds needs{.gram_inputs = {24, 264, 24}};
+  for (const QuantizerSpec& spec : specs) {
+    for (int64_t inputs : needs.gram_inputs) needs.layers.push_back({12, inputs, spec});
+  }
+  testing::HostDevice asked(0);
+  const absl::StatusOr<int64_t> bytes = DeviceArenaBytes(asked, needs);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  auto compute = std::make_unique<testing::HostDevice>(*bytes);
+  const testing::HostDevice& recorded = *compute;
+  DeviceBackend device(kHost, std::move(compute));
+  const absl::Status warm = device.Warm(needs);
+  ASSERT_TRUE(warm.ok()) << warm;
+  const auto before = recorded.shapes();
+  EXPECT_THAT(before, ::testing::SizeIs(::testing::Gt(10)));
+
+  for (int64_t inputs : {24, 264}) {
+    const at::Tensor rows = at::randn({500, inputs});
+    const at::Tensor weight = at::randn({12, inputs});
+    for (const QuantizerSpec& spec : specs) {
+      auto sum = device.Sum(inputs);
+      ASSERT_TRUE(sum.ok()) << sum.status();
+      for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        ASSERT_TRUE((*sum)->Add({rows.to(dtype), {}}, {}).ok());
+      }
+      const auto gram = (*sum)->Take({});
+      ASSERT_TRUE(gram.ok()) << gram.status();
+      const QuantizeBackend::Task task{weight, gram->get(), spec};
+      device.Quantize({&task, 1},
+                      [](size_t, absl::StatusOr<QuantizedMatrix> result) {
+                        EXPECT_TRUE(result.ok()) << result.status();
+                      },
+                      {});
+    }
+  }
+  EXPECT_EQ(recorded.shapes(), before);
 }
 
 }  // namespace device_backend_test
