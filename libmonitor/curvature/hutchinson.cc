@@ -63,8 +63,7 @@ class KnownPart {
 
   // product -= A z
   void Subtract(const Vector& z, Vector& product) const {
-    std::vector<double> shares;
-    for (const Vector& q : known_.basis) shares.push_back(space_.Dot(q, z));
+    const std::vector<double> shares = space_.Dots(known_.basis, z);
     for (size_t i = 0; i < size(); ++i) {
       double weight = 0;
       for (size_t j = 0; j < size(); ++j) weight += At(i, j) * shares[j];

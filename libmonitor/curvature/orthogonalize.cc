@@ -6,11 +6,8 @@ std::vector<double> Orthogonalize(const VectorSpace& space, absl::Span<const Vec
                                   Vector& vector) {
   std::vector<double> coefficients(basis.size());
   for (int pass = 0; pass < 2; ++pass) {
-    for (size_t i = 0; i < basis.size(); ++i) {
-      const double share = space.Dot(basis[i], vector);
-      space.Axpy(-share, basis[i], vector);
-      coefficients[i] += share;
-    }
+    const std::vector<double> removed = space.RemoveComponents(basis, vector);
+    for (size_t i = 0; i < basis.size(); ++i) coefficients[i] += removed[i];
   }
   return coefficients;
 }

@@ -8,6 +8,7 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "base/status_macros.h"
+#include "curvature/make_vectors.h"
 #include "snapshot/batches.h"
 
 namespace ptqwatch::internal {
@@ -46,6 +47,9 @@ ReplicaSurface::ReplicaSurface(Replica* replica, Replica::Lease lease,
       batches_(batches),
       total_weight_(total_weight),
       space_(SpaceOf(*replica, scope)) {
+  std::vector<int64_t> sizes;
+  for (const VectorSpace::Part& piece : space_.pieces()) sizes.push_back(piece.elements);
+  space_.UseKernels(MakeDeviceVectors(replica->device(), sizes));
   replica_->SetDifferentiable(scope_);
   for (size_t part = 0; part < scope_.size(); ++part) {
     for (const at::Tensor& leaf : replica_->leaves(scope_[part])) leaves_.push_back({leaf, part});

@@ -2,16 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
 #include "ATen/ops/zeros.h"
+#include "absl/status/statusor.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 constexpr int kLanes = 8;
+// Elements of all new vectors that Rotate holds at a time: on the CPU few enough for the caches, on
+// a device many enough to keep it busy.
 constexpr int64_t kRotatedBlock = 1 << 16;
+constexpr int64_t kRotatedOnDevice = 1 << 24;
 
 template <typename T>
 double DotOf(const T* x, const T* y, int64_t count) {
@@ -30,21 +37,24 @@ double DotOf(const T* x, const T* y, int64_t count) {
   return sum;
 }
 
-// splitmix64 (Steele, Lea, Flood 2014) as a counter-based generator.
-uint64_t Word(uint64_t seed, uint64_t counter) {
-  uint64_t z = seed + (counter + 1) * 0x9e3779b97f4a7c15ULL;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
-
 template <typename T>
 void FillSigns(uint64_t seed, T* x, int64_t count) {
   for (int64_t i = 0; i < count; i += 64) {
-    const uint64_t word = Word(seed, static_cast<uint64_t>(i / 64));
+    const uint64_t word = RandomWord(seed, static_cast<uint64_t>(i / 64));
     const int64_t bits = std::min<int64_t>(64, count - i);
     for (int64_t bit = 0; bit < bits; ++bit) x[i + bit] = (word >> bit & 1) != 0 ? T{1} : T{-1};
   }
+}
+
+void ThrowUnlessOk(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+}
+
+template <typename T>
+std::vector<const T*> PointersTo(absl::Span<const Vector> xs) {
+  std::vector<const T*> pointers;
+  for (const Vector& x : xs) pointers.push_back(x.elements.const_data_ptr<T>());
+  return pointers;
 }
 
 }  // namespace
@@ -110,11 +120,55 @@ double VectorSpace::Dot(const Vector& x, const Vector& y) const {
   return sum;
 }
 
+std::vector<double> VectorSpace::KernelDots(absl::Span<const Vector> xs, const Vector& y) const {
+  const auto dots = [&]<typename T>(T) {
+    return kernels_->Dots<T>(PointersTo<T>(xs), y.elements.const_data_ptr<T>());
+  };
+  absl::StatusOr<std::vector<double>> result =
+      dtype() == at::kDouble ? dots(double()) : dots(float());
+  ThrowUnlessOk(result.status());
+  return *std::move(result);
+}
+
 std::vector<double> VectorSpace::DotByPiece(const Vector& x, const Vector& y) const {
+  if (kernels_ != nullptr) return KernelDots({&x, 1}, y);
   std::vector<double> sums;
   sums.reserve(pieces_.size());
   for (const Part& piece : pieces_) sums.push_back(DotRange(x, y, piece.offset, piece.elements));
   return sums;
+}
+
+std::vector<double> VectorSpace::Dots(absl::Span<const Vector> xs, const Vector& y) const {
+  std::vector<double> sums;
+  if (kernels_ == nullptr) {
+    for (const Vector& x : xs) sums.push_back(Dot(x, y));
+    return sums;
+  }
+  const std::vector<double> by_piece = KernelDots(xs, y);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const auto begin = by_piece.begin() + static_cast<int64_t>(i * pieces_.size());
+    sums.push_back(std::accumulate(begin, begin + std::ssize(pieces_), 0.0));
+  }
+  return sums;
+}
+
+std::vector<double> VectorSpace::RemoveComponents(absl::Span<const Vector> basis, Vector& y) const {
+  std::vector<double> components;
+  if (kernels_ == nullptr) {
+    for (const Vector& x : basis) {
+      components.push_back(Dot(x, y));
+      Axpy(-components.back(), x, y);
+    }
+    return components;
+  }
+  components = Dots(basis, y);
+  std::vector<double> factors;
+  for (double component : components) factors.push_back(-component);
+  const auto add = [&]<typename T>(T) {
+    return kernels_->Add<T>(factors, PointersTo<T>(basis), y.elements.mutable_data_ptr<T>());
+  };
+  ThrowUnlessOk(dtype() == at::kDouble ? add(double()) : add(float()));
+  return components;
 }
 
 double VectorSpace::Distance(const Vector& x, const Vector& y) const {
@@ -139,8 +193,12 @@ void VectorSpace::Scale(double a, Vector& x) const {
 void VectorSpace::Rotate(const std::vector<std::vector<double>>& weights,
                          std::vector<Vector>& basis) const {
   at::NoGradGuard no_grad;
-  for (int64_t begin = 0; begin < dimension_; begin += kRotatedBlock) {
-    const int64_t count = std::min(kRotatedBlock, dimension_ - begin);
+  int64_t block = kRotatedBlock;
+  if (!options_.device().is_cpu() && !weights.empty()) {
+    block = std::max(block, kRotatedOnDevice / std::ssize(weights));
+  }
+  for (int64_t begin = 0; begin < dimension_; begin += block) {
+    const int64_t count = std::min(block, dimension_ - begin);
     std::vector<at::Tensor> sums;
     for (const std::vector<double>& weight : weights) {
       at::Tensor sum = at::zeros({count}, options_);
@@ -163,6 +221,11 @@ void VectorSpace::Multiply(const Vector& x, Vector& y) const {
 
 void VectorSpace::FillRademacher(uint64_t seed, Vector& x) const {
   at::NoGradGuard no_grad;
+  if (kernels_ != nullptr) {
+    return ThrowUnlessOk(dtype() == at::kDouble
+                             ? kernels_->FillSigns(seed, x.elements.mutable_data_ptr<double>())
+                             : kernels_->FillSigns(seed, x.elements.mutable_data_ptr<float>()));
+  }
   // Drawn on the host, so every device gets the same vector.
   at::Tensor host =
       x.elements.is_cpu() ? x.elements : at::empty({dimension_}, options_.device(at::kCPU));

@@ -2,12 +2,14 @@
 #define PTQWATCH_CURVATURE_VECTOR_SPACE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/types/span.h"
+#include "cuda/device_vectors.h"
 
 namespace ptqwatch::internal {
 
@@ -19,7 +21,8 @@ struct Vector {
 
 /// The space of gradients, eigenvectors and probe vectors: the elements of some parameters, one
 /// part per parameter. Only this class knows how a vector is stored. Results do not depend on the
-/// number of threads. Thread-safe.
+/// number of threads. Thread-safe, unless it uses a device's kernels. Those throw
+/// std::runtime_error if the device fails; ATen's operators throw c10::Error.
 class VectorSpace {
  public:
   struct Part {
@@ -38,6 +41,9 @@ class VectorSpace {
   /// name and a number of elements.
   void Split(size_t part, absl::Span<const std::pair<std::string, int64_t>> pieces);
 
+  /// From now on sums and draws by kernels. REQUIRES: `kernels` has the elements of pieces().
+  void UseKernels(std::shared_ptr<DeviceVectors> kernels) { kernels_ = std::move(kernels); }
+
   int64_t dimension() const { return dimension_; }
   const std::vector<Part>& parts() const { return parts_; }
   /// The units that sums are divided into: the parts, or the pieces of a part that was split.
@@ -53,6 +59,8 @@ class VectorSpace {
   /// Inner products, accumulated in float64.
   double Dot(const Vector& x, const Vector& y) const;
   std::vector<double> DotByPiece(const Vector& x, const Vector& y) const;
+  /// Those of each of `xs` with y; with kernels, they read y once.
+  std::vector<double> Dots(absl::Span<const Vector> xs, const Vector& y) const;
   double Norm(const Vector& x) const;
   /// ||x - y||
   double Distance(const Vector& x, const Vector& y) const;
@@ -60,9 +68,13 @@ class VectorSpace {
 
   /// y += a x
   void Axpy(double a, const Vector& x, Vector& y) const;
+  /// Subtracts from y its components along the orthonormal `basis` and returns them: one after the
+  /// other, or by kernels all together.
+  std::vector<double> RemoveComponents(absl::Span<const Vector> basis, Vector& y) const;
   void Scale(double a, Vector& x) const;
   /// basis = {sum_i weights[0][i] basis[i], sum_i weights[1][i] basis[i], ...}, in the memory of
-  /// the old basis: the number of vectors must not grow.
+  /// the old basis: the number of vectors must not grow. Takes at most 2^24 elements of memory, on
+  /// the CPU 2^16 a new vector.
   void Rotate(const std::vector<std::vector<double>>& weights, std::vector<Vector>& basis) const;
   /// y = x y, element by element
   void Multiply(const Vector& x, Vector& y) const;
@@ -72,11 +84,14 @@ class VectorSpace {
 
  private:
   double DotRange(const Vector& x, const Vector& y, int64_t begin, int64_t count) const;
+  // By kernels: [xs.size(), pieces].
+  std::vector<double> KernelDots(absl::Span<const Vector> xs, const Vector& y) const;
 
   std::vector<Part> parts_;
   std::vector<Part> pieces_;
   int64_t dimension_ = 0;
   at::TensorOptions options_;
+  std::shared_ptr<DeviceVectors> kernels_;  // null: ATen's operators, on the CPU plain loops
 };
 
 }  // namespace ptqwatch::internal

@@ -13,6 +13,7 @@
 #include "cuda/kernels/grid_kernels.h"
 #include "cuda/kernels/reduce_kernels.h"
 #include "cuda/kernels/trace_kernels.h"
+#include "cuda/kernels/vector_kernels.h"
 
 namespace ptqwatch::internal {
 
@@ -22,7 +23,9 @@ using Kernel = std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorS
                             PackWeight, QuantizeBlock, UnpackCodes, FitGroups, FitClipped,
                             RoundGroups, RoundNf4, RoundInt8, ChannelScales, PickRatio, FoldSum,
                             SplitRows, Subtract, Widen, DotRows<float>, DotRows<double>, Collapse,
-                            FindNonFinite<float>, FindNonFinite<double>, SquaredDistance>;
+                            FindNonFinite<float>, FindNonFinite<double>, SquaredDistance,
+                            DrawSigns<float>, DrawSigns<double>, DotPieces<float>,
+                            DotPieces<double>, AddScaled<float>, AddScaled<double>>;
 
 }  // namespace ptqwatch::internal
 

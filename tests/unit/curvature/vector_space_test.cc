@@ -4,9 +4,13 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/arange.h"
+#include "ATen/ops/empty.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/zeros.h"
+#include "ATen/record_function.h"
+#include "curvature/orthogonalize.h"
+#include "support/host_device.h"
 
 namespace ptqwatch::internal {
 namespace vector_space_test {
@@ -76,6 +80,92 @@ TEST(VectorSpace, SignsAreBalancedAndSeedsAreIndependent) {
   // Standard deviation 256.
   EXPECT_LT(std::abs(space.Dot(ones, x)), 4 * 256);
   EXPECT_LT(std::abs(space.Dot(x, y)), 4 * 256);
+}
+
+// A space of CPU tensors whose kernels are plain loops on them.
+struct KernelSpace {
+  explicit KernelSpace(at::ScalarType dtype) : space(Space(dtype)) {
+    auto kernels = DeviceVectors::Create(device, std::vector<int64_t>{100, 200, 70000});
+    space.UseKernels(std::make_shared<DeviceVectors>(*std::move(kernels)));
+  }
+  static VectorSpace Space(at::ScalarType dtype) {
+    VectorSpace space({{"a", at::zeros({300})}, {"b", at::zeros({70000})}}, dtype, at::kCPU);
+    space.Split(0, {{"a.0", 100}, {"a.1", 200}});
+    return space;
+  }
+  testing::HostDevice device{1 << 20};
+  VectorSpace space;
+};
+
+TEST(VectorSpace, KernelsGiveWhatTheHostGives) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const KernelSpace kernels(dtype);
+    const VectorSpace host = KernelSpace::Space(dtype);
+    std::vector<Vector> basis;
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      Vector x = host.Zero();
+      Vector y = kernels.space.Zero();
+      host.FillRademacher(seed, x);
+      kernels.space.FillRademacher(seed, y);
+      EXPECT_TRUE(at::equal(x.elements, y.elements));
+      basis.push_back(x);
+    }
+    // Sums of signs are exact.
+    EXPECT_EQ(kernels.space.DotByPiece(basis[0], basis[1]), host.DotByPiece(basis[0], basis[1]));
+    EXPECT_EQ(kernels.space.Dots(basis, basis[2]), host.Dots(basis, basis[2]));
+    EXPECT_EQ(kernels.space.Norm(basis[0]), host.Norm(basis[0]));
+  }
+}
+
+TEST(VectorSpace, KernelsOrthogonalizeWithOneReadForManyVectors) {
+  KernelSpace kernels(at::kFloat);
+  const VectorSpace host = KernelSpace::Space(at::kFloat);
+  std::vector<Vector> basis;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    Vector x = host.Zero();
+    host.FillRademacher(seed, x);
+    Orthogonalize(host, basis, x);
+    host.Scale(1 / host.Norm(x), x);
+    basis.push_back(std::move(x));
+  }
+  Vector x = host.Zero();
+  host.FillRademacher(99, x);
+  Vector y = host.Copy(x);
+  const int64_t reads = kernels.device.reads();
+  const std::vector<double> removed = Orthogonalize(kernels.space, basis, y);
+  EXPECT_EQ(kernels.device.reads() - reads, 2);  // one a pass
+  const std::vector<double> expected = Orthogonalize(host, basis, x);
+  for (size_t i = 0; i < basis.size(); ++i) {
+    EXPECT_NEAR(removed[i], expected[i], 1e-4);
+    EXPECT_NEAR(host.Dot(basis[i], y), 0, 1e-6);
+  }
+  EXPECT_LT(host.Distance(x, y), 1e-5 * host.Norm(x));
+}
+
+TEST(VectorSpace, KernelsThrowIfTheDeviceFails) {
+  KernelSpace kernels(at::kFloat);
+  Vector x = kernels.space.Zero();
+  kernels.device.FailAfter(0, absl::InternalError("broken"));
+  EXPECT_THROW(kernels.space.Dot(x, x), std::runtime_error);
+  EXPECT_THROW(kernels.space.FillRademacher(1, x), std::runtime_error);
+}
+
+// Tensors without data stand for those on a GPU, where every operator is a launch.
+TEST(VectorSpace, RotatesLargePiecesOnADevice) {
+  static int operators = 0;
+  const VectorSpace space({{"a", at::empty({100'000'000}, at::device(at::kMeta))}}, at::kFloat,
+                          at::kMeta);
+  std::vector<Vector> basis;
+  for (int i = 0; i < 6; ++i) basis.push_back(space.Zero());
+  const at::CallbackHandle handle = at::addThreadLocalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+        ++operators;
+        return nullptr;
+      }));
+  space.Rotate({{1, 2, 3, 4, 5, 6}, {1, 0, 0, 0, 0, 1}}, basis);
+  at::removeCallback(handle);
+  EXPECT_EQ(basis.size(), 2u);
+  EXPECT_LT(operators, 1000);
 }
 
 TEST(VectorSpace, KnowsWhatIsNotFinite) {
