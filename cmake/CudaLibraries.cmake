@@ -1,9 +1,9 @@
-# Defines ptqwatch::cuda_libraries: the CUDA runtime, cuBLAS and cuSOLVER. They are LibTorch's own files where it brings them, else the toolkit's,
+# Defines ptqwatch::cuda_libraries: the CUDA runtime and cuBLAS. They are LibTorch's own files where it brings them, else the toolkit's,
 # because cuBLAS of one build does not work with cuBLASLt of another. Include it after LibTorch and the toolkit have been found.
 #
-# Output: PTQWATCH_CUDA_FILES, the paths of the three.
+# Output: PTQWATCH_CUDA_FILES, the paths of both.
 
-# Sets `major` to the version of CUDA that LibTorch was built for, and `files` to the libraries that it brings, if it brings all three.
+# Sets `major` to the version of CUDA that LibTorch was built for, and `files` to the libraries that it brings, if it brings both.
 function(_ptqwatch_libtorch_cuda major files)
   set(${major} "" PARENT_SCOPE)
   set(${files} "" PARENT_SCOPE)
@@ -17,7 +17,7 @@ function(_ptqwatch_libtorch_cuda major files)
   set(number ${CMAKE_MATCH_1})
   set(${major} ${number} PARENT_SCOPE)
   set(found "")
-  foreach(library cudart cublas cusolver)
+  foreach(library cudart cublas)
     # PyPI's wheels of CUDA 13, then of CUDA 12, then the zip.
     foreach(folder ../nvidia/cu${number}/lib ../nvidia/cuda_runtime/lib ../nvidia/${library}/lib lib)
       file(GLOB paths "${LibTorch_ROOT}/${folder}/lib${library}.so.*" "${LibTorch_ROOT}/${folder}/lib${library}-*.so.*")
@@ -30,7 +30,7 @@ function(_ptqwatch_libtorch_cuda major files)
     endforeach()
   endforeach()
   list(LENGTH found count)
-  if(count EQUAL 3)
+  if(count EQUAL 2)
     set(${files} "${found}" PARENT_SCOPE)
   endif()
 endfunction()
@@ -42,7 +42,7 @@ if(_ptqwatch_torch_cuda AND NOT CUDAToolkit_VERSION_MAJOR EQUAL _ptqwatch_torch_
   set(PTQWATCH_CUDA_FILES "")
 endif()
 if(NOT PTQWATCH_CUDA_FILES)
-  set(PTQWATCH_CUDA_FILES "${CUDA_cudart_LIBRARY}" "${CUDA_cublas_LIBRARY}" "${CUDA_cusolver_LIBRARY}")
+  set(PTQWATCH_CUDA_FILES "${CUDA_cudart_LIBRARY}" "${CUDA_cublas_LIBRARY}")
 endif()
 if(NOT TARGET ptqwatch::cuda_libraries)
   add_library(ptqwatch::cuda_libraries INTERFACE IMPORTED)

@@ -20,7 +20,8 @@ namespace ptqwatch::internal {
 struct CudaDeviceOptions {
   /// The stream of all work. Must not be a default stream, which synchronizes with others.
   cudaStream_t stream = nullptr;
-  /// Bytes of memory: cuBLAS's workspace and the arena. 0: it can only run kernels on memory of its caller.
+  /// Bytes of memory: cuBLAS's workspace and the arena. 0: it can only run kernels on memory of its
+  /// caller.
   int64_t bytes = 0;
   /// That memory, on the current device, aligned to Arena::kAlignment and owned by the caller. If
   /// null, it is allocated.

@@ -116,8 +116,8 @@ TEST_F(CudaCalls, HandlesAreMadeOnceAndLentAgain) {
   Whole().reset();
   TheDriver().Clear();
   const auto again = Whole();
-  for (const char* name : {"cudaMalloc", "cudaHostAlloc", "cudaEventCreateWithFlags",
-                           "cublasCreate", "cusolverDnCreate"}) {
+  for (const char* name :
+       {"cudaMalloc", "cudaHostAlloc", "cudaEventCreateWithFlags", "cublasCreate"}) {
     EXPECT_THAT(calls(), Not(Contains(std::string(name))));
   }
   // Two devices at a time share none.
@@ -251,22 +251,5 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t, 
                                              void*, cudaDataType, int64_t, long long int, int64_t,
                                              cublasComputeType_t, cublasGemmAlgo_t) {
   return CUBLAS_STATUS_SUCCESS;
-}
-cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t* handle) {
-  *handle = NewHandle<cusolverDnHandle_t>();
-  Note("cusolverDnCreate");
-  return CUSOLVER_STATUS_SUCCESS;
-}
-cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t, cudaStream_t) {
-  return CUSOLVER_STATUS_SUCCESS;
-}
-cusolverStatus_t cusolverDnDpotrf_bufferSize(cusolverDnHandle_t, cublasFillMode_t, int, double*,
-                                             int, int* count) {
-  *count = 1;
-  return CUSOLVER_STATUS_SUCCESS;
-}
-cusolverStatus_t cusolverDnDpotrf(cusolverDnHandle_t, cublasFillMode_t, int, double*, int, double*,
-                                  int, int*) {
-  return CUSOLVER_STATUS_SUCCESS;
 }
 }  // extern "C"

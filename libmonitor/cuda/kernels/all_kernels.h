@@ -18,14 +18,14 @@
 namespace ptqwatch::internal {
 
 /// Every kernel that a device can run.
-using Kernel = std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorSum, DescribeInputs,
-                            RankColumns, FindDuplicates, BuildDamped, FactorBlock, PackFeedback,
-                            PackWeight, QuantizeBlock, UnpackCodes, FitGroups, FitClipped,
-                            RoundGroups, RoundNf4, RoundInt8, ChannelScales, PickRatio, FoldSum,
-                            SplitRows, Subtract, Widen, DotRows<float>, DotRows<double>, Collapse,
-                            FindNonFinite<float>, FindNonFinite<double>, SquaredDistance,
-                            DrawSigns<float>, DrawSigns<double>, DotPieces<float>,
-                            DotPieces<double>, AddScaled<float>, AddScaled<double>>;
+using Kernel =
+    std::variant<StageRows, SumColumns, AddColumns, AddPanel, MirrorSum, DescribeInputs,
+                 RankColumns, FindDuplicates, BuildDamped, FactorBlock, PackFeedback, PackWeight,
+                 QuantizeBlock, UnpackCodes, FitGroups, FitClipped, RoundGroups, RoundNf4,
+                 RoundInt8, ChannelScales, PickRatio, FoldSum, SplitRows, Subtract, Widen,
+                 DotRows<float>, DotRows<double>, Collapse, FindNonFinite<float>,
+                 FindNonFinite<double>, SquaredDistance, DrawSigns<float>, DrawSigns<double>,
+                 DotPieces<float>, DotPieces<double>, AddScaled<float>, AddScaled<double>>;
 
 }  // namespace ptqwatch::internal
 
