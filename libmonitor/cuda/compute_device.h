@@ -88,7 +88,6 @@ class Queue {
       : device_(device), context_(context) {}
 
   Arena& arena() { return device_.arena(); }
-  ComputeDevice& device() { return device_; }
 
   absl::Status Run(const Kernel& kernel) {
     PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
