@@ -60,7 +60,7 @@ struct OptimizerStagingTest : ::testing::Test {
 TEST_F(OptimizerStagingTest, CopiesNothingWhereTheBudgetDoesNotAllowItAndSaysWhy) {
   constexpr int64_t kBoth = 2 * 4 * (4 * 5 + 2 * 3);  // staged and while measuring
   auto bytes = std::make_shared<ByteBudget>(kBoth - 1);
-  auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, bytes);
+  auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, bytes, bytes);
   ASSERT_TRUE(left_out.ok()) << left_out.status();
   EXPECT_EQ(left_out->bytes(), 0);
   EXPECT_EQ(bytes->used(), 0);
@@ -69,10 +69,24 @@ TEST_F(OptimizerStagingTest, CopiesNothingWhereTheBudgetDoesNotAllowItAndSaysWhy
   EXPECT_FALSE(state.view);
   EXPECT_THAT(state.problem, HasSubstr("budget"));
   bytes->SetLimit(kBoth);
-  auto fits = OptimizerStaging::Create(*subject, table, {0, 1}, bytes);
+  auto fits = OptimizerStaging::Create(*subject, table, {0, 1}, bytes, bytes);
   ASSERT_TRUE(fits.ok()) << fits.status();
   EXPECT_EQ(bytes->used(), kBoth);
   EXPECT_TRUE(Fill(*fits).view);
+}
+
+TEST_F(OptimizerStagingTest, HoldsEachCopyAgainstItsOwnDevice) {
+  constexpr int64_t kOne = 4 * (4 * 5 + 2 * 3);
+  auto staged = std::make_shared<ByteBudget>(kOne);
+  auto measured = std::make_shared<ByteBudget>(kOne - 1);
+  const auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, staged, measured);
+  ASSERT_TRUE(left_out.ok()) << left_out.status();
+  EXPECT_THAT(left_out->description(), HasSubstr("adamw, left out"));
+  measured->SetLimit(kOne);
+  const auto fits = OptimizerStaging::Create(*subject, table, {0, 1}, staged, measured);
+  ASSERT_TRUE(fits.ok()) << fits.status();
+  EXPECT_EQ(staged->used(), kOne);
+  EXPECT_EQ(measured->used(), kOne);
 }
 
 TEST_F(OptimizerStagingTest, KeepsTheMomentsOfTheStepWhileTrainingGoesOn) {
