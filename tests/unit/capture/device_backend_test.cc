@@ -216,7 +216,7 @@ TEST(DeviceBackend, AnArenaOfTheBytesAskedForIsEnough) {
 
 // On a GPU, code for a new shape is loaded at its first use, which may hold training up.
 TEST(DeviceBackend, AfterWarmALayerBringsNoNewShapes) {
-  std::vector<QuantizerSpec> specs = AllMethods();
+  const std::vector<QuantizerSpec> specs = AllMethods();
   BackendNeeds needs{.gram_inputs = {24, 264, 24}};
   for (const QuantizerSpec& spec : specs) {
     for (int64_t inputs : needs.gram_inputs) needs.layers.push_back({12, inputs, spec});
@@ -233,16 +233,16 @@ TEST(DeviceBackend, AfterWarmALayerBringsNoNewShapes) {
   EXPECT_THAT(before, ::testing::SizeIs(::testing::Gt(10)));
 
   for (int64_t inputs : {24, 264}) {
-    const at::Tensor rows = at::randn({500, inputs});
+    const at::Tensor rows = at::randn({100, inputs});
+    auto sum = device.Sum(inputs);
+    ASSERT_TRUE(sum.ok()) << sum.status();
+    for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      ASSERT_TRUE((*sum)->Add({rows.to(dtype), {}}, {}).ok());
+    }
+    const auto gram = (*sum)->Take({});
+    ASSERT_TRUE(gram.ok()) << gram.status();
     const at::Tensor weight = at::randn({12, inputs});
     for (const QuantizerSpec& spec : specs) {
-      auto sum = device.Sum(inputs);
-      ASSERT_TRUE(sum.ok()) << sum.status();
-      for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-        ASSERT_TRUE((*sum)->Add({rows.to(dtype), {}}, {}).ok());
-      }
-      const auto gram = (*sum)->Take({});
-      ASSERT_TRUE(gram.ok()) << gram.status();
       const QuantizeBackend::Task task{weight, gram->get(), spec};
       device.Quantize({&task, 1},
                       [](size_t, absl::StatusOr<QuantizedMatrix> result) {
