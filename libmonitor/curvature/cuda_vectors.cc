@@ -8,6 +8,7 @@
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "cuda/cuda_device.h"
+#include "cuda/device_vectors.h"
 #include "curvature/make_vectors.h"
 
 namespace ptqwatch::internal {

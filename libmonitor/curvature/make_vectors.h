@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "c10/core/Device.h"
-#include "cuda/device_vectors.h"
 
 namespace ptqwatch::internal {
+
+class DeviceVectors;
 
 /// Kernels for vectors on `device` that consist of pieces of these sizes. They work on the calling
 /// thread's current stream, and so must be used there. Null if there are none: on the CPU, on a

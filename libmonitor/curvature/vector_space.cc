@@ -10,6 +10,7 @@
 #include "ATen/ops/empty.h"
 #include "ATen/ops/zeros.h"
 #include "absl/status/statusor.h"
+#include "cuda/device_vectors.h"
 
 namespace ptqwatch::internal {
 namespace {

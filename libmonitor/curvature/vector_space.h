@@ -9,9 +9,10 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/types/span.h"
-#include "cuda/device_vectors.h"
 
 namespace ptqwatch::internal {
+
+class DeviceVectors;
 
 /// An element of a VectorSpace. A handle: only VectorSpace::Copy copies the elements.
 struct Vector {

@@ -49,7 +49,7 @@ class Configure(Folder):
     def toolkit(self, version):
         """A toolkit whose nvcc knows its version alone."""
         self.program("cuda/bin/nvcc", f'[ "$1" = --version ] && echo "Cuda compilation tools, release x, V{version}.1" || exit 1')
-        for file in ("include/cuda_runtime.h", *(f"lib64/lib{library}.so" for library in ("cudart", "cublas", "cusolver"))):
+        for file in ("include/cuda_runtime.h", *(f"lib64/lib{library}.so" for library in ("cudart", "cublas"))):
             path = self.folder / "cuda" / file
             path.parent.mkdir(exist_ok=True)
             path.touch()

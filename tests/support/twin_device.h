@@ -28,10 +28,6 @@ class TwinDevice final : public internal::ComputeDevice {
   absl::Status Multiply(const internal::MatrixProduct& product) override {
     return subject_->Multiply(product);
   }
-  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) override {
-    return subject_->Factorize(matrix, size, info);
-  }
-  absl::StatusOr<int64_t> FactorizeBytes(int64_t) override { return 0; }
   absl::Status Zero(void* memory, int64_t bytes) override { return subject_->Zero(memory, bytes); }
   absl::Status Upload(void* to, const void* host, int64_t bytes) override {
     return subject_->Upload(to, host, bytes);

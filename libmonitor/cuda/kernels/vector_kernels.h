@@ -73,8 +73,9 @@ struct DotPieces {
     const int64_t piece = at.block / vectors;
     if constexpr (kPhase == 0) {
       const T* from = x.at[vector];
+      const VectorPiece part = table[piece];
       double sum = 0;
-      for (int64_t i = table[piece].begin + at.thread; i < table[piece].end; i += kThreads) {
+      for (int64_t i = part.begin + at.thread; i < part.end; i += kThreads) {
         sum += static_cast<double>(from[i]) * static_cast<double>(y[i]);
       }
       shared.sum.value[at.thread] = sum;

@@ -26,12 +26,6 @@ class Faulty final : public internal::ComputeDevice {
   absl::Status Multiply(const internal::MatrixProduct& product) override {
     return loops_.Multiply(product);
   }
-  absl::Status Factorize(double* matrix, int64_t size, int32_t* info) override {
-    return loops_.Factorize(matrix, size, info);
-  }
-  absl::StatusOr<int64_t> FactorizeBytes(int64_t size) override {
-    return loops_.FactorizeBytes(size);
-  }
   absl::Status Zero(void* memory, int64_t bytes) override { return loops_.Zero(memory, bytes); }
   absl::Status Upload(void* to, const void* host, int64_t bytes) override {
     return loops_.Upload(to, host, bytes);

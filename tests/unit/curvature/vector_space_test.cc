@@ -9,6 +9,7 @@
 #include "ATen/ops/full.h"
 #include "ATen/ops/zeros.h"
 #include "ATen/record_function.h"
+#include "cuda/device_vectors.h"
 #include "curvature/orthogonalize.h"
 #include "support/host_device.h"
 
