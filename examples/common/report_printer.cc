@@ -15,7 +15,7 @@ std::string Format(const char* format, Args... args) {
 }
 
 std::string ErrorCell(const QuantizationReport& entry) {
-  const std::string name = ShortName(ToString(entry.method), entry.bits);
+  const std::string name = ShortName(KeyOf(entry));
   if (!entry.error_ratio) return name + " " + std::string(ToString(entry.status));
   std::string text = name + Format(" %.2f", 100 * *entry.error_ratio);
   if (entry.error_ratio_stderr) text += Format("+-%.2f", 100 * *entry.error_ratio_stderr);

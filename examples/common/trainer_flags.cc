@@ -20,6 +20,12 @@ CLI::Validator QuantizationMethodName() {
       "METHOD");
 }
 
+CLI::Validator QuantizerName() {
+  return CLI::Validator(
+      [](std::string& name) { return std::string(ParseQuantizer(name).status().message()); },
+      "NAME");
+}
+
 // Accepts an address HOST:PORT, or "off".
 CLI::Validator ServedAddress() {
   return CLI::Validator(
@@ -52,6 +58,25 @@ std::optional<ScheduleOptions> ParseEvery(std::string text) {
   int64_t& steps = schedule.every;
   if (!CLI::detail::lexical_cast(text, steps) || steps < 1) return {};
   return schedule;
+}
+
+std::vector<QuantizerSpec> QuantizersOf(const TrainerFlags& flags) {
+  std::vector<QuantizerSpec> quantizers;
+  const auto add = [&](QuantizerSpec spec) {
+    spec.group_size = flags.group_size;
+    if (std::find(quantizers.begin(), quantizers.end(), spec) == quantizers.end()) {
+      quantizers.push_back(spec);
+    }
+  };
+  for (const std::string& name : flags.quantizers) add(ParseQuantizer(name).value());
+  if (!quantizers.empty()) return quantizers;
+  for (const std::string& name : flags.methods) {
+    const QuantizationMethod method = ParseQuantizationMethod(name).value();
+    for (const int bits : flags.bits) {
+      add({.method = method, .bits = FixedBits(method).value_or(bits)});
+    }
+  }
+  return quantizers;
 }
 
 }  // namespace
@@ -113,6 +138,11 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
       ->allow_extra_args(false)
       ->check(QuantizationMethodName())
       ->capture_default_str();
+  app.add_option("--quantizers", flags->quantizers,
+                 "Quantizers to try instead of all methods at all bits: gptq3, nf4, rtn-mxfp4, ...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(QuantizerName());
   app.add_option("--group-size", flags->group_size, "Inputs that share a scale; -1: a whole row")
       ->check(positive | CLI::IsMember({-1}))
       ->capture_default_str();
@@ -154,19 +184,7 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
       flags.every.value_or(ScheduleOptions{.every = std::max<int64_t>(1, steps / 20)});
   // With --wait, runs must not depend on the machine's speed, as additional snapshots would.
   options.schedule.decay_density = flags.wait ? 1 : flags.decay_density;
-  options.quantizers.clear();
-  for (const std::string& name : flags.methods) {
-    const QuantizationMethod method = ParseQuantizationMethod(name).value();
-    for (const int bits : flags.bits) {
-      const QuantizerSpec spec{.method = method,
-                               .bits = FixedBits(method).value_or(bits),
-                               .group_size = flags.group_size};
-      const auto& known = options.quantizers;
-      if (std::find(known.begin(), known.end(), spec) == known.end()) {
-        options.quantizers.push_back(spec);
-      }
-    }
-  }
+  options.quantizers = QuantizersOf(flags);
   options.calibration_mode = ParseCalibrationMode(flags.calibration).value();
   options.seed = flags.seed;
   options.training_threads = flags.threads;

@@ -20,7 +20,8 @@ struct TrainerFlags {
   int64_t decay_density = ScheduleOptions().decay_density;
   std::vector<int> bits = {3, 4};
   std::vector<std::string> methods = {"rtn", "gptq"};
-  int group_size = 64;  ///< -1: one group per row
+  std::vector<std::string> quantizers;  ///< short names; empty: every method at all bits
+  int group_size = 64;                  ///< -1: one group per row
   std::string calibration = "one_shot";
   std::string http = "127.0.0.1:9464";  ///< "off" does not serve
   std::string grpc = "127.0.0.1:9465";  ///< "off" does not serve

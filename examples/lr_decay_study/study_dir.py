@@ -32,7 +32,9 @@ def point_of(report):
     """The part of a report that a study uses. None means not measured."""
     point = {"step": report["step"], "learning_rate": report["learning_rate"], "loss_nats": report.get("probe_loss_nats")}
     for entry in sorted(report.get("quantization", ()), key=lambda entry: (entry["method"], entry["bits"])):
-        point[f"{entry['method']}{entry['bits']}"] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr")}
+        form = entry.get("format", "int")
+        name = f"{entry['method']}{entry['bits'] if form.startswith('int') else ''}" + (f"-{form}" if form != "int" else "")
+        point[name] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr")}
     curvature = report.get("curvature", {})
     return point | {key: curvature.get(key) for key in ("trace", "weighted_trace", "top_eigenvalue")}
 

@@ -35,6 +35,7 @@ void Put(Json& object, const char* key, const std::optional<int64_t>& value) {
 
 Json SeriesOf(const QuantizationReport& entry) {
   Json json = {{"method", ToString(entry.method)}, {"bits", entry.bits}};
+  if (entry.format) json["format"] = *entry.format;
   Put(json, "loss_nats", entry.loss_nats);
   Put(json, "error_ratio", entry.error_ratio);
   Put(json, "error_ratio_stderr", entry.error_ratio_stderr);

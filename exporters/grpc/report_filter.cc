@@ -14,6 +14,14 @@ namespace {
 
 constexpr int kMaxKinds = 64;
 
+// The format of an entry; without one, the method's.
+template <typename Entry>
+std::string FormatIn(const Entry& entry) {
+  if (entry.has_format()) return entry.format();
+  const auto method = ParseQuantizationMethod(entry.method());
+  return method.ok() ? std::string(FormatOf(*method)) : "";
+}
+
 }  // namespace
 
 absl::StatusOr<QuantizerFilter> QuantizerFilter::Make(const Kinds& kinds) {
@@ -39,7 +47,8 @@ void QuantizerFilter::Keep(Entries* entries) const {
   const auto unwanted = [this](const auto& entry) {
     return std::none_of(kinds_.begin(), kinds_.end(), [&](const v1::QuantizerFilter& kind) {
       return (kind.method().empty() || kind.method() == entry.method()) &&
-             (kind.bits() == 0 || kind.bits() == entry.bits());
+             (kind.bits() == 0 || kind.bits() == entry.bits()) &&
+             (kind.format().empty() || kind.format() == FormatIn(entry));
     });
   };
   entries->erase(std::remove_if(entries->begin(), entries->end(), unwanted), entries->end());

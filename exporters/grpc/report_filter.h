@@ -17,8 +17,8 @@ class QuantizerFilter {
  public:
   using Kinds = google::protobuf::RepeatedPtrField<v1::QuantizerFilter>;
 
-  /// An empty method or 0 bits matches any; an empty list matches everything. InvalidArgument for
-  /// an unknown method, negative bits, or more than 64 entries.
+  /// An empty method or format, or 0 bits, matches any; an empty list matches everything.
+  /// InvalidArgument for an unknown method, negative bits, or more than 64 entries.
   static absl::StatusOr<QuantizerFilter> Make(const Kinds& kinds);
 
   /// Removes the measurements of all other quantizers from the report.

@@ -46,9 +46,12 @@ function bytes(value) {
 const clockTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString('en-GB');
 const dateTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
 
-/** As ShortName of ptqwatch/report.h: "gptq3"; a name that ends with a digit says its bits. */
-const quantizerName = (method, bits) => /\d$/.test(method) ? method : `${method || ''}${bits}`;
-const quantizerKey = (entry) => `${entry.method}/${entry.bits}`;
+/** As ShortName of ptqwatch/report.h: "gptq3", "gptq-nvfp4"; a method or format may say the bits. Tells quantizers apart. */
+function quantizerName({method, bits, format}) {
+  const plain = !format || format === (method === 'nf4' ? 'nf4' : 'int');
+  const saysBits = /\d$/.test(method) || !(plain || format.startsWith('int'));
+  return `${method || ''}${saysBits ? '' : bits}${plain ? '' : `-${format}`}`;
+}
 
 const words = (name) => (name || 'unknown').replaceAll('_', ' ');
 

@@ -16,7 +16,7 @@ class Series {
       this.columns[name] = [];
     }
     this.lossUnit = 'token';
-    this.quantizers = new Map();  // by key: {key, name, loss, ratio, ratioError}
+    this.quantizers = new Map();  // by name: {name, loss, ratio, ratioError}
   }
 
   get length() { return this.columns.step.length; }
@@ -48,16 +48,16 @@ class Series {
     const predicted = predictedError(report) || {};
     columns.predicted.push(orNaN(predicted.error_ratio));
     columns.predictedError.push((orNaN(predicted.error_high_ratio) - orNaN(predicted.error_low_ratio)) / 2 / BAND);
-    if (isNumber(predicted.error_ratio)) this.predictedName = quantizerName(predicted.method, predicted.bits);
+    if (isNumber(predicted.error_ratio)) this.predictedName = quantizerName(predicted);
     this.decayOnset = report.decay_onset_step;
     for (const entry of report.quantization || []) this.addQuantizer(entry);
     for (const quantizer of this.quantizers.values()) quantizer.pad(this.length);
   }
 
   addQuantizer(entry) {
-    const key = quantizerKey(entry);
-    if (!this.quantizers.has(key)) this.quantizers.set(key, new QuantizerColumns(key, quantizerName(entry.method, entry.bits)));
-    const columns = this.quantizers.get(key);
+    const name = quantizerName(entry);
+    if (!this.quantizers.has(name)) this.quantizers.set(name, new QuantizerColumns(name));
+    const columns = this.quantizers.get(name);
     if (columns.loss.length >= this.length) return;  // if two have one name, the first is shown
     columns.pad(this.length - 1);
     columns.loss.push(orNaN(entry.loss_nats));
@@ -111,8 +111,8 @@ class Series {
 }
 
 class QuantizerColumns {
-  constructor(key, name) {
-    Object.assign(this, {key, name, loss: [], ratio: [], ratioError: []});
+  constructor(name) {
+    Object.assign(this, {name, loss: [], ratio: [], ratioError: []});
   }
   pad(length) {
     for (const column of [this.loss, this.ratio, this.ratioError]) {

@@ -27,7 +27,7 @@ function worstLayers(report) {
 function watched(report) {
   const entries = report.quantization || [];
   const verdict = report.verdict || {};
-  return entries.find((entry) => entry.method === verdict.method && entry.bits === verdict.bits) ||
+  return entries.find((entry) => quantizerName(entry) === quantizerName(verdict)) ||
       entries.find((entry) => isNumber(entry.error_ratio)) || entries[0];
 }
 
@@ -36,14 +36,14 @@ function predictedError(report) {
   const end = report.predicted_end;
   if (!end || end.status !== 'ok') return undefined;
   const entry = watched(report) || {};
-  return (end.quantization || []).find((error) => quantizerKey(error) === quantizerKey(entry));
+  return (end.quantization || []).find((error) => quantizerName(error) === quantizerName(entry));
 }
 
 function predictionTable(report) {
   const end = report.predicted_end;
   const rows = end.quantization.map((error) => {
-    const now = (report.quantization || []).find((entry) => quantizerKey(entry) === quantizerKey(error)) || {};
-    return [quantizerName(error.method, error.bits), percent(now.error_ratio), percent(error.error_ratio),
+    const now = (report.quantization || []).find((entry) => quantizerName(entry) === quantizerName(error)) || {};
+    return [quantizerName(error), percent(now.error_ratio), percent(error.error_ratio),
             isNumber(error.error_low_ratio) ? `${percent(error.error_low_ratio)} to ${percent(error.error_high_ratio)}` : DASH];
   });
   return table(`E at the end of a decay of ${integer(end.decay_steps)} steps, predicted by a shadow cooldown from step ${integer(end.step)}`,
@@ -62,7 +62,7 @@ function layersTable(report) {
     if (byCost) cells.push(number(layer.cost, 3));
     return [layer.name, ...cells, el('td', {class: 'track'}, bar)];
   });
-  const name = quantizerName(entry.method, entry.bits);
+  const name = quantizerName(entry);
   const columns = ['layer', 'output error', 'Hessian trace', ...(byCost ? ['loss increase, nats'] : []), ''];
   const caption = byCost ? `${name}: layers by the loss increase that gradient and curvature predict, g'd + d'Hd/2`
                          : `${name}: layers by the relative squared error of their output`;
@@ -93,9 +93,9 @@ function averagingTable(report) {
     const full = isNumber(average.loss_nats) && isNumber(report.probe_loss_nats) ? average.loss_nats - report.probe_loss_nats : undefined;
     rows.push([name, 'full precision', number(report.probe_loss_nats), number(average.loss_nats), signed(full)]);
     for (const entry of average.quantization || []) {
-      const now = (report.quantization || []).find((other) => quantizerKey(other) === quantizerKey(entry)) || {};
+      const now = (report.quantization || []).find((other) => quantizerName(other) === quantizerName(entry)) || {};
       const change = isNumber(entry.loss_nats) && isNumber(now.loss_nats) ? entry.loss_nats - now.loss_nats : undefined;
-      rows.push([name, quantizerName(entry.method, entry.bits), number(now.loss_nats), number(entry.loss_nats), signed(change)]);
+      rows.push([name, quantizerName(entry), number(now.loss_nats), number(entry.loss_nats), signed(change)]);
     }
   }
   return el('div', {class: 'scroll', tabindex: 0},
@@ -111,12 +111,12 @@ function outlookTable(report) {
   if (predicted) parts.push(predictionTable(report));
   if (outlook.length > 0) {
     parts.push(table('Share of the loss decrease since the decay began that survives quantization', ['quantizer', 'gain kept', 'best stop'],
-        outlook.map((entry) => [quantizerName(entry.method, entry.bits), percent(entry.gain_kept_ratio, entry.gain_kept_stderr),
+        outlook.map((entry) => [quantizerName(entry), percent(entry.gain_kept_ratio, entry.gain_kept_stderr),
                                 isNumber(entry.minimum_step) ? `step ${integer(entry.minimum_step)}, lr ${learningRate(entry.minimum_learning_rate)}` : DASH])));
   }
   for (const mixed of raised) {
     parts.push(el('p', {class: 'note'}, `${mixed.raised_layers.join(', ')} at ${mixed.raised_bits} bits, the rest at ${mixed.bits} with ` +
-        `${quantizerName(mixed.method, mixed.bits)}: loss increase ${plusMinus(mixed.delta_nats, mixed.delta_stderr_nats)} nats at ${number(mixed.mean_bits, 3)} bits on average.`));
+        `${quantizerName(mixed)}: loss increase ${plusMinus(mixed.delta_nats, mixed.delta_stderr_nats)} nats at ${number(mixed.mean_bits, 3)} bits on average.`));
   }
   return el('div', {class: 'scroll', tabindex: 0}, ...parts);
 }

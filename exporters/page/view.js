@@ -136,13 +136,13 @@ class RunView {
     ];
     for (const quantizer of newest.quantization || []) {
       if (quantizer !== entry && (newest.quantization || []).length > 1) continue;
-      tiles.push(tile('error', `E, ${quantizerName(quantizer.method, quantizer.bits)}`,
+      tiles.push(tile('error', `E, ${quantizerName(quantizer)}`,
                       isNumber(quantizer.error_ratio) ? percent(quantizer.error_ratio, quantizer.error_ratio_stderr) : words(quantizer.status), '', snapshot));
-      tiles.push(tile('quantized', `Loss, ${quantizerName(quantizer.method, quantizer.bits)}`, measured(quantizer.loss_nats, number(quantizer.loss_nats)), 'nats', snapshot));
+      tiles.push(tile('quantized', `Loss, ${quantizerName(quantizer)}`, measured(quantizer.loss_nats, number(quantizer.loss_nats)), 'nats', snapshot));
     }
     const predicted = predictedError(newest);
     if (predicted && isNumber(predicted.error_ratio)) {
-      tiles.push(tile('predicted', `E at the end of the decay, ${quantizerName(predicted.method, predicted.bits)}`, percent(predicted.error_ratio),
+      tiles.push(tile('predicted', `E at the end of the decay, ${quantizerName(predicted)}`, percent(predicted.error_ratio),
                       `${percent(predicted.error_low_ratio)} to ${percent(predicted.error_high_ratio)}, predicted at step ${integer(newest.predicted_end.step)}`,
                       snapshot));
     }

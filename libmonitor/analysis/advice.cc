@@ -14,8 +14,8 @@ constexpr double kLeastSigmas = 2;
 const QuantizationReport* Find(const std::vector<QuantizationReport>& entries,
                                const Verdict& verdict) {
   for (const QuantizationReport& entry : entries) {
-    if (entry.method == verdict.method && entry.bits == verdict.bits &&
-        entry.status == ProbeStatus::kOk && entry.loss_nats && entry.delta_nats) {
+    if (SameQuantizer(entry, verdict) && entry.status == ProbeStatus::kOk && entry.loss_nats &&
+        entry.delta_nats) {
       return &entry;
     }
   }
@@ -35,6 +35,7 @@ Advice Named(AdviceAction action, const Verdict& verdict) {
   advice.action = action;
   advice.method = verdict.method;
   advice.bits = verdict.bits;
+  advice.format = verdict.format;
   return advice;
 }
 
@@ -65,7 +66,7 @@ void AddRaisedLayers(const Report& report, const Verdict& verdict, const Quantiz
                      std::vector<Advice>& all) {
   for (const MixedPrecisionReport& mixed : report.mixed_precision) {
     if (mixed.status != ProbeStatus::kOk || !mixed.delta_nats || mixed.raised_layers.empty() ||
-        mixed.method != verdict.method || mixed.bits != verdict.bits) {
+        !SameQuantizer(mixed, verdict)) {
       continue;
     }
     Advice advice = Named(AdviceAction::kRaiseBits, verdict);
@@ -87,7 +88,7 @@ void AddRaisedLayers(const Report& report, const Verdict& verdict, const Quantiz
 
 void AddStop(const Verdict& verdict, const QuantizationReport& now, std::vector<Advice>& all) {
   for (const DecayOutlook& outlook : verdict.outlook) {
-    if (outlook.method != verdict.method || outlook.bits != verdict.bits) continue;
+    if (!SameQuantizer(outlook, verdict)) continue;
     if (!outlook.minimum_loss_nats || !outlook.minimum_step) continue;
     Advice advice = Named(AdviceAction::kStopDecay, verdict);
     advice.now_nats = now.loss_nats;

@@ -47,8 +47,8 @@ constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the 
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
   const std::string_view reason =
       entry.status == ProbeStatus::kOk ? "no finite loss increase" : ToString(entry.status);
-  std::string text = StrCat(LabelOf(entry.method, entry.bits), " was not measured at step ",
-                            report.step, ": ", reason);
+  std::string text =
+      StrCat(LabelOf(KeyOf(entry)), " was not measured at step ", report.step, ": ", reason);
   if (!entry.status_detail.empty()) text += StrCat(" (", entry.status_detail, ")");
   return text;
 }
@@ -204,13 +204,14 @@ Verdict Analyzer::Add(const Report& report) {
   const QuantizationReport* entry = &report.quantization[*watched];
   verdict.method = entry->method;
   verdict.bits = entry->bits;
+  verdict.format = entry->format;
   Point& point = history_.at(added);
   if (still_since_ && report.step > *still_since_) {
     verdict.summary = WhyStill(*still_since_, report);
     KeepState(added);
     return verdict;
   }
-  const std::string series = StrCat("loss_delta_", ShortName(ToString(entry->method), entry->bits));
+  const std::string series = StrCat("loss_delta_", ShortName(KeyOf(*entry)));
   if (!point.series.contains(series)) {
     verdict.summary = WhyNotMeasured(report, *entry);
     KeepState(added);
@@ -242,7 +243,7 @@ Verdict Analyzer::Add(const Report& report) {
 void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
   const Point& newest = history_.points()[finding.newest];
   const auto found = newest.series.find(finding.series);
-  const std::string name = LabelOf(verdict.method, verdict.bits);
+  const std::string name = LabelOf(KeyOf(verdict));
   verdict.summary = found == newest.series.end() ? StrCat(name, " at step ", newest.step)
                                                  : StrFormat("%s costs %.3g nats at step %d", name,
                                                              found->second.value, newest.step);

@@ -37,10 +37,6 @@ double ShapeAt(DecayShape shape, double t) {
   return 1 - t;
 }
 
-bool Same(const SimulatedError& a, const PredictedError& b) {
-  return a.method == b.method && a.bits == b.bits;
-}
-
 // Extrapolates the quantity that `of` reads from each measured decay.
 template <typename Of>
 std::optional<Interval> Extrapolate(const PredictedEnd& end, const LengthPrior& prior, Of of) {
@@ -134,7 +130,7 @@ void PredictEnd(PredictedEnd& end) {
     for (const SimulatedError& error : decay.quantization) {
       const bool known =
           std::any_of(end.quantization.begin(), end.quantization.end(),
-                      [&](const PredictedError& other) { return Same(error, other); });
+                      [&](const PredictedError& other) { return SameQuantizer(error, other); });
       if (!known) end.quantization.push_back({error.method, error.bits, {}, {}, {}, error.format});
     }
   }
@@ -142,7 +138,7 @@ void PredictEnd(PredictedEnd& end) {
     const auto error =
         Extrapolate(end, kErrorByLength, [&](const SimulatedDecay& decay, EndPoint& point) {
           for (const SimulatedError& simulated : decay.quantization) {
-            if (!Same(simulated, predicted) || !simulated.error_ratio) continue;
+            if (!SameQuantizer(simulated, predicted) || !simulated.error_ratio) continue;
             point.value = *simulated.error_ratio;
             point.relative_stderr = simulated.error_ratio_stderr.value_or(0) / point.value;
             return true;
@@ -171,9 +167,9 @@ std::string DescribePrediction(const PredictedEnd& end) {
   const std::optional<size_t> watched = WatchedQuantizer(quantizers);
   if (watched && end.quantization[*watched].error_ratio) {
     const PredictedError& error = end.quantization[*watched];
-    text += StrFormat(": %s error would end at %.2g %% (%.2g-%.2g %%)",
-                      ShortName(ToString(error.method), error.bits), 100 * *error.error_ratio,
-                      100 * *error.error_low_ratio, 100 * *error.error_high_ratio);
+    text += StrFormat(": %s error would end at %.2g %% (%.2g-%.2g %%)", ShortName(KeyOf(error)),
+                      100 * *error.error_ratio, 100 * *error.error_low_ratio,
+                      100 * *error.error_high_ratio);
   }
   if (end.loss_nats) text += StrFormat(", loss %.3f", *end.loss_nats);
   return text;

@@ -28,8 +28,7 @@ constexpr size_t kStillSnapshots = 2;
 std::string KeyOf(const Report& report) {
   std::string key = report.fingerprint;
   for (const QuantizationReport& entry : report.quantization) {
-    key += StrCat(" ", ToString(entry.method), entry.bits, "g", entry.group_size, entry.symmetric,
-                  entry.format.value_or(""));
+    key += StrCat(" ", ShortName(KeyOf(entry)), "g", entry.group_size, entry.symmetric);
   }
   return key;
 }
@@ -50,7 +49,7 @@ Point PointOf(const Report& report) {
     if (entry.status != ProbeStatus::kOk || !entry.loss_nats || !std::isfinite(*entry.loss_nats)) {
       continue;
     }
-    point.quantized.push_back({entry.method, entry.bits, *entry.loss_nats});
+    point.quantized.push_back({entry.method, entry.bits, entry.format, *entry.loss_nats});
   }
   point.series = SeriesOf(report);
   point.digest = report.snapshot_digest;

@@ -15,6 +15,7 @@ namespace ptqwatch::internal {
 struct QuantizedLoss {
   std::optional<QuantizationMethod> method;
   int bits = 0;
+  std::optional<std::string> format;
   double loss_nats = 0;
 };
 

@@ -24,7 +24,7 @@ struct Losses {
 std::optional<Losses> At(const Point& point, const QuantizedLoss& quantizer) {
   if (!point.loss_nats) return std::nullopt;
   for (const QuantizedLoss& one : point.quantized) {
-    if (one.method == quantizer.method && one.bits == quantizer.bits) {
+    if (SameQuantizer(one, quantizer)) {
       return Losses{*point.loss_nats, one.loss_nats};
     }
   }
@@ -93,6 +93,7 @@ std::vector<DecayOutlook> OutlookOf(const History& history, absl::Span<const siz
     DecayOutlook outlook;
     outlook.method = quantizer.method;
     outlook.bits = quantizer.bits;
+    outlook.format = quantizer.format;
 
     const double both = std::sqrt(1 + 1 / static_cast<double>(before.size()));
     const Mean full = MeanOf(before, [](const Losses& l) { return l.full; });

@@ -29,7 +29,7 @@ SeriesValues SeriesOf(const Report& report) {
   SeriesValues values;
   const double loss = report.probe_loss_nats.value_or(NAN);
   for (const QuantizationReport& entry : report.quantization) {
-    const std::string name = ShortName(ToString(entry.method), entry.bits);
+    const std::string name = ShortName(KeyOf(entry));
     const double delta = entry.delta_nats.value_or(NAN);
     if (entry.status != ProbeStatus::kOk || !std::isfinite(delta)) continue;
     // If the loss is missing or not positive, the change in nats can still be compared.

@@ -61,6 +61,7 @@ SimulatedDecay EndOf(const QuantizationResult& found) {
     SimulatedError& error = end.quantization.emplace_back();
     error.method = report.method;
     error.bits = report.bits;
+    error.format = report.format;
     if (report.status != ProbeStatus::kOk) continue;
     error.error_ratio = report.error_ratio;
     error.error_ratio_stderr = report.error_ratio_stderr;

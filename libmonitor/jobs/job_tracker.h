@@ -20,8 +20,8 @@ namespace ptqwatch::internal {
 
 /// Describes the work under way and what the user can do about it.
 inline std::string UnderWay(const SliceStatus& status) {
-  return StrCat("a slice through ", ShortName(ToString(status.request.method), status.request.bits),
-                " is under way (", ToString(status.state), "); ask again when it is done");
+  return StrCat("a slice through ", ShortName(KeyOf(status.request)), " is under way (",
+                ToString(status.state), "); ask again when it is done");
 }
 inline std::string UnderWay(const CooldownStatus& status) {
   return StrCat("shadow cooldown ", status.number, " is under way (", ToString(status.state),

@@ -20,9 +20,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   return file.Commit();
 }
 
-std::string QuantizerOf(const MakeSlice& request) {
-  return ShortName(ToString(request.method), request.bits);
-}
+std::string QuantizerOf(const MakeSlice& request) { return ShortName(KeyOf(request)); }
 
 absl::StatusOr<SliceStatus> CheckSlice(const std::vector<QuantizerSpec>& quantizers,
                                        const MakeSlice& request) {
@@ -30,15 +28,16 @@ absl::StatusOr<SliceStatus> CheckSlice(const std::vector<QuantizerSpec>& quantiz
     return absl::InvalidArgumentError(StrCat("points = ", request.points, ": must be from ",
                                              kMinSlicePoints, " to ", kMaxSlicePoints));
   }
-  const bool known = std::any_of(quantizers.begin(), quantizers.end(), [&](const auto& spec) {
-    return spec.method == request.method && spec.bits == request.bits;
-  });
+  const bool known = std::any_of(quantizers.begin(), quantizers.end(),
+                                 [&](const auto& spec) { return KeyOf(spec) == KeyOf(request); });
   if (known) return SliceStatus{.state = SliceState::kWaitingForFirst, .request = request};
   const std::string all = absl::StrJoin(quantizers, ", ", [](std::string* out, const auto& spec) {
     out->append(StrCat(ToString(spec.method), " ", spec.bits));
+    if (FormatOf(spec) != FormatOf(spec.method)) out->append(StrCat(" ", FormatOf(spec)));
   });
-  return absl::InvalidArgumentError(StrCat("method = '", ToString(request.method),
-                                           "', bits = ", request.bits, ": this run has ", all));
+  return absl::InvalidArgumentError(StrCat(
+      "method = '", ToString(request.method), "', bits = ", request.bits,
+      request.format ? StrCat(", format = '", *request.format, "'") : "", ": this run has ", all));
 }
 
 }  // namespace
@@ -126,8 +125,7 @@ absl::StatusOr<SliceJob::Second> SliceJob::TakeSecond(const SnapshotPlace& place
   QuantizedWeights weights = std::exchange(quantization.weights, {});
   size_t chosen = 0;
   while (chosen < quantization.quantizers.size() &&
-         (quantization.quantizers[chosen].method != request.method ||
-          quantization.quantizers[chosen].bits != request.bits)) {
+         !SameQuantizer(quantization.quantizers[chosen], request)) {
     ++chosen;
   }
   if (chosen >= weights.size() || weights[chosen].empty()) {
@@ -175,6 +173,7 @@ absl::StatusOr<std::string> SliceJob::Measure(const JobCallbacks& callbacks,
   slice.previous_step = previous_step_;
   slice.method = request.method;
   slice.bits = request.bits;
+  slice.format = request.format;
   slice.group_size = second_->group_size;
   const std::string path = StrCat(run_dir_, "/slice-", place.step, ".json");
   PTQWATCH_RETURN_IF_ERROR(WriteFile(path, ToJson(slice) + "\n"));

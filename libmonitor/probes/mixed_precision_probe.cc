@@ -60,7 +60,8 @@ std::optional<BitPair> ChooseBitPair(absl::Span<const QuantizerSpec> quantizers)
   const auto fewest = [&](int above) {
     std::optional<size_t> best;
     for (size_t i = 0; i < quantizers.size(); ++i) {
-      if (quantizers[i].method != quantizers[*watched].method || quantizers[i].bits <= above) {
+      if (quantizers[i].bits <= above || quantizers[i].method != quantizers[*watched].method ||
+          FormatOf(quantizers[i]) != FormatOf(quantizers[*watched])) {
         continue;
       }
       if (!best || quantizers[i].bits < quantizers[*best].bits) best = i;
@@ -108,6 +109,8 @@ MixedPrecisionReport MixedPrecisionProbe::Header() const {
   report.method = low_.method;
   report.bits = low_.bits;
   report.raised_bits = raised_.bits;
+  const std::string format = FormatOf(low_);
+  if (format != FormatOf(low_.method)) report.format = format;
   return report;
 }
 

@@ -18,8 +18,8 @@
 
 namespace ptqwatch::internal {
 
-/// Two entries of MonitorOptions::quantizers: the watched method at its smallest bit-width, and at
-/// its next larger one.
+/// Two entries of MonitorOptions::quantizers: the watched method and format at its smallest
+/// bit-width, and at its next larger one.
 struct BitPair {
   size_t low = 0;
   size_t raised = 0;

@@ -10,6 +10,7 @@
 #include "capture/layer_selection.h"
 #include "probes/quantized_layers.h"
 #include "quantize/methods.h"
+#include "quantize/number_format.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -139,8 +140,15 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
     QuantizationReport& report = result.quantizers.emplace_back();
     report.method = spec.method;
     report.bits = spec.bits;
-    report.group_size = MethodOf(spec).grid ? spec.group_size : MethodOf(spec).group_size;
-    report.symmetric = spec.symmetric;
+    const NumberFormat& numbers = NumbersOf(spec);
+    const std::string format = FormatOf(spec);
+    // Absent by default, as in journals of earlier versions.
+    if (format != FormatOf(spec.method)) report.format = format;
+    if (numbers.scale == GroupScale::kE8m0) report.scale_rule = ToString(spec.scale_rule);
+    report.group_size = !MethodOf(spec).grid     ? MethodOf(spec).group_size
+                        : numbers.group_size > 0 ? numbers.group_size
+                                                 : spec.group_size;
+    report.symmetric = spec.symmetric || numbers.is_float();
   }
   result.weights.resize(specs_.size());
   Stopwatch watch(context.clock);
@@ -212,8 +220,7 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
       report.status_detail = StrCat("no curvature along its error: weights of ", specs_.size(),
                                     " quantizers do not fit within max_bytes");
     }
-    cost_seconds[ShortName(ToString(report.method), report.bits)] +=
-        run.quantizers[i - first].seconds + watch.Lap();
+    cost_seconds[ShortName(KeyOf(report))] += run.quantizers[i - first].seconds + watch.Lap();
   }
   if (keep) result.held = std::move(held);
 }

@@ -26,8 +26,7 @@ ProbeOutcome Summarise(const QuantizationResult& result) {
     if (report.status == ProbeStatus::kOk) continue;
     if (outcome.kind == Kind::kOk) {
       outcome.kind = Kind::kIncomplete;
-      outcome.detail =
-          StrCat(ShortName(ToString(report.method), report.bits), ": ", report.status_detail);
+      outcome.detail = StrCat(ShortName(KeyOf(report)), ": ", report.status_detail);
     }
     if (report.status == ProbeStatus::kFailed) outcome.kind = Kind::kFailed;
   }

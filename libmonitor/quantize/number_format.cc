@@ -10,7 +10,7 @@ namespace {
 // In the order of QuantizationFormat.
 constexpr NumberFormat kFormats[] = {
     {.name = "int"},
-    {.name = "fp8", .bits = 8, .exponent_bits = 4, .mantissa_bits = 3, .largest = 448},
+    {.name = "fp8_e4m3", .bits = 8, .exponent_bits = 4, .mantissa_bits = 3, .largest = 448},
     {.name = "fp8_e5m2", .bits = 8, .exponent_bits = 5, .mantissa_bits = 2, .largest = 57344},
     {.name = "mxfp4",
      .bits = 4,

@@ -1,13 +1,16 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "base/enum_names.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
 #include "quantize/methods.h"
 #include "quantize/number_format.h"
 #include "report/enum_names.h"
@@ -117,7 +120,8 @@ absl::StatusOr<ScaleRule> ParseScaleRule(std::string_view name) {
   return ParseEnum<ScaleRule>("scale rule", kScaleRules, name);
 }
 absl::StatusOr<QuantizationFormat> ParseQuantizationFormat(std::string_view name) {
-  return ParseEnum<QuantizationFormat>("quantization format", FormatNames(), name);
+  return ParseEnum<QuantizationFormat>("quantization format", FormatNames(),
+                                       name == "fp8" ? "fp8_e4m3" : name);
 }
 
 std::vector<QuantizerSpec> DefaultQuantizers() {
@@ -138,8 +142,47 @@ std::optional<int> FixedBits(QuantizationFormat format) {
   return bits == 0 ? std::nullopt : std::optional<int>(bits);
 }
 
-std::string_view FormatOf(const QuantizerSpec& spec) {
-  return spec.format == QuantizationFormat::kInt ? FormatOf(spec.method) : ToString(spec.format);
+std::string FormatOf(const QuantizerSpec& spec) {
+  std::string format(spec.format == QuantizationFormat::kInt ? FormatOf(spec.method)
+                                                             : ToString(spec.format));
+  if (spec.rotation != 0) format += StrCat("-h", spec.rotation);
+  return format;
+}
+
+QuantizerKey KeyOf(const QuantizerSpec& spec) { return {spec.method, spec.bits, FormatOf(spec)}; }
+
+absl::StatusOr<QuantizerSpec> ParseQuantizer(std::string_view name) {
+  const auto unknown = [&] {
+    return absl::InvalidArgumentError(
+        StrCat("'", name, "' is not a quantizer such as gptq3, nf4 or gptq-nvfp4"));
+  };
+  QuantizerSpec spec{.bits = 0};
+  const size_t dash = std::min(name.find('-'), name.size());
+  std::string_view method = name.substr(0, dash);
+  absl::StatusOr<QuantizationMethod> parsed = ParseQuantizationMethod(method);
+  if (!parsed.ok()) {
+    const size_t digits = method.find_last_not_of("0123456789") + 1;
+    if (!absl::SimpleAtoi(std::string(method.substr(digits)), &spec.bits)) return unknown();
+    parsed = ParseQuantizationMethod(method.substr(0, digits));
+    if (!parsed.ok()) return unknown();
+  }
+  spec.method = *parsed;
+  if (dash < name.size()) {
+    std::string_view format = name.substr(dash + 1);
+    if (const size_t rotation = format.rfind("-h"); rotation != std::string_view::npos) {
+      if (!absl::SimpleAtoi(std::string(format.substr(rotation + 2)), &spec.rotation))
+        return unknown();
+      format = format.substr(0, rotation);
+    }
+    PTQWATCH_ASSIGN_OR_RETURN(spec.format, ParseQuantizationFormat(format));
+  }
+  if (spec.bits == 0) {
+    const auto bits = FixedBits(spec.format);
+    spec.bits = bits ? *bits : FixedBits(spec.method).value_or(0);
+  }
+  if (spec.bits == 0) return unknown();
+  PTQWATCH_RETURN_IF_ERROR(Validate(spec));
+  return spec;
 }
 
 bool NeedsStatistics(const QuantizerSpec& spec) {
@@ -148,7 +191,8 @@ bool NeedsStatistics(const QuantizerSpec& spec) {
 
 absl::Status Validate(const QuantizerSpec& spec) {
   PTQWATCH_RETURN_IF_ERROR(CheckNamed("method", spec.method, NamesOf(spec.method)));
-  if (spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
+  const bool any = !FixedBits(spec.format);  // CheckFormat knows the others
+  if (any && spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
     return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
   }
   if (const int bits = FixedBits(spec.method).value_or(spec.bits); bits != spec.bits) {

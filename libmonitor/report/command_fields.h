@@ -57,6 +57,7 @@ template <Of<MakeSlice> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
+  visit("format", record.format);
   visit("points", record.points);
   visit("at_step", record.at_step);
 }

@@ -213,13 +213,21 @@ absl::StatusOr<Severity> ParseSeverity(std::string_view name) {
   return ParseEnum<Severity>("severity", kSeverities, name);
 }
 
-std::string ShortName(std::string_view method, int bits) {
-  return SaysBits(method) ? std::string(method) : internal::StrCat(method, bits);
+std::string ShortName(const QuantizerKey& key) {
+  const std::string_view method = ToString(key.method);
+  const bool plain = !key.method || key.format == FormatOf(*key.method);
+  std::string name(method);
+  if (!SaysBits(method) && (plain || key.format.starts_with("int")))
+    name += std::to_string(key.bits);
+  return plain ? name : internal::StrCat(name, "-", key.format);
 }
-std::string LabelOf(std::optional<QuantizationMethod> method, int bits) {
-  if (!method) return internal::StrCat(bits, " bits");
-  const std::string_view label = NameOf(*method).label;
-  return SaysBits(label) ? std::string(label) : internal::StrCat(bits, "-bit ", label);
+std::string LabelOf(const QuantizerKey& key) {
+  if (!key.method) return internal::StrCat(key.bits, " bits");
+  const std::string_view label = NameOf(*key.method).label;
+  std::string text =
+      SaysBits(label) ? std::string(label) : internal::StrCat(key.bits, "-bit ", label);
+  if (key.format != FormatOf(*key.method)) text += internal::StrCat(" (", key.format, ")");
+  return text;
 }
 
 }  // namespace ptqwatch

@@ -26,6 +26,7 @@ std::string ToJson(const LossSlice& slice) {
   json["previous_step"] = slice.previous_step;
   json["method"] = ToString(slice.method);
   json["bits"] = slice.bits;
+  if (slice.format) json["format"] = *slice.format;
   json["group_size"] = slice.group_size;
   json["weight_norm"] = Number(slice.weight_norm);
   json["parameters"] = slice.parameters;

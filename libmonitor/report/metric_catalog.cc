@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "base/strings.h"
 #include "ptqwatch/config.h"
 #include "report/metric_samples.h"
@@ -27,43 +28,43 @@ std::vector<MetricInfo> MeasurementMetrics() {
        kGauge,
        "Relative loss increase under quantization, CE(W_hat) / CE(W) - 1, on the probe tokens of "
        "the newest snapshot. Of two quantizers with the same labels, the first.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::error_ratio>},
       {"ptqwatch_quantization_error_ratio_stderr",
        kGauge,
        "Standard error of ptqwatch_quantization_error_ratio; the unit is a sequence.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::error_ratio_stderr>},
       {"ptqwatch_quantization_loss_delta_nats",
        kGauge,
        "Loss increase under quantization, CE(W_hat) - CE(W).",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::delta_nats>},
       {"ptqwatch_quantization_loss_delta_nats_stderr",
        kGauge,
        "Paired standard error of ptqwatch_quantization_loss_delta_nats; the unit is a sequence.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::delta_stderr_nats>},
       {"ptqwatch_quantized_loss_nats",
        kGauge,
        "Loss of the quantized model on the probe tokens, CE(W_hat).",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::loss_nats>},
       {"ptqwatch_quantization_displacement_norm",
        kGauge,
        "Frobenius norm of W_hat - W over the quantized weights.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::displacement_norm>},
       {"ptqwatch_quantization_coverage_ratio",
        kGauge,
        "Share of all parameters that was quantized.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        Coverage},
       {"ptqwatch_layer_quantization_error_ratio",
        kGauge,
        "Relative squared error of a layer's output under quantization, tr(dW H dW^T) / "
        "tr(W H W^T). Layers beyond the cap are averaged in layer=\"_overflow\".",
-       {"layer", "method", "bits"},
+       {"layer", "method", "bits", "format"},
        PerLayer},
       {"ptqwatch_probe_loss_nats",
        kGauge,
@@ -86,33 +87,33 @@ std::vector<MetricInfo> MeasurementMetrics() {
        kGauge,
        "Second-order prediction of the loss increase under quantization, g'd + d'Hd/2 along "
        "d = W_hat - W, on the curvature batch.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::predicted_delta_nats>},
       {"ptqwatch_curvature_batch_delta_nats",
        kGauge,
        "Loss increase under quantization measured on the curvature batch, which "
        "ptqwatch_quantization_curvature_nats predicts.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_batch_delta_nats>},
       {"ptqwatch_quantization_gradient_term_nats",
        kGauge,
        "First-order term g'd of ptqwatch_quantization_curvature_nats.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::gradient_term_nats>},
       {"ptqwatch_quantization_curvature_term_nats",
        kGauge,
        "Second-order term d'Hd/2 of ptqwatch_quantization_curvature_nats.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_term_nats>},
       {"ptqwatch_quantization_curvature_along_error",
        kGauge,
        "d'Hd / d'd: how sharp the loss is along the quantization error.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_along_error>},
       {"ptqwatch_quantization_top_eigenvector_alignment_ratio",
        kGauge,
        "(v'd)^2 / d'd: share of the quantization error along the top eigenvector v of the Hessian.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::top_eigenvector_alignment>},
       {"ptqwatch_hessian_top_eigenvalue",
        kGauge,
@@ -398,7 +399,8 @@ std::string MetricCatalogMarkdown() {
       labels += internal::StrCat(labels.empty() ? "" : ", ", label);
     }
     table += internal::MarkdownRow(
-        metric.name, metric.type == MetricType::kCounter ? "counter" : "", labels, metric.help);
+        metric.name, metric.type == MetricType::kCounter ? "counter" : "",
+        absl::StrReplaceAll(labels, {{"method, bits, format", "{q}"}}), metric.help);
   }
   return table + internal::MarkdownRow(kStallMetricName, "histogram", "", kStallMetricHelp);
 }

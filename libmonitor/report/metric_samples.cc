@@ -16,16 +16,12 @@ Samples Count(int64_t value) { return {{{}, static_cast<double>(value)}}; }
 std::vector<const QuantizationReport*> Shown(Input input) {
   std::vector<const QuantizationReport*> shown;
   if (input.report == nullptr) return shown;
-  std::set<std::pair<std::optional<QuantizationMethod>, int>> seen;
+  std::set<QuantizerKey> seen;
   for (const QuantizationReport& entry : input.report->report.quantization) {
-    if (!seen.emplace(entry.method, entry.bits).second) continue;
+    if (!seen.insert(KeyOf(entry)).second) continue;
     if (entry.status == ProbeStatus::kOk) shown.push_back(&entry);
   }
   return shown;
-}
-
-Labels QuantizerLabels(const QuantizationReport& entry) {
-  return {std::string(ToString(entry.method)), std::to_string(entry.bits)};
 }
 
 Samples Coverage(Input input) {

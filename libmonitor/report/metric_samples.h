@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ptqwatch/metric_catalog.h"
@@ -36,11 +37,16 @@ Samples OneHot(Enum now, Enum last) {
   return samples;
 }
 
-/// The quantizers to show. Labels cannot distinguish quantizers with the same method and bits: the
-/// first one is shown, even if it was not measured.
+/// The quantizers to show. Labels cannot distinguish quantizers with equal keys: the first one is
+/// shown, even if it was not measured.
 std::vector<const QuantizationReport*> Shown(Input input);
 
-Labels QuantizerLabels(const QuantizationReport& entry);
+/// Values of the labels method, bits and format of a record.
+template <typename Record>
+Labels QuantizerLabels(const Record& record) {
+  QuantizerKey key = KeyOf(record);
+  return {std::string(ToString(key.method)), std::to_string(key.bits), std::move(key.format)};
+}
 
 template <std::optional<double> QuantizationReport::*kMember>
 Samples PerQuantizer(Input input) {

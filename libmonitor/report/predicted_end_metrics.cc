@@ -35,7 +35,7 @@ Samples PredictedErrors(Input input) {
   for (const PredictedError& error : end->quantization) {
     const std::optional<double>& value = error.*kMember;
     if (!value || !std::isfinite(*value)) continue;
-    Labels labels = {std::string(ToString(error.method)), std::to_string(error.bits)};
+    Labels labels = QuantizerLabels(error);
     if (seen.insert(labels).second) samples.push_back({std::move(labels), *value});
   }
   return samples;
@@ -55,17 +55,17 @@ std::vector<MetricInfo> PredictedEndMetrics() {
        kGauge,
        "ptqwatch_quantization_error_ratio at the end of the planned decay, predicted by the newest "
        "shadow cooldown.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PredictedErrors<&PredictedError::error_ratio>},
       {"ptqwatch_predicted_end_error_low_ratio",
        kGauge,
        "Lower end of its 95 % interval.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PredictedErrors<&PredictedError::error_low_ratio>},
       {"ptqwatch_predicted_end_error_high_ratio",
        kGauge,
        "Upper end of its 95 % interval.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PredictedErrors<&PredictedError::error_high_ratio>},
       {"ptqwatch_predicted_end_loss_nats",
        kGauge,

@@ -49,6 +49,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
   visit("bits", record.bits);
   visit("format", record.format);
+  visit("scale_rule", record.scale_rule);
   visit("group_size", record.group_size);
   visit("symmetric", record.symmetric);
   visit("status", record.status);

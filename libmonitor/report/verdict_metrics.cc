@@ -34,7 +34,7 @@ Samples Alerts(Input input) {
 Samples WatchedQuantizer(Input input) {
   if (input.report == nullptr || !input.report->verdict.method) return {};
   const Verdict& verdict = input.report->verdict;
-  return {{{std::string(ToString(*verdict.method)), std::to_string(verdict.bits)}, 1}};
+  return {{QuantizerLabels(verdict), 1}};
 }
 
 template <std::optional<double> Evidence::*kMember>
@@ -54,7 +54,7 @@ Samples PerOutlook(Input input) {
   if (input.report == nullptr) return samples;
   std::set<Labels> seen;
   for (const DecayOutlook& outlook : input.report->verdict.outlook) {
-    Labels labels = {std::string(ToString(outlook.method)), std::to_string(outlook.bits)};
+    Labels labels = QuantizerLabels(outlook);
     if (!seen.insert(labels).second || !(outlook.*kMember)) continue;
     const auto value = static_cast<double>(*(outlook.*kMember));
     if (std::isfinite(value)) samples.push_back({std::move(labels), value});
@@ -130,7 +130,7 @@ std::vector<MetricInfo> BasisMetrics() {
       {"ptqwatch_verdict_quantizer_info",
        kGauge,
        "Always 1; the labels name the watched quantizer, whose severity the verdict gives.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        WatchedQuantizer},
       {"ptqwatch_verdict_evidence_sigmas",
        kGauge,
@@ -154,23 +154,23 @@ std::vector<MetricInfo> BasisMetrics() {
        kGauge,
        "Share of the loss gained since the decay began that survives quantization; negative if the "
        "quantized model got worse.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerOutlook<&DecayOutlook::gain_kept_ratio>},
       {"ptqwatch_decay_gain_kept_ratio_stderr",
        kGauge,
        "Standard error of ptqwatch_decay_gain_kept_ratio.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerOutlook<&DecayOutlook::gain_kept_stderr>},
       {"ptqwatch_decay_minimum_loss_nats",
        kGauge,
        "Smallest quantized loss of the decay, a mean of three snapshots. Absent unless the newest "
        "three are three standard errors above it.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerOutlook<&DecayOutlook::minimum_loss_nats>},
       {"ptqwatch_decay_minimum_step",
        kGauge,
        "Optimizer step of ptqwatch_decay_minimum_loss_nats: where to stop for this quantizer.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerOutlook<&DecayOutlook::minimum_step>},
   };
 }

@@ -66,9 +66,9 @@ Samples MixedPrecisionDeltas(Input input) {
   for (const MixedPrecisionReport& mixture : input.report->report.mixed_precision) {
     if (mixture.status != ProbeStatus::kOk) continue;
     if (!mixture.delta_nats || !std::isfinite(*mixture.delta_nats)) continue;
-    Labels labels = {std::string(ToString(mixture.method)), std::to_string(mixture.bits),
-                     std::to_string(mixture.raised_bits),
-                     std::to_string(mixture.raised_layers.size())};
+    Labels labels = QuantizerLabels(mixture);
+    labels.push_back(std::to_string(mixture.raised_bits));
+    labels.push_back(std::to_string(mixture.raised_layers.size()));
     if (seen.insert(labels).second) samples.push_back({std::move(labels), *mixture.delta_nats});
   }
   return samples;
@@ -88,13 +88,13 @@ std::vector<MetricInfo> WhatIfMetrics() {
       {"ptqwatch_quantized_accuracy_ratio",
        kGauge,
        "Share of the probe examples that the quantized model gets right.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::accuracy_ratio>},
       {"ptqwatch_accuracy_degradation_ratio",
        kGauge,
        "(Acc(W) - Acc(W_hat)) / (1 - Acc(W)): examples lost to quantization, over those wrong "
        "without it.",
-       {"method", "bits"},
+       {"method", "bits", "format"},
        PerQuantizer<&Q::accuracy_degradation_ratio>},
       {"ptqwatch_averaged_loss_nats",
        kGauge,
@@ -105,7 +105,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
       {"ptqwatch_averaged_quantized_loss_nats",
        kGauge,
        "Loss of that average, quantized.",
-       {"window", "method", "bits"},
+       {"window", "method", "bits", "format"},
        AveragedQuantizedLosses},
       {"ptqwatch_averaged_snapshots",
        kGauge,
@@ -115,7 +115,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
       {"ptqwatch_mixed_precision_loss_delta_nats",
        kGauge,
        "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`.",
-       {"method", "bits", "raised_bits", "raised_layers"},
+       {"method", "bits", "format", "raised_bits", "raised_layers"},
        MixedPrecisionDeltas},
   };
 }

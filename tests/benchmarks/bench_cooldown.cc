@@ -157,7 +157,7 @@ void PrintRun(const Run& run, uint64_t seed) {
   std::printf(", real %.4f\n", *run.truth.loss_nats);
   for (size_t i = 0; i < Quantizers().size(); ++i) {
     const QuantizerSpec& spec = Quantizers()[i];
-    std::printf("  %s %%:", ShortName(ToString(spec.method), spec.bits).c_str());
+    std::printf("  %s %%:", ShortName(KeyOf(spec)).c_str());
     for (const SimulatedDecay& decay : run.simulated.decays) {
       std::printf(" %.2f", 100 * *decay.quantization[i].error_ratio);
     }

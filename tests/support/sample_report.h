@@ -51,6 +51,7 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.coverage_ratio = 0.1 + 0.2;  // not a short decimal
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
   entry.format = "int";
+  entry.scale_rule = "even";
   return entry;
 }
 

@@ -41,6 +41,7 @@ struct SliceFlags {
   Target target;
   std::string method;
   int bits = 0;
+  std::string format = {};  ///< empty: the method's
   int points = 21;
   bool wait = false;
   double timeout_seconds = 3600;

@@ -64,7 +64,7 @@ std::string HistoryCsvHeader() {
   return "run_id,attempt,sequence,step,tokens,learning_rate,lr_phase,probe_loss_nats,"
          "probe_loss_stderr_nats,method,bits,group_size,status,loss_nats,delta_nats,"
          "delta_stderr_nats,error_ratio,error_ratio_stderr,displacement_norm,top_eigenvalue,trace,"
-         "trace_stderr,weighted_trace,verdict";
+         "trace_stderr,weighted_trace,verdict,format";
 }
 
 std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
@@ -85,6 +85,7 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
     const CurvatureReport curvature = report.curvature.value_or(CurvatureReport());
     row.Add(curvature.top_eigenvalue).Add(curvature.trace).Add(curvature.trace_stderr);
     row.Add(curvature.weighted_trace).Add(ToString(analyzed.verdict.state));
+    row.Add(entry != nullptr ? KeyOf(*entry).format : "");
     return row.text();
   };
   std::vector<std::string> lines;
@@ -158,7 +159,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
   const Report& report = analyzed.report;
   std::vector<std::string> lines = {
       "step,layer,trace,method,bits,group_size,output_error_ratio,rtn_output_error_ratio,"
-      "gradient_term_nats,curvature_term_nats"};
+      "gradient_term_nats,curvature_term_nats,format"};
   std::map<std::string, std::optional<double>> traces;
   for (const LayerRow& layer : LayersOf(analyzed)) traces[layer.name] = layer.trace;
   for (const QuantizationReport& entry : report.quantization) {
@@ -167,7 +168,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       row.Add(report.step).Add(layer.name).Add(traces[layer.name]).Add(ToString(entry.method));
       row.Add(int64_t{entry.bits}).Add(int64_t{entry.group_size}).Add(layer.output_error_ratio);
       row.Add(layer.rtn_output_error_ratio).Add(layer.gradient_term_nats);
-      row.Add(layer.curvature_term_nats);
+      row.Add(layer.curvature_term_nats).Add(KeyOf(entry).format);
       lines.push_back(row.text());
     }
   }

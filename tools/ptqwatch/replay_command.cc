@@ -31,7 +31,7 @@ std::string Line(std::string step, std::string rate, std::string phase, std::str
 std::string WatchedCell(const AnalyzedReport& analyzed, bool utf8) {
   const QuantizationReport* const entry = WatchedQuantizer(analyzed);
   if (entry == nullptr) return "-";
-  return StrCat(ShortName(ToString(entry->method), entry->bits), " ", ErrorRatioCell(*entry, utf8));
+  return StrCat(ShortName(KeyOf(*entry)), " ", ErrorRatioCell(*entry, utf8));
 }
 
 std::string Counted(int64_t count, std::string_view what) {

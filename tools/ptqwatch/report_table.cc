@@ -55,10 +55,9 @@ std::vector<std::string> QuantizerNames(const std::vector<QuantizationReport>& q
   std::vector<std::string> names;
   for (const QuantizationReport& entry : quantization) {
     const auto alike =
-        std::count_if(quantization.begin(), quantization.end(), [&](const auto& other) {
-          return other.method == entry.method && other.bits == entry.bits;
-        });
-    std::string name = ShortName(ToString(entry.method), entry.bits);
+        std::count_if(quantization.begin(), quantization.end(),
+                      [&](const auto& other) { return SameQuantizer(other, entry); });
+    std::string name = ShortName(KeyOf(entry));
     if (alike > 1) {
       name += StrCat("/", entry.group_size < 0 ? "row" : StrCat("g", entry.group_size));
     }
@@ -149,7 +148,7 @@ const QuantizationReport* WatchedQuantizer(const AnalyzedReport& analyzed) {
   const std::vector<QuantizationReport>& entries = analyzed.report.quantization;
   const Verdict& verdict = analyzed.verdict;
   for (const QuantizationReport& entry : entries) {
-    if (verdict.method && entry.method == verdict.method && entry.bits == verdict.bits) {
+    if (verdict.method && SameQuantizer(entry, verdict)) {
       return &entry;
     }
   }

@@ -137,8 +137,9 @@ int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, WatchOpt
   const absl::StatusOr<QuantizationMethod> method = ParseQuantizationMethod(flags.method);
   if (!method.ok()) return Fail(method.status(), terminal);
   const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
-  const absl::StatusOr<int64_t> number =
-      source->Do(MakeSlice{.method = *method, .bits = flags.bits, .points = flags.points});
+  MakeSlice slice{.method = *method, .bits = flags.bits, .points = flags.points};
+  if (!flags.format.empty()) slice.format = flags.format;
+  const absl::StatusOr<int64_t> number = source->Do(slice);
   if (!number.ok()) return Fail(number.status(), terminal);
   if (flags.wait) return WaitForSlice(flags, *source, *number, clock, terminal, pace);
   terminal->Line(

@@ -141,6 +141,8 @@ void AddSlice(CLI::App* app, SliceFlags* flags) {
       ->type_name("N")
       ->check(Quiet(CLI::Range(1, 16)))
       ->required();
+  app->add_option("--format", flags->format, "Its number format, such as nvfp4 [int; nf4 for nf4]")
+      ->type_name("NAME");
   app->add_option("--points", flags->points, "Points along each axis")
       ->type_name("N")
       ->check(Quiet(CLI::Range(kMinSlicePoints, kMaxSlicePoints)))

@@ -20,8 +20,9 @@ constexpr std::string_view kInWords =
     "busy snapshots reports_total last_sequence probe_failures_total stall_seconds_total "
     "overhead_ratio overhead_low_ratio overhead_high_ratio overhead_budget_ratio memory_bytes "
     "memory_peak_bytes memory_budget_bytes "
-    "duty_cycle every paused slice.state slice.request.method slice.request.bits slice.points_done "
-    "slice.points_all slice.path slice.error cooldown.state cooldown.number cooldown.step "
+    "duty_cycle every paused slice.state slice.request.method slice.request.bits "
+    "slice.request.format slice.points_done slice.points_all slice.path slice.error cooldown.state "
+    "cooldown.number cooldown.step "
     "cooldown.steps_done cooldown.steps_all cooldown.waits_for_core cooldown.result "
     "cooldown.error ";
 
@@ -124,7 +125,7 @@ std::optional<double> StepRate::PerSecond() const {
 }
 
 std::string SliceText(const SliceStatus& slice) {
-  const std::string name = ShortName(ToString(slice.request.method), slice.request.bits);
+  const std::string name = ShortName(KeyOf(slice.request));
   switch (slice.state) {
     case SliceState::kWaitingForFirst:
       return StrCat(name, ": waiting for the next snapshot");

@@ -69,7 +69,7 @@ std::vector<std::string> OutlookTexts(const Verdict& verdict, TextStyle style) {
       }
     }
     if (text.empty()) continue;
-    texts.push_back(StrCat(ShortName(ToString(outlook.method), outlook.bits), text));
+    texts.push_back(StrCat(ShortName(KeyOf(outlook)), text));
   }
   return texts;
 }
@@ -99,7 +99,7 @@ std::string AveragingText(const AveragingReport& average, TextStyle style) {
 std::string MixedPrecisionText(const Report& report, const MixedPrecisionReport& mixed,
                                TextStyle style) {
   const size_t raised = mixed.raised_layers.size();
-  std::string text = ShortName(ToString(mixed.method), mixed.bits);
+  std::string text = ShortName(KeyOf(mixed));
   if (raised > 0) {
     text += StrCat(", ", raised, raised == 1 ? " layer" : " layers", " at ", mixed.raised_bits,
                    " bits");
@@ -110,8 +110,8 @@ std::string MixedPrecisionText(const Report& report, const MixedPrecisionReport&
   }
   std::optional<double> uniform;
   for (const QuantizationReport& entry : report.quantization) {
-    const bool same = entry.method == mixed.method && entry.bits == mixed.bits;
-    if (same && entry.status == ProbeStatus::kOk && !uniform) uniform = entry.delta_nats;
+    if (SameQuantizer(entry, mixed) && entry.status == ProbeStatus::kOk && !uniform)
+      uniform = entry.delta_nats;
   }
   return StrCat(text, Text(uniform), " -> ",
                 EstimateText(*mixed.delta_nats, mixed.delta_stderr_nats, style.utf8), " nats");
@@ -171,7 +171,7 @@ std::string PredictionBlock(const Report& report) {
   }
   text += StrCat("loss ", Has(end.loss_nats) ? StrFormat("%.3f", *end.loss_nats) : "-");
   for (const PredictedError& error : end.quantization) {
-    text += StrCat(", ", ShortName(ToString(error.method), error.bits), " E ");
+    text += StrCat(", ", ShortName(KeyOf(error)), " E ");
     if (!Has(error.error_ratio) || !Has(error.error_low_ratio) || !Has(error.error_high_ratio)) {
       text += "-";
       continue;

@@ -249,7 +249,7 @@ TextLines LayerSection(const WatchState& state, size_t columns, TextStyle style)
   const QuantizationReport* const watched = WatchedQuantizer(*state.newest);
   std::string title = "worst layers";
   if (watched != nullptr) {
-    title += StrCat(" under ", ShortName(ToString(watched->method), watched->bits));
+    title += StrCat(" under ", ShortName(KeyOf(*watched)));
   }
   title += StrCat(nats ? ", nats" : ", output error", ", step ", state.layers_step);
   TextLines lines = {Title(title, columns, style)};

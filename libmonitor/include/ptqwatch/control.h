@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <variant>
 
 #include "absl/status/statusor.h"
@@ -41,12 +42,14 @@ struct SetEvery {
 /// FailedPrecondition without run_dir, with curvature switched off, or while another slice is being
 /// made.
 struct MakeSlice {
-  QuantizationMethod method = QuantizationMethod::kRtn;  ///< with `bits`, one of the run's
+  /// With `bits` and `format`, one of the run's quantizers.
+  QuantizationMethod method = QuantizationMethod::kRtn;
   int bits = 0;
   int points = 21;  ///< along each axis, from kMinSlicePoints to kMaxSlicePoints
   /// Theta_K is the first snapshot at or after this step, Theta_{K-1} the newest one measured
   /// before it. Unset: the next two snapshots.
   std::optional<int64_t> at_step = {};
+  std::optional<std::string> format = {};  ///< FormatOf(QuantizerSpec); absent: the method's
 };
 
 /// Takes a snapshot as TakeSnapshot does, and predicts from it the end of the planned learning-rate

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct LossSlice {
   int64_t previous_step = 0;  ///< of Theta_{K-1}
   QuantizationMethod method = QuantizationMethod::kRtn;
   int bits = 0;
+  std::optional<std::string> format = {};  ///< absent: implied by the method
   int group_size = 0;
   double weight_norm = 0;  ///< ||Theta_K||, the unit of the coordinates
   int64_t parameters = 0;  ///< dimension of the space

@@ -46,8 +46,9 @@ enum class QuantizationFormat {
   kMxfp8,    ///< E4M3, a power-of-two scale for 32 inputs
   kNvfp4,    ///< E2M1, an E4M3 scale for 16 inputs, and a float scale for the tensor
 };
-/// "int", "fp8", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4".
+/// "int", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4".
 PTQWATCH_EXPORT std::string_view ToString(QuantizationFormat format);
+/// Also accepts "fp8" for "fp8_e4m3".
 PTQWATCH_EXPORT absl::StatusOr<QuantizationFormat> ParseQuantizationFormat(std::string_view name);
 /// Returns the only bit width of a format: 4 or 8; nullopt for integers.
 PTQWATCH_EXPORT std::optional<int> FixedBits(QuantizationFormat format);
@@ -168,8 +169,15 @@ PTQWATCH_EXPORT bool NeedsStatistics(const QuantizerSpec& spec);
 /// Returns a text such as "gptq b4 g128 sym act damp 0.01", with every field that decides the
 /// codes. The text of a spec never changes, because fingerprints of runs depend on it.
 PTQWATCH_EXPORT std::string Describe(const QuantizerSpec& spec);
-/// Returns the name of the spec's format, as reports have it: FormatOf(method) for integers.
-PTQWATCH_EXPORT std::string_view FormatOf(const QuantizerSpec& spec);
+/// Returns the name of the grid that weights are rounded to, as the label `format` of reports and
+/// metrics has it: the format's, or FormatOf(method) for integers, and a rotation: "int", "nf4",
+/// "nvfp4", "mxfp4-h32", "int-h64".
+PTQWATCH_EXPORT std::string FormatOf(const QuantizerSpec& spec);
+
+/// Reads the short name of a quantizer in reports (ShortName): "gptq3", "nf4", "gptq-nvfp4",
+/// "rtn4-int-h64". Other fields have their defaults. InvalidArgument if the name is unknown, or
+/// leaves the bits open.
+PTQWATCH_EXPORT absl::StatusOr<QuantizerSpec> ParseQuantizer(std::string_view name);
 
 /// The outcome of quantizing one layer.
 enum class LayerStatus {

@@ -113,11 +113,34 @@ std::string_view ToString(const std::optional<Enum>& value) {
   return value ? ToString(*value) : std::string_view();
 }
 
+/// What tells the quantizers of a run apart in series, labels and tables.
+struct QuantizerKey {
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  std::string format;  ///< as FormatOf(QuantizerSpec)
+  friend auto operator<=>(const QuantizerKey&, const QuantizerKey&) = default;
+};
+/// The key of any record with method, bits and format. Without a format, it is the method's.
+template <typename Record>
+QuantizerKey KeyOf(const Record& record) {
+  const std::optional<QuantizationMethod> method = record.method;
+  return {method, record.bits,
+          record.format.value_or(std::string(method ? FormatOf(*method) : ""))};
+}
+QuantizerKey PTQWATCH_EXPORT KeyOf(const QuantizerSpec& spec);
+/// Whether two records are of one quantizer.
+template <typename Record, typename Other>
+bool SameQuantizer(const Record& record, const Other& other) {
+  return KeyOf(record) == KeyOf(other);
+}
+
 /// The name of a quantizer in tables, series and costs: "gptq3", "awq4"; "nf4" and "llm_int8" name
-/// their bits already.
-PTQWATCH_EXPORT std::string ShortName(std::string_view method, int bits);
-/// Its name in sentences: "3-bit GPTQ", "NF4". A method that is absent gives "3 bits".
-PTQWATCH_EXPORT std::string LabelOf(std::optional<QuantizationMethod> method, int bits);
+/// their bits already. A format other than the method's is added, and replaces the bits unless its
+/// codes are integers: "gptq-nvfp4", "rtn4-int-h64". ParseQuantizer reads it.
+PTQWATCH_EXPORT std::string ShortName(const QuantizerKey& key);
+/// Its name in sentences: "3-bit GPTQ", "NF4", "4-bit GPTQ (nvfp4)". A method that is absent gives
+/// "3 bits".
+PTQWATCH_EXPORT std::string LabelOf(const QuantizerKey& key);
 
 /// One layer under one quantizer.
 struct LayerQuantization {
@@ -185,7 +208,8 @@ struct QuantizationReport {
   int64_t probe_tokens = 0;   ///< number of tokens in the losses
   double coverage_ratio = 0;  ///< quantized share of all parameters
   std::vector<LayerQuantization> layers;
-  std::optional<std::string> format = {};  ///< of the codes; absent: implied by the method
+  std::optional<std::string> format = {};  ///< FormatOf(QuantizerSpec); absent: FormatOf(method)
+  std::optional<std::string> scale_rule = {};  ///< of MX formats: ToString(ScaleRule)
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 

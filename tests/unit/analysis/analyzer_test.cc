@@ -219,6 +219,37 @@ TEST(Analyzer, WatchesGptqWithTheFewestBitsFromThreeOn) {
       HasSubstr("2-bit RTN costs 1"));
 }
 
+TEST(Analyzer, TellsFormatsOfOneMethodAndWidthApart) {
+  Analyzer analyzer;
+  const auto add = [&](int64_t step, double delta, double rate) {
+    Report report = At(step, 0, rate);
+    report.probe_loss_nats = kLoss - (rate < kRate ? 0.3 : 0);
+    report.quantization = {Entry(QuantizationMethod::kGptq, 4, delta),
+                           Entry(QuantizationMethod::kGptq, 4, 0.1)};
+    report.quantization[0].format = "mxfp4";
+    for (QuantizationReport& entry : report.quantization) {
+      entry.loss_nats = *report.probe_loss_nats + *entry.delta_nats;
+    }
+    return analyzer.Add(report);
+  };
+  Verdict verdict;
+  for (size_t i = 0; i < kStable.size(); ++i) {
+    verdict = add(800 * static_cast<int64_t>(i + 1), kStable[i], kRate);
+  }
+  for (int i = 0; i < 8; ++i) verdict = add(13200 + 400 * i, 0.22, 0.006 - 0.0005 * i);
+  EXPECT_EQ(verdict.state, VerdictState::kDecayDegradation);
+  EXPECT_EQ(verdict.format, "mxfp4");
+  EXPECT_THAT(verdict.summary, HasSubstr("4-bit GPTQ (mxfp4)"));
+  ASSERT_EQ(verdict.outlook.size(), 2U);
+  EXPECT_EQ(verdict.outlook[0].format, "mxfp4");
+  EXPECT_LT(*verdict.outlook[0].gain_kept_ratio, 0.7);
+  EXPECT_EQ(verdict.outlook[1].format, std::nullopt);
+  EXPECT_NEAR(*verdict.outlook[1].gain_kept_ratio, 1, 0.01);
+  std::vector<std::string> series;
+  for (const Evidence& evidence : verdict.evidence) series.push_back(evidence.series);
+  EXPECT_THAT(series, ::testing::IsSupersetOf({"loss_delta_gptq-mxfp4", "loss_delta_gptq4"}));
+}
+
 TEST(Analyzer, StartsAnewWhenTheFingerprintOrAQuantizerChanges) {
   for (const bool fingerprint : {true, false}) {
     Analyzer analyzer;

@@ -53,7 +53,7 @@ TEST(NewMethod, IsNamedAndValidatedByItsRow) {
   EXPECT_EQ(ToString(kSign), "sign");
   EXPECT_EQ(*ParseQuantizationMethod("Sign"), kSign);
   EXPECT_THAT(ParseQuantizationMethod("hqq").status().ToString(), HasSubstr("nf4 and sign"));
-  EXPECT_EQ(LabelOf(kSign, 2), "2-bit sign code");
+  EXPECT_EQ(LabelOf({kSign, 2, "int"}), "2-bit sign code");
   EXPECT_EQ(FormatOf(kSign), "int");
   EXPECT_EQ(FixedBits(kSign), 2);
   EXPECT_THAT(Validate({.method = kSign, .bits = 4}).ToString(), HasSubstr("2 for sign"));

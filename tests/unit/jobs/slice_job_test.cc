@@ -204,6 +204,13 @@ TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
   };
   EXPECT_THAT(refusal(Options(), {.method = QuantizationMethod::kAwq, .bits = 4}),
               AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("this run has rtn 4, gptq 3")));
+  MonitorOptions other = Options();
+  other.quantizers.push_back(*ParseQuantizer("gptq-mxfp4"));
+  EXPECT_THAT(refusal(other, {.method = QuantizationMethod::kGptq, .bits = 4}),
+              HasSubstr("bits = 4: this run has rtn 4, gptq 3, gptq 4 mxfp4"));
+  MakeSlice nvfp4 = Gptq3();
+  nvfp4.format = "nvfp4";
+  EXPECT_THAT(refusal(Options(), nvfp4), HasSubstr("format = 'nvfp4': this run has"));
   for (const int points : {-5, 0, 1, 102}) {
     EXPECT_THAT(refusal(Options(), Gptq3(points)),
                 AllOf(HasSubstr("INVALID_ARGUMENT"),

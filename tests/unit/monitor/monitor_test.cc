@@ -54,6 +54,33 @@ TEST_F(MonitorTest, ReportsCarryTheStepAndMeasurements) {
   EXPECT_EQ(monitor->latest(), recording->Reports()[0]);
 }
 
+TEST_F(MonitorTest, ReportsNameAFormatThatTheMethodDoesNotImply) {
+  MonitorOptions options = Every(1);
+  options.quantizers.clear();
+  for (const char* name : {"rtn4", "rtn-mxfp4", "gptq-nvfp4", "gptq4-int-h16", "nf4"}) {
+    options.quantizers.push_back(*ParseQuantizer(name));
+  }
+  Create(options);
+  Step(1);
+  ASSERT_TRUE(recording->WaitForReports(1));
+  const AnalyzedReport analyzed = *recording->Reports()[0];
+  std::vector<std::string> names;
+  for (const QuantizationReport& entry : analyzed.report.quantization) {
+    EXPECT_EQ(entry.status, ProbeStatus::kOk) << entry.status_detail;
+    EXPECT_EQ(entry.scale_rule.has_value(), entry.format == "mxfp4");
+    EXPECT_TRUE(analyzed.report.cost.contains(ShortName(KeyOf(entry))));
+    names.push_back(ShortName(KeyOf(entry)));
+  }
+  EXPECT_THAT(names, ElementsAre("rtn4", "rtn-mxfp4", "gptq-nvfp4", "gptq4-int-h16", "nf4"));
+  EXPECT_EQ(analyzed.report.quantization[0].format, std::nullopt);
+  EXPECT_EQ(analyzed.report.quantization[1].scale_rule, "even");
+  EXPECT_EQ(analyzed.report.quantization[1].group_size, 32);
+  EXPECT_EQ(analyzed.report.quantization[2].group_size, 16);
+  EXPECT_EQ(analyzed.report.quantization[3].format, "int-h16");
+  EXPECT_EQ(analyzed.report.quantization[4].format, std::nullopt);
+  EXPECT_EQ(analyzed.verdict.format, "nvfp4");
+}
+
 TEST_F(MonitorTest, EightBitsCostNextToNothing) {
   MonitorOptions options = Every(1);
   options.quantizers = {{.method = QuantizationMethod::kGptq, .bits = 2, .group_size = -1},

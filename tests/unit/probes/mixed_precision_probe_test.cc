@@ -38,6 +38,11 @@ TEST(ChooseBitPair, IsTheWatchedMethodAtItsFewestBitsAndTheNextMore) {
                                              {.method = kGptq, .bits = 3, .group_size = 32},
                                              {.method = kRtn, .bits = 4}};
   EXPECT_EQ(ChooseBitPair(groups), std::nullopt);
+  // Nor do layers change their format.
+  const std::vector<QuantizerSpec> formats = {
+      {.method = kGptq, .bits = 3},
+      {.method = kGptq, .bits = 4, .format = QuantizationFormat::kNvfp4}};
+  EXPECT_EQ(ChooseBitPair(formats), std::nullopt);
   EXPECT_EQ(ChooseBitPair({}), std::nullopt);
 }
 

@@ -376,7 +376,7 @@ TEST(NumberFormat, DescribesWhatDecidesTheCodes) {
   QuantizerSpec spec = SpecOf(QuantizationFormat::kFp8);
   spec.group_size = 128;
   spec.group_rows = 128;
-  EXPECT_EQ(Describe(spec), "rtn b8 fp8 g128 rows 128");
+  EXPECT_EQ(Describe(spec), "rtn b8 fp8_e4m3 g128 rows 128");
   spec = {};
   spec.rotation = 64;
   EXPECT_EQ(Describe(spec), "gptq b4 g128 sym rotation 64 act damp 0.01");

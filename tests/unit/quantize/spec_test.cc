@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
 #include "unit/quantize/run_ok.h"
 
 namespace ptqwatch {
@@ -148,6 +149,27 @@ TEST(QuantizerSpec, DefaultsAreRtnAndGptqAtThreeAndFourBits) {
   EXPECT_THAT(texts, ::testing::ElementsAre("rtn b3 g128 sym", "rtn b4 g128 sym",
                                             "gptq b3 g128 sym act damp 0.01",
                                             "gptq b4 g128 sym act damp 0.01"));
+}
+
+TEST(ParseQuantizer, ReadsEveryShortName) {
+  for (std::string_view name : {"rtn3", "gptq8", "nf4", "llm_int8", "awq4", "gptq-nvfp4",
+                                "rtn-fp8_e4m3", "gptq-mxfp8", "gptq-mxfp4-h32", "rtn4-int-h64"}) {
+    const absl::StatusOr<QuantizerSpec> spec = ParseQuantizer(name);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(ShortName(KeyOf(*spec)), name);
+  }
+  const QuantizerSpec spec = *ParseQuantizer("gptq-mxfp4-h32");
+  EXPECT_EQ(spec.bits, 4);
+  EXPECT_EQ(spec.format, QuantizationFormat::kMxfp4);
+  EXPECT_EQ(spec.rotation, 32);
+  EXPECT_EQ(ParseQuantizer("rtn-fp8")->format, QuantizationFormat::kFp8);
+}
+
+TEST(ParseQuantizer, RefusesNamesOfNoQuantizer) {
+  for (std::string_view name : {"", "gptq", "4", "gptq-int", "hqq4", "gptq-fp6", "gptq5",
+                                "awq-nvfp4", "gptq8-nvfp4", "gptq-mxfp4-h7", "gptq-mxfp4-hx"}) {
+    EXPECT_EQ(ParseQuantizer(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
 }
 
 TEST(QuantizationMethod, ParsesItsOwnNames) {

@@ -98,18 +98,40 @@ TEST(EnumNames, AreThoseOfTheContract) {
 }
 
 TEST(ShortName, AddsTheBitsWhereTheNameHasNone) {
-  EXPECT_EQ(ShortName("gptq", 3), "gptq3");
-  EXPECT_EQ(ShortName("nf4", 4), "nf4");
-  EXPECT_EQ(ShortName("llm_int8", 8), "llm_int8");
-  EXPECT_EQ(ShortName("", 4), "4");
+  EXPECT_EQ(ShortName({QuantizationMethod::kGptq, 3, "int"}), "gptq3");
+  EXPECT_EQ(ShortName({QuantizationMethod::kNf4, 4, "nf4"}), "nf4");
+  EXPECT_EQ(ShortName({QuantizationMethod::kLlmInt8, 8, "int"}), "llm_int8");
+  EXPECT_EQ(ShortName({std::nullopt, 4, ""}), "4");
+}
+
+TEST(ShortName, NamesAFormatThatTheMethodDoesNotImply) {
+  EXPECT_EQ(ShortName({QuantizationMethod::kGptq, 4, "nvfp4"}), "gptq-nvfp4");
+  EXPECT_EQ(ShortName({QuantizationMethod::kRtn, 8, "fp8_e4m3"}), "rtn-fp8_e4m3");
+  EXPECT_EQ(ShortName({QuantizationMethod::kGptq, 4, "mxfp4-h32"}), "gptq-mxfp4-h32");
+  EXPECT_EQ(ShortName({QuantizationMethod::kRtn, 4, "int-h64"}), "rtn4-int-h64");
+}
+
+TEST(QuantizerKey, OfARecordWithoutFormatIsThatOfItsMethod) {
+  QuantizationReport old;
+  old.method = QuantizationMethod::kRtn;
+  old.bits = 4;
+  EXPECT_EQ(KeyOf(old).format, "int");
+  QuantizationReport named = old;
+  named.format = "int";
+  EXPECT_TRUE(SameQuantizer(old, named));
+  named.format = "mxfp4";
+  EXPECT_FALSE(SameQuantizer(old, named));
+  old.method = QuantizationMethod::kNf4;
+  EXPECT_EQ(KeyOf(old).format, "nf4");
 }
 
 TEST(LabelOf, IsTheNameInSentences) {
-  EXPECT_EQ(LabelOf(QuantizationMethod::kGptq, 3), "3-bit GPTQ");
-  EXPECT_EQ(LabelOf(QuantizationMethod::kAwq, 4), "4-bit AWQ");
-  EXPECT_EQ(LabelOf(QuantizationMethod::kLlmInt8, 8), "LLM.int8");
-  EXPECT_EQ(LabelOf(QuantizationMethod::kNf4, 4), "NF4");
-  EXPECT_EQ(LabelOf(std::nullopt, 3), "3 bits");
+  EXPECT_EQ(LabelOf({QuantizationMethod::kGptq, 3, "int"}), "3-bit GPTQ");
+  EXPECT_EQ(LabelOf({QuantizationMethod::kGptq, 4, "nvfp4"}), "4-bit GPTQ (nvfp4)");
+  EXPECT_EQ(LabelOf({QuantizationMethod::kAwq, 4, "int"}), "4-bit AWQ");
+  EXPECT_EQ(LabelOf({QuantizationMethod::kLlmInt8, 8, "int"}), "LLM.int8");
+  EXPECT_EQ(LabelOf({QuantizationMethod::kNf4, 4, "nf4"}), "NF4");
+  EXPECT_EQ(LabelOf({std::nullopt, 3, ""}), "3 bits");
 }
 
 TEST(FormatOf, IsTheFormatWhereAReportNamesNone) {

@@ -95,6 +95,23 @@ TEST_F(MetricCatalogTest, HasDistinctWellFormedNames) {
   }
 }
 
+TEST_F(MetricCatalogTest, TellsFormatsOfOneMethodAndWidthApart) {
+  report_.report.quantization.assign(3, SampleQuantization(QuantizationMethod::kRtn, 4, 0.5));
+  report_.report.quantization[0].format.reset();  // as in journals of earlier versions
+  report_.report.quantization[1].format = "mxfp4";
+  report_.report.quantization[1].delta_nats = 0.25;
+  report_.report.quantization[2].format = "mxfp4-h32";
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"),
+              ElementsAre("rtn,4,int,=0.5", "rtn,4,mxfp4,=0.25", "rtn,4,mxfp4-h32,=0.5"));
+  report_.report.quantization.assign(1, SampleQuantization(QuantizationMethod::kNf4, 4, 0.5));
+  report_.report.quantization[0].format.reset();
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("nf4,4,nf4,=0.5"));
+  report_.verdict.method = QuantizationMethod::kGptq;
+  report_.verdict.bits = 4;
+  report_.verdict.format.reset();
+  EXPECT_THAT(Collect("ptqwatch_verdict_quantizer_info"), ElementsAre("gptq,4,int,=1"));
+}
+
 TEST_F(MetricCatalogTest, HasTheStartSet) {
   std::set<std::string_view> names;
   for (const MetricInfo& metric : MetricCatalog()) names.insert(metric.name);
@@ -141,15 +158,16 @@ TEST_F(MetricCatalogTest, HasTheStartSet) {
 
 TEST_F(MetricCatalogTest, ShowsTheMeasuredNumbers) {
   EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"),
-              ElementsAre("gptq,3,=0.208", "rtn,4,=0.05"));
+              ElementsAre("gptq,3,int,=0.208", "rtn,4,int,=0.05"));
   EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats_stderr"),
-              ElementsAre("gptq,3,=0.0104", "rtn,4,=0.0025"));
-  EXPECT_THAT(Collect("ptqwatch_quantized_loss_nats"), ElementsAre("gptq,3,=1.958", "rtn,4,=1.8"));
+              ElementsAre("gptq,3,int,=0.0104", "rtn,4,int,=0.0025"));
+  EXPECT_THAT(Collect("ptqwatch_quantized_loss_nats"),
+              ElementsAre("gptq,3,int,=1.958", "rtn,4,int,=1.8"));
   EXPECT_THAT(Collect("ptqwatch_quantization_coverage_ratio"),
-              ElementsAre("gptq,3,=0.3", "rtn,4,=0.3"));
+              ElementsAre("gptq,3,int,=0.3", "rtn,4,int,=0.3"));
   EXPECT_THAT(Collect("ptqwatch_layer_quantization_error_ratio"),
-              ElementsAre("blocks.0.weight,gptq,3,=0.02", "blocks.1.weight,gptq,3,=0.03",
-                          "blocks.0.weight,rtn,4,=0.02", "blocks.1.weight,rtn,4,=0.03"));
+              ElementsAre("blocks.0.weight,gptq,3,int,=0.02", "blocks.1.weight,gptq,3,int,=0.03",
+                          "blocks.0.weight,rtn,4,int,=0.02", "blocks.1.weight,rtn,4,int,=0.03"));
   EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), ElementsAre("=1.75"));
   EXPECT_THAT(Collect("ptqwatch_probe_tokens"), ElementsAre("=65536"));
   EXPECT_THAT(Collect("ptqwatch_snapshot_step"), ElementsAre("=16000"));
@@ -175,7 +193,7 @@ TEST_F(MetricCatalogTest, ShowsWhatAveragesWouldGive) {
   report_.report.averaging.push_back(window);
   EXPECT_THAT(Collect("ptqwatch_averaged_loss_nats"), ElementsAre("ema,=1.66", "6,=1.5"));
   EXPECT_THAT(Collect("ptqwatch_averaged_quantized_loss_nats"),
-              ElementsAre("ema,gptq,3,=1.814", "6,gptq,3,=1.814"));
+              ElementsAre("ema,gptq,3,int,=1.814", "6,gptq,3,int,=1.814"));
   EXPECT_THAT(Collect("ptqwatch_averaged_snapshots"), ElementsAre("ema,=5", "6,=4"));
   report_.report.averaging[0].status = ProbeStatus::kOutOfTime;
   report_.report.averaging[1].loss_nats.reset();
@@ -188,15 +206,15 @@ TEST_F(MetricCatalogTest, ShowsWhatAveragesWouldGive) {
 TEST_F(MetricCatalogTest, ShowsAccuracyWhereItWasMeasured) {
   EXPECT_THAT(Collect("ptqwatch_probe_accuracy_ratio"), ElementsAre("=0.45"));
   EXPECT_THAT(Collect("ptqwatch_quantized_accuracy_ratio"),
-              ElementsAre("gptq,3,=0.41", "rtn,4,=0.41"));
+              ElementsAre("gptq,3,int,=0.41", "rtn,4,int,=0.41"));
   EXPECT_THAT(Collect("ptqwatch_accuracy_degradation_ratio"),
-              ElementsAre("gptq,3,=0.08", "rtn,4,=0.08"));
+              ElementsAre("gptq,3,int,=0.08", "rtn,4,int,=0.08"));
   report_.report.probe_accuracy_ratio.reset();
   report_.report.quantization[0].accuracy_ratio.reset();
   report_.report.quantization[1].accuracy_degradation_ratio.reset();
   EXPECT_THAT(Collect("ptqwatch_probe_accuracy_ratio"), IsEmpty());
-  EXPECT_THAT(Collect("ptqwatch_quantized_accuracy_ratio"), ElementsAre("rtn,4,=0.41"));
-  EXPECT_THAT(Collect("ptqwatch_accuracy_degradation_ratio"), ElementsAre("gptq,3,=0.08"));
+  EXPECT_THAT(Collect("ptqwatch_quantized_accuracy_ratio"), ElementsAre("rtn,4,int,=0.41"));
+  EXPECT_THAT(Collect("ptqwatch_accuracy_degradation_ratio"), ElementsAre("gptq,3,int,=0.08"));
 }
 
 TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
@@ -209,7 +227,7 @@ TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
   failed.status = ProbeStatus::kFailed;
   report_.report.mixed_precision.push_back(failed);
   constexpr char kName[] = "ptqwatch_mixed_precision_loss_delta_nats";
-  EXPECT_THAT(Collect(kName), ElementsAre("gptq,3,4,1,=0.16", "gptq,3,4,2,=0.125"));
+  EXPECT_THAT(Collect(kName), ElementsAre("gptq,3,int,4,1,=0.16", "gptq,3,int,4,2,=0.125"));
 }
 
 TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
@@ -237,13 +255,13 @@ TEST_F(MetricCatalogTest, ShowsTheNumbersBehindTheVerdict) {
   DecayOutlook other = report_.verdict.outlook[0];
   other.gain_kept_ratio = 0.9;  // of another group size: the labels cannot tell
   report_.verdict.outlook.push_back(other);
-  EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio"), ElementsAre("gptq,3,=0.2"));
-  EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio_stderr"), ElementsAre("gptq,3,=0.05"));
-  EXPECT_THAT(Collect("ptqwatch_decay_minimum_loss_nats"), ElementsAre("gptq,3,=1.7"));
-  EXPECT_THAT(Collect("ptqwatch_decay_minimum_step"), ElementsAre("gptq,3,=14000"));
+  EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio"), ElementsAre("gptq,3,int,=0.2"));
+  EXPECT_THAT(Collect("ptqwatch_decay_gain_kept_ratio_stderr"), ElementsAre("gptq,3,int,=0.05"));
+  EXPECT_THAT(Collect("ptqwatch_decay_minimum_loss_nats"), ElementsAre("gptq,3,int,=1.7"));
+  EXPECT_THAT(Collect("ptqwatch_decay_minimum_step"), ElementsAre("gptq,3,int,=14000"));
   EXPECT_THAT(Collect("ptqwatch_verdict_severity_low_nats"), ElementsAre("=0.08"));
   EXPECT_THAT(Collect("ptqwatch_verdict_severity_high_nats"), ElementsAre("=0.14"));
-  EXPECT_THAT(Collect("ptqwatch_verdict_quantizer_info"), ElementsAre("gptq,3,=1"));
+  EXPECT_THAT(Collect("ptqwatch_verdict_quantizer_info"), ElementsAre("gptq,3,int,=1"));
   EXPECT_THAT(Collect("ptqwatch_verdict_evidence_sigmas"), ElementsAre("loss_delta_gptq3,=8.5"));
   EXPECT_THAT(Collect("ptqwatch_verdict_evidence_ratio"), ElementsAre("loss_delta_gptq3,=2.1"));
 
@@ -320,7 +338,7 @@ TEST_F(MetricCatalogTest, LeavesOutWhatAFailedProbeMayHaveLeftBehind) {
         "quantized_loss_nats", "quantization_displacement_norm", "quantization_coverage_ratio"}) {
     const std::vector<std::string> samples = Collect(std::string("ptqwatch_") + name);
     ASSERT_EQ(samples.size(), 1u) << name;
-    EXPECT_THAT(samples[0], HasSubstr("rtn,4,=")) << name;
+    EXPECT_THAT(samples[0], HasSubstr("rtn,4,int,=")) << name;
   }
   EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 2u);
   EXPECT_THAT(Collect("ptqwatch_snapshot_step"), ElementsAre("=16000"));
@@ -337,8 +355,8 @@ TEST_F(MetricCatalogTest, LeavesOutNumbersThatAreNone) {
   status_.learning_rate = nan;
   status_.training_loss_nats = nan;
   status_.overhead_ratio.reset();
-  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,=0.05"));
-  EXPECT_THAT(Collect("ptqwatch_quantization_coverage_ratio"), ElementsAre("rtn,4,=0.3"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,int,=0.05"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_coverage_ratio"), ElementsAre("rtn,4,int,=0.3"));
   EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 3u);
   EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_probe_duration_seconds"), ElementsAre("probe,=0.5"));
@@ -352,18 +370,18 @@ TEST_F(MetricCatalogTest, ShowsTheFirstOfTwoQuantizersWithTheSameLabels) {
   other.group_size = 32;
   report_.report.quantization.push_back(other);
   EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"),
-              ElementsAre("gptq,3,=0.208", "rtn,4,=0.05"));
+              ElementsAre("gptq,3,int,=0.208", "rtn,4,int,=0.05"));
   EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 4u);
 
   // Where the first one failed, the other one must not slip in under its labels.
   report_.report.quantization[0].status = ProbeStatus::kFailed;
-  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,=0.05"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,int,=0.05"));
 }
 
 TEST_F(MetricCatalogTest, ShowsALayerNameOnce) {
   report_.report.quantization.resize(1);
   report_.report.quantization[0].layers = {SampleLayer("w", 0.1), SampleLayer("w", 0.2)};
-  EXPECT_THAT(Collect("ptqwatch_layer_quantization_error_ratio"), ElementsAre("w,gptq,3,=0.1"));
+  EXPECT_THAT(Collect("ptqwatch_layer_quantization_error_ratio"), ElementsAre("w,gptq,3,int,=0.1"));
 }
 
 TEST_F(MetricCatalogTest, WritesAMarkdownRowForEachMetric) {
@@ -371,7 +389,7 @@ TEST_F(MetricCatalogTest, WritesAMarkdownRowForEachMetric) {
   for (const MetricInfo& metric : MetricCatalog()) {
     EXPECT_THAT(table, HasSubstr("| `" + std::string(metric.name) + "` | "));
   }
-  EXPECT_THAT(table, HasSubstr("| `ptqwatch_quantization_error_ratio` |  | method, bits |"));
+  EXPECT_THAT(table, HasSubstr("| `ptqwatch_quantization_error_ratio` |  | {q} |"));
   EXPECT_THAT(table, HasSubstr("| `ptqwatch_steps_total` | counter |  |"));
   EXPECT_THAT(table, HasSubstr("| `ptqwatch_training_stall_seconds` | histogram |  |"));
   EXPECT_EQ(static_cast<size_t>(std::count(table.begin(), table.end(), '\n')),

@@ -57,8 +57,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
       "gradient_term_nats curvature_term_nats curvature_along_error "
       "top_eigenvector_alignment loss_along accuracy_ratio accuracy_degradation_ratio "
-      "accuracy_degradation_stderr probe_tokens coverage_ratio layers format");
-  EXPECT_EQ(entry.size(), 28u);
+      "accuracy_degradation_stderr probe_tokens coverage_ratio layers format scale_rule");
+  EXPECT_EQ(entry.size(), 29u);
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
@@ -90,7 +90,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 28u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 29u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");
@@ -286,6 +286,23 @@ TEST(ReportJson, WritesAnEnumWithoutAValueAsAnEmptyString) {
   }
   EXPECT_EQ(line.at("curvature").at("top_eigenvalues").at(0).at("start"), "");
   EXPECT_EQ(*FromJson(ToJson(report)), report);
+}
+
+TEST(ReportJson, KeepsFormatsOfOneMethodAndWidthApart) {
+  AnalyzedReport analyzed;
+  for (const char* format : {"", "mxfp4", "mxfp4-h32"}) {
+    QuantizationReport& entry = analyzed.report.quantization.emplace_back();
+    entry.method = QuantizationMethod::kRtn;
+    entry.bits = 4;
+    if (*format == '\0') continue;
+    entry.format = format;
+    entry.scale_rule = "even";
+  }
+  const std::string line = ToJson(analyzed);
+  // The key of a default format is absent, as in journals of earlier versions.
+  EXPECT_FALSE(json::parse(line).at("quantization").at(0).contains("format"));
+  EXPECT_FALSE(json::parse(line).at("quantization").at(0).contains("scale_rule"));
+  EXPECT_EQ(*FromJson(line), analyzed);
 }
 
 TEST(ReportJson, ReadsANameThatItDoesNotKnowAsNoValue) {

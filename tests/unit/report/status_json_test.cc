@@ -59,13 +59,13 @@ RunStatus Sample() {
   status.events[kEventKinds - 1] = 18;
   status.last_sequence = 30;
   status.dropped_reports = {{"grpc", "slow", 19}};
-  status.slice = {.state = SliceState::kFailed,
-                  .number = 20,
-                  .request = {QuantizationMethod::kGptq, 3, 9, 21},
-                  .points_done = 22,
-                  .points_all = 23,
-                  .path = "slice.json",
-                  .error = "why"};
+  status.slice.state = SliceState::kFailed;
+  status.slice.number = 20;
+  status.slice.points_done = 22;
+  status.slice.points_all = 23;
+  status.slice.path = "slice.json";
+  status.slice.error = "why";
+  status.slice.request = {QuantizationMethod::kGptq, 3, 9, 21, "nvfp4"};
   status.cooldown = {.state = CooldownState::kSimulating,
                      .number = 24,
                      .decay_steps = 25,
@@ -96,6 +96,7 @@ TEST(StatusJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(read->monitor.stall_buckets, sample.monitor.stall_buckets);
   EXPECT_EQ(read->monitor.dropped_reports, sample.monitor.dropped_reports);
   EXPECT_EQ(read->monitor.slice.request.at_step, 21);
+  EXPECT_EQ(read->monitor.slice.request.format, "nvfp4");
   EXPECT_EQ(read->monitor.health_reason, "why \xEF\xBF\xBD");
 }
 

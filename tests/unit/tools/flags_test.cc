@@ -89,12 +89,13 @@ TEST(Flags, ReadsReplay) {
 
 TEST(Flags, ReadsSlice) {
   const auto slice = Parse({"slice", "h:1", "--method", "gptq", "--bits", "3", "--points", "9",
-                            "--wait", "--timeout", "60"});
+                            "--format", "nvfp4", "--wait", "--timeout", "60"});
   ASSERT_TRUE(slice.ok()) << slice.status();
   const auto& flags = std::get<SliceFlags>(*slice);
   EXPECT_EQ(flags.target.address.ToString(), "h:1");
   EXPECT_EQ(flags.method, "gptq");
   EXPECT_EQ(flags.bits, 3);
+  EXPECT_EQ(flags.format, "nvfp4");
   EXPECT_EQ(flags.points, 9);
   EXPECT_TRUE(flags.wait);
   EXPECT_EQ(flags.timeout_seconds, 60);

@@ -71,6 +71,15 @@ TEST(HistoryCsv, HasACellForEachColumn) {
   EXPECT_THAT(Cells(HistoryCsv(none)[0]), SizeIs(columns));
 }
 
+TEST(HistoryCsv, GivesTheFormatOfAReportThatNamesNone) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.quantization.resize(1);
+  report.report.quantization[0].format.reset();
+  EXPECT_EQ(Cells(HistoryCsv(report)[0]).back(), "int");
+  report.report.quantization[0].format = "mxfp4";
+  EXPECT_EQ(Cells(HistoryCsv(report)[0]).back(), "mxfp4");
+}
+
 TEST(LayersOf, SortsByOutputErrorWhereNoContributionIsKnown) {
   std::vector<std::string> names;
   for (const LayerRow& row : LayersOf(ThreeLayers())) names.push_back(row.name);

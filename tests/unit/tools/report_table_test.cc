@@ -225,5 +225,24 @@ TEST(QuantizerNames, TellAlikeOnesApart) {
               ElementsAre("gptq3/g128", "gptq3/row", "gptq4", "rtn4", "gptq3/g128#2"));
 }
 
+TEST(QuantizerNames, TellFormatsApart) {
+  std::vector<QuantizationReport> entries(3, SampleQuantization(QuantizationMethod::kRtn, 4, 1));
+  entries[0].format.reset();
+  entries[1].format = "mxfp4";
+  entries[2].format = "mxfp4-h32";
+  EXPECT_THAT(QuantizerNames(entries), ElementsAre("rtn4", "rtn-mxfp4", "rtn-mxfp4-h32"));
+}
+
+TEST(WatchedQuantizer, IsOfTheVerdictsFormat) {
+  AnalyzedReport analyzed;
+  analyzed.report.quantization.assign(2, SampleQuantization(QuantizationMethod::kGptq, 4, 1));
+  analyzed.report.quantization[1].format = "nvfp4";
+  analyzed.verdict.method = QuantizationMethod::kGptq;
+  analyzed.verdict.bits = 4;
+  EXPECT_EQ(WatchedQuantizer(analyzed), &analyzed.report.quantization[0]);
+  analyzed.verdict.format = "nvfp4";
+  EXPECT_EQ(WatchedQuantizer(analyzed), &analyzed.report.quantization[1]);
+}
+
 }  // namespace report_table_test
 }  // namespace ptqwatch::internal

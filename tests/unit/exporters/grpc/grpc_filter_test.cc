@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "grpc/report_filter.h"
 #include "gtest/gtest.h"
 #include "report_proto.h"
 #include "unit/exporters/grpc/grpc_fixture.h"
@@ -196,6 +197,24 @@ TEST_F(GrpcFilterTest, GivesTheQuantizersThatAreAskedFor) {
       ASSERT_TRUE(GrpcClient(address()).List(list, &page).ok());
       EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(page.reports(0), expected));
     }
+  }
+}
+
+TEST(QuantizerFilter, MatchesTheFormatOfAnEntryOrOfItsMethod) {
+  v1::Report all;
+  for (const char* format : {"", "nvfp4"}) {
+    v1::QuantizationReport* entry = all.add_quantization();
+    entry->set_method("gptq");
+    entry->set_bits(4);
+    if (*format != '\0') entry->set_format(format);
+  }
+  for (const char* format : {"int", "nvfp4"}) {
+    internal::QuantizerFilter::Kinds kinds;
+    kinds.Add()->set_format(format);
+    v1::Report report = all;
+    internal::QuantizerFilter::Make(kinds)->Apply(&report);
+    ASSERT_EQ(report.quantization_size(), 1) << format;
+    EXPECT_EQ(report.quantization(0).has_format(), std::string_view(format) == "nvfp4");
   }
 }
 

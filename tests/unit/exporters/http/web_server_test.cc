@@ -36,7 +36,7 @@ TEST_F(WebServerTest, ServesMetrics) {
   EXPECT_THAT(page->body, HasSubstr("\nptqwatch_step 16010\n"));
   EXPECT_THAT(page->body, HasSubstr("\nptqwatch_snapshot_step 16000\n"));
   EXPECT_THAT(page->body, HasSubstr("ptqwatch_quantization_loss_delta_nats{method=\"gptq\","
-                                    "bits=\"3\"} 0.208\n"));
+                                    "bits=\"3\",format=\"int\"} 0.208\n"));
   EXPECT_EQ(page->body.back(), '\n');
 }
 
@@ -119,8 +119,11 @@ TEST_F(WebServerTest, CapsLayers) {
   Start({.max_layers = 1});
   run_->Publish(SampleReport());
   const std::string body = Get("/metrics")->body;
-  EXPECT_THAT(body, HasSubstr("{layer=\"blocks.1.weight\",method=\"gptq\",bits=\"3\"} 0.03\n"));
-  EXPECT_THAT(body, HasSubstr("{layer=\"_overflow\",method=\"gptq\",bits=\"3\"} 0.02\n"));
+  EXPECT_THAT(
+      body,
+      HasSubstr("{layer=\"blocks.1.weight\",method=\"gptq\",bits=\"3\",format=\"int\"} 0.03\n"));
+  EXPECT_THAT(body,
+              HasSubstr("{layer=\"_overflow\",method=\"gptq\",bits=\"3\",format=\"int\"} 0.02\n"));
   EXPECT_THAT(body, Not(HasSubstr("{layer=\"blocks.0.weight\",method")));
   // Each family ranks its own values.
   EXPECT_THAT(body, HasSubstr("trace{layer=\"blocks.0.weight\"} 200.25\n"));

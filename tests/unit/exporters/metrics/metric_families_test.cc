@@ -144,8 +144,8 @@ TEST_F(MetricFamiliesTest, ShowTypeHelpAndValue) {
   EXPECT_THAT(page, HasSubstr("# HELP ptqwatch_learning_rate Learning rate of the last step.\n"
                               "# TYPE ptqwatch_learning_rate gauge\n"
                               "ptqwatch_learning_rate 0.0025\n"));
-  EXPECT_THAT(
-      page, HasSubstr("ptqwatch_quantization_loss_delta_nats{method=\"gptq\",bits=\"3\"} 0.208\n"));
+  EXPECT_THAT(page, HasSubstr("ptqwatch_quantization_loss_delta_nats{method=\"gptq\",bits=\"3\","
+                              "format=\"int\"} 0.208\n"));
   EXPECT_THAT(page, HasSubstr("ptqwatch_verdict{state=\"decay_degradation\"} 1\n"));
   EXPECT_EQ(page.back(), '\n');
 }
@@ -235,11 +235,17 @@ TEST(MetricPage, WritesLayersAnewForEachReportOnly) {
   const auto render = [&] {
     return page.Render({{.run = "", .input = {run, status, &report}}}, MetricFormat::kText);
   };
-  EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.02\n"));
+  EXPECT_THAT(
+      render(),
+      HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\",format=\"int\"} 0.02\n"));
   report.report.quantization[0].layers[0].output_error_ratio = 0.5;
-  EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.02\n"));
+  EXPECT_THAT(
+      render(),
+      HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\",format=\"int\"} 0.02\n"));
   ++report.report.sequence;
-  EXPECT_THAT(render(), HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\"} 0.5\n"));
+  EXPECT_THAT(
+      render(),
+      HasSubstr("{layer=\"blocks.0.weight\",method=\"gptq\",bits=\"3\",format=\"int\"} 0.5\n"));
 }
 
 TEST(LayerText, IsWhatTheLibraryWrites) {
