@@ -4,7 +4,8 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Series of a trainer's own exporter have no label run, so the variable matches .* instead of .+.
 HERE_AND_NOW = 'job=~"$job", instance=~"$instance", run=~"$run"'
 ONE_RUN = "on (job, instance, run)"
-QUANTIZER = "{{method}} {{bits}} bits {{run}}"
+SELECTED = ('method=~"$method"', 'bits=~"$bits"', 'format=~"$format"')
+QUANTIZER = "{{method}} {{bits}} bits {{format}} {{run}}"
 WIDTH = 24
 
 VERDICTS = [("unknown", "text"), ("warming_up", "text"), ("healthy", "green"), ("drifting", "blue"),
@@ -22,7 +23,7 @@ def m(name, *matchers):
 
 def watched(expr):
     """Of an expression with one value per quantizer, the value of the verdict's quantizer."""
-    return f"{expr} and on (job, instance, run, method, bits) {m('verdict_quantizer_info')}"
+    return f"{expr} and on (job, instance, run, method, bits, format) {m('verdict_quantizer_info')}"
 
 
 def code(name, label, states):

@@ -126,10 +126,10 @@ class Alerts(unittest.TestCase):
         now = time.time()
         self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
         turned = self.prometheus.query(
-            'ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, run) ptqwatch_verdict_quantizer_info')
+            'ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, format, run) ptqwatch_verdict_quantizer_info')
         empty, asked = set(), 0
         for instance, run in ((self.own, ".*"), (self.server, "decay")):
-            values = {"job": "ptqwatch", "instance": instance, "run": run, "method": ".+", "bits": ".+"}
+            values = {"job": "ptqwatch", "instance": instance, "run": run, "method": ".+", "bits": ".+", "format": ".+"}
             for dashboard in grafana().values():
                 for name, selector, label in variables(dashboard):
                     # A trainer's own series have no label run.

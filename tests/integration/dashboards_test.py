@@ -120,7 +120,7 @@ class Grafana(unittest.TestCase):
                 self.assertIn(selector.split("{")[0], known)
 
     def test_every_expression_is_valid(self):
-        rules = [{"record": "one", "expr": filled_in(expression, job=".+", instance=".+", run=".*", method=".+", bits=".+")}
+        rules = [{"record": "one", "expr": filled_in(expression, job=".+", instance=".+", run=".*", method=".+", bits=".+", format=".+")}
                  for dashboard in grafana().values() for _, expression, _ in expressions(dashboard)]
         self.assertGreater(len(rules), 100)
         with tempfile.NamedTemporaryFile("w", suffix=".yml", encoding="utf-8") as file:

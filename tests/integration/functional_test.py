@@ -63,7 +63,7 @@ class Live(FunctionalTest):
         self.assertEqual(len(re.findall(r"(?m)^snapshot step \d+ ", out)), 5)
         check = subprocess.run([prometheus_program("promtool"), "check", "metrics"], input=page, text=True, capture_output=True)
         self.assertEqual((check.returncode, check.stdout, check.stderr), (0, "", ""))
-        self.assertRegex(page, r'(?m)^ptqwatch_quantization_error_ratio\{method="gptq",bits="3"\} ')
+        self.assertRegex(page, r'(?m)^ptqwatch_quantization_error_ratio\{method="gptq",bits="3",format="int"\} ')
         reports, _, _ = journal(run_dir)
         self.assertEqual([report["step"] for report in reports], [40, 80, 120, 160, 200])
         for report in reports:

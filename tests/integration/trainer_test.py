@@ -63,7 +63,7 @@ class Live(unittest.TestCase):
         self.assertEqual(float(values["ptqwatch_snapshot_step"]), 200, out + err)
         for method in ("rtn", "gptq"):
             for bits in (3, 4):
-                self.assertIn(f'ptqwatch_quantization_error_ratio{{method="{method}",bits="{bits}"}}', values)
+                self.assertIn(f'ptqwatch_quantization_error_ratio{{method="{method}",bits="{bits}",format="int"}}', values)
         self.assertEqual(float(values['ptqwatch_lr_phase{phase="decay"}']), 1)
 
     def test_finish_measures_the_last_step(self):
