@@ -2,6 +2,7 @@
 
 #include "base/glob.h"
 #include "base/strings.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
 
@@ -23,10 +24,7 @@ std::string WhyNotSelected(const LayerSelection& selection, const std::vector<st
 const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,
                                   std::string_view layer) {
   for (const auto& [pattern, override_spec] : overrides) {
-    if (override_spec.method == spec.method && override_spec.bits == spec.bits &&
-        GlobMatch(pattern, layer)) {
-      return override_spec;
-    }
+    if (KeyOf(override_spec) == KeyOf(spec) && GlobMatch(pattern, layer)) return override_spec;
   }
   return spec;
 }

@@ -137,7 +137,7 @@ struct MonitorOptions {
   /// Quantizers to try on every snapshot; at least one.
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   /// {glob, spec}: matching layers use `spec` instead, in every entry of `quantizers` with the same
-  /// method and bits. The first match wins.
+  /// method, bits and format (KeyOf). The first match wins.
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;

@@ -28,5 +28,14 @@ TEST(SpecForLayer, TakesTheFirstOverrideOfTheSameMethodAndBits) {
   EXPECT_EQ(SpecForLayer(overrides, gptq3, "blocks.0.up.weight").group_size, 128);
 }
 
+TEST(SpecForLayer, LeavesOtherFormatsAlone) {
+  QuantizerSpec fine;
+  fine.group_size = 32;
+  QuantizerSpec nvfp4;
+  nvfp4.format = QuantizationFormat::kNvfp4;
+  EXPECT_EQ(SpecForLayer({{"*", fine}}, nvfp4, "a"), nvfp4);
+  EXPECT_EQ(SpecForLayer({{"*", fine}}, QuantizerSpec(), "a"), fine);
+}
+
 }  // namespace layer_selection_test
 }  // namespace ptqwatch::internal
