@@ -21,6 +21,7 @@ namespace ptqwatch::internal {
 namespace status_fields_test {
 
 using google::protobuf::Message;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -166,8 +167,8 @@ TEST(StatusFields, AreInTheMessage) {
 
 TEST(StatusFields, AreInTheText) {
   EXPECT_THAT(LeavesMissingFrom([](const RunStatus& status) { return StatusBlock(status, 1'000); }),
-              // The server's name for a run is what the reader asked for.
-              IsEmpty());
+              // A format that is no integer says the bits.
+              ElementsAre("status.slice.request.bits"));
 }
 
 TEST(StatusFields, AreInTheMetrics) {
@@ -183,10 +184,10 @@ TEST(StatusFields, AreInTheMetrics) {
       "status.stall_buckets", "status.stall_seconds_total",
       // What was asked for, and what came of it in words.
       "status.slice.number", "status.slice.request.method", "status.slice.request.bits",
-      "status.slice.request.points", "status.slice.request.at_step", "status.slice.path",
-      "status.slice.error", "status.cooldown.number", "status.cooldown.decay_steps",
-      "status.cooldown.step", "status.cooldown.waits_for_core", "status.cooldown.result",
-      "status.cooldown.error",
+      "status.slice.request.format", "status.slice.request.points", "status.slice.request.at_step",
+      "status.slice.path", "status.slice.error", "status.cooldown.number",
+      "status.cooldown.decay_steps", "status.cooldown.step", "status.cooldown.waits_for_core",
+      "status.cooldown.result", "status.cooldown.error",
       // The metrics are that server's.
       "status.server.state", "status.server.metrics", "status.server.grpc", "status.server.reason"};
   EXPECT_THAT(LeavesMissingFrom(Metrics), ::testing::UnorderedElementsAreArray(left_out));
