@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<QuantizeBackend>> OnCuda(
     absl::FunctionRef<absl::Status(int64_t)> reserve) {
   const c10::cuda::CUDAGuard guard(device);
   CudaDeviceOptions options{.stream = c10::cuda::getCurrentCUDAStream(device.index()).stream()};
-  // A temporary device, which only computes how much memory the libraries need.
+  // A device without memory, which only tells how much is needed.
   PTQWATCH_ASSIGN_OR_RETURN(const auto asked, CudaDevice::Create(options));
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t arena, DeviceArenaBytes(*asked, needs));
   options.bytes = CudaDevice::kWorkspaceBytes + arena;

@@ -13,9 +13,6 @@ namespace {
 using internal::CudaDevice;
 using internal::CudaStatus;
 
-// For the workspace of a factorisation.
-constexpr int64_t kOwnBytes = int64_t{64} << 20;
-
 absl::StatusOr<std::unique_ptr<TwinDevice>> MakeTwin(int64_t bytes) {
   // One for all tests: it is given back by the driver.
   static cudaStream_t stream = nullptr;
@@ -23,7 +20,8 @@ absl::StatusOr<std::unique_ptr<TwinDevice>> MakeTwin(int64_t bytes) {
     PTQWATCH_RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream"));
   }
-  PTQWATCH_ASSIGN_OR_RETURN(auto gpu, CudaDevice::Create({.stream = stream, .bytes = kOwnBytes}));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      auto gpu, CudaDevice::Create({.stream = stream, .bytes = CudaDevice::kWorkspaceBytes}));
   void* memory = nullptr;
   PTQWATCH_RETURN_IF_ERROR(
       CudaStatus(cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocMapped),
