@@ -22,7 +22,7 @@ struct FactorBlock {
   static constexpr int kRows = 8;
   static constexpr int kBands = kSize / kRows;
   static constexpr int kPhases = 2 * kBands;
-  static constexpr int kPanelColumns = 16;  ///< copied by a block of threads
+  static constexpr int kPanelColumns = 64;  ///< copied by a block of threads
   struct Shared {
     /// U in bands of eight rows. A band begins with its diagonal square.
     alignas(16) double factor[kRows * kRows * kBands * (kBands + 1) / 2];

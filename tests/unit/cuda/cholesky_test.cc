@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -99,12 +100,13 @@ TEST(Cholesky, NamesTheFirstPivotThatIsNotPositive) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
   constexpr int64_t kSize = 531;
+  const double bad[] = {-1.0, 0.0, std::nan(""), std::numeric_limits<double>::infinity()};
+  size_t next = 0;
   for (const int64_t at : {0, 1, 8, 127, 128, 300, 512, 530}) {
-    for (const double value : {-1.0, 0.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-      std::vector<double> matrix = PositiveMatrix(kSize);
-      matrix[static_cast<size_t>(at * (kSize + 1))] = value;
-      EXPECT_EQ(Factorize(*device, matrix, kSize).info, at + 1) << value;
-    }
+    const double value = bad[next++ % std::size(bad)];
+    std::vector<double> matrix = PositiveMatrix(kSize);
+    matrix[static_cast<size_t>(at * (kSize + 1))] = value;
+    EXPECT_EQ(Factorize(*device, matrix, kSize).info, at + 1) << value;
   }
 }
 
