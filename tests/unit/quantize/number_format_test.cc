@@ -380,7 +380,7 @@ TEST(NumberFormat, DescribesWhatDecidesTheCodes) {
   spec = {};
   spec.rotation = 64;
   EXPECT_EQ(Describe(spec), "gptq b4 g128 sym rotation 64 act damp 0.01");
-  EXPECT_EQ(FormatOf(spec), "int");
+  EXPECT_EQ(FormatOf(spec), "int-h64");
   EXPECT_EQ(FormatOf(SpecOf(QuantizationFormat::kNvfp4)), "nvfp4");
 }
 
