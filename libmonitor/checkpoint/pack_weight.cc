@@ -11,8 +11,8 @@
 #include "checkpoint/bit_stream.h"
 #include "checkpoint/float16.h"
 #include "ptqwatch/offline/checkpoint_export.h"
+#include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
-#include "quantize/number_format.h"
 
 namespace ptqwatch {
 namespace {

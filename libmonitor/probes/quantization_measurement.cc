@@ -9,8 +9,8 @@
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "probes/quantized_layers.h"
+#include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
-#include "quantize/number_format.h"
 
 namespace ptqwatch::internal {
 namespace {

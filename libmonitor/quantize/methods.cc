@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "quantize/number_format.h"
+#include "quantize/kernels/number_format.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
-#include "quantize/number_format.h"
 #include "report/enum_names.h"
 
 namespace ptqwatch {

@@ -37,7 +37,7 @@ PTQWATCH_EXPORT absl::StatusOr<QuantizationMethod> ParseQuantizationMethod(std::
 /// NF4.
 PTQWATCH_EXPORT std::string_view FormatOf(QuantizationMethod method);
 
-/// The number format of codes and scales. Rows of quantize/number_format.cc.
+/// The number format of codes and scales. Rows of quantize/kernels/number_format.cc.
 enum class QuantizationFormat {
   kInt,      ///< integers with a scale, and a zero if asymmetric
   kFp8,      ///< E4M3, largest number 448

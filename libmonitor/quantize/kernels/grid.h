@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
-#include "quantize/number_format.h"
+#include "quantize/kernels/number_format.h"
 
 namespace ptqwatch::internal {
 

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_QUANTIZE_NUMBER_FORMAT_H_
-#define PTQWATCH_QUANTIZE_NUMBER_FORMAT_H_
+#ifndef PTQWATCH_QUANTIZE_KERNELS_NUMBER_FORMAT_H_
+#define PTQWATCH_QUANTIZE_KERNELS_NUMBER_FORMAT_H_
 
 #include <array>
 #include <cstdint>
@@ -60,4 +60,4 @@ float PowerOfTwoScale(float largest, const NumberFormat& format, ScaleRule rule)
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_QUANTIZE_NUMBER_FORMAT_H_
+#endif  // PTQWATCH_QUANTIZE_KERNELS_NUMBER_FORMAT_H_

@@ -1,4 +1,4 @@
-#include "quantize/number_format.h"
+#include "quantize/kernels/number_format.h"
 
 #include <algorithm>
 #include <cmath>
