@@ -127,7 +127,7 @@ QuantizerKey KeyOf(const Record& record) {
   return {method, record.bits,
           record.format.value_or(std::string(method ? FormatOf(*method) : ""))};
 }
-PTQWATCH_EXPORT QuantizerKey KeyOf(const QuantizerSpec& spec);
+QuantizerKey PTQWATCH_EXPORT KeyOf(const QuantizerSpec& spec);
 /// Whether two records are of one quantizer.
 template <typename Record, typename Other>
 bool SameQuantizer(const Record& record, const Other& other) {
