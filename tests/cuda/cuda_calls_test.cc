@@ -137,7 +137,6 @@ TEST_F(CudaCalls, VectorsNeedNoLibraries) {
 
 TEST_F(CudaCalls, ADeviceThatIsOnlyAskedTakesNoMemory) {
   const auto device = Create({.bytes = 0});
-  EXPECT_TRUE(device->FactorizeBytes(64).ok());
   EXPECT_THAT(calls(), Not(Contains("cudaMalloc")));
   EXPECT_FALSE(CudaDevice::Create({.stream = reinterpret_cast<cudaStream_t>(memory.data()),
                                    .bytes = CudaDevice::kWorkspaceBytes - 256,
