@@ -72,6 +72,7 @@ ELSEWHERE = {
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
     "tests/gates/build_files": "gate.build_files",
+    "tests/faults/server_killed_test.py": "faults.ServerKilled",
     "tests/gates/kernels": "gate.kernels",
     "tests/gates/packages": "gate.packages",
     "tests/gates/thread_safety": "gate.thread_safety",
