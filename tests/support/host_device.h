@@ -2,6 +2,7 @@
 #define PTQWATCH_TESTS_SUPPORT_HOST_DEVICE_H_
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -25,10 +26,13 @@ struct HostMemory {
 };
 
 /// A ComputeDevice of plain loops over the kernels' bodies. Uninitialised memory is filled with
-/// NaNs. Run returns Internal if two threads of a phase write the same byte of Shared.
+/// NaNs. Run returns Internal if two threads of a phase write the same byte of Shared, which it
+/// looks for in the first kCheckedRuns runs of each kind of kernel.
 class HostDevice final : private HostMemory, public internal::ComputeDevice {
  public:
   explicit HostDevice(int64_t size);
+
+  static constexpr int kCheckedRuns = 32;
 
   /// Results must not depend on it.
   void set_order(ThreadOrder order) { order_ = order; }
@@ -61,6 +65,7 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
 #else
   ThreadOrder order_ = ThreadOrder::kForwards;
 #endif
+  std::map<size_t, int> checked_runs_;  // by the kernel's kind
   int failing_factors_ = 0;
   int calls_left_ = 0;
   absl::Status failure_;

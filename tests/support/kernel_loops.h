@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -116,6 +117,33 @@ struct Team {
   std::vector<Block> blocks = std::vector<Block>(kTogether);
   std::barrier<> barrier{kMembers};
 };
+
+template <typename K, int... kPhase>
+void RunBlockUnchecked(const K& kernel, int64_t block, bool backwards, typename K::Shared& shared,
+                       std::vector<typename K::Local>& locals,
+                       std::integer_sequence<int, kPhase...>) {
+  std::memset(static_cast<void*>(&shared), kUndefined, sizeof(shared));
+  MakeUndefined(locals);
+  const auto thread = [&](int i) { return backwards ? K::kThreads - 1 - i : i; };
+  const auto run_phase = [&]<int kOne>(std::integral_constant<int, kOne>) {
+    for (int i = 0; i < K::kThreads; ++i) {
+      kernel.template Run<kOne>(internal::Place{.block = block, .thread = thread(i)}, shared,
+                                locals[static_cast<size_t>(thread(i))]);
+    }
+  };
+  (run_phase(std::integral_constant<int, kPhase>()), ...);
+}
+
+/// As RunInTurn, but threads share Shared, which takes a tenth of the time.
+template <typename K>
+void RunUnchecked(const K& kernel, bool backwards) {
+  typename Team<K>::Block memory;
+  const int64_t blocks = kernel.Blocks();
+  for (int64_t i = 0; i < blocks; ++i) {
+    RunBlockUnchecked(kernel, backwards ? blocks - 1 - i : i, backwards, memory.shared,
+                      memory.locals, std::make_integer_sequence<int, K::kPhases>());
+  }
+}
 
 template <typename K>
 class TeamMember {
