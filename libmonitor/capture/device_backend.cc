@@ -111,7 +111,7 @@ absl::Status DeviceBackend::Warm(const BackendNeeds& needs) {
   std::map<std::pair<int64_t, int64_t>, std::vector<QuantizerSpec>> shapes;
   for (const BackendNeeds::Layer& layer : needs.layers) {
     std::vector<QuantizerSpec>& specs = shapes[{layer.outputs, layer.inputs}];
-    if (!DeviceQuantizer::Supports(layer.spec, layer.inputs)) continue;
+    if (!DeviceQuantizer::Supports(layer.spec)) continue;
     if (std::find(specs.begin(), specs.end(), layer.spec) == specs.end()) {
       specs.push_back(layer.spec);
     }
@@ -143,8 +143,7 @@ void DeviceBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
   std::vector<size_t> device;
   std::vector<size_t> host;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const int64_t inputs = tasks[i].weight.size(1);
-    (DeviceQuantizer::Supports(tasks[i].spec, inputs) ? device : host).push_back(i);
+    (DeviceQuantizer::Supports(tasks[i].spec) ? device : host).push_back(i);
   }
   for (absl::Span<const size_t> left = device; !left.empty();) {
     const size_t count = FittingRun(tasks, left);
@@ -235,7 +234,7 @@ absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNe
   }
   int64_t quantizing = 0;
   for (const BackendNeeds::Layer& shape : needs.layers) {
-    if (!DeviceQuantizer::Supports(shape.spec, shape.inputs)) continue;
+    if (!DeviceQuantizer::Supports(shape.spec)) continue;
     const DeviceGram gram = DeviceGram::OfShape(compute, shape.inputs);
     // The sizes do not depend on the values of the weight and the Gram.
     const float weight = 0;

@@ -59,7 +59,7 @@ class CudaDevice final : public ComputeDevice {
   absl::Status Upload(void* to, const void* host, int64_t bytes) override;
   absl::Status Read(std::span<const HostCopy> copies) override;
 
-  /// What a device borrows.
+  /// A device borrows these from a pool.
   struct Handles {
     int device = 0;
     cudaEvent_t done = nullptr;

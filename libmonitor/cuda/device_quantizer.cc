@@ -117,13 +117,13 @@ struct DeviceQuantizer::Layers {
 DeviceQuantizer::DeviceQuantizer(ComputeDevice& device)
     : device_(device), arena_begin_(device.arena().used()) {}
 
-bool DeviceQuantizer::Supports(const QuantizerSpec& spec, int64_t cols) {
+bool DeviceQuantizer::Supports(const QuantizerSpec& spec) {
   // The kernels know grids of integers with scales of single rows.
   if (spec.format != QuantizationFormat::kInt || spec.group_rows != 1 || spec.rotation != 0) {
     return false;
   }
   const DeviceMethod* method = FindDeviceMethod(MethodOf(spec));
-  return method != nullptr && (method->supports == nullptr || method->supports(spec, cols));
+  return method != nullptr && (method->supports == nullptr || method->supports(spec));
 }
 
 DeviceQuantizer::~DeviceQuantizer() { device_.arena().ReturnTo(arena_begin_); }

@@ -77,7 +77,7 @@ class DeviceQuantizer {
   DeviceQuantizer& operator=(const DeviceQuantizer&) = delete;
 
   /// Whether a weight with this many columns can be quantized on a device.
-  static bool Supports(const QuantizerSpec& spec, int64_t cols);
+  static bool Supports(const QuantizerSpec& spec);
 
   /// The minimum arena memory for Begin and Collect, in bytes. With up to kMaxBatch times as much,
   /// layers are quantized together.

@@ -75,7 +75,7 @@ constexpr DeviceMethod kDeviceMethods[] = {
     {.method = &kAwqMethod,
      .quantize = QuantizeByAwq,
      .take = TakeAwqBuffers,
-     .supports = [](const QuantizerSpec& spec, int64_t) { return spec.clip == ClipSearch::kNone; }},
+     .supports = [](const QuantizerSpec& spec) { return spec.clip == ClipSearch::kNone; }},
     {.method = &kLlmInt8Method, .quantize = RoundToInt8},
     {.method = &kNf4Method, .quantize = RoundToNf4},
 };

@@ -17,8 +17,8 @@ struct DeviceMethod {
   absl::Status (*quantize)(const LayerGroup& group, Queue& queue) = nullptr;
   /// Reserves in `arena` the memory that `quantize` needs beside FitGrids. Null: none.
   absl::Status (*take)(const LayerGroup& group, Arena& arena) = nullptr;
-  /// Null: all specs and inputs.
-  bool (*supports)(const QuantizerSpec& spec, int64_t cols) = nullptr;
+  /// Null: all specs.
+  bool (*supports)(const QuantizerSpec& spec) = nullptr;
 };
 
 /// Null if the method has no part on a device: it is then quantized on the host.

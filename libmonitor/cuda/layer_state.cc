@@ -36,7 +36,7 @@ absl::Status CheckLayer(const DeviceLayer& layer) {
   if (layer.cols > INT32_MAX) {
     return absl::InvalidArgumentError(StrCat("the weight has ", layer.cols, " columns"));
   }
-  if (!DeviceQuantizer::Supports(layer.spec, layer.cols)) {
+  if (!DeviceQuantizer::Supports(layer.spec)) {
     return absl::UnimplementedError(
         StrCat(Describe(layer.spec), " with ", layer.cols, " inputs is not available on a device"));
   }

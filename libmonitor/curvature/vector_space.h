@@ -60,7 +60,7 @@ class VectorSpace {
   /// Inner products, accumulated in float64.
   double Dot(const Vector& x, const Vector& y) const;
   std::vector<double> DotByPiece(const Vector& x, const Vector& y) const;
-  /// Those of each of `xs` with y; with kernels, they read y once.
+  /// Returns the inner product of each of `xs` with y. Kernels read y once.
   std::vector<double> Dots(absl::Span<const Vector> xs, const Vector& y) const;
   double Norm(const Vector& x) const;
   /// ||x - y||

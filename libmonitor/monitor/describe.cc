@@ -56,7 +56,7 @@ std::string DescribeWork(const Planner& planner, const MonitorOptions& options) 
                     100 * options.max_overhead);
 }
 
-// What is held of one budget, part by part.
+// Lists the parts that are held of one budget.
 struct Held {
   void Add(std::string_view name, int64_t part) {
     bytes += part;

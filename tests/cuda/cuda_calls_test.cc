@@ -1,5 +1,5 @@
-// What CudaDevice asks of the driver and the libraries, which this program replaces. It does not
-// link if the device destroys a handle, waits for all work on the GPU, or spins on a stream.
+// Records CudaDevice's calls of the driver and the libraries, which this program replaces. It does
+// not link if the device destroys a handle, waits for all work on the GPU, or spins on a stream.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

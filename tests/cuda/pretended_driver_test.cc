@@ -2,10 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <utility>
-#include <vector>
 
-#include "cuda/cuda_device.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/device_runtime.h"
 
@@ -13,7 +10,6 @@ namespace ptqwatch::pretended_driver_test {
 namespace {
 
 cudaError_t last_error = cudaSuccess;
-std::vector<size_t> allocated;
 
 cudaError_t Answer(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -31,11 +27,6 @@ PRETENDED cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 PRETENDED cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = 1 << 20, cudaSuccess;
 }
-PRETENDED cudaMalloc(void** memory, size_t bytes) {
-  *memory = nullptr;
-  allocated.push_back(bytes);
-  return Answer(cudaErrorMemoryAllocation);
-}
 PRETENDED cudaStreamQuery(cudaStream_t) { return Answer(cudaErrorNotReady); }
 PRETENDED cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 PRETENDED cudaPeekAtLastError() { return last_error; }
@@ -49,15 +40,6 @@ TEST(PretendedDriver, WorkThatIsQueuedLeavesNoError) {
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   EXPECT_TRUE((*runtime)->Fault().ok());
   EXPECT_EQ(last_error, cudaSuccess);
-}
-
-TEST(PretendedDriver, ADeviceWithoutAnArenaAllocatesNone) {
-  allocated.clear();
-  int stream = 0;
-  const auto device =
-      internal::CudaDevice::Create({.stream = reinterpret_cast<cudaStream_t>(&stream)});
-  EXPECT_FALSE(device.ok());
-  EXPECT_THAT(allocated, testing::Not(testing::Contains(0u)));
 }
 
 }  // namespace ptqwatch::pretended_driver_test

@@ -101,17 +101,17 @@ class RunTest(unittest.TestCase):
         self.assertTrue(ended(int((self.home / "pid").read_text())))
 
     def killed_in_cuda_test(self, how):
-        self.program("cuda_test", f"echo begun; touch {self.home}/begun; sleep 600 & echo $! >{self.home}/child; wait")
+        self.program("cuda_test", f"echo begun; sleep 600 & echo $! >{self.home}/child; wait")
+        os.mkfifo(self.home / "child")
         child = subprocess.Popen(self.command(), env=self.environment(), stdout=subprocess.DEVNULL)
-        while not (self.home / "child").exists() or not (self.home / "child").read_text().strip():
-            time.sleep(0.01)
+        grandchild = int((self.home / "child").read_text())
         child.send_signal(how)
         child.wait(timeout=30)
         self.assertEqual(self.row("twin test")[0], "ok")
         self.assertEqual(self.row("cuda_test")[0], "running")
         self.assertEqual(self.row("bench_cuda")[0], "not begun")
         self.assertIn("begun", (self.home / "report.log").read_text())
-        return int((self.home / "child").read_text())
+        return grandchild
 
     def test_a_run_that_is_ended_says_how_far_it_came(self):
         grandchild = self.killed_in_cuda_test(signal.SIGTERM)

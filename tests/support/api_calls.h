@@ -8,7 +8,7 @@
 
 namespace ptqwatch::testing {
 
-/// What a call of CUDA's API does to other threads' work.
+/// The effect of a call of CUDA's API on other threads' work.
 enum class ApiEffect {
   kNone,
   kQueues,  ///< work on `stream`

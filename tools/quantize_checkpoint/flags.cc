@@ -53,32 +53,28 @@ void AddSpec(CLI::App& app, QuantizerSpec* spec) {
           "Type of stored scales: f16, or bf16 (compressed-tensors)");
 }
 
-// A format of files for integers, or a format of numbers, which compressed-tensors holds.
+// A format of files, or a format of numbers, which compressed-tensors holds.
+absl::Status SetFormat(std::string_view text, Flags* flags) {
+  const auto file = ParseCheckpointFormat(text);
+  const auto numbers = ParseQuantizationFormat(text);
+  if (!file.ok() && !numbers.ok()) {
+    return absl::InvalidArgumentError(
+        StrCat(Message(file.status()), "; ", Message(numbers.status())));
+  }
+  flags->format = file.value_or(CheckpointFormat::kCompressedTensors);
+  flags->spec.format = numbers.value_or(QuantizationFormat::kInt);
+  return absl::OkStatus();
+}
+
 void AddFormat(CLI::App& app, Flags* flags) {
-  const auto parse = [](const std::string& text, Flags* parsed) {
-    if (const auto format = ParseCheckpointFormat(text); format.ok()) {
-      parsed->format = *format;
-      parsed->spec.format = QuantizationFormat::kInt;
-      return true;
-    }
-    const auto format = ParseQuantizationFormat(text);
-    if (!format.ok() || *format == QuantizationFormat::kInt) return false;
-    parsed->format = CheckpointFormat::kCompressedTensors;
-    parsed->spec.format = *format;
-    return true;
-  };
   app.add_option_function<std::string>(
-         "--format", [flags, parse](const std::string& text) { parse(text, flags); },
-         "Integers as compressed-tensors or gptq-v2, or fp8, fp8_e5m2, mxfp4, mxfp8 or nvfp4 as "
-         "compressed-tensors")
+         "--format", [flags](const std::string& text) { SetFormat(text, flags).IgnoreError(); },
+         "compressed-tensors or gptq-v2 for integers, or a format of numbers such as nvfp4, which "
+         "compressed-tensors holds")
       ->check(CLI::Validator(
-          [parse](std::string& text) {
+          [](std::string& text) {
             Flags ignored;
-            return parse(text, &ignored)
-                       ? std::string()
-                       : StrCat("unknown format '", text,
-                                "'; known are compressed-tensors, gptq-v2, fp8, fp8_e5m2, mxfp4, "
-                                "mxfp8 and nvfp4");
+            return std::string(Message(SetFormat(text, &ignored)));
           },
           ""))
       ->default_str(std::string(ToString(flags->format)));

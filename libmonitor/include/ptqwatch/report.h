@@ -113,7 +113,7 @@ std::string_view ToString(const std::optional<Enum>& value) {
   return value ? ToString(*value) : std::string_view();
 }
 
-/// What tells the quantizers of a run apart in series, labels and tables.
+/// Identifies a quantizer of a run in series, labels and tables.
 struct QuantizerKey {
   std::optional<QuantizationMethod> method;
   int bits = 0;

@@ -21,7 +21,7 @@ enum class GroupScale {
 struct NumberFormat {
   std::string_view name;
   int bits = 0;  ///< of a code; 0: any
-  /// Of a floating-point code: a sign, exponent bits and mantissa bits. 0 mantissa bits: codes are
+  /// A floating-point code is a sign, exponent bits and mantissa bits. 0 mantissa bits: codes are
   /// integers with a scale and a zero.
   int exponent_bits = 0;
   int mantissa_bits = 0;

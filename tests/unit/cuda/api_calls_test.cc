@@ -1,4 +1,4 @@
-// What a recorded trace of CUDA's API says of a monitor.
+// Judges recorded traces of CUDA's API.
 #include "support/api_calls.h"
 
 #include <gmock/gmock.h>

@@ -61,7 +61,7 @@ TEST(NewMethod, IsNamedAndValidatedByItsRow) {
   EXPECT_TRUE(Validate(spec).ok());
   EXPECT_EQ(Describe(spec), "sign b2");
   // It has no kernel: a monitor on a GPU quantizes on the host.
-  EXPECT_FALSE(internal::DeviceQuantizer::Supports(spec, 16));
+  EXPECT_FALSE(internal::DeviceQuantizer::Supports(spec));
 }
 
 TEST(NewMethod, Quantizes) {
