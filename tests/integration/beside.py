@@ -47,5 +47,7 @@ def children_of(process):
 
 
 def resident_bytes(process):
+    """The memory of a process in RAM; 0 for a zombie, which has none."""
     status = pathlib.Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
-    return 1024 * int(re.search(r"^VmRSS:\s*(\d+)", status, re.MULTILINE)[1])
+    resident = re.search(r"^VmRSS:\s*(\d+)", status, re.MULTILINE)
+    return 1024 * int(resident[1]) if resident else 0
