@@ -1,6 +1,8 @@
 #include "quantize/rotation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "quantize/layer.h"
@@ -9,32 +11,39 @@ namespace ptqwatch::internal {
 namespace {
 
 // Transforms `block` vectors of `width` numbers, each `width` after the one before.
-template <typename T>
-void Transform(int64_t block, int64_t width, T* values) {
+void Transform(int64_t block, int64_t width, double* values) {
   for (int64_t half = 1; half < block; half *= 2) {
     for (int64_t begin = 0; begin < block; begin += 2 * half) {
       T* low = values + begin * width;
       T* high = low + half * width;
       for (int64_t i = 0; i < half * width; ++i) {
-        const T a = low[i];
-        const T b = high[i];
+        const double a = low[i];
+        const double b = high[i];
         low[i] = a + b;
         high[i] = a - b;
       }
     }
   }
-  const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(block)));
+  const double scale = 1 / std::sqrt(static_cast<double>(block));
   for (int64_t i = 0; i < block * width; ++i) values[i] *= scale;
 }
 
+// In float64, and then rounded once.
 template <typename T>
 absl::Status RotateRows(int64_t rows, int64_t cols, int64_t block, T* matrix,
                         const ExecutionContext& context) {
+  std::vector<double> exact(static_cast<size_t>(block));
   return ForEachRow(
       rows, cols,
       [&](int64_t r) {
         T* row = matrix + r * cols;
-        for (int64_t c = 0; c + block <= cols; c += block) Transform(block, 1, row + c);
+        for (int64_t c = 0; c + block <= cols; c += block) {
+          std::copy_n(row + c, block, exact.begin());
+          Transform(block, 1, exact.data());
+          for (int64_t i = 0; i < block; ++i) {
+            row[c + i] = static_cast<T>(exact[static_cast<size_t>(i)]);
+          }
+        }
       },
       context);
 }

@@ -12,7 +12,7 @@ namespace ptqwatch::internal {
 /// for QuantizerSpec::rotation. Inputs beyond the last whole block stay as they are. `block` is a
 /// power of two. Cost: log2(block) additions a number. Errors: Cancelled, DeadlineExceeded.
 
-/// matrix = matrix B, for [rows, cols].
+/// matrix = matrix B, for [rows, cols], computed in float64 and rounded once.
 absl::Status RotateColumns(int64_t rows, int64_t cols, int64_t block, float* matrix,
                            const ExecutionContext& context);
 /// gram = B gram B, for [size, size], symmetric before and after.

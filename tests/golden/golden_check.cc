@@ -65,6 +65,8 @@ constexpr Kind kKinds[] = {
     {"awq_", &Quantized<&ptqwatch::testing::CheckAwqFile>},
     {"nf4_", &Quantized<&ptqwatch::testing::CheckNf4File>},
     {"llmint8_", &Quantized<&ptqwatch::testing::CheckLlmInt8File>},
+    {"fp_", &Quantized<&ptqwatch::testing::CheckFpFile>},
+    {"gptqfp_", &Quantized<&ptqwatch::testing::CheckGptqFpFile>},
     {"curvature_", Curvature},
 };
 

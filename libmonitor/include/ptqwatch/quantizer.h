@@ -259,8 +259,8 @@ struct RoundingErrorParts {
 ///             each block, zero is empty; dequantized = level * absmax.
 ///
 /// With a floating-point format, codes are its bits, with the sign first, and dequantized = scale *
-/// number; zero is 0. NVFP4's scale is block scale / tensor_scale. With a rotation, codes, scale
-/// and zero belong to W B, and dequantized to W.
+/// number; zero is 0. NVFP4's scale is an E4M3 number, at least 2^-6, times max|W| / (448 * 6).
+/// With a rotation, codes, scale and zero belong to W B, and dequantized to W.
 struct QuantizedWeight {
   LayerStatus status = LayerStatus::kOk;
   /// Explains a status other than kOk, and notes facts such as skipped calibration rows.

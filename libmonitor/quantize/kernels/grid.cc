@@ -158,9 +158,10 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
 
 void SetTensorScale(float largest, Grid* grid) {
   if (grid->format->scale != GroupScale::kE4m3) return;
-  const float scale =
-      kE4m3.largest * grid->format->largest / std::max(largest, std::numeric_limits<float>::min());
-  grid->tensor_scale = std::isfinite(scale) ? scale : 1;
+  const float top = kE4m3.largest * grid->format->largest;
+  const float inverse = top / std::max(largest, std::numeric_limits<float>::min());
+  grid->tensor_scale = std::isfinite(inverse) ? inverse : 1;
+  grid->tensor_factor = std::isfinite(inverse) ? largest / top : 1;
 }
 
 namespace {
@@ -171,9 +172,8 @@ float FloatScale(float largest, const Grid& grid) {
     case GroupScale::kE8m0:
       return PowerOfTwoScale(largest, format, grid.scale_rule);
     case GroupScale::kE4m3: {
-      const float exact = grid.tensor_scale * (largest / format.largest);
-      // Not 0, so that the weight can be divided by it.
-      return std::max(RoundToFormat(exact, kE4m3), kE4m3.Level(1)) / grid.tensor_scale;
+      const float exact = largest / format.largest / grid.tensor_factor;
+      return RoundToFormat(std::max(exact, kE4m3.SmallestNormal()), kE4m3) * grid.tensor_factor;
     }
     case GroupScale::kSpec:
       break;

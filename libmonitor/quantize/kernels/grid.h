@@ -31,7 +31,9 @@ struct Grid {
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   std::vector<float> scale;  ///< [rows, groups]
   std::vector<float> zero;   ///< [rows, groups]
-  float tensor_scale = 0;    ///< NVFP4: divides the block scales; set by SetTensorScale
+  /// NVFP4: a scale is an E4M3 number times this. Set by SetTensorScale.
+  float tensor_factor = 0;
+  float tensor_scale = 0;  ///< NVFP4: the inverse, as QuantizedWeight has it
 
   float max_code() const { return static_cast<float>((1 << bits) - 1); }
   int64_t GroupBegin(int64_t g) const { return g * group_size; }
@@ -41,7 +43,8 @@ struct Grid {
 /// A grid without its numbers. `spec` must be valid and the shape not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
-/// Sets NVFP4's tensor scale, before any group is fitted. `largest` is the weight's max|w|.
+/// Sets NVFP4's tensor factor to `largest` / (448 * 6), before any group is fitted. `largest` is
+/// the weight's max|w|; if it is so small that the inverse overflows, the factor is 1.
 void SetTensorScale(float largest, Grid* grid);
 
 /// min(w, 0) and max(w, 0) over `count` finite weights.

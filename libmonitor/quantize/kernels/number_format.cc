@@ -1,6 +1,7 @@
 #include "quantize/kernels/number_format.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 
@@ -9,39 +10,63 @@ namespace {
 
 // In the order of QuantizationFormat.
 constexpr NumberFormat kFormats[] = {
-    {.name = "int"},
-    {.name = "fp8_e4m3", .bits = 8, .exponent_bits = 4, .mantissa_bits = 3, .largest = 448},
-    {.name = "fp8_e5m2", .bits = 8, .exponent_bits = 5, .mantissa_bits = 2, .largest = 57344},
+    {.name = "int", .checkpoint_format = "pack-quantized"},
+    {.name = "fp8_e4m3",
+     .bits = 8,
+     .exponent_bits = 4,
+     .mantissa_bits = 3,
+     .largest = 448,
+     .checkpoint_format = "float-quantized"},
+    {.name = "fp8_e5m2",
+     .bits = 8,
+     .exponent_bits = 5,
+     .mantissa_bits = 2,
+     .largest = 57344,
+     .checkpoint_format = "float-quantized"},
     {.name = "mxfp4",
      .bits = 4,
      .exponent_bits = 2,
      .mantissa_bits = 1,
      .largest = 6,
      .scale = GroupScale::kE8m0,
-     .group_size = 32},
+     .group_size = 32,
+     .checkpoint_format = "mxfp4-pack-quantized"},
     {.name = "mxfp8",
      .bits = 8,
      .exponent_bits = 4,
      .mantissa_bits = 3,
      .largest = 448,
      .scale = GroupScale::kE8m0,
-     .group_size = 32},
+     .group_size = 32,
+     .checkpoint_format = "mxfp8-quantized"},
     {.name = "nvfp4",
      .bits = 4,
      .exponent_bits = 2,
      .mantissa_bits = 1,
      .largest = 6,
      .scale = GroupScale::kE4m3,
-     .group_size = 16},
+     .group_size = 16,
+     .checkpoint_format = "nvfp4-pack-quantized"},
 };
 
 int Bias(const NumberFormat& format) { return (1 << (format.exponent_bits - 1)) - 1; }
+
+// Of float32, which all of this is computed in: ldexp, ilogb and nearbyint would be calls.
+constexpr int kDigits = 23;
+constexpr int kBias = 127;
+uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
+// The exponent of a normal number that is not negative, plus kBias.
+int BiasedExponent(float value) { return static_cast<int>(BitsOf(value) >> kDigits); }
+// 2^exponent, a normal number.
+float PowerOfTwo(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent + kBias) << kDigits);
+}
 
 }  // namespace
 
 const NumberFormat kE4m3 = kFormats[1];
 
-float NumberFormat::SmallestNormal() const { return std::ldexp(1.0f, 1 - Bias(*this)); }
+float NumberFormat::SmallestNormal() const { return PowerOfTwo(1 - Bias(*this)); }
 
 float NumberFormat::Level(uint8_t code) const {
   const int magnitude = code & ((1 << (bits - 1)) - 1);
@@ -68,9 +93,10 @@ int64_t GroupSizeOf(const QuantizerSpec& spec, int64_t cols) {
 
 float RoundToFormat(float value, const NumberFormat& format) {
   const float magnitude = std::min(std::abs(value), format.largest);
-  const float quantum = std::ldexp(
-      1.0f, std::ilogb(std::max(magnitude, format.SmallestNormal())) - format.mantissa_bits);
-  return std::copysign(std::nearbyint(magnitude / quantum) * quantum, value);
+  const int exponent = BiasedExponent(std::max(magnitude, format.SmallestNormal())) - kBias;
+  // Adding 1.5 * 2^23 spacings rounds to a multiple of the spacing, half to even.
+  const float shifter = 1.5f * PowerOfTwo(exponent - format.mantissa_bits + kDigits);
+  return std::copysign((magnitude + shifter) - shifter, value);
 }
 
 uint8_t CodeOf(float value, const NumberFormat& format) {
@@ -83,25 +109,23 @@ uint8_t CodeOf(float value, const NumberFormat& format) {
 }
 
 float PowerOfTwoScale(float largest, const NumberFormat& format, ScaleRule rule) {
-  // Both are significand * 2^exponent with 0.5 <= significand < 1, or zero.
-  int exponent = 0;
-  const double significand = std::frexp(static_cast<double>(largest), &exponent);
-  int top_exponent = 0;
-  const double top_significand = std::frexp(static_cast<double>(format.largest), &top_exponent);
-  int scale = exponent - top_exponent;
+  constexpr uint32_t kMantissa = (1u << kDigits) - 1;
+  const uint32_t top = BitsOf(format.largest);
+  uint32_t bits = BitsOf(largest);
   switch (rule) {
     case ScaleRule::kFloor:
       break;
     case ScaleRule::kEven:
       // Rounds to the format's mantissa first, half up, which may carry into the exponent.
-      scale += significand >= 1 - std::ldexp(1.0, -format.mantissa_bits - 2);
+      bits += 1u << (kDigits - format.mantissa_bits - 1);
       break;
     case ScaleRule::kRoundUp:
-      scale += significand > top_significand;
+      if ((bits & kMantissa) > (top & kMantissa)) bits += kMantissa + 1;
       break;
   }
-  if (largest == 0) scale = -127;
-  return std::ldexp(1.0f, std::clamp(scale, -127, 127));
+  // Numbers below float32's normal ones, and 0, come out below -127.
+  const int exponent = static_cast<int>(bits >> kDigits) - static_cast<int>(top >> kDigits);
+  return exponent <= -kBias ? 0x1p-127f : PowerOfTwo(std::min(exponent, kBias));
 }
 
 }  // namespace ptqwatch::internal

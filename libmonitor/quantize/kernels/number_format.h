@@ -28,6 +28,8 @@ struct NumberFormat {
   float largest = 0;  ///< of a floating-point code; larger numbers saturate
   GroupScale scale = GroupScale::kSpec;
   int group_size = 0;  ///< the only one; 0: QuantizerSpec::group_size
+  /// What compressed-tensors calls checkpoints with such weights; empty if it has no such format.
+  std::string_view checkpoint_format = {};
 
   bool is_float() const { return mantissa_bits > 0; }
   /// The smallest normal number; below it the spacing stays the same.

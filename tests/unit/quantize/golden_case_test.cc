@@ -27,6 +27,12 @@ const char kAwq[] = PTQWATCH_GOLDEN_DATA "/awq/awq_dead_b4_g32_asym.safetensors"
 const char kNf4[] = PTQWATCH_GOLDEN_DATA "/nf4/nf4_edges.safetensors";
 const char kLlmInt8[] = PTQWATCH_GOLDEN_DATA "/llmint8/llmint8_plain.safetensors";
 
+const char kMx[] = PTQWATCH_GOLDEN_DATA "/fp/fp_e2m1_mx_rceil_edge.safetensors";
+const char kNv[] = PTQWATCH_GOLDEN_DATA "/fp/fp_e2m1_nv_edge.safetensors";
+const char kFpBlock[] = PTQWATCH_GOLDEN_DATA "/fp/fp_e4m3_block_edge.safetensors";
+const char kGptqFp[] = PTQWATCH_GOLDEN_DATA "/fp/gptqfp_e2m1_nv.safetensors";
+const char kRotated[] = PTQWATCH_GOLDEN_DATA "/fp/gptqfp_e2m1_mx_floor_rot32.safetensors";
+
 using Check = absl::StatusOr<GoldenResult> (*)(const std::string& path);
 
 // A file, its check, and what of it decides.
@@ -51,6 +57,17 @@ const Kind kKinds[] = {
      &CheckLlmInt8File,
      {"codes", "absmax", "outlier_columns", "input_codes", "input_absmax", "dequantized", "output"},
      {"loss", "output_relative_error"}},
+    {kMx, &CheckFpFile, {"codes", "scale", "scale_code", "dequantized"}, {}},
+    {kNv, &CheckFpFile, {"codes", "scale", "scale_code", "tensor_scale", "dequantized"}, {}},
+    {kFpBlock, &CheckFpFile, {"codes", "scale", "dequantized"}, {}},
+    {kGptqFp,
+     &CheckGptqFpFile,
+     {"scale", "scale_code", "tensor_scale", "dequantized"},
+     {"loss", "rtn_loss"}},
+    {kRotated,
+     &CheckGptqFpFile,
+     {"scale", "scale_code", "rotated_dequantized", "dequantized"},
+     {"loss", "rtn_loss"}},
 };
 
 std::string Load(const std::string& path) {

@@ -48,9 +48,10 @@ struct PackedTensor {
 
 /// Returns the tensors that represent one weight. Lossless: scale * (code - zero), computed in
 /// float32 from the stored tensors, equals `weight.dequantized` bit for bit. (A reader that
-/// computes in half precision rounds that product.) Errors: those of CheckPackable; InvalidArgument
-/// if `weight` has no codes, sizes do not match `rows` and `cols`, or the spec's scale_dtype cannot
-/// hold a scale; ResourceExhausted.
+/// computes in half precision rounds that product. For NVFP4 the file has the inverse of the
+/// tensor's factor, which costs two more roundings in float32.) Errors: those of CheckPackable;
+/// InvalidArgument if `weight` has no codes, sizes do not match `rows` and `cols`, or the spec's
+/// scale_dtype cannot hold a scale; ResourceExhausted.
 PTQWATCH_EXPORT absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
                                                                      const QuantizerSpec& spec,
                                                                      int64_t rows, int64_t cols,

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -161,12 +163,38 @@ TEST(NumberFormat, Nvfp4ScalesBlocksWithinTheTensor) {
   w.at(1, 31) = 1e-9f;
   const QuantizedWeight result = RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4));
   EXPECT_EQ(result.tensor_scale, 448.0f * 6 / 12);
-  // 448, 0.5 / 6 * 224 = 18.67 rounded to 18, and the smallest scale for tiny and zero blocks.
-  EXPECT_THAT(result.scale, ElementsAre(448.0f / 224, 18.0f / 224, std::ldexp(1.0f, -9) / 224,
-                                        std::ldexp(1.0f, -9) / 224));
+  // 448, 0.5 / 6 * 224 = 18.67 rounded to 18, and the smallest normal number for tiny and zero
+  // blocks.
+  const float factor = 12.0f / (448 * 6);
+  EXPECT_THAT(result.scale,
+              ElementsAre(448 * factor, 18 * factor, 0x1p-6f * factor, 0x1p-6f * factor));
   EXPECT_EQ(result.dequantized[3], 12.0f);
   EXPECT_EQ(result.codes[20], 15);
   EXPECT_EQ(result.dequantized[63], 0.0f);
+}
+
+// Each step in float32, as torchao computes it: two divisions, rounding, and a product.
+TEST(NumberFormat, Nvfp4ScalesAreProductsWithTheTensorFactor) {
+  const Matrix w = RandomMatrix(16, 160, 12);
+  float tensor = 0;
+  for (const float value : w.values) tensor = std::max(tensor, std::abs(value));
+  const float factor = tensor / 2688;
+  const QuantizedWeight result = RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4));
+  for (size_t g = 0; g < result.scale.size(); ++g) {
+    float largest = 0;
+    for (size_t i = 16 * g; i < 16 * g + 16; ++i) {
+      largest = std::max(largest, std::abs(w.values[i]));
+    }
+    const float exact = largest / 6 / factor;
+    const int code = NearestCode(exact, kE4m3);
+    ASSERT_EQ(result.scale[g], kE4m3.Level(static_cast<uint8_t>(code)) * factor) << g;
+  }
+  // The inverse of a tensor scale that overflows.
+  Matrix tiny(1, 16);
+  tiny.at(0, 2) = 1e-37f;
+  const QuantizedWeight vanishing = RunOk(tiny, nullptr, SpecOf(QuantizationFormat::kNvfp4));
+  EXPECT_EQ(vanishing.tensor_scale, 1.0f);
+  EXPECT_THAT(vanishing.scale, ElementsAre(0x1p-6f));
 }
 
 TEST(NumberFormat, ZeroWeightsStayZero) {
@@ -323,6 +351,27 @@ TEST(Rotation, IsOrthonormalAndKeepsTheLoss) {
     const QuantizedWeight by_hand = RunOk(rotated, &turned, spec);
     EXPECT_EQ(result.codes, by_hand.codes);
     EXPECT_EQ(result.loss, by_hand.loss);
+  }
+}
+
+TEST(Rotation, RoundsTheExactProductOnce) {
+  const Matrix w = RandomMatrix(8, 64, 13);
+  for (const int64_t block : {16, 32, 64}) {
+    Matrix rotated = w;
+    ASSERT_TRUE(RotateColumns(8, 64, block, rotated.values.data(), {}).ok());
+    for (int64_t r = 0; r < 8; ++r) {
+      for (int64_t c = 0; c < 64; ++c) {
+        double sum = 0;
+        for (int64_t i = 0; i < block; ++i) {
+          // Sylvester's matrix: the sign is the parity of the bits that both indices have.
+          const bool negative = std::popcount(static_cast<uint64_t>(i & (c % block))) % 2 != 0;
+          const double x = w.at(r, c - c % block + i);
+          sum += negative ? -x : x;
+        }
+        ASSERT_EQ(rotated.at(r, c),
+                  static_cast<float>(sum * (1 / std::sqrt(static_cast<double>(block)))));
+      }
+    }
   }
 }
 
