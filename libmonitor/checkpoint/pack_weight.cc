@@ -41,10 +41,14 @@ std::string BytesOf(const std::vector<T>& values) {
 
 absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
   const internal::Method& method = internal::MethodOf(spec);
-  const bool is_float = spec.format != QuantizationFormat::kInt;
+  const bool is_float = internal::NumbersOf(spec).is_float();
   if (is_float && format == CheckpointFormat::kGptqV2) {
     return absl::InvalidArgumentError(
         StrCat("format ", ToString(spec.format), ": gptq-v2 holds integers alone"));
+  }
+  if (internal::NumbersOf(spec).checkpoint_format.empty()) {
+    return absl::InvalidArgumentError(
+        StrCat("format ", ToString(spec.format), ": compressed-tensors has no such format"));
   }
   if (spec.rotation != 0) {
     return absl::InvalidArgumentError(
@@ -71,7 +75,7 @@ absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
 
 absl::Status CheckScaleDtype(CheckpointFormat format, const QuantizerSpec& spec) {
   const ScaleDtype dtype = spec.scale_dtype;
-  if (spec.format != QuantizationFormat::kInt) return absl::OkStatus();
+  if (internal::NumbersOf(spec).is_float()) return absl::OkStatus();
   if (dtype == ScaleDtype::kFloat16) return absl::OkStatus();
   if (dtype == ScaleDtype::kBFloat16 && format == CheckpointFormat::kCompressedTensors) {
     return absl::OkStatus();
@@ -119,7 +123,7 @@ absl::Status CheckContent(const QuantizerSpec& spec, int64_t rows, int64_t cols,
   }
   const int top = (1 << spec.bits) - 1;
   for (const float zero : weight.zero) {
-    if (spec.format != QuantizationFormat::kInt) break;
+    if (internal::NumbersOf(spec).is_float()) break;
     const bool fits =
         spec.symmetric ? zero == static_cast<float>(1 << (spec.bits - 1))
                        : zero >= 0 && zero <= static_cast<float>(top) && zero == std::floor(zero);
@@ -242,7 +246,7 @@ absl::StatusOr<std::vector<PackedTensor>> PackFloat(const QuantizerSpec& spec, i
     }
     tensors.push_back({"weight_packed", TensorDtype::kU8, {rows, cols / 2}, BytesOf(packed)});
   } else {
-    const bool e5m2 = spec.format == QuantizationFormat::kFp8E5m2;
+    const bool e5m2 = internal::NumbersOf(spec).exponent_bits == 5;
     tensors.push_back({"weight",
                        e5m2 ? TensorDtype::kF8E5M2 : TensorDtype::kF8E4M3,
                        {rows, cols},
@@ -332,7 +336,7 @@ absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointFormat format,
   PTQWATCH_RETURN_IF_ERROR(CheckContent(spec, rows, cols, weight));
   return internal::Guard("packing a weight", absl::StatusCode::kInternal,
                          [&]() -> absl::StatusOr<std::vector<PackedTensor>> {
-                           if (spec.format != QuantizationFormat::kInt) {
+                           if (internal::NumbersOf(spec).is_float()) {
                              return PackFloat(spec, rows, cols, weight);
                            }
                            PTQWATCH_ASSIGN_OR_RETURN(const std::vector<uint16_t> scales,

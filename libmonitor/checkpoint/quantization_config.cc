@@ -1,10 +1,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
 #include "ptqwatch/config.h"
 #include "ptqwatch/offline/checkpoint_export.h"
+#include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch {
@@ -13,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 // `weights` and the names of formats as in the presets of compressed-tensors.
-json ConfigOf(const char* format, json weights, const std::vector<std::string>& left_out) {
+json ConfigOf(std::string_view format, json weights, const std::vector<std::string>& left_out) {
   return {
       {"quant_method", "compressed-tensors"},
       {"format", format},
@@ -32,38 +35,35 @@ json ConfigOf(const char* format, json weights, const std::vector<std::string>& 
 }
 
 json FloatConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+  const internal::NumberFormat& numbers = internal::NumbersOf(spec);
   json weights = {{"num_bits", spec.bits}, {"type", "float"},       {"symmetric", true},
                   {"strategy", "group"},   {"group_size", nullptr}, {"dynamic", false},
                   {"actorder", nullptr}};
-  const char* format = "float-quantized";
-  switch (spec.format) {
-    case QuantizationFormat::kNvfp4:
+  const int group_size = numbers.group_size > 0 ? numbers.group_size : spec.group_size;
+  switch (numbers.scale) {
+    case internal::GroupScale::kE4m3:
       weights["strategy"] = "tensor_group";
-      weights["group_size"] = 16;
       weights["scale_dtype"] = "torch.float8_e4m3fn";
-      format = "nvfp4-pack-quantized";
       break;
-    case QuantizationFormat::kMxfp4:
-    case QuantizationFormat::kMxfp8:
-      weights["group_size"] = 32;
+    case internal::GroupScale::kE8m0:
       weights["scale_dtype"] = "torch.uint8";
-      format = spec.bits == 4 ? "mxfp4-pack-quantized" : "mxfp8-quantized";
       break;
-    default:
-      if (spec.group_rows > 1) {
-        weights["strategy"] = "block";
-        weights["block_structure"] = {spec.group_rows, spec.group_size};
-      } else if (spec.group_size > 0) {
-        weights["group_size"] = spec.group_size;
-      } else {
-        weights["strategy"] = spec.group_rows < 0 ? "tensor" : "channel";
-      }
+    case internal::GroupScale::kSpec:
+      break;
   }
-  return ConfigOf(format, std::move(weights), left_out);
+  if (spec.group_rows > 1) {
+    weights["strategy"] = "block";
+    weights["block_structure"] = {spec.group_rows, group_size};
+  } else if (group_size > 0) {
+    weights["group_size"] = group_size;
+  } else {
+    weights["strategy"] = spec.group_rows < 0 ? "tensor" : "channel";
+  }
+  return ConfigOf(numbers.checkpoint_format, std::move(weights), left_out);
 }
 
 json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
-  if (spec.format != QuantizationFormat::kInt) return FloatConfig(spec, left_out);
+  if (internal::NumbersOf(spec).is_float()) return FloatConfig(spec, left_out);
   const bool grouped = spec.group_size > 0;
   const bool ordered =
       internal::MethodOf(spec).factor && spec.order == QuantizationOrder::kStaticAct;
@@ -76,7 +76,7 @@ json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::s
       {"dynamic", false},
       {"actorder", ordered ? json("weight") : json(nullptr)},
   };
-  return ConfigOf("pack-quantized", std::move(weights), left_out);
+  return ConfigOf(internal::NumbersOf(spec).checkpoint_format, std::move(weights), left_out);
 }
 
 std::string ExactPattern(const std::string& name) {

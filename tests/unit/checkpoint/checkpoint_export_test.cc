@@ -332,6 +332,61 @@ TEST(QuantizationConfig, DescribesCompressedTensors) {
   EXPECT_EQ(channel["ignore"], json::array());
 }
 
+// A floating-point format beside what compressed-tensors stores of it.
+struct StoredFormat {
+  QuantizationFormat format;
+  const char* name;
+  const char* strategy;
+  int group_size;
+  const char* scale_dtype;  // of the description; null: it names none
+  TensorDtype codes, scales;
+};
+constexpr StoredFormat kStoredFormats[] = {
+    {QuantizationFormat::kFp8, "float-quantized", "group", 64, nullptr, TensorDtype::kF8E4M3,
+     TensorDtype::kF32},
+    {QuantizationFormat::kFp8E5m2, "float-quantized", "group", 64, nullptr, TensorDtype::kF8E5M2,
+     TensorDtype::kF32},
+    {QuantizationFormat::kMxfp4, "mxfp4-pack-quantized", "group", 32, "torch.uint8",
+     TensorDtype::kU8, TensorDtype::kU8},
+    {QuantizationFormat::kMxfp8, "mxfp8-quantized", "group", 32, "torch.uint8",
+     TensorDtype::kF8E4M3, TensorDtype::kU8},
+    {QuantizationFormat::kNvfp4, "nvfp4-pack-quantized", "tensor_group", 16, "torch.float8_e4m3fn",
+     TensorDtype::kU8, TensorDtype::kF8E4M3},
+};
+
+TEST(QuantizationConfig, DescribesFloatingPointFormats) {
+  std::vector<float> weight(2 * 64);
+  for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.3f - 0.01f * static_cast<float>(i);
+  for (const StoredFormat& stored : kStoredFormats) {
+    SCOPED_TRACE(ToString(stored.format));
+    const QuantizerSpec spec{.method = QuantizationMethod::kRtn,
+                             .bits = *FixedBits(stored.format),
+                             .format = stored.format,
+                             .group_size = 64};
+    const json config =
+        json::parse(QuantizationConfigJson(CheckpointFormat::kCompressedTensors, spec, {}));
+    EXPECT_EQ(config["format"], stored.name);
+    const json& weights = config["config_groups"]["group_0"]["weights"];
+    EXPECT_EQ(weights["type"], "float");
+    EXPECT_EQ(weights["num_bits"], spec.bits);
+    EXPECT_EQ(weights["strategy"], stored.strategy);
+    EXPECT_EQ(weights["group_size"], stored.group_size);
+    EXPECT_EQ(weights.value("scale_dtype", ""), stored.scale_dtype ? stored.scale_dtype : "");
+
+    const auto quantized = Quantize({.data = weight.data(), .rows = 2, .cols = 64}, nullptr, spec);
+    ASSERT_TRUE(quantized.ok()) << quantized.status();
+    const auto packed = PackWeight(CheckpointFormat::kCompressedTensors, spec, 2, 64, *quantized);
+    ASSERT_TRUE(packed.ok()) << packed.status();
+    EXPECT_EQ((*packed)[0].name, spec.bits == 4 ? "weight_packed" : "weight");
+    EXPECT_EQ((*packed)[0].dtype, stored.codes);
+    EXPECT_EQ((*packed)[0].bytes.size(), 128u * static_cast<size_t>(spec.bits) / 8);
+    EXPECT_EQ((*packed)[1].name, "weight_scale");
+    EXPECT_EQ((*packed)[1].dtype, stored.scales);
+    EXPECT_THAT(Message(PackWeight(CheckpointFormat::kGptqV2, spec, 2, 64, *quantized).status()),
+                HasSubstr("gptq-v2 holds integers alone"));
+  }
+}
+
 TEST(QuantizationConfig, DescribesGptqV2) {
   const json config = json::parse(
       QuantizationConfigJson(CheckpointFormat::kGptqV2, Spec(3, 64, false), {"model.lm_head"}));
