@@ -22,6 +22,11 @@ void QuantizedLayers::Add(size_t quantizer, size_t layer, const LayerGram* gram,
   }
   report.dead_columns = weight.dead_columns;
   if (MethodOf(specs_[quantizer][layer]).factor) report.damp = weight.damp;
+  if (weight.error_parts) {
+    report.dead_zone_ratio = weight.error_parts->dead_zone;
+    report.grid_noise_ratio = weight.error_parts->grid_noise;
+    report.scale_bias_ratio = weight.error_parts->scale_bias;
+  }
   if (weight.output_energy.value_or(0) > 0) {
     if (weight.loss) report.output_error_ratio = *weight.loss / *weight.output_energy;
     if (weight.rtn_loss) report.rtn_output_error_ratio = *weight.rtn_loss / *weight.output_energy;

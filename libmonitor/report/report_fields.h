@@ -35,6 +35,9 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("status", record.status);
   visit("gradient_term_nats", record.gradient_term_nats);
   visit("curvature_term_nats", record.curvature_term_nats);
+  visit("dead_zone_ratio", record.dead_zone_ratio);
+  visit("grid_noise_ratio", record.grid_noise_ratio);
+  visit("scale_bias_ratio", record.scale_bias_ratio);
 }
 
 template <Of<LossAlong> Record, typename Visitor>

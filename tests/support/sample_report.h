@@ -19,6 +19,9 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.status = LayerStatus::kOk;
   layer.gradient_term_nats = -0.001;
   layer.curvature_term_nats = error / 2;
+  layer.dead_zone_ratio = 0.001;
+  layer.grid_noise_ratio = error / 4;
+  layer.scale_bias_ratio = -0.0005;
   return layer;
 }
 

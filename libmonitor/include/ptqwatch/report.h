@@ -158,6 +158,10 @@ struct LayerQuantization {
   /// nats per token. Their sums over all layers are those terms.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
+  /// MX formats only: RoundingErrorParts of round-to-nearest on the layer's grid.
+  std::optional<double> dead_zone_ratio;
+  std::optional<double> grid_noise_ratio;
+  std::optional<double> scale_bias_ratio;
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 

@@ -70,6 +70,20 @@ TEST_F(MonitorTest, ReportsNameAFormatThatTheMethodDoesNotImply) {
     EXPECT_EQ(entry.scale_rule.has_value(), entry.format == "mxfp4");
     EXPECT_TRUE(analyzed.report.cost.contains(ShortName(KeyOf(entry))));
     names.push_back(ShortName(KeyOf(entry)));
+    for (const LayerQuantization& layer : entry.layers) {
+      const bool mx = entry.format == "mxfp4";
+      EXPECT_EQ(layer.dead_zone_ratio.has_value(), mx);
+      EXPECT_EQ(layer.scale_bias_ratio.has_value(), mx);
+      ASSERT_EQ(layer.grid_noise_ratio.has_value(), mx);
+      // Of the weight's square, 1.25 % on standard normal weights.
+      if (mx) {
+        const double error =
+            *layer.dead_zone_ratio + *layer.grid_noise_ratio + *layer.scale_bias_ratio;
+        EXPECT_GT(*layer.grid_noise_ratio, 0);
+        EXPECT_GT(error, 0.005);
+        EXPECT_LT(error, 0.03);
+      }
+    }
   }
   EXPECT_THAT(names, ElementsAre("rtn4", "rtn-mxfp4", "gptq-nvfp4", "gptq4-int-h16", "nf4"));
   EXPECT_EQ(analyzed.report.quantization[0].format, std::nullopt);

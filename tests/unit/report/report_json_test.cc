@@ -63,7 +63,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
                             "dead_columns": 2, "status": "ok", "gradient_term_nats": -0.001,
-                            "curvature_term_nats": 0.015})"));
+                            "curvature_term_nats": 0.015, "dead_zone_ratio": 0.001,
+                            "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005})"));
   EXPECT_EQ(entry.at("loss_along").at(0).size(), 3u);
   EXPECT_EQ(entry.at("loss_along").at(0).at("scale"), 0.5);
   const json& curvature = line.at("curvature");

@@ -120,6 +120,21 @@ TEST(LayerTable, SaysWhatItsColumnsAre) {
   EXPECT_THAT(unsure, EndsWith("\nno loss by layer: the prediction is in error\n"));
 }
 
+TEST(LayerCsv, HasACellForEachColumn) {
+  AnalyzedReport analyzed = testing::SampleReport();
+  for (const bool mx : {true, false}) {
+    const std::vector<std::string> lines = LayerCsv(analyzed);
+    ASSERT_THAT(lines, SizeIs(5));
+    EXPECT_THAT(lines[0], EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio"));
+    EXPECT_THAT(lines[1], EndsWith(mx ? ",int,0.001,0.005,-0.0005" : ",int,,0.005,"));
+    for (const std::string& line : lines) {
+      EXPECT_THAT(Cells(line), SizeIs(Cells(lines[0]).size()));
+    }
+    analyzed.report.quantization[0].layers[0].dead_zone_ratio.reset();
+    analyzed.report.quantization[0].layers[0].scale_bias_ratio.reset();
+  }
+}
+
 TEST(RunHistory, PrintsWhatIsAskedFor) {
   const TempDir folder;
   const std::string path = folder.File("journal.jsonl");
