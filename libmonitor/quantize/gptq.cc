@@ -118,6 +118,22 @@ absl::StatusOr<GptqRun> RunWithDampRetry(const Layer& layer, MatrixView live, co
   }
 }
 
+absl::Status AddErrorParts(MatrixView weight, const Grid& grid, QuantizedWeight* result,
+                           const ExecutionContext& context) {
+  std::vector<float> rounded(static_cast<size_t>(weight.cols));
+  ErrorSums sums;
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        const float* w = weight.data + r * weight.cols;
+        RoundRow(grid, r, w, nullptr, rounded.data());
+        AddErrors(grid, r, w, rounded.data(), &sums);
+      },
+      context));
+  SetErrorParts(sums, result);
+  return absl::OkStatus();
+}
+
 absl::Status AddRtnLoss(const Layer& layer, MatrixView live, const Grid& grid,
                         QuantizedWeight* result, const ExecutionContext& context) {
   const auto compute = [&] {
@@ -193,8 +209,10 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
       },
       context));
   PTQWATCH_RETURN_IF_ERROR(AddLosses(layer, *run, &result, context));
-  if (spec.baselines) {
+  if (HasErrorParts(grid, spec)) {
     PTQWATCH_RETURN_IF_ERROR(AddErrorParts(live, grid, &result, context));
+  }
+  if (spec.baselines) {
     PTQWATCH_RETURN_IF_ERROR(AddRtnLoss(layer, live, grid, &result, context));
     PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
   }

@@ -50,10 +50,11 @@ QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec);
 absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
                              int64_t* clipped_groups, const ExecutionContext& context);
 
-/// Sets result->error_parts for `weight`, to which `grid` was fitted; does nothing for grids
-/// without power-of-two scales. Cost: two roundings.
-absl::Status AddErrorParts(MatrixView weight, const Grid& grid, QuantizedWeight* result,
-                           const ExecutionContext& context);
+/// Whether results on this grid have error_parts: with power-of-two scales, unless the spec asks
+/// for no baselines.
+bool HasErrorParts(const Grid& grid, const QuantizerSpec& spec);
+/// Sets result->error_parts, unless all weights are zero.
+void SetErrorParts(const ErrorSums& sums, QuantizedWeight* result);
 
 /// Rounds to nearest. `status` and `detail` of the result tell why RTN replaces another method.
 /// Fills everything but the column counts.

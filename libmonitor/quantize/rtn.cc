@@ -41,21 +41,31 @@ absl::StatusOr<bool> FitBlocks(MatrixView weight, int64_t block_rows, Grid* grid
   return fits;
 }
 
+// NVFP4's scale for the whole tensor.
+absl::Status FitTensor(MatrixView weight, Grid* grid, const ExecutionContext& context) {
+  if (grid->format->scale != GroupScale::kE4m3) return absl::OkStatus();
+  float largest = 0;
+  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
+      weight.rows, weight.cols,
+      [&](int64_t r) {
+        const Range range = RangeOf(weight.data + r * weight.cols, weight.cols);
+        largest = std::max(largest, range.largest());
+      },
+      context));
+  SetTensorScale(largest, grid);
+  return absl::OkStatus();
+}
+
+// Whether the scales of a row depend on that row alone, once FitTensor has run.
+bool FitsByRow(const QuantizerSpec& spec) {
+  return spec.clip == ClipSearch::kNone && spec.group_rows == 1;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
                              int64_t* clipped_groups, const ExecutionContext& context) {
-  if (grid->format->scale == GroupScale::kE4m3) {
-    float largest = 0;
-    PTQWATCH_RETURN_IF_ERROR(ForEachRow(
-        weight.rows, weight.cols,
-        [&](int64_t r) {
-          const Range range = RangeOf(weight.data + r * weight.cols, weight.cols);
-          largest = std::max(largest, range.largest());
-        },
-        context));
-    SetTensorScale(largest, grid);
-  }
+  PTQWATCH_RETURN_IF_ERROR(FitTensor(weight, grid, context));
   if (layer.spec.clip == ClipSearch::kMse) {
     std::vector<double> importance(static_cast<size_t>(weight.cols), 1.0);
     for (int64_t c = 0; layer.h && c < weight.cols; ++c) {
@@ -66,8 +76,10 @@ absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
     *clipped_groups += clipped.groups;
     return clipped.fits;
   }
-  const int64_t block_rows = layer.spec.group_rows < 0 ? weight.rows : layer.spec.group_rows;
-  if (block_rows != 1) return FitBlocks(weight, block_rows, grid, context);
+  if (layer.spec.group_rows != 1) {
+    const int64_t block_rows = layer.spec.group_rows < 0 ? weight.rows : layer.spec.group_rows;
+    return FitBlocks(weight, block_rows, grid, context);
+  }
   bool fits = true;
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
@@ -75,24 +87,15 @@ absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
   return fits;
 }
 
-absl::Status AddErrorParts(MatrixView weight, const Grid& grid, QuantizedWeight* result,
-                           const ExecutionContext& context) {
-  if (grid.format->scale != GroupScale::kE8m0) return absl::OkStatus();
-  std::vector<float> rounded(static_cast<size_t>(weight.cols));
-  ErrorSums sums;
-  PTQWATCH_RETURN_IF_ERROR(ForEachRow(
-      weight.rows, weight.cols,
-      [&](int64_t r) {
-        const float* w = weight.data + r * weight.cols;
-        RoundRow(grid, r, w, nullptr, rounded.data());
-        AddErrors(grid, w, rounded.data(), &sums);
-      },
-      context));
-  if (!(sums.weights > 0)) return absl::OkStatus();
+bool HasErrorParts(const Grid& grid, const QuantizerSpec& spec) {
+  return spec.baselines && grid.format->scale == GroupScale::kE8m0;
+}
+
+void SetErrorParts(const ErrorSums& sums, QuantizedWeight* result) {
+  if (!(sums.weights > 0)) return;
   result->error_parts = {.dead_zone = sums.dead / sums.weights,
                          .grid_noise = sums.ideal / sums.weights,
-                         .scale_bias = (sums.errors - sums.dead - sums.ideal) / sums.weights};
-  return absl::OkStatus();
+                         .scale_bias = (sums.errors - sums.ideal) / sums.weights};
 }
 
 absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus status,
@@ -101,27 +104,39 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
   const MatrixView weight = layer.weight;
   QuantizedWeight result = WithStatus(status, std::move(detail));
   Grid grid = EmptyGrid(weight.rows, weight.cols, layer.spec);
-  PTQWATCH_ASSIGN_OR_RETURN(const bool fits,
-                            FitGrid(layer, weight, &grid, &result.clipped_groups, context));
-  if (!fits) return TooLargeForGrid(layer.spec);
-  result.codes.resize(static_cast<size_t>(layer.size()));
-  result.dequantized.resize(static_cast<size_t>(layer.size()));
+  bool fits = true;
+  const bool by_row = FitsByRow(layer.spec);
+  if (by_row) {
+    PTQWATCH_RETURN_IF_ERROR(FitTensor(weight, &grid, context));
+  } else {
+    PTQWATCH_ASSIGN_OR_RETURN(fits, FitGrid(layer, weight, &grid, &result.clipped_groups, context));
+  }
+  // A row is fitted, rounded and compared while the cache has it, and then appended: memory that is
+  // resized first would be written twice.
+  const bool parts = HasErrorParts(grid, layer.spec);
+  ErrorSums sums;
+  std::vector<uint8_t> codes(static_cast<size_t>(weight.cols));
+  std::vector<float> values(static_cast<size_t>(weight.cols));
+  result.codes.reserve(static_cast<size_t>(layer.size()));
+  result.dequantized.reserve(static_cast<size_t>(layer.size()));
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
-        const int64_t begin = r * weight.cols;
-        RoundRow(grid, r, layer.Row(r), result.codes.data() + begin,
-                 result.dequantized.data() + begin);
+        const float* w = layer.Row(r);
+        if (by_row) fits = FitRow(w, r, &grid) && fits;
+        RoundRow(grid, r, w, codes.data(), values.data());
+        if (parts) AddErrors(grid, r, w, values.data(), &sums);
+        result.codes.insert(result.codes.end(), codes.begin(), codes.end());
+        result.dequantized.insert(result.dequantized.end(), values.begin(), values.end());
       },
       context));
+  if (!fits) return TooLargeForGrid(layer.spec);
+  if (parts) SetErrorParts(sums, &result);
   const auto compute = [&] { return LayerLoss(layer, result.dequantized, context); };
   PTQWATCH_ASSIGN_OR_RETURN(result.loss,
                             layer.shared->RtnLoss(layer.spec, /*live_only=*/false, compute));
   result.rtn_loss = result.loss;
   PTQWATCH_RETURN_IF_ERROR(AddOutputEnergy(layer, &result, context));
-  if (layer.spec.baselines) {
-    PTQWATCH_RETURN_IF_ERROR(AddErrorParts(weight, grid, &result, context));
-  }
   result.scale = std::move(grid.scale);
   result.zero = std::move(grid.zero);
   result.tensor_scale = grid.tensor_scale;

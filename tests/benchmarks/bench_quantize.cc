@@ -5,21 +5,22 @@
 // "with baselines" the same with rtn_loss and output_energy, which the published form does not
 // compute: m d^2 each. "A snapshot" is what a monitor's default quantizers take for this layer one
 // after the other, sharing what they can. The floor is one dpotrf and m d^2 at the rate of SGEMM.
+// Rounding to nearest in several formats follows, over a copy of the weight; --rounding prints that
+// alone.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "benchmarks/repeats.h"
+#include "benchmarks/rounding_ratio.h"
 #include "ptqwatch/quantizer.h"
 #include "quantize/kernels/cholesky.h"
 #include "quantize/kernels/gptq_loop.h"
@@ -42,17 +43,10 @@ struct Size {
 
 struct Arguments {
   bool quick = false;
+  bool rounding = false;
   int repeats = 5;
   int threads = 1;
 };
-
-std::vector<float> Gaussian(int64_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 // Neighbouring channels are correlated, and one in 128 is 30 times larger.
 std::vector<float> Inputs(int64_t rows, int64_t cols) {
@@ -63,53 +57,6 @@ std::vector<float> Inputs(int64_t rows, int64_t cols) {
     for (int64_t c = 0; c < cols; c += 128) row[c] *= 30;
   }
   return x;
-}
-
-[[noreturn]] void Fail(std::string_view what, const absl::Status& status) {
-  std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(what.size()), what.data(),
-               status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T OrFail(absl::StatusOr<T> value, std::string_view what) {
-  if (!value.ok()) Fail(what, value.status());
-  return *std::move(value);
-}
-
-// On one thread its own CPU time, which other work on the machine disturbs less; else wall time.
-double Now(bool wall) {
-  timespec now;
-  clock_gettime(wall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// The seconds of some work, one number a repeat.
-class Times {
- public:
-  void Time(bool wall, const std::function<void()>& work) {
-    const double begin = Now(wall);
-    work();
-    seconds_.push_back(Now(wall) - begin);
-  }
-  double seconds() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
-  double at(size_t repeat) const { return seconds_[repeat]; }
-  size_t repeats() const { return seconds_.size(); }
-
- private:
-  std::vector<double> seconds_;
-};
-
-struct Spread {
-  double median, least, most;
-};
-
-// Statistics of ratio(repeat) over all repeats.
-Spread SpreadOf(size_t repeats, const std::function<double(size_t)>& ratio) {
-  std::vector<double> values;
-  for (size_t i = 0; i < repeats; ++i) values.push_back(ratio(i));
-  std::sort(values.begin(), values.end());
-  return {.median = values[repeats / 2], .least = values.front(), .most = values.back()};
 }
 
 struct Row {
@@ -261,12 +208,6 @@ std::string Ms(double seconds) {
   return text;
 }
 
-std::string Ratio(const Spread& spread) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.2f (%.2f-%.2f)", spread.median, spread.least, spread.most);
-  return text;
-}
-
 void PrintSize(Size size) {
   std::printf("%lldx%lld |", static_cast<long long>(size.rows), static_cast<long long>(size.cols));
 }
@@ -293,9 +234,7 @@ void PrintRatios(const std::vector<Row>& rows) {
   std::printf(
       "\nratios | GEMM / Gram | factor / dpotrf | SGEMM rate / loop | Quantize / floor | with "
       "baselines | published / Quantize |\n");
-  const auto over = [](const Times& a, const Times& b) {
-    return Ratio(SpreadOf(a.repeats(), [&](size_t i) { return a.at(i) / b.at(i); }));
-  };
+  const auto over = [](const Times& a, const Times& b) { return Ratio(Over(a, b)); };
   const auto floors = [](const Row& row, const Times& time) {
     return Ratio(SpreadOf(time.repeats(), [&](size_t i) { return time.at(i) / row.Floor(i); }));
   };
@@ -359,6 +298,8 @@ Arguments Parse(int argc, char** argv) {
     const int value = i + 1 < argc ? std::atoi(argv[i + 1]) : 0;
     if (name == "--quick") {
       arguments.quick = true;
+    } else if (name == "--rounding") {
+      arguments.rounding = true;
     } else if (name == "--repeats" && value > 0) {
       arguments.repeats = value;
       ++i;
@@ -366,7 +307,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.threads = value;
       ++i;
     } else {
-      std::fprintf(stderr, "usage: %s [--quick] [--repeats N] [--threads N]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--quick] [--rounding] [--repeats N] [--threads N]\n",
+                   argv[0]);
       std::exit(2);
     }
   }
@@ -375,6 +317,10 @@ Arguments Parse(int argc, char** argv) {
 
 int Main(int argc, char** argv) {
   const Arguments arguments = Parse(argc, argv);
+  if (arguments.rounding) {
+    PrintRoundingRatios(arguments.repeats);
+    return 0;
+  }
   std::vector<Size> sizes = {{1024, 1024}, {4096, 1024}, {2048, 2048}};
   if (!arguments.quick) sizes.push_back({4096, 4096});
   std::printf(
@@ -385,6 +331,7 @@ int Main(int argc, char** argv) {
   std::vector<Row> rows;
   for (Size size : sizes) rows.push_back(Measure(size, arguments));
   Print(rows);
+  PrintRoundingRatios(arguments.repeats);
   return 0;
 }
 

@@ -77,53 +77,70 @@ void RoundOnTarget(const Grid& grid, int64_t row, const float* w, uint8_t* codes
   });
 }
 
-void AddErrorsOnTarget(const Grid& grid, const float* HWY_RESTRICT weights,
+bool FitRowOnTarget(const float* w, int64_t row, Grid* grid) {
+  bool finite = true;
+  for (int64_t g = 0; g < grid->groups; ++g) {
+    Range range;
+    RangeOnTarget(w + grid->GroupBegin(g), grid->GroupCount(g), &range.low, &range.high);
+    finite = FitGroup(range.low, range.high, row, g, grid) && finite;
+  }
+  return finite;
+}
+
+template <class Vector>
+HWY_INLINE double SumOf(Vector lanes) {
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(kTag, lanes)));
+}
+
+// Divides the weights of a group by its scale, which is exact, and sums in float32 over the group
+// and in float64 over all groups.
+void AddErrorsOnTarget(const Grid& grid, int64_t row, const float* HWY_RESTRICT weights,
                        const float* HWY_RESTRICT decoded, ErrorSums* sums) {
-  const hn::ScalableTag<double> dd;
-  const hn::Rebind<float, decltype(dd)> df;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(dd));
-  const FloatPoints<decltype(df)> points(grid);
-  typename FloatPoints<decltype(df)>::Codes code;
-  auto squares = hn::Zero(dd);
-  auto errors = hn::Zero(dd);
-  auto dead = hn::Zero(dd);
-  auto ideal = hn::Zero(dd);
-  const auto add = [&](const float* w_at, const float* q_at, float scale) HWY_ATTR {
-    const auto w = hn::LoadU(df, w_at);
-    const auto q = hn::LoadU(df, q_at);
-    const auto is_dead = hn::Eq(q, hn::Zero(df));
-    const auto rounded = points.Round(w, hn::Set(df, scale), hn::Zero(df), &code);
-    const auto square = hn::PromoteTo(dd, w);
-    const auto error = hn::PromoteTo(dd, hn::Sub(w, q));
-    const auto lost = hn::PromoteTo(dd, hn::IfThenElseZero(is_dead, w));
-    const auto noise = hn::PromoteTo(dd, hn::IfThenZeroElse(is_dead, hn::Sub(w, rounded)));
-    squares = hn::MulAdd(square, square, squares);
-    errors = hn::MulAdd(error, error, errors);
-    dead = hn::MulAdd(lost, lost, dead);
-    ideal = hn::MulAdd(noise, noise, ideal);
-  };
+  const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
+  const FloatPoints<decltype(kTag)> points(grid);
+  typename FloatPoints<decltype(kTag)>::Codes code;
   for (int64_t g = 0; g < grid.groups; ++g) {
     const float* w = weights + grid.GroupBegin(g);
     const float* q = decoded + grid.GroupBegin(g);
     const int64_t count = grid.GroupCount(g);
-    float low = 0;
-    float high = 0;
-    RangeOnTarget(w, count, &low, &high);
-    const float scale =
-        std::max(std::max(-low, high) / grid.format->largest, std::numeric_limits<float>::min());
+    const float scale = grid.scale[static_cast<size_t>(row * grid.groups + g)];
+    const auto inverse = hn::Set(kTag, 1 / scale);
+    Range range;
+    RangeOnTarget(w, count, &range.low, &range.high);
+    const float ideal_scale =
+        std::max(range.largest() / grid.format->largest, std::numeric_limits<float>::min()) / scale;
+    auto squares = hn::Zero(kTag);
+    auto dead = hn::Zero(kTag);
+    auto errors = hn::Zero(kTag);
+    auto ideal = hn::Zero(kTag);
+    const auto add = [&](const float* w_at, const float* q_at) HWY_ATTR {
+      const auto weight = hn::Mul(hn::LoadU(kTag, w_at), inverse);
+      const auto point = hn::Mul(hn::LoadU(kTag, q_at), inverse);
+      const auto is_dead = hn::Eq(point, hn::Zero(kTag));
+      const auto rounded = points.Round(weight, hn::Set(kTag, ideal_scale), hn::Zero(kTag), &code);
+      const auto lost = hn::IfThenElseZero(is_dead, weight);
+      const auto error = hn::IfThenZeroElse(is_dead, hn::Sub(weight, point));
+      const auto noise = hn::IfThenZeroElse(is_dead, hn::Sub(weight, rounded));
+      squares = hn::MulAdd(weight, weight, squares);
+      dead = hn::MulAdd(lost, lost, dead);
+      errors = hn::MulAdd(error, error, errors);
+      ideal = hn::MulAdd(noise, noise, ideal);
+    };
     int64_t i = 0;
-    for (; i + n <= count; i += n) add(w + i, q + i, scale);
-    if (i == count) continue;
-    float last_w[hn::MaxLanes(dd)] = {};
-    float last_q[hn::MaxLanes(dd)] = {};
-    std::copy(w + i, w + count, last_w);
-    std::copy(q + i, q + count, last_q);
-    add(last_w, last_q, scale);
+    for (; i + n <= count; i += n) add(w + i, q + i);
+    if (i < count) {
+      float last_w[hn::MaxLanes(kTag)] = {};
+      float last_q[hn::MaxLanes(kTag)] = {};
+      std::copy(w + i, w + count, last_w);
+      std::copy(q + i, q + count, last_q);
+      add(last_w, last_q);
+    }
+    const double square = static_cast<double>(scale) * static_cast<double>(scale);
+    sums->weights += square * SumOf(squares);
+    sums->dead += square * SumOf(dead);
+    sums->errors += square * SumOf(errors);
+    sums->ideal += square * SumOf(ideal);
   }
-  sums->weights += hn::GetLane(hn::SumOfLanes(dd, squares));
-  sums->errors += hn::GetLane(hn::SumOfLanes(dd, errors));
-  sums->dead += hn::GetLane(hn::SumOfLanes(dd, dead));
-  sums->ideal += hn::GetLane(hn::SumOfLanes(dd, ideal));
 }
 
 }  // namespace
@@ -135,6 +152,7 @@ namespace ptqwatch::internal {
 namespace {
 
 HWY_EXPORT(RangeOnTarget);
+HWY_EXPORT(FitRowOnTarget);
 HWY_EXPORT(RoundOnTarget);
 HWY_EXPORT(AddErrorsOnTarget);
 
@@ -217,20 +235,16 @@ Range RangeOf(const float* weights, int64_t count) {
 }
 
 bool FitRow(const float* weights, int64_t row, Grid* grid) {
-  bool finite = true;
-  for (int64_t g = 0; g < grid->groups; ++g) {
-    const Range range = RangeOf(weights + grid->GroupBegin(g), grid->GroupCount(g));
-    finite = FitGroup(range.low, range.high, row, g, grid) && finite;
-  }
-  return finite;
+  return HWY_DYNAMIC_DISPATCH(FitRowOnTarget)(weights, row, grid);
 }
 
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded) {
   HWY_DYNAMIC_DISPATCH(RoundOnTarget)(grid, row, weights, codes, decoded);
 }
 
-void AddErrors(const Grid& grid, const float* weights, const float* decoded, ErrorSums* sums) {
-  HWY_DYNAMIC_DISPATCH(AddErrorsOnTarget)(grid, weights, decoded, sums);
+void AddErrors(const Grid& grid, int64_t row, const float* weights, const float* decoded,
+               ErrorSums* sums) {
+  HWY_DYNAMIC_DISPATCH(AddErrorsOnTarget)(grid, row, weights, decoded, sums);
 }
 
 void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decoded) {

@@ -295,9 +295,24 @@ TEST(NumberFormat, PartsOfTheErrorAddUp) {
     }
     ASSERT_TRUE(result.error_parts.has_value());
     const RoundingErrorParts& parts = *result.error_parts;
-    EXPECT_DOUBLE_EQ(parts.dead_zone, dead / norm);
+    EXPECT_NEAR(parts.dead_zone, dead / norm, 1e-6 * dead / norm);
     EXPECT_GT(parts.grid_noise, 0);
-    EXPECT_NEAR(parts.dead_zone + parts.grid_noise + parts.scale_bias, error / norm, 1e-15);
+    EXPECT_NEAR(parts.dead_zone + parts.grid_noise + parts.scale_bias, error / norm,
+                1e-6 * error / norm);
+    spec.baselines = false;
+    EXPECT_FALSE(RunOk(w, nullptr, spec).error_parts.has_value());
+  }
+  // Squares that float32 cannot hold.
+  const RoundingErrorParts parts =
+      *RunOk(w, nullptr, SpecOf(QuantizationFormat::kMxfp4)).error_parts;
+  for (const float factor : {0x1p-100f, 0x1p100f}) {
+    Matrix scaled = w;
+    for (float& value : scaled.values) value *= factor;
+    const RoundingErrorParts same =
+        *RunOk(scaled, nullptr, SpecOf(QuantizationFormat::kMxfp4)).error_parts;
+    EXPECT_EQ(same.dead_zone, parts.dead_zone);
+    EXPECT_EQ(same.grid_noise, parts.grid_noise);
+    EXPECT_EQ(same.scale_bias, parts.scale_bias);
   }
   // A block whose largest number is 6 * 2^k has no scale bias.
   Matrix exact(1, 32);

@@ -1,0 +1,90 @@
+#include "benchmarks/rounding_ratio.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "benchmarks/repeats.h"
+#include "ptqwatch/quantizer.h"
+#include "quantize/kernels/grid.h"
+
+namespace ptqwatch::benchmarks {
+namespace {
+
+// The compiler may not leave out what writes to `data`.
+void Keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }
+
+struct Rounding {
+  Times new_copy, quantize, baselines;  // into new memory, as results are
+  Times copy, kernels;                  // into memory that exists
+};
+
+class RoundedWeight {
+ public:
+  RoundedWeight(int64_t rows, int64_t cols)
+      : rows_(rows), cols_(cols), weight_(Gaussian(rows * cols, 3)), decoded_(weight_.size()) {
+    codes_.resize(weight_.size());
+  }
+
+  void Measure(const QuantizerSpec& spec, Rounding* times) {
+    times->new_copy.Time(false, [&] { Keep(std::vector<float>(weight_).data()); });
+    for (const bool baselines : {false, true}) {
+      QuantizerSpec with = spec;
+      with.baselines = baselines;
+      Times& time = baselines ? times->baselines : times->quantize;
+      time.Time(false, [&] {
+        Keep(OrFail(Quantize({weight_.data(), rows_, cols_}, nullptr, with), "RTN").codes.data());
+      });
+    }
+    times->copy.Time(false, [&] {
+      std::memcpy(decoded_.data(), weight_.data(), weight_.size() * sizeof(float));
+      Keep(decoded_.data());
+    });
+    internal::Grid grid = internal::EmptyGrid(rows_, cols_, spec);
+    internal::SetTensorScale(6, &grid);
+    times->kernels.Time(false, [&] {
+      for (int64_t r = 0; r < rows_; ++r) {
+        const float* row = weight_.data() + r * cols_;
+        internal::FitRow(row, r, &grid);
+        internal::RoundRow(grid, r, row, codes_.data() + r * cols_, decoded_.data() + r * cols_);
+      }
+      Keep(decoded_.data());
+    });
+  }
+
+ private:
+  int64_t rows_;
+  int64_t cols_;
+  std::vector<float> weight_;
+  std::vector<float> decoded_;
+  std::vector<uint8_t> codes_;
+};
+
+}  // namespace
+
+void PrintRoundingRatios(int repeats) {
+  const auto per_weight = [](double seconds, int64_t weights) {
+    return 1e9 * seconds / static_cast<double>(weights);
+  };
+  std::printf(
+      "\nRTN on one thread over a copy of the weight, ratios | ns a weight: new copy, Quantize | "
+      "Quantize / new copy | with error parts | kernels / copy into existing memory |\n");
+  for (const int64_t size : {1024, 4096}) {
+    RoundedWeight weight(size, size);
+    for (const char* name : {"rtn4", "rtn-fp8_e4m3", "rtn-mxfp4", "rtn-nvfp4"}) {
+      const QuantizerSpec spec = OrFail(ParseQuantizer(name), name);
+      Rounding times;
+      for (int i = 0; i < repeats; ++i) weight.Measure(spec, &times);
+      std::printf("%lld^2 %s | %.2f, %.2f | %s | %s | %s |\n", static_cast<long long>(size), name,
+                  per_weight(times.new_copy.seconds(), size * size),
+                  per_weight(times.quantize.seconds(), size * size),
+                  Ratio(Over(times.quantize, times.new_copy)).c_str(),
+                  Ratio(Over(times.baselines, times.new_copy)).c_str(),
+                  Ratio(Over(times.kernels, times.copy)).c_str());
+    }
+  }
+}
+
+}  // namespace ptqwatch::benchmarks
