@@ -14,8 +14,8 @@ namespace {
 void Transform(int64_t block, int64_t width, double* values) {
   for (int64_t half = 1; half < block; half *= 2) {
     for (int64_t begin = 0; begin < block; begin += 2 * half) {
-      T* low = values + begin * width;
-      T* high = low + half * width;
+      double* low = values + begin * width;
+      double* high = low + half * width;
       for (int64_t i = 0; i < half * width; ++i) {
         const double a = low[i];
         const double b = high[i];

@@ -111,7 +111,7 @@ uint8_t CodeOf(float value, const NumberFormat& format) {
 float PowerOfTwoScale(float largest, const NumberFormat& format, ScaleRule rule) {
   constexpr uint32_t kMantissa = (1u << kDigits) - 1;
   const uint32_t top = BitsOf(format.largest);
-  uint32_t bits = BitsOf(largest);
+  uint32_t bits = BitsOf(std::abs(largest));  // it may be -0
   switch (rule) {
     case ScaleRule::kFloor:
       break;

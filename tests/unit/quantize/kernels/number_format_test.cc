@@ -203,6 +203,9 @@ TEST(NumberFormat, ZeroWeightsStayZero) {
     EXPECT_EQ(result.status, LayerStatus::kOk);
     EXPECT_THAT(result.dequantized, Each(0.0f));
     for (float scale : result.scale) EXPECT_GT(scale, 0.0f);
+    if (NumbersOf(format).scale == GroupScale::kE8m0) {
+      EXPECT_THAT(result.scale, Each(0x1p-127f));
+    }
   }
 }
 
