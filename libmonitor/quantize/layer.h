@@ -26,7 +26,7 @@ struct Hessian {
 };
 
 /// The checked arguments of one call of Quantize: the spec is valid, the shapes match, the weight
-/// is not empty and all numbers are finite.
+/// is not empty and all numbers are finite, with the exception of Method::finds_non_finite.
 struct Layer {
   MatrixView weight;
   const GramStatistics* statistics = nullptr;  ///< may be null

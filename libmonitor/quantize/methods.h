@@ -37,6 +37,9 @@ struct Method {
   bool channel_scale = false;  ///< the grid is for the weight times QuantizedWeight::channel_scale
   /// Without a grid, the group size in reports: weights that share a scale, across rows; -1: a row.
   int group_size = 0;
+  /// Whether a weight that is not finite gives kUnsupported, so that it need not be searched for
+  /// first: without statistics, clipping and rotation.
+  bool finds_non_finite = false;
 
   Statistics (*statistics)(const QuantizerSpec&) = [](auto&) { return Statistics::kNone; };
   /// The fewest calibration rows. With fewer rows, or without any, RTN replaces the method. Null:

@@ -185,11 +185,16 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
   PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   Reservation reservation(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(ReserveWorkingBytes(weight, spec, shared, reservation));
-  PTQWATCH_ASSIGN_OR_RETURN(std::string bad, shared.NonFinite([&] {
-    return FindNonFinite(weight, statistics, context);
-  }));
-  if (bad.empty()) bad = FindNonFiniteMagnitude(statistics, spec);
-  if (!bad.empty()) return internal::WithStatus(LayerStatus::kNonFinite, std::move(bad));
+  const auto find = [&] {
+    return shared.NonFinite([&] { return FindNonFinite(weight, statistics, context); });
+  };
+  const bool find_later = internal::MethodOf(spec).finds_non_finite && statistics == nullptr &&
+                          spec.clip == ClipSearch::kNone && spec.rotation == 0;
+  if (!find_later) {
+    PTQWATCH_ASSIGN_OR_RETURN(std::string bad, find());
+    if (bad.empty()) bad = FindNonFiniteMagnitude(statistics, spec);
+    if (!bad.empty()) return internal::WithStatus(LayerStatus::kNonFinite, std::move(bad));
+  }
 
   Layer layer{.weight = weight,
               .statistics = statistics,
@@ -204,6 +209,10 @@ absl::StatusOr<QuantizedWeight> QuantizeOrThrow(MatrixView weight, const GramSta
   const bool rotate = spec.rotation > 0 && internal::MethodOf(spec).formats;
   PTQWATCH_ASSIGN_OR_RETURN(QuantizedWeight result,
                             rotate ? RunRotated(layer, context) : RunMethod(layer, context));
+  if (find_later && result.status == LayerStatus::kUnsupported) {
+    PTQWATCH_ASSIGN_OR_RETURN(std::string bad, find());
+    if (!bad.empty()) return internal::WithStatus(LayerStatus::kNonFinite, std::move(bad));
+  }
   PTQWATCH_RETURN_IF_ERROR(internal::CountColumns(layer, &result, context));
   if (statistics != nullptr && statistics->skipped_rows > 0) {
     result.status_detail +=

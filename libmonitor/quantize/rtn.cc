@@ -41,15 +41,14 @@ absl::StatusOr<bool> FitBlocks(MatrixView weight, int64_t block_rows, Grid* grid
   return fits;
 }
 
-// NVFP4's scale for the whole tensor.
+// Sets NVFP4's scale for the whole tensor.
 absl::Status FitTensor(MatrixView weight, Grid* grid, const ExecutionContext& context) {
   if (grid->format->scale != GroupScale::kE4m3) return absl::OkStatus();
   float largest = 0;
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {
-        const Range range = RangeOf(weight.data + r * weight.cols, weight.cols);
-        largest = std::max(largest, range.largest());
+        largest = std::max(largest, LargestOf(weight.data + r * weight.cols, weight.cols));
       },
       context));
   SetTensorScale(largest, grid);
@@ -146,6 +145,7 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
 const Method kRtnMethod = {
     .grid = true,
     .formats = true,
+    .finds_non_finite = true,
     // Without statistics, clipping weighs all inputs equally.
     .statistics =
         [](const QuantizerSpec& spec) {

@@ -1,6 +1,7 @@
 #include "quantize/kernels/grid.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,8 +21,35 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kTag;
 
-// min(w, 0) and max(w, 0) over finite weights.
-void RangeOnTarget(const float* HWY_RESTRICT w, int64_t count, float* low, float* high) {
+// max|w|, or infinity if a weight is not finite. Compares bits, which are in the order of the
+// magnitudes, with those of NaN last.
+float LargestOnTarget(const float* HWY_RESTRICT w, int64_t count) {
+  const hn::RebindToSigned<decltype(kTag)> di;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
+  const auto magnitude = [&](const float* at)
+                             HWY_ATTR { return hn::BitCast(di, hn::Abs(hn::LoadU(kTag, at))); };
+  auto most = hn::Zero(di);
+  auto more = hn::Zero(di);
+  int64_t i = 0;
+  for (; i + 2 * n <= count; i += 2 * n) {
+    most = hn::Max(most, magnitude(w + i));
+    more = hn::Max(more, magnitude(w + i + n));
+  }
+  most = hn::Max(most, more);
+  if (i + n <= count) {
+    most = hn::Max(most, magnitude(w + i));
+    i += n;
+  }
+  int32_t bits = hn::GetLane(hn::MaxOfLanes(di, most));
+  for (; i < count; ++i) bits = std::max(bits, std::bit_cast<int32_t>(std::abs(w[i])));
+  const float largest = std::bit_cast<float>(bits);
+  return largest <= std::numeric_limits<float>::max() ? largest
+                                                      : std::numeric_limits<float>::infinity();
+}
+
+Range RangeOnTarget(const float* HWY_RESTRICT w, int64_t count) {
+  const float largest = LargestOnTarget(w, count);
+  if (largest == std::numeric_limits<float>::infinity()) return {.low = -largest, .high = largest};
   const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
   auto lo = hn::Zero(kTag);
   auto hi = hn::Zero(kTag);
@@ -31,12 +59,13 @@ void RangeOnTarget(const float* HWY_RESTRICT w, int64_t count, float* low, float
     lo = hn::Min(lo, v);
     hi = hn::Max(hi, v);
   }
-  *low = hn::GetLane(hn::MinOfLanes(kTag, lo));
-  *high = hn::GetLane(hn::MaxOfLanes(kTag, hi));
+  Range range{.low = hn::GetLane(hn::MinOfLanes(kTag, lo)),
+              .high = hn::GetLane(hn::MaxOfLanes(kTag, hi))};
   for (; i < count; ++i) {
-    *low = std::min(*low, w[i]);
-    *high = std::max(*high, w[i]);
+    range.low = std::min(range.low, w[i]);
+    range.high = std::max(range.high, w[i]);
   }
+  return range;
 }
 
 // `decoded` may be `w`.
@@ -77,38 +106,76 @@ void RoundOnTarget(const Grid& grid, int64_t row, const float* w, uint8_t* codes
   });
 }
 
-bool FitRowOnTarget(const float* w, int64_t row, Grid* grid) {
-  bool finite = true;
-  for (int64_t g = 0; g < grid->groups; ++g) {
-    Range range;
-    RangeOnTarget(w + grid->GroupBegin(g), grid->GroupCount(g), &range.low, &range.high);
-    finite = FitGroup(range.low, range.high, row, g, grid) && finite;
-  }
-  return finite;
+// Replaces the largest magnitudes of NVFP4 groups by their scales.
+void ScaleBlocksOnTarget(const Grid& grid, int64_t count, float* scale) {
+  const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
+  const FloatPoints<decltype(kTag)> points(kE4m3);
+  typename FloatPoints<decltype(kTag)>::Codes code;
+  const auto top = hn::Set(kTag, grid.format->largest);
+  const auto factor = hn::Set(kTag, grid.tensor_factor);
+  const auto least = hn::Set(kTag, kE4m3.SmallestNormal());
+  const auto replace = [&](float* at) HWY_ATTR {
+    const auto exact = hn::Div(hn::Div(hn::LoadU(kTag, at), top), factor);
+    const auto rounded =
+        points.Round(hn::Max(exact, least), hn::Set(kTag, 1.0f), hn::Zero(kTag), &code);
+    hn::StoreU(hn::Mul(rounded, factor), kTag, at);
+  };
+  int64_t g = 0;
+  for (; g + n <= count; g += n) replace(scale + g);
+  if (g == count) return;
+  float last[hn::MaxLanes(kTag)] = {};
+  std::copy(scale + g, scale + count, last);
+  replace(last);
+  std::copy_n(last, count - g, scale + g);
 }
 
-template <class Vector>
-HWY_INLINE double SumOf(Vector lanes) {
-  return static_cast<double>(hn::GetLane(hn::SumOfLanes(kTag, lanes)));
+bool FitRowOnTarget(const float* w, int64_t row, Grid* grid) {
+  bool finite = true;
+  const bool blocks = grid->format->scale == GroupScale::kE4m3;
+  const bool both_ends = !grid->format->is_float() && !grid->symmetric;
+  float* scale = grid->scale.data() + row * grid->groups;
+  for (int64_t g = 0; g < grid->groups; ++g) {
+    const float* group = w + grid->GroupBegin(g);
+    const int64_t count = grid->GroupCount(g);
+    if (blocks) {
+      scale[g] = LargestOnTarget(group, count);
+      finite = finite && std::isfinite(scale[g]);
+      continue;
+    }
+    Range range;
+    if (both_ends) {
+      range = RangeOnTarget(group, count);
+    } else {
+      range.high = LargestOnTarget(group, count);
+    }
+    finite = FitGroup(range.low, range.high, row, g, grid) && finite;
+  }
+  if (blocks) ScaleBlocksOnTarget(*grid, grid->groups, scale);
+  return finite;
 }
 
 // Divides the weights of a group by its scale, which is exact, and sums in float32 over the group
 // and in float64 over all groups.
 void AddErrorsOnTarget(const Grid& grid, int64_t row, const float* HWY_RESTRICT weights,
                        const float* HWY_RESTRICT decoded, ErrorSums* sums) {
+  const hn::ScalableTag<double> dd;
+  const hn::Rebind<float, decltype(dd)> half;
   const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
-  const FloatPoints<decltype(kTag)> points(grid);
+  const FloatPoints<decltype(kTag)> points(*grid.format);
   typename FloatPoints<decltype(kTag)>::Codes code;
+  auto all_squares = hn::Zero(dd);
+  auto all_dead = hn::Zero(dd);
+  auto all_errors = hn::Zero(dd);
+  auto all_ideal = hn::Zero(dd);
   for (int64_t g = 0; g < grid.groups; ++g) {
     const float* w = weights + grid.GroupBegin(g);
     const float* q = decoded + grid.GroupBegin(g);
     const int64_t count = grid.GroupCount(g);
     const float scale = grid.scale[static_cast<size_t>(row * grid.groups + g)];
     const auto inverse = hn::Set(kTag, 1 / scale);
-    Range range;
-    RangeOnTarget(w, count, &range.low, &range.high);
-    const float ideal_scale =
-        std::max(range.largest() / grid.format->largest, std::numeric_limits<float>::min()) / scale;
+    const float ideal_scale = std::max(LargestOnTarget(w, count) / grid.format->largest,
+                                       std::numeric_limits<float>::min()) /
+                              scale;
     auto squares = hn::Zero(kTag);
     auto dead = hn::Zero(kTag);
     auto errors = hn::Zero(kTag);
@@ -135,12 +202,23 @@ void AddErrorsOnTarget(const Grid& grid, int64_t row, const float* HWY_RESTRICT 
       std::copy(q + i, q + count, last_q);
       add(last_w, last_q);
     }
-    const double square = static_cast<double>(scale) * static_cast<double>(scale);
-    sums->weights += square * SumOf(squares);
-    sums->dead += square * SumOf(dead);
-    sums->errors += square * SumOf(errors);
-    sums->ideal += square * SumOf(ideal);
+    const auto square = hn::Set(dd, static_cast<double>(scale) * static_cast<double>(scale));
+    const auto add_group = [&](auto of_group, auto* sum) HWY_ATTR {
+      HWY_ALIGN float lanes[hn::MaxLanes(kTag)];
+      hn::Store(of_group, kTag, lanes);
+      for (int64_t lane = 0; lane < n; lane += static_cast<int64_t>(hn::Lanes(dd))) {
+        *sum = hn::MulAdd(square, hn::PromoteTo(dd, hn::Load(half, lanes + lane)), *sum);
+      }
+    };
+    add_group(squares, &all_squares);
+    add_group(dead, &all_dead);
+    add_group(errors, &all_errors);
+    add_group(ideal, &all_ideal);
   }
+  sums->weights += hn::GetLane(hn::SumOfLanes(dd, all_squares));
+  sums->dead += hn::GetLane(hn::SumOfLanes(dd, all_dead));
+  sums->errors += hn::GetLane(hn::SumOfLanes(dd, all_errors));
+  sums->ideal += hn::GetLane(hn::SumOfLanes(dd, all_ideal));
 }
 
 }  // namespace
@@ -151,7 +229,9 @@ HWY_AFTER_NAMESPACE();
 namespace ptqwatch::internal {
 namespace {
 
+HWY_EXPORT(LargestOnTarget);
 HWY_EXPORT(RangeOnTarget);
+HWY_EXPORT(ScaleBlocksOnTarget);
 HWY_EXPORT(FitRowOnTarget);
 HWY_EXPORT(RoundOnTarget);
 HWY_EXPORT(AddErrorsOnTarget);
@@ -189,10 +269,9 @@ float FloatScale(float largest, const Grid& grid) {
   switch (format.scale) {
     case GroupScale::kE8m0:
       return PowerOfTwoScale(largest, format, grid.scale_rule);
-    case GroupScale::kE4m3: {
-      const float exact = largest / format.largest / grid.tensor_factor;
-      return RoundToFormat(std::max(exact, kE4m3.SmallestNormal()), kE4m3) * grid.tensor_factor;
-    }
+    case GroupScale::kE4m3:
+      HWY_DYNAMIC_DISPATCH(ScaleBlocksOnTarget)(grid, 1, &largest);
+      return largest;
     case GroupScale::kSpec:
       break;
   }
@@ -204,9 +283,10 @@ float FloatScale(float largest, const Grid& grid) {
 
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
   if (grid->format->is_float()) {
-    const float scale = FloatScale(std::max(-low, high), *grid);
+    const float largest = std::max(-low, high);
+    const float scale = FloatScale(largest, *grid);
     grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;
-    return std::isfinite(scale);
+    return std::isfinite(scale) && std::isfinite(largest);
   }
   const float top = grid->max_code();
   if (grid->symmetric) {
@@ -229,9 +309,11 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
 }
 
 Range RangeOf(const float* weights, int64_t count) {
-  Range range;
-  HWY_DYNAMIC_DISPATCH(RangeOnTarget)(weights, count, &range.low, &range.high);
-  return range;
+  return HWY_DYNAMIC_DISPATCH(RangeOnTarget)(weights, count);
+}
+
+float LargestOf(const float* weights, int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(LargestOnTarget)(weights, count);
 }
 
 bool FitRow(const float* weights, int64_t row, Grid* grid) {

@@ -47,19 +47,21 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 /// the weight's max|w|; if it is so small that the inverse overflows, the factor is 1.
 void SetTensorScale(float largest, Grid* grid);
 
-/// min(w, 0) and max(w, 0) over `count` finite weights.
+/// min(w, 0) and max(w, 0) over `count` weights; both infinite if a weight is not finite.
 struct Range {
   float low = 0;
   float high = 0;
   float largest() const { return std::max(-low, high); }
 };
 Range RangeOf(const float* weights, int64_t count);
+/// max|w| over `count` weights, or infinity if a weight is not finite.
+float LargestOf(const float* weights, int64_t count);
 
-/// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if the scale
-/// overflows its dtype; it is then infinite.
+/// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if an end is infinite
+/// or the scale overflows its dtype; the scale is then of no use.
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 
-/// Sets row `row` from its finite weights. Returns false if a scale overflows its dtype.
+/// Sets row `row`. Returns false if a weight is not finite or a scale overflows its dtype.
 bool FitRow(const float* weights, int64_t row, Grid* grid);
 
 /// Round to nearest: for integers, code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1),

@@ -44,13 +44,13 @@ class FloatPoints {
   using Floats = hn::Vec<D>;
   using Codes = hn::Vec<hn::RebindToSigned<D>>;
 
-  explicit FloatPoints(const Grid& grid)
-      : largest_(hn::Set(D(), grid.format->largest)),
-        smallest_normal_(hn::Set(D(), grid.format->SmallestNormal())),
-        shifter_(hn::Set(D(), 1.5f * static_cast<float>(1 << (23 - grid.format->mantissa_bits)))),
-        shift_(23 - grid.format->mantissa_bits),
+  explicit FloatPoints(const NumberFormat& format)
+      : largest_(hn::Set(D(), format.largest)),
+        smallest_normal_(hn::Set(D(), format.SmallestNormal())),
+        shifter_(hn::Set(D(), 1.5f * static_cast<float>(1 << (23 - format.mantissa_bits)))),
+        shift_(23 - format.mantissa_bits),
         first_binade_(hn::ShiftRightSame(hn::BitCast(kInts, smallest_normal_), shift_)),
-        sign_shift_(32 - grid.format->bits) {}
+        sign_shift_(32 - format.bits) {}
 
   HWY_INLINE Floats Round(Floats w, Floats scale, Floats /*zero*/, Codes* code) const {
     const auto x = hn::Div(w, scale);
@@ -86,7 +86,8 @@ class FloatPoints {
 // Calls work(points) with the points of the grid's format.
 template <class D, class Work>
 HWY_INLINE auto WithPoints(D /*d*/, const Grid& grid, const Work& work) {
-  return grid.format->is_float() ? work(FloatPoints<D>(grid)) : work(IntegerPoints<D>(grid));
+  return grid.format->is_float() ? work(FloatPoints<D>(*grid.format))
+                                 : work(IntegerPoints<D>(grid));
 }
 
 }  // namespace ptqwatch::internal::HWY_NAMESPACE

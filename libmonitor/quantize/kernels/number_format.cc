@@ -66,8 +66,6 @@ float PowerOfTwo(int exponent) {
 
 const NumberFormat kE4m3 = kFormats[1];
 
-float NumberFormat::SmallestNormal() const { return PowerOfTwo(1 - Bias(*this)); }
-
 float NumberFormat::Level(uint8_t code) const {
   const int magnitude = code & ((1 << (bits - 1)) - 1);
   const int exponent = std::max(magnitude >> mantissa_bits, 1);

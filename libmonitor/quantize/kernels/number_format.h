@@ -2,6 +2,7 @@
 #define PTQWATCH_QUANTIZE_KERNELS_NUMBER_FORMAT_H_
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -33,7 +34,10 @@ struct NumberFormat {
 
   bool is_float() const { return mantissa_bits > 0; }
   /// The smallest normal number; below it the spacing stays the same.
-  float SmallestNormal() const;
+  float SmallestNormal() const {
+    // Its exponent field is 1 in the format, whose bias is 2^(exponent_bits - 1) - 1.
+    return std::bit_cast<float>((129u - (1u << (exponent_bits - 1))) << 23);
+  }
   /// The value of a floating-point code.
   float Level(uint8_t code) const;
 };

@@ -209,6 +209,28 @@ TEST(NumberFormat, ZeroWeightsStayZero) {
   }
 }
 
+TEST(NumberFormat, NamesAWeightThatIsNotFinite) {
+  for (size_t format = 0; format < NumberFormats().size(); ++format) {
+    for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
+      for (const int64_t column : {int64_t{0}, int64_t{3}, int64_t{69}}) {
+        Matrix w = RandomMatrix(3, 70, 2);
+        w.at(1, column) = value;
+        QuantizerSpec spec = SpecOf(static_cast<QuantizationFormat>(format));
+        for (const bool symmetric : {true, false}) {
+          spec.symmetric = symmetric;
+          const QuantizedWeight result = RunOk(w, nullptr, spec);
+          EXPECT_EQ(result.status, LayerStatus::kNonFinite) << ToString(spec.format);
+          EXPECT_THAT(result.status_detail, HasSubstr("weight[1, "));
+          EXPECT_TRUE(result.codes.empty());
+        }
+        if (NumberFormats()[format].group_size > 0) continue;
+        spec.group_rows = 2;
+        EXPECT_EQ(RunOk(w, nullptr, spec).status, LayerStatus::kNonFinite);
+      }
+    }
+  }
+}
+
 TEST(NumberFormat, BlocksOfRowsShareAScale) {
   Matrix w = RandomMatrix(5, 10, 3);
   QuantizerSpec spec = SpecOf(QuantizationFormat::kFp8);
