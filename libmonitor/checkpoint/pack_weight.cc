@@ -46,7 +46,7 @@ absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
     return absl::InvalidArgumentError(
         StrCat("format ", ToString(spec.format), ": gptq-v2 holds integers alone"));
   }
-  if (internal::NumbersOf(spec).checkpoint_format.empty()) {
+  if (internal::NumbersOf(spec).checkpoint_format == nullptr) {
     return absl::InvalidArgumentError(
         StrCat("format ", ToString(spec.format), ": compressed-tensors has no such format"));
   }
@@ -210,7 +210,8 @@ absl::StatusOr<PackedTensor> PackScales(const QuantizerSpec& spec, int64_t rows,
       return PackedTensor{"weight_scale", TensorDtype::kU8, {rows, groups}, std::move(bytes)};
     case internal::GroupScale::kE4m3:
       for (const float scale : weight.scale) {
-        bytes += static_cast<char>(internal::CodeOf(scale * weight.tensor_scale, internal::kE4m3));
+        bytes += static_cast<char>(
+            internal::NearestNumber(scale * weight.tensor_scale, internal::E4m3()).code);
       }
       return PackedTensor{"weight_scale", TensorDtype::kF8E4M3, {rows, groups}, std::move(bytes)};
     case internal::GroupScale::kSpec:

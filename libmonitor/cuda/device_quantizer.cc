@@ -21,6 +21,9 @@ QuantizerSpec WithoutGrid(QuantizerSpec spec) {
   if (!MethodOf(spec).grid) return spec;
   const QuantizerSpec defaults;
   spec.bits = defaults.bits;
+  spec.format = defaults.format;
+  spec.scale_rule = defaults.scale_rule;
+  spec.group_rows = defaults.group_rows;
   spec.group_size = defaults.group_size;
   spec.symmetric = defaults.symmetric;
   spec.scale_dtype = defaults.scale_dtype;
@@ -118,10 +121,6 @@ DeviceQuantizer::DeviceQuantizer(ComputeDevice& device)
     : device_(device), arena_begin_(device.arena().used()) {}
 
 bool DeviceQuantizer::Supports(const QuantizerSpec& spec) {
-  // The kernels know grids of integers with scales of single rows.
-  if (spec.format != QuantizationFormat::kInt || spec.group_rows != 1 || spec.rotation != 0) {
-    return false;
-  }
   const DeviceMethod* method = FindDeviceMethod(MethodOf(spec));
   return method != nullptr && (method->supports == nullptr || method->supports(spec));
 }

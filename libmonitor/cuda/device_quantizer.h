@@ -76,7 +76,7 @@ class DeviceQuantizer {
   DeviceQuantizer(const DeviceQuantizer&) = delete;
   DeviceQuantizer& operator=(const DeviceQuantizer&) = delete;
 
-  /// Whether a weight with this many columns can be quantized on a device.
+  /// Whether weights can be quantized so on a device.
   static bool Supports(const QuantizerSpec& spec);
 
   /// The minimum arena memory for Begin and Collect, in bytes. With up to kMaxBatch times as much,

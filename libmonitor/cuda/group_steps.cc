@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "cuda/gptq_steps.h"
+#include "cuda/rotate_steps.h"
 #include "cuda/round_steps.h"
 #include "cuda/trace_steps.h"
 
@@ -32,7 +33,7 @@ absl::Status FindBad(const LayerGroup& group, int layers, const PerLayer<const T
   Strided<const double> partials = Const(group.partials);
   if (layers < group.layers) partials.stride = 0;
   return queue.Run(Collapse{.layers = group.layers,
-                            .smallest = true,
+                            .fold = Fold::kSmallest,
                             .count = find.parts,
                             .values = partials,
                             .numbers = group.numbers,
@@ -80,6 +81,29 @@ constexpr DeviceMethod kDeviceMethods[] = {
     {.method = &kNf4Method, .quantize = RoundToNf4},
 };
 
+// What AddErrorParts in quantize/layer.h computes, for the grids and weights that were rounded.
+absl::Status MeasureErrorParts(const LayerGroup& group, Queue& queue) {
+  if (!group.spec.baselines || !group.AnyScale(GroupScale::kE8m0)) return absl::OkStatus();
+  const SumErrorParts sum{
+      .layers = group.layers,
+      .source = group.attempt.method->factor ? group.LiveSource() : group.Source(),
+      .grids = group.grids,
+      .scale = Const(group.scale),
+      .parts = PartsOf(group.size()),
+      .partials = group.partials};
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(sum));
+  for (int i = 0; i < SumErrorParts::kSums; ++i) {
+    PTQWATCH_RETURN_IF_ERROR(
+        queue.Run(Collapse{.layers = group.layers,
+                           .count = sum.parts,
+                           .spacing = SumErrorParts::kSums,
+                           .values = {group.partials.first + i, group.partials.stride},
+                           .numbers = group.numbers,
+                           .position = kWeightSquares + i}));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status MeasureDistance(const LayerGroup& group, Queue& queue) {
   const int64_t parts = PartsOf(group.size());
   PTQWATCH_RETURN_IF_ERROR(queue.Run(SquaredDistance{.layers = group.layers,
@@ -107,21 +131,30 @@ const DeviceMethod* FindDeviceMethod(const Method& method) {
 absl::Status RunGroup(LayerGroup group, Queue& queue) {
   ArenaScope scope(queue.arena());
   PTQWATCH_RETURN_IF_ERROR(group.TakeShared(queue.arena()));
+  const bool quantize = group.attempt.quantize;
   if (group.inputs > 0) PTQWATCH_RETURN_IF_ERROR(DescribeMoments(group, queue));
-  if (group.attempt.quantize) {
+  if (quantize) {
     PTQWATCH_RETURN_IF_ERROR(
         FindBad(group, group.layers, group.weight, AllOf(group.size()), kBadWeight, queue));
-    PTQWATCH_RETURN_IF_ERROR(FindDeviceMethod(*group.attempt.method)->quantize(group, queue));
+  }
+  const bool rotates = group.spec.rotation > 0;
+  PTQWATCH_ASSIGN_OR_RETURN(const LayerGroup rotated, TakeRotated(group, queue.arena()));
+  if (rotates) PTQWATCH_RETURN_IF_ERROR(Rotate(group, rotated, queue));
+  if (quantize) {
+    PTQWATCH_RETURN_IF_ERROR(FindDeviceMethod(*group.attempt.method)->quantize(rotated, queue));
     PTQWATCH_RETURN_IF_ERROR(
         FindBad(group, group.layers, Const(group.scale), Scales(group), kBadScale, queue));
+    PTQWATCH_RETURN_IF_ERROR(MeasureErrorParts(rotated, queue));
+    if (rotates) PTQWATCH_RETURN_IF_ERROR(RotateBack(rotated, group, queue));
     PTQWATCH_RETURN_IF_ERROR(MeasureDistance(group, queue));
   }
-  return AddTraces(group, queue);
+  return AddTraces(rotated, queue);
 }
 
 absl::StatusOr<int64_t> GroupBytes(LayerGroup group) {
   Arena measure(nullptr, std::numeric_limits<int64_t>::max());
   PTQWATCH_RETURN_IF_ERROR(group.TakeShared(measure));
+  PTQWATCH_RETURN_IF_ERROR(TakeRotated(group, measure).status());
   const DeviceMethod& method = *FindDeviceMethod(*group.attempt.method);
   if (group.attempt.quantize && method.take != nullptr) {
     ArenaScope scope(measure);

@@ -3,22 +3,31 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
+#include "quantize/kernels/number_format.h"
 
 namespace ptqwatch::internal {
 
-GridShape GridOf(int64_t cols, const QuantizerSpec& spec) {
-  const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
+GridShape GridOf(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
+  const int64_t group = GroupSizeOf(spec, cols);
   return {.group_size = group,
           .groups = CeilDiv(cols, group),
+          .group_rows = spec.group_rows < 0 ? rows : spec.group_rows,
           .bits = spec.bits,
           .symmetric = spec.symmetric,
-          .scale_dtype = spec.scale_dtype};
+          .scale_dtype = spec.scale_dtype,
+          .format = NumbersOf(spec),
+          .scale_rule = spec.scale_rule};
 }
 
 int64_t LayerGroup::MostGroups() const {
   int64_t most = 0;
   for (int i = 0; i < layers; ++i) most = std::max(most, grids.at[i].groups);
   return most;
+}
+
+bool LayerGroup::AnyScale(GroupScale kind) const {
+  return std::any_of(grids.at, grids.at + layers,
+                     [&](const GridShape& grid) { return grid.format.scale == kind; });
 }
 
 GridSource LayerGroup::LiveSource() const {
@@ -28,7 +37,7 @@ GridSource LayerGroup::LiveSource() const {
 }
 
 absl::Status LayerGroup::TakeShared(Arena& arena) {
-  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, std::max(kMostParts, cols), &partials));
+  PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, layers, std::max(4 * kMostParts, cols), &partials));
   if (inputs == 0) return absl::OkStatus();
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, inputs, cols, &diagonal));
   PTQWATCH_RETURN_IF_ERROR(TakeStrided(arena, inputs, cols, &position));

@@ -58,12 +58,14 @@ struct LayerGroup {
   // Scratch memory from TakeShared.
   Strided<double> diagonal;
   Strided<int32_t> position;
-  Strided<double> partials;  ///< max(kMostParts, cols) numbers
+  Strided<double> partials;  ///< max(4 * kMostParts, cols) numbers
 
   int64_t size() const { return rows * cols; }
   /// The stride between the layers' arrays of `count` numbers that depend only on inputs.
   int64_t InputStride(int64_t count) const { return inputs == 1 ? 0 : count; }
   int64_t MostGroups() const;
+  /// Whether the format of a layer stores its scales so.
+  bool AnyScale(GroupScale kind) const;
   GridSource Source() const { return {.rows = rows, .cols = cols, .weight = weight}; }
   /// The weight with the columns of dead inputs set to zero.
   GridSource LiveSource() const;
@@ -72,7 +74,7 @@ struct LayerGroup {
   absl::Status TakeShared(Arena& arena);
 };
 
-GridShape GridOf(int64_t cols, const QuantizerSpec& spec);
+GridShape GridOf(int64_t rows, int64_t cols, const QuantizerSpec& spec);
 
 /// The number of a weight's scales, by method.
 int64_t ScaleCount(int64_t rows, int64_t cols, const GridShape& grid, const Method& method);
@@ -106,7 +108,7 @@ int64_t RowsPerProduct(int64_t rows, int64_t width, int64_t depth);
 /// their joint products would take too long.
 int64_t MostLayers(int64_t rows, int64_t cols);
 
-/// The maximum of PartsOf, and the least size of a layer's partials.
+/// The maximum of PartsOf. A part has up to four partial sums.
 inline constexpr int64_t kMostParts = 256;
 
 /// The number of blocks of threads that share a reduction over `size` numbers.

@@ -4,6 +4,7 @@
 
 #include "base/strings.h"
 #include "cuda/layer_state.h"
+#include "quantize/kernels/number_format.h"
 
 namespace ptqwatch::internal {
 
@@ -71,6 +72,21 @@ void LayerState::SetLosses(const double* numbers, QuantizedWeight* result) const
   if (has_energy_) result->output_energy = Loss(numbers, kEnergy);
 }
 
+void LayerState::SetFormat(const double* numbers, QuantizedWeight* result) const {
+  const NumberFormat& format = NumbersOf(layer_.spec);
+  if (format.scale == GroupScale::kE4m3) {
+    result->tensor_scale =
+        TensorScaleOf(static_cast<float>(numbers[kLargestWeight]), format).inverse;
+  }
+  const double weights = numbers[kWeightSquares];
+  if (format.scale != GroupScale::kE8m0 || !layer_.spec.baselines || !(weights > 0)) return;
+  const double dead = numbers[kDeadSquares];
+  const double ideal = numbers[kIdealSquares];
+  result->error_parts = {.dead_zone = dead / weights,
+                         .grid_noise = ideal / weights,
+                         .scale_bias = (numbers[kErrorSquares] - dead - ideal) / weights};
+}
+
 void LayerState::AddCounts(const double* numbers, QuantizedWeight* result) const {
   if (attempt_.use_moments) {
     result->dead_columns = static_cast<int64_t>(numbers[kDeadColumns]);
@@ -107,6 +123,7 @@ DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
   if (!codes) return result;
   out.clipped_groups = static_cast<int64_t>(numbers[kClippedGroups]);
   SetLosses(numbers, &out);
+  SetFormat(numbers, &out);
   for (size_t c = 0; c < abs_max.size(); ++c) {
     if (static_cast<double>(abs_max[c]) >= layer_.spec.outlier_threshold) {
       out.outlier_columns.push_back(static_cast<int64_t>(c));
@@ -117,8 +134,8 @@ DeviceResult LayerState::Finish(const double* numbers, float bad_weight,
   result.dequantized = dequantized_;
   result.scale = scale_;
   result.zero = zero_;
-  result.scales =
-      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), *attempt_.method);
+  result.scales = ScaleCount(layer_.rows, layer_.cols,
+                             GridOf(layer_.rows, layer_.cols, layer_.spec), *attempt_.method);
   if (attempt_.method->factor) result.order = order_;
   if (attempt_.method->channel_scale) result.channel_scale = channel_scale_;
   return result;

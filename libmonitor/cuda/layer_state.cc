@@ -139,7 +139,7 @@ absl::Status LayerState::TakeResults(Arena& arena, double* numbers) {
   const Method& method = MethodOf(layer_.spec);
   // A method that falls back to RTN has the same groups.
   const int64_t scales =
-      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.cols, layer_.spec), method);
+      ScaleCount(layer_.rows, layer_.cols, GridOf(layer_.rows, layer_.cols, layer_.spec), method);
   PTQWATCH_ASSIGN_OR_RETURN(scale_, arena.TakeArray<float>(scales, kWhat));
   if (FormatOf(layer_.spec.method) == "int") {
     PTQWATCH_ASSIGN_OR_RETURN(zero_, arena.TakeArray<float>(scales, kWhat));
@@ -155,7 +155,7 @@ absl::Status LayerState::TakeResults(Arena& arena, double* numbers) {
 
 void LayerState::AddTo(LayerGroup& group, int i) const {
   group.weight.at[i] = layer_.weight;
-  group.grids.at[i] = GridOf(layer_.cols, layer_.spec);
+  group.grids.at[i] = GridOf(layer_.rows, layer_.cols, layer_.spec);
   group.codes.at[i] = codes_;
   group.dequantized.at[i] = dequantized_;
   group.scale.at[i] = scale_;

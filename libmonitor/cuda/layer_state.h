@@ -56,6 +56,7 @@ class LayerState {
   bool Cancels(const double* numbers, int position) const;
   std::optional<double> Loss(const double* numbers, int position) const;
   void SetLosses(const double* numbers, QuantizedWeight* result) const;
+  void SetFormat(const double* numbers, QuantizedWeight* result) const;
   void AddCounts(const double* numbers, QuantizedWeight* result) const;
   void SetSearch(const double* numbers, QuantizedWeight* result) const;
   bool WithoutCodes(const double* numbers, float bad_weight, QuantizedWeight* result) const;

@@ -42,6 +42,20 @@ RoundGroups GroupsKernel(const LayerGroup& group, const GridSource& source) {
           .zero = Const(group.zero)};
 }
 
+absl::Status FindLargestWeights(const LayerGroup& group, const GridSource& source, Queue& queue) {
+  const FindLargest find{.layers = group.layers,
+                         .source = source,
+                         .parts = std::min(group.rows, PartsOf(group.size())),
+                         .partials = group.partials};
+  PTQWATCH_RETURN_IF_ERROR(queue.Run(find));
+  return queue.Run(Collapse{.layers = group.layers,
+                            .fold = Fold::kLargest,
+                            .count = find.parts,
+                            .values = Const(group.partials),
+                            .numbers = group.numbers,
+                            .position = kLargestWeight});
+}
+
 }  // namespace
 
 absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<double>* clipped) {
@@ -51,19 +65,34 @@ absl::Status TakeFitBuffers(const LayerGroup& group, Arena& arena, Strided<doubl
 }
 
 absl::Status FitGrids(const LayerGroup& group, const GridSource& source, Queue& queue) {
+  if (group.AnyScale(GroupScale::kE4m3)) {
+    PTQWATCH_RETURN_IF_ERROR(FindLargestWeights(group, source, queue));
+  }
   if (group.spec.clip == ClipSearch::kNone) {
-    return queue.Run(FitGroups{.layers = group.layers,
-                               .source = source,
-                               .grids = group.grids,
-                               .most_groups = group.MostGroups(),
-                               .scale = group.scale,
-                               .zero = group.zero});
+    PTQWATCH_RETURN_IF_ERROR(queue.Run(FitGroups{.layers = group.layers,
+                                                 .source = source,
+                                                 .grids = group.grids,
+                                                 .most_groups = group.MostGroups(),
+                                                 .numbers = Const(group.numbers),
+                                                 .scale = group.scale,
+                                                 .zero = group.zero}));
+    FitBlocks blocks{.layers = group.layers,
+                     .rows = group.rows,
+                     .grids = group.grids,
+                     .scale = group.scale,
+                     .zero = group.zero};
+    for (int i = 0; i < group.layers; ++i) {
+      blocks.most_items =
+          std::max(blocks.most_items, FitBlocks::Items(group.rows, group.grids.at[i]));
+    }
+    return blocks.most_items > 0 ? queue.Run(blocks) : absl::OkStatus();
   }
   ArenaScope scope(queue.arena());
   FitClipped fit{.layers = group.layers,
                  .source = source,
                  .grids = group.grids,
                  .most_groups = group.MostGroups(),
+                 .numbers = Const(group.numbers),
                  .scale = group.scale,
                  .zero = group.zero};
   if (group.inputs > 0) fit.importance = Const(group.diagonal);

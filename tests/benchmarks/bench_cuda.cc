@@ -160,7 +160,8 @@ BENCHMARK(GramMatrix)
     ->Unit(benchmark::kMillisecond);
 
 // Time of Begin's work and Collect's, the Gram matrix being there.
-void Layers(benchmark::State& state, QuantizationMethod method, bool baselines) {
+void Layers(benchmark::State& state, QuantizationMethod method, bool baselines,
+            QuantizationFormat format = QuantizationFormat::kInt) {
   MakeGpu();
   ArenaScope scope(gpu->device->arena());
   const int64_t rows = state.range(0);
@@ -181,6 +182,7 @@ void Layers(benchmark::State& state, QuantizationMethod method, bool baselines) 
                       .gram = &grams[static_cast<size_t>(i)]};
     layer.spec.method = method;
     layer.spec.bits = method == QuantizationMethod::kLlmInt8 ? 8 : 4;
+    layer.spec.format = format;
     layer.spec.baselines = baselines;
     layers.push_back(layer);
   }
@@ -194,6 +196,9 @@ void Layers(benchmark::State& state, QuantizationMethod method, bool baselines) 
 }
 void GptqCodesOnly(benchmark::State& state) { Layers(state, QuantizationMethod::kGptq, false); }
 void Gptq(benchmark::State& state) { Layers(state, QuantizationMethod::kGptq, true); }
+void GptqNvfp4CodesOnly(benchmark::State& state) {
+  Layers(state, QuantizationMethod::kGptq, false, QuantizationFormat::kNvfp4);
+}
 void Rtn(benchmark::State& state) { Layers(state, QuantizationMethod::kRtn, true); }
 void Awq(benchmark::State& state) { Layers(state, QuantizationMethod::kAwq, true); }
 void Nf4(benchmark::State& state) { Layers(state, QuantizationMethod::kNf4, true); }
@@ -208,6 +213,7 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
       ->Unit(benchmark::kMillisecond);
 }
 BENCHMARK(GptqCodesOnly)->Apply(Shapes);
+BENCHMARK(GptqNvfp4CodesOnly)->Apply(Shapes);
 BENCHMARK(Gptq)->Apply(Shapes);
 BENCHMARK(Rtn)->Apply(Shapes);
 BENCHMARK(Awq)->Apply(Shapes);

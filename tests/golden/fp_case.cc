@@ -119,7 +119,7 @@ absl::StatusOr<FpCase> ReadFpCase(const GoldenFile& file, QuantizationMethod met
 float DecodeScale(uint8_t code, const FpCase& c) {
   return NumbersOf(c.spec).scale == GroupScale::kE8m0
              ? std::ldexp(1.0f, code - 127)
-             : internal::kE4m3.Level(code) * c.tensor_scale;
+             : internal::E4m3().Level(code) * c.tensor_scale;
 }
 
 // Both zeros are the same here.

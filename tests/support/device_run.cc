@@ -145,6 +145,14 @@ void ExpectAgrees(const QuantizedWeight& got, const QuantizedWeight& expected,
   EXPECT_EQ(got.duplicate_columns, expected.duplicate_columns);
   EXPECT_EQ(got.outlier_columns, expected.outlier_columns);
   EXPECT_EQ(got.channel_scale_ratio, expected.channel_scale_ratio);
+  EXPECT_EQ(got.tensor_scale, expected.tensor_scale);
+  ASSERT_EQ(got.error_parts.has_value(), expected.error_parts.has_value());
+  if (got.error_parts) {
+    // Relative to the sum of the squared weights.
+    EXPECT_NEAR(got.error_parts->dead_zone, expected.error_parts->dead_zone, 1e-12);
+    EXPECT_NEAR(got.error_parts->grid_noise, expected.error_parts->grid_noise, 1e-12);
+    EXPECT_NEAR(got.error_parts->scale_bias, expected.error_parts->scale_bias, 1e-12);
+  }
   ASSERT_EQ(got.scale.size(), expected.scale.size());
   ASSERT_EQ(got.codes.size(), expected.codes.size());
   ASSERT_EQ(got.dequantized.size(), expected.dequantized.size());
@@ -181,6 +189,8 @@ void ExpectIdentical(const QuantizedWeight& got, const QuantizedWeight& expected
   EXPECT_EQ(got.scale, expected.scale);
   EXPECT_EQ(got.zero, expected.zero);
   EXPECT_EQ(got.dequantized, expected.dequantized);
+  EXPECT_EQ(got.tensor_scale, expected.tensor_scale);
+  EXPECT_EQ(got.error_parts.has_value(), expected.error_parts.has_value());
   EXPECT_EQ(got.order, expected.order);
   EXPECT_EQ(got.damp, expected.damp);
   EXPECT_EQ(got.damp_value, expected.damp_value);

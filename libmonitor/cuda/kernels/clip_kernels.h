@@ -34,6 +34,7 @@ struct FitClipped {
   int64_t first_row = 0;
   int64_t row_count = 0;
   Strided<const double> importance = {};  ///< [cols]; 1 if null
+  PerLayer<const double> numbers = {};    ///< for formats with a scale for the tensor
   PerLayer<float> scale = {};
   PerLayer<float> zero = {};
   /// [Parts(rows, most_groups)]: number of groups whose grid covers less than their range.
@@ -64,54 +65,88 @@ struct FitClipped {
     const int64_t row = item / grid.groups;
     const int64_t begin = item % grid.groups * grid.group_size;
     const int64_t end = AtMost(source.cols, begin + grid.group_size);
+    const float tensor_factor = TensorFactorOf(grid, numbers.at[layer]);
     if constexpr (kPhase == 0) {
       source.Range(layer, row, begin + at.thread - base, end, kLanes, &shared.low[at.thread],
                    &shared.high[at.thread]);
     } else if constexpr (kPhase == 1) {
       if (at.thread == base) Widest(kLanes, &shared.low[base], &shared.high[base]);
     } else if constexpr (kPhase == 2) {
-      double least = HUGE_VAL;
-      int best = 0;
-      for (int step = at.thread - base; step < kSteps; step += kLanes) {
-        const double error =
-            Error(layer, row, begin, end, grid, step, shared.low[base], shared.high[base]);
-        if (error < least) {
-          least = error;
-          best = step;
-        }
-      }
-      shared.error[at.thread] = least;
-      shared.step[at.thread] = best;
+      const Candidates candidates{.layer = layer,
+                                  .row = row,
+                                  .begin = begin,
+                                  .end = end,
+                                  .low = shared.low[base],
+                                  .high = shared.high[base],
+                                  .tensor_factor = tensor_factor};
+      const Found found = grid.format.is_float()
+                              ? Search(FloatPoints(grid), grid, candidates, at.thread - base)
+                              : Search(IntegerPoints(grid), grid, candidates, at.thread - base);
+      shared.error[at.thread] = found.error;
+      shared.step[at.thread] = found.step;
     } else if (at.thread == base) {
       const int step = Best(base, shared);
-      FitStep(grid, step, shared.low[base], shared.high[base], &scale.at[layer][item],
+      FitStep(grid, tensor_factor, step, shared.low[base], shared.high[base], &scale.at[layer][item],
               &zero.at[layer][item]);
       shared.step[base] = step;
       // Clipping cannot help a range that overflows.
       float whole = 0;
       float unused = 0;
-      FitStep(grid, 0, shared.low[base], shared.high[base], &whole, &unused);
+      FitStep(grid, tensor_factor, 0, shared.low[base], shared.high[base], &whole, &unused);
       if (!IsFiniteBits(whole)) scale.at[layer][item] = whole;
     }
   }
 
  private:
-  PTQWATCH_HOST_DEVICE static void FitStep(const GridShape& grid, int step, float low, float high,
-                                           float* scale, float* zero) {
+  // A group of a row, and its range.
+  struct Candidates {
+    int64_t layer;
+    int64_t row;
+    int64_t begin;
+    int64_t end;
+    float low;
+    float high;
+    float tensor_factor;
+  };
+  struct Found {
+    double error;
+    int step;
+  };
+
+  PTQWATCH_HOST_DEVICE static void FitStep(const GridShape& grid, float tensor_factor, int step,
+                                           float low, float high, float* scale, float* zero) {
     const float factor = static_cast<float>(1.0 - step / 100.0);
-    FitGrid(grid, factor * low, factor * high, scale, zero);
+    FitGrid(grid, tensor_factor, factor * low, factor * high, scale, zero);
   }
 
-  PTQWATCH_HOST_DEVICE double Error(int64_t layer, int64_t row, int64_t begin, int64_t end,
-                                    const GridShape& grid, int step, float low, float high) const {
+  // The best of every kLanes-th candidate from `first` on.
+  template <class Points>
+  PTQWATCH_HOST_DEVICE Found Search(const Points& points, const GridShape& grid,
+                                    const Candidates& candidates, int first) const {
+    double least = HUGE_VAL;
+    int best = 0;
+    for (int step = first; step < kSteps; step += kLanes) {
+      const double error = Error(points, grid, candidates, step);
+      if (error < least) {
+        least = error;
+        best = step;
+      }
+    }
+    return {least, best};
+  }
+
+  template <class Points>
+  PTQWATCH_HOST_DEVICE double Error(const Points& points, const GridShape& grid,
+                                    const Candidates& group, int step) const {
     float s = 0;
     float z = 0;
-    FitStep(grid, step, low, high, &s, &z);
+    FitStep(grid, group.tensor_factor, step, group.low, group.high, &s, &z);
+    uint8_t code;
     double sum = 0;
-    for (int64_t c = begin; c < end; ++c) {
-      const float w = source.Number(layer, row, c);
-      const double e = static_cast<double>(w - s * (CodeOf(w, s, z, grid.Top()) - z));
-      sum += e * e * (importance.first == nullptr ? 1.0 : importance.at(layer)[c]);
+    for (int64_t c = group.begin; c < group.end; ++c) {
+      const float w = source.Number(group.layer, group.row, c);
+      const double e = static_cast<double>(w - points.Round(w, s, z, &code));
+      sum += e * e * (importance.first == nullptr ? 1.0 : importance.at(group.layer)[c]);
     }
     return sum;
   }

@@ -24,6 +24,7 @@ struct DescribeInputs {
   double damp = 0;
   PerLayer<const double> sum = {};
   PerLayer<const int64_t> counts = {};
+  bool count_dead = true;         ///< write kDeadColumns
   Strided<double> diagonal = {};  ///< [cols]
   PerLayer<double> numbers = {};
 
@@ -54,7 +55,7 @@ struct DescribeInputs {
       double* out = numbers.at[layer];
       out[kTokens] = static_cast<double>(counts.at[layer][0]);
       out[kSkippedRows] = static_cast<double>(counts.at[layer][1]);
-      out[kDeadColumns] = static_cast<double>(cols) - live;
+      if (count_dead) out[kDeadColumns] = static_cast<double>(cols) - live;
       out[kMeanDiagonal] = mean;
       out[kDampValue] = damp * mean;
     }

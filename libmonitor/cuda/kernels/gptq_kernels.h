@@ -99,7 +99,13 @@ struct QuantizeBlock {
       Load(layer, count, at.thread, shared);
     } else {
       const int64_t row = at.block % Tiles() * kRows + at.thread;
-      if (row < rows) QuantizeRow(layer, row, count, at.thread, shared);
+      if (row >= rows) return;
+      const GridShape& grid = grids.at[layer];
+      if (grid.format.is_float()) {
+        QuantizeRow(FloatPoints(grid), layer, row, count, at.thread, shared);
+      } else {
+        QuantizeRow(IntegerPoints(grid), layer, row, count, at.thread, shared);
+      }
     }
   }
 
@@ -126,10 +132,10 @@ struct QuantizeBlock {
     }
   }
 
-  PTQWATCH_HOST_DEVICE void QuantizeRow(int64_t layer, int64_t row, int count, int thread,
-                                        Shared& shared) const {
+  template <class Points>
+  PTQWATCH_HOST_DEVICE void QuantizeRow(const Points& points, int64_t layer, int64_t row, int count,
+                                        int thread, Shared& shared) const {
     const int64_t groups = grids.at[layer].groups;
-    const float top = grids.at[layer].Top();
     double loss = 0;
     double norm = 0;
     for (int s = 0; s < count; s += kTogether) {
@@ -161,8 +167,8 @@ struct QuantizeBlock {
       for (int c = 0; c < kTogether; ++c) {
         if (s + c >= count) break;
         const float w = current[c];
-        const float code = CodeOf(w, step[c], z[c], top);
-        const float q = step[c] * (code - z[c]);
+        uint8_t code;
+        const float q = points.Round(w, step[c], z[c], &code);
         const float d = original[c] - q;
         PTQWATCH_UNROLL
         for (int later = c + 1; later < kTogether; ++later) {
@@ -173,7 +179,7 @@ struct QuantizeBlock {
         norm += static_cast<double>(d) * static_cast<double>(d);
         shared.delta[s + c][thread] = d;
         delta.at(layer)[(first + s + c) * rows + row] = d;
-        codes.at(layer)[(first + s + c) * rows + row] = static_cast<uint8_t>(code);
+        codes.at(layer)[(first + s + c) * rows + row] = code;
       }
     }
     row_loss.at(layer)[row] = (first > 0 ? row_loss.at(layer)[row] : 0) + loss;
@@ -226,7 +232,9 @@ struct UnpackCodes {
         const int64_t g = row * grid.groups + grid.GroupOf(col);
         codes.at[layer][row * cols + col] = code;
         decoded.at[layer][row * cols + col] =
-            scale.at[layer][g] * (static_cast<float>(code) - zero.at[layer][g]);
+            grid.format.is_float()
+                ? FloatPoints(grid).Decode(code, scale.at[layer][g], 0)
+                : IntegerPoints(grid).Decode(code, scale.at[layer][g], zero.at[layer][g]);
       }
     }
   }

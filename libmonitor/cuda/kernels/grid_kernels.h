@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/grid_points.h"
 #include "cuda/kernels/kernel.h"
 #include "cuda/kernels/scalars.h"
 
@@ -37,26 +38,14 @@ struct GridSource {
     *low = least;
     *high = most;
   }
-};
-
-/// The grids of a weight as in quantize/kernels/grid.h: scale and zero are [rows, groups].
-struct GridShape {
-  int64_t group_size = 0;
-  int64_t groups = 0;
-  int bits = 4;
-  bool symmetric = true;
-  ScaleDtype scale_dtype = ScaleDtype::kFloat32;
-
-  /// Divides in 32 bits: devices have no 64-bit division.
-  PTQWATCH_HOST_DEVICE int64_t GroupOf(int64_t col) const {
-    return static_cast<uint32_t>(col) / static_cast<uint32_t>(group_size);
+  /// max|w| over the same numbers.
+  PTQWATCH_HOST_DEVICE float Largest(int64_t layer, int64_t row, int64_t begin, int64_t end,
+                                     int spacing) const {
+    float low = 0;
+    float high = 0;
+    Range(layer, row, begin, end, spacing, &low, &high);
+    return Larger(-low, high);
   }
-  PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
-};
-
-/// One grid shape per layer.
-struct Grids {
-  GridShape at[kMaxBatch] = {};
 };
 
 /// Widens the first of `count` ranges to cover all of them.
@@ -67,29 +56,9 @@ PTQWATCH_HOST_DEVICE inline void Widest(int count, float* low, float* high) {
   }
 }
 
-/// As FitGroup in quantize/kernels/grid.h. An overflow shows as an infinite scale.
-PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float low, float high, float* scale,
-                                         float* zero) {
-  if (grid.symmetric) {
-    high = -low > high ? -low : high;
-    low = -high;
-  }
-  if (!(high > low)) {
-    low = -1;
-    high = 1;
-  }
-  float exact = (high - low) / grid.Top();
-  const float smallest = FloatFromBits(1);
-  if (!(exact > smallest)) exact = smallest;
-  const float rounded = RoundToDtype(exact, grid.scale_dtype);
-  const float shift = rintf(-low / rounded) + 0.0f;
-  *scale = rounded;
-  *zero = grid.symmetric ? static_cast<float>(1 << (grid.bits - 1))
-                         : (shift < grid.Top() ? shift : grid.Top());
-}
-
 /// Fits the grid of every group, as FitRow in quantize/kernels/grid.h. 32 threads per group. Cost:
-/// one read of the weight.
+/// one read of the weight. If rows share scales, writes the ends of the range instead, low ones to
+/// `scale` and high ones to `zero`.
 struct FitGroups {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 2;
@@ -103,7 +72,8 @@ struct FitGroups {
   int layers = 0;
   GridSource source = {};
   Grids grids = {};
-  int64_t most_groups = 0;  ///< the maximum over the layers
+  int64_t most_groups = 0;              ///< the maximum over the layers
+  PerLayer<const double> numbers = {};  ///< for formats with a scale for the tensor
   PerLayer<float> scale = {};
   PerLayer<float> zero = {};
 
@@ -128,14 +98,84 @@ struct FitGroups {
       float* low = &shared.low[at.thread];
       float* high = &shared.high[at.thread];
       Widest(kLanes, low, high);
-      FitGrid(grid, *low, *high, &scale.at[layer][item], &zero.at[layer][item]);
+      if (grid.group_rows != 1) {
+        scale.at[layer][item] = *low;
+        zero.at[layer][item] = *high;
+        return;
+      }
+      FitGrid(grid, TensorFactorOf(grid, numbers.at[layer]), *low, *high, &scale.at[layer][item],
+              &zero.at[layer][item]);
+    }
+  }
+};
+
+/// Fits the grids that rows share, from the ranges that FitGroups wrote. 32 threads per group of a
+/// block of rows. Layers in which rows share none stay as they are.
+struct FitBlocks {
+  static constexpr int kThreads = 128;
+  static constexpr int kPhases = 2;
+  static constexpr int kLanes = 32;
+  struct Shared {
+    float low[kThreads];
+    float high[kThreads];
+  };
+  using Local = Nothing;
+
+  int layers = 0;
+  int64_t rows = 0;
+  Grids grids = {};
+  int64_t most_items = 0;  ///< the maximum of Items over the layers
+  PerLayer<float> scale = {};
+  PerLayer<float> zero = {};
+
+  PTQWATCH_HOST_DEVICE static int64_t Items(int64_t rows, const GridShape& grid) {
+    return grid.group_rows == 1 ? 0 : CeilDiv(rows, grid.group_rows) * grid.groups;
+  }
+  PTQWATCH_HOST_DEVICE int64_t BlocksPerLayer() const {
+    return CeilDiv(most_items, kThreads / kLanes);
+  }
+  int64_t Blocks() const { return layers * BlocksPerLayer(); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t layer = at.block / BlocksPerLayer();
+    const int64_t item = at.block % BlocksPerLayer() * (kThreads / kLanes) + at.thread / kLanes;
+    const GridShape& grid = grids.at[layer];
+    if (item >= Items(rows, grid)) return;
+    const int64_t begin = item / grid.groups * grid.group_rows;
+    const int64_t end = AtMost(rows, begin + grid.group_rows);
+    const int lane = at.thread % kLanes;
+    float* const s = scale.at[layer] + item % grid.groups;
+    float* const z = zero.at[layer] + item % grid.groups;
+    float low = 0;
+    float high = 0;
+    if constexpr (kPhase == 0) {
+      for (int64_t row = begin + lane; row < end; row += kLanes) {
+        low = s[row * grid.groups] < low ? s[row * grid.groups] : low;
+        high = Larger(high, z[row * grid.groups]);
+      }
+      shared.low[at.thread] = low;
+      shared.high[at.thread] = high;
+    } else {
+      for (int i = at.thread - lane; i < at.thread - lane + kLanes; ++i) {
+        low = shared.low[i] < low ? shared.low[i] : low;
+        high = Larger(high, shared.high[i]);
+      }
+      // Formats with a scale for the tensor have single rows.
+      float fitted = 0;
+      float shift = 0;
+      FitGrid(grid, 0, low, high, &fitted, &shift);
+      for (int64_t row = begin + lane; row < end; row += kLanes) {
+        s[row * grid.groups] = fitted;
+        z[row * grid.groups] = shift;
+      }
     }
   }
 };
 
 /// Rounds to the nearest grid point, as RoundRow in quantize/kernels/grid.h. Each output may be
 /// null:
-///   codes, decoded  the code, and scale * (code - zero), divided by the channel scale if any
+///   codes, decoded  the code, and the grid point, divided by the channel scale if any
 ///   error           [rows, cols]: the number minus its rounded value; with a channel scale, the
 ///                   weight minus the decoded weight
 struct RoundGroups {
@@ -165,28 +205,38 @@ struct RoundGroups {
     const int64_t layer = at.block / BlocksPerLayer();
     const int64_t row = at.block % BlocksPerLayer() / Strips();
     const int64_t begin = at.block % Strips() * kThreads * kPerThread + at.thread;
-    for (int64_t i = 0; i < kPerThread; ++i) {
-      const int64_t col = begin + i * kThreads;
-      if (col < source.cols) RoundOne(layer, row, col);
+    const GridShape& grid = grids.at[layer];
+    if (grid.format.is_float()) {
+      RoundSome(FloatPoints(grid), grid, layer, row, begin);
+    } else {
+      RoundSome(IntegerPoints(grid), grid, layer, row, begin);
     }
   }
 
  private:
-  PTQWATCH_HOST_DEVICE void RoundOne(int64_t layer, int64_t row, int64_t col) const {
+  template <class Points>
+  PTQWATCH_HOST_DEVICE void RoundSome(const Points& points, const GridShape& grid, int64_t layer,
+                                      int64_t row, int64_t begin) const {
+    for (int64_t i = 0; i < kPerThread; ++i) {
+      const int64_t col = begin + i * kThreads;
+      if (col < source.cols) RoundOne(points, grid, layer, row, col);
+    }
+  }
+
+  template <class Points>
+  PTQWATCH_HOST_DEVICE void RoundOne(const Points& points, const GridShape& grid, int64_t layer,
+                                     int64_t row, int64_t col) const {
     const int64_t to = row * source.cols + col;
-    const GridShape& grid = grids.at[layer];
     const int64_t g = row * grid.groups + grid.GroupOf(col);
-    const float s = scale.at[layer][g];
-    const float z = zero.at[layer][g];
     const float w = source.Number(layer, row, col);
-    const float code = CodeOf(w, s, z, grid.Top());
-    float value = s * (code - z);
+    uint8_t code;
+    float value = points.Round(w, scale.at[layer][g], zero.at[layer][g], &code);
     float original = w;
     if (source.channel_scale.first != nullptr) {
       value /= source.channel_scale.at(layer)[col];
       original = source.weight.at[layer][to];
     }
-    if (codes.at[layer] != nullptr) codes.at[layer][to] = static_cast<uint8_t>(code);
+    if (codes.at[layer] != nullptr) codes.at[layer][to] = code;
     if (decoded.at[layer] != nullptr) decoded.at[layer][to] = value;
     if (error.first != nullptr) error.at(layer)[to] = original - value;
   }

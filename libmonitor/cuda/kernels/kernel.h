@@ -3,11 +3,8 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define PTQWATCH_HOST_DEVICE __host__ __device__
-#else
-#define PTQWATCH_HOST_DEVICE
-#endif
+#include "base/host_device.h"
+
 #ifdef __CUDA_ARCH__
 #define PTQWATCH_UNROLL _Pragma("unroll")
 #else

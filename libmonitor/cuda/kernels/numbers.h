@@ -31,8 +31,13 @@ enum Number : int {
   kRtnLossMagnitude,  ///< the same sum over absolute terms
   kEnergy,            ///< tr(W S W^T)
   kEnergyMagnitude,   ///< the same sum over absolute terms
-  kBestRatio,         ///< AWQ: index of the best ratio
-  kSearchLosses,      ///< AWQ: value and magnitude for every ratio
+  kLargestWeight,     ///< max|w|, for formats with a scale for the tensor
+  kWeightSquares,     ///< the four sums of SumErrorParts, for formats with power-of-two scales
+  kErrorSquares,
+  kDeadSquares,
+  kIdealSquares,
+  kBestRatio,     ///< AWQ: index of the best ratio
+  kSearchLosses,  ///< AWQ: value and magnitude for every ratio
   kNumberCount = kSearchLosses + 2 * kAwqRatios,
 };
 

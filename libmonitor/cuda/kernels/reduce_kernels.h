@@ -10,7 +10,14 @@
 
 namespace ptqwatch::internal {
 
-/// Writes the sum or minimum of each layer's float64 values to its numbers. One block per layer.
+/// What Collapse makes of many numbers.
+enum class Fold {
+  kSum,
+  kSmallest,  ///< of non-negative numbers; -1 if all are infinite
+  kLargest,   ///< of non-negative numbers
+};
+
+/// Writes the fold of each layer's float64 values to its numbers. One block per layer.
 struct Collapse {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 3;
@@ -20,7 +27,7 @@ struct Collapse {
   using Local = Nothing;
 
   int layers = 0;
-  bool smallest = false;  ///< of non-negative numbers; -1 if all are infinite
+  Fold fold = Fold::kSum;
   int64_t count = 0;
   int64_t spacing = 1;  ///< from one number to the next
   Strided<const double> values = {};
@@ -33,22 +40,29 @@ struct Collapse {
   PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
     const int64_t layer = at.block;
     if constexpr (kPhase == 0) {
-      double result = smallest ? HUGE_VAL : 0;
+      double result = First();
       for (int64_t i = at.thread; i < count; i += kThreads) {
-        const double value = values.at(layer)[i * spacing];
-        result = smallest ? (value < result ? value : result) : result + value;
+        result = Join(result, values.at(layer)[i * spacing]);
       }
       shared.sum.value[at.thread] = result;
     } else if constexpr (kPhase == 1) {
-      if (!smallest) shared.sum.AddParts(at.thread);
+      if (fold == Fold::kSum) shared.sum.AddParts(at.thread);
     } else if (at.thread == 0) {
-      double result = HUGE_VAL;
-      for (int i = 0; smallest && i < kThreads; ++i) {
-        result = shared.sum.value[i] < result ? shared.sum.value[i] : result;
+      double result = First();
+      if (fold == Fold::kSum) {
+        result = shared.sum.Total();
+      } else {
+        for (int i = 0; i < kThreads; ++i) result = Join(result, shared.sum.value[i]);
       }
-      if (!smallest) result = shared.sum.Total();
-      numbers.at[layer][position] = smallest && result == HUGE_VAL ? -1 : result;
+      numbers.at[layer][position] = fold == Fold::kSmallest && result == HUGE_VAL ? -1 : result;
     }
+  }
+
+ private:
+  PTQWATCH_HOST_DEVICE double First() const { return fold == Fold::kSmallest ? HUGE_VAL : 0; }
+  PTQWATCH_HOST_DEVICE double Join(double a, double b) const {
+    if (fold == Fold::kSum) return a + b;
+    return (fold == Fold::kSmallest ? b < a : b > a) ? b : a;
   }
 };
 

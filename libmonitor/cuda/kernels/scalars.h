@@ -3,27 +3,12 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
+#include "base/float_bits.h"
 #include "cuda/kernels/kernel.h"
 #include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::internal {
-
-PTQWATCH_HOST_DEVICE inline uint32_t FloatBits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-PTQWATCH_HOST_DEVICE inline float FloatFromBits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-PTQWATCH_HOST_DEVICE inline bool IsFiniteBits(float value) {
-  return (FloatBits(value) & 0x7f800000u) != 0x7f800000u;
-}
 
 PTQWATCH_HOST_DEVICE inline float FromBFloat16(uint16_t bits) {
   return FloatFromBits(static_cast<uint32_t>(bits) << 16);
@@ -72,6 +57,8 @@ PTQWATCH_HOST_DEVICE inline float RoundToDtype(float value, ScaleDtype dtype) {
   if (rounded > largest) return FloatFromBits(0x7f800000u);
   return static_cast<float>(rounded);
 }
+
+PTQWATCH_HOST_DEVICE inline float Larger(float a, float b) { return b > a ? b : a; }
 
 /// The code of a number on a grid. NaN gives 0.
 PTQWATCH_HOST_DEVICE inline float CodeOf(float w, float scale, float zero, float top) {

@@ -109,11 +109,11 @@ void RoundOnTarget(const Grid& grid, int64_t row, const float* w, uint8_t* codes
 // Replaces the largest magnitudes of NVFP4 groups by their scales.
 void ScaleBlocksOnTarget(const Grid& grid, int64_t count, float* scale) {
   const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
-  const FloatPoints<decltype(kTag)> points(kE4m3);
+  const FloatPoints<decltype(kTag)> points(E4m3());
   typename FloatPoints<decltype(kTag)>::Codes code;
   const auto top = hn::Set(kTag, grid.format->largest);
   const auto factor = hn::Set(kTag, grid.tensor_factor);
-  const auto least = hn::Set(kTag, kE4m3.SmallestNormal());
+  const auto least = hn::Set(kTag, E4m3().SmallestNormal());
   const auto replace = [&](float* at) HWY_ATTR {
     const auto exact = hn::Div(hn::Div(hn::LoadU(kTag, at), top), factor);
     const auto rounded =
@@ -256,27 +256,16 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
 
 void SetTensorScale(float largest, Grid* grid) {
   if (grid->format->scale != GroupScale::kE4m3) return;
-  const float top = kE4m3.largest * grid->format->largest;
-  const float inverse = top / std::max(largest, std::numeric_limits<float>::min());
-  grid->tensor_scale = std::isfinite(inverse) ? inverse : 1;
-  grid->tensor_factor = std::isfinite(inverse) ? largest / top : 1;
+  const TensorScale scale = TensorScaleOf(largest, *grid->format);
+  grid->tensor_factor = scale.factor;
+  grid->tensor_scale = scale.inverse;
 }
 
 namespace {
 
 float FloatScale(float largest, const Grid& grid) {
-  const NumberFormat& format = *grid.format;
-  switch (format.scale) {
-    case GroupScale::kE8m0:
-      return PowerOfTwoScale(largest, format, grid.scale_rule);
-    case GroupScale::kE4m3:
-      HWY_DYNAMIC_DISPATCH(ScaleBlocksOnTarget)(grid, 1, &largest);
-      return largest;
-    case GroupScale::kSpec:
-      break;
-  }
-  const float exact = (largest > 0 ? largest : 1) / format.largest;
-  return RoundScale(std::max(exact, std::numeric_limits<float>::denorm_min()), grid.scale_dtype);
+  const float scale = ScaleInFormat(largest, *grid.format, grid.scale_rule, grid.tensor_factor);
+  return grid.format->scale == GroupScale::kSpec ? RoundScale(scale, grid.scale_dtype) : scale;
 }
 
 }  // namespace

@@ -81,14 +81,18 @@ void ExpectSame(Outcome& host, Outcome& device, const CapturePlan& plan) {
 }
 
 std::vector<QuantizerSpec> AllMethods() {
-  std::vector<QuantizerSpec> specs(6, QuantizerSpec{.group_size = 16, .min_tokens_ratio = 0});
+  std::vector<QuantizerSpec> specs(9, QuantizerSpec{.group_size = 16, .min_tokens_ratio = 0});
   specs[0].method = QuantizationMethod::kRtn;
   specs[1].bits = 3;
   specs[2].method = QuantizationMethod::kAwq;
   specs[3].method = QuantizationMethod::kNf4;
   specs[4].method = QuantizationMethod::kLlmInt8;
   specs[4].bits = 8;
-  specs[5].clip = ClipSearch::kMse;  // by the host
+  specs[5].clip = ClipSearch::kMse;
+  specs[6].format = QuantizationFormat::kNvfp4;
+  specs[7].rotation = 16;
+  specs[8].method = QuantizationMethod::kAwq;
+  specs[8].clip = ClipSearch::kMse;  // by the host
   return specs;
 }
 

@@ -226,6 +226,156 @@ TEST(DeviceAgreement, ClippedGridsAgree) {
   }
 }
 
+std::vector<QuantizerSpec> EveryFormat(QuantizationMethod method) {
+  std::vector<QuantizerSpec> specs;
+  for (const QuantizationFormat format : testing::kFloatFormats) {
+    QuantizerSpec spec = testing::SpecOf(format, method);
+    specs.push_back(spec);
+    if (format == QuantizationFormat::kMxfp4 || format == QuantizationFormat::kMxfp8) {
+      for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kRoundUp}) {
+        spec.scale_rule = rule;
+        specs.push_back(spec);
+      }
+    } else if (format != QuantizationFormat::kNvfp4) {
+      spec.scale_dtype = ScaleDtype::kFloat16;
+      spec.group_size = -1;
+      specs.push_back(spec);
+      spec.scale_dtype = ScaleDtype::kBFloat16;
+      spec.group_size = 48;
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+// Weights of all sizes, with groups of zeros, of one sign and of numbers below the smallest normal
+// one.
+Matrix MixedWeight(int64_t rows, int64_t cols, uint64_t seed) {
+  Matrix weight = RandomMatrix(rows, cols, seed);
+  for (int64_t c = 0; c < cols; ++c) {
+    weight.at(1, c) *= c < 40 ? 0.0f : 1e-41f;
+    weight.at(2, c) = std::abs(weight.at(2, c)) * std::ldexp(1.0f, static_cast<int>(c % 37) - 30);
+    weight.at(3, c) *= 1e3f;
+  }
+  return weight;
+}
+
+TEST(DeviceAgreement, RoundingToFormatsHasTheEnginesBits) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  for (const int64_t cols : {1, 16, 31, 100, 150}) {
+    const Matrix weight = MixedWeight(37, cols, 71);
+    const std::vector<QuantizerSpec> specs = EveryFormat(QuantizationMethod::kRtn);
+    DeviceRun run(*device);
+    std::vector<internal::DeviceLayer> layers;
+    for (const QuantizerSpec& spec : specs) layers.push_back(run.Layer(weight, nullptr, spec));
+    const std::vector<QuantizedWeight> got = run.Quantize(layers);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      SCOPED_TRACE(Describe(specs[i]) + " " + std::to_string(cols));
+      const QuantizedWeight expected = RunOk(weight, nullptr, specs[i]);
+      ExpectAgrees(got[i], expected);
+      EXPECT_EQ(got[i].codes, expected.codes);
+      EXPECT_EQ(got[i].dequantized, expected.dequantized);
+    }
+  }
+}
+
+TEST(DeviceAgreement, FormatsAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = MixedWeight(37, 150, 72);
+  Matrix x = CorrelatedInputs(300, 150, 73);
+  for (int64_t r = 0; r < x.rows; ++r) x.at(r, 50) = 0;
+  for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+    for (const ClipSearch clip : {ClipSearch::kNone, ClipSearch::kMse}) {
+      std::vector<QuantizerSpec> specs = EveryFormat(method);
+      // With integers they go through the kernels together.
+      specs.push_back(testing::SpecOf(method));
+      for (QuantizerSpec& spec : specs) spec.clip = clip;
+      ExpectSame(*device, weight, &x, specs);
+    }
+  }
+}
+
+TEST(DeviceAgreement, ScalesOfSeveralRowsAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = MixedWeight(37, 150, 78);
+  const Matrix x = CorrelatedInputs(300, 150, 79);
+  for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+    // With one of single rows they go through the kernels together.
+    std::vector<QuantizerSpec> specs = {testing::SpecOf(method)};
+    for (const int group_rows : {-1, 2, 32, 37, 100}) {
+      for (const int group_size : {-1, 32}) {
+        QuantizerSpec spec = testing::SpecOf(QuantizationFormat::kFp8, method);
+        spec.group_rows = group_rows;
+        spec.group_size = group_size;
+        specs.push_back(spec);
+        spec = testing::SpecOf(method);
+        spec.group_rows = group_rows;
+        spec.group_size = group_size;
+        spec.symmetric = group_size < 0;
+        specs.push_back(spec);
+      }
+    }
+    ExpectSame(*device, weight, &x, specs);
+  }
+}
+
+TEST(DeviceAgreement, RotatedWeightsAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  for (const int64_t cols : {10, 150, 256}) {
+    const Matrix weight = MixedWeight(37, cols, 80);
+    Matrix x = CorrelatedInputs(2 * cols + 30, cols, 81);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      x.at(r, 7) = 0;
+      x.at(r, 9) = x.at(r, 3);
+    }
+    const Matrix few = CorrelatedInputs(1, cols, 82);
+    for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+      std::vector<QuantizerSpec> specs;
+      for (const int rotation : {16, 32, 64, 128}) {
+        specs.push_back(testing::SpecOf(QuantizationFormat::kNvfp4, method));
+        specs.back().rotation = rotation;
+      }
+      specs.push_back(testing::SpecOf(method));
+      specs.push_back(testing::SpecOf(QuantizationFormat::kMxfp4, method));
+      specs.back().clip = ClipSearch::kMse;
+      for (size_t i = 4; i < specs.size(); ++i) specs[i].rotation = 32;
+      ExpectSame(*device, weight, &x, specs);
+      ExpectSame(*device, weight, &few, specs);
+    }
+  }
+  // Wide enough for float32 losses, which may be repeated in float64.
+  const Matrix weight = RandomMatrix(192, 352, 83);
+  const Matrix x = CorrelatedInputs(700, 352, 84);
+  QuantizerSpec spec = testing::SpecOf(QuantizationFormat::kNvfp4, QuantizationMethod::kGptq);
+  spec.rotation = 128;
+  ExpectSame(*device, weight, &x, spec);
+}
+
+// A number too large for its scale, a weight of zeros, one that is not finite, and too few tokens.
+TEST(DeviceAgreement, FormatsAgreeOnBadNumbers) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix x = CorrelatedInputs(90, 40, 75);
+  const Matrix few = CorrelatedInputs(3, 40, 76);
+  Matrix large = RandomMatrix(6, 40, 74);
+  large.at(1, 2) = 1e38f;
+  Matrix infinite = RandomMatrix(6, 40, 77);
+  infinite.at(5, 39) = -std::numeric_limits<float>::infinity();
+  const Matrix zeros(6, 40);
+  const Matrix* const weights[] = {&large, &infinite, &zeros};
+  for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+    const std::vector<QuantizerSpec> specs = EveryFormat(method);
+    for (const Matrix* weight : weights) {
+      ExpectSame(*device, *weight, &x, specs);
+      ExpectSame(*device, *weight, &few, specs);
+    }
+  }
+}
+
 TEST(DeviceAgreement, AgreesOnDeadAndEqualInputs) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;

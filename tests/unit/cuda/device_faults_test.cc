@@ -30,6 +30,11 @@ std::vector<DeviceLayer> EveryMethod(DeviceRun& run, const DeviceGram* gram) {
       layers.push_back(run.Layer(RandomMatrix(70, 140, i), gram, testing::SpecOf(method)));
     }
   }
+  for (const QuantizationFormat format : testing::kFloatFormats) {
+    QuantizerSpec spec = testing::SpecOf(format, QuantizationMethod::kGptq);
+    if (format == QuantizationFormat::kMxfp4) spec.rotation = 32;
+    layers.push_back(run.Layer(RandomMatrix(70, 140, 2), gram, spec));
+  }
   return layers;
 }
 

@@ -57,6 +57,11 @@ TEST(DeviceQuantizer, BatchesGiveWhatSingleLayersDo) {
       layers.push_back(run.Layer(weight, grams[0], spec));
     }
   }
+  for (const QuantizationFormat format : testing::kFloatFormats) {
+    for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+      layers.push_back(run.Layer(weight, grams[0], testing::SpecOf(format, method)));
+    }
+  }
   // More than go together.
   for (uint64_t i = 0; i < 20; ++i) {
     layers.push_back(
@@ -137,15 +142,9 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
   EXPECT_TRUE(DeviceQuantizer::Supports(layer.spec));
-  QuantizerSpec spec = testing::SpecOf(QuantizationMethod::kRtn);
-  spec.format = QuantizationFormat::kNvfp4;
-  EXPECT_FALSE(DeviceQuantizer::Supports(spec));
-  spec = testing::SpecOf(QuantizationMethod::kRtn);
-  spec.rotation = 16;
-  EXPECT_FALSE(DeviceQuantizer::Supports(spec));
-  spec = testing::SpecOf(QuantizationMethod::kRtn);
-  spec.group_rows = 2;
-  EXPECT_FALSE(DeviceQuantizer::Supports(spec));
+  for (const QuantizationFormat format : testing::kFloatFormats) {
+    EXPECT_TRUE(DeviceQuantizer::Supports(testing::SpecOf(format)));
+  }
   layer.gram = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer.spec = testing::SpecOf(QuantizationMethod::kAwq);
@@ -178,8 +177,15 @@ TEST(DeviceQuantizer, SaysHowMuchMemoryItTakes) {
   const DeviceGram* gram = run.Gram(CorrelatedInputs(300, 140, 100));
   const DeviceGram* second = run.Gram(CorrelatedInputs(300, 140, 101));
   internal::Arena& arena = device->arena();
+  std::vector<QuantizerSpec> specs = {
+      testing::SpecOf(QuantizationFormat::kMxfp4, QuantizationMethod::kRtn),
+      testing::SpecOf(QuantizationFormat::kNvfp4, QuantizationMethod::kGptq)};
   for (const QuantizationMethod method : testing::kAllMethods) {
-    const QuantizerSpec spec = testing::SpecOf(method);
+    specs.push_back(testing::SpecOf(method));
+  }
+  specs.push_back(specs[1]);
+  specs.back().rotation = 16;
+  for (const QuantizerSpec& spec : specs) {
     const std::vector<DeviceLayer> layers = {run.Layer(RandomMatrix(20, 140, 102), gram, spec),
                                              run.Layer(RandomMatrix(20, 140, 103), second, spec)};
     const absl::StatusOr<int64_t> need = DeviceQuantizer::WorkingBytes(layers);

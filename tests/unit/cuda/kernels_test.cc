@@ -134,6 +134,26 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
   }
 }
 
+TEST(FloatKernels, FindTheLargestMagnitude) {
+  for (const int64_t rows : {1, 3, 40}) {
+    Matrix w = RandomMatrix(rows, 70, 9);
+    w.at(rows - 1, 69) = -50;
+    std::vector<double> partials(7);
+    double number = 0;
+    FindLargest find{.layers = 1,
+                     .source = {.rows = rows, .cols = 70},
+                     .parts = std::min<int64_t>(rows, 7),
+                     .partials = {partials.data(), 0}};
+    find.source.weight.at[0] = w.values.data();
+    ASSERT_TRUE(Device().Run(find).ok());
+    Collapse collapse{
+        .layers = 1, .fold = Fold::kLargest, .count = find.parts, .values = {partials.data(), 0}};
+    collapse.numbers.at[0] = &number;
+    ASSERT_TRUE(Device().Run(collapse).ok());
+    EXPECT_EQ(number, 50);
+  }
+}
+
 TEST(GridKernels, ClippedGridsOfSlicesAreThoseOfTheWhole) {
   Matrix weight = RandomMatrix(21, 70, 4);
   for (int64_t r = 0; r < weight.rows; r += 2) weight.at(r, r) *= 6;
@@ -224,7 +244,8 @@ TEST(ReduceKernels, FindTheFirstBadNumber) {
         .layers = 1, .sizes = {10000}, .parts = 7, .partials = {partials.data(), 0}};
     find.values.at[0] = values.data();
     ASSERT_TRUE(Device().Run(find).ok());
-    Collapse collapse{.layers = 1, .smallest = true, .count = 7, .values = {partials.data(), 0}};
+    Collapse collapse{
+        .layers = 1, .fold = Fold::kSmallest, .count = 7, .values = {partials.data(), 0}};
     collapse.numbers.at[0] = &number;
     ASSERT_TRUE(Device().Run(collapse).ok());
     EXPECT_EQ(number, static_cast<double>(at));

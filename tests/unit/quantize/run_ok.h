@@ -38,6 +38,18 @@ inline constexpr QuantizationMethod kAllMethods[] = {
     QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kAwq,
     QuantizationMethod::kLlmInt8, QuantizationMethod::kNf4};
 
+inline constexpr QuantizationFormat kFloatFormats[] = {
+    QuantizationFormat::kFp8, QuantizationFormat::kFp8E5m2, QuantizationFormat::kMxfp4,
+    QuantizationFormat::kMxfp8, QuantizationFormat::kNvfp4};
+
+inline QuantizerSpec SpecOf(QuantizationFormat format,
+                            QuantizationMethod method = QuantizationMethod::kRtn) {
+  QuantizerSpec spec = SpecOf(method);
+  spec.format = format;
+  spec.bits = FixedBits(format).value_or(4);
+  return spec;
+}
+
 /// A clock that cancels at the n-th look: every checkpoint of a run must end it.
 class CancelAt final : public Clock {
  public:

@@ -19,28 +19,19 @@ namespace number_format_test {
 
 using ::ptqwatch::testing::CorrelatedInputs;
 using ::ptqwatch::testing::Gram;
+using ::ptqwatch::testing::kFloatFormats;
 using ::ptqwatch::testing::Matrix;
 using ::ptqwatch::testing::NaiveTrace;
 using ::ptqwatch::testing::OnlyTarget;
 using ::ptqwatch::testing::RandomMatrix;
 using ::ptqwatch::testing::RunOk;
+using ::ptqwatch::testing::SpecOf;
 using ::ptqwatch::testing::UsableTargets;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-constexpr QuantizationFormat kFloatFormats[] = {
-    QuantizationFormat::kFp8, QuantizationFormat::kFp8E5m2, QuantizationFormat::kMxfp4,
-    QuantizationFormat::kMxfp8, QuantizationFormat::kNvfp4};
-
-QuantizerSpec SpecOf(QuantizationFormat format,
-                     QuantizationMethod method = QuantizationMethod::kRtn) {
-  QuantizerSpec spec{.method = method, .format = format, .group_size = 32};
-  spec.bits = FixedBits(format).value_or(4);
-  return spec;
-}
 
 // The code of the nearest finite number by trying them all; on a tie the even code.
 int NearestCode(float x, const NumberFormat& format) {
@@ -115,9 +106,38 @@ TEST(NumberFormat, RoundsToTheNearestCodeOnEveryTarget) {
         ASSERT_EQ(codes[c], NearestCode(row.values[c], format))
             << format.name << " " << row.values[c];
         ASSERT_EQ(decoded[c], format.Level(codes[c])) << format.name << " " << row.values[c];
-        ASSERT_EQ(RoundToFormat(row.values[c], format), decoded[c]);
+        ASSERT_EQ(NearestNumber(row.values[c], format).value, decoded[c]);
       }
       EXPECT_EQ(again, decoded);
+    }
+  }
+}
+
+// Kernels for GPUs round single numbers, the engine vectors.
+TEST(NumberFormat, OneNumberIsRoundedAsManyAre) {
+  Matrix row(1, 3 << 16);
+  for (uint32_t i = 0; i < 1 << 16; ++i) {
+    // Every sign and exponent, next to ties and on them.
+    row.values[3 * i] = FloatFromBits(i << 16);
+    row.values[3 * i + 1] = FloatFromBits((i << 16) + 1);
+    row.values[3 * i + 2] = FloatFromBits((i << 16) - 1);
+  }
+  for (QuantizationFormat id : kFloatFormats) {
+    const NumberFormat& format = NumbersOf(id);
+    Grid grid = EmptyGrid(1, row.cols, SpecOf(id));
+    grid.scale.assign(grid.scale.size(), 1.0f);
+    std::vector<uint8_t> codes(row.values.size());
+    std::vector<float> decoded(row.values.size());
+    RoundRow(grid, 0, row.values.data(), codes.data(), decoded.data());
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const FormatNumber number = NearestNumber(row.values[i], format);
+      if (std::isnan(row.values[i])) {
+        ASSERT_EQ(number.value, 0);
+        ASSERT_EQ(number.code & ((1 << (format.bits - 1)) - 1), 0);
+        continue;
+      }
+      ASSERT_EQ(number.code, codes[i]) << format.name << " " << row.values[i];
+      ASSERT_EQ(FloatBits(number.value), FloatBits(decoded[i])) << format.name;
     }
   }
 }
@@ -186,8 +206,8 @@ TEST(NumberFormat, Nvfp4ScalesAreProductsWithTheTensorFactor) {
       largest = std::max(largest, std::abs(w.values[i]));
     }
     const float exact = largest / 6 / factor;
-    const int code = NearestCode(exact, kE4m3);
-    ASSERT_EQ(result.scale[g], kE4m3.Level(static_cast<uint8_t>(code)) * factor) << g;
+    const int code = NearestCode(exact, E4m3());
+    ASSERT_EQ(result.scale[g], E4m3().Level(static_cast<uint8_t>(code)) * factor) << g;
   }
   // The inverse of a tensor scale that overflows.
   Matrix tiny(1, 16);
