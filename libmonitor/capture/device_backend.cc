@@ -112,9 +112,9 @@ absl::Status DeviceBackend::Warm(const BackendNeeds& needs) {
   for (const BackendNeeds::Layer& layer : needs.layers) {
     std::vector<QuantizerSpec>& specs = shapes[{layer.outputs, layer.inputs}];
     if (!DeviceQuantizer::Supports(layer.spec)) continue;
-    if (std::find(specs.begin(), specs.end(), layer.spec) == specs.end()) {
-      specs.push_back(layer.spec);
-    }
+    QuantizerSpec spec = layer.spec;
+    spec.min_tokens_ratio = 0;  // otherwise RTN would replace GPTQ in wide layers
+    if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
   }
   absl::Status status;
   for (const auto& [shape, specs] : shapes) {

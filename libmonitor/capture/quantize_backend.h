@@ -103,8 +103,9 @@ struct BackendNeeds {
   std::vector<Layer> layers = {};  ///< each layer under each quantizer
 };
 
-/// Makes the backend for a replica on `device`. Call it on a thread whose current stream is the
-/// measuring stream. Asks `reserve` before it takes device memory for good. Falls back to the host,
+/// Makes the backend for a replica on `device`. A device's backend has quantized a layer of each
+/// shape, so that its code is loaded. Call it on a thread whose current stream is the measuring
+/// stream. Asks `reserve` before it takes device memory for good. Falls back to the host,
 /// and logs the reason, if the device cannot be used.
 std::unique_ptr<QuantizeBackend> MakeBackend(at::Device device, const BackendNeeds& needs,
                                              absl::FunctionRef<absl::Status(int64_t)> reserve);

@@ -108,9 +108,7 @@ absl::StatusOr<LayerCosts> MeasureLayerCosts(const CapturePlan& plan,
                                              absl::FunctionRef<void()> drain, Clock* clock) {
   at::NoGradGuard no_grad;
   LayerCosts costs;
-  // The first time may include loading code.
-  const auto second_time = [&](absl::FunctionRef<absl::Status()> work) -> absl::StatusOr<double> {
-    PTQWATCH_RETURN_IF_ERROR(work());
+  const auto seconds_of = [&](absl::FunctionRef<absl::Status()> work) -> absl::StatusOr<double> {
     drain();
     Stopwatch watch(clock);
     PTQWATCH_RETURN_IF_ERROR(work());
@@ -122,14 +120,13 @@ absl::StatusOr<LayerCosts> MeasureLayerCosts(const CapturePlan& plan,
     const int64_t rows = std::clamp<int64_t>(batch_tokens, 1, most);
     PTQWATCH_ASSIGN_OR_RETURN(const std::unique_ptr<GramSum> sum, backend.Sum(inputs));
     const LayerInput input{Scattered(rows, inputs, backend.device()), {}};
-    PTQWATCH_ASSIGN_OR_RETURN(const double adding,
-                              second_time([&] { return sum->Add(input, {}); }));
+    PTQWATCH_ASSIGN_OR_RETURN(const double adding, seconds_of([&] { return sum->Add(input, {}); }));
     const auto grams = std::count(plan.gram_inputs.begin(), plan.gram_inputs.end(), inputs);
     costs.gram_batch += AsReal(grams) * adding * AsReal(batch_tokens) / AsReal(rows);
     PTQWATCH_ASSIGN_OR_RETURN(const std::unique_ptr<LayerGram> gram, sum->Take({}));
     for (const Alike& alike : shapes) {
       const at::Tensor weight = Weight(alike.outputs, inputs, backend.device());
-      PTQWATCH_ASSIGN_OR_RETURN(const double quantizing, second_time([&] {
+      PTQWATCH_ASSIGN_OR_RETURN(const double quantizing, seconds_of([&] {
                                   return QuantizeAlike(alike, *gram, weight, backend);
                                 }));
       costs.quantize += AsReal(alike.layers) * quantizing;

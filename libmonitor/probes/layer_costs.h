@@ -24,10 +24,10 @@ LayerCosts CountLayerCosts(const CapturePlan& plan, const std::vector<LayerSpecs
                            int64_t batch_tokens);
 
 /// Measured: the backend adds up float32 rows for each number of inputs, and quantizes a weight of
-/// each shape under its quantizers, twice; the second time counts. A device has no rate that would
+/// each shape under its quantizers, once. The backend must have done such work before, as
+/// MakeBackend lets it: the first time may include loading code. A device has no rate that would
 /// suit all shapes. `drain` waits for the backend. Takes about as long as quantizing a layer of
-/// each shape twice, and about 100 MB beside the weight. Errors are the backend's. May throw
-/// c10::Error.
+/// each shape, and about 100 MB beside the weight. Errors are the backend's. May throw c10::Error.
 absl::StatusOr<LayerCosts> MeasureLayerCosts(const CapturePlan& plan,
                                              const std::vector<LayerSpecs>& quantizers,
                                              int64_t batch_tokens, QuantizeBackend& backend,

@@ -258,5 +258,15 @@ TEST(DeviceBackend, AfterWarmALayerBringsNoNewShapes) {
   EXPECT_EQ(recorded.shapes(), before);
 }
 
+TEST(DeviceBackend, WarmRunsAMethodThatNeedsMoreTokens) {
+  const QuantizerSpec spec{.group_size = 16, .min_tokens_ratio = 1000};
+  auto compute = std::make_unique<testing::HostDevice>(kArena);
+  const testing::HostDevice& recorded = *compute;
+  DeviceBackend device(kHost, std::move(compute));
+  const absl::Status warm = device.Warm({.gram_inputs = {24}, .layers = {{12, 24, spec}}});
+  ASSERT_TRUE(warm.ok()) << warm;
+  EXPECT_EQ(recorded.factors_made(), 1);
+}
+
 }  // namespace device_backend_test
 }  // namespace ptqwatch::internal

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <utility>
 
+#include "capture/device_backend.h"
 #include "support/fake_clock.h"
+#include "support/host_device.h"
 
 namespace ptqwatch::internal {
 namespace layer_costs_test {
@@ -18,8 +21,7 @@ class FakeGram final : public LayerGram {
   int64_t skipped_rows() const override { return 0; }
 };
 
-// A device that takes a microsecond for each row that it adds, and a millisecond for each task. Its
-// first call of each kind takes an hour.
+// A device that takes a microsecond for each row that it adds, and a millisecond for each task.
 class FakeBackend final : public QuantizeBackend {
  public:
   explicit FakeBackend(FakeClock& clock) : clock_(clock) {}
@@ -30,7 +32,7 @@ class FakeBackend final : public QuantizeBackend {
     return std::make_unique<FakeSum>(*this);
   }
   void Quantize(absl::Span<const Task> tasks, OnDone done, const ExecutionContext&) override {
-    Take(!std::exchange(quantized_, true), std::chrono::milliseconds(std::ssize(tasks)));
+    queued_ += std::chrono::milliseconds(std::ssize(tasks));
     for (size_t i = 0; i < tasks.size(); ++i) {
       rows_ += tasks[i].weight.size(0);
       if (failing_) {
@@ -49,8 +51,7 @@ class FakeBackend final : public QuantizeBackend {
    public:
     explicit FakeSum(FakeBackend& backend) : backend_(backend) {}
     absl::Status Add(const LayerInput& input, const ExecutionContext&) override {
-      backend_.Take(!std::exchange(backend_.added_, true),
-                    std::chrono::microseconds(input.tensor.size(0)));
+      backend_.queued_ += std::chrono::microseconds(input.tensor.size(0));
       return absl::OkStatus();
     }
     absl::StatusOr<std::unique_ptr<LayerGram>> Take(const ExecutionContext&) override {
@@ -61,15 +62,9 @@ class FakeBackend final : public QuantizeBackend {
     FakeBackend& backend_;
   };
 
-  // The work is queued; it takes time when it is waited for.
-  void Take(bool first, std::chrono::nanoseconds time) {
-    queued_ += first ? std::chrono::hours(1) : time;
-  }
-
   FakeClock& clock_;
-  std::chrono::nanoseconds queued_{0};
-  bool added_ = false;
-  bool quantized_ = false;
+  // Of work that takes its time when it is waited for. An earlier user left an hour of it.
+  std::chrono::nanoseconds queued_ = std::chrono::hours(1);
   bool failing_ = false;
   int64_t rows_ = 0;
 };
@@ -99,7 +94,30 @@ TEST(LayerCosts, AreThoseOfTheBackend) {
   // Each Gram gets 100,000 rows, however many were added in the measurement.
   EXPECT_NEAR(costs->gram_batch, 4 * 0.1, 1e-9);
   EXPECT_NEAR(costs->quantize, 4 * 3 * 1e-3, 1e-9);
-  EXPECT_EQ(backend.rows(), 2 * 3 * (8 + 4 + 2));
+  EXPECT_EQ(backend.rows(), 3 * (8 + 4 + 2));
+}
+
+// What is timed once must have been loaded before.
+TEST(LayerCosts, MeasureNoShapesBeyondThoseThatWereWarmed) {
+  const CapturePlan plan = PlanOf({{12, 24}, {8, 264}});
+  LayerSpecs specs(2, QuantizerSpec{.group_size = 16});
+  BackendNeeds needs{.gram_inputs = plan.gram_inputs};
+  for (const CoveredLayer& layer : plan.layers) {
+    needs.layers.push_back({layer.outputs, layer.inputs, specs[0]});
+  }
+  auto compute = std::make_unique<testing::HostDevice>(int64_t{16} << 20);
+  const testing::HostDevice& recorded = *compute;
+  DeviceBackend backend(at::Device(at::kCPU), std::move(compute));
+  const absl::Status warm = backend.Warm(needs);
+  ASSERT_TRUE(warm.ok()) << warm;
+  const auto warmed = recorded.shapes();
+  const int64_t factors = recorded.factors_made();
+  const absl::StatusOr<LayerCosts> costs = MeasureLayerCosts(
+      plan, {specs}, 600, backend, [] {}, Clock::Real());
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  EXPECT_EQ(recorded.shapes(), warmed);
+  EXPECT_EQ(factors, 2);
+  EXPECT_EQ(recorded.factors_made(), 4);
 }
 
 TEST(LayerCosts, HandOnWhatTheBackendRefuses) {
