@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kTogether = 4;
 constexpr int64_t kTogetherBytes = int64_t{512} << 20;
 // The arena has room for adding this many rows at once.
-constexpr int64_t kRowsAtATime = 8192;
+constexpr int64_t kRowsAtATime = 32768;
 // Warm adds this many, as in a small batch.
 constexpr int64_t kWarmRows = 2048;
 
@@ -230,7 +230,9 @@ absl::StatusOr<int64_t> DeviceArenaBytes(ComputeDevice& compute, const BackendNe
   int64_t adding = 0;
   for (int64_t inputs : needs.gram_inputs) {
     grams += Arena::Padded(DeviceGram::Bytes(inputs));
-    adding = std::max(adding, DeviceGram::WorkingBytes(inputs, kRowsAtATime, RowType::kFloat32));
+    for (RowType type : {RowType::kFloat32, RowType::kBFloat16, RowType::kFloat16}) {
+      adding = std::max(adding, DeviceGram::WorkingBytes(inputs, kRowsAtATime, type));
+    }
   }
   int64_t quantizing = 0;
   for (const BackendNeeds::Layer& shape : needs.layers) {

@@ -4,21 +4,21 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "cuda/gram_products.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 // As on the CPU: float64 is cheap for a small layer, where a single code is a visible share of all.
 constexpr int64_t kFloat64Inputs = 256;
-// Rows whose products are summed in float32. Adding a chunk to the float64 sums takes as long as
-// the products of some 2000 rows.
+// Rows that are staged and multiplied together.
 constexpr int64_t kChunkRows = 8192;
-// Rows staged at a time: few enough that the second read mostly hits the cache, many enough for
+// The same for rows in place, which take no memory: adding the products to the float64 sums takes
+// as long as the products of some 2000 rows.
+constexpr int64_t kChunkRowsInPlace = 4 * kChunkRows;
+// Rows read twice in a row: few enough that the second read mostly hits the cache, many enough for
 // launches that fill a device.
 constexpr int64_t kStageRows = 4096;
-// Rows of the result computed at a time. Half of a panel's diagonal square is below the diagonal
-// and wasted. At 8192 inputs a product takes about 0.1 ms on an H100.
-constexpr int64_t kPanel = 512;
 
 // Why float32 is split in two. The table shows the share of codes that differ from the engine's,
 // and the largest relative error of a loss, on a host that emulates the sums of matrix units, for 3
@@ -33,50 +33,26 @@ constexpr int64_t kPanel = 512;
 // result is an exact Gram matrix; without it, the diagonal is too small by 3e-6 of itself.
 bool Wide(int64_t inputs) { return inputs <= kFloat64Inputs; }
 // Matrix units read 16 bytes at a time.
-int64_t PaddedToEight(int64_t inputs) { return CeilDiv(inputs, 8) * 8; }
-// The number of slices of a chunk's rows whose products [width, count] are computed side by side.
-// Chosen to give each of the 132 multiprocessors of an H100, most of which would otherwise be idle,
-// two tiles of 128 x 256. More than eight slices would cost more in AddPanel.
-//
-// Limits for a chunk of 8192 rows and 4096 inputs in bfloat16 on an H100, by arithmetic: 0.14 ms
-// for products at peak, 0.04 ms for results below the diagonal and for partly filled waves of
-// tiles, 0.07 ms for adding to the float64 sums, 0.05 ms for staging.
-int64_t SlicesOf(int64_t width, int64_t count, int64_t rows) {
-  constexpr int64_t kTiles = 2 * 132;
-  constexpr int64_t kMostSlices = 8;
-  constexpr int64_t kLeastRows = 512;
-  const int64_t fit = kTiles / (CeilDiv(width, 128) * CeilDiv(count, 256));
-  return std::clamp<int64_t>(std::min(fit, rows / kLeastRows), 1, kMostSlices);
+constexpr int64_t kNumbersOf16Bytes = 8;
+int64_t PaddedToEight(int64_t inputs) {
+  return CeilDiv(inputs, kNumbersOf16Bytes) * kNumbersOf16Bytes;
 }
 
-// The elements of the largest panel, with its slices.
-int64_t PanelNumbers(int64_t padded, int64_t rows) {
-  int64_t most = 0;
-  for (int64_t first = 0; first < padded; first += kPanel) {
-    const int64_t width = padded - first;
-    const int64_t count = std::min(kPanel, width);
-    most = std::max(most, SlicesOf(width, count, rows) * width * count);
-  }
-  return most;
+// Whether matrix units can read such rows where they are, if they are aligned.
+bool MayBeInPlace(int64_t inputs, RowType type) {
+  return !Wide(inputs) && type != RowType::kFloat32 && inputs % kNumbersOf16Bytes == 0;
+}
+bool AreInPlace(const DeviceRows& rows) {
+  return MayBeInPlace(rows.cols, rows.type) && rows.stride % kNumbersOf16Bytes == 0 &&
+         reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
 }
 
-// Computes the products of every slice. The first slice also gets the remaining rows.
-absl::Status MultiplySlices(MatrixProduct product, const uint16_t* a, const uint16_t* b,
-                            int64_t rows, double beta, Queue& queue) {
-  product.k = rows / product.batch;
-  product.a = a;
-  product.b = b;
-  product.stride_a = product.stride_b = product.k * product.lda;
-  product.beta = beta;
-  PTQWATCH_RETURN_IF_ERROR(queue.Multiply(product));
-  const int64_t done = product.k * product.batch;
-  if (done == rows) return absl::OkStatus();
-  product.k = rows - done;
-  product.a = a + done * product.lda;
-  product.b = b + done * product.ldb;
-  product.batch = 1;
-  product.beta = 1;
-  return queue.Multiply(product);
+// The rows from `first` on, at most `count`.
+DeviceRows Some(DeviceRows rows, int64_t first, int64_t count) {
+  rows.data = static_cast<const char*>(rows.data) +
+              first * rows.stride * (rows.type == RowType::kFloat32 ? 4 : 2);
+  rows.rows = std::min(count, rows.rows - first);
+  return rows;
 }
 
 int64_t SlabsOf(int64_t rows) { return CeilDiv(rows, SumColumns::kSlabRows); }
@@ -89,14 +65,11 @@ int64_t DeviceGram::Bytes(int64_t inputs) {
 }
 
 int64_t DeviceGram::WorkingBytes(int64_t inputs, int64_t rows, RowType type) {
-  const int64_t chunk = std::min(rows, kChunkRows);
-  const int64_t padded = PaddedToEight(inputs);
-  const int64_t slabs = SlabsOf(std::min(rows, kStageRows));
-  int64_t bytes =
-      Arena::Padded(chunk) + Arena::Padded(8 * slabs * inputs) + Arena::Padded(4 * slabs * inputs);
-  if (Wide(inputs)) return bytes + Arena::Padded(8 * chunk * padded);
-  bytes += Arena::Padded(2 * chunk * padded) * (type == RowType::kFloat32 ? 2 : 1);
-  return bytes + Arena::Padded(4 * PanelNumbers(padded, chunk));
+  const auto bytes = [&](bool in_place) {
+    Arena measure(nullptr, INT64_MAX);
+    return TakeStaging(inputs, rows, type, in_place, measure).ok() ? measure.used() : INT64_MAX;
+  };
+  return MayBeInPlace(inputs, type) ? std::max(bytes(false), bytes(true)) : bytes(false);
 }
 
 absl::StatusOr<DeviceGram> DeviceGram::Create(ComputeDevice& device, int64_t inputs) {
@@ -157,26 +130,34 @@ DeviceGram DeviceGram::OfShape(ComputeDevice& device, int64_t inputs) {
   return gram;
 }
 
-absl::StatusOr<DeviceGram::Staging> DeviceGram::TakeStaging(int64_t rows, RowType type) {
+absl::StatusOr<DeviceGram::Staging> DeviceGram::TakeStaging(int64_t inputs, int64_t rows,
+                                                            RowType type, bool in_place,
+                                                            Arena& arena) {
   constexpr char kWhat[] = "a chunk of a layer's inputs";
-  Arena& arena = device_->arena();
-  const int64_t inputs = moments_.inputs;
   const int64_t padded = PaddedToEight(inputs);
-  const int64_t slabs = SlabsOf(std::min(rows, kStageRows));
   Staging staging;
-  PTQWATCH_ASSIGN_OR_RETURN(staging.finite, arena.TakeArray<uint8_t>(rows, kWhat));
+  staging.in_place = in_place;
+  staging.rows = std::min(rows, in_place ? kChunkRowsInPlace : kChunkRows);
+  const int64_t slabs = SlabsOf(std::min(staging.rows, kStageRows));
+  PTQWATCH_ASSIGN_OR_RETURN(staging.finite, arena.TakeArray<uint8_t>(staging.rows, kWhat));
   PTQWATCH_ASSIGN_OR_RETURN(staging.sums, arena.TakeArray<double>(slabs * inputs, kWhat));
   PTQWATCH_ASSIGN_OR_RETURN(staging.maxima, arena.TakeArray<float>(slabs * inputs, kWhat));
   if (Wide(inputs)) {
-    PTQWATCH_ASSIGN_OR_RETURN(staging.wide, arena.TakeArray<double>(rows * padded, kWhat));
+    PTQWATCH_ASSIGN_OR_RETURN(staging.wide, arena.TakeArray<double>(staging.rows * padded, kWhat));
     return staging;
   }
-  PTQWATCH_ASSIGN_OR_RETURN(staging.bits16, arena.TakeArray<uint16_t>(rows * padded, kWhat));
+  if (in_place) {
+    PTQWATCH_ASSIGN_OR_RETURN(staging.skipped, arena.TakeArray<int64_t>(1, kWhat));
+  } else {
+    PTQWATCH_ASSIGN_OR_RETURN(staging.bits16,
+                              arena.TakeArray<uint16_t>(staging.rows * padded, kWhat));
+  }
   if (type == RowType::kFloat32) {
-    PTQWATCH_ASSIGN_OR_RETURN(staging.rest16, arena.TakeArray<uint16_t>(rows * padded, kWhat));
+    PTQWATCH_ASSIGN_OR_RETURN(staging.rest16,
+                              arena.TakeArray<uint16_t>(staging.rows * padded, kWhat));
   }
   PTQWATCH_ASSIGN_OR_RETURN(staging.panel,
-                            arena.TakeArray<float>(PanelNumbers(padded, rows), kWhat));
+                            arena.TakeArray<float>(PanelNumbers(padded, staging.rows), kWhat));
   return staging;
 }
 
@@ -189,100 +170,83 @@ absl::Status DeviceGram::Add(const DeviceRows& rows, const ExecutionContext& con
   if (rows.rows == 0) return absl::OkStatus();
   if (rows.data == nullptr) return absl::InvalidArgumentError("rows.data is null");
   ArenaScope scope(device_->arena());
-  PTQWATCH_ASSIGN_OR_RETURN(const Staging staging,
-                            TakeStaging(std::min(rows.rows, kChunkRows), rows.type));
+  PTQWATCH_ASSIGN_OR_RETURN(const Staging staging, TakeStaging(rows.cols, rows.rows, rows.type,
+                                                               AreInPlace(rows), device_->arena()));
   Queue queue(*device_, context);
-  for (int64_t first = 0; first < rows.rows; first += kChunkRows) {
-    DeviceRows chunk = rows;
-    chunk.rows = std::min(kChunkRows, rows.rows - first);
-    chunk.data = static_cast<const char*>(rows.data) +
-                 first * rows.stride * (rows.type == RowType::kFloat32 ? 4 : 2);
-    PTQWATCH_RETURN_IF_ERROR(AddChunk(chunk, staging, queue));
+  for (int64_t first = 0; first < rows.rows; first += staging.rows) {
+    PTQWATCH_RETURN_IF_ERROR(AddChunk(Some(rows, first, staging.rows), staging, queue));
   }
   rows_ += rows.rows;
   return absl::OkStatus();
 }
 
 absl::Status DeviceGram::AddChunk(const DeviceRows& rows, const Staging& staging, Queue& queue) {
-  const int64_t padded = PaddedToEight(moments_.inputs);
   for (int64_t first = 0; first < rows.rows; first += kStageRows) {
-    DeviceRows part = rows;
-    part.rows = std::min(kStageRows, rows.rows - first);
-    part.data = static_cast<const char*>(rows.data) +
-                first * rows.stride * (rows.type == RowType::kFloat32 ? 4 : 2);
-    Staging to = staging;
-    to.finite += first;
-    if (to.bits16 != nullptr) to.bits16 += first * padded;
-    if (to.rest16 != nullptr) to.rest16 += first * padded;
-    if (to.wide != nullptr) to.wide += first * padded;
-    PTQWATCH_RETURN_IF_ERROR(Stage(part, to, queue));
+    PTQWATCH_RETURN_IF_ERROR(Stage(Some(rows, first, kStageRows), first, staging, queue));
   }
-  return AddProducts(rows, staging, queue);
+  const int64_t inputs = moments_.inputs;
+  const int64_t padded = PaddedToEight(inputs);
+  if (Wide(inputs)) {
+    return queue.Multiply({.arithmetic = Arithmetic::kFloat64,
+                           .transpose_b = true,
+                           .m = inputs,
+                           .n = inputs,
+                           .k = rows.rows,
+                           .a = staging.wide,
+                           .lda = padded,
+                           .b = staging.wide,
+                           .ldb = padded,
+                           .beta = 1,
+                           .c = moments_.sum,
+                           .ldc = inputs});
+  }
+  ProductRows factors{.type = rows.type,
+                      .rows = rows.rows,
+                      .stride = padded,
+                      .bits16 = staging.bits16,
+                      .rest16 = staging.rest16,
+                      .width = padded};
+  if (staging.in_place) {
+    factors.stride = rows.stride;
+    factors.bits16 = static_cast<const uint16_t*>(rows.data);
+    factors.finite = staging.finite;
+    factors.skipped = staging.skipped;
+  }
+  return AddProducts(factors, inputs, staging.panel, moments_.sum, queue);
 }
 
-absl::Status DeviceGram::Stage(const DeviceRows& rows, const Staging& staging, Queue& queue) {
-  PTQWATCH_RETURN_IF_ERROR(queue.Run(StageRows{.rows = rows,
-                                               .padded = PaddedToEight(moments_.inputs),
-                                               .bits16 = staging.bits16,
-                                               .rest16 = staging.rest16,
-                                               .wide = staging.wide,
-                                               .finite = staging.finite}));
+// Reads some rows of a chunk, from its row `first` on.
+absl::Status DeviceGram::Stage(const DeviceRows& rows, int64_t first, const Staging& staging,
+                               Queue& queue) {
+  const int64_t padded = PaddedToEight(moments_.inputs);
+  const auto from = [&](auto* numbers) {
+    return numbers == nullptr ? nullptr : numbers + first * padded;
+  };
+  uint8_t* const finite = staging.finite + first;
+  if (staging.in_place) {
+    PTQWATCH_RETURN_IF_ERROR(queue.Run(FlagRows{.rows = rows, .finite = finite}));
+  } else {
+    PTQWATCH_RETURN_IF_ERROR(queue.Run(StageRows{.rows = rows,
+                                                 .padded = padded,
+                                                 .bits16 = from(staging.bits16),
+                                                 .rest16 = from(staging.rest16),
+                                                 .wide = from(staging.wide),
+                                                 .finite = finite}));
+  }
   const SumColumns sums{
-      .rows = rows, .finite = staging.finite, .sums = staging.sums, .maxima = staging.maxima};
+      .rows = rows, .finite = finite, .sums = staging.sums, .maxima = staging.maxima};
   PTQWATCH_RETURN_IF_ERROR(queue.Run(sums));
   return queue.Run(AddColumns{.rows = rows.rows,
                               .cols = rows.cols,
                               .slabs = sums.Slabs(),
-                              .finite = staging.finite,
+                              .finite = finite,
                               .sums = staging.sums,
                               .maxima = staging.maxima,
                               .abs_sum = moments_.abs_sum,
                               .abs_max = moments_.abs_max,
-                              .counts = moments_.counts});
-}
-
-absl::Status DeviceGram::AddProducts(const DeviceRows& rows, const Staging& staging, Queue& queue) {
-  const int64_t inputs = moments_.inputs;
-  const int64_t padded = PaddedToEight(inputs);
-  // In column-major terms, X^T is [inputs, rows]. The result is symmetric.
-  MatrixProduct product{.transpose_b = true, .k = rows.rows, .lda = padded, .ldb = padded};
-  if (Wide(inputs)) {
-    product.arithmetic = Arithmetic::kFloat64;
-    product.m = product.n = product.ldc = inputs;
-    product.a = product.b = staging.wide;
-    product.beta = 1;
-    product.c = moments_.sum;
-    return queue.Multiply(product);
-  }
-  product.arithmetic =
-      rows.type == RowType::kFloat16 ? Arithmetic::kFloat16 : Arithmetic::kBFloat16;
-  product.c = staging.panel;
-  for (int64_t first = 0; first < inputs; first += kPanel) {
-    product.m = product.ldc = padded - first;
-    product.n = std::min(kPanel, padded - first);
-    product.batch = SlicesOf(product.m, product.n, rows.rows);
-    product.stride_c = product.m * product.n;
-    const auto multiply = [&](const uint16_t* a, const uint16_t* b, double beta) {
-      return MultiplySlices(product, a + first, b + first, rows.rows, beta, queue);
-    };
-    if (rows.type == RowType::kFloat32) {
-      // Adds the smallest products first.
-      PTQWATCH_RETURN_IF_ERROR(multiply(staging.rest16, staging.rest16, 0));
-      PTQWATCH_RETURN_IF_ERROR(multiply(staging.rest16, staging.bits16, 1));
-      PTQWATCH_RETURN_IF_ERROR(multiply(staging.bits16, staging.rest16, 1));
-    }
-    PTQWATCH_RETURN_IF_ERROR(
-        multiply(staging.bits16, staging.bits16, rows.type == RowType::kFloat32 ? 1 : 0));
-    PTQWATCH_RETURN_IF_ERROR(queue.Run(AddPanel{.panel = staging.panel,
-                                                .slices = product.batch,
-                                                .width = product.ldc,
-                                                .first = first,
-                                                .count = std::min(kPanel, inputs - first),
-                                                .stride = product.stride_c,
-                                                .cols = inputs,
-                                                .sum = moments_.sum}));
-  }
-  return absl::OkStatus();
+                              .counts = moments_.counts,
+                              .begins = first == 0,
+                              .skipped = staging.skipped});
 }
 
 absl::Status DeviceGram::Finish(const ExecutionContext& context) {

@@ -4,7 +4,7 @@
 
 #include "base/status_macros.h"
 #include "cuda/kernels/factor_kernels.h"
-#include "cuda/kernels/gram_kernels.h"
+#include "cuda/kernels/panel_kernels.h"
 #include "cuda/kernels/rotate_kernel.h"
 
 namespace ptqwatch::internal {

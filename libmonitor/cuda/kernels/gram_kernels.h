@@ -93,6 +93,39 @@ struct StageRows {
   }
 };
 
+/// Finds the rows that are not finite. 32 threads per row. Cost: one read of the rows.
+struct FlagRows {
+  static constexpr int kThreads = 256;
+  static constexpr int kPhases = 2;
+  static constexpr int kLanes = 32;
+  struct Shared {
+    int finite[kThreads];
+  };
+  using Local = Nothing;
+
+  DeviceRows rows = {};
+  uint8_t* finite = nullptr;  ///< [rows]: 1 for a finite row
+
+  int64_t Blocks() const { return CeilDiv(rows.rows, kThreads / kLanes); }
+
+  template <int kPhase>
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
+    const int64_t row = at.block * (kThreads / kLanes) + at.thread / kLanes;
+    if (row >= rows.rows) return;
+    if constexpr (kPhase == 0) {
+      int good = 1;
+      for (int64_t c = at.thread % kLanes; c < rows.cols; c += kLanes) {
+        good &= IsFiniteBits(rows.Number(row, c)) ? 1 : 0;
+      }
+      shared.finite[at.thread] = good;
+    } else if (at.thread % kLanes == 0) {
+      int good = 1;
+      for (int i = 0; i < kLanes; ++i) good &= shared.finite[at.thread + i];
+      finite[row] = static_cast<uint8_t>(good);
+    }
+  }
+};
+
 /// Sums and maxima of |x| over the finite rows of a chunk, by column and by slab of rows.
 struct SumColumns {
   static constexpr int kThreads = 128;
@@ -130,7 +163,7 @@ struct SumColumns {
   }
 };
 
-/// Adds a chunk's slabs to the totals, and counts its rows.
+/// Adds the slabs of some rows of a chunk to the totals, and counts the rows.
 struct AddColumns {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 2;
@@ -147,7 +180,9 @@ struct AddColumns {
   const float* maxima = nullptr;
   double* abs_sum = nullptr;
   float* abs_max = nullptr;
-  int64_t* counts = nullptr;  ///< finite rows, other rows
+  int64_t* counts = nullptr;   ///< finite rows, other rows
+  bool begins = false;         ///< these are the chunk's first rows
+  int64_t* skipped = nullptr;  ///< the chunk's rows so far that are not finite; may be null
 
   int64_t Blocks() const { return CeilDiv(cols, kThreads); }
 
@@ -175,76 +210,7 @@ struct AddColumns {
       for (int i = 0; i < kThreads; ++i) count += shared.finite[i];
       counts[0] += count;
       counts[1] += rows - count;
-    }
-  }
-};
-
-/// Adds a panel of a chunk's products, summed over slices of rows, to the sum's upper triangle.
-struct AddPanel {
-  static constexpr int kThreads = 256;
-  static constexpr int kPhases = 1;
-  using Shared = Nothing;
-  using Local = Nothing;
-
-  const float* panel =
-      nullptr;  ///< [slices, count, width]: the products' rows and columns from `first` on
-  int64_t slices = 0;
-  int64_t width = 0;
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t stride = 0;  ///< from one slice to the next
-  int64_t cols = 0;
-  double* sum = nullptr;  ///< [cols, cols]
-
-  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols - first, kThreads); }
-  int64_t Blocks() const { return count * Strips(); }
-
-  template <int kPhase>
-  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
-    const int64_t i = at.block / Strips();
-    const int64_t j = at.block % Strips() * kThreads + at.thread;
-    if (j < i || first + j >= cols) return;
-    double products = 0;
-    for (int64_t s = 0; s < slices; ++s) {
-      products += static_cast<double>(panel[s * stride + i * width + j]);
-    }
-    sum[(first + i) * cols + first + j] += products;
-  }
-};
-
-/// Copies the upper triangle to the lower one, in square tiles.
-struct MirrorSum {
-  static constexpr int kThreads = 256;
-  static constexpr int kPhases = 2;
-  static constexpr int kTile = 32;
-  struct Shared {
-    double tile[kTile][kTile + 1];
-  };
-  using Local = Nothing;
-
-  double* sum = nullptr;
-  int64_t cols = 0;
-
-  PTQWATCH_HOST_DEVICE int64_t Tiles() const { return CeilDiv(cols, kTile); }
-  int64_t Blocks() const { return Tiles() * Tiles(); }
-
-  template <int kPhase>
-  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
-    const int64_t i0 = at.block / Tiles() * kTile;
-    const int64_t j0 = at.block % Tiles() * kTile;
-    if (j0 < i0) return;
-    const int column = at.thread % kTile;
-    for (int row = at.thread / kTile; row < kTile; row += kThreads / kTile) {
-      if constexpr (kPhase == 0) {
-        if (i0 + row < cols && j0 + column < cols) {
-          shared.tile[row][column] = sum[(i0 + row) * cols + j0 + column];
-        }
-      } else {
-        // Row and column in the lower triangle.
-        const int64_t i = j0 + row;
-        const int64_t j = i0 + column;
-        if (i < cols && j < i) sum[i * cols + j] = shared.tile[column][row];
-      }
+      if (skipped != nullptr) *skipped = (begins ? 0 : *skipped) + rows - count;
     }
   }
 };

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -121,7 +122,7 @@ TEST(DeviceGram, LeavesOutRowsThatAreNotFinite) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
   for (const RowType type : kTypes) {
-    for (const int64_t cols : {6, 300}) {
+    for (const int64_t cols : {6, 300, 304}) {
       Matrix x = RoundedTo(type, CorrelatedInputs(50, cols, 3));
       x.at(0, cols - 1) = std::numeric_limits<float>::infinity();
       x.at(17, 2) = std::numeric_limits<float>::quiet_NaN();
@@ -133,6 +134,115 @@ TEST(DeviceGram, LeavesOutRowsThatAreNotFinite) {
       ExpectGram(*got, testing::Gram(x), 1e-5);
     }
   }
+}
+
+// In place there are two slices of 512 rows, and one row that is left over for the first.
+TEST(DeviceGram, SumsSlicesAgainWithoutRowsThatAreNotFinite) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  constexpr int64_t kRows = 1025;
+  std::vector<int64_t> all(kRows);
+  std::iota(all.begin(), all.end(), int64_t{0});
+  struct Case {
+    RowType type;
+    int64_t cols;
+    std::vector<int64_t> bad;
+  };
+  for (const Case& one :
+       {Case{RowType::kBFloat16, 264, {0, 511}}, Case{RowType::kFloat16, 264, {1023, 700}},
+        Case{RowType::kBFloat16, 264, {1024}}, Case{RowType::kBFloat16, 264, all},
+        // In two panels.
+        Case{RowType::kBFloat16, 520, {1024, 600}}}) {
+    SCOPED_TRACE(one.bad.front());
+    Matrix x = RoundedTo(one.type, CorrelatedInputs(kRows, one.cols, 15));
+    for (const int64_t row : one.bad) x.at(row, row % one.cols) = std::nanf("");
+    DeviceRun run(*device);
+    const absl::StatusOr<GramStatistics> got = run.Gram(x, one.type)->CopyToHost();
+    ASSERT_TRUE(got.ok()) << got.status();
+    ExpectGram(*got, testing::Gram(x), 1e-5);
+  }
+}
+
+// Memory for a copy of the rows is missing.
+TEST(DeviceGram, ReadsShortRowsInPlace) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  constexpr int64_t kRows = 600;
+  constexpr int64_t kCols = 264;
+  constexpr int64_t kStride = 280;
+  for (const RowType type : {RowType::kBFloat16, RowType::kFloat16}) {
+    const Matrix x = RoundedTo(type, CorrelatedInputs(kRows, kCols, 16));
+    Matrix wide(kRows + 1, kStride);
+    wide.values.assign(wide.values.size(), std::numeric_limits<float>::quiet_NaN());
+    // Begins at a multiple of 16 bytes, and with one number more does not.
+    for (const int64_t offset : {0, 8, 9}) {
+      Matrix source = wide;
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t c = 0; c < kCols; ++c) source.at(r, offset + c) = x.at(r, c);
+      }
+      DeviceRun run(*device);
+      DeviceRows rows = run.UploadRows(source, type);
+      rows.data = static_cast<const uint16_t*>(rows.data) + offset;
+      rows.rows = kRows;
+      rows.cols = kCols;
+      absl::StatusOr<DeviceGram> gram = DeviceGram::Create(*device, kCols);
+      ASSERT_TRUE(gram.ok()) << gram.status();
+      internal::Arena& arena = device->arena();
+      internal::ArenaScope scope(arena);
+      const int64_t need = DeviceGram::WorkingBytes(kCols, kRows, type);
+      const int64_t given = offset == 9 ? need : need - 2 * kRows * kCols + 256;
+      ASSERT_TRUE(arena.Take((arena.remaining() - given) / 256 * 256, "filler").ok());
+      const absl::Status added = gram->Add(rows);
+      ASSERT_TRUE(added.ok()) << offset << ": " << added;
+      ASSERT_TRUE(gram->Finish().ok());
+      const absl::StatusOr<GramStatistics> got = gram->CopyToHost();
+      ASSERT_TRUE(got.ok()) << got.status();
+      ExpectGram(*got, testing::Gram(x), 1e-5);
+    }
+  }
+}
+
+void ExpectWithinBound(const Matrix& x, const GramStatistics& got) {
+  const GramStatistics exact = NaiveGram(x);
+  Matrix magnitudes = x;
+  for (float& value : magnitudes.values) value = std::abs(value);
+  const GramStatistics most = NaiveGram(magnitudes);
+  for (size_t i = 0; i < exact.sum.size(); ++i) {
+    ASSERT_LE(std::abs(got.sum[i] - exact.sum[i]), std::ldexp(most.sum[i], -13)) << i;
+  }
+}
+
+// Against float64 sums. Positive numbers, whose errors do not average out: the matrix units of
+// HostDevice truncate.
+TEST(DeviceGram, ErrorsAreWithinTheStatedBound) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  for (const RowType type : kTypes) {
+    Matrix x = CorrelatedInputs(700, 264, 17);
+    for (float& value : x.values) value = std::abs(value);
+    x = RoundedTo(type, x);
+    DeviceRun run(*device);
+    const absl::StatusOr<GramStatistics> got = run.Gram(x, type)->CopyToHost();
+    ASSERT_TRUE(got.ok()) << got.status();
+    ExpectWithinBound(x, *got);
+  }
+}
+
+// More rows than are added to the float64 sums at once, and some that are not finite in both parts.
+TEST(DeviceGram, AddsUpChunksInPlace) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "takes a minute";
+#endif
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  Matrix x = RoundedTo(RowType::kBFloat16, CorrelatedInputs(32768 + 40, 264, 18));
+  x.at(20000, 7) = std::numeric_limits<float>::infinity();
+  x.at(32768 + 39, 0) = std::nanf("");
+  DeviceRun run(*device);
+  const absl::StatusOr<GramStatistics> got = run.Gram(x, RowType::kBFloat16)->CopyToHost();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->skipped_rows, 2);
+  ExpectGram(*got, testing::Gram(x), 1e-5);
 }
 
 TEST(DeviceGram, TakesExtremeNumbers) {
