@@ -1,0 +1,126 @@
+#include "models/block_layout.h"
+
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+class LayoutBuilder {
+ public:
+  LayoutBuilder(const ModelConfig& model, int64_t block)
+      : model_(model), prefix_(StrCat(model.names.blocks, block, ".")) {}
+
+  BlockLayout Build() {
+    AddAttention();
+    AddMlp();
+    AddNorm(model_.names.attention_norm, BlockVector::kAttentionNorm,
+            BlockVector::kAttentionNormBias);
+    AddNorm(model_.names.mlp_norm, BlockVector::kMlpNorm, BlockVector::kMlpNormBias);
+    return std::move(layout_);
+  }
+
+ private:
+  void AddLinear(std::string_view part, std::string_view name, int64_t outputs, int64_t inputs,
+                 bool biased) {
+    const std::string module = StrCat(prefix_, part, name);
+    layout_.linears.push_back({.name = StrCat(module, ".weight"),
+                               .outputs = outputs,
+                               .inputs = inputs,
+                               .input = input_,
+                               .bias = biased ? StrCat(module, ".bias") : ""});
+  }
+  void AddVector(BlockVector which, std::string name, std::vector<int64_t> shape) {
+    layout_.vectors[static_cast<size_t>(which)] = {StrCat(prefix_, name), std::move(shape)};
+  }
+
+  void AddAttention() {
+    const std::string_view part = model_.names.attention;
+    const int64_t queries = model_.heads * model_.head_dim;
+    const int64_t keys = model_.key_heads * model_.head_dim;
+    const bool biased = model_.attention_bias;
+    if (model_.fused_qkv) {
+      AddLinear(part, "query_key_value", queries + 2 * keys, model_.hidden, biased);
+    } else {
+      AddLinear(part, "q_proj", queries, model_.hidden, biased);
+      AddLinear(part, "k_proj", keys, model_.hidden, biased);
+      AddLinear(part, "v_proj", keys, model_.hidden, biased);
+    }
+    ++input_;
+    AddLinear(part, model_.names.output, model_.hidden, queries, biased);
+    ++input_;
+    if (model_.qk_norm == QkNorm::kNone) return;
+    const bool whole = model_.qk_norm == QkNorm::kProjection;
+    AddVector(BlockVector::kQNorm, StrCat(part, "q_norm.weight"),
+              {whole ? queries : model_.head_dim});
+    AddVector(BlockVector::kKNorm, StrCat(part, "k_norm.weight"), {whole ? keys : model_.head_dim});
+  }
+
+  void AddMlp() {
+    const bool biased = model_.mlp_bias;
+    if (model_.gated) AddLinear("mlp.", "gate_proj", model_.intermediate, model_.hidden, biased);
+    AddLinear("mlp.", model_.names.up, model_.intermediate, model_.hidden, biased);
+    ++input_;
+    AddLinear("mlp.", model_.names.down, model_.hidden, model_.intermediate, biased);
+    if (model_.activation != Activation::kXielu) return;
+    AddVector(BlockVector::kAlphaP, "mlp.act_fn.alpha_p", {1});
+    AddVector(BlockVector::kAlphaN, "mlp.act_fn.alpha_n", {1});
+    AddVector(BlockVector::kBeta, "mlp.act_fn.beta", {});
+    AddVector(BlockVector::kEps, "mlp.act_fn.eps", {});
+  }
+
+  void AddNorm(std::string_view name, BlockVector weight, BlockVector bias) {
+    if (model_.norm == NormKind::kPlainLayerNorm) return;
+    AddVector(weight, StrCat(name, ".weight"), {model_.hidden});
+    if (model_.norm == NormKind::kLayerNorm)
+      AddVector(bias, StrCat(name, ".bias"), {model_.hidden});
+  }
+
+  const ModelConfig& model_;
+  const std::string prefix_;
+  int input_ = 0;
+  BlockLayout layout_;
+};
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+}  // namespace
+
+BlockLayout LayoutOf(const ModelConfig& model, int64_t block) {
+  return LayoutBuilder(model, block).Build();
+}
+
+std::vector<NamedShape> BlockLayout::Tensors() const {
+  std::vector<NamedShape> tensors;
+  for (const DecoderLinear& linear : linears) {
+    tensors.push_back({linear.name, {linear.outputs, linear.inputs}});
+    if (!linear.bias.empty()) tensors.push_back({linear.bias, {linear.outputs}});
+  }
+  for (const NamedShape& vector : vectors) {
+    if (!vector.name.empty()) tensors.push_back(vector);
+  }
+  return tensors;
+}
+
+OuterLayout OuterLayoutOf(const ModelConfig& model) {
+  const TensorNames& names = model.names;
+  OuterLayout outer;
+  outer.embedding = {std::string(names.embedding), {model.vocabulary, model.hidden}};
+  if (model.norm != NormKind::kPlainLayerNorm) {
+    outer.final_norm = {StrCat(names.final_norm, ".weight"), {model.hidden}};
+  }
+  if (model.norm == NormKind::kLayerNorm) {
+    outer.final_norm_bias = {StrCat(names.final_norm, ".bias"), {model.hidden}};
+  }
+  if (!model.tied_head) outer.head = {std::string(names.head), {model.vocabulary, model.hidden}};
+  return outer;
+}
+
+bool IsIgnoredTensor(const ModelConfig& model, std::string_view name) {
+  if (EndsWith(name, ".rotary_emb.inv_freq")) return true;
+  return model.fused_qkv &&
+         (EndsWith(name, ".attention.bias") || EndsWith(name, ".attention.masked_bias"));
+}
+
+}  // namespace ptqwatch::internal

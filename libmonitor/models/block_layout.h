@@ -1,0 +1,70 @@
+#ifndef PTQWATCH_MODELS_BLOCK_LAYOUT_H_
+#define PTQWATCH_MODELS_BLOCK_LAYOUT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/model_config.h"
+
+namespace ptqwatch::internal {
+
+/// A matrix of a block that is multiplied with activations: y = x W^T + b.
+struct DecoderLinear {
+  std::string name;  ///< in the checkpoint, "model.layers.3.mlp.up_proj.weight"
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+  /// Linears of a block with the same number read the same tensor, such as q, k and v.
+  int input = 0;
+  std::string bias = {};  ///< name of [outputs]; empty if it has none
+};
+
+/// A tensor that a checkpoint must hold. An empty name: this model has no such tensor.
+struct NamedShape {
+  std::string name = {};
+  std::vector<int64_t> shape = {};
+};
+
+/// The tensors of a block that are not matrices or their biases.
+enum class BlockVector {
+  kAttentionNorm,
+  kAttentionNormBias,
+  kMlpNorm,
+  kMlpNormBias,
+  kQNorm,
+  kKNorm,
+  kAlphaP,  // xIELU's, up to kEps
+  kAlphaN,
+  kBeta,
+  kEps,
+};
+inline constexpr size_t kBlockVectors = 10;
+
+/// Which tensors a block has.
+struct BlockLayout {
+  std::vector<DecoderLinear> linears;             ///< in the order of first use
+  std::array<NamedShape, kBlockVectors> vectors;  ///< by BlockVector
+
+  /// All of them.
+  std::vector<NamedShape> Tensors() const;
+};
+BlockLayout LayoutOf(const ModelConfig& model, int64_t block);
+
+/// The tensors outside of the blocks; a tied head is not among them.
+struct OuterLayout {
+  NamedShape embedding;
+  NamedShape final_norm;
+  NamedShape final_norm_bias;
+  NamedShape head;
+};
+OuterLayout OuterLayoutOf(const ModelConfig& model);
+
+/// Whether files have this tensor for old programs, or a constant that the config gives as well.
+bool IsIgnoredTensor(const ModelConfig& model, std::string_view name);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MODELS_BLOCK_LAYOUT_H_

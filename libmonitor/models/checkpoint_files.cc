@@ -1,0 +1,184 @@
+#include "models/checkpoint_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "base/guard.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxTextBytes = int64_t{64} << 20;
+constexpr std::string_view kWeights = "model.safetensors";
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+constexpr std::string_view kPickle = "pytorch_model.bin";
+
+bool FileExists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// A config or an index.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return absl::ErrnoToStatus(errno, StrCat("cannot open ", Quoted(path)));
+  const auto read_all = [&]() -> absl::StatusOr<std::string> {
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+      return absl::InvalidArgumentError(StrCat(Quoted(path), " is not a file"));
+    }
+    if (status.st_size > kMaxTextBytes) {
+      return absl::InvalidArgumentError(StrCat(Quoted(path), " has ", status.st_size,
+                                               " bytes; at most ", kMaxTextBytes, " are read"));
+    }
+    std::string text(static_cast<size_t>(status.st_size), '\0');
+    size_t size = 0;
+    while (size < text.size()) {
+      const ssize_t got = read(descriptor, text.data() + size, text.size() - size);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return absl::ErrnoToStatus(errno, StrCat("cannot read ", Quoted(path)));
+      if (got == 0) break;
+      size += static_cast<size_t>(got);
+    }
+    text.resize(size);
+    return text;
+  };
+  absl::StatusOr<std::string> text = Guard(Quoted(path), absl::StatusCode::kInternal, read_all);
+  close(descriptor);
+  return text;
+}
+
+// The index's weight_map: the file of each tensor.
+absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string& text,
+                                                              const std::string& path) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto damaged = [&path](std::string_view what) {
+    return absl::InvalidArgumentError(StrCat(Quoted(path), ": ", what));
+  };
+  if (!object.is_object()) return damaged("not a JSON object");
+  const auto found = object.find("weight_map");
+  if (found == object.end()) return damaged("weight_map is missing");
+  if (!found->is_object() || found->empty()) {
+    return damaged("weight_map is no object of tensors and their files");
+  }
+  std::map<std::string, std::string> file_of_tensor;
+  for (const auto& [tensor, file] : found->items()) {
+    if (!file.is_string()) {
+      return damaged(StrCat("weight_map has no file name for tensor ", Quoted(tensor)));
+    }
+    const auto& name = file.get_ref<const std::string&>();
+    if (name.empty() || name[0] == '.' ||
+        name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+      return damaged(StrCat("weight_map gives ", Quoted(name), " for tensor ", Quoted(tensor),
+                            "; the name of a file in the same folder is needed"));
+    }
+    file_of_tensor.emplace(tensor, name);
+  }
+  return file_of_tensor;
+}
+
+absl::Status NoWeights(const std::string& folder) {
+  for (const std::string& pickle : {std::string(kPickle), StrCat(kPickle, ".index.json")}) {
+    if (!FileExists(StrCat(folder, "/", pickle))) continue;
+    return absl::InvalidArgumentError(StrCat(
+        Quoted(folder), " has its weights in ", pickle,
+        " alone, and pickles are not read. This converts it: python3 -c 'from transformers import "
+        "AutoModelForCausalLM as M; M.from_pretrained(\"",
+        folder, "\", dtype=\"auto\").save_pretrained(\"", folder, "\")'"));
+  }
+  return absl::NotFoundError(
+      StrCat(Quoted(folder), " has no weights: neither ", kWeights, " nor ", kIndex));
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder) {
+  CheckpointFiles checkpoint;
+  checkpoint.folder_ = folder;
+  const std::string path = folder + "/config.json";
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  PTQWATCH_ASSIGN_OR_RETURN(checkpoint.config_, ParseModelConfig(text, path));
+  checkpoint.paths_.push_back(path);
+  PTQWATCH_RETURN_IF_ERROR(Guard(Quoted(folder), absl::StatusCode::kInternal,
+                                 [&checkpoint] { return checkpoint.OpenWeights(); }));
+  return checkpoint;
+}
+
+absl::Status CheckpointFiles::OpenWeights() {
+  const std::string path = StrCat(folder_, "/", kWeights);
+  if (!FileExists(path)) {
+    const std::string index = StrCat(folder_, "/", kIndex);
+    return FileExists(index) ? OpenShards(index) : NoWeights(folder_);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+  for (const auto& [tensor, info] : file.tensors()) file_of_.emplace(tensor, 0);
+  files_.push_back(std::move(file));
+  paths_.push_back(path);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadText(index_path));
+  using FileOfTensor = std::map<std::string, std::string>;
+  PTQWATCH_ASSIGN_OR_RETURN(const FileOfTensor file_of_tensor, ParseIndex(text, index_path));
+  paths_.push_back(index_path);
+  std::map<std::string, size_t> position;  // of a file in files_
+  for (const auto& [tensor, name] : file_of_tensor) {
+    const auto [found, is_new] = position.emplace(name, files_.size());
+    if (is_new) {
+      const std::string path = StrCat(folder_, "/", name);
+      if (!FileExists(path)) {
+        return absl::NotFoundError(StrCat("there is no ", Quoted(path), ", which ",
+                                          Quoted(index_path), " names for tensor ",
+                                          Quoted(tensor)));
+      }
+      PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+      files_.push_back(std::move(file));
+      paths_.push_back(path);
+    }
+    file_of_.emplace(tensor, found->second);
+  }
+  return CheckShards(file_of_tensor, index_path);
+}
+
+absl::Status CheckpointFiles::CheckShards(const std::map<std::string, std::string>& file_of_tensor,
+                                          const std::string& index_path) const {
+  for (const auto& [tensor, position] : file_of_) {
+    const SafetensorsFile& file = files_[position];
+    if (file.Find(tensor) != nullptr) continue;
+    return absl::InvalidArgumentError(StrCat(Quoted(file.path()), " has no tensor ", Quoted(tensor),
+                                             ", but ", Quoted(index_path), " says so"));
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    for (const auto& [tensor, info] : files_[i].tensors()) {
+      const auto found = file_of_.find(tensor);
+      if (found != file_of_.end() && found->second == i) continue;
+      return absl::InvalidArgumentError(StrCat(
+          Quoted(files_[i].path()), " has tensor ", Quoted(tensor), ", but ", Quoted(index_path),
+          found == file_of_.end()
+              ? std::string(" does not list it")
+              : StrCat(" says that it is in ", Quoted(file_of_tensor.at(tensor)))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> CheckpointFiles::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [tensor, position] : file_of_) names.push_back(tensor);
+  return names;
+}
+
+const SafetensorsFile* CheckpointFiles::FileOf(std::string_view tensor) const {
+  const auto found = file_of_.find(tensor);
+  return found == file_of_.end() ? nullptr : &files_[found->second];
+}
+
+}  // namespace ptqwatch::internal

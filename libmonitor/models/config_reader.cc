@@ -1,0 +1,123 @@
+#include "models/config_reader.h"
+
+#include <cmath>
+
+#include "base/strings.h"
+#include "base/utf8.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxValueText = 60;
+
+std::string ValueText(const json& value) {
+  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > kMaxValueText) {
+    text.resize(ValidUtf8Prefix(std::string_view(text).substr(0, kMaxValueText)));
+    text += "...";
+  }
+  return text;
+}
+
+}  // namespace
+
+const json* ConfigReader::Find(std::string_view key) const {
+  const auto found = object_->find(std::string(key));
+  return found == object_->end() || found->is_null() ? nullptr : &*found;
+}
+
+bool ConfigReader::IsNull(std::string_view key) const {
+  const auto found = object_->find(std::string(key));
+  return found != object_->end() && found->is_null();
+}
+
+absl::Status ConfigReader::Error(std::string_view key, std::string_view what) const {
+  return absl::InvalidArgumentError(StrCat(Quoted(path_), ": ", prefix_, key, " ", what));
+}
+
+absl::Status ConfigReader::WrongValue(std::string_view key, std::string_view need) const {
+  const json* value = Find(key);
+  if (value == nullptr) return Error(key, StrCat("is missing; ", need));
+  return Error(key, StrCat("is ", ValueText(*value), "; ", need));
+}
+
+absl::StatusOr<int64_t> ConfigReader::Size(std::string_view key, std::optional<int64_t> fallback,
+                                           int64_t max) const {
+  const json* value = Find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr || !value->is_number_integer() || value->get<int64_t>() < 1 ||
+      value->get<uint64_t>() > static_cast<uint64_t>(max)) {
+    return WrongValue(key, StrCat("an integer from 1 to ", max, " is needed"));
+  }
+  return value->get<int64_t>();
+}
+
+absl::StatusOr<double> ConfigReader::Positive(std::string_view key,
+                                              std::optional<double> fallback) const {
+  const json* value = Find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr || !value->is_number() || !std::isfinite(value->get<double>()) ||
+      value->get<double>() <= 0) {
+    return WrongValue(key, "a number above 0 is needed");
+  }
+  return value->get<double>();
+}
+
+absl::StatusOr<bool> ConfigReader::Flag(std::string_view key, bool fallback) const {
+  const json* value = Find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) return WrongValue(key, "true or false is needed");
+  return value->get<bool>();
+}
+
+absl::StatusOr<std::string> ConfigReader::Text(std::string_view key,
+                                               std::optional<std::string_view> fallback) const {
+  const json* value = Find(key);
+  if (value == nullptr && fallback) return std::string(*fallback);
+  if (value == nullptr || !value->is_string()) return WrongValue(key, "a string is needed");
+  return value->get<std::string>();
+}
+
+absl::StatusOr<std::vector<std::string>> ConfigReader::Texts(std::string_view key) const {
+  std::vector<std::string> texts;
+  const json* value = Find(key);
+  if (value == nullptr) return texts;
+  const absl::Status wrong = WrongValue(key, "an array of strings is needed");
+  if (!value->is_array()) return wrong;
+  for (const json& element : *value) {
+    if (!element.is_string()) return wrong;
+    texts.push_back(element.get<std::string>());
+  }
+  return texts;
+}
+
+absl::StatusOr<std::vector<bool>> ConfigReader::Bits(std::string_view key) const {
+  std::vector<bool> bits;
+  const json* value = Find(key);
+  if (value == nullptr) return bits;
+  const absl::Status wrong = WrongValue(key, "an array of 0 and 1 is needed");
+  if (!value->is_array()) return wrong;
+  for (const json& element : *value) {
+    if (element.is_boolean()) {
+      bits.push_back(element.get<bool>());
+    } else if (element == 0 || element == 1) {
+      bits.push_back(element == 1);
+    } else {
+      return wrong;
+    }
+  }
+  return bits;
+}
+
+absl::StatusOr<std::optional<ConfigReader>> ConfigReader::Object(std::string_view key) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) return WrongValue(key, "an object is needed");
+  if (value->empty()) return std::nullopt;
+  return ConfigReader(*value, path_, StrCat(prefix_, key, "."));
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,65 @@
+#ifndef PTQWATCH_MODELS_MEASURE_CHECKPOINT_H_
+#define PTQWATCH_MODELS_MEASURE_CHECKPOINT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/decoder.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// The tokens that every checkpoint of a trajectory is measured with.
+struct TrajectoryData {
+  at::Tensor probe;        ///< int64 [sequences, N + 1]: N predictions each
+  at::Tensor calibration;  ///< int64 [sequences, N + 1]
+};
+
+/// How far the measurement of a checkpoint has come.
+struct MeasurementProgress {
+  std::string_view part;  ///< "block", "head", "curvature"; valid during the call
+  int64_t done = 0;
+  int64_t of = 0;
+};
+
+struct CheckpointMeasurement {
+  std::vector<QuantizerSpec> quantizers = {};
+  CurvatureOptions curvature = {};
+  int64_t max_bytes = 0;  ///< for everything that the measurement allocates; 0: free memory
+  uint64_t seed = 0;
+  std::function<void(const MeasurementProgress&)> progress = nullptr;
+};
+
+/// Bytes and seconds that MeasureCheckpoint will take.
+struct CheckpointCost {
+  int64_t bytes = 0;
+  int64_t curvature_bytes = 0;  ///< besides, for the whole model; left out if it exceeds max_bytes
+  double seconds = 0;           ///< from counted operations; refined by the caller from the first checkpoint
+};
+CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
+                      const CheckpointMeasurement& options);
+
+/// Measures one checkpoint block by block: reads a block, sums its Gram matrices over the
+/// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream
+/// and each quantized stream of probe tokens through it, and frees it. Fills in probe_*,
+/// quantization, skipped_layers, calibration_mode, curvature, snapshot_digest and cost of a report;
+/// the caller fills in the rest. The same numbers as a monitor that has the whole model.
+///
+/// Errors: ResourceExhausted (`max_bytes`, with the number that would do), DataLoss (a weight or the
+/// loss is not finite, naming the tensor), those of the reader, Cancelled. Never throws.
+absl::StatusOr<Report> MeasureCheckpoint(const Decoder& decoder, const TrajectoryData& data,
+                                         const CheckpointMeasurement& options,
+                                         const ExecutionContext& context);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MODELS_MEASURE_CHECKPOINT_H_

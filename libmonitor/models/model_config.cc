@@ -1,0 +1,206 @@
+#include "models/model_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/enum_names.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "models/config_reader.h"
+#include "models/model_family.h"
+#include "models/rope_config.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxBlocks = 10'000;
+constexpr std::string_view kActivations[] = {"gelu", "silu", "xielu"};
+constexpr std::string_view kLayerTypes[] = {"full_attention", "sliding_attention"};
+
+absl::StatusOr<const ModelFamily*> FindFamily(const ConfigReader& config) {
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string model_type, config.Text("model_type"));
+  std::vector<std::string_view> known;
+  for (const ModelFamily& family : ModelFamilies()) {
+    if (family.model_type == model_type) return &family;
+    known.push_back(family.model_type);
+  }
+  return config.Error("model_type",
+                      StrCat("is ", Quoted(model_type), "; known are ", ListOf(known)));
+}
+
+absl::Status ReadHeads(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
+  PTQWATCH_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
+  const int64_t default_key_heads = family.key_heads == 0 || config.IsNull("num_key_value_heads")
+                                        ? model.heads
+                                        : family.key_heads;
+  PTQWATCH_ASSIGN_OR_RETURN(model.key_heads, config.Size("num_key_value_heads", default_key_heads));
+  if (model.heads % model.key_heads != 0) {
+    return config.Error(
+        "num_attention_heads",
+        StrCat("is ", model.heads, ", not a multiple of num_key_value_heads, ", model.key_heads));
+  }
+  if (!config.Has("head_dim") && family.head_dim == 0 && model.hidden % model.heads != 0) {
+    return config.Error(
+        "hidden_size",
+        StrCat("is ", model.hidden, ", not a multiple of num_attention_heads, ", model.heads));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(
+      model.head_dim,
+      config.Size("head_dim", family.head_dim > 0 ? family.head_dim : model.hidden / model.heads));
+  if (!family.fused_qkv) return absl::OkStatus();
+  if (model.key_heads != model.heads) {
+    return config.WrongValue("num_key_value_heads",
+                             StrCat("a ", family.model_type, " has as many as heads"));
+  }
+  if (model.head_dim * model.heads != model.hidden) {
+    return config.WrongValue("head_dim", "hidden_size / num_attention_heads is needed");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
+  model.norm = family.norm;
+  model.norm_eps = family.eps;
+  if (!family.eps_key.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(model.norm_eps, config.Positive(family.eps_key, family.eps));
+  }
+  model.residual = family.residual;
+  if (family.residual == Residual::kParallel) {
+    PTQWATCH_ASSIGN_OR_RETURN(const bool parallel, config.Flag("use_parallel_residual", true));
+    if (!parallel) model.residual = Residual::kPre;
+  }
+  model.qk_norm = family.qk_norm;
+  if (family.qk_norm == QkNorm::kHead) {
+    PTQWATCH_ASSIGN_OR_RETURN(const bool normed, config.Flag("qk_layernorm", true));
+    if (!normed) model.qk_norm = QkNorm::kNone;
+  }
+  model.gated = family.gated;
+  model.fused_qkv = family.fused_qkv;
+  PTQWATCH_ASSIGN_OR_RETURN(std::string activation, config.Text("hidden_act", family.activation));
+  if (activation == "swish") activation = "silu";
+  const std::optional<Activation> known = EnumValue<Activation>(kActivations, activation);
+  if (!known) {
+    return config.WrongValue("hidden_act", StrCat("known are ", ListOf(kActivations)));
+  }
+  model.activation = *known;
+  PTQWATCH_ASSIGN_OR_RETURN(model.attention_bias,
+                            config.Flag("attention_bias", family.attention_bias));
+  model.mlp_bias = family.mlp_bias == MlpBias::kAlways;
+  if (family.mlp_bias == MlpBias::kAsConfigured) {
+    PTQWATCH_ASSIGN_OR_RETURN(model.mlp_bias, config.Flag("mlp_bias", family.mlp_bias_default));
+  }
+  if (family.clips_qkv && config.Has("clip_qkv")) {
+    PTQWATCH_ASSIGN_OR_RETURN(model.clip_qkv, config.Positive("clip_qkv"));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(model.tied_head, config.Flag("tie_word_embeddings", family.tied_head));
+  model.names = family.names;
+  return absl::OkStatus();
+}
+
+// Whether each layer sees positions.
+absl::StatusOr<std::vector<bool>> ReadRopeLayers(const ConfigReader& config,
+                                                 const ModelFamily& family, int64_t blocks) {
+  std::vector<bool> has_rope(static_cast<size_t>(blocks), true);
+  if (!family.skips_rope) return has_rope;
+  if (config.Has("no_rope_layers")) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<bool> listed, config.Bits("no_rope_layers"));
+    if (listed.size() < has_rope.size()) {
+      return config.Error("no_rope_layers",
+                          StrCat("has ", listed.size(), " elements for ", blocks, " layers"));
+    }
+    std::copy_n(listed.begin(), has_rope.size(), has_rope.begin());
+    return has_rope;
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t interval, config.Size("no_rope_layer_interval", 4));
+  for (int64_t i = interval - 1; i < blocks; i += interval)
+    has_rope[static_cast<size_t>(i)] = false;
+  return has_rope;
+}
+
+// The window of each layer, 0 for all positions.
+absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
+                                                 const ModelFamily& family,
+                                                 const std::vector<bool>& has_rope) {
+  std::vector<int64_t> windows(has_rope.size(), 0);
+  if (family.windows == WindowRule::kNone) return windows;
+  const int64_t fallback = config.IsNull("sliding_window") ? 0 : family.window;
+  PTQWATCH_ASSIGN_OR_RETURN(int64_t window, config.Size("sliding_window", fallback));
+  PTQWATCH_ASSIGN_OR_RETURN(const bool used, config.Flag("use_sliding_window", false));
+  if (family.windows == WindowRule::kLastLayers && !used) window = 0;
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t first_windowed, config.Size("max_window_layers", 28));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> types, config.Texts("layer_types"));
+  if (config.Has("layer_types") && types.size() != windows.size()) {
+    return config.Error("layer_types",
+                        StrCat("has ", types.size(), " elements for ", windows.size(), " layers"));
+  }
+  for (size_t i = 0; i < windows.size(); ++i) {
+    bool windowed = false;
+    if (!types.empty()) {
+      if (types[i] != kLayerTypes[0] && types[i] != kLayerTypes[1]) {
+        return config.Error("layer_types",
+                            StrCat("has ", Quoted(types[i]), "; known are ", ListOf(kLayerTypes)));
+      }
+      windowed = types[i] == kLayerTypes[1];
+    } else if (family.windows == WindowRule::kLastLayers) {
+      windowed = window > 0 && static_cast<int64_t>(i) >= first_windowed;
+    } else if (family.windows == WindowRule::kNoPeLayers) {
+      windowed = window > 0 && used && !has_rope[i];
+    } else {
+      windowed = i % 4 != 3;
+    }
+    if (windowed && window == 0) {
+      return config.Error("sliding_window", StrCat("is missing or unused, but layer ", i,
+                                                   " is of type ", kLayerTypes[1]));
+    }
+    if (windowed) windows[i] = window;
+  }
+  return windows;
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
+  PTQWATCH_ASSIGN_OR_RETURN(const ModelFamily* family, FindFamily(config));
+  if (config.Has("quantization_config")) {
+    return config.Error("quantization_config",
+                        "is there; a checkpoint in full precision is needed");
+  }
+  ModelConfig model;
+  model.model_type = std::string(family->model_type);
+  PTQWATCH_ASSIGN_OR_RETURN(model.vocabulary, config.Size("vocab_size"));
+  PTQWATCH_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
+  PTQWATCH_ASSIGN_OR_RETURN(model.intermediate, config.Size("intermediate_size"));
+  PTQWATCH_ASSIGN_OR_RETURN(model.blocks,
+                            config.Size("num_hidden_layers", std::nullopt, kMaxBlocks));
+  PTQWATCH_ASSIGN_OR_RETURN(model.context, config.Size("max_position_embeddings"));
+  PTQWATCH_RETURN_IF_ERROR(ReadHeads(config, *family, model));
+  PTQWATCH_RETURN_IF_ERROR(ReadParts(config, *family, model));
+  PTQWATCH_ASSIGN_OR_RETURN(const RopeConfigs ropes,
+                            ReadRope(config, *family, model.head_dim, model.context));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<bool> has_rope,
+                            ReadRopeLayers(config, *family, model.blocks));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> windows,
+                            ReadWindows(config, *family, has_rope));
+  for (size_t i = 0; i < windows.size(); ++i) {
+    LayerConfig& layer = model.layers.emplace_back();
+    layer.window = windows[i];
+    if (has_rope[i]) layer.rope = windows[i] > 0 ? ropes.windowed : ropes.full;
+  }
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, std::string_view path) {
+  return Guard(Quoted(path), absl::StatusCode::kInternal, [&]() -> absl::StatusOr<ModelConfig> {
+    const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object()) {
+      return absl::InvalidArgumentError(StrCat(Quoted(path), " is not a JSON object"));
+    }
+    return ReadModelConfig(ConfigReader(object, path));
+  });
+}
+
+}  // namespace ptqwatch::internal

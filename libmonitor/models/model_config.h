@@ -1,0 +1,110 @@
+#ifndef PTQWATCH_MODELS_MODEL_CONFIG_H_
+#define PTQWATCH_MODELS_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ptqwatch::internal {
+
+enum class NormKind {
+  kLayerNorm,       ///< with weight and bias
+  kPlainLayerNorm,  ///< without parameters
+  kRms,             ///< with weight
+};
+
+/// What a block computes from x with its norms n1 and n2.
+enum class Residual {
+  kPre,       ///< h = x + attention(n1 x), then h + mlp(n2 h)
+  kParallel,  ///< mlp(n2 x) + attention(n1 x) + x
+  kPost,      ///< h = x + n1 attention(x), then h + n2 mlp(h)
+};
+
+/// The RMS norm of queries and keys, before they are rotated.
+enum class QkNorm {
+  kNone,
+  kProjection,  ///< over all heads at once
+  kHead,        ///< over each head
+};
+
+enum class Activation { kGelu, kSilu, kXielu };
+
+enum class RopeScaling { kNone, kLinear, kLlama3 };
+
+/// Rotary position embedding of one kind of layer.
+struct RopeConfig {
+  int64_t dims = 0;  ///< of a head, from its first on; the others are not rotated
+  double theta = 0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  double low_freq_factor = 0;    ///< kLlama3
+  double high_freq_factor = 0;   ///< kLlama3
+  int64_t original_context = 0;  ///< kLlama3
+
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+struct LayerConfig {
+  std::optional<RopeConfig> rope = std::nullopt;  ///< absent: the layer does not see positions
+  int64_t window = 0;  ///< a token sees this many positions up to its own; 0: all
+
+  friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+};
+
+/// Where a family keeps its tensors. Full names, or names relative to a block.
+struct TensorNames {
+  std::string_view embedding = "model.embed_tokens.weight";
+  std::string_view blocks = "model.layers.";
+  std::string_view final_norm = "model.norm";
+  std::string_view attention = "self_attn.";
+  std::string_view output = "o_proj";
+  std::string_view up = "up_proj";
+  std::string_view down = "down_proj";
+  std::string_view attention_norm = "input_layernorm";
+  std::string_view mlp_norm = "post_attention_layernorm";
+  std::string_view head = "lm_head.weight";
+  std::string_view other_head = {};  ///< an older name of the head
+};
+
+/// What config.json says about a decoder. No LibTorch here.
+struct ModelConfig {
+  std::string model_type;  ///< "llama"
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t blocks = 0;
+  int64_t context = 0;  ///< max_position_embeddings
+  int64_t intermediate = 0;
+  int64_t heads = 0;
+  int64_t key_heads = 0;  ///< divides `heads`; a key head serves heads / key_heads query heads
+  int64_t head_dim = 0;
+
+  NormKind norm = NormKind::kRms;
+  double norm_eps = 0;
+  Residual residual = Residual::kPre;
+  QkNorm qk_norm = QkNorm::kNone;
+  Activation activation = Activation::kSilu;
+  bool gated = true;       ///< down(f(gate x) * up x), else down(f(up x))
+  bool fused_qkv = false;  ///< one matrix whose rows are q, k and v of head 0, of head 1, ...
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  bool tied_head = false;  ///< the head is the embedding, unless the file holds a head
+  std::optional<double> clip_qkv = std::nullopt;  ///< bound of the absolute values of q, k and v
+  std::vector<LayerConfig> layers = {};           ///< one a block
+  TensorNames names = {};
+};
+
+/// Reads the text of a config.json, with the keys of transformers 4 (rope_theta, rope_scaling,
+/// rotary_pct) or 5 (rope_parameters). A key that is absent or null has the default of the family's
+/// class in transformers; sizes have none. `path` is for messages.
+///
+/// InvalidArgument names file and key, and what is known if a model type, activation, layer type or
+/// rope type is not.
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, std::string_view path);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MODELS_MODEL_CONFIG_H_

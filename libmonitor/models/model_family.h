@@ -1,0 +1,59 @@
+#ifndef PTQWATCH_MODELS_MODEL_FAMILY_H_
+#define PTQWATCH_MODELS_MODEL_FAMILY_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/types/span.h"
+#include "models/model_config.h"
+
+namespace ptqwatch::internal {
+
+/// Whether the MLP has biases.
+enum class MlpBias { kNever, kAlways, kAsConfigured };
+
+/// Which layers have a sliding window if the config has no layer_types.
+enum class WindowRule {
+  kNone,        ///< none, whatever layer_types says
+  kLastLayers,  ///< from max_window_layers on, if use_sliding_window
+  kNoPeLayers,  ///< those without positions, if use_sliding_window
+  kThreeOfFour,
+};
+
+/// A row of the table of families: what model_type stands for, and the defaults of the family's
+/// class in transformers 5.17 for keys that config.json may leave out.
+struct ModelFamily {
+  std::string_view model_type;
+  NormKind norm = NormKind::kRms;
+  Residual residual = Residual::kPre;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool gated = true;
+  bool fused_qkv = false;
+  MlpBias mlp_bias = MlpBias::kNever;
+  bool clips_qkv = false;
+  bool skips_rope = false;          ///< reads no_rope_layers
+  bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
+  bool llama3_rope = false;         ///< Llama 3's scaling, unless the config has its own
+  WindowRule windows = WindowRule::kNone;
+
+  std::string_view eps_key = "rms_norm_eps";  ///< "": not configurable
+  double eps = 1e-6;
+  std::string_view theta_key = "rope_theta";
+  double theta = 1e4;
+  std::string_view rotary_key = {};  ///< the key of the part of a head that is rotated
+  double rotary_part = 1;
+  std::string_view activation = "silu";
+  int64_t key_heads = 0;  ///< 0: as many as heads
+  int64_t head_dim = 0;   ///< 0: hidden / heads
+  int64_t window = 0;
+  bool attention_bias = false;
+  bool mlp_bias_default = false;
+  bool tied_head = false;
+  TensorNames names = {};
+};
+
+absl::Span<const ModelFamily> ModelFamilies();
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MODELS_MODEL_FAMILY_H_

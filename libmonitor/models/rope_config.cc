@@ -1,0 +1,135 @@
+#include "models/rope_config.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/enum_names.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr std::string_view kRopeTypes[] = {"default", "linear", "llama3"};
+constexpr std::string_view kFull = "full_attention";
+constexpr std::string_view kWindowed = "sliding_attention";
+
+// What the config says beside the object of parameters.
+struct RopeDefaults {
+  double theta = 0;
+  double rotary_part = 1;
+  int64_t original_context = 0;
+};
+
+absl::StatusOr<RopeDefaults> ReadDefaults(const ConfigReader& config, const ModelFamily& family,
+                                          int64_t context) {
+  RopeDefaults defaults;
+  PTQWATCH_ASSIGN_OR_RETURN(defaults.theta, config.Positive(family.theta_key, family.theta));
+  const std::string_view key =
+      family.rotary_key.empty() ? "partial_rotary_factor" : family.rotary_key;
+  PTQWATCH_ASSIGN_OR_RETURN(defaults.rotary_part, config.Positive(key, family.rotary_part));
+  PTQWATCH_ASSIGN_OR_RETURN(defaults.original_context,
+                            config.Size("original_max_position_embeddings", context));
+  return defaults;
+}
+
+// How many dimensions of a head turn. transformers rounds the part down and pairs up the rest.
+absl::StatusOr<int64_t> RotatedDims(const ConfigReader& config, const ModelFamily& family,
+                                    double part, int64_t head_dim) {
+  if (part != 1 && family.rotary_key.empty()) {
+    return config.Error("partial_rotary_factor",
+                        StrCat("is ", part, "; a ", family.model_type, " rotates whole heads"));
+  }
+  const auto dims = static_cast<int64_t>(static_cast<double>(head_dim) * std::min(part, 1.0));
+  if (part > 1 || dims + dims % 2 > head_dim) {
+    return config.Error(family.rotary_key.empty() ? "head_dim" : family.rotary_key,
+                        StrCat("gives ", part, " * ", head_dim,
+                               " dimensions to rotate; an even number up to the head's is needed"));
+  }
+  return dims;
+}
+
+// `parameters`: rope_parameters or rope_scaling, if there is one.
+absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
+                                   const std::optional<ConfigReader>& parameters,
+                                   const ModelFamily& family, const RopeDefaults& defaults,
+                                   int64_t head_dim) {
+  RopeConfig rope;
+  double part = defaults.rotary_part;
+  rope.theta = defaults.theta;
+  std::string type = "default";
+  if (parameters) {
+    PTQWATCH_ASSIGN_OR_RETURN(rope.theta, parameters->Positive("rope_theta", rope.theta));
+    PTQWATCH_ASSIGN_OR_RETURN(part, parameters->Positive("partial_rotary_factor", part));
+    PTQWATCH_ASSIGN_OR_RETURN(type, parameters->Text("type", type));
+    PTQWATCH_ASSIGN_OR_RETURN(type, parameters->Text("rope_type", type));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(rope.dims, RotatedDims(config, family, part, head_dim));
+  const std::optional<RopeScaling> scaling = EnumValue<RopeScaling>(kRopeTypes, type);
+  if (!scaling) {
+    return parameters->Error(parameters->Has("rope_type") ? "rope_type" : "type",
+                             StrCat("is \"", type, "\"; known are ", ListOf(kRopeTypes)));
+  }
+  rope.scaling = *scaling;
+  if (rope.scaling == RopeScaling::kNone) return rope;
+  PTQWATCH_ASSIGN_OR_RETURN(rope.factor, parameters->Positive("factor"));
+  if (rope.scaling == RopeScaling::kLinear) return rope;
+  PTQWATCH_ASSIGN_OR_RETURN(rope.low_freq_factor, parameters->Positive("low_freq_factor"));
+  PTQWATCH_ASSIGN_OR_RETURN(rope.high_freq_factor, parameters->Positive("high_freq_factor"));
+  if (rope.high_freq_factor <= rope.low_freq_factor) {
+    return parameters->WrongValue("high_freq_factor", "more than low_freq_factor is needed");
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(
+      rope.original_context,
+      parameters->Size("original_max_position_embeddings", defaults.original_context));
+  return rope;
+}
+
+// Llama 3.1's own numbers.
+void ScaleLikeLlama3(RopeConfig& rope) {
+  rope.scaling = RopeScaling::kLlama3;
+  rope.factor = 8;
+  rope.low_freq_factor = 1;
+  rope.high_freq_factor = 4;
+  rope.original_context = 8192;
+}
+
+}  // namespace
+
+absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFamily& family,
+                                     int64_t head_dim, int64_t context) {
+  PTQWATCH_ASSIGN_OR_RETURN(const RopeDefaults defaults, ReadDefaults(config, family, context));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> scaling,
+                            config.Object("rope_scaling"));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> own,
+                            config.Object("rope_parameters"));
+  const bool nested = own && (own->Has(kFull) || own->Has(kWindowed));
+  if (nested && !family.rope_of_layer_type) {
+    return own->Error(
+        own->Has(kFull) ? kFull : kWindowed,
+        StrCat("is there, but a ", family.model_type, " has one rotary embedding for all layers"));
+  }
+  std::optional<ConfigReader> full = scaling ? scaling : own;
+  std::optional<ConfigReader> windowed = full;
+  if (nested) {
+    PTQWATCH_ASSIGN_OR_RETURN(windowed, own->Object(kWindowed));
+    PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> nested_full, own->Object(kFull));
+    if (!scaling) full = nested_full;
+  }
+  RopeConfigs ropes;
+  PTQWATCH_ASSIGN_OR_RETURN(ropes.full, ReadOne(config, full, family, defaults, head_dim));
+  PTQWATCH_ASSIGN_OR_RETURN(ropes.windowed, ReadOne(config, windowed, family, defaults, head_dim));
+  if (family.rope_of_layer_type && !nested) {
+    ropes.windowed = {.dims = ropes.full.dims, .theta = ropes.full.theta};
+  }
+  // An explicit null is how transformers 4 says that the model has no scaling.
+  if (family.llama3_rope && !full && !config.IsNull("rope_scaling")) {
+    ScaleLikeLlama3(ropes.full);
+    ropes.windowed = ropes.full;
+  }
+  return ropes;
+}
+
+}  // namespace ptqwatch::internal
