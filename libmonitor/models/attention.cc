@@ -1,0 +1,60 @@
+#include "models/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/cat.h"
+#include "ATen/ops/full.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+constexpr int64_t kScoresPerSlice = int64_t{1} << 24;
+
+// What is added to scores [T, T]: the lowest float where a token may not look.
+at::Tensor CausalMask(int64_t tokens, int64_t window) {
+  at::NoGradGuard no_grad;
+  const at::Tensor hidden =
+      at::full({tokens, tokens}, std::numeric_limits<float>::lowest(), at::kFloat);
+  const at::Tensor future = hidden.triu(1);
+  return window > 0 && window < tokens ? future + hidden.tril(-window) : future;
+}
+
+// [B, key heads, T, head_dim] -> [B * heads, T, head_dim].
+at::Tensor ForEachHead(const at::Tensor& keys, int64_t heads) {
+  const int64_t batch = keys.size(0), key_heads = keys.size(1), tokens = keys.size(2);
+  return keys.unsqueeze(2)
+      .expand({batch, key_heads, heads / key_heads, tokens, keys.size(3)})
+      .reshape({batch * heads, tokens, keys.size(3)});
+}
+
+}  // namespace
+
+at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
+                           const at::Tensor& values, int64_t window) {
+  const int64_t batch = queries.size(0), heads = queries.size(1), tokens = queries.size(2);
+  const int64_t head_dim = queries.size(3);
+  const at::Tensor q = ForEachHead(queries, heads);
+  const at::Tensor k = ForEachHead(keys, heads).transpose(1, 2);
+  const at::Tensor v = ForEachHead(values, heads);
+  const at::Tensor mask = CausalMask(tokens, window);
+  const double scale = std::pow(static_cast<double>(head_dim), -0.5);
+  const int64_t step = std::max<int64_t>(1, kScoresPerSlice / (tokens * tokens));
+  std::vector<at::Tensor> slices;
+  for (int64_t begin = 0; begin < batch * heads; begin += step) {
+    const int64_t count = std::min(step, batch * heads - begin);
+    const auto slice = [&](const at::Tensor& x) { return x.narrow(0, begin, count); };
+    const at::Tensor scores = slice(q).matmul(slice(k)) * scale + mask;
+    slices.push_back(scores.softmax(-1).matmul(slice(v)));
+  }
+  return at::cat(slices, 0)
+      .view({batch, heads, tokens, head_dim})
+      .transpose(1, 2)
+      .reshape({batch, tokens, heads * head_dim});
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,22 @@
+#ifndef PTQWATCH_MODELS_ATTENTION_H_
+#define PTQWATCH_MODELS_ATTENTION_H_
+
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+
+namespace ptqwatch::internal {
+
+/// Causal attention of queries [B, heads, T, head_dim] to keys and values [B, key heads, T,
+/// head_dim], where key heads divides heads: [B, T, heads * head_dim]. If `window` > 0, a token
+/// sees that many positions up to its own.
+///
+/// Computes the scores of at most 2^24 pairs of tokens at once (of one head, if T > 4096), so
+/// memory does not grow with B and heads; the result does not depend on that. Differentiable twice;
+/// with a graph, all probabilities stay in memory. May throw.
+at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
+                           const at::Tensor& values, int64_t window);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MODELS_ATTENTION_H_

@@ -1,0 +1,86 @@
+#include "models/checkpoint_reader.h"
+
+#include <algorithm>
+
+#include "ATen/ops/empty.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Elements that are read at once, besides the tensor that they go to.
+constexpr int64_t kReadPiece = int64_t{1} << 20;
+
+absl::Status ReadInto(const SafetensorsFile& file, std::string_view name, int64_t first,
+                      int64_t count, float* out) {
+  for (int64_t done = 0; done < count; done += kReadPiece) {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        const std::vector<float> values,
+        file.ReadFloats(name, first + done, std::min(kReadPiece, count - done)));
+    out = std::copy(values.begin(), values.end(), out);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const SafetensorsFile*> FindFile(const CheckpointFiles& files,
+                                                std::string_view name) {
+  const SafetensorsFile* file = files.FileOf(name);
+  if (file == nullptr) {
+    return absl::NotFoundError(StrCat(Quoted(files.folder()), " has no tensor ", Quoted(name)));
+  }
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> CheckpointReader::Shape(std::string_view name) const {
+  PTQWATCH_ASSIGN_OR_RETURN(const SafetensorsFile* file, FindFile(files_, name));
+  const TensorInfo& info = *file->Find(name);
+  if (!IsConvertibleToFloat(info.dtype)) {
+    return absl::InvalidArgumentError(StrCat("tensor ", Quoted(name), " in ", Quoted(file->path()),
+                                             " is ", info.Describe(),
+                                             "; F16, BF16, F32 or F64 is needed"));
+  }
+  return info.shape;
+}
+
+absl::StatusOr<at::Tensor> CheckpointReader::Read(std::string_view name) const {
+  PTQWATCH_ASSIGN_OR_RETURN(const SafetensorsFile* file, FindFile(files_, name));
+  return Guard(StrCat("tensor ", Quoted(name), " of ", Quoted(file->path())),
+               absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
+                 const TensorInfo& info = *file->Find(name);
+                 const at::Tensor tensor = at::empty(info.shape, at::kFloat);
+                 PTQWATCH_RETURN_IF_ERROR(
+                     ReadInto(*file, name, 0, info.elements(), tensor.mutable_data_ptr<float>()));
+                 return tensor;
+               });
+}
+
+absl::StatusOr<at::Tensor> CheckpointReader::ReadRows(std::string_view name,
+                                                      absl::Span<const int64_t> rows) const {
+  PTQWATCH_ASSIGN_OR_RETURN(const SafetensorsFile* file, FindFile(files_, name));
+  return Guard(StrCat("tensor ", Quoted(name), " of ", Quoted(file->path())),
+               absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
+                 std::vector<int64_t> shape = file->Find(name)->shape;
+                 if (shape.empty())
+                   return absl::InvalidArgumentError(StrCat(Quoted(name), " has no rows"));
+                 shape[0] = std::ssize(rows);
+                 const at::Tensor tensor = at::empty(shape, at::kFloat);
+                 const int64_t width = rows.empty() ? 0 : tensor.numel() / shape[0];
+                 float* out = tensor.mutable_data_ptr<float>();
+                 for (size_t begin = 0; begin < rows.size();) {
+                   size_t end = begin + 1;  // of rows that follow each other in the file, too
+                   while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+                   const int64_t count = static_cast<int64_t>(end - begin) * width;
+                   PTQWATCH_RETURN_IF_ERROR(ReadInto(*file, name, rows[begin] * width, count, out));
+                   out += count;
+                   begin = end;
+                 }
+                 return tensor;
+               });
+}
+
+}  // namespace ptqwatch::internal

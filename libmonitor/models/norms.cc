@@ -1,0 +1,19 @@
+#include "models/norms.h"
+
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/layer_norm.h"
+
+namespace ptqwatch::internal {
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor variance = x.pow(2).mean(-1, /*keepdim=*/true);
+  return weight * (x * (variance + eps).rsqrt());
+}
+
+at::Tensor Normalize(NormKind kind, const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& bias, double eps) {
+  if (kind == NormKind::kRms) return RmsNorm(x, weight, eps);
+  return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,61 @@
+#include "models/rope.h"
+
+#include <numbers>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/arange.h"
+#include "ATen/ops/cat.h"
+#include "ATen/ops/pow.h"
+#include "ATen/ops/where.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Slows down waves that the original context does not hold low_freq_factor times, leaves alone
+// those that it holds high_freq_factor times, and blends in between (Llama 3.1).
+at::Tensor Llama3Frequencies(const RopeConfig& rope, const at::Tensor& frequencies) {
+  const auto context = static_cast<double>(rope.original_context);
+  const at::Tensor length = 2 * std::numbers::pi / frequencies;
+  const at::Tensor is_long = length > context / rope.low_freq_factor;
+  const at::Tensor is_short = length < context / rope.high_freq_factor;
+  const at::Tensor scaled = at::where(is_long, frequencies / rope.factor, frequencies);
+  const at::Tensor blend =
+      (context / length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const at::Tensor blended = (1 - blend) * scaled / rope.factor + blend * scaled;
+  return at::where(is_long.logical_or(is_short), scaled, blended);
+}
+
+at::Tensor Frequencies(const RopeConfig& rope) {
+  const at::Tensor exponents =
+      at::arange(0, rope.dims, 2, at::kFloat) / static_cast<double>(rope.dims);
+  const at::Tensor frequencies = at::pow(at::Scalar(rope.theta), exponents).reciprocal();
+  if (rope.scaling == RopeScaling::kLinear) return frequencies / rope.factor;
+  if (rope.scaling == RopeScaling::kLlama3) return Llama3Frequencies(rope, frequencies);
+  return frequencies;
+}
+
+at::Tensor RotateHalf(const at::Tensor& x) {
+  const int64_t half = x.size(-1) / 2;
+  return at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
+}
+
+}  // namespace
+
+RopeTables MakeRopeTables(const RopeConfig& rope, int64_t positions) {
+  at::NoGradGuard no_grad;
+  const at::Tensor angles =
+      at::arange(positions, at::kFloat).unsqueeze(1) * Frequencies(rope).unsqueeze(0);
+  const at::Tensor twice = at::cat({angles, angles}, -1);
+  return {.cosine = twice.cos(), .sine = twice.sin()};
+}
+
+at::Tensor Rotate(const at::Tensor& heads, const RopeTables& tables) {
+  const int64_t rotated = tables.cosine.size(-1);
+  const int64_t rest = heads.size(-1) - rotated;
+  const at::Tensor x = heads.narrow(-1, 0, rotated);
+  const at::Tensor turned = x * tables.cosine + RotateHalf(x) * tables.sine;
+  return rest == 0 ? turned : at::cat({turned, heads.narrow(-1, rotated, rest)}, -1);
+}
+
+}  // namespace ptqwatch::internal
