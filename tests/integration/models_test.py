@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Compares our decoder with transformers from PyPI, on small random models of every family: models_test.py DECODER_LOGITS Families [unittest
+arguments]
+
+Exits with 77 ("skipped") if the PyTorch or the transformers installed by ./setup cannot be imported."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import checkpoint_test
+
+PROGRAM = None
+TOLERANCE = 1e-5
+SEQUENCES, LENGTH, VOCABULARY = 2, 40, 97
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=48, intermediate_size=80, num_hidden_layers=4, num_attention_heads=6,
+             max_position_embeddings=64, pad_token_id=None)
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+
+class Case:
+    """A model: its class's name in transformers, keys of its config, and how its checkpoint differs from what transformers would save."""
+
+    def __init__(self, name, family, dtype="float32", shards=False, old_keys=False, edit=None, rename=(), extra=(), mlp_bias=False, **keys):
+        self.name, self.family, self.dtype, self.shards = name, family, dtype, shards
+        self.old_keys, self.edit, self.rename, self.extra = old_keys, edit or {}, dict(rename), extra
+        self.mlp_bias, self.keys = mlp_bias, {**SIZES, **keys}
+
+
+def rope(theta, kind="default", **keys):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **keys}}
+
+
+def neox(name, **keys):
+    return Case(f"neox_{name}", "GPTNeoX", **{"intermediate_size": 192, **keys})
+
+
+CASES = (
+    neox("default"),
+    neox("sequential", use_parallel_residual=False),
+    neox("half_rotary", **rope(1e3, partial_rotary_factor=0.5)),
+    neox("odd_rotary", hidden_size=42, num_attention_heads=3, **rope(1e4, partial_rotary_factor=0.37)),
+    neox("old_keys", old_keys=True, **rope(5e3, partial_rotary_factor=0.75)),
+    neox("old_scaling", old_keys=True, **rope(1e4, "linear", factor=2.0, partial_rotary_factor=0.25)),
+    neox("old_head", rename={"lm_head.weight": "embed_out.weight"}, extra=("attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq")),
+    neox("new_head", rename={"embed_out.weight": "lm_head.weight"}),
+    neox("tied", tie_word_embeddings=True),
+    neox("no_attention_bias", attention_bias=False, dtype="float16"),
+    Case("llama_default", "Llama"),
+    Case("llama_gqa", "Llama", num_key_value_heads=2, dtype="bfloat16"),
+    Case("llama_one_key_head", "Llama", num_key_value_heads=1, head_dim=10, shards=True),
+    Case("llama_tied", "Llama", tie_word_embeddings=True, rms_norm_eps=1e-3),
+    Case("llama_biases", "Llama", attention_bias=True, mlp_bias=True),
+    Case("llama_llama3", "Llama", **{"rope_parameters": {**LLAMA3, "rope_theta": 1e4}}),
+    Case("llama_llama3_old_keys", "Llama", old_keys=True, **{"rope_parameters": {**LLAMA3, "rope_theta": 3e3}}),
+    Case("llama_linear", "Llama", **rope(1e4, "linear", factor=4.0)),
+    Case("llama_linear_old_type", "Llama", old_keys="type", **rope(2e4, "linear", factor=4.0)),
+    Case("llama_old_keys", "Llama", old_keys=True, dtype="float16", shards=True, **rope(5e5)),
+    Case("llama_inv_freq", "Llama", extra=("self_attn.rotary_emb.inv_freq",)),
+    Case("llama_gelu", "Llama", hidden_act="gelu"),
+    Case("llama_two_heads_in_file", "Llama", edit={"tie_word_embeddings": True}),
+    Case("olmo_default", "Olmo"),
+    Case("olmo_clip", "Olmo", clip_qkv=0.4),
+    Case("olmo_tied_gqa", "Olmo", tie_word_embeddings=True, num_key_value_heads=3, old_keys=True),
+    Case("olmo_biases", "Olmo", attention_bias=True, clip_qkv=0.6, dtype="bfloat16"),
+    Case("olmo2_default", "Olmo2", shards=True),
+    Case("olmo2_gqa", "Olmo2", num_key_value_heads=2, rms_norm_eps=1e-6, old_keys=True, **rope(5e5)),
+    Case("olmo2_biases", "Olmo2", attention_bias=True, dtype="bfloat16"),
+    Case("olmo3_default", "Olmo3", sliding_window=7),
+    Case("olmo3_types", "Olmo3", sliding_window=5, num_key_value_heads=2,
+         layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"]),
+    Case("olmo3_linear", "Olmo3", sliding_window=9,
+         rope_parameters={"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5},
+                          "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}),
+    Case("smollm3_default", "SmolLM3", num_key_value_heads=2),
+    Case("smollm3_layers", "SmolLM3", num_key_value_heads=3, no_rope_layers=[0, 1, 0, 1], old_keys=True, **rope(5e4)),
+    Case("smollm3_interval", "SmolLM3", num_key_value_heads=6, no_rope_layer_interval=2, tie_word_embeddings=False),
+    Case("smollm3_window", "SmolLM3", num_key_value_heads=2, use_sliding_window=True, sliding_window=6),
+    Case("smollm3_biases", "SmolLM3", num_key_value_heads=2, attention_bias=True, mlp_bias=True, dtype="bfloat16", shards=True),
+    Case("apertus_default", "Apertus"),
+    Case("apertus_gqa", "Apertus", num_key_value_heads=2, **{"rope_parameters": {**LLAMA3, "rope_theta": 1.2e7}}),
+    Case("apertus_bf16", "Apertus", dtype="bfloat16", tie_word_embeddings=True, **rope(5e5)),
+    Case("apertus_old_keys", "Apertus", old_keys=True, dtype="float16", **{"rope_parameters": {**LLAMA3, "rope_theta": 5e5}}),
+    Case("apertus_old_keys_unscaled", "Apertus", old_keys=True, **rope(1e4)),
+    Case("apertus_silu", "Apertus", hidden_act="silu", attention_bias=True),
+    Case("qwen3_default", "Qwen3", num_key_value_heads=2, head_dim=16),
+    Case("qwen3_tied", "Qwen3", num_key_value_heads=6, head_dim=8, tie_word_embeddings=True, dtype="bfloat16", **rope(1e6)),
+    Case("qwen3_biases", "Qwen3", num_key_value_heads=3, head_dim=12, attention_bias=True, old_keys=True),
+    Case("qwen3_window", "Qwen3", num_key_value_heads=3, head_dim=12, use_sliding_window=True, sliding_window=6, max_window_layers=2),
+    Case("qwen3_mlp_bias", "Qwen3", num_key_value_heads=3, head_dim=8, mlp_bias=True, edit={"mlp_bias": True}),
+    Case("opensci", "Qwen3", num_key_value_heads=6, head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, old_keys=True,
+         rms_norm_eps=1e-5, edit={"model_type": "opensci", "mlp_bias": True, "qk_layernorm": True}, **rope(1e5)),
+)
+
+
+def make_model(case):
+    import torch
+    import transformers
+
+    keys = dict(case.keys)
+    takes_mlp_bias = case.family in ("Llama", "SmolLM3")
+    if takes_mlp_bias:
+        keys["mlp_bias"] = case.mlp_bias
+    config = getattr(transformers, f"{case.family}Config")(**keys, attn_implementation="eager")
+    model = getattr(transformers, f"{case.family}ForCausalLM")(config)
+    if case.mlp_bias and not takes_mlp_bias:
+        for layer in model.model.layers:
+            for name in ("gate_proj", "up_proj", "down_proj"):
+                old = getattr(layer.mlp, name)
+                setattr(layer.mlp, name, torch.nn.Linear(old.in_features, old.out_features, bias=True))
+    generator = torch.Generator().manual_seed(sum(case.name.encode()))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "alpha" in name:
+                parameter += 0.3 * noise
+            elif parameter.dim() == 1:  # weights and biases of norms, biases
+                parameter.copy_(noise * 0.2 + name.endswith("norm.weight"))
+            else:
+                parameter.copy_(noise / parameter.shape[1] ** 0.5)
+    return model.to(getattr(torch, case.dtype)).eval()
+
+
+def rewrite_config(path, case):
+    with open(path) as file:
+        config = json.load(file)
+    if case.old_keys:
+        parameters = config.pop("rope_parameters")
+        kind, theta, part = parameters.pop("rope_type"), parameters.pop("rope_theta"), parameters.pop("partial_rotary_factor", None)
+        config["rotary_emb_base" if case.family == "GPTNeoX" else "rope_theta"] = theta
+        if part is not None:
+            config["rotary_pct"] = part
+        config["rope_scaling"] = None
+        if kind != "default":
+            config["rope_scaling"] = {"type" if case.old_keys == "type" or case.family == "GPTNeoX" else "rope_type": kind, **parameters}
+        config["torch_dtype"] = config.pop("dtype", None)
+    config.update(case.edit)
+    with open(path, "w") as file:
+        json.dump(config, file)
+
+
+def rewrite_tensors(path, case):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = {case.rename.get(name, name): tensor for name, tensor in load_file(path).items()}
+    prefix = "gpt_neox" if case.family == "GPTNeoX" else "model"
+    for i, name in enumerate(case.extra):
+        tensors[f"{prefix}.layers.1.{name}"] = torch.ones((1, 1, 3, 3), dtype=torch.bool) if i == 0 else torch.ones(3)
+    save_file(tensors, path)
+
+
+def save(model, folder, case):
+    model.save_pretrained(folder, max_shard_size="40KB" if case.shards else "1GB")
+    rewrite_config(os.path.join(folder, "config.json"), case)
+    if case.rename or case.extra:
+        rewrite_tensors(os.path.join(folder, "model.safetensors"), case)
+
+
+class Families(unittest.TestCase):
+    def test_logits_and_losses_are_those_of_transformers(self):
+        import torch
+
+        generator = torch.Generator().manual_seed(1)
+        tokens = torch.randint(VOCABULARY, (SEQUENCES, LENGTH), generator=generator)
+        text = ";".join(",".join(map(str, row)) for row in tokens.tolist())
+        with tempfile.TemporaryDirectory() as root:
+            folders = {case: os.path.join(root, case.name) for case in CASES}
+            expected = {}
+            for case, folder in folders.items():
+                model = make_model(case)
+                save(model, folder, case)
+                sharded = os.path.exists(os.path.join(folder, "model.safetensors.index.json"))
+                self.assertEqual(sharded, case.shards, case.name)
+                with torch.no_grad():
+                    expected[case] = model.float()(tokens).logits
+            done = subprocess.run([PROGRAM, text, *folders.values()], capture_output=True, text=True, timeout=200)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            for case, folder in folders.items():
+                with self.subTest(case.name):
+                    logits = expected[case]
+                    losses = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1),
+                                                               reduction="none")
+                    with open(os.path.join(folder, "logits.f32"), "rb") as file:
+                        found = torch.frombuffer(bytearray(file.read()), dtype=torch.float32)
+                    self.assertEqual(found.numel(), logits.numel() + losses.numel())
+                    self.assertGreater(logits.std().item(), 0.1)
+                    worst = (found[:logits.numel()] - logits.flatten()).abs().max().item()
+                    worst_loss = (found[logits.numel():] - losses).abs().max().item()
+                    print(f"{case.name:28} logits {worst:.1e}, losses {worst_loss:.1e}")
+                    self.assertLess(worst, TOLERANCE)
+                    self.assertLess(worst_loss, TOLERANCE)
+
+
+if __name__ == "__main__":
+    PROGRAM, group = sys.argv[1], sys.argv[2]
+    checkpoint_test.import_compressed_tensors()
+    import transformers as _
+    unittest.main(argv=[sys.argv[0], group, *sys.argv[3:]], verbosity=2)

@@ -1,0 +1,80 @@
+#include "models/checkpoint_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ATen/ops/tensor.h"
+#include "ptqwatch/offline/safetensors.h"
+#include "support/temp_dir.h"
+#include "unit/checkpoint/raw_safetensors.h"
+#include "unit/models/tiny_model.h"
+
+namespace ptqwatch::internal {
+namespace checkpoint_reader_test {
+
+using ::testing::AllOf;
+using testing::BytesOf;
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+class CheckpointReaderTest : public ::testing::Test {
+ protected:
+  CheckpointReaderTest() {
+    testing::WriteFile(folder_.File("config.json"), testing::TinyConfig("llama"));
+    const std::vector<TensorSource> tensors = {
+        MakeTensorSource("bf16", TensorDtype::kBF16, {3}, BytesOf<uint16_t>({0x3f80, 0xc040, 0})),
+        MakeTensorSource("f16", TensorDtype::kF16, {1, 2}, BytesOf<uint16_t>({0x3c00, 0xc000})),
+        MakeTensorSource("f64", TensorDtype::kF64, {}, BytesOf<double>({0.25})),
+        MakeTensorSource("i8", TensorDtype::kI8, {2}, std::string(2, '\1')),
+        MakeTensorSource("rows", TensorDtype::kF32, {4, 2},
+                         BytesOf<float>({0, 1, 10, 11, 20, 21, 30, 31}))};
+    EXPECT_TRUE(WriteSafetensors(folder_.File("model.safetensors"), tensors).ok());
+  }
+  CheckpointReader Reader() {
+    return CheckpointReader(CheckpointFiles::Open(folder_.path()).value());
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(CheckpointReaderTest, ReadsEveryFloatTypeAsFloat32) {
+  const CheckpointReader reader = Reader();
+  EXPECT_TRUE(reader.Read("bf16").value().equal(at::tensor({1.0f, -3.0f, 0.0f})));
+  EXPECT_TRUE(reader.Read("f16").value().equal(at::tensor({1.0f, -2.0f}).view({1, 2})));
+  EXPECT_TRUE(reader.Read("f64").value().equal(at::tensor({0.25f}).view({})));
+  EXPECT_EQ(reader.Shape("rows").value(), (std::vector<int64_t>{4, 2}));
+}
+
+TEST_F(CheckpointReaderTest, ReadsRowsInAnyOrder) {
+  const CheckpointReader reader = Reader();
+  const at::Tensor rows = reader.ReadRows("rows", {2, 3, 0, 0}).value();
+  EXPECT_TRUE(rows.equal(at::tensor({20.f, 21.f, 30.f, 31.f, 0.f, 1.f, 0.f, 1.f}).view({4, 2})));
+  EXPECT_TRUE(rows.equal(reader.WeightReader::ReadRows("rows", {2, 3, 0, 0}).value()));
+  EXPECT_EQ(reader.ReadRows("rows", {}).value().sizes(), at::IntArrayRef({0, 2}));
+}
+
+TEST_F(CheckpointReaderTest, NamesFileAndTensor) {
+  const CheckpointReader reader = Reader();
+  EXPECT_THAT(std::string(reader.Shape("i8").status().message()),
+              AllOf(HasSubstr("'i8'"), HasSubstr("model.safetensors"), HasSubstr("I8[2]")));
+  for (const absl::Status& status : {reader.Shape("x").status(), reader.Read("x").status(),
+                                     reader.ReadRows("x", {0}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("'x'"), HasSubstr(folder_.path())));
+  }
+  const absl::Status rows = reader.ReadRows("rows", {4}).status();
+  EXPECT_EQ(rows.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(rows.message()), HasSubstr("'rows'"));
+  std::filesystem::resize_file(folder_.File("model.safetensors"), 100);
+  const absl::Status truncated = reader.Read("rows").status();
+  EXPECT_EQ(truncated.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(truncated.message()),
+              AllOf(HasSubstr("'rows'"), HasSubstr("model.safetensors")));
+}
+
+}  // namespace checkpoint_reader_test
+}  // namespace ptqwatch::internal

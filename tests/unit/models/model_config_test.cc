@@ -1,0 +1,288 @@
+#include "models/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/model_family.h"
+
+namespace ptqwatch::internal {
+namespace model_config_test {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+json Config(const std::string& model_type) {
+  return {{"model_type", model_type},     {"vocab_size", 97},       {"hidden_size", 48},
+          {"intermediate_size", 80},      {"num_hidden_layers", 8}, {"num_attention_heads", 6},
+          {"max_position_embeddings", 64}};
+}
+
+absl::StatusOr<ModelConfig> Parse(const json& config) {
+  return ParseModelConfig(config.dump(), "dir/config.json");
+}
+
+ModelConfig Parsed(const json& config) {
+  absl::StatusOr<ModelConfig> model = Parse(config);
+  if (!model.ok()) ADD_FAILURE() << model.status();
+  return *model;
+}
+
+// The message of the refusal, which names the file.
+std::string Refusal(const json& config) {
+  const absl::Status status = Parse(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status << " of " << config;
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("'dir/config.json'"));
+  return message;
+}
+
+TEST(ModelConfigTest, ReadsPythia) {
+  json config = Config("gpt_neox");
+  config["rotary_pct"] = 0.25;
+  config["rotary_emb_base"] = 10000;
+  config["use_parallel_residual"] = true;
+  config["hidden_act"] = "gelu";
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.norm, NormKind::kLayerNorm);
+  EXPECT_EQ(model.norm_eps, 1e-5);
+  EXPECT_EQ(model.residual, Residual::kParallel);
+  EXPECT_EQ(model.activation, Activation::kGelu);
+  EXPECT_TRUE(model.fused_qkv && model.attention_bias && model.mlp_bias);
+  EXPECT_FALSE(model.gated || model.tied_head);
+  EXPECT_EQ(model.head_dim, 8);
+  EXPECT_EQ(model.layers[7].rope, (RopeConfig{.dims = 2, .theta = 1e4}));
+  config["use_parallel_residual"] = false;
+  EXPECT_EQ(Parsed(config).residual, Residual::kPre);
+}
+
+TEST(ModelConfigTest, ReadsOlmo) {
+  json config = Config("olmo");
+  config["clip_qkv"] = 8.0;
+  config["tie_word_embeddings"] = true;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.norm, NormKind::kPlainLayerNorm);
+  EXPECT_EQ(model.clip_qkv, 8.0);
+  EXPECT_TRUE(model.tied_head);
+  config["clip_qkv"] = nullptr;
+  EXPECT_EQ(Parsed(config).clip_qkv, std::nullopt);
+}
+
+TEST(ModelConfigTest, ReadsOlmo2And3) {
+  json config = Config("olmo2");
+  config["rms_norm_eps"] = 1e-6;
+  config["rope_theta"] = 500000;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.residual, Residual::kPost);
+  EXPECT_EQ(model.qk_norm, QkNorm::kProjection);
+  EXPECT_EQ(model.norm_eps, 1e-6);
+  EXPECT_EQ(model.layers[0].rope->theta, 5e5);
+  EXPECT_EQ(model.layers[0].window, 0);
+
+  json windowed = Config("olmo3");
+  windowed["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};
+  const ModelConfig olmo3 = Parsed(windowed);
+  EXPECT_EQ(olmo3.layers[2].window, 4096);
+  EXPECT_EQ(olmo3.layers[3].window, 0);
+  EXPECT_EQ(olmo3.layers[2].rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(olmo3.layers[3].rope->scaling, RopeScaling::kLinear);
+  EXPECT_EQ(olmo3.layers[3].rope->factor, 2);
+}
+
+TEST(ModelConfigTest, ReadsSmolLm3) {
+  json config = Config("smollm3");
+  config["num_key_value_heads"] = 2;
+  const ModelConfig model = Parsed(config);
+  EXPECT_TRUE(model.tied_head);
+  EXPECT_EQ(model.layers[2].rope->theta, 2e6);
+  EXPECT_FALSE(model.layers[3].rope || model.layers[7].rope);
+  config["no_rope_layers"] = {0, 1, 1, 1, 1, 1, 1, 0, 1};
+  EXPECT_FALSE(Parsed(config).layers[0].rope || Parsed(config).layers[7].rope);
+  EXPECT_TRUE(Parsed(config).layers[3].rope);
+}
+
+TEST(ModelConfigTest, ReadsApertus) {
+  const RopeConfig llama3 = {.dims = 8,
+                             .theta = 1.2e7,
+                             .scaling = RopeScaling::kLlama3,
+                             .factor = 8,
+                             .low_freq_factor = 1,
+                             .high_freq_factor = 4,
+                             .original_context = 8192};
+  json config = Config("apertus");
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.activation, Activation::kXielu);
+  EXPECT_EQ(model.qk_norm, QkNorm::kHead);
+  EXPECT_FALSE(model.gated);
+  EXPECT_EQ(model.layers[0].rope, llama3);
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 5e5;
+  EXPECT_EQ(Parsed(config).layers[0].rope, (RopeConfig{.dims = 8, .theta = 5e5}));
+}
+
+TEST(ModelConfigTest, ReadsOpenSci) {
+  json config = Config("opensci");
+  config.update({{"num_key_value_heads", 6},
+                 {"head_dim", 8},
+                 {"attention_bias", true},
+                 {"mlp_bias", true},
+                 {"qk_layernorm", true}});
+  const ModelConfig model = Parsed(config);
+  EXPECT_TRUE(model.attention_bias && model.mlp_bias && model.gated);
+  EXPECT_EQ(model.qk_norm, QkNorm::kHead);
+  config["qk_layernorm"] = false;
+  EXPECT_EQ(Parsed(config).qk_norm, QkNorm::kNone);
+}
+
+TEST(ModelConfigTest, BothGenerationsOfKeysMeanTheSame) {
+  json older = Config("llama");
+  older["rope_theta"] = 5e5;
+  older["rope_scaling"] = {{"type", "llama3"},
+                           {"factor", 8.0},
+                           {"low_freq_factor", 1.0},
+                           {"high_freq_factor", 4.0},
+                           {"original_max_position_embeddings", 32}};
+  json newer = Config("llama");
+  newer["rope_parameters"] = older["rope_scaling"];
+  newer["rope_parameters"].erase("type");
+  newer["rope_parameters"].update({{"rope_type", "llama3"}, {"rope_theta", 5e5}});
+  EXPECT_EQ(Parsed(older).layers, Parsed(newer).layers);
+  EXPECT_EQ(Parsed(older).layers[0].rope->original_context, 32);
+  older["rope_scaling"].erase("original_max_position_embeddings");
+  EXPECT_EQ(Parsed(older).layers[0].rope->original_context, 64);
+}
+
+TEST(ModelConfigTest, WindowsFollowLayerTypes) {
+  json config = Config("qwen3");
+  config.update({{"num_key_value_heads", 2}, {"head_dim", 8}, {"sliding_window", 16}});
+  EXPECT_EQ(Parsed(config).layers[7].window, 0);  // use_sliding_window is false
+  config["use_sliding_window"] = true;
+  config["max_window_layers"] = 6;
+  EXPECT_EQ(Parsed(config).layers[5].window, 0);
+  EXPECT_EQ(Parsed(config).layers[6].window, 16);
+  config["layer_types"] = std::vector<std::string>(8, "sliding_attention");
+  EXPECT_EQ(Parsed(config).layers[0].window, 16);
+  config["use_sliding_window"] = false;
+  EXPECT_THAT(Refusal(config), HasSubstr("sliding_window"));
+  config["layer_types"][3] = "linear_attention";
+  EXPECT_THAT(Refusal(config), HasSubstr("linear_attention"));
+}
+
+TEST(ModelConfigTest, EveryFamilyHasDefaults) {
+  for (const ModelFamily& family : ModelFamilies()) {
+    json config = Config(std::string(family.model_type));
+    config["num_key_value_heads"] = 6;
+    config["head_dim"] = 8;
+    const ModelConfig model = Parsed(config);
+    EXPECT_EQ(model.model_type, family.model_type);
+    EXPECT_EQ(model.layers.size(), 8u);
+    EXPECT_GT(model.norm_eps, 0);
+  }
+}
+
+TEST(ModelConfigTest, NamesWhatItDoesNotKnow) {
+  EXPECT_THAT(Refusal(Config("mamba")), AllOf(HasSubstr("model_type"), HasSubstr("mamba"),
+                                              HasSubstr("llama"), HasSubstr("smollm3")));
+  json config = Config("llama");
+  config["hidden_act"] = "relu2";
+  EXPECT_THAT(Refusal(config),
+              AllOf(HasSubstr("hidden_act"), HasSubstr("relu2"), HasSubstr("silu")));
+  for (const char* type : {"yarn", "dynamic", "longrope"}) {
+    for (const char* key : {"type", "rope_type"}) {
+      config = Config("llama");
+      config["rope_scaling"] = {{key, type}, {"factor", 4.0}};
+      EXPECT_THAT(Refusal(config), AllOf(HasSubstr(std::string("rope_scaling.") + key),
+                                         HasSubstr(type), HasSubstr("llama3")));
+    }
+  }
+  config = Config("olmo2");
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+  EXPECT_THAT(Refusal(config), HasSubstr("rope_parameters.full_attention"));
+  config = Config("llama");
+  config["partial_rotary_factor"] = 0.5;
+  EXPECT_THAT(Refusal(config), AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("0.5")));
+  config = Config("llama");
+  config["quantization_config"] = {{"quant_method", "gptq"}};
+  EXPECT_THAT(Refusal(config), HasSubstr("quantization_config"));
+}
+
+TEST(ModelConfigTest, NamesAMissingSize) {
+  for (const char* key : {"model_type", "vocab_size", "hidden_size", "intermediate_size",
+                          "num_hidden_layers", "num_attention_heads", "max_position_embeddings"}) {
+    for (const bool is_null : {false, true}) {
+      json config = Config("llama");
+      config.erase(key);
+      if (is_null) config[key] = nullptr;
+      EXPECT_THAT(Refusal(config), AllOf(HasSubstr(key), HasSubstr("is missing")));
+    }
+  }
+}
+
+TEST(ModelConfigTest, NamesAWrongSize) {
+  const std::vector<json> wrong = {
+      0, -4, 2.5, 1e18, "8", true, json::array({8}), json::object(), uint64_t{1} << 63};
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+        "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const json& value : wrong) {
+      json config = Config("llama");
+      config[key] = value;
+      EXPECT_THAT(Refusal(config), HasSubstr(key)) << value;
+    }
+  }
+}
+
+TEST(ModelConfigTest, NamesOtherWrongValues) {
+  const std::vector<std::pair<std::string, json>> wrong = {
+      {"model_type", 7},
+      {"rms_norm_eps", 0},
+      {"rms_norm_eps", "small"},
+      {"rope_theta", -1},
+      {"hidden_act", 1},
+      {"tie_word_embeddings", "no"},
+      {"attention_bias", 1},
+      {"mlp_bias", "true"},
+      {"rope_scaling", 4},
+      {"rope_parameters", "x"},
+      {"num_attention_heads", 5},
+      {"num_key_value_heads", 4},
+      {"rope_scaling", {{"rope_type", "linear"}}},
+      {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}},
+      {"rope_scaling", {{"rope_type", 3}}},
+      {"rope_scaling",
+       {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}}};
+  for (const auto& [key, value] : wrong) {
+    json config = Config("llama");
+    config[key] = value;
+    EXPECT_THAT(Refusal(config), HasSubstr(key.substr(0, 9))) << key << " " << value;
+  }
+  json config = Config("smollm3");
+  config["num_key_value_heads"] = 2;
+  for (const json& value : {json(3), json::array({1, 2}), json::array({1, 0})}) {
+    config["no_rope_layers"] = value;
+    EXPECT_THAT(Refusal(config), HasSubstr("no_rope_layers"));
+  }
+  config = Config("gpt_neox");
+  config["rotary_pct"] = 1.5;
+  EXPECT_THAT(Refusal(config), HasSubstr("rotary_pct"));
+  config = Config("llama");
+  config["head_dim"] = 7;
+  EXPECT_THAT(Refusal(config), HasSubstr("head_dim"));
+}
+
+TEST(ModelConfigTest, TextThatIsNoObjectIsDamaged) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"),
+                                  std::string("{\"model_type\": \"llama\",}"),
+                                  std::string("\xff\xfe"), std::string(100'000, '[')}) {
+    const absl::Status status = ParseModelConfig(text, "dir/config.json").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("'dir/config.json'"));
+  }
+}
+
+}  // namespace model_config_test
+}  // namespace ptqwatch::internal

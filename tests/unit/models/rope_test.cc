@@ -1,0 +1,81 @@
+#include "models/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/randn.h"
+
+namespace ptqwatch::internal {
+namespace rope_test {
+
+at::Tensor RandomHeads(std::vector<int64_t> shape) {
+  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(uint64_t{3}));
+}
+
+// The frequency of pair `i`, from the angle of position 1.
+double Frequency(const RopeConfig& rope, int64_t i) {
+  const RopeTables tables = MakeRopeTables(rope, 2);
+  return std::atan2(tables.sine[1][i].item<double>(), tables.cosine[1][i].item<double>());
+}
+
+TEST(RopeTest, AnglesArePositionsTimesFrequencies) {
+  const RopeTables tables = MakeRopeTables({.dims = 6, .theta = 100}, 5);
+  for (int64_t position = 0; position < 5; ++position) {
+    for (int64_t i = 0; i < 6; ++i) {
+      const double angle = static_cast<double>(position) * std::pow(100.0, -(i % 3) / 3.0);
+      EXPECT_NEAR(tables.cosine[position][i].item<double>(), std::cos(angle), 1e-6);
+      EXPECT_NEAR(tables.sine[position][i].item<double>(), std::sin(angle), 1e-6);
+    }
+  }
+}
+
+TEST(RopeTest, LinearScalingDividesFrequencies) {
+  const RopeConfig rope = {.dims = 4, .theta = 100, .scaling = RopeScaling::kLinear, .factor = 4};
+  EXPECT_NEAR(Frequency(rope, 0), 1.0 / 4, 1e-6);
+  EXPECT_NEAR(Frequency(rope, 1), 0.1 / 4, 1e-6);
+}
+
+TEST(RopeTest, Llama3ScalesSlowWavesAndBlendsThoseInBetween) {
+  const RopeConfig rope = {.dims = 8,
+                           .theta = 1e4,
+                           .scaling = RopeScaling::kLlama3,
+                           .factor = 8,
+                           .low_freq_factor = 1,
+                           .high_freq_factor = 4,
+                           .original_context = 200};
+  EXPECT_NEAR(Frequency(rope, 0), 1.0, 1e-6);  // 200 positions hold 32 waves
+  EXPECT_NEAR(Frequency(rope, 3), 1e-3 / 8, 1e-8);
+  // 200 positions hold 3.18 waves of frequency 0.1.
+  const double blend = (200 * 0.1 / (2 * std::numbers::pi) - 1) / 3;
+  EXPECT_NEAR(Frequency(rope, 1), (1 - blend) * 0.1 / 8 + blend * 0.1, 1e-6);
+}
+
+// What makes it relative: shifting both positions does not change a product.
+TEST(RopeTest, ProductsDependOnDistanceAlone) {
+  const RopeTables tables = MakeRopeTables({.dims = 8, .theta = 50}, 12);
+  const at::Tensor heads = RandomHeads({1, 2, 1, 8}).expand({1, 2, 12, 8});
+  const at::Tensor rotated = Rotate(heads, tables)[0];
+  const at::Tensor products = rotated[0].matmul(rotated[1].t());
+  for (int64_t i = 1; i < 12; ++i) {
+    for (int64_t j = 1; j < 12; ++j) {
+      EXPECT_NEAR(products[i][j].item<float>(), products[i - 1][j - 1].item<float>(), 1e-5);
+    }
+  }
+  EXPECT_GT((products[0][0] - products[0][1]).abs().item<float>(), 1e-2);
+}
+
+TEST(RopeTest, LeavesTheRestOfAHeadAlone) {
+  const at::Tensor heads = RandomHeads({2, 3, 5, 8});
+  // Five dimensions make three pairs, as in transformers.
+  const at::Tensor rotated = Rotate(heads, MakeRopeTables({.dims = 5, .theta = 50}, 5));
+  EXPECT_TRUE(rotated.narrow(-1, 6, 2).equal(heads.narrow(-1, 6, 2)));
+  EXPECT_FALSE(rotated.narrow(-1, 5, 1).equal(heads.narrow(-1, 5, 1)));
+  EXPECT_TRUE(Rotate(heads, MakeRopeTables({.dims = 0, .theta = 50}, 5)).equal(heads));
+}
+
+}  // namespace rope_test
+}  // namespace ptqwatch::internal
