@@ -45,12 +45,13 @@ absl::Status ConfigReader::WrongValue(std::string_view key, std::string_view nee
 }
 
 absl::StatusOr<int64_t> ConfigReader::Size(std::string_view key, std::optional<int64_t> fallback,
-                                           int64_t max) const {
+                                           int64_t min, int64_t max) const {
   const json* value = Find(key);
   if (value == nullptr && fallback) return *fallback;
-  if (value == nullptr || !value->is_number_integer() || value->get<int64_t>() < 1 ||
-      value->get<uint64_t>() > static_cast<uint64_t>(max)) {
-    return WrongValue(key, StrCat("an integer from 1 to ", max, " is needed"));
+  // A number beyond int64 is negative as one.
+  if (value == nullptr || !value->is_number_integer() || value->get<int64_t>() < min ||
+      value->get<int64_t>() > max) {
+    return WrongValue(key, StrCat("an integer from ", min, " to ", max, " is needed"));
   }
   return value->get<int64_t>();
 }

@@ -30,9 +30,9 @@ class ConfigReader {
   /// Whether the key is there with the value null.
   bool IsNull(std::string_view key) const;
 
-  /// An integer from 1 to `max`; `fallback` if absent. Without a fallback the key is needed.
+  /// An integer from `min` to `max`; `fallback` if absent. Without a fallback the key is needed.
   absl::StatusOr<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt,
-                               int64_t max = kMaxConfigSize) const;
+                               int64_t min = 1, int64_t max = kMaxConfigSize) const;
   /// A finite number above 0.
   absl::StatusOr<double> Positive(std::string_view key,
                                   std::optional<double> fallback = std::nullopt) const;

@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
   PTQWATCH_ASSIGN_OR_RETURN(int64_t window, config.Size("sliding_window", fallback));
   PTQWATCH_ASSIGN_OR_RETURN(const bool used, config.Flag("use_sliding_window", false));
   if (family.windows == WindowRule::kLastLayers && !used) window = 0;
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t first_windowed, config.Size("max_window_layers", 28));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t first_windowed, config.Size("max_window_layers", 28, 0));
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> types, config.Texts("layer_types"));
   if (config.Has("layer_types") && types.size() != windows.size()) {
     return config.Error("layer_types",
@@ -173,7 +173,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   PTQWATCH_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
   PTQWATCH_ASSIGN_OR_RETURN(model.intermediate, config.Size("intermediate_size"));
   PTQWATCH_ASSIGN_OR_RETURN(model.blocks,
-                            config.Size("num_hidden_layers", std::nullopt, kMaxBlocks));
+                            config.Size("num_hidden_layers", std::nullopt, 1, kMaxBlocks));
   PTQWATCH_ASSIGN_OR_RETURN(model.context, config.Size("max_position_embeddings"));
   PTQWATCH_RETURN_IF_ERROR(ReadHeads(config, *family, model));
   PTQWATCH_RETURN_IF_ERROR(ReadParts(config, *family, model));

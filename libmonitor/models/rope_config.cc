@@ -20,18 +20,14 @@ constexpr std::string_view kWindowed = "sliding_attention";
 struct RopeDefaults {
   double theta = 0;
   double rotary_part = 1;
-  int64_t original_context = 0;
 };
 
-absl::StatusOr<RopeDefaults> ReadDefaults(const ConfigReader& config, const ModelFamily& family,
-                                          int64_t context) {
+absl::StatusOr<RopeDefaults> ReadDefaults(const ConfigReader& config, const ModelFamily& family) {
   RopeDefaults defaults;
   PTQWATCH_ASSIGN_OR_RETURN(defaults.theta, config.Positive(family.theta_key, family.theta));
   const std::string_view key =
       family.rotary_key.empty() ? "partial_rotary_factor" : family.rotary_key;
   PTQWATCH_ASSIGN_OR_RETURN(defaults.rotary_part, config.Positive(key, family.rotary_part));
-  PTQWATCH_ASSIGN_OR_RETURN(defaults.original_context,
-                            config.Size("original_max_position_embeddings", context));
   return defaults;
 }
 
@@ -55,7 +51,7 @@ absl::StatusOr<int64_t> RotatedDims(const ConfigReader& config, const ModelFamil
 absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
                                    const std::optional<ConfigReader>& parameters,
                                    const ModelFamily& family, const RopeDefaults& defaults,
-                                   int64_t head_dim) {
+                                   int64_t head_dim, int64_t context) {
   RopeConfig rope;
   double part = defaults.rotary_part;
   rope.theta = defaults.theta;
@@ -81,9 +77,9 @@ absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
   if (rope.high_freq_factor <= rope.low_freq_factor) {
     return parameters->WrongValue("high_freq_factor", "more than low_freq_factor is needed");
   }
-  PTQWATCH_ASSIGN_OR_RETURN(
-      rope.original_context,
-      parameters->Size("original_max_position_embeddings", defaults.original_context));
+  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, parameters->Size(kOriginal, context));
+  PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, config.Size(kOriginal, rope.original_context));
   return rope;
 }
 
@@ -100,7 +96,7 @@ void ScaleLikeLlama3(RopeConfig& rope) {
 
 absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFamily& family,
                                      int64_t head_dim, int64_t context) {
-  PTQWATCH_ASSIGN_OR_RETURN(const RopeDefaults defaults, ReadDefaults(config, family, context));
+  PTQWATCH_ASSIGN_OR_RETURN(const RopeDefaults defaults, ReadDefaults(config, family));
   PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> scaling,
                             config.Object("rope_scaling"));
   PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> own,
@@ -119,8 +115,9 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
     if (!scaling) full = nested_full;
   }
   RopeConfigs ropes;
-  PTQWATCH_ASSIGN_OR_RETURN(ropes.full, ReadOne(config, full, family, defaults, head_dim));
-  PTQWATCH_ASSIGN_OR_RETURN(ropes.windowed, ReadOne(config, windowed, family, defaults, head_dim));
+  PTQWATCH_ASSIGN_OR_RETURN(ropes.full, ReadOne(config, full, family, defaults, head_dim, context));
+  PTQWATCH_ASSIGN_OR_RETURN(ropes.windowed,
+                            ReadOne(config, windowed, family, defaults, head_dim, context));
   if (family.rope_of_layer_type && !nested) {
     ropes.windowed = {.dims = ropes.full.dims, .theta = ropes.full.theta};
   }

@@ -164,6 +164,8 @@ TEST(ModelConfigTest, WindowsFollowLayerTypes) {
   config["max_window_layers"] = 6;
   EXPECT_EQ(Parsed(config).layers[5].window, 0);
   EXPECT_EQ(Parsed(config).layers[6].window, 16);
+  config["max_window_layers"] = 0;
+  EXPECT_EQ(Parsed(config).layers[0].window, 16);
   config["layer_types"] = std::vector<std::string>(8, "sliding_attention");
   EXPECT_EQ(Parsed(config).layers[0].window, 16);
   config["use_sliding_window"] = false;
