@@ -76,7 +76,7 @@ std::vector<std::string_view> DifferentiatedFamilies() {
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Decoder, Derivatives, ::testing::ValuesIn(DifferentiatedFamilies()),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& family) { return std::string(family.param); });
 
 TEST_P(Derivatives, AreThoseOfFiniteDifferences) {
   const MovedModel model(GetParam());

@@ -44,7 +44,7 @@ std::vector<std::string_view> FamilyNames() {
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Decoder, EveryFamily, ::testing::ValuesIn(FamilyNames()),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& family) { return std::string(family.param); });
 
 TEST_P(EveryFamily, IsCausal) {
   const at::Tensor tokens = RandomTokens(2, 9, 37);

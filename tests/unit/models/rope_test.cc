@@ -26,7 +26,8 @@ TEST(RopeTest, AnglesArePositionsTimesFrequencies) {
   const RopeTables tables = MakeRopeTables({.dims = 6, .theta = 100}, 5);
   for (int64_t position = 0; position < 5; ++position) {
     for (int64_t i = 0; i < 6; ++i) {
-      const double angle = static_cast<double>(position) * std::pow(100.0, -(i % 3) / 3.0);
+      const double angle =
+          static_cast<double>(position) * std::pow(100.0, -static_cast<double>(i % 3) / 3);
       EXPECT_NEAR(tables.cosine[position][i].item<double>(), std::cos(angle), 1e-6);
       EXPECT_NEAR(tables.sine[position][i].item<double>(), std::sin(angle), 1e-6);
     }
