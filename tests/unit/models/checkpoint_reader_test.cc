@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ATen/ops/scalar_tensor.h"
 #include "ATen/ops/tensor.h"
 #include "ptqwatch/offline/safetensors.h"
 #include "support/temp_dir.h"
@@ -45,7 +46,7 @@ TEST_F(CheckpointReaderTest, ReadsEveryFloatTypeAsFloat32) {
   const CheckpointReader reader = Reader();
   EXPECT_TRUE(reader.Read("bf16").value().equal(at::tensor({1.0f, -3.0f, 0.0f})));
   EXPECT_TRUE(reader.Read("f16").value().equal(at::tensor({1.0f, -2.0f}).view({1, 2})));
-  EXPECT_TRUE(reader.Read("f64").value().equal(at::tensor({0.25f}).view({})));
+  EXPECT_TRUE(reader.Read("f64").value().equal(at::scalar_tensor(0.25f)));
   EXPECT_EQ(reader.Shape("rows").value(), (std::vector<int64_t>{4, 2}));
 }
 

@@ -170,7 +170,7 @@ TEST(ModelConfigTest, WindowsFollowLayerTypes) {
   EXPECT_EQ(Parsed(config).layers[0].window, 16);
   config["use_sliding_window"] = false;
   EXPECT_THAT(Refusal(config), HasSubstr("sliding_window"));
-  config["layer_types"][3] = "linear_attention";
+  config["layer_types"][0] = "linear_attention";
   EXPECT_THAT(Refusal(config), HasSubstr("linear_attention"));
 }
 
