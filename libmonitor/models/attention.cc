@@ -24,12 +24,13 @@ at::Tensor CausalMask(int64_t tokens, int64_t window) {
   return window > 0 && window < tokens ? future + hidden.tril(-window) : future;
 }
 
-// [B, key heads, T, head_dim] -> [B * heads, T, head_dim].
+// [B, key heads, T, head_dim] -> [B, heads, T, head_dim].
 at::Tensor ForEachHead(const at::Tensor& keys, int64_t heads) {
   const int64_t batch = keys.size(0), key_heads = keys.size(1), tokens = keys.size(2);
+  if (key_heads == heads) return keys;
   return keys.unsqueeze(2)
       .expand({batch, key_heads, heads / key_heads, tokens, keys.size(3)})
-      .reshape({batch * heads, tokens, keys.size(3)});
+      .reshape({batch, heads, tokens, keys.size(3)});
 }
 
 }  // namespace
@@ -37,24 +38,27 @@ at::Tensor ForEachHead(const at::Tensor& keys, int64_t heads) {
 at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
                            const at::Tensor& values, int64_t window) {
   const int64_t batch = queries.size(0), heads = queries.size(1), tokens = queries.size(2);
-  const int64_t head_dim = queries.size(3);
-  const at::Tensor q = ForEachHead(queries, heads);
-  const at::Tensor k = ForEachHead(keys, heads).transpose(1, 2);
+  const at::Tensor k = ForEachHead(keys, heads).transpose(2, 3);
   const at::Tensor v = ForEachHead(values, heads);
   const at::Tensor mask = CausalMask(tokens, window);
-  const double scale = std::pow(static_cast<double>(head_dim), -0.5);
-  const int64_t step = std::max<int64_t>(1, kScoresPerSlice / (tokens * tokens));
-  std::vector<at::Tensor> slices;
-  for (int64_t begin = 0; begin < batch * heads; begin += step) {
-    const int64_t count = std::min(step, batch * heads - begin);
-    const auto slice = [&](const at::Tensor& x) { return x.narrow(0, begin, count); };
-    const at::Tensor scores = slice(q).matmul(slice(k)) * scale + mask;
-    slices.push_back(scores.softmax(-1).matmul(slice(v)));
+  const double scale = std::pow(static_cast<double>(queries.size(3)), -0.5);
+  const int64_t pieces = std::max<int64_t>(1, kScoresPerSlice / (tokens * tokens));  // heads
+  const int64_t head_step = std::min(pieces, heads);
+  const int64_t batch_step = std::max<int64_t>(1, pieces / heads);
+  std::vector<at::Tensor> sequences;
+  for (int64_t sequence = 0; sequence < batch; sequence += batch_step) {
+    std::vector<at::Tensor> slices;
+    for (int64_t head = 0; head < heads; head += head_step) {
+      const auto slice = [&](const at::Tensor& x) {
+        return x.narrow(0, sequence, std::min(batch_step, batch - sequence))
+            .narrow(1, head, std::min(head_step, heads - head));
+      };
+      const at::Tensor scores = slice(queries).matmul(slice(k)) * scale + mask;
+      slices.push_back(scores.softmax(-1).matmul(slice(v)));
+    }
+    sequences.push_back(at::cat(slices, 1));
   }
-  return at::cat(slices, 0)
-      .view({batch, heads, tokens, head_dim})
-      .transpose(1, 2)
-      .reshape({batch, tokens, heads * head_dim});
+  return at::cat(sequences, 0).transpose(1, 2).reshape({batch, tokens, heads * v.size(3)});
 }
 
 }  // namespace ptqwatch::internal

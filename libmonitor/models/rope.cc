@@ -16,12 +16,13 @@ namespace {
 // those that it holds high_freq_factor times, and blends in between (Llama 3.1).
 at::Tensor Llama3Frequencies(const RopeConfig& rope, const at::Tensor& frequencies) {
   const auto context = static_cast<double>(rope.original_context);
-  const at::Tensor length = 2 * std::numbers::pi / frequencies;
+  // A number over a tensor is rounded twice, as in Python.
+  const at::Tensor length = frequencies.reciprocal() * (2 * std::numbers::pi);
   const at::Tensor is_long = length > context / rope.low_freq_factor;
   const at::Tensor is_short = length < context / rope.high_freq_factor;
   const at::Tensor scaled = at::where(is_long, frequencies / rope.factor, frequencies);
-  const at::Tensor blend =
-      (context / length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const at::Tensor blend = (length.reciprocal() * context - rope.low_freq_factor) /
+                           (rope.high_freq_factor - rope.low_freq_factor);
   const at::Tensor blended = (1 - blend) * scaled / rope.factor + blend * scaled;
   return at::where(is_long.logical_or(is_short), scaled, blended);
 }
