@@ -9,18 +9,11 @@
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "probes/quantized_layers.h"
-#include "quantize/kernels/number_format.h"
+#include "probes/quantizer_report.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch::internal {
 namespace {
-
-void SetStatus(const absl::Status& status, QuantizationReport& report) {
-  report.status = ProbeStatusOf(status);
-  if (status.ok()) return;
-  report.displacement_norm.reset();
-  report.status_detail = StrCat(status);
-}
 
 // The first `count` batches; all if `count` is 0.
 std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
@@ -137,18 +130,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   result.skipped_layers = session_.plan().skipped;
   result.calibration_mode = options_.calibration_mode;
   for (const QuantizerSpec& spec : options_.quantizers) {
-    QuantizationReport& report = result.quantizers.emplace_back();
-    report.method = spec.method;
-    report.bits = spec.bits;
-    const NumberFormat& numbers = NumbersOf(spec);
-    const std::string format = FormatOf(spec);
-    // Absent by default, as in journals of earlier versions.
-    if (format != FormatOf(spec.method)) report.format = format;
-    if (numbers.scale == GroupScale::kE8m0) report.scale_rule = ToString(spec.scale_rule);
-    report.group_size = !MethodOf(spec).grid     ? MethodOf(spec).group_size
-                        : numbers.group_size > 0 ? numbers.group_size
-                                                 : spec.group_size;
-    report.symmetric = spec.symmetric || numbers.is_float();
+    result.quantizers.push_back(ReportOf(spec));
   }
   result.weights.resize(specs_.size());
   Stopwatch watch(context.clock);

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/statusor.h"
 #include "capture/capture_plan.h"
 #include "capture/model_quantizer.h"
+#include "probes/quantizer_report.h"
 #include "ptqwatch/report.h"
 #include "snapshot/replica.h"
 
@@ -21,7 +21,10 @@ class QuantizedLayers {
  public:
   /// `specs` has one element per quantizer. Both must outlive this.
   QuantizedLayers(const CapturePlan& plan, const std::vector<LayerSpecs>& specs)
-      : plan_(plan), specs_(specs), rows_(specs.size(), std::vector<Row>(plan.layers.size())) {}
+      : plan_(plan),
+        specs_(specs),
+        rows_(specs.size(), std::vector<QuantizedLayerRow>(plan.layers.size())),
+        matrices_(specs.size(), std::vector<at::Tensor>(plan.layers.size())) {}
 
   /// Takes the arguments of OnQuantizedLayer.
   void Add(size_t quantizer, size_t layer, const LayerGram* gram, QuantizedMatrix result);
@@ -33,16 +36,11 @@ class QuantizedLayers {
                                                       QuantizationReport& report);
 
  private:
-  struct Row {
-    LayerQuantization report;
-    std::string nonfinite;  // why there are no codes
-    double displacement = 0;
-    at::Tensor matrix;  // dequantized; undefined if the layer is left as it is
-  };
-
   const CapturePlan& plan_;
   const std::vector<LayerSpecs>& specs_;
-  std::vector<std::vector<Row>> rows_;  // [quantizer][layer]
+  // [quantizer][layer]
+  std::vector<std::vector<QuantizedLayerRow>> rows_;
+  std::vector<std::vector<at::Tensor>> matrices_;  // dequantized; undefined: left as it is
 };
 
 }  // namespace ptqwatch::internal

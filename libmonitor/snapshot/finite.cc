@@ -11,30 +11,28 @@
 
 namespace ptqwatch::internal {
 
-namespace {
-
-absl::Status Check(const TensorEntry& entry) {
-  if (!at::isFloatingType(entry.tensor.scalar_type())) return absl::OkStatus();
-  const int64_t finite = at::isfinite(entry.tensor).sum().item<int64_t>();
-  if (finite == entry.tensor.numel()) return absl::OkStatus();
+absl::Status CheckFinite(std::string_view name, const at::Tensor& tensor) {
+  if (!at::isFloatingType(tensor.scalar_type())) return absl::OkStatus();
+  at::NoGradGuard no_grad;
+  // A NaN or infinity makes the sum non-finite. Overflow can too, hence the closer check.
+  if (std::isfinite(tensor.sum().item<double>())) return absl::OkStatus();
+  const int64_t finite = at::isfinite(tensor).sum().item<int64_t>();
+  if (finite == tensor.numel()) return absl::OkStatus();
   return absl::DataLossError(
-      StrCat("'", entry.name, "' has ", entry.tensor.numel() - finite, " non-finite values"));
+      StrCat("'", name, "' has ", tensor.numel() - finite, " non-finite values"));
 }
 
-}  // namespace
-
 absl::Status CheckFinite(const TensorTable& table) {
-  for (const TensorEntry& entry : table.entries) PTQWATCH_RETURN_IF_ERROR(Check(entry));
+  for (const TensorEntry& entry : table.entries) {
+    PTQWATCH_RETURN_IF_ERROR(CheckFinite(entry.name, entry.tensor));
+  }
   return absl::OkStatus();
 }
 
 absl::Status CheckFinite(const TensorTable& table, absl::Span<const int> entries) {
-  at::NoGradGuard no_grad;
   for (int index : entries) {
     const TensorEntry& entry = table.entries[static_cast<size_t>(index)];
-    // A NaN or infinity makes the sum non-finite. Overflow can too, hence the closer check.
-    if (std::isfinite(entry.tensor.sum().item<double>())) continue;
-    PTQWATCH_RETURN_IF_ERROR(Check(entry));
+    PTQWATCH_RETURN_IF_ERROR(CheckFinite(entry.name, entry.tensor));
   }
   return absl::OkStatus();
 }
