@@ -85,6 +85,7 @@ class Decoder {
   static absl::StatusOr<Decoder> Create(ModelConfig config, const WeightReader& weights);
 
   const ModelConfig& config() const { return *config_; }
+  const WeightReader& weights() const { return *weights_; }
   int64_t blocks() const { return config_->blocks; }
   /// Elements of all tensors that are read; a tied head counts once.
   int64_t parameters() const { return parameters_; }

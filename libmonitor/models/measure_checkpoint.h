@@ -32,30 +32,42 @@ struct MeasurementProgress {
 };
 
 struct CheckpointMeasurement {
-  std::vector<QuantizerSpec> quantizers = {};
+  std::vector<QuantizerSpec> quantizers = {};  ///< at least one
   CurvatureOptions curvature = {};
-  int64_t max_bytes = 0;  ///< for everything that the measurement allocates; 0: free memory
+  /// For everything that the measurement allocates; 0: nine tenths of the free memory. No number
+  /// depends on it, but curvature is left out if the whole model does not fit.
+  int64_t max_bytes = 0;
   uint64_t seed = 0;
   std::function<void(const MeasurementProgress&)> progress = nullptr;
 };
 
 /// Bytes and seconds that MeasureCheckpoint will take.
 struct CheckpointCost {
-  int64_t bytes = 0;
-  int64_t curvature_bytes = 0;  ///< besides, for the whole model; left out if it exceeds max_bytes
-  double seconds = 0;           ///< from counted operations; refined by the caller from the first checkpoint
+  int64_t bytes = 0;            ///< the most at a time, within max_bytes if that is enough
+  int64_t curvature_bytes = 0;  ///< of the whole model; left out if it exceeds max_bytes
+  double seconds = 0;           ///< from counted operations; the first checkpoint gives better ones
 };
+/// Takes some tenths of a second in the first call of a process, which times short pieces of work
+/// on this thread's number of threads. REQUIRES: arguments that MeasureCheckpoint accepts.
 CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
                       const CheckpointMeasurement& options);
 
 /// Measures one checkpoint block by block: reads a block, sums its Gram matrices over the
 /// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream
-/// and each quantized stream of probe tokens through it, and frees it. Fills in probe_*,
+/// and each quantized stream of probe tokens through it, and frees it. If memory does not suffice
+/// for all quantizers at once, they go through the blocks in groups. Fills in probe_*,
 /// quantization, skipped_layers, calibration_mode, curvature, snapshot_digest and cost of a report;
-/// the caller fills in the rest. The same numbers as a monitor that has the whole model.
+/// the caller fills in the rest. The same numbers, bit for bit, as a monitor that has the whole
+/// model and measures the same batches (TokenBatches) to the end.
 ///
-/// Errors: ResourceExhausted (`max_bytes`, with the number that would do), DataLoss (a weight or the
-/// loss is not finite, naming the tensor), those of the reader, Cancelled. Never throws.
+/// Reserves what it allocates in context.bytes, whose limit is lower meanwhile, and checks the
+/// context before every matrix product. Matrix products use LibTorch's threads, the engine
+/// context.threads. Not thread-safe for one budget.
+///
+/// Errors: InvalidArgument (tokens, options), ResourceExhausted (`max_bytes`, with the number that
+/// would do), DataLoss (a weight, naming the tensor, or the full-precision loss is not finite),
+/// those of the reader, Cancelled, DeadlineExceeded. A quantizer that fails has a status. Never
+/// throws.
 absl::StatusOr<Report> MeasureCheckpoint(const Decoder& decoder, const TrajectoryData& data,
                                          const CheckpointMeasurement& options,
                                          const ExecutionContext& context);

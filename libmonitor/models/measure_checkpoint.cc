@@ -1,0 +1,319 @@
+#include "models/measure_checkpoint.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "base/guard.h"
+#include "base/reservation.h"
+#include "base/status_macros.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
+#include "models/block_quantizer.h"
+#include "models/checkpoint_curvature.h"
+#include "models/checkpoint_plan.h"
+#include "models/checkpoint_tensors.h"
+#include "models/token_stream.h"
+#include "probes/assemble_report.h"
+#include "probes/loss_pairs.h"
+#include "probes/quantizer_report.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+absl::Status IgnoreInput(size_t, const at::Tensor&) { return absl::OkStatus(); }
+
+class CheckpointRun {
+ public:
+  CheckpointRun(const Decoder& decoder, const TrajectoryData& data,
+                const CheckpointMeasurement& options, const ExecutionContext& context)
+      : decoder_(decoder),
+        data_(data),
+        options_(options),
+        context_(context),
+        bytes_(BytesOf(decoder, data, options.quantizers)),
+        quantizers_(options.quantizers.size()) {
+    context_.seeds = SeedSource(options.seed);
+  }
+
+  absl::StatusOr<Report> Run();
+
+ private:
+  // The findings of a quantizer so far.
+  struct Quantizer {
+    absl::Status status;
+    std::vector<QuantizedLayerRow> rows;
+    std::vector<UnitLosses> losses;
+    std::vector<NamedWeight> weights;  // only if they are kept
+  };
+  // Probe tokens on their way through the blocks.
+  struct Route {
+    std::optional<size_t> quantizer;  // nullopt: full precision
+    TokenStream stream;
+  };
+
+  // Quantizers [first, end), which go through the blocks together.
+  struct Group {
+    size_t first = 0;
+    size_t end = 0;
+  };
+
+  absl::Status MeasureGroup(const Group& group);
+  absl::StatusOr<std::vector<Route>> Depart(const Group& group);
+  absl::Status PassBlock(int64_t index, const Group& group, TokenStream& calibration,
+                         std::vector<Route>& routes);
+  // Adds the bytes of the weights to `held`.
+  absl::StatusOr<std::vector<QuantizedBlock>> Quantize(const DecoderBlock& block,
+                                                       const std::vector<DecoderLinear>& linears,
+                                                       const Group& group, TokenStream& calibration,
+                                                       Reservation& held);
+  absl::Status Arrive(const std::vector<Route>& routes);
+  ProbeResult Compare();
+  std::optional<ProbeResult> MeasureCurvature(ProbeResult& quantization);
+  std::string CostName(const Route& route) const;
+  void ReportProgress(std::string_view part, int64_t done, int64_t of) const {
+    if (options_.progress) options_.progress({.part = part, .done = done, .of = of});
+  }
+
+  const Decoder& decoder_;
+  const TrajectoryData& data_;
+  const CheckpointMeasurement& options_;
+  ExecutionContext context_;
+  const CheckpointBytes bytes_;
+  CheckpointLayout layout_;
+  HostBackend backend_;
+  std::vector<Quantizer> quantizers_;
+  std::vector<UnitLosses> full_;
+  std::shared_ptr<Reservation> kept_;  // memory of the quantized weights, if they are kept
+  int64_t blocks_done_ = 0;
+  int64_t blocks_to_do_ = 0;
+  std::map<std::string, double> seconds_;
+};
+
+std::string CheckpointRun::CostName(const Route& route) const {
+  return route.quantizer ? ShortName(KeyOf(options_.quantizers[*route.quantizer])) : "probe_loss";
+}
+
+absl::StatusOr<Report> CheckpointRun::Run() {
+  PTQWATCH_ASSIGN_OR_RETURN(layout_, LayOut(bytes_, options_, context_.bytes->remaining()));
+  const auto quantizers = std::ssize(quantizers_);
+  if (layout_.keep_quantized) {
+    kept_ = std::make_shared<Reservation>(context_.bytes);
+    PTQWATCH_RETURN_IF_ERROR(kept_->Take(quantizers * bytes_.covered, "the quantized weights"));
+  }
+  Stopwatch watch(context_.clock);
+  ReportHeader header;
+  {
+    Reservation held(context_.bytes);
+    PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.tensor, "reading a tensor"));
+    PTQWATCH_ASSIGN_OR_RETURN(header.snapshot_digest, DigestOfTensors(decoder_, context_));
+  }
+  seconds_["digest"] = watch.Lap();
+  const int64_t together = layout_.together;
+  blocks_to_do_ = (quantizers + together - 1) / together * decoder_.blocks();
+  for (int64_t first = 0; first < quantizers; first += together) {
+    PTQWATCH_RETURN_IF_ERROR(
+        MeasureGroup({.first = static_cast<size_t>(first),
+                      .end = static_cast<size_t>(std::min(quantizers, first + together))}));
+  }
+  std::vector<ProbeResult> results;
+  results.push_back(Compare());
+  if (std::optional<ProbeResult> measured = MeasureCurvature(results[0])) {
+    PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
+    results.push_back(*std::move(measured));
+  }
+  Report report = AssembleReport(header, results);
+  report.learning_rate.reset();
+  report.cost.erase("stall");
+  return report;
+}
+
+absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Group& group) {
+  std::vector<Route> routes;
+  const auto add = [&](std::optional<size_t> quantizer) {
+    absl::StatusOr<TokenStream> stream = routes.empty()
+                                             ? TokenStream::Embed(decoder_, data_.probe, context_)
+                                             : routes[0].stream.Copy(context_);
+    if (stream.ok()) routes.push_back({quantizer, *std::move(stream)});
+    return stream.status();
+  };
+  if (group.first == 0) PTQWATCH_RETURN_IF_ERROR(add(std::nullopt));
+  for (size_t i = group.first; i < group.end; ++i) PTQWATCH_RETURN_IF_ERROR(add(i));
+  return routes;
+}
+
+absl::Status CheckpointRun::MeasureGroup(const Group& group) {
+  Stopwatch watch(context_.clock);
+  std::optional<TokenStream> calibration;
+  PTQWATCH_ASSIGN_OR_RETURN(calibration, TokenStream::Embed(decoder_, data_.calibration, context_));
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<Route> routes, Depart(group));
+  seconds_["read"] += watch.Lap();
+  for (int64_t block = 0; block < decoder_.blocks(); ++block) {
+    PTQWATCH_RETURN_IF_ERROR(PassBlock(block, group, *calibration, routes));
+    ReportProgress("block", ++blocks_done_, blocks_to_do_);
+  }
+  calibration.reset();
+  return Arrive(routes);
+}
+
+absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenStream& calibration,
+                                      std::vector<Route>& routes) {
+  Stopwatch watch(context_.clock);
+  Reservation held(context_.bytes);
+  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.block + bytes_.reading, "a block"));
+  PTQWATCH_ASSIGN_OR_RETURN(const DecoderBlock block, decoder_.ReadBlock(index));
+  held.Return(bytes_.reading);
+  seconds_["read"] += watch.Lap();
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<QuantizedBlock> quantized,
+                            Quantize(block, decoder_.LinearsOf(index), group, calibration, held));
+  watch.Lap();
+  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward, "computing a block"));
+  for (Route& route : routes) {
+    const QuantizedBlock* own =
+        route.quantizer ? &quantized[*route.quantizer - group.first] : nullptr;
+    if (own != nullptr && !own->status.ok()) continue;
+    PTQWATCH_RETURN_IF_ERROR(route.stream.PassThrough(
+        block, own == nullptr ? block.weights() : own->weights, IgnoreInput, context_));
+    seconds_[CostName(route)] += watch.Lap() + (own == nullptr ? 0 : own->seconds);
+  }
+  // A quantizer that failed goes no further.
+  const auto failed = [this](const Route& route) {
+    return route.quantizer && !quantizers_[*route.quantizer].status.ok();
+  };
+  routes.erase(std::remove_if(routes.begin(), routes.end(), failed), routes.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(
+    const DecoderBlock& block, const std::vector<DecoderLinear>& linears, const Group& group,
+    TokenStream& calibration, Reservation& held) {
+  Stopwatch watch(context_.clock);
+  const auto specs =
+      absl::MakeConstSpan(options_.quantizers).subspan(group.first, group.end - group.first);
+  Reservation sums(context_.bytes);
+  PTQWATCH_RETURN_IF_ERROR(sums.Take(bytes_.grams, "the Gram matrices of a block"));
+  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward, "computing a block"));
+  PTQWATCH_ASSIGN_OR_RETURN(const BlockGrams grams,
+                            CaptureBlock(block, linears, calibration, backend_, context_));
+  held.Return(bytes_.forward);
+  seconds_["capture"] += watch.Lap();
+  PTQWATCH_RETURN_IF_ERROR(
+      held.Take(std::ssize(specs) * bytes_.quantized, "the quantized weights of a block"));
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<QuantizedBlock> quantized,
+                            QuantizeBlock(block, linears, grams, specs, backend_, context_));
+  for (size_t i = 0; i < quantized.size(); ++i) {
+    QuantizedBlock& result = quantized[i];
+    Quantizer& quantizer = quantizers_[group.first + i];
+    quantizer.status.Update(result.status);
+    std::move(result.rows.begin(), result.rows.end(), std::back_inserter(quantizer.rows));
+    for (size_t linear = 0; layout_.keep_quantized && linear < linears.size(); ++linear) {
+      if (result.weights[linear].is_same(block.weights()[linear])) continue;
+      quantizer.weights.push_back({linears[linear].name, result.weights[linear]});
+    }
+  }
+  return quantized;
+}
+
+absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes) {
+  Stopwatch watch(context_.clock);
+  Reservation held(context_.bytes);
+  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.head, "the output head"));
+  PTQWATCH_ASSIGN_OR_RETURN(const DecoderHead head, decoder_.ReadHead());
+  seconds_["read"] += watch.Lap();
+  for (size_t i = 0; i < routes.size(); ++i) {
+    const Route& route = routes[i];
+    PTQWATCH_ASSIGN_OR_RETURN(std::vector<UnitLosses> losses, route.stream.Losses(head, context_));
+    seconds_[CostName(route)] += watch.Lap();
+    ReportProgress("head", static_cast<int64_t>(i) + 1, std::ssize(routes));
+    if (route.quantizer) {
+      quantizers_[*route.quantizer].losses = std::move(losses);
+      continue;
+    }
+    if (!std::all_of(losses.begin(), losses.end(), IsFinite)) {
+      return absl::DataLossError("the full-precision loss is not finite, but all weights are");
+    }
+    full_ = std::move(losses);
+  }
+  return absl::OkStatus();
+}
+
+ProbeResult CheckpointRun::Compare() {
+  QuantizationResult result;
+  result.status = ProbeStatus::kOk;
+  result.calibration_mode = CalibrationMode::kOneShot;
+  result.skipped_layers = SkippedTensors(decoder_);
+  SumUp(full_, result);
+  for (size_t i = 0; i < quantizers_.size(); ++i) {
+    Quantizer& quantizer = quantizers_[i];
+    QuantizationReport& report = result.quantizers.emplace_back(ReportOf(options_.quantizers[i]));
+    absl::Status status = quantizer.status;
+    if (status.ok()) status = AddRows(std::move(quantizer.rows), decoder_.parameters(), report);
+    LossPairs pairs;
+    for (size_t batch = 0; status.ok() && batch < full_.size(); ++batch) {
+      status = pairs.Add(full_[batch], quantizer.losses[batch]);
+    }
+    if (status.ok()) status = pairs.FillIn(report);
+    SetStatus(status, report);
+    quantizer.status = status;
+  }
+  result.held = std::move(kept_);
+  return {.outcome = {"quantization"}, .cost_seconds = seconds_, .value = std::move(result)};
+}
+
+std::optional<ProbeResult> CheckpointRun::MeasureCurvature(ProbeResult& quantization) {
+  if (!options_.curvature.enabled) return std::nullopt;
+  if (!layout_.curvature) {
+    return NoCurvature(
+        options_.curvature, ProbeStatus::kDisabled,
+        StrCat("the whole model is not in memory: curvature needs about ", bytes_.curvature,
+               " bytes, max_bytes allows ", context_.bytes->remaining()));
+  }
+  ReportProgress("curvature", 0, 1);
+  std::vector<std::vector<NamedWeight>> weights;
+  for (Quantizer& quantizer : quantizers_) {
+    std::vector<NamedWeight> own = std::exchange(quantizer.weights, {});
+    weights.push_back(quantizer.status.ok() ? std::move(own) : std::vector<NamedWeight>());
+  }
+  if (!layout_.keep_quantized) {
+    for (QuantizationReport& report : std::get<QuantizationResult>(quantization.value).quantizers) {
+      if (report.status != ProbeStatus::kOk) continue;
+      report.status_detail = StrCat("no curvature along its error: the weights of ",
+                                    quantizers_.size(), " quantizers do not fit within max_bytes");
+    }
+  }
+  ProbeResult measured =
+      MeasureCheckpointCurvature(decoder_, TokenBatches(data_.probe), options_.curvature,
+                                 std::move(weights), quantization, context_);
+  ReportProgress("curvature", 1, 1);
+  return measured;
+}
+
+absl::StatusOr<Report> MeasureOrThrow(const Decoder& decoder, const TrajectoryData& data,
+                                      const CheckpointMeasurement& options,
+                                      const ExecutionContext& context) {
+  PTQWATCH_RETURN_IF_ERROR(CheckMeasurement(decoder, data, options));
+  ExecutionContext on_host = context;
+  if (context.host_bytes != nullptr) on_host.bytes = context.host_bytes;
+  ByteBudget& budget = *on_host.bytes;
+  const int64_t before = budget.limit();
+  budget.SetLimit(budget.used() + std::min(BytesAllowed(options.max_bytes), budget.remaining()));
+  absl::StatusOr<Report> report =
+      Guard([&] { return CheckpointRun(decoder, data, options, on_host).Run(); });
+  budget.SetLimit(before);
+  return report;
+}
+
+}  // namespace
+
+absl::StatusOr<Report> MeasureCheckpoint(const Decoder& decoder, const TrajectoryData& data,
+                                         const CheckpointMeasurement& options,
+                                         const ExecutionContext& context) {
+  return Guard([&] { return MeasureOrThrow(decoder, data, options, context); });
+}
+
+}  // namespace ptqwatch::internal
