@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/Parallel.h"
 #include "models/measure_checkpoint.h"
 #include "unit/models/tiny_model.h"
 
@@ -47,6 +48,7 @@ struct TinyCheckpoint {
       : config(ParsedTinyConfig(model_type, more)),
         reader(RandomWeights(config)),
         decoder(*internal::Decoder::Create(config, reader)) {
+    at::set_num_threads(1);  // other tests run beside this one
     data.probe = TinyTokens(37, 60, 5);
     data.calibration = TinyTokens(20, 60, 6);
     for (const QuantizationMethod method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {

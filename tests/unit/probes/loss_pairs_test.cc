@@ -12,8 +12,8 @@ namespace loss_pairs_test {
 
 using ::testing::HasSubstr;
 
-const UnitLosses kFull = {.sum = {8, 12, 10}, .weight = {4, 5, 4}, .tokens = 13};
-const UnitLosses kQuantized = {.sum = {9, 12.5, 12}, .weight = {4, 5, 4}, .tokens = 13};
+const UnitLosses kFull = {{8, 12, 10}, {4, 5, 4}, 13, {}, {}};
+const UnitLosses kQuantized = {{9, 12.5, 12}, {4, 5, 4}, 13, {}, {}};
 
 TEST(LossPairs, FillInTheLossesOfAReport) {
   LossPairs pairs;
