@@ -2,9 +2,11 @@
 // predicted. Writes the checkpoint, in bfloat16, into a folder that has none.
 
 #include <sys/resource.h>
+#include <time.h>
 
-#include <algorithm>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -32,6 +34,20 @@ namespace {
 using namespace ptqwatch;            // NOLINT
 using namespace ptqwatch::internal;  // NOLINT
 
+// CPU seconds of the process in place of the time of day.
+class CpuClock final : public Clock {
+ public:
+  std::chrono::nanoseconds Monotonic() const override {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  }
+  double UnixSeconds() const override { return Clock::Real()->UnixSeconds(); }
+  void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& cancelled) override {
+    Clock::Real()->SleepFor(duration, cancelled);
+  }
+};
+
 struct Flags {
   std::string folder;
   int64_t blocks = 16;
@@ -46,6 +62,7 @@ struct Flags {
   double gigabytes = 0;
   std::vector<std::string> quantizers = {"rtn3", "rtn4", "gptq3", "gptq4"};
   bool curvature = false;
+  bool cpu = false;
 };
 
 std::string ConfigText(const Flags& flags) {
@@ -147,19 +164,21 @@ absl::Status Run(const Flags& flags) {
   for (const std::string& name : flags.quantizers) {
     PTQWATCH_ASSIGN_OR_RETURN(options.quantizers.emplace_back(), ParseQuantizer(name));
   }
-  Stopwatch watch(Clock::Real());
+  ExecutionContext context;
+  context.threads = flags.threads;
+  CpuClock cpu;
+  if (flags.cpu) context.clock = &cpu;
+  Stopwatch watch(context.clock);
   options.progress = [&](const MeasurementProgress& progress) {
     std::printf("%s %d of %d: %.1f s\n", std::string(progress.part).c_str(),
                 static_cast<int>(progress.done), static_cast<int>(progress.of), watch.Lap());
     std::fflush(stdout);
   };
   std::printf("%.2f billion parameters\n", 1e-9 * static_cast<double>(decoder.parameters()));
-  ExecutionContext context;
-  context.threads = flags.threads;
   const CheckpointCost cost = CostOf(decoder, data, options);
   std::printf("predicted: %.1f s, %.2f GB\n", cost.seconds, 1e-9 * static_cast<double>(cost.bytes));
   watch.Lap();
-  Stopwatch whole(Clock::Real());
+  Stopwatch whole(context.clock);
   PTQWATCH_ASSIGN_OR_RETURN(const Report report,
                             MeasureCheckpoint(decoder, data, options, context));
   Print(report, cost, whole.Lap(), context);
@@ -183,6 +202,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "Threads");
   app.add_option("--gigabytes", flags.gigabytes, "Memory; 0: what is free");
   app.add_option("--quantizers", flags.quantizers, "Short names")->delimiter(',');
+  app.add_flag("--cpu", flags.cpu, "Count CPU seconds: for one thread on a busy machine");
   app.add_flag("--curvature", flags.curvature, "Measure curvature too");
   CLI11_PARSE(app, argc, argv);
   if (const absl::Status status = Run(flags); !status.ok()) {
