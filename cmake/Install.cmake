@@ -113,5 +113,10 @@ foreach(tool ptqwatch quantize_checkpoint)
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   endif()
 endforeach()
+# Needs LibTorch, which is in no Debian package, so it is in none either.
+if(TARGET trajectory)
+  set_target_properties(trajectory PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS trajectory RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT trajectory)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/dashboards DESTINATION ${CMAKE_INSTALL_DATADIR}/ptqwatch COMPONENT tools USE_SOURCE_PERMISSIONS
         PATTERN "__pycache__" EXCLUDE)

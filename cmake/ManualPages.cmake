@@ -27,5 +27,8 @@ string(REGEX REPLACE ".*\nSubcommands:\n(.*)\n\nExamples:.*" "\\1" help "${help}
 string(REGEX MATCHALL "[^\n]+" lines "${help}")
 foreach(line ${lines})
   string(REGEX MATCH "^  ([a-z]+) +(.*)" matched "${line}")
+  if(CMAKE_MATCH_1 STREQUAL "trajectory")  # a program of its own, in no package
+    continue()
+  endif()
   write_page(ptqwatch-${CMAKE_MATCH_1} "ptqwatch ${CMAKE_MATCH_1}" "${CMAKE_MATCH_2}")
 endforeach()

@@ -68,6 +68,7 @@ std::string WhyStill(int64_t since, const Report& report) {
 struct Analyzer::Finding {
   size_t newest = 0;
   bool decaying = false;
+  bool blind = false;            ///< the learning rate is unknown, so a decay may go unseen
   std::optional<Change> change;  ///< evidence for an alarm
   std::optional<Change> since;   ///< the same change as a jump at the onset
   std::optional<Severity> severity;
@@ -107,6 +108,7 @@ Analyzer::Finding Analyzer::Find() const {
     finding.before = points[points.size() - 2].state;
     finding.onset_before = points[points.size() - 2].onset_step;
   }
+  finding.blind = std::isnan(points.back().learning_rate) && !points.back().falling;
   const double decayed = points.back().decayed;
   finding.decaying = decayed > history_.PlateauLimit(points.size());
   if (finding.decaying) {
@@ -170,6 +172,7 @@ VerdictState Analyzer::StateOf(const Finding& finding) const {
   }
   if (change.sigmas >= needed && in_error && matters && confirmed) {
     if (finding.decaying) return VerdictState::kDecayDegradation;
+    if (finding.blind) return VerdictState::kUnclear;
     return finding.onset_before && finding.before != VerdictState::kSpike &&
                    finding.before != VerdictState::kUnknown
                ? VerdictState::kRecovering
@@ -293,9 +296,15 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
     case VerdictState::kDrifting:
       verdict.summary += finding.outgrown
                              ? StrFormat(", %s, while the loss itself falls by more", beyond)
-                             : ", growing slowly while the learning rate is high";
+                         : finding.blind ? ", growing slowly"
+                                         : ", growing slowly while the learning rate is high";
       break;
     case VerdictState::kUnclear:
+      if (finding.blind && finding.change->sigmas >= finding.needed) {
+        verdict.summary +=
+            StrFormat(", %s; the learning rate is unknown, so its decay may be the reason", beyond);
+        break;
+      }
       verdict.summary += StrFormat(
           ", %s; quantization %+.1f sigma, curvature %+.1f sigma: too little for an alarm", beyond,
           finding.change->error_sigmas(), finding.change->curvature_sigmas());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "report/report_source.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -63,8 +64,10 @@ size_t History::Add(const Report& report) {
   if (key != key_) points_.clear();
   key_ = key;
   Point point = PointOf(report);
-  const bool late = !points_.empty() && !report.rolled_back && report.sequence > 0 &&
-                    report.sequence < points_.back().sequence;
+  // Checkpoints are measured in any order, and a run of them is never rolled back.
+  const bool late = report.source == kTrajectorySource ||
+                    (!points_.empty() && !report.rolled_back && report.sequence > 0 &&
+                     report.sequence < points_.back().sequence);
   if (!late) {
     while (!points_.empty() && points_.back().step >= report.step) points_.pop_back();
   }

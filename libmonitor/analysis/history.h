@@ -43,8 +43,8 @@ class History {
  public:
   /// Adds a report and returns its index. If its step is not above the newest one and it was
   /// measured later (a rollback), snapshots from that step on are removed; if it was measured
-  /// earlier (it came late), it is inserted. Another fingerprint or other quantizers start a new
-  /// series.
+  /// earlier (it came late), or comes from a checkpoint, it is inserted. Another fingerprint or
+  /// other quantizers start a new series.
   size_t Add(const Report& report);
 
   const std::vector<Point>& points() const { return points_; }

@@ -12,7 +12,7 @@ PRODUCT = ("libmonitor", "proto", "exporters", "tools")
 PUBLIC = "libmonitor/include/ptqwatch"
 
 # Folders that a quoted #include is looked up in, after that of the including file.
-SEARCH = ("proto", "proto/client/include", "libmonitor", "libmonitor/include", "exporters/page/include", "exporters/serve/include", "exporters", "proto/conversion", "tools/ptqwatch", "examples/common", "examples/char_gpt",
+SEARCH = ("proto", "proto/client/include", "libmonitor", "libmonitor/include", "exporters/page/include", "exporters/serve/include", "exporters", "proto/conversion", "tools/common", "tools/ptqwatch", "examples/common", "examples/char_gpt",
           "examples/functional", "tests")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
@@ -104,9 +104,9 @@ def sources_of_target(target):
 
 def torch_free_sources():
     """Sources of the libraries that link no LibTorch."""
-    found = [path for target in ("ptqwatch_core", "ptqwatch_quantize", "ptqwatch_cuda_engine", "ptqwatch_checkpoint")
+    found = [path for target in ("ptqwatch_core", "ptqwatch_quantize", "ptqwatch_cuda_engine", "ptqwatch_checkpoint", "ptqwatch_trajectory")
              for path in sources_of_target(target)]
-    found += [path for path in files(("exporters", "proto", "tools/ptqwatch"), (".cc",))]
+    found += [path for path in files(("exporters", "proto", "tools/common", "tools/ptqwatch"), (".cc",))]
     return found
 
 

@@ -40,6 +40,7 @@ FAST = {
     "ptqwatch replay": "ptqwatch replay OVER",
     "ptqwatch history": "ptqwatch history OVER --csv",
     "ptqwatch layers": "ptqwatch layers OVER",
+    "ptqwatch trajectory": "ptqwatch trajectory --help",  # has a test of its own
     "tests/gates/format": "tests/gates/format",
     "tests/gates/includes": "tests/gates/includes",
     "tests/gates/sizes": "tests/gates/sizes",

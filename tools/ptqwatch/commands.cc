@@ -141,6 +141,7 @@ int RunCommand(Invocation invocation, Clock* clock, Terminal* terminal) {
     int operator()(const HistoryFlags& flags) const { return RunHistory(flags, terminal); }
     int operator()(const LayersFlags& flags) const { return RunLayers(flags, terminal); }
     int operator()(const ReportFlags& flags) const { return RunReport(flags, clock, terminal); }
+    int operator()(const TrajectoryFlags& flags) const { return RunTrajectory(flags, terminal); }
     int operator()(const PrintText& flags) const {
       terminal->Block(flags.text);
       return Finish(terminal);

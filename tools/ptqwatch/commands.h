@@ -32,6 +32,8 @@ int RunReplay(const ReplayFlags& flags, Terminal* terminal);
 int RunHistory(const HistoryFlags& flags, Terminal* terminal);
 int RunLayers(const LayersFlags& flags, Terminal* terminal);
 int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal);
+/// Becomes the program ptqwatch-trajectory; returns only if that fails.
+int RunTrajectory(const TrajectoryFlags& flags, Terminal* terminal);
 int RunCommand(Invocation invocation, Clock* clock, Terminal* terminal);
 
 }  // namespace ptqwatch::internal

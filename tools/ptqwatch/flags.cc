@@ -32,7 +32,8 @@ constexpr char kExamples[] = R"(Examples:
   ptqwatch replay runs/7                    recompute the verdicts of a journal; needs no run
   ptqwatch history runs/7 --csv > run.csv   its reports as a table; needs no run
   ptqwatch layers runs/7                    the layers that quantization hurts most; needs no run
-  ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run)";
+  ptqwatch report runs/7 -o run.html        the live page of a run as a file; needs no run
+  ptqwatch trajectory --help                how to measure the checkpoints of a run)";
 
 constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve runs/7
@@ -145,12 +146,17 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   add("history", "Print the reports of a journal", AddHistory, &flags->history);
   add("layers", "Show the layers that quantization hurts most", AddLayers, &flags->layers);
   add("report", "Write the live page of a run to one HTML file", AddReport, &flags->report);
+  app->add_subcommand("trajectory", "Measure the checkpoints of a run");
   return all;
 }
 
 }  // namespace
 
 absl::StatusOr<Invocation> ParseCommandLine(int argc, const char* const* argv) {
+  // Another program parses what follows this command, --help included.
+  if (argc > 1 && std::string_view(argv[1]) == "trajectory") {
+    return TrajectoryFlags{.arguments = {argv + 2, argv + argc}};
+  }
   CLI::App app("Follows and controls ptqwatch monitors in training runs, from any machine.",
                "ptqwatch");
   app.set_version_flag("--version", "ptqwatch " PTQWATCH_VERSION_STRING);

@@ -99,6 +99,11 @@ struct ReportFlags {
   std::string output;  ///< a file
 };
 
+/// For the program ptqwatch-trajectory, which parses them.
+struct TrajectoryFlags {
+  std::vector<std::string> arguments;
+};
+
 /// Needs no server: --help, --version.
 struct PrintText {
   std::string text;
@@ -106,7 +111,7 @@ struct PrintText {
 
 using Invocation = std::variant<WatchFlags, StatusFlags, SnapshotFlags, SliceFlags, CooldownFlags,
                                 PauseFlags, ResumeFlags, EveryFlags, ServeFlags, ReplayFlags,
-                                HistoryFlags, LayersFlags, ReportFlags, PrintText>;
+                                HistoryFlags, LayersFlags, ReportFlags, TrajectoryFlags, PrintText>;
 
 /// Parses the command line. InvalidArgument with one line that names the option and its value.
 absl::StatusOr<Invocation> ParseCommandLine(int argc, const char* const* argv);

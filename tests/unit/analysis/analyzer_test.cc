@@ -296,6 +296,41 @@ TEST(Analyzer, PutsALateReportInItsPlace) {
   EXPECT_EQ(late.Add(third), in_order.Add(third));
 }
 
+TEST(Analyzer, InsertsCheckpointsInAnyOrder) {
+  Analyzer in_order, shuffled;
+  const auto report = [](int64_t step, int64_t sequence) {
+    Report made = At(step, 0.1 + 0.001 * static_cast<double>(step % 7));
+    made.sequence = sequence;
+    made.source = "trajectory";
+    return made;
+  };
+  Verdict expected, last;
+  for (int64_t i = 1; i <= 12; ++i) expected = in_order.Add(report(1000 * i, i));
+  int64_t sequence = 0;
+  for (const int64_t i : {5, 1, 2, 9, 10, 11, 3, 4, 6, 7, 8, 12}) {
+    last = shuffled.Add(report(1000 * i, ++sequence));
+  }
+  EXPECT_EQ(last, expected);
+}
+
+TEST(Analyzer, BlamesNoScheduleItDoesNotKnow) {
+  Analyzer analyzer;
+  const auto report = [](int64_t step, double delta) {
+    Report made = At(step, delta);
+    made.learning_rate.reset();
+    made.lr_phase = LrPhase::kUnknown;
+    return made;
+  };
+  Verdict verdict;
+  for (size_t i = 0; i < kStable.size(); ++i) {
+    verdict = analyzer.Add(report(800 * static_cast<int64_t>(i + 1), kStable[i]));
+  }
+  EXPECT_EQ(verdict.state, VerdictState::kHealthy);
+  for (int i = 1; i <= 6; ++i) verdict = analyzer.Add(report(12800 + 800 * i, 0.3));
+  EXPECT_EQ(verdict.state, VerdictState::kUnclear);
+  EXPECT_THAT(verdict.summary, HasSubstr("the learning rate is unknown"));
+}
+
 TEST(Analyzer, TakesTheFirstPartOfAScheduleWithoutAPlateau) {
   Analyzer analyzer;
   Verdict verdict;

@@ -146,5 +146,30 @@ TEST_F(ReplayTest, FollowsALinkToAFile) {
   EXPECT_THAT(Steps(), ElementsAre(100));
 }
 
+TEST(Replay, KeepsBranchesApart) {
+  const auto report = [](const std::string& branch, int64_t step, double delta) {
+    Report made;
+    made.fingerprint = "f";
+    made.branch = branch;
+    made.step = step;
+    made.sequence = step;
+    made.learning_rate = 1e-3;
+    made.lr_phase = LrPhase::kStable;
+    made.probe_status = ProbeStatus::kOk;
+    made.probe_loss_nats = 2;
+    made.quantization = {testing::SampleQuantization(QuantizationMethod::kGptq, 3, delta)};
+    return made;
+  };
+  Replay alone, together;
+  Verdict expected, last;
+  for (int64_t step = 1; step <= 12; ++step) {
+    expected = alone.Add(report("a", step, 0.1));
+    last = together.Add(report("a", step, 0.1));
+    together.Add(report("b", step, 0.5));
+  }
+  EXPECT_EQ(expected.state, VerdictState::kHealthy);
+  EXPECT_EQ(last, expected);
+}
+
 }  // namespace replay_test
 }  // namespace ptqwatch

@@ -208,5 +208,13 @@ TEST(Flags, ServesOnLoopbackUnlessTold) {
   EXPECT_TRUE(options.allow_control);
 }
 
+// The program that measures checkpoints parses its own command line.
+TEST(Flags, PassesOnWhatFollowsTrajectory) {
+  const auto command = Parse({"trajectory", "runs/hf", "--help", "--bogus", "--length", "x"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(std::get<TrajectoryFlags>(*command).arguments,
+              ::testing::ElementsAre("runs/hf", "--help", "--bogus", "--length", "x"));
+}
+
 }  // namespace flags_test
 }  // namespace ptqwatch::internal

@@ -22,7 +22,7 @@ class Program {
  public:
   /// `columns`: of the terminal; 0 for a pipe.
   Program(std::vector<std::string> arguments, std::vector<std::string> environment = {},
-          unsigned short columns = 0) {
+          unsigned short columns = 0, const std::string& path = PTQWATCH_PROGRAM) {
     int out[2], error[2];
     if (columns > 0) {
       winsize size{};
@@ -39,13 +39,13 @@ class Program {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, error[1], STDERR_FILENO);
-    arguments.insert(arguments.begin(), PTQWATCH_PROGRAM);
+    arguments.insert(arguments.begin(), path);
     std::vector<char*> argv, envp;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     for (std::string& variable : environment) envp.push_back(variable.data());
     argv.push_back(nullptr);
     envp.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, PTQWATCH_PROGRAM, &actions, nullptr, argv.data(), envp.data()), 0);
+    EXPECT_EQ(posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), envp.data()), 0);
     posix_spawn_file_actions_destroy(&actions);
     close(out[1]);
     close(error[1]);

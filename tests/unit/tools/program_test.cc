@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -158,6 +159,30 @@ TEST(Program, HasNoColoursWhereTheyAreNotWanted) {
     EXPECT_THAT(program.ReadOut(), AllOf(HasSubstr("  decay\r\n"), Not(HasSubstr("[31m"))));
     EXPECT_EQ(program.Wait(), 0);
   }
+}
+
+// Of a copy of the program that stands alone.
+TEST(Program, SaysWhatTrajectoryNeeds) {
+  const testing::TempDir dir;
+  const std::string alone = dir.File("ptqwatch");
+  std::filesystem::copy_file(PTQWATCH_PROGRAM, alone);
+  Program program({"trajectory", "--help"}, {"PATH=/nowhere"}, 0, alone);
+  EXPECT_THAT(program.ReadOut(), IsEmpty());
+  EXPECT_THAT(program.ReadError(),
+              AllOf(HasSubstr(dir.File("ptqwatch-trajectory")), HasSubstr("--target trajectory")));
+  EXPECT_EQ(program.Wait(), 1);
+}
+
+TEST(Program, BecomesTheProgramBesideItForATrajectory) {
+  const testing::TempDir dir;
+  const std::string alone = dir.File("ptqwatch");
+  std::filesystem::copy_file(PTQWATCH_PROGRAM, alone);
+  const std::string beside = dir.File("ptqwatch-trajectory");
+  testing::WriteFile(beside, "#!/bin/sh\necho \"$@\"\nexit 7\n");
+  std::filesystem::permissions(beside, std::filesystem::perms::owner_all);
+  Program program({"trajectory", "a b", "--help"}, {"PATH=/bin"}, 0, alone);
+  EXPECT_EQ(program.ReadOut(), "a b --help\n");
+  EXPECT_EQ(program.Wait(), 7);
 }
 
 }  // namespace program_test

@@ -13,7 +13,8 @@
 
 namespace ptqwatch {
 
-/// Recomputes the verdicts of a run as a monitor of this version would have. Not thread-safe.
+/// Recomputes the verdicts of a run as a monitor of this version would have. Reports of different
+/// branches (Report::branch) are separate series. Not thread-safe.
 class PTQWATCH_EXPORT Replay {
  public:
   /// REQUIRES: Validate(options).ok().

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_TEXT_TABLE_H_
-#define PTQWATCH_TOOLS_PTQWATCH_TEXT_TABLE_H_
+#ifndef PTQWATCH_TOOLS_COMMON_TEXT_TABLE_H_
+#define PTQWATCH_TOOLS_COMMON_TEXT_TABLE_H_
 
 #include <cstddef>
 #include <limits>
@@ -41,4 +41,4 @@ std::string TextTable(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_TEXT_TABLE_H_
+#endif  // PTQWATCH_TOOLS_COMMON_TEXT_TABLE_H_

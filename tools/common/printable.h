@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_PRINTABLE_H_
-#define PTQWATCH_TOOLS_PTQWATCH_PRINTABLE_H_
+#ifndef PTQWATCH_TOOLS_COMMON_PRINTABLE_H_
+#define PTQWATCH_TOOLS_COMMON_PRINTABLE_H_
 
 #include <cstddef>
 #include <optional>
@@ -49,4 +49,4 @@ std::string AgoText(double seconds);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_PRINTABLE_H_
+#endif  // PTQWATCH_TOOLS_COMMON_PRINTABLE_H_

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_REPORT_TABLE_H_
-#define PTQWATCH_TOOLS_PTQWATCH_REPORT_TABLE_H_
+#ifndef PTQWATCH_TOOLS_COMMON_REPORT_TABLE_H_
+#define PTQWATCH_TOOLS_COMMON_REPORT_TABLE_H_
 
 #include <cstddef>
 #include <map>
@@ -82,4 +82,4 @@ class ReportTable {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_REPORT_TABLE_H_
+#endif  // PTQWATCH_TOOLS_COMMON_REPORT_TABLE_H_

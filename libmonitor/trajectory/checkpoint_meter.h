@@ -1,0 +1,57 @@
+#ifndef PTQWATCH_TRAJECTORY_CHECKPOINT_METER_H_
+#define PTQWATCH_TRAJECTORY_CHECKPOINT_METER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ptqwatch/execution_context.h"
+#include "ptqwatch/report.h"
+
+namespace ptqwatch::internal {
+
+/// What a checkpoint's config.json says of its model.
+struct ModelFacts {
+  std::string architecture = {};  ///< equal for all checkpoints of one model
+  int64_t vocabulary = 0;
+  int64_t context = 0;  ///< longest sequence
+  int64_t parameters = 0;
+  int64_t covered_parameters = 0;  ///< that are quantized
+};
+
+/// A prediction of what measuring a checkpoint takes.
+struct MeterCost {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
+/// How far the measurement of a checkpoint has come.
+struct MeterProgress {
+  std::string_view part;  ///< "block", "head", "curvature"; valid during the call
+  int64_t done = 0;
+  int64_t of = 0;
+};
+
+/// Measures checkpoints, all with the same data and quantizers. One thread at a time.
+class CheckpointMeter {
+ public:
+  virtual ~CheckpointMeter() = default;
+  virtual absl::StatusOr<ModelFacts> Facts(const std::string& folder) = 0;
+  virtual absl::StatusOr<MeterCost> Cost(const std::string& folder) = 0;
+  /// The measurements of the checkpoint in a folder or, with several, of their mean. Fills in
+  /// probe_*, quantization, skipped_layers, calibration_mode, snapshot_digest, cost and, if asked
+  /// for, curvature.
+  ///
+  /// Errors: DataLoss (a weight or the loss is not finite), ResourceExhausted, Cancelled, and those
+  /// of reading.
+  virtual absl::StatusOr<Report> Measure(absl::Span<const std::string> folders, bool curvature,
+                                         const std::function<void(const MeterProgress&)>& progress,
+                                         const ExecutionContext& context) = 0;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TRAJECTORY_CHECKPOINT_METER_H_

@@ -1,0 +1,60 @@
+#include "trajectory/follow_trajectory.h"
+
+#include <algorithm>
+
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "trajectory/checkpoint_folder.h"
+#include "trajectory/checkpoint_list.h"
+
+namespace ptqwatch::internal {
+
+absl::StatusOr<std::vector<Checkpoint>> CheckpointWatch::Poll() {
+  PTQWATCH_ASSIGN_OR_RETURN(CheckpointList list, ListCheckpoints(folders_, /*growing=*/true));
+  std::map<std::string, std::string> states;
+  std::vector<Checkpoint> settled;
+  for (Checkpoint& checkpoint : list.checkpoints) {
+    const absl::StatusOr<std::string> state = StateOfFolder(checkpoint.path);
+    if (!state.ok()) continue;  // removed meanwhile
+    const auto before = states_.find(checkpoint.path);
+    const bool unchanged = before != states_.end() && before->second == *state;
+    states[checkpoint.path] = *state;
+    if (unchanged) settled.push_back(std::move(checkpoint));
+  }
+  states_ = std::move(states);
+  return settled;
+}
+
+absl::StatusOr<std::vector<Checkpoint>> WaitForCheckpoints(CheckpointWatch& watch,
+                                                           const ExecutionContext& context) {
+  while (true) {
+    PTQWATCH_ASSIGN_OR_RETURN(std::vector<Checkpoint> found, watch.Poll());
+    if (!found.empty()) return found;
+    context.clock->SleepFor(kFollowInterval, context.cancel.flag());
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+  }
+}
+
+absl::Status FollowTrajectory(CheckpointWatch& watch, std::optional<int64_t> until,
+                              const ModelFacts& facts, TrajectoryOptions options,
+                              CheckpointMeter& meter, TrajectoryRun& run,
+                              const TrajectoryListener& listener, const ExecutionContext& context) {
+  options.skip_removed = true;
+  const auto reached = [&] {
+    return until && std::any_of(run.reports().begin(), run.reports().end(),
+                                [&](const AnalyzedReport& analyzed) {
+                                  return analyzed.report.step >= *until;
+                                });
+  };
+  while (!reached()) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<Checkpoint> settled, watch.Poll());
+    PTQWATCH_RETURN_IF_ERROR(
+        MeasureTrajectory(settled, facts, options, meter, run, listener, context));
+    if (reached()) break;
+    context.clock->SleepFor(kFollowInterval, context.cancel.flag());
+    PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::internal

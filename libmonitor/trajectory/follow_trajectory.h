@@ -1,0 +1,51 @@
+#ifndef PTQWATCH_TRAJECTORY_FOLLOW_TRAJECTORY_H_
+#define PTQWATCH_TRAJECTORY_FOLLOW_TRAJECTORY_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
+#include "trajectory/checkpoint.h"
+#include "trajectory/measure_trajectory.h"
+
+namespace ptqwatch::internal {
+
+/// Looks for checkpoints in folders that a trainer is filling.
+class CheckpointWatch {
+ public:
+  /// `folders` as ListCheckpoints takes them.
+  explicit CheckpointWatch(std::vector<std::string> folders) : folders_(std::move(folders)) {}
+
+  /// Lists the complete checkpoints, sorted by branch and step, of whose files none has changed
+  /// since the previous call. Errors are those of ListCheckpoints.
+  absl::StatusOr<std::vector<Checkpoint>> Poll();
+
+ private:
+  const std::vector<std::string> folders_;
+  std::map<std::string, std::string> states_;  // of each checkpoint's folder, at the last call
+};
+
+/// Time between two looks.
+inline constexpr std::chrono::seconds kFollowInterval{5};
+
+/// Looks every kFollowInterval until there is a checkpoint. Cancelled once the context is.
+absl::StatusOr<std::vector<Checkpoint>> WaitForCheckpoints(CheckpointWatch& watch,
+                                                           const ExecutionContext& context);
+
+/// Measures checkpoints as they appear, until the run has a report of step `until` or later. Looks
+/// every kFollowInterval. Errors are those of MeasureTrajectory; Cancelled once the context is.
+absl::Status FollowTrajectory(CheckpointWatch& watch, std::optional<int64_t> until,
+                              const ModelFacts& facts, TrajectoryOptions options,
+                              CheckpointMeter& meter, TrajectoryRun& run,
+                              const TrajectoryListener& listener, const ExecutionContext& context);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TRAJECTORY_FOLLOW_TRAJECTORY_H_

@@ -1,0 +1,56 @@
+#ifndef PTQWATCH_TRAJECTORY_LR_SCHEDULE_H_
+#define PTQWATCH_TRAJECTORY_LR_SCHEDULE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace ptqwatch::internal {
+
+/// How the learning rate of a run went: up in a straight line from 0 to `peak`, constant, down to
+/// `final`, constant.
+struct LrSchedule {
+  enum class Shape {
+    kLinear,
+    kCosine,
+    kOneMinusSqrt,  ///< peak - (peak - final) sqrt(x), x from 0 to 1 (arXiv 2405.18392)
+  };
+  double peak = 0;
+  int64_t warmup = 0;       ///< first step at the peak
+  int64_t decay_start = 0;  ///< last step at the peak
+  int64_t end = 0;          ///< first step at `final`; 0: no decay
+  double final = 0;
+  Shape shape = Shape::kLinear;
+
+  double RateAt(int64_t step) const;
+};
+
+/// Reads one of
+///   wsd:peak=2e-4,warmup=2000,decay_start=4198001,end=4720000[,final=0][,shape=linear]
+///   cosine:peak=3e-4,warmup=2000,end=477000[,final=3e-5]
+///   linear:peak=6e-5,end=11931[,warmup=0][,final=0]
+///   constant:peak=1e-3[,warmup=0]
+/// with `shape` linear, cosine or 1-sqrt. Numbers after =; `warmup` is 0 unless given. cosine and
+/// linear decay from the end of the warm-up on. InvalidArgument names the key and its value.
+absl::StatusOr<LrSchedule> ParseLrSchedule(std::string_view expression);
+
+/// Schedules by branch; that of "" is for branches without one of their own.
+class LrSchedules {
+ public:
+  /// Each of `texts` is EXPRESSION or BRANCH=EXPRESSION. InvalidArgument as above, and for two
+  /// schedules of a branch.
+  static absl::StatusOr<LrSchedules> Parse(absl::Span<const std::string> texts);
+  /// Null without one.
+  const LrSchedule* Of(const std::string& branch) const;
+
+ private:
+  std::map<std::string, LrSchedule> schedules_;
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_TRAJECTORY_LR_SCHEDULE_H_

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Mistakes|Killed|Processes|Follow"""
+
+import array
+import json
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PTQWATCH = sys.argv[1]
+LENGTH, VOCABULARY, HIDDEN, INSIDE, BLOCKS = 16, 48, 32, 64, 2
+CONFIG = {"model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": INSIDE, "num_hidden_layers": BLOCKS,
+          "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+          "hidden_act": "silu", "tie_word_embeddings": False}
+
+
+def shapes():
+    yield "model.embed_tokens.weight", (VOCABULARY, HIDDEN)
+    for block in range(BLOCKS):
+        at = f"model.layers.{block}."
+        for name in "qkvo":
+            yield f"{at}self_attn.{name}_proj.weight", (HIDDEN, HIDDEN)
+        yield f"{at}mlp.gate_proj.weight", (INSIDE, HIDDEN)
+        yield f"{at}mlp.up_proj.weight", (INSIDE, HIDDEN)
+        yield f"{at}mlp.down_proj.weight", (HIDDEN, INSIDE)
+        yield f"{at}input_layernorm.weight", (HIDDEN,)
+        yield f"{at}post_attention_layernorm.weight", (HIDDEN,)
+    yield "model.norm.weight", (HIDDEN,)
+    yield "lm_head.weight", (VOCABULARY, HIDDEN)
+
+
+def weights_of(seed):
+    draw = random.Random(seed)
+    weights = {}
+    for name, shape in shapes():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        weights[name] = array.array("f", ([1.0] * count if "norm" in name else [draw.gauss(0, 0.2) for _ in range(count)]))
+    return weights
+
+
+def mean_of(several):
+    return {name: array.array("f", [sum(values) / len(values) for values in zip(*(weights[name] for weights in several))]) for name in several[0]}
+
+
+def write_safetensors(path, weights):
+    header, offset = {}, 0
+    for name, shape in shapes():
+        size = len(weights[name]) * 4
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(weights[name].tobytes() for name, _ in shapes()))
+
+
+def write_checkpoint(folder, weights, step=None, rate=None):
+    """The trainer's state comes last, as Trainer writes it."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    write_safetensors(folder / "model.safetensors", weights)
+    if step is not None:
+        log = [{"step": step, "learning_rate": rate, "grad_norm": float("nan")}]
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "num_input_tokens_seen": 1000 * step, "log_history": log}))
+
+
+class Trajectory(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        draw = random.Random(1)
+        for name, sequences in (("probe", 8), ("calibration", 24)):
+            ids = [draw.randrange(VOCABULARY) for _ in range(sequences * LENGTH + 1)]
+            (self.root / f"{name}.bin").write_bytes(array.array("H", ids).tobytes())
+
+    def save(self, *steps, rate=lambda step: 1e-3):
+        for step in steps:
+            write_checkpoint(self.root / f"out/checkpoint-{step}", weights_of(step), step, rate(step))
+
+    def words(self, *extra, run_dir="run", checkpoints=("out",)):
+        return [PTQWATCH, "trajectory", *checkpoints, "--probe", "probe.bin", "--calibration", "calibration.bin", "--length", str(LENGTH),
+                "--run-dir", run_dir, "--quantizers", "gptq3,rtn4", "--threads", "1", *extra]
+
+    def run_program(self, words, code=0):
+        done = subprocess.run(words, cwd=self.root, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, code, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def reports(self, run_dir="run"):
+        lines = self.run_program([PTQWATCH, "history", run_dir, "--json"]).stdout.splitlines()
+        reports = [json.loads(line) for line in lines]
+        for report in reports:
+            report.pop("cost")
+        return reports
+
+
+class Runs(Trajectory):
+    def test_every_reader_knows_the_run(self):
+        self.save(100, 200, 300, rate=lambda step: 1e-3 if step < 300 else 5e-4)
+        done = self.run_program(self.words())
+        self.assertRegex(done.stdout, r"(?m)^step +tokens +lr +loss +gptq3 +rtn4 +verdict$")
+        self.assertIn("checkpoint 3 of 3: checkpoint-300 (step 300)", done.stderr)
+        reports = self.reports()
+        self.assertEqual([report["step"] for report in reports], [100, 200, 300])
+        for sequence, report in enumerate(reports, 1):
+            self.assertEqual((report["sequence"], report["attempt"], report["source"]), (sequence, 1, "trajectory"))
+            self.assertEqual(report["tokens"], 1000 * report["step"])
+            self.assertGreater(report["probe_loss_nats"], 3)
+            self.assertEqual(report["probe_tokens"], 8 * LENGTH)
+            self.assertEqual([(entry["method"], entry["bits"], entry["status"]) for entry in report["quantization"]], [("gptq", 3, "ok"), ("rtn", 4, "ok")])
+            self.assertEqual(report["curvature"]["status"], "ok")
+        self.assertEqual([report["lr_phase"] for report in reports], ["unknown", "stable", "decay"])
+        for command in (("status", "run"), ("watch", "run", "--plain"), ("layers", "run"), ("report", "run", "-o", "run.html"), ("replay", "run")):
+            self.run_program([PTQWATCH, *command])
+        self.assertIn("stopped", self.run_program([PTQWATCH, "status", "run"]).stdout)
+        again = self.run_program(self.words())
+        self.assertNotIn("checkpoint 1", again.stderr)
+        self.assertEqual(again.stdout, done.stdout)
+
+    def test_means_are_those_of_the_averaged_weights(self):
+        first, second = weights_of(1), weights_of(2)
+        write_checkpoint(self.root / "a-step1", first)
+        write_checkpoint(self.root / "a-step2", second)
+        write_checkpoint(self.root / "mean-step2", mean_of([first, second]))
+        checkpoints = ("a-step1", "a-step2", "mean-step2")
+        self.run_program(self.words("--average", "2", "--soup", "a-step1,a-step2", "--no-curvature", checkpoints=checkpoints))
+        reports = {(report["branch"], report["step"]): report for report in self.reports()}
+        mean, soup, window = reports["mean", 2], reports["soup", 2], reports["a", 2]["averaging"][0]
+        self.assertEqual((window["window"], window["snapshots"], window["first_step"]), (2, 2, 1))
+        for measured in (soup["probe_loss_nats"], window["loss_nats"]):
+            self.assertEqual(measured, mean["probe_loss_nats"])
+        for measured in (soup["quantization"], window["quantization"]):
+            self.assertEqual([entry["loss_nats"] for entry in measured], [entry["loss_nats"] for entry in mean["quantization"]])
+
+    def test_takes_rates_from_a_manifest_and_a_schedule(self):
+        for step in (10, 20):
+            write_checkpoint(self.root / f"weights/{step}", weights_of(step))
+        (self.root / "weights/list.csv").write_text("path,step,learning_rate\n10,10,0.5\n20,20,\n")
+        self.run_program(self.words("--no-curvature", "--schedule", "constant:peak=0.25", checkpoints=("weights/list.csv",)))
+        self.assertEqual([report["learning_rate"] for report in self.reports()], [0.5, 0.25])
+        self.run_program(self.words("--no-curvature", run_dir="other", checkpoints=("weights/list.csv",)))
+        other = self.reports("other")
+        self.assertEqual(["learning_rate" in report for report in other], [True, False])
+        self.assertEqual(other[1]["lr_phase"], "unknown")
+
+
+class Mistakes(Trajectory):
+    def test_name_option_and_value(self):
+        self.save(100)
+        (self.root / "short.bin").write_bytes(b"\0\0")
+        (self.root / "large.bin").write_bytes(array.array("H", [VOCABULARY] * 40).tobytes())
+        good = self.words()
+
+        def changed(option, value):
+            words = list(good)
+            words[words.index(option) + 1] = value
+            return words
+
+        for words, *parts in (
+                (changed("--length", "0"), "--length", "0"),
+                (changed("--length", "x"), "--length", "x"),
+                (changed("--length", "65"), "--length", "65", "64"),
+                (changed("--quantizers", "gptq3,foo"), "--quantizers", "foo"),
+                (changed("--quantizers", "gptq3,gptq3"), "--quantizers", "twice"),
+                (changed("--probe", "gone.bin"), "--probe", "gone.bin"),
+                (changed("--probe", "short.bin"), "--probe", "short.bin", "1 tokens"),
+                (changed("--calibration", "large.bin"), "--calibration", "token 0 is 48"),
+                (changed("--threads", "0"), "--threads", "0"),
+                ([*good, "--probe-sequences", "9"], "--probe", "9"),
+                ([*good, "--token-bytes", "3"], "--token-bytes", "3"),
+                ([*good, "--schedule", "wsd:peak=1"], "--schedule", "wsd:peak=1", "decay_start"),
+                ([*good, "--average", "1"], "--average", "1"),
+                ([*good, "--soup", "a"], "--soup", "'a'"),
+                ([*good, "--soup", "a,b"], "--soup", "'a'"),
+                ([*good, "--until", "5"], "--until", "--follow"),
+                ([*good, "--only", "1"], "--only", "1"),
+                ([*good, "--only", "0", "--follow"], "--only", "--follow"),
+                ([*good, "--max-bytes", "-1"], "--max-bytes", "-1"),
+                ([*good, "--bogus"], "--bogus"),
+                ([*good, "gone"], "gone"),
+                (good[:2] + good[3:], "CHECKPOINT")):
+            with self.subTest(words=words[2:]):
+                done = self.run_program(words, code=2)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                for part in ("ptqwatch-trajectory: ", *parts):
+                    self.assertIn(part, done.stderr)
+        self.assertFalse((self.root / "run/journal.jsonl").exists())
+
+    def test_refuses_a_directory_with_other_settings(self):
+        self.save(100)
+        self.run_program(self.words("--no-curvature"))
+        done = self.run_program(self.words("--no-curvature", "--seed", "7"), code=2)
+        self.assertIn("seed was '0' and is '7'", done.stderr)
+
+    def test_says_what_is_wrong_with_a_checkpoint(self):
+        self.save(100, 200)
+        path = self.root / "out/checkpoint-200/model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1])
+        done = self.run_program(self.words(), code=2)
+        self.assertIn("checkpoint-200", done.stderr)
+        self.assertFalse((self.root / "run/journal.jsonl").exists())
+
+
+class Killed(Trajectory):
+    def test_ends_with_the_journal_of_an_undisturbed_run(self):
+        self.save(*range(100, 1300, 100))
+        begun = time.monotonic()
+        self.run_program(self.words(run_dir="undisturbed"))
+        whole = time.monotonic() - begun
+        draw = random.Random(0)
+        kills = 0
+        while True:
+            process = subprocess.Popen(self.words(), cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                self.assertEqual(process.wait(timeout=draw.uniform(0.2, 0.6) * whole), 0)
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                kills += 1
+                self.assertLess(kills, 40)
+        self.assertGreater(kills, 1)
+        self.assertEqual(self.reports(), self.reports("undisturbed"))
+
+    def test_a_signal_ends_it_cleanly(self):
+        self.save(*range(100, 3100, 100))
+        process = subprocess.Popen(self.words(), cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.startswith("checkpoint 3 of "):
+                break
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("stopped", error)
+        self.assertIn("verdict", out)
+        self.assertIn("stopped", self.run_program([PTQWATCH, "status", "run"]).stdout)
+
+
+class Processes(Trajectory):
+    def test_share_the_work(self):
+        self.save(100, 200, 300, 400)
+        self.run_program(self.words(run_dir="alone"))
+        listed = self.run_program(self.words("--list")).stdout.splitlines()
+        self.assertEqual(listed[0].split(), ["index", "branch", "step", "path", "seconds", "bytes", "state"])
+        self.assertEqual([line.split()[0] for line in listed[1:]], ["0", "1", "2", "3"])
+        processes = [subprocess.Popen(self.words("--only", unit), cwd=self.root) for unit in ("3", "1")]
+        for process in processes:
+            self.assertEqual(process.wait(timeout=300), 0)
+        self.run_program(self.words("--only", "0"))
+        self.assertEqual([line.split()[-1] for line in self.run_program(self.words("--list")).stdout.splitlines()[1:]], ["part", "part", "-", "part"])
+        done = self.run_program(self.words())
+        self.assertIn("checkpoint-300", done.stderr)
+        self.assertNotIn("checkpoint-200", done.stderr)
+        self.assertEqual(self.reports(), self.reports("alone"))
+        self.assertEqual(list((self.root / "run").glob("part-*")), [])
+
+
+class Follow(Trajectory):
+    def test_measures_checkpoints_as_they_are_written(self):
+        process = subprocess.Popen(self.words("--follow", "--until", "200", "--no-curvature"), cwd=self.root, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.assertIn("waiting", process.stderr.readline())
+        self.save(100)
+        self.assertRegex(process.stderr.readline(), r"checkpoint 1 of 1: checkpoint-100")
+        staging = self.root / "staging"
+        write_checkpoint(staging, weights_of(200), 200, 1e-3)
+        shutil.move(staging, self.root / "out/checkpoint-200")
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual([report["step"] for report in self.reports()], [100, 200])
+
+    def test_ends_well_at_the_first_interrupt(self):
+        (self.root / "out").mkdir()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen(self.words("--follow"), cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            self.assertIn("waiting", process.stderr.readline())
+            process.send_signal(number)
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], sys.argv[2], *sys.argv[3:]], verbosity=2)

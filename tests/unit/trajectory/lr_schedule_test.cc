@@ -1,0 +1,90 @@
+#include "trajectory/lr_schedule.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ptqwatch::internal {
+namespace lr_schedule_test {
+
+using ::testing::HasSubstr;
+
+LrSchedule Parsed(const std::string& expression) {
+  const auto schedule = ParseLrSchedule(expression);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  return schedule.value_or(LrSchedule());
+}
+
+TEST(LrSchedule, OfWsdHasThreeParts) {
+  const LrSchedule schedule = Parsed("wsd:peak=2e-4,warmup=2000,decay_start=10000,end=20000");
+  EXPECT_EQ(schedule.RateAt(0), 0);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(500), 5e-5);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(2000), 2e-4);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(10000), 2e-4);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(15000), 1e-4);
+  EXPECT_EQ(schedule.RateAt(20000), 0);
+  EXPECT_EQ(schedule.RateAt(30000), 0);
+}
+
+TEST(LrSchedule, HasTheShapeOfItsDecay) {
+  const auto at = [](const std::string& shape, int64_t step) {
+    return Parsed("wsd:peak=1,decay_start=100,end=200,final=0.2,shape=" + shape).RateAt(step);
+  };
+  EXPECT_DOUBLE_EQ(at("linear", 125), 0.8);
+  EXPECT_DOUBLE_EQ(at("cosine", 125), 0.2 + 0.4 * (1 + std::sqrt(0.5)));
+  EXPECT_DOUBLE_EQ(at("1-sqrt", 125), 0.6);
+  EXPECT_DOUBLE_EQ(at("1-sqrt", 200), 0.2);
+}
+
+TEST(LrSchedule, OfCosineAndLinearDecaysFromTheWarmUpOn) {
+  const LrSchedule cosine = Parsed("cosine:peak=3e-4,warmup=100,end=1100,final=3e-5");
+  EXPECT_DOUBLE_EQ(cosine.RateAt(50), 1.5e-4);
+  EXPECT_DOUBLE_EQ(cosine.RateAt(600), 1.65e-4);
+  EXPECT_DOUBLE_EQ(cosine.RateAt(1100), 3e-5);
+  EXPECT_DOUBLE_EQ(Parsed("linear:peak=1,end=10").RateAt(4), 0.6);
+  EXPECT_DOUBLE_EQ(Parsed("constant:peak=0.5,warmup=10").RateAt(1'000'000), 0.5);
+}
+
+TEST(ParseLrSchedule, NamesKeyAndValueOfAMistake) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"", "unknown kind ''"},
+      {"wsp:peak=1", "unknown kind 'wsp'; known are wsd, cosine, linear, constant"},
+      {"wsd", "wsd needs peak="},
+      {"wsd:peak=1,decay_start=5", "wsd needs end="},
+      {"cosine:peak=1,end=5,shape=linear", "unknown key 'shape'; cosine has peak, end, warmup"},
+      {"constant:peak=1,peak=2", "peak is given twice"},
+      {"constant:peak", "peak has no value"},
+      {"constant:peak=fast", "peak is 'fast'"},
+      {"constant:peak=-1", "peak is '-1'"},
+      {"constant:peak=0", "peak is 0"},
+      {"constant:peak=1,warmup=1.5", "warmup is '1.5'"},
+      {"linear:peak=1,end=5,final=2", "final is 2"},
+      {"linear:peak=1,end=0", "end is 0"},
+      {"wsd:peak=1,warmup=9,decay_start=5,end=10", "decay_start is 5"},
+      {"wsd:peak=1,decay_start=5,end=5", "end is 5"},
+      {"wsd:peak=1,decay_start=5,end=9,shape=round", "shape is 'round'"},
+  };
+  for (const auto& [expression, part] : mistakes) {
+    const absl::Status status = ParseLrSchedule(expression).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expression;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << expression;
+  }
+}
+
+TEST(LrSchedules, AreByBranch) {
+  const auto schedules = LrSchedules::Parse({"constant:peak=1", "stage2-a=linear:peak=0.5,end=10"});
+  ASSERT_TRUE(schedules.ok()) << schedules.status();
+  EXPECT_EQ(schedules->Of("")->RateAt(5), 1);
+  EXPECT_EQ(schedules->Of("stage1")->RateAt(5), 1);
+  EXPECT_EQ(schedules->Of("stage2-a")->RateAt(5), 0.25);
+  EXPECT_EQ(LrSchedules().Of(""), nullptr);
+  EXPECT_EQ(LrSchedules::Parse({"a=constant:peak=1"})->Of("b"), nullptr);
+  EXPECT_FALSE(LrSchedules::Parse({"constant:peak=1", "constant:peak=2"}).ok());
+}
+
+}  // namespace lr_schedule_test
+}  // namespace ptqwatch::internal

@@ -1,0 +1,98 @@
+#include "decoder_meter.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "ATen/ops/empty.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "models/average_reader.h"
+#include "models/checkpoint_files.h"
+#include "models/checkpoint_reader.h"
+#include "models/decoder.h"
+
+namespace ptqwatch::tools {
+namespace {
+
+using internal::AverageReader;
+using internal::CheckpointFiles;
+using internal::CheckpointReader;
+using internal::Decoder;
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenReader(const std::string& folder) {
+  PTQWATCH_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(folder));
+  return std::make_unique<CheckpointReader>(std::move(files));
+}
+
+std::string ArchitectureOf(const internal::ModelConfig& config) {
+  return internal::StrFormat(
+      "%s, %d blocks of %d, %d heads of %d (%d of keys), %d inside, "
+      "vocabulary %d",
+      config.model_type, config.blocks, config.hidden, config.heads, config.head_dim,
+      config.key_heads, config.intermediate, config.vocabulary);
+}
+
+}  // namespace
+
+absl::StatusOr<internal::ModelFacts> DecoderMeter::Facts(const std::string& folder) {
+  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder,
+                            Decoder::Create(reader->files().config(), *reader));
+  internal::ModelFacts facts{.architecture = ArchitectureOf(decoder.config()),
+                             .vocabulary = decoder.config().vocabulary,
+                             .context = decoder.config().context,
+                             .parameters = decoder.parameters()};
+  for (int64_t block = 0; block < decoder.blocks(); ++block) {
+    for (const internal::DecoderLinear& linear : decoder.LinearsOf(block)) {
+      facts.covered_parameters += linear.outputs * linear.inputs;
+    }
+  }
+  return facts;
+}
+
+absl::StatusOr<internal::MeterCost> DecoderMeter::Cost(const std::string& folder) {
+  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder,
+                            Decoder::Create(reader->files().config(), *reader));
+  const internal::CheckpointCost cost = internal::CostOf(decoder, data_, options_);
+  const bool curvature = options_.curvature.enabled &&
+                         (options_.max_bytes == 0 || cost.curvature_bytes <= options_.max_bytes);
+  return internal::MeterCost{
+      .bytes = curvature ? std::max(cost.bytes, cost.curvature_bytes) : cost.bytes,
+      .seconds = cost.seconds};
+}
+
+absl::StatusOr<Report> DecoderMeter::Measure(
+    absl::Span<const std::string> folders, bool curvature,
+    const std::function<void(const internal::MeterProgress&)>& progress,
+    const ExecutionContext& context) {
+  std::vector<std::unique_ptr<CheckpointReader>> readers;
+  std::vector<AverageReader::Part> parts;
+  for (const std::string& folder : folders) {
+    PTQWATCH_ASSIGN_OR_RETURN(auto reader, OpenReader(folder));
+    parts.emplace_back(folder, reader.get());
+    readers.push_back(std::move(reader));
+  }
+  const internal::ModelConfig& config = readers.back()->files().config();
+  internal::CheckpointMeasurement options = options_;
+  options.curvature.enabled = curvature && options.curvature.enabled;
+  options.progress = [&](const internal::MeasurementProgress& now) {
+    if (progress) progress({.part = now.part, .done = now.done, .of = now.of});
+  };
+  if (readers.size() == 1) {
+    PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, Decoder::Create(config, *readers.front()));
+    return internal::MeasureCheckpoint(decoder, data_, options, context);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const AverageReader mean, AverageReader::Create(std::move(parts)));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, Decoder::Create(config, mean));
+  return internal::MeasureCheckpoint(decoder, data_, options, context);
+}
+
+at::Tensor TensorOf(const internal::TokenSequences& sequences) {
+  at::Tensor tensor = at::empty({sequences.sequences(), sequences.length + 1}, at::kLong);
+  std::copy(sequences.tokens.begin(), sequences.tokens.end(), tensor.mutable_data_ptr<int64_t>());
+  return tensor;
+}
+
+}  // namespace ptqwatch::tools

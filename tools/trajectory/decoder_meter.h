@@ -1,0 +1,37 @@
+#ifndef PTQWATCH_TOOLS_TRAJECTORY_DECODER_METER_H_
+#define PTQWATCH_TOOLS_TRAJECTORY_DECODER_METER_H_
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "models/measure_checkpoint.h"
+#include "trajectory/checkpoint_meter.h"
+#include "trajectory/token_file.h"
+
+namespace ptqwatch::tools {
+
+/// Measures checkpoints in the format of Hugging Face, block by block.
+class DecoderMeter final : public internal::CheckpointMeter {
+ public:
+  DecoderMeter(internal::TrajectoryData data, internal::CheckpointMeasurement options)
+      : data_(std::move(data)), options_(std::move(options)) {}
+
+  absl::StatusOr<internal::ModelFacts> Facts(const std::string& folder) override;
+  absl::StatusOr<internal::MeterCost> Cost(const std::string& folder) override;
+  absl::StatusOr<Report> Measure(
+      absl::Span<const std::string> folders, bool curvature,
+      const std::function<void(const internal::MeterProgress&)>& progress,
+      const ExecutionContext& context) override;
+
+ private:
+  const internal::TrajectoryData data_;
+  const internal::CheckpointMeasurement options_;
+};
+
+/// int64 [sequences, N + 1].
+at::Tensor TensorOf(const internal::TokenSequences& sequences);
+
+}  // namespace ptqwatch::tools
+
+#endif  // PTQWATCH_TOOLS_TRAJECTORY_DECODER_METER_H_

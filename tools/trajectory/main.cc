@@ -1,0 +1,267 @@
+// Measures the checkpoints of a training run. The result is a run directory like that of a live
+// run.
+
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "decoder_meter.h"
+#include "flags.h"
+#include "progress.h"
+#include "ptqwatch/run_source.h"
+#include "stop_signal.h"
+#include "tables.h"
+#include "trajectory/checkpoint_list.h"
+#include "trajectory/follow_trajectory.h"
+#include "trajectory/measure_part.h"
+#include "trajectory/measure_trajectory.h"
+#include "trajectory/report_part.h"
+#include "trajectory/token_file.h"
+#include "trajectory/trajectory_run.h"
+#include "trajectory/trajectory_settings.h"
+
+namespace ptqwatch::tools {
+namespace {
+
+using internal::Checkpoint;
+using internal::Message;
+using internal::StrCat;
+
+constexpr int kFailed = 1;
+
+/// What all checkpoints are measured with, and the checkpoints.
+struct Trajectory {
+  std::vector<Checkpoint> checkpoints;
+  std::unique_ptr<DecoderMeter> meter;
+  internal::ModelFacts facts;
+  internal::TrajectorySettings settings;
+};
+
+absl::Status About(std::string_view option, const absl::Status& status) {
+  return absl::Status(status.code(), StrCat(option, ": ", status));
+}
+
+absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(const Flags& flags,
+                                                        internal::CheckpointWatch& watch,
+                                                        const ExecutionContext& context) {
+  if (flags.follow) {
+    Warn("waiting for checkpoints; Ctrl-C ends it");
+    return internal::WaitForCheckpoints(watch, context);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(internal::CheckpointList list,
+                            internal::ListCheckpoints(flags.checkpoints));
+  for (const std::string& line : list.left_out) Warn(internal::Printable(line));
+  if (!flags.soup.empty()) {
+    absl::StatusOr<Checkpoint> soup = internal::MakeSoup(flags.soup, list.checkpoints);
+    if (!soup.ok()) return About("--soup", soup.status());
+    list.checkpoints.push_back(*std::move(soup));
+  }
+  return std::move(list.checkpoints);
+}
+
+absl::StatusOr<internal::TokenSequences> ReadTokens(std::string_view option,
+                                                    const std::string& path, int64_t sequences,
+                                                    const Flags& flags) {
+  absl::StatusOr<internal::TokenSequences> tokens = internal::ReadTokenFile(
+      path, {.length = flags.length, .sequences = sequences, .raw_bytes = flags.token_bytes});
+  if (!tokens.ok()) return About(option, tokens.status());
+  return tokens;
+}
+
+absl::Status CheckData(const Flags& flags, const internal::ModelFacts& facts,
+                       const internal::TokenSequences& probe,
+                       const internal::TokenSequences& calibration) {
+  if (flags.length > facts.context) {
+    return absl::InvalidArgumentError(StrCat(
+        "--length: ", flags.length, " is more than the model's longest sequence, ", facts.context));
+  }
+  absl::Status fits = internal::CheckVocabulary(probe, facts.vocabulary, flags.probe);
+  if (!fits.ok()) return About("--probe", fits);
+  fits = internal::CheckVocabulary(calibration, facts.vocabulary, flags.calibration);
+  return fits.ok() ? fits : About("--calibration", fits);
+}
+
+// Every mistake in the options is found here or in ParseFlags.
+absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch& watch,
+                                   const ExecutionContext& context) {
+  PTQWATCH_ASSIGN_OR_RETURN(const internal::TokenSequences probe,
+                            ReadTokens("--probe", flags.probe, flags.probe_sequences, flags));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const internal::TokenSequences calibration,
+      ReadTokens("--calibration", flags.calibration, flags.calibration_sequences, flags));
+  Trajectory trajectory;
+  PTQWATCH_ASSIGN_OR_RETURN(trajectory.checkpoints, FindCheckpoints(flags, watch, context));
+  internal::CheckpointMeasurement measurement{.quantizers = flags.quantizers};
+  measurement.curvature.enabled = flags.curvature;
+  measurement.max_bytes = flags.max_bytes;
+  measurement.seed = flags.seed;
+  trajectory.meter = std::make_unique<DecoderMeter>(
+      internal::TrajectoryData{.probe = TensorOf(probe), .calibration = TensorOf(calibration)},
+      measurement);
+  const Checkpoint& first = trajectory.checkpoints.front();
+  PTQWATCH_ASSIGN_OR_RETURN(
+      trajectory.facts,
+      trajectory.meter->Facts(first.soup.empty() ? first.path : first.soup.front()));
+  PTQWATCH_RETURN_IF_ERROR(CheckData(flags, trajectory.facts, probe, calibration));
+  PTQWATCH_RETURN_IF_ERROR(
+      internal::CheckSameModel(trajectory.checkpoints, trajectory.facts, *trajectory.meter));
+  trajectory.settings = internal::MakeSettings(trajectory.facts.architecture, probe, calibration,
+                                               flags.quantizers, measurement.curvature, flags.seed);
+  return trajectory;
+}
+
+internal::TrajectoryOptions OptionsOf(const Flags& flags) {
+  return {.schedules = flags.schedules,
+          .average = flags.average,
+          .curvature = flags.curvature,
+          .only_merge = flags.merge};
+}
+
+// The reports of a run directory with these settings; none if there is no run yet.
+std::vector<AnalyzedReport> ReportsIn(const Flags& flags, const std::string& fingerprint) {
+  if (flags.run_dir.empty() || !HoldsRun(flags.run_dir)) return {};
+  auto reports = OpenRunDirectory(flags.run_dir)->Reports({.without_layers = true});
+  if (!reports.ok()) return {};
+  std::erase_if(*reports, [&](const AnalyzedReport& analyzed) {
+    return analyzed.report.fingerprint != fingerprint;
+  });
+  return *std::move(reports);
+}
+
+// Seconds of a checkpoint by those that are measured; 0 without any.
+double MeasuredSeconds(const std::vector<AnalyzedReport>& reports) {
+  double seconds = 0;
+  for (const AnalyzedReport& analyzed : reports) {
+    for (const auto& [part, cost] : analyzed.report.cost) seconds += part == "averaging" ? 0 : cost;
+  }
+  return reports.empty() ? 0 : seconds / static_cast<double>(reports.size());
+}
+
+absl::StatusOr<internal::MeterCost> PredictCost(const Flags& flags, Trajectory& trajectory,
+                                                const std::vector<AnalyzedReport>& reports) {
+  const Checkpoint& first = trajectory.checkpoints.front();
+  PTQWATCH_ASSIGN_OR_RETURN(
+      internal::MeterCost cost,
+      trajectory.meter->Cost(first.soup.empty() ? first.path : first.soup.front()));
+  if (const double seconds = MeasuredSeconds(reports); seconds > 0) cost.seconds = seconds;
+  return cost;
+}
+
+int List(const Flags& flags, Trajectory& trajectory) {
+  const std::string fingerprint = trajectory.settings.Fingerprint();
+  const std::vector<AnalyzedReport> reports = ReportsIn(flags, fingerprint);
+  const auto cost = PredictCost(flags, trajectory, reports);
+  if (!cost.ok()) {
+    Warn(Message(cost.status()));
+    return kFailed;
+  }
+  std::set<std::pair<std::string, int64_t>> measured;
+  for (const AnalyzedReport& analyzed : reports) {
+    measured.emplace(analyzed.report.branch.value_or(""), analyzed.report.step);
+  }
+  const auto parts = internal::ReadParts(flags.run_dir);
+  std::vector<ListedUnit> units;
+  for (internal::TrajectoryUnit& unit :
+       internal::PlanUnits(trajectory.checkpoints, flags.schedules, flags.average)) {
+    const std::pair place(unit.checkpoint.branch, unit.checkpoint.step);
+    const bool waits =
+        parts.ok() && parts->contains(place) && parts->at(place).report.fingerprint == fingerprint;
+    const char* const state = measured.contains(place) ? "measured" : waits ? "part" : "-";
+    units.push_back({.unit = std::move(unit), .state = state});
+  }
+  std::cout << UnitTable(units, *cost) << std::flush;
+  return 0;
+}
+
+int ExitCode(const absl::Status& status, const StopSignal& stop, bool follow) {
+  if (status.ok()) return 0;
+  if (stop.received() && absl::IsCancelled(status)) {
+    if (follow) return 0;
+    Warn("stopped; the same command goes on from here");
+    return stop.exit_code();
+  }
+  Warn(internal::Printable(Message(status)));
+  return kFailed;
+}
+
+internal::TrajectoryListener ShowOn(Progress& progress) {
+  return {.begin = [&](const internal::TrajectoryUnit& unit, int64_t number,
+                       int64_t of) { progress.Begin(unit, number, of); },
+          .progress = [&](const internal::MeterProgress& now) { progress.Note(now); },
+          .report = [&](const AnalyzedReport&) { progress.End(); },
+          .notice = [](std::string_view text) { Warn(internal::Printable(text)); }};
+}
+
+int MeasureOne(const Flags& flags, Trajectory& trajectory, const StopSignal& stop,
+               const ExecutionContext& context) {
+  if (*flags.only >= std::ssize(trajectory.checkpoints)) {
+    return FailWithUsage(StrCat("--only: ", *flags.only, "; --list has units 0 to ",
+                                trajectory.checkpoints.size() - 1));
+  }
+  Progress progress(0, context.clock);
+  const absl::StatusOr<bool> measured =
+      internal::MeasurePart(flags.run_dir, *flags.only, trajectory.checkpoints, trajectory.settings,
+                            OptionsOf(flags), *trajectory.meter, ShowOn(progress), context);
+  if (measured.ok() && !*measured) Warn(StrCat("unit ", *flags.only, " is measured already"));
+  return ExitCode(measured.status(), stop, /*follow=*/false);
+}
+
+int MeasureAll(const Flags& flags, Trajectory& trajectory, internal::CheckpointWatch& watch,
+               const StopSignal& stop, const ExecutionContext& context) {
+  const auto run = internal::TrajectoryRun::Open(flags.run_dir, trajectory.settings,
+                                                 trajectory.facts, context.clock);
+  if (!run.ok()) return FailWithUsage(StrCat("--run-dir: ", run.status()));
+  double seconds = MeasuredSeconds((*run)->reports());
+  if (seconds == 0 && !flags.merge) {
+    const auto cost = PredictCost(flags, trajectory, {});
+    if (cost.ok()) seconds = cost->seconds;
+  }
+  Progress progress(seconds, context.clock);
+  const absl::Status status =
+      flags.follow
+          ? internal::FollowTrajectory(watch, flags.until, trajectory.facts, OptionsOf(flags),
+                                       *trajectory.meter, **run, ShowOn(progress), context)
+          : internal::MeasureTrajectory(trajectory.checkpoints, trajectory.facts, OptionsOf(flags),
+                                        *trajectory.meter, **run, ShowOn(progress), context);
+  (*run)->End();
+  if (!(*run)->reports().empty()) {
+    std::cout << ResultTable((*run)->reports()) << std::flush;
+  }
+  return ExitCode(status, stop, flags.follow);
+}
+
+int Run(const Flags& flags) {
+  ExecutionContext context;
+  context.threads = flags.threads;
+  context.seeds = SeedSource(flags.seed);
+  const StopSignal stop(context.cancel);  // before LibTorch's threads
+  at::set_num_threads(flags.threads);
+  internal::CheckpointWatch watch(flags.checkpoints);
+  absl::StatusOr<Trajectory> trajectory = Prepare(flags, watch, context);
+  if (!trajectory.ok()) {
+    if (stop.received()) return ExitCode(trajectory.status(), stop, flags.follow);
+    return FailWithUsage(internal::Printable(Message(trajectory.status())));
+  }
+  if (flags.list) return List(flags, *trajectory);
+  if (flags.only) return MeasureOne(flags, *trajectory, stop, context);
+  return MeasureAll(flags, *trajectory, watch, stop, context);
+}
+
+}  // namespace
+}  // namespace ptqwatch::tools
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // measuring goes on if nobody reads the progress
+  ptqwatch::tools::Flags flags;
+  if (const auto exit_code = ptqwatch::tools::ParseFlags(argc, argv, &flags)) return *exit_code;
+  return ptqwatch::tools::Run(flags);
+}

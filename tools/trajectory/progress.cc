@@ -1,0 +1,52 @@
+#include "progress.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "printable.h"
+#include "trajectory/checkpoint_list.h"
+
+namespace ptqwatch::tools {
+namespace {
+
+constexpr std::chrono::seconds kBetweenLines{10};
+
+double InSeconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+void Progress::Begin(const internal::TrajectoryUnit& unit, int64_t number, int64_t of) {
+  head_ = internal::StrCat("checkpoint ", number, " of ", of);
+  left_ = of - number + 1;
+  begun_ = shown_ = clock_->Monotonic();
+  std::cerr << internal::StrCat(head_, ": ", internal::Printable(unit.checkpoint.name), " (",
+                                internal::Printable(internal::PlaceOf(unit.checkpoint)), ")",
+                                Left())
+            << std::endl;
+}
+
+void Progress::Note(const internal::MeterProgress& now) {
+  if (clock_->Monotonic() - shown_ < kBetweenLines) return;
+  shown_ = clock_->Monotonic();
+  std::cerr << internal::StrCat(head_, ": ", now.part, " ", now.done, " of ", now.of, Left())
+            << std::endl;
+}
+
+void Progress::End() {
+  measured_seconds_ += InSeconds(clock_->Monotonic() - begun_);
+  ++measured_;
+}
+
+std::string Progress::Left() const {
+  const double each =
+      measured_ > 0 ? measured_seconds_ / static_cast<double>(measured_) : predicted_;
+  if (each <= 0) return "";
+  const double left = each * static_cast<double>(left_) - InSeconds(clock_->Monotonic() - begun_);
+  return internal::StrCat(", about ", internal::AgeText(std::max(left, 0.0)), " left");
+}
+
+}  // namespace ptqwatch::tools
