@@ -17,7 +17,7 @@
 #include "ptqwatch/offline/checkpoint_export.h"
 #include "ptqwatch/offline/safetensors.h"
 #include "ptqwatch/quantizer.h"
-#include "stop_signal.h"
+#include "stop_on_signal.h"
 
 namespace ptqwatch::tools {
 namespace {
@@ -103,7 +103,7 @@ void ShowTable(const std::vector<LayerPlan>& layers, const std::vector<LayerResu
   }
 }
 
-int Fail(const StopSignal& stop, const absl::Status& status) {
+int Fail(const StopOnSignal& stop, const absl::Status& status) {
   if (stop.received()) {
     Warn("stopped; nothing was written");
     return stop.exit_code();
@@ -131,7 +131,7 @@ int Run(const Flags& flags) {
   }
   ExecutionContext context;
   context.threads = flags.threads;
-  const StopSignal stop(context.cancel);
+  const StopOnSignal stop(context.cancel);
   std::optional<Calibration> calibration;
   if (inputs) calibration.emplace(*inputs);
   std::vector<LayerResult> results;

@@ -18,7 +18,7 @@
 #include "flags.h"
 #include "progress.h"
 #include "ptqwatch/run_source.h"
-#include "stop_signal.h"
+#include "stop_on_signal.h"
 #include "tables.h"
 #include "trajectory/checkpoint_list.h"
 #include "trajectory/follow_trajectory.h"
@@ -182,7 +182,7 @@ int List(const Flags& flags, Trajectory& trajectory) {
   return 0;
 }
 
-int ExitCode(const absl::Status& status, const StopSignal& stop, bool follow) {
+int ExitCode(const absl::Status& status, const StopOnSignal& stop, bool follow) {
   if (status.ok()) return 0;
   if (stop.received() && absl::IsCancelled(status)) {
     if (follow) return 0;
@@ -201,7 +201,7 @@ internal::TrajectoryListener ShowOn(Progress& progress) {
           .notice = [](std::string_view text) { Warn(internal::Printable(text)); }};
 }
 
-int MeasureOne(const Flags& flags, Trajectory& trajectory, const StopSignal& stop,
+int MeasureOne(const Flags& flags, Trajectory& trajectory, const StopOnSignal& stop,
                const ExecutionContext& context) {
   if (*flags.only >= std::ssize(trajectory.checkpoints)) {
     return FailWithUsage(StrCat("--only: ", *flags.only, "; --list has units 0 to ",
@@ -216,7 +216,7 @@ int MeasureOne(const Flags& flags, Trajectory& trajectory, const StopSignal& sto
 }
 
 int MeasureAll(const Flags& flags, Trajectory& trajectory, internal::CheckpointWatch& watch,
-               const StopSignal& stop, const ExecutionContext& context) {
+               const StopOnSignal& stop, const ExecutionContext& context) {
   const auto run = internal::TrajectoryRun::Open(flags.run_dir, trajectory.settings,
                                                  trajectory.facts, context.clock);
   if (!run.ok()) return FailWithUsage(StrCat("--run-dir: ", run.status()));
@@ -243,7 +243,7 @@ int Run(const Flags& flags) {
   ExecutionContext context;
   context.threads = flags.threads;
   context.seeds = SeedSource(flags.seed);
-  const StopSignal stop(context.cancel);  // before LibTorch's threads
+  const StopOnSignal stop(context.cancel);  // before LibTorch's threads
   at::set_num_threads(flags.threads);
   internal::CheckpointWatch watch(flags.checkpoints);
   absl::StatusOr<Trajectory> trajectory = Prepare(flags, watch, context);

@@ -1,4 +1,4 @@
-#include "stop_signal.h"
+#include "stop_on_signal.h"
 
 #include <unistd.h>
 
@@ -7,21 +7,21 @@
 
 namespace ptqwatch::tools {
 
-StopSignal::StopSignal(CancelToken cancel) {
+StopOnSignal::StopOnSignal(CancelToken cancel) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGINT);
   sigaddset(&signals_, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  thread_ = std::thread(&StopSignal::Wait, this, std::move(cancel));
+  thread_ = std::thread(&StopOnSignal::Wait, this, std::move(cancel));
 }
 
-StopSignal::~StopSignal() {
+StopOnSignal::~StopOnSignal() {
   done_ = true;
   thread_.join();
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void StopSignal::Wait(CancelToken cancel) {
+void StopOnSignal::Wait(CancelToken cancel) {
   constexpr timespec kInterval{.tv_sec = 0, .tv_nsec = 50'000'000};
   while (!done_) {
     const int number = sigtimedwait(&signals_, nullptr, &kInterval);

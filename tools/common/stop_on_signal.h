@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_COMMON_STOP_SIGNAL_H_
-#define PTQWATCH_TOOLS_COMMON_STOP_SIGNAL_H_
+#ifndef PTQWATCH_TOOLS_COMMON_STOP_ON_SIGNAL_H_
+#define PTQWATCH_TOOLS_COMMON_STOP_ON_SIGNAL_H_
 
 #include <atomic>
 #include <csignal>
@@ -11,12 +11,12 @@ namespace ptqwatch::tools {
 
 /// Cancels the work on the first SIGINT or SIGTERM; a second one ends the process at once. Blocks
 /// both signals in the calling thread, so make it before any other thread.
-class StopSignal {
+class StopOnSignal {
  public:
-  explicit StopSignal(CancelToken cancel);
-  ~StopSignal();
-  StopSignal(const StopSignal&) = delete;
-  StopSignal& operator=(const StopSignal&) = delete;
+  explicit StopOnSignal(CancelToken cancel);
+  ~StopOnSignal();
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
 
   bool received() const { return number_ != 0; }
   /// 130 after SIGINT, 143 after SIGTERM. REQUIRES: received().
@@ -34,4 +34,4 @@ class StopSignal {
 
 }  // namespace ptqwatch::tools
 
-#endif  // PTQWATCH_TOOLS_COMMON_STOP_SIGNAL_H_
+#endif  // PTQWATCH_TOOLS_COMMON_STOP_ON_SIGNAL_H_
