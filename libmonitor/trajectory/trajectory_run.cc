@@ -13,7 +13,6 @@
 #include "journal/journal_writer.h"
 #include "journal/run_directory.h"
 #include "journal/run_endpoint.h"
-#include "journal/run_lock.h"
 #include "report/report_source.h"
 
 namespace ptqwatch::internal {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "journal/journal_file.h"
+#include "journal/run_lock.h"
 #include "monitor/publisher.h"
 #include "monitor/status_board.h"
 #include "ptqwatch/control.h"

@@ -26,7 +26,9 @@ absl::StatusOr<std::optional<AveragingReport>> MeasureWindow(
     const TrajectoryUnit& unit, int64_t average, CheckpointMeter& meter,
     const std::function<void(const MeterProgress&)>& progress, const ExecutionContext& context) {
   std::vector<std::string> folders;
-  AveragingReport report{.kind = AveragingKind::kWindow, .window = average, .decay = {}};
+  AveragingReport report;
+  report.kind = AveragingKind::kWindow;
+  report.window = average;
   for (const Checkpoint& checkpoint : unit.window) {
     // Trainers remove old checkpoints.
     if (!CheckComplete(checkpoint.path, /*trained=*/false).ok()) continue;

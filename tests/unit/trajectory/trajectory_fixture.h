@@ -95,7 +95,7 @@ class FakeMeter : public internal::CheckpointMeter {
     entry.delta_nats = delta;
     entry.delta_stderr_nats = 0.04 * delta;
     entry.error_ratio = delta / loss;
-    entry.layers.push_back({.name = "blocks.0.weight"});
+    entry.layers.emplace_back().name = "blocks.0.weight";
     report.quantization.push_back(std::move(entry));
     if (curvature) report.curvature.emplace().status = ProbeStatus::kOk;
     report.cost["quantize"] = 0.5;
