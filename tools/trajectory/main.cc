@@ -146,7 +146,7 @@ double MeasuredSeconds(const std::vector<AnalyzedReport>& reports) {
   return reports.empty() ? 0 : seconds / static_cast<double>(reports.size());
 }
 
-absl::StatusOr<internal::MeterCost> PredictCost(const Flags& flags, Trajectory& trajectory,
+absl::StatusOr<internal::MeterCost> PredictCost(Trajectory& trajectory,
                                                 const std::vector<AnalyzedReport>& reports) {
   const Checkpoint& first = trajectory.checkpoints.front();
   PTQWATCH_ASSIGN_OR_RETURN(
@@ -159,7 +159,7 @@ absl::StatusOr<internal::MeterCost> PredictCost(const Flags& flags, Trajectory& 
 int List(const Flags& flags, Trajectory& trajectory) {
   const std::string fingerprint = trajectory.settings.Fingerprint();
   const std::vector<AnalyzedReport> reports = ReportsIn(flags, fingerprint);
-  const auto cost = PredictCost(flags, trajectory, reports);
+  const auto cost = PredictCost(trajectory, reports);
   if (!cost.ok()) {
     Warn(Message(cost.status()));
     return kFailed;
@@ -222,7 +222,7 @@ int MeasureAll(const Flags& flags, Trajectory& trajectory, internal::CheckpointW
   if (!run.ok()) return FailWithUsage(StrCat("--run-dir: ", run.status()));
   double seconds = MeasuredSeconds((*run)->reports());
   if (seconds == 0 && !flags.merge) {
-    const auto cost = PredictCost(flags, trajectory, {});
+    const auto cost = PredictCost(trajectory, {});
     if (cost.ok()) seconds = cost->seconds;
   }
   Progress progress(seconds, context.clock);
