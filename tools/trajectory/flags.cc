@@ -110,8 +110,9 @@ void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* sched
             "Quantizers by short names, separated by commas")
       ->type_name("NAMES")
       ->default_str("rtn3,rtn4,gptq3,gptq4");
-  app.add_flag("!--no-curvature", flags->curvature,
-               "Measure no curvature, which needs the whole model in memory");
+  app.add_flag_callback(
+      "--no-curvature", [flags] { flags->curvature = false; },
+      "Measure no curvature, which needs the whole model in memory");
   app.add_option("--schedule", *schedules, "How the learning rate went, see below; repeatable")
       ->type_name("EXPR")
       ->allow_extra_args(false)

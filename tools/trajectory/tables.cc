@@ -1,6 +1,7 @@
 #include "tables.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <tuple>
 
@@ -40,15 +41,17 @@ bool Branches(const std::vector<AnalyzedReport>& reports) {
 
 std::string ResultTable(std::vector<AnalyzedReport> reports) {
   std::map<std::string, const AnalyzedReport*> newest;
-  std::vector<std::string> quantizers;  // of all reports, in the order of their first use
+  std::vector<std::string> quantizers;  // of all reports
   std::stable_sort(
       reports.begin(), reports.end(), [](const AnalyzedReport& a, const AnalyzedReport& b) {
         return std::tie(a.report.branch, a.report.step) < std::tie(b.report.branch, b.report.step);
       });
   for (const AnalyzedReport& analyzed : reports) {
-    for (const std::string& name : internal::QuantizerNames(analyzed.report.quantization)) {
-      if (std::find(quantizers.begin(), quantizers.end(), name) == quantizers.end()) {
-        quantizers.push_back(name);
+    const std::vector<QuantizationReport>& entries = analyzed.report.quantization;
+    const std::vector<std::string> names = internal::QuantizerNames(entries);
+    for (const size_t i : internal::QuantizerOrder(entries)) {
+      if (std::find(quantizers.begin(), quantizers.end(), names[i]) == quantizers.end()) {
+        quantizers.push_back(names[i]);
       }
     }
     newest[analyzed.report.branch.value_or("")] = &analyzed;
