@@ -64,7 +64,7 @@ std::string HistoryCsvHeader() {
   return "run_id,attempt,sequence,step,tokens,learning_rate,lr_phase,probe_loss_nats,"
          "probe_loss_stderr_nats,method,bits,group_size,status,loss_nats,delta_nats,"
          "delta_stderr_nats,error_ratio,error_ratio_stderr,displacement_norm,top_eigenvalue,trace,"
-         "trace_stderr,weighted_trace,verdict,format";
+         "trace_stderr,weighted_trace,verdict,format,branch";
 }
 
 std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
@@ -85,7 +85,7 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
     const CurvatureReport curvature = report.curvature.value_or(CurvatureReport());
     row.Add(curvature.top_eigenvalue).Add(curvature.trace).Add(curvature.trace_stderr);
     row.Add(curvature.weighted_trace).Add(ToString(analyzed.verdict.state));
-    row.Add(entry != nullptr ? KeyOf(*entry).format : "");
+    row.Add(entry != nullptr ? KeyOf(*entry).format : "").Add(report.branch.value_or(""));
     return row.text();
   };
   std::vector<std::string> lines;

@@ -75,9 +75,11 @@ TEST(HistoryCsv, GivesTheFormatOfAReportThatNamesNone) {
   AnalyzedReport report = testing::SampleReport();
   report.report.quantization.resize(1);
   report.report.quantization[0].format.reset();
-  EXPECT_EQ(Cells(HistoryCsv(report)[0]).back(), "int");
+  report.report.branch = "stage 2";
+  EXPECT_EQ(Cells(HistoryCsv(report)[0]).back(), "stage 2");
+  EXPECT_EQ(Cells(HistoryCsv(report)[0]).rbegin()[1], "int");
   report.report.quantization[0].format = "mxfp4";
-  EXPECT_EQ(Cells(HistoryCsv(report)[0]).back(), "mxfp4");
+  EXPECT_EQ(Cells(HistoryCsv(report)[0]).rbegin()[1], "mxfp4");
 }
 
 TEST(LayersOf, SortsByOutputErrorWhereNoContributionIsKnown) {
