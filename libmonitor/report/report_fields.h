@@ -47,6 +47,17 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("predicted_delta_nats", record.predicted_delta_nats);
 }
 
+template <Of<TaskReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("task", record.task);
+  visit("metric", record.metric);
+  visit("examples", record.examples);
+  visit("value", record.value);
+  visit("value_stderr", record.value_stderr);
+  visit("degradation_ratio", record.degradation_ratio);
+  visit("degradation_stderr", record.degradation_stderr);
+}
+
 template <Of<QuantizationReport> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
@@ -77,6 +88,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("accuracy_degradation_stderr", record.accuracy_degradation_stderr);
   visit("probe_tokens", record.probe_tokens);
   visit("coverage_ratio", record.coverage_ratio);
+  visit("tasks", record.tasks);
   visit("layers", record.layers);
 }
 
@@ -329,6 +341,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("mixed_precision", record.mixed_precision);
   visit("predicted_end", record.predicted_end);
   visit("plan", record.plan);
+  visit("tasks", record.tasks);
   visit("cost", record.cost);
 }
 

@@ -25,6 +25,18 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   return layer;
 }
 
+inline TaskReport SampleTask() {
+  TaskReport task;
+  task.task = "sciq";
+  task.metric = "acc_norm";
+  task.examples = 1000;
+  task.value = 0.41;
+  task.value_stderr = 0.015;
+  task.degradation_ratio = 0.08;
+  task.degradation_stderr = 0.012;
+  return task;
+}
+
 inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits, double delta) {
   QuantizationReport entry;
   entry.method = method;
@@ -55,6 +67,7 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.layers = {SampleLayer("blocks.0.weight", 0.02), SampleLayer("blocks.1.weight", 0.03)};
   entry.format = "int";
   entry.scale_rule = "even";
+  entry.tasks = {SampleTask()};
   return entry;
 }
 
@@ -220,6 +233,7 @@ inline AnalyzedReport SampleReport() {
   report.mixed_precision = {SampleMixedPrecision()};
   report.predicted_end = SamplePrediction();
   report.plan = Plan{4, 2, 8, 3};
+  report.tasks = {SampleTask(), SampleTask()};
   report.cost = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict = SampleVerdict();
   return analyzed;

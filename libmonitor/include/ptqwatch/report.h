@@ -12,6 +12,7 @@
 #include "ptqwatch/predicted_end.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
+#include "ptqwatch/task_report.h"
 #include "ptqwatch/verdict.h"
 
 namespace ptqwatch {
@@ -204,7 +205,7 @@ struct QuantizationReport {
   /// (v'd)^2 / d'd with the top eigenvector v: the share of d along v, in [0, 1].
   std::optional<double> top_eigenvector_alignment;
   std::vector<LossAlong> loss_along;  ///< by ascending scale
-  /// Accuracy of the quantized model on the same examples; LossValues::correct.
+  /// Accuracy of the quantized model on the same examples, as Report::probe_accuracy_ratio.
   std::optional<double> accuracy_ratio;
   /// (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from the paired examples.
   std::optional<double> accuracy_degradation_ratio;
@@ -214,6 +215,7 @@ struct QuantizationReport {
   std::vector<LayerQuantization> layers;
   std::optional<std::string> format = {};  ///< FormatOf(QuantizerSpec); absent: FormatOf(method)
   std::optional<std::string> scale_rule = {};  ///< of MX formats: ToString(ScaleRule)
+  std::vector<TaskReport> tasks = {};          ///< as Report::tasks
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 
@@ -384,7 +386,8 @@ struct Report {
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
   int64_t probe_examples = 0;  ///< if the closure returns one loss per example; else 0
-  /// Share of probe examples that W classifies correctly; absent without LossValues::correct.
+  /// Share of probe examples that W classifies correctly; absent without LossValues::correct. With
+  /// `tasks`, the mean of the tasks' "acc", each of the same weight.
   std::optional<double> probe_accuracy_ratio;
   std::optional<double> probe_accuracy_stderr;
 
@@ -399,6 +402,7 @@ struct Report {
   std::optional<PredictedEnd> predicted_end;
   /// Plan of this snapshot; `curvature_sequences` is 0 if curvature was not due.
   std::optional<Plan> plan;
+  std::vector<TaskReport> tasks;  ///< of a checkpoint measured with tasks
 
   /// Seconds by part: "stall" is the time inside OnStep; other parts run beside training.
   std::map<std::string, double> cost;

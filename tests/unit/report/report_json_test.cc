@@ -47,8 +47,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "probe_status_detail "
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
-      "averaging mixed_precision predicted_end plan verdict cost");
-  EXPECT_EQ(line.size(), 38u);
+      "averaging mixed_precision predicted_end plan tasks verdict cost");
+  EXPECT_EQ(line.size(), 39u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,
@@ -57,8 +57,12 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
       "gradient_term_nats curvature_term_nats curvature_along_error "
       "top_eigenvector_alignment loss_along accuracy_ratio accuracy_degradation_ratio "
-      "accuracy_degradation_stderr probe_tokens coverage_ratio layers format scale_rule");
-  EXPECT_EQ(entry.size(), 29u);
+      "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule");
+  EXPECT_EQ(entry.size(), 30u);
+  EXPECT_EQ(entry.at("tasks").at(0),
+            json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
+                            "value_stderr": 0.015, "degradation_ratio": 0.08,
+                            "degradation_stderr": 0.012})"));
   EXPECT_EQ(entry.at("layers").at(1),
             json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
