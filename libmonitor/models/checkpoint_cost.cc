@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "models/checkpoint_plan.h"
 #include "models/measure_checkpoint.h"
+#include "models/task_batches.h"
 #include "quantize/methods.h"
 #include "session/curvature_batches.h"
 
@@ -79,6 +80,15 @@ double HeadOperations(const Decoder& decoder, int64_t length) {
   return 2 * AsDouble(length) * AsDouble(config.vocabulary) * AsDouble(config.hidden);
 }
 
+double TaskOperations(const Decoder& decoder, absl::Span<const TaskItem> tasks) {
+  double sum = 0;
+  for (const TaskBatch& batch : BatchTasks(tasks, decoder.config().context)) {
+    sum += AsDouble(batch.tokens.size(0)) * SequenceOperations(decoder, batch.tokens.size(1) - 1) +
+           HeadOperations(decoder, std::ssize(batch.targets));
+  }
+  return sum;
+}
+
 Operations Count(const Decoder& decoder, const TrajectoryData& data,
                  absl::Span<const QuantizerSpec> specs, int64_t groups) {
   Operations count;
@@ -87,8 +97,9 @@ Operations Count(const Decoder& decoder, const TrajectoryData& data,
   const double streams = AsDouble(std::ssize(specs) + 1);
   count.products = AsDouble(groups) * AsDouble(data.calibration.size(0)) *
                        SequenceOperations(decoder, calibration) +
-                   streams * AsDouble(data.probe.size(0)) *
-                       (SequenceOperations(decoder, probe) + HeadOperations(decoder, probe));
+                   streams * (AsDouble(data.probe.size(0)) * (SequenceOperations(decoder, probe) +
+                                                              HeadOperations(decoder, probe)) +
+                              TaskOperations(decoder, data.tasks));
   const double rows = AsDouble(groups) * AsDouble(data.calibration.size(0) * calibration);
   for (int64_t block = 0; block < decoder.blocks(); ++block) {
     const std::vector<DecoderLinear> linears = decoder.LinearsOf(block);

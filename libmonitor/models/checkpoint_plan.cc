@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "models/block_quantizer.h"
+#include "models/task_batches.h"
 #include "models/token_stream.h"
 #include "quantize/methods.h"
 #include "snapshot/tensor_table.h"
@@ -101,6 +102,12 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   bytes.tensor = largest + bytes.reading;
   bytes.calibration = TokenStream::Bytes(decoder, data.calibration);
   bytes.probe = TokenStream::Bytes(decoder, data.probe);
+  const std::vector<TaskBatch> tasks = BatchTasks(data.tasks, decoder.config().context);
+  int64_t targets = 0;
+  for (const TaskBatch& batch : tasks) {
+    bytes.probe += TokenStream::Bytes(decoder, batch.tokens);
+    targets = std::max(targets, std::ssize(batch.targets));
+  }
   for (int64_t block = 0; block < decoder.blocks(); ++block) {
     const std::vector<DecoderLinear> linears = decoder.LinearsOf(block);
     int64_t quantized = 0;
@@ -115,10 +122,14 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
     const int64_t forward = ForwardBytes(decoder.config(), linears, length);
     activations += forward;
     bytes.forward = std::max(bytes.forward, forward);
+    for (const TaskBatch& batch : tasks) {
+      bytes.forward = std::max(bytes.forward,
+                               ForwardBytes(decoder.config(), linears, batch.tokens.size(1) - 1));
+    }
   }
   const ModelConfig& config = decoder.config();
   bytes.head = 4 * config.vocabulary * config.hidden + bytes.reading +
-               12 * std::min(config.vocabulary * length, kLogits) +
+               12 * std::min(config.vocabulary * std::max(length, targets), kLogits) +
                12 * SequencesTogether(length) * length * config.hidden;
   // The tensors as they are read, and the replica with its loaded values.
   bytes.curvature = 12 * decoder.parameters() + kCurvatureVectors * bytes.covered + activations;
@@ -161,6 +172,7 @@ absl::Status CheckMeasurement(const Decoder& decoder, const TrajectoryData& data
                               const CheckpointMeasurement& options) {
   PTQWATCH_RETURN_IF_ERROR(CheckTokens("probe", data.probe, decoder.config()));
   PTQWATCH_RETURN_IF_ERROR(CheckTokens("calibration", data.calibration, decoder.config()));
+  PTQWATCH_RETURN_IF_ERROR(CheckTasks(data.tasks, decoder.config()));
   if (options.quantizers.empty()) {
     return absl::InvalidArgumentError("CheckpointMeasurement.quantizers is empty");
   }

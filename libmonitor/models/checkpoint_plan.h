@@ -15,7 +15,7 @@ namespace ptqwatch::internal {
 struct CheckpointBytes {
   int64_t tensor = 0;       ///< reading one tensor
   int64_t calibration = 0;  ///< the stream of calibration tokens
-  int64_t probe = 0;        ///< a stream of probe tokens
+  int64_t probe = 0;        ///< the streams of the probe and the tasks of one quantizer
   int64_t block = 0;        ///< a block's tensors
   int64_t reading = 0;      ///< besides, while they are read
   int64_t grams = 0;        ///< of a block's inputs

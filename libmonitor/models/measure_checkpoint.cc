@@ -18,6 +18,7 @@
 #include "models/checkpoint_curvature.h"
 #include "models/checkpoint_plan.h"
 #include "models/checkpoint_tensors.h"
+#include "models/task_batches.h"
 #include "models/token_stream.h"
 #include "probes/assemble_report.h"
 #include "probes/loss_pairs.h"
@@ -37,6 +38,7 @@ class CheckpointRun {
         options_(options),
         context_(context),
         bytes_(BytesOf(decoder, data, options.quantizers)),
+        tasks_(BatchTasks(data.tasks, decoder.config().context)),
         quantizers_(options.quantizers.size()) {
     context_.seeds = SeedSource(options.seed);
   }
@@ -49,12 +51,13 @@ class CheckpointRun {
     absl::Status status;
     std::vector<QuantizedLayerRow> rows;
     std::vector<UnitLosses> losses;
+    std::vector<ItemScores> tasks;
     std::vector<NamedWeight> weights;  // only if they are kept
   };
-  // Probe tokens on their way through the blocks.
+  // Tokens on their way through the blocks.
   struct Route {
-    std::optional<size_t> quantizer;  // nullopt: full precision
-    TokenStream stream;
+    std::optional<size_t> quantizer = {};   // nullopt: full precision
+    std::vector<TokenStream> streams = {};  // of the probe, then of each batch of tasks
   };
 
   // Quantizers [first, end), which go through the blocks together.
@@ -73,7 +76,9 @@ class CheckpointRun {
                                                        const Group& group, TokenStream& calibration,
                                                        Reservation& held);
   absl::Status Arrive(const std::vector<Route>& routes);
+  absl::Status Arrive(const Route& route, const DecoderHead& head);
   ProbeResult Compare();
+  absl::Status Compare(const Quantizer& quantizer, QuantizationReport& report) const;
   std::optional<ProbeResult> MeasureCurvature(ProbeResult& quantization);
   std::string CostName(const Route& route) const;
   void ReportProgress(std::string_view part, int64_t done, int64_t of) const {
@@ -85,10 +90,13 @@ class CheckpointRun {
   const CheckpointMeasurement& options_;
   ExecutionContext context_;
   const CheckpointBytes bytes_;
+  const std::vector<TaskBatch> tasks_;
   CheckpointLayout layout_;
   HostBackend backend_;
   std::vector<Quantizer> quantizers_;
   std::vector<UnitLosses> full_;
+  std::vector<ItemScores> full_tasks_;
+  TaskScores task_scores_;             // of full precision
   std::shared_ptr<Reservation> kept_;  // memory of the quantized weights, if they are kept
   int64_t blocks_done_ = 0;
   int64_t blocks_to_do_ = 0;
@@ -130,17 +138,24 @@ absl::StatusOr<Report> CheckpointRun::Run() {
   Report report = AssembleReport(header, results);
   report.learning_rate.reset();
   report.cost.erase("stall");
+  report.tasks = std::move(task_scores_.tasks);
   return report;
 }
 
 absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Group& group) {
   std::vector<Route> routes;
   const auto add = [&](std::optional<size_t> quantizer) {
-    absl::StatusOr<TokenStream> stream = routes.empty()
-                                             ? TokenStream::Embed(decoder_, data_.probe, context_)
-                                             : routes[0].stream.Copy(context_);
-    if (stream.ok()) routes.push_back({quantizer, *std::move(stream)});
-    return stream.status();
+    Route route{.quantizer = quantizer};
+    for (size_t i = 0; i <= tasks_.size(); ++i) {
+      const at::Tensor& tokens = i == 0 ? data_.probe : tasks_[i - 1].tokens;
+      absl::StatusOr<TokenStream> stream = routes.empty()
+                                               ? TokenStream::Embed(decoder_, tokens, context_)
+                                               : routes[0].streams[i].Copy(context_);
+      if (!stream.ok()) return stream.status();
+      route.streams.push_back(*std::move(stream));
+    }
+    routes.push_back(std::move(route));
+    return absl::OkStatus();
   };
   if (group.first == 0) PTQWATCH_RETURN_IF_ERROR(add(std::nullopt));
   for (size_t i = group.first; i < group.end; ++i) PTQWATCH_RETURN_IF_ERROR(add(i));
@@ -177,8 +192,10 @@ absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenSt
     const QuantizedBlock* own =
         route.quantizer ? &quantized[*route.quantizer - group.first] : nullptr;
     if (own != nullptr && !own->status.ok()) continue;
-    PTQWATCH_RETURN_IF_ERROR(route.stream.PassThrough(
-        block, own == nullptr ? block.weights() : own->weights, IgnoreInput, context_));
+    for (TokenStream& stream : route.streams) {
+      PTQWATCH_RETURN_IF_ERROR(stream.PassThrough(
+          block, own == nullptr ? block.weights() : own->weights, IgnoreInput, context_));
+    }
     seconds_[CostName(route)] += watch.Lap() + (own == nullptr ? 0 : own->seconds);
   }
   // A quantizer that failed goes no further.
@@ -226,19 +243,28 @@ absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes) {
   PTQWATCH_ASSIGN_OR_RETURN(const DecoderHead head, decoder_.ReadHead());
   seconds_["read"] += watch.Lap();
   for (size_t i = 0; i < routes.size(); ++i) {
-    const Route& route = routes[i];
-    PTQWATCH_ASSIGN_OR_RETURN(std::vector<UnitLosses> losses, route.stream.Losses(head, context_));
-    seconds_[CostName(route)] += watch.Lap();
+    PTQWATCH_RETURN_IF_ERROR(Arrive(routes[i], head));
+    seconds_[CostName(routes[i])] += watch.Lap();
     ReportProgress("head", static_cast<int64_t>(i) + 1, std::ssize(routes));
-    if (route.quantizer) {
-      quantizers_[*route.quantizer].losses = std::move(losses);
-      continue;
-    }
-    if (!std::all_of(losses.begin(), losses.end(), IsFinite)) {
-      return absl::DataLossError("the full-precision loss is not finite, but all weights are");
-    }
-    full_ = std::move(losses);
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRun::Arrive(const Route& route, const DecoderHead& head) {
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<UnitLosses> losses,
+                            route.streams[0].Losses(head, context_));
+  if (!route.quantizer && !std::all_of(losses.begin(), losses.end(), IsFinite)) {
+    return absl::DataLossError("the full-precision loss is not finite, but all weights are");
+  }
+  absl::StatusOr<std::vector<ItemScores>> scores = ScoreChoices(
+      data_.tasks, tasks_, absl::MakeConstSpan(route.streams).subspan(1), decoder_, head, context_);
+  if (route.quantizer && absl::IsDataLoss(scores.status())) {
+    quantizers_[*route.quantizer].status = scores.status();
+    return absl::OkStatus();
+  }
+  if (!scores.ok()) return scores.status();
+  (route.quantizer ? quantizers_[*route.quantizer].losses : full_) = std::move(losses);
+  (route.quantizer ? quantizers_[*route.quantizer].tasks : full_tasks_) = *std::move(scores);
   return absl::OkStatus();
 }
 
@@ -248,21 +274,37 @@ ProbeResult CheckpointRun::Compare() {
   result.calibration_mode = CalibrationMode::kOneShot;
   result.skipped_layers = SkippedTensors(decoder_);
   SumUp(full_, result);
+  if (!data_.tasks.empty()) {
+    task_scores_ = ScoreTasks(data_.tasks, full_tasks_);
+    result.accuracy_ratio = task_scores_.accuracy_ratio;
+    result.accuracy_stderr = task_scores_.accuracy_stderr;
+  }
   for (size_t i = 0; i < quantizers_.size(); ++i) {
     Quantizer& quantizer = quantizers_[i];
     QuantizationReport& report = result.quantizers.emplace_back(ReportOf(options_.quantizers[i]));
     absl::Status status = quantizer.status;
     if (status.ok()) status = AddRows(std::move(quantizer.rows), decoder_.parameters(), report);
-    LossPairs pairs;
-    for (size_t batch = 0; status.ok() && batch < full_.size(); ++batch) {
-      status = pairs.Add(full_[batch], quantizer.losses[batch]);
-    }
-    if (status.ok()) status = pairs.FillIn(report);
+    if (status.ok()) status = Compare(quantizer, report);
     SetStatus(status, report);
     quantizer.status = status;
   }
   result.held = std::move(kept_);
   return {.outcome = {"quantization"}, .cost_seconds = seconds_, .value = std::move(result)};
+}
+
+absl::Status CheckpointRun::Compare(const Quantizer& quantizer, QuantizationReport& report) const {
+  LossPairs pairs;
+  for (size_t batch = 0; batch < full_.size(); ++batch) {
+    PTQWATCH_RETURN_IF_ERROR(pairs.Add(full_[batch], quantizer.losses[batch]));
+  }
+  PTQWATCH_RETURN_IF_ERROR(pairs.FillIn(report));
+  if (data_.tasks.empty()) return absl::OkStatus();
+  TaskScores scores = CompareTasks(data_.tasks, full_tasks_, quantizer.tasks);
+  report.accuracy_ratio = scores.accuracy_ratio;
+  report.accuracy_degradation_ratio = scores.degradation_ratio;
+  report.accuracy_degradation_stderr = scores.degradation_stderr;
+  report.tasks = std::move(scores.tasks);
+  return absl::OkStatus();
 }
 
 std::optional<ProbeResult> CheckpointRun::MeasureCurvature(ProbeResult& quantization) {

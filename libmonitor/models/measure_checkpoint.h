@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "models/decoder.h"
+#include "models/task_file.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/quantizer.h"
@@ -22,6 +23,9 @@ namespace ptqwatch::internal {
 struct TrajectoryData {
   at::Tensor probe;        ///< int64 [sequences, N + 1]: N predictions each
   at::Tensor calibration;  ///< int64 [sequences, N + 1]
+  /// Scored under full precision and each quantizer; ReadTaskFile. Their hidden states, 4 D bytes a
+  /// token for each quantizer in a pass, stay in memory as those of the probe tokens do.
+  std::vector<TaskItem> tasks = {};
 };
 
 /// How far the measurement of a checkpoint has come.
@@ -56,7 +60,8 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
 /// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream
 /// and each quantized stream of probe tokens through it, and frees it. If memory does not suffice
 /// for all quantizers at once, they go through the blocks in groups. Fills in probe_*,
-/// quantization, skipped_layers, calibration_mode, curvature, snapshot_digest and cost of a report;
+/// quantization, skipped_layers, calibration_mode, curvature, tasks, snapshot_digest and cost of a
+/// report;
 /// the caller fills in the rest. The same numbers, bit for bit, as a monitor that has the whole
 /// model and measures the same batches (TokenBatches) to the end.
 ///
@@ -64,10 +69,10 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
 /// context before every matrix product. Matrix products use LibTorch's threads, the engine
 /// context.threads. Not thread-safe for one budget.
 ///
-/// Errors: InvalidArgument (tokens, options), ResourceExhausted (`max_bytes`, with the number that
-/// would do), DataLoss (a weight, naming the tensor, or the full-precision loss is not finite),
-/// those of the reader, Cancelled, DeadlineExceeded. A quantizer that fails has a status. Never
-/// throws.
+/// Errors: InvalidArgument (tokens, tasks, options), ResourceExhausted (`max_bytes`, with the
+/// number that would do), DataLoss (a weight, naming the tensor, or the full-precision loss is not
+/// finite), those of the reader, Cancelled, DeadlineExceeded. A quantizer that fails has a status.
+/// Never throws.
 absl::StatusOr<Report> MeasureCheckpoint(const Decoder& decoder, const TrajectoryData& data,
                                          const CheckpointMeasurement& options,
                                          const ExecutionContext& context);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -111,7 +112,7 @@ RatioEstimate EstimateOverTasks(const TaskSums& sums) {
   return estimate;
 }
 
-TaskReport ReportOf(const MetricValues& metric) {
+TaskReport TaskReportOf(const MetricValues& metric) {
   TaskReport report;
   report.task = metric.task;
   report.metric = metric.metric;
@@ -131,7 +132,7 @@ TaskScores ScoreTasks(absl::Span<const TaskItem> items, absl::Span<const ItemSco
   TaskScores result;
   TaskSums right;
   for (const MetricValues& metric : MetricsOf(items, scores)) {
-    result.tasks.push_back(ReportOf(metric));
+    result.tasks.push_back(TaskReportOf(metric));
     if (metric.metric != kAccuracy) continue;
     right.denominators.emplace_back(metric.values.size(), 1.0);
     right.numerators.push_back(metric.values);

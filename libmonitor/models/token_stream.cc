@@ -118,4 +118,8 @@ absl::StatusOr<std::vector<UnitLosses>> TokenStream::Losses(const DecoderHead& h
   return batches;
 }
 
+at::Tensor TokenStream::HiddenAt(const at::Tensor& places) const {
+  return hidden_.flatten(0, 1).index_select(0, places);
+}
+
 }  // namespace ptqwatch::internal

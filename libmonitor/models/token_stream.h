@@ -50,6 +50,9 @@ class TokenStream {
   absl::StatusOr<std::vector<UnitLosses>> Losses(const DecoderHead& head,
                                                  const ExecutionContext& context) const;
 
+  /// The hidden states at some places, int64 [places]: sequence N + position. [places, D].
+  at::Tensor HiddenAt(const at::Tensor& places) const;
+
  private:
   TokenStream(at::Tensor tokens, at::Tensor hidden, std::unique_ptr<Reservation> held)
       : tokens_(std::move(tokens)), hidden_(std::move(hidden)), held_(std::move(held)) {}
