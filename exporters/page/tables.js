@@ -1,4 +1,4 @@
-// The tables of the newest report: layers, averages, outlook, cost, events.
+// The tables of the newest report: tasks, layers, averages, outlook, cost, events.
 
 const SHOWN_LAYERS = 12;
 
@@ -77,6 +77,28 @@ function predictionNote(entry) {
   if (!isNumber(entry.predicted_delta_nats)) return '';
   return el('p', {class: 'note'}, `Predicted for the whole: ${number(entry.predicted_delta_nats, 3)} nats. ` +
       `Measured on the same batch: ${plusMinus(entry.curvature_batch_delta_nats, entry.curvature_batch_delta_stderr_nats)} nats.`);
+}
+
+/** The tasks of a checkpoint, without quantization and with each quantizer, and the mean of their accuracies. */
+function tasksTable(report) {
+  const entries = (report.quantization || []).filter((entry) => (entry.tasks || []).length > 0);
+  const score = ({metric, value, value_stderr: stderr}) => metric === 'perplexity' ? plusMinus(value, stderr) : percent(value, stderr);
+  const quantized = (task) => {
+    if (!isNumber(task.degradation_ratio)) return score(task);
+    const {degradation_ratio: lost, degradation_stderr: stderr} = task;
+    const sure = isNumber(stderr) && Math.abs(lost) > 2 * stderr;
+    return el('td', {class: sure ? (lost > 0 ? 'worse' : 'better') : null}, `${score(task)}, D ${percent(lost, stderr)}`);
+  };
+  const rows = (report.tasks || []).map((task, i) => [
+    `${task.task} ${task.metric}`, integer(task.examples), score(task),
+    ...entries.map((entry) => quantized(entry.tasks[i] || {}))]);
+  if (isNumber(report.probe_accuracy_ratio)) {
+    rows.push(['mean acc', '', percent(report.probe_accuracy_ratio, report.probe_accuracy_stderr), ...entries.map((entry) => quantized({
+      value: entry.accuracy_ratio, degradation_ratio: entry.accuracy_degradation_ratio, degradation_stderr: entry.accuracy_degradation_stderr}))]);
+  }
+  return el('div', {class: 'scroll', tabindex: 0},
+            table('Degradation D = (Acc(W) − Acc(Ŵ)) / (1 − Acc(W)), with the standard error of the same examples',
+                  ['task', 'examples', 'full precision', ...entries.map(quantizerName)], rows));
 }
 
 function averagingTable(report) {

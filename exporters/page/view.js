@@ -61,6 +61,8 @@ class RunView {
     this.renderTiles();
     byId('part-decay').disabled = !isNumber(this.series.decayOnset);
     this.renderCharts();
+    byId('tasks-card').hidden = !(newest.tasks || []).length;
+    fill('tasks', tasksTable(newest));
     fill('layers', layersTable(newest));
     fill('averaging', averagingTable(newest));
     fill('outlook', outlookTable(newest));

@@ -55,7 +55,8 @@ absl::StatusOr<TaskChoice> ReadChoice(const json& choice, const ConfigReader& re
     return reader.Error("continuation", StrCat("has ", read.continuation.size(),
                                                " tokens; the model's context is ", limits.context));
   }
-  if (!single) PTQWATCH_ASSIGN_OR_RETURN(read.characters, reader.Size("chars"));
+  if (single) return read;
+  PTQWATCH_ASSIGN_OR_RETURN(read.characters, reader.Size("chars"));
   return read;
 }
 

@@ -182,6 +182,31 @@ class Page(unittest.TestCase):
             self.assertFalse(any("NaN" in text or "undefined" in text for text in [self.browser.evaluate("document.body.innerText")]))
             self.quiet()
 
+    def test_shows_the_tasks_of_a_checkpoint(self):
+        reports = copy.deepcopy(self.reports)
+        newest = reports[-1]
+        newest["tasks"] = [{"task": HOSTILE, "metric": "acc", "examples": 1000, "value": 0.612, "value_stderr": 0.0154},
+                           {"task": "words", "metric": "perplexity", "examples": 500, "value": 7.31, "value_stderr": 0.25}]
+        newest.update(probe_accuracy_ratio=0.612, probe_accuracy_stderr=0.0154)
+        entry = newest["quantization"][0]
+        entry["tasks"] = [{**newest["tasks"][0], "value": 0.585, "degradation_ratio": 0.0696, "degradation_stderr": 0.0121},
+                          {**newest["tasks"][1], "value": 9.5}]
+        entry.update(accuracy_ratio=0.585, accuracy_degradation_ratio=0.0696, accuracy_degradation_stderr=0.0121)
+        write_run(self.path("tasks"), reports, (), self.status)
+        with Server(self.path("tasks")) as server, Server(self.run_dir) as without:
+            self.browser.open(server.url)
+            self.check_values(reports)
+            acc, words, mean = self.browser.evaluate("[...document.querySelectorAll('#tasks tbody tr')].map((row) => "
+                                                     "[...row.children].map((cell) => cell.textContent.replaceAll('\u00a0', ' ')))")
+            self.assertEqual(acc, [HOSTILE + " acc", "1,000", "61.2 ± 1.5 %", "58.5 ± 1.5 %, D 7.0 ± 1.2 %"])
+            self.assertEqual(words, ["words perplexity", "500", "7.31 ± 0.25", "9.50 ± 0.25"])
+            self.assertEqual(mean, ["mean acc", "", "61.2 ± 1.5 %", "58.5 %, D 7.0 ± 1.2 %"])
+            self.assertTrue(self.browser.evaluate("document.querySelector('#tasks td.worse') !== null"))
+            self.quiet()
+            self.browser.open(without.url)
+            self.check_values(self.reports)
+            self.assertTrue(self.browser.evaluate("document.getElementById('tasks-card').hidden"))
+
     def test_waits_for_the_first_report_and_shows_it(self):
         run_dir = self.path("first")
         with Server(run_dir) as server:
