@@ -107,7 +107,9 @@ absl::StatusOr<std::vector<TaskItem>> ReadTaskFile(const std::string& path, int6
     }
     items.push_back(std::move(item));
   }
-  if (!file.eof()) return absl::ErrnoToStatus(errno, StrCat("cannot read ", Quoted(path)));
+  if (!file.eof()) {
+    return absl::ErrnoToStatus(errno != 0 ? errno : EIO, StrCat("cannot read ", Quoted(path)));
+  }
   if (items.empty()) return absl::InvalidArgumentError(StrCat(Quoted(path), " has no items"));
   return items;
 }

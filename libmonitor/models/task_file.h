@@ -21,7 +21,7 @@ struct TaskChoice {
 struct TaskItem {
   std::string task;
   int64_t gold = 0;  ///< position of the right choice
-  std::vector<TaskChoice> choices;
+  std::vector<TaskChoice> choices = {};
 };
 
 /// Reads a file of JSON lines:
