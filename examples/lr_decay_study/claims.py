@@ -305,7 +305,8 @@ def quantizers_agree(s, runs):
 
 
 def is_same(a, b):
-    return max(a, b) < SAME * min(a, b)
+    """False if either is NaN."""
+    return a < SAME * b and b < SAME * a
 
 
 @claim("shape", "Over the same last part of a run the shape of the decay matters little.", "not in the paper",

@@ -25,7 +25,9 @@ FULL = {
     "batch": 8,  # sequences per step
     "weight_decay": 0.1,
     "peak": 1e-2,  # learning rate of the plateau
-    # The measurements.
+    # The measurements. Quantizers are short names of reports; formats with blocks of their own ignore the group size.
+    "quantizers": ["rtn3", "rtn4", "gptq3", "gptq4", "rtn-mxfp4", "rtn-nvfp4", "gptq-mxfp4", "gptq-nvfp4", "gptq-fp8_e4m3",
+                   "gptq4-int-h64", "gptq-mxfp4-h32"],
     "group_size": 64, "probe_sequences": 1024, "calibration_sequences": 128,
     "every": 400,  # steps between measurements, and between saved weights
     # The runs.

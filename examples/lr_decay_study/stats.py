@@ -17,6 +17,11 @@ def mean(values):
     return ratio(sum(values), len(values))
 
 
+def geometric_mean(values):
+    """NaN if a value is not positive."""
+    return math.exp(mean([math.log(value) for value in values])) if values and all(value > 0 for value in values) else math.nan
+
+
 def covariation(x, y):
     """Sum of (x - mean x)(y - mean y)."""
     mean_x, mean_y = mean(x), mean(y)

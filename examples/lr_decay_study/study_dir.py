@@ -34,7 +34,8 @@ def point_of(report):
     for entry in sorted(report.get("quantization", ()), key=lambda entry: (entry["method"], entry["bits"])):
         form = entry.get("format", "int")
         name = f"{entry['method']}{entry['bits'] if form.startswith('int') else ''}" + (f"-{form}" if form != "int" else "")
-        point[name] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr")}
+        point[name] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr", "displacement_norm",
+                                                       "curvature_along_error")}
     curvature = report.get("curvature", {})
     return point | {key: curvature.get(key) for key in ("trace", "weighted_trace", "top_eigenvalue")}
 

@@ -13,7 +13,8 @@ import unittest
 
 STUDY = None  # the command: the script and the program that trains a leg
 # Claims that can be judged at every scale.
-EVERYWHERE = ("7", "8 (3 bits)", "9 (3 bits)", "11 (3 bits)", "18", "19", "23", "25 (trace)")
+EVERYWHERE = ("7", "8 (3 bits)", "9 (3 bits)", "11 (3 bits)", "18", "19", "23", "25 (trace)", "jump (gptq-mxfp4)", "immune (gptq-fp8_e4m3)",
+              "factor (gptq4-int-h64)", "sharper (gptq4)")
 
 
 def results(folder):
@@ -83,7 +84,9 @@ class Whole(StudyTest):
         for name, points in found["runs"].items():
             for point in points:
                 self.assertIsNotNone(point["loss_nats"], name)
-                self.assertIsNotNone(point["gptq3"]["error_ratio"], name)
+                for quantizer in found["settings"]["quantizers"]:
+                    for number in ("error_ratio", "displacement_norm", "curvature_along_error"):
+                        self.assertIsNotNone(point[quantizer][number], f"{name} {quantizer} {number}")
         self.assertRegex(self.err, r"about \d+ (s|min) left")
 
     def test_killed_it_goes_on_and_finds_the_same(self):
@@ -139,7 +142,7 @@ class Whole(StudyTest):
         self.assertIn(f"--dir {folder}: another study is running there", done.stderr)
 
     def test_plots_and_pack(self):
-        self.assertEqual(len(os.listdir(self.path("plots"))), 8)
+        self.assertEqual(len(os.listdir(self.path("plots"))), 9)
         for name in os.listdir(self.path("plots")):
             self.assertIn(os.path.join(self.path("plots"), name), self.out)
             with open(os.path.join(self.path("plots"), name), "rb") as image:
