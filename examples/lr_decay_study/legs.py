@@ -49,8 +49,9 @@ SCALES = {
     "full": FULL,  # evidence
     # Most of the runs, a fifth as long and with one seed, to test the machinery.
     "quick": FULL | {
-        "scale": "quick", "seeds": 1, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400], "cooldown": 320,
-        "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640, "soup": 2},
+        "scale": "quick", "seeds": 1, "probe_sequences": 256, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400],
+        "cooldown": 320, "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640,
+        "soup": 2},
     # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
