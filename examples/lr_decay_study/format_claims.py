@@ -61,7 +61,7 @@ def is_immune(s, runs):
     shares = [ratio(ours[rate][1] - ours[rate][0], theirs[rate][1] - theirs[rate][0]) for rate in s.rates]
     rises = all(after > before for before, after in theirs.values())
     return rises and all(share <= IMMUNE for share in shares), {
-        **of_reference(s, runs, quantizer), "factor": factor(s, runs, quantizer), "largest share of the integers' rise": max(shares)}
+        **of_reference(s, runs, quantizer), "largest share of the integers' rise": max(shares)}
 
 
 def rates_in_order(quantizer, s, runs):
