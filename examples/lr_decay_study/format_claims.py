@@ -3,19 +3,29 @@ before any results were known."""
 
 import functools
 import math
+import types
 
 from claims import AGREES, LEAST_JUMP, NotRun, all_recipes, claim, correlation, error, is_same, order_of_rates, quantity
 from legs import decay_steps, rate_run, reference
 from stats import geometric_mean, ratio
 
 NEW = "not in the paper"
+FEWEST_RATES = 2  # the peak's and another
 IMMUNE = 0.1  # the most that E may rise, as a share of the rise of 4-bit GPTQ's
+
+
+def rates_run(s, runs):
+    """The rates with which every seed was trained, which are the same for every seed. An unfinished study may lack some."""
+    rates = [rate for rate in s.rates if all(f"s{seed}.{rate_run(s, rate)}" in runs.runs for seed in range(s.seeds))]
+    if s.peak not in rates or len(rates) < FEWEST_RATES:
+        raise NotRun("rates")
+    return rates
 
 
 def around_decays(s, runs, quantizer, key="error_ratio"):
     """{rate: (mean over as many steps before the decay, value at its end)} of one of a quantizer's numbers."""
     value = quantity(quantizer, key)
-    found = {rate: runs.before_and_after(rate_run(s, rate), decay_steps(s), value) for rate in s.rates}
+    found = {rate: runs.before_and_after(rate_run(s, rate), decay_steps(s), value) for rate in rates_run(s, runs)}
     if any(math.isnan(after) for _, after in found.values()):
         raise NotRun(quantizer)
     return found
@@ -48,8 +58,8 @@ def jumps_as_integers(quantizer, integers, s, runs):
 for method in ("gptq", "rtn"):
     for form in ("mxfp4", "nvfp4"):
         claim(f"jump ({method}-{form})", "The decay raises E as it raises that of 4-bit integers.", NEW,
-              "The factor of E in the decay (the end to the mean over as many steps before it; the geometric mean over the rates) is at least 1.5, "
-              "and within a factor of 1.25 of that of 4-bit integers under the same method.")(
+              "The factor of E in the decay (the end to the mean over as many steps before it; the geometric mean over the rates that were "
+              "run) is at least 1.5, and within a factor of 1.25 of that of 4-bit integers under the same method.")(
                   functools.partial(jumps_as_integers, f"{method}-{form}", f"{method}4"))
 
 
@@ -58,15 +68,15 @@ for method in ("gptq", "rtn"):
 def is_immune(s, runs):
     quantizer = "gptq-fp8_e4m3"
     ours, theirs = around_decays(s, runs, quantizer), around_decays(s, runs, "gptq4")
-    shares = [ratio(ours[rate][1] - ours[rate][0], theirs[rate][1] - theirs[rate][0]) for rate in s.rates]
+    shares = [ratio(ours[rate][1] - ours[rate][0], theirs[rate][1] - theirs[rate][0]) for rate in ours]
     rises = all(after > before for before, after in theirs.values())
     return rises and all(share <= IMMUNE for share in shares), {
         **of_reference(s, runs, quantizer), "largest share of the integers' rise": max(shares)}
 
 
 def rates_in_order(quantizer, s, runs):
-    around_decays(s, runs, quantizer)
-    return order_of_rates(error(quantizer), s, runs)
+    rates = list(around_decays(s, runs, quantizer))
+    return order_of_rates(error(quantizer), types.SimpleNamespace(**vars(s) | {"rates": rates}), runs)
 
 
 for form in ("mxfp4", "nvfp4"):
@@ -100,9 +110,9 @@ def rotation_keeps_factor(rotated, plain, s, runs):
 for rotated, plain in (("gptq4-int-h64", "gptq4"), ("gptq-mxfp4-h32", "gptq-mxfp4")):
     claim(f"level ({rotated})", "Rotation lowers E.", NEW,
           "E with rotation is below E without it, both before the decay (the mean over as many steps) and at its end (geometric means over the "
-          "rates).")(functools.partial(rotation_lowers, rotated, plain))
+          "rates that were run).")(functools.partial(rotation_lowers, rotated, plain))
     claim(f"factor ({rotated})", "Rotation keeps the factor by which the decay raises E.", NEW,
-          "The factors of E in the decay with rotation and without it are within 1.25 of each other (geometric means over the rates).")(
+          "The factors of E in the decay with rotation and without it are within 1.25 of each other (geometric means over the rates that were run).")(
               functools.partial(rotation_keeps_factor, rotated, plain))
 
 
@@ -113,5 +123,5 @@ def sharper_not_larger(quantizer, s, runs):
 
 for quantizer in ("gptq4", "gptq-mxfp4", "gptq-nvfp4"):
     claim(f"sharper ({quantizer})", "E rises in the decay because the loss gets sharper along the error d = W_hat - W, not because d grows.", NEW,
-          "The factor of d'Hd / d'd in the decay is larger than that of d'd (geometric means over the rates).")(
+          "The factor of d'Hd / d'd in the decay is larger than that of d'd (geometric means over the rates that were run).")(
               functools.partial(sharper_not_larger, quantizer))

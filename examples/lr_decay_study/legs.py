@@ -1,6 +1,7 @@
 """The training plan of the learning-rate decay study: the settings of its scales, its runs, and their legs."""
 
 import dataclasses
+import itertools
 import math
 import types
 
@@ -196,14 +197,15 @@ class SeedPlan:
 
 
 def plan(s, groups=()):
-    """All legs of the groups (of all groups if `groups` is empty) and the legs that they need, each after those that it needs."""
+    """All legs of the groups (of all groups if `groups` is empty) and the legs that they need, each after those that it needs. Seeds take
+    turns, so that an interrupted study has few runs with all seeds rather than all runs with few."""
     seeds = [SeedPlan(s, seed) for seed in range(s.seeds)]
     legs = []
     for group in GROUPS:
         for seed in seeds:
             seed.legs = []
             getattr(seed, group)()
-            legs += seed.legs
+        legs += itertools.chain(*zip(*(seed.legs for seed in seeds), strict=True))
     wanted = set()
     for leg in reversed(legs):
         if not groups or set(leg.groups) & set(groups) or leg.id in wanted:

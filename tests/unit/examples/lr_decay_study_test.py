@@ -256,6 +256,15 @@ class FormatClaims(unittest.TestCase):
         self.assertEqual(set(self.verdicts("jump (gptq-mxfp4)", "jump (rtn-mxfp4)", "factor (gptq4-int-h64)", "level (gptq-mxfp4-h32)",
                                            "factor (gptq-mxfp4-h32)")), {"does not hold"})
 
+    def test_a_rate_that_one_seed_lacks_counts_for_none(self):
+        scale(self.runs, "rate-0.02", 50, self.decay + 1, quantizers=["gptq-fp8_e4m3"])
+        self.assertEqual(self.verdicts("immune (gptq-fp8_e4m3)"), ["does not hold"])
+        del self.runs["s2.rate-0.02"]
+        self.assertEqual(self.verdicts("immune (gptq-fp8_e4m3)", "rates (gptq-mxfp4)"), ["holds"] * 2)
+        for rate in (1e-3, 3e-3):
+            del self.runs[f"s0.{legs.rate_run(self.settings, rate)}"]
+        self.assertEqual(self.verdicts("immune (gptq-fp8_e4m3)", "rates (gptq-mxfp4)", "agree (mxfp4)"), ["not run"] * 3)
+
     def test_results_without_a_format_are_not_judged(self):
         for run in self.runs.values():
             for point in run:
@@ -335,6 +344,11 @@ class Plan(unittest.TestCase):
             for leg in plan:
                 self.assertLessEqual(set(leg.needs), known, leg.id)
                 known.add(leg.id)
+
+    def test_seeds_take_turns(self):
+        made = [leg.run for leg in legs.plan(legs.settings_of("full"), ["rate"]) if ".rate-" in leg.run]
+        self.assertEqual(made[:3], ["s0.rate-0.001", "s1.rate-0.001", "s2.rate-0.001"])
+        self.assertEqual(len(made), 18)
 
     def test_training_goes_on_where_its_parent_ended(self):
         for s, plan, by_id in self.scales():
