@@ -39,7 +39,7 @@ std::string TrajectorySettings::Fingerprint() const {
 }
 
 TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequences& probe,
-                                const TokenSequences& calibration,
+                                const TokenSequences& calibration, const std::string& tasks,
                                 absl::Span<const QuantizerSpec> quantizers,
                                 const CurvatureOptions& curvature, uint64_t seed) {
   std::vector<std::string> specs;
@@ -47,6 +47,7 @@ TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequ
   return {.values = {{"model", architecture},
                      {"probe tokens", DescribeTokens(probe)},
                      {"calibration tokens", DescribeTokens(calibration)},
+                     {"tasks", tasks},
                      {"quantizers", absl::StrJoin(specs, "; ")},
                      {"curvature", DescribeCurvature(curvature)},
                      {"seed", StrCat(seed)}}};

@@ -24,9 +24,9 @@ struct TrajectorySettings {
   std::string Fingerprint() const;
 };
 
-/// `architecture` is ModelFacts::architecture.
+/// `architecture` is ModelFacts::architecture, and `tasks` names the content of the file of tasks.
 TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequences& probe,
-                                const TokenSequences& calibration,
+                                const TokenSequences& calibration, const std::string& tasks,
                                 absl::Span<const QuantizerSpec> quantizers,
                                 const CurvatureOptions& curvature, uint64_t seed);
 

@@ -149,6 +149,25 @@ class Runs(Trajectory):
         self.assertEqual(["learning_rate" in report for report in other], [True, False])
         self.assertEqual(other[1]["lr_phase"], "unknown")
 
+    def test_scores_tasks_and_keeps_to_them(self):
+        self.save(100)
+        draw = random.Random(3)
+        items = [{"task": "letters", "gold": draw.randrange(2),
+                  "choices": [{"context": [1, draw.randrange(VOCABULARY)], "continuation": [draw.randrange(VOCABULARY)], "chars": 1} for _ in range(2)]}
+                 for _ in range(12)]
+        (self.root / "tasks.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+        self.run_program(self.words("--no-curvature", "--tasks", "tasks.jsonl"))
+        report = self.reports()[0]
+        for holder in (report, *report["quantization"]):
+            self.assertEqual({entry["task"] for entry in holder["tasks"]}, {"letters"})
+        self.assertIn("probe_accuracy_ratio", report)
+        self.assertIn("accuracy_degradation_ratio", report["quantization"][0])
+        done = self.run_program(self.words("--no-curvature"), code=2)
+        self.assertIn("tasks was '12 items", done.stderr)
+        (self.root / "tasks.jsonl").write_text(json.dumps({**items[0], "gold": 2}))
+        done = self.run_program(self.words("--no-curvature", "--tasks", "tasks.jsonl", run_dir="other"), code=2)
+        self.assertRegex(done.stderr, "--tasks: .*tasks.jsonl.*1.*gold.*2")
+
 
 class Mistakes(Trajectory):
     def test_name_option_and_value(self):

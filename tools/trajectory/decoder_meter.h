@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "models/measure_checkpoint.h"
 #include "trajectory/checkpoint_meter.h"
@@ -17,6 +18,9 @@ class DecoderMeter final : public internal::CheckpointMeter {
   DecoderMeter(internal::TrajectoryData data, internal::CheckpointMeasurement options)
       : data_(std::move(data)), options_(std::move(options)) {}
 
+  /// Also measures the accuracy of `tasks` (internal::ReadTaskFile) from here on.
+  void SetTasks(std::vector<internal::TaskItem> tasks) { data_.tasks = std::move(tasks); }
+
   absl::StatusOr<internal::ModelFacts> Facts(const std::string& folder) override;
   absl::StatusOr<internal::MeterCost> Cost(const std::string& folder) override;
   absl::StatusOr<Report> Measure(
@@ -25,7 +29,7 @@ class DecoderMeter final : public internal::CheckpointMeter {
       const ExecutionContext& context) override;
 
  private:
-  const internal::TrajectoryData data_;
+  internal::TrajectoryData data_;
   const internal::CheckpointMeasurement options_;
 };
 

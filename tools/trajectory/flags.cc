@@ -99,6 +99,9 @@ void AddData(CLI::App& app, Flags* flags) {
       ->type_name("N")
       ->check(CLI::IsMember({2, 4}).description(""))
       ->capture_default_str();
+  app.add_option("--tasks", flags->tasks,
+                 "Tasks whose accuracy is measured, as written by tools/export_tasks.py")
+      ->type_name("FILE.jsonl");
 }
 
 void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* schedules) {

@@ -20,6 +20,7 @@ struct Flags {
   int64_t probe_sequences = 0;        ///< 0: all
   int64_t calibration_sequences = 0;  ///< 0: all
   int token_bytes = 2;
+  std::string tasks;    ///< empty: none
   std::string run_dir;  ///< may be empty with --list
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   bool curvature = true;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -24,6 +25,7 @@
 #include "trajectory/follow_trajectory.h"
 #include "trajectory/measure_part.h"
 #include "trajectory/measure_trajectory.h"
+#include "trajectory/read_file.h"
 #include "trajectory/report_part.h"
 #include "trajectory/token_file.h"
 #include "trajectory/trajectory_run.h"
@@ -90,6 +92,21 @@ absl::Status CheckData(const Flags& flags, const internal::ModelFacts& facts,
   return fits.ok() ? fits : About("--calibration", fits);
 }
 
+// Reads the tasks, and returns what identifies them.
+absl::StatusOr<std::string> AddTasks(const Flags& flags, Trajectory& trajectory) {
+  if (flags.tasks.empty()) return "none";
+  auto items = internal::ReadTaskFile(flags.tasks, trajectory.facts.vocabulary,
+                                      trajectory.facts.context);
+  if (!items.ok()) return About("--tasks", items.status());
+  const absl::StatusOr<std::string> text = internal::ReadTextFile(flags.tasks);
+  if (!text.ok()) return About("--tasks", text.status());
+  internal::Digest digest;
+  digest.Add(*text);
+  const std::string named = StrCat(items->size(), " items, ", digest.Hex());
+  trajectory.meter->SetTasks(*std::move(items));
+  return named;
+}
+
 // Every mistake in the options is found here or in ParseFlags.
 absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch& watch,
                                    const ExecutionContext& context) {
@@ -114,8 +131,10 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   PTQWATCH_RETURN_IF_ERROR(CheckData(flags, trajectory.facts, probe, calibration));
   PTQWATCH_RETURN_IF_ERROR(
       internal::CheckSameModel(trajectory.checkpoints, trajectory.facts, *trajectory.meter));
-  trajectory.settings = internal::MakeSettings(trajectory.facts.architecture, probe, calibration,
-                                               flags.quantizers, measurement.curvature, flags.seed);
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string tasks, AddTasks(flags, trajectory));
+  trajectory.settings =
+      internal::MakeSettings(trajectory.facts.architecture, probe, calibration, tasks,
+                             flags.quantizers, measurement.curvature, flags.seed);
   return trajectory;
 }
 
