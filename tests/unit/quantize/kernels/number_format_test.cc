@@ -199,15 +199,18 @@ TEST(NumberFormat, Nvfp4ScalesAreProductsWithTheTensorFactor) {
   float tensor = 0;
   for (const float value : w.values) tensor = std::max(tensor, std::abs(value));
   const float factor = tensor / 2688;
-  const QuantizedWeight result = RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4));
-  for (size_t g = 0; g < result.scale.size(); ++g) {
-    float largest = 0;
-    for (size_t i = 16 * g; i < 16 * g + 16; ++i) {
-      largest = std::max(largest, std::abs(w.values[i]));
+  for (const int64_t target : UsableTargets()) {
+    const OnlyTarget only(target);
+    const QuantizedWeight result = RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4));
+    for (size_t g = 0; g < result.scale.size(); ++g) {
+      float largest = 0;
+      for (size_t i = 16 * g; i < 16 * g + 16; ++i) {
+        largest = std::max(largest, std::abs(w.values[i]));
+      }
+      const float exact = largest / 6 / factor;
+      const int code = NearestCode(exact, E4m3());
+      ASSERT_EQ(result.scale[g], E4m3().Level(static_cast<uint8_t>(code)) * factor) << g;
     }
-    const float exact = largest / 6 / factor;
-    const int code = NearestCode(exact, E4m3());
-    ASSERT_EQ(result.scale[g], E4m3().Level(static_cast<uint8_t>(code)) * factor) << g;
   }
   // The inverse of a tensor scale that overflows.
   Matrix tiny(1, 16);
@@ -365,6 +368,19 @@ TEST(NumberFormat, PartsOfTheErrorAddUp) {
   EXPECT_EQ(RunOk(exact, nullptr, SpecOf(QuantizationFormat::kMxfp4)).error_parts->scale_bias, 0);
   EXPECT_FALSE(RunOk(w, nullptr, SpecOf(QuantizationFormat::kNvfp4)).error_parts.has_value());
   EXPECT_FALSE(RunOk(Matrix(2, 32), nullptr, SpecOf(QuantizationFormat::kMxfp4)).error_parts);
+}
+
+TEST(NumberFormat, PartsOfTheErrorAgreeOnEveryTarget) {
+  const Matrix w = RandomMatrix(16, 72, 4);  // the last block is short
+  const QuantizerSpec spec = SpecOf(QuantizationFormat::kMxfp4);
+  const RoundingErrorParts expected = *RunOk(w, nullptr, spec).error_parts;
+  for (const int64_t target : UsableTargets()) {
+    const OnlyTarget only(target);
+    const RoundingErrorParts parts = *RunOk(w, nullptr, spec).error_parts;
+    EXPECT_NEAR(parts.dead_zone, expected.dead_zone, 1e-8);
+    EXPECT_NEAR(parts.grid_noise, expected.grid_noise, 1e-8);
+    EXPECT_NEAR(parts.scale_bias, expected.scale_bias, 1e-8);
+  }
 }
 
 TEST(NumberFormat, GptqOnUncorrelatedInputsRounds) {
