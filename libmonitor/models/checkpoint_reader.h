@@ -18,6 +18,7 @@ class CheckpointReader final : public WeightReader {
 
   const CheckpointFiles& files() const { return files_; }
 
+  std::string Source() const override { return files_.folder(); }
   std::vector<std::string> Names() const override { return files_.Names(); }
   absl::StatusOr<std::vector<int64_t>> Shape(std::string_view name) const override;
   absl::StatusOr<at::Tensor> Read(std::string_view name) const override;

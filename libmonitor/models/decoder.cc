@@ -26,9 +26,11 @@ std::string ShapeOf(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-absl::Status ComplainAbout(const ModelConfig& model, const std::vector<std::string>& complaints) {
+absl::Status ComplainAbout(const std::string& source, const ModelConfig& model,
+                           const std::vector<std::string>& complaints) {
   std::string text =
-      StrCat("the tensors are not those of a ", model.model_type, " with this config: ");
+      StrCat(source.empty() ? "" : StrCat(Quoted(source), ": "), "the tensors are not those of a ",
+             model.model_type, " with this config: ");
   for (size_t i = 0; i < complaints.size() && i < kMaxComplaints; ++i) {
     text += StrCat(i > 0 ? "; " : "", complaints[i]);
   }
@@ -89,7 +91,7 @@ absl::Status Decoder::CheckTensors() {
   for (const auto& [name, shape] : expected) {
     complaints.push_back(StrCat(Quoted(name), " ", ShapeOf(shape), " is missing"));
   }
-  if (!complaints.empty()) return ComplainAbout(*config_, complaints);
+  if (!complaints.empty()) return ComplainAbout(weights_->Source(), *config_, complaints);
   if (outer_.head.name.empty()) outer_.head = outer_.embedding;
   return absl::OkStatus();
 }

@@ -80,8 +80,8 @@ class DecoderHead {
 class Decoder {
  public:
   /// Checks names and shapes of all tensors of `weights` (not owned; must outlive this) against the
-  /// config. InvalidArgument names the tensors that are missing, left over or of another shape (the
-  /// first 20).
+  /// config. InvalidArgument names the folder, and the tensors that are missing, left over or of
+  /// another shape (the first 20).
   static absl::StatusOr<Decoder> Create(ModelConfig config, const WeightReader& weights);
 
   const ModelConfig& config() const { return *config_; }

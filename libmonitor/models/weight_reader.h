@@ -20,6 +20,8 @@ class WeightReader {
  public:
   virtual ~WeightReader() = default;
 
+  /// What messages call it: the folder of a checkpoint. Empty for tensors in memory.
+  virtual std::string Source() const { return {}; }
   /// All names, ascending.
   virtual std::vector<std::string> Names() const = 0;
   /// The shape of a tensor, without reading it. NotFound if there is no such tensor.

@@ -9,6 +9,7 @@
 
 #include "ATen/ops/scalar_tensor.h"
 #include "ATen/ops/tensor.h"
+#include "models/decoder.h"
 #include "ptqwatch/offline/safetensors.h"
 #include "support/temp_dir.h"
 #include "unit/checkpoint/raw_safetensors.h"
@@ -56,6 +57,14 @@ TEST_F(CheckpointReaderTest, ReadsRowsInAnyOrder) {
   EXPECT_TRUE(rows.equal(at::tensor({20.f, 21.f, 30.f, 31.f, 0.f, 1.f, 0.f, 1.f}).view({4, 2})));
   EXPECT_TRUE(rows.equal(reader.WeightReader::ReadRows("rows", {2, 3, 0, 0}).value()));
   EXPECT_EQ(reader.ReadRows("rows", {}).value().sizes(), at::IntArrayRef({0, 2}));
+}
+
+TEST_F(CheckpointReaderTest, ADecoderThatDoesNotFitNamesTheFolder) {
+  const CheckpointReader reader = Reader();
+  const absl::Status status = Decoder::Create(reader.files().config(), reader).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(folder_.path()), HasSubstr("'rows' is left over")));
 }
 
 TEST_F(CheckpointReaderTest, NamesFileAndTensor) {
