@@ -170,6 +170,7 @@ class Families(unittest.TestCase):
     def test_logits_and_losses_are_those_of_transformers(self):
         import torch
 
+        torch.set_num_threads(1)
         generator = torch.Generator().manual_seed(1)
         tokens = torch.randint(VOCABULARY, (SEQUENCES, LENGTH), generator=generator)
         text = ";".join(",".join(map(str, row)) for row in tokens.tolist())
@@ -183,7 +184,8 @@ class Families(unittest.TestCase):
                 self.assertEqual(sharded, case.shards, case.name)
                 with torch.no_grad():
                     expected[case] = model(tokens).logits
-            done = subprocess.run([PROGRAM, text, *folders.values()], capture_output=True, text=True, timeout=200)
+            done = subprocess.run([PROGRAM, text, *folders.values()], capture_output=True, text=True, timeout=200,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             for case, folder in folders.items():
                 with self.subTest(case.name):

@@ -286,5 +286,28 @@ TEST(ModelConfigTest, TextThatIsNoObjectIsDamaged) {
   }
 }
 
+TEST(ModelConfigTest, ATruncatedOrChangedTextIsReadOrRefused) {
+  json config = Config("smollm3");
+  config.update({{"num_key_value_heads", 2},
+                 {"no_rope_layers", {1, 0, 1, 1, 1, 1, 1, 1}},
+                 {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}});
+  const std::string text = config.dump();
+  ASSERT_TRUE(ParseModelConfig(text, "config.json").ok());
+  for (size_t i = 0; i < text.size(); ++i) {
+    EXPECT_EQ(ParseModelConfig(text.substr(0, i), "config.json").status().code(),
+              absl::StatusCode::kInvalidArgument);
+    for (const char other : {'0', '9', '-', '"', '}', '[', ',', '\xff'}) {
+      std::string changed = text;
+      changed[i] = other;
+      const absl::StatusOr<ModelConfig> model = ParseModelConfig(changed, "config.json");
+      if (model.ok()) {
+        EXPECT_EQ(model->layers.size(), static_cast<size_t>(model->blocks));
+      } else {
+        EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << changed;
+      }
+    }
+  }
+}
+
 }  // namespace model_config_test
 }  // namespace ptqwatch::internal
