@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "ATen/Parallel.h"
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/ones.h"
@@ -130,19 +131,22 @@ Rates MeasureRates() {
   constexpr int64_t kInputs = 1024;
   constexpr double kOuter = double{kRows} * kInputs * kInputs;
   at::NoGradGuard no_grad;
+  ExecutionContext context;
+  context.threads = at::get_num_threads();
   const at::Tensor x = at::ones({kRows, kInputs});
   const at::Tensor w = at::ones({kInputs, kInputs});
   Rates rates;
   rates.products = 2 * kOuter / LeastSeconds([&] { at::mm(x, w); });
   const MatrixView rows{x.const_data_ptr<float>(), kRows, kInputs};
   GramAccumulator sums(kInputs);
-  rates.grams = kOuter / LeastSeconds([&] { sums.Add(rows).IgnoreError(); });
+  rates.grams = kOuter / LeastSeconds([&] { sums.Add(rows, context).IgnoreError(); });
   const GramStatistics statistics = sums.Take();
   const QuantizerSpec spec{.min_tokens_ratio = 0, .baselines = false};
   const double operations = MethodOf(spec).flops(kRows, kInputs, spec);
   rates.quantize =
       operations / LeastSeconds([&] {
-        Quantize({x.const_data_ptr<float>(), kRows, kInputs}, &statistics, spec).IgnoreError();
+        Quantize({x.const_data_ptr<float>(), kRows, kInputs}, &statistics, spec, context)
+            .IgnoreError();
       });
   return rates;
 }

@@ -52,7 +52,7 @@ struct CheckpointCost {
   double seconds = 0;           ///< from counted operations; the first checkpoint gives better ones
 };
 /// Takes some tenths of a second in the first call of a process, which times short pieces of work
-/// on this thread's number of threads. REQUIRES: arguments that MeasureCheckpoint accepts.
+/// on LibTorch's number of threads. REQUIRES: arguments that MeasureCheckpoint accepts.
 CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
                       const CheckpointMeasurement& options);
 
