@@ -93,7 +93,9 @@ absl::Status MeasureTrajectory(absl::Span<const Checkpoint> checkpoints, const M
       PlanUnits(WithMeasured(checkpoints, run), options.schedules, options.average);
   std::erase_if(units, [&](const TrajectoryUnit& unit) {
     const Checkpoint& checkpoint = unit.checkpoint;
-    if (!run.Has(checkpoint.branch, checkpoint.step)) return false;
+    if (!run.Has(checkpoint.branch, checkpoint.step)) {
+      return options.skip_removed && !IsComplete(checkpoint);
+    }
     // A process was killed between adding a part to the journal and removing it.
     const auto part = parts.find({checkpoint.branch, checkpoint.step});
     if (part != parts.end()) unlink(part->second.path.c_str());

@@ -201,6 +201,7 @@ class Mistakes(Trajectory):
                 ([*good, "--only", "1"], "--only", "1"),
                 ([*good, "--only", "0", "--follow"], "--only", "--follow"),
                 ([*good, "--max-bytes", "-1"], "--max-bytes", "-1"),
+                ([*good, "--tasks", "x"], "--tasks"),
                 ([*good, "--bogus"], "--bogus"),
                 ([*good, "gone"], "gone"),
                 (good[:2] + good[3:], "CHECKPOINT")):
@@ -217,6 +218,11 @@ class Mistakes(Trajectory):
         self.run_program(self.words("--no-curvature"))
         done = self.run_program(self.words("--no-curvature", "--seed", "7"), code=2)
         self.assertIn("seed was '0' and is '7'", done.stderr)
+
+    def test_too_little_memory_is_a_failure_that_says_how_much_is_needed(self):
+        self.save(100)
+        done = self.run_program(self.words("--max-bytes", "1000"), code=1)
+        self.assertRegex(done.stderr, r"checkpoint-100.* needs \d+ bytes .*--max-bytes = 1000")
 
     def test_says_what_is_wrong_with_a_checkpoint(self):
         self.save(100, 200)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
+#include "absl/strings/str_replace.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -208,7 +209,11 @@ int ExitCode(const absl::Status& status, const StopOnSignal& stop, bool follow) 
     Warn("stopped; the same command goes on from here");
     return stop.exit_code();
   }
-  Warn(internal::Printable(Message(status)));
+  std::string text = internal::Printable(Message(status));
+  if (absl::IsResourceExhausted(status)) {
+    absl::StrReplaceAll({{"max_bytes", "--max-bytes"}}, &text);  // the library's name of the option
+  }
+  Warn(text);
   return kFailed;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -23,6 +24,7 @@ void Progress::Begin(const internal::TrajectoryUnit& unit, int64_t number, int64
   head_ = internal::StrCat("checkpoint ", number, " of ", of);
   left_ = of - number + 1;
   begun_ = shown_ = clock_->Monotonic();
+  measuring_ = true;
   std::cerr << internal::StrCat(head_, ": ", internal::Printable(unit.checkpoint.name), " (",
                                 internal::Printable(internal::PlaceOf(unit.checkpoint)), ")",
                                 Left())
@@ -37,6 +39,7 @@ void Progress::Note(const internal::MeterProgress& now) {
 }
 
 void Progress::End() {
+  if (!std::exchange(measuring_, false)) return;  // a report that another process has measured
   measured_seconds_ += InSeconds(clock_->Monotonic() - begun_);
   ++measured_;
 }

@@ -29,6 +29,7 @@ class Progress {
   const double predicted_;
   Clock* const clock_;
   std::string head_;  // "checkpoint 3 of 12"
+  bool measuring_ = false;
   int64_t left_ = 0;  // checkpoints, with the present one
   std::chrono::nanoseconds begun_{0};
   std::chrono::nanoseconds shown_{0};

@@ -152,6 +152,29 @@ TEST_F(Trajectory, JudgesALateCheckpointWithItsNeighbours) {
       << "a rollback would leave too few for a baseline";
 }
 
+TEST_F(Trajectory, BlamesADecayOnlyIfItKnowsTheSchedule) {
+  for (int i = 1; i <= 16; ++i) {
+    MakeCheckpoint(Folder(StrCat("step", 100 * i)), 3, 0.1 + 0.002 * (i * 7 % 5));
+  }
+  for (int i = 17; i <= 22; ++i) {
+    MakeCheckpoint(Folder(StrCat("step", 100 * i)), 2.8, 0.1 + 0.08 * (i - 16));
+  }
+  options_.schedules = *LrSchedules::Parse({"wsd:peak=1e-3,warmup=50,decay_start=1650,end=2200"});
+  ASSERT_TRUE(Measure().ok());
+  const AnalyzedReport known = Reports().back();
+  EXPECT_EQ(known.report.lr_phase, LrPhase::kDecay);
+  EXPECT_EQ(known.report.decay_onset_step, 1651);
+  EXPECT_EQ(known.verdict.state, VerdictState::kDecayDegradation) << known.verdict.summary;
+
+  std::filesystem::remove_all(run_dir());
+  options_.schedules = LrSchedules();
+  ASSERT_TRUE(Measure().ok());
+  const AnalyzedReport unknown = Reports().back();
+  EXPECT_EQ(unknown.report.lr_phase, LrPhase::kUnknown);
+  EXPECT_EQ(unknown.report.decay_onset_step, std::nullopt);
+  EXPECT_EQ(unknown.verdict.state, VerdictState::kUnclear) << unknown.verdict.summary;
+}
+
 TEST_F(Trajectory, MeasuresTheMeanOfTheLastCheckpointsOfABranch) {
   MakeCheckpoint(Folder("other-step5"), 9, 0.9);
   for (int step = 10; step <= 40; step += 10) {
