@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "report/metric_samples.h"
 
@@ -74,6 +75,27 @@ Samples MixedPrecisionDeltas(Input input) {
   return samples;
 }
 
+// Each task and metric of one model once; `model` are its labels.
+void AddTasks(const std::vector<TaskReport>& tasks, const Labels& model, Samples& samples) {
+  std::set<Labels> seen;
+  for (const TaskReport& task : tasks) {
+    if (!task.value || !std::isfinite(*task.value)) continue;
+    Labels labels = {task.task, task.metric};
+    labels.insert(labels.end(), model.begin(), model.end());
+    if (seen.insert(labels).second) samples.push_back({std::move(labels), *task.value});
+  }
+}
+
+Samples TaskValues(Input input) {
+  Samples samples;
+  if (Probed(input) == nullptr) return samples;
+  AddTasks(Probed(input)->tasks, {"", "", ""}, samples);
+  for (const QuantizationReport* entry : Shown(input)) {
+    AddTasks(entry->tasks, QuantizerLabels(*entry), samples);
+  }
+  return samples;
+}
+
 }  // namespace
 
 std::vector<MetricInfo> WhatIfMetrics() {
@@ -96,6 +118,11 @@ std::vector<MetricInfo> WhatIfMetrics() {
        "without it.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::accuracy_degradation_ratio>},
+      {"ptqwatch_task_value",
+       kGauge,
+       "Metric of a task; of full precision if method is empty.",
+       {"task", "metric", "method", "bits", "format"},
+       TaskValues},
       {"ptqwatch_averaged_loss_nats",
        kGauge,
        "Loss of the average of the last snapshots. window: its snapshots "

@@ -217,6 +217,17 @@ TEST_F(MetricCatalogTest, ShowsAccuracyWhereItWasMeasured) {
   EXPECT_THAT(Collect("ptqwatch_accuracy_degradation_ratio"), ElementsAre("gptq,3,int,=0.08"));
 }
 
+TEST_F(MetricCatalogTest, ShowsTasksOfAllModels) {
+  const std::string full = "sciq,acc_norm,,,,=0.41";
+  EXPECT_THAT(Collect("ptqwatch_task_value"),
+              ElementsAre(full, "sciq,acc_norm,gptq,3,int,=0.41", "sciq,acc_norm,rtn,4,int,=0.41"));
+  report_.report.quantization[0].status = ProbeStatus::kFailed;
+  report_.report.quantization[1].tasks[0].value.reset();
+  EXPECT_THAT(Collect("ptqwatch_task_value"), ElementsAre(full));
+  report_.report.probe_status = ProbeStatus::kFailed;
+  EXPECT_THAT(Collect("ptqwatch_task_value"), IsEmpty());
+}
+
 TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
   MixedPrecisionReport more = report_.report.mixed_precision.at(0);
   more.raised_layers.push_back("blocks.0.weight");
