@@ -9,11 +9,9 @@ from stats import mean
 
 # Okabe and Ito's palette, which people with color blindness can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999933", "#000000")
-# Curves of `formats`: label, quantizer, color, dash.
-FORMATS = (("3-bit integers", "gptq3", COLORS[0], 1), ("4-bit integers", "gptq4", COLORS[1], 1),
-           ("4-bit integers, rotated", "gptq4-int-h64", COLORS[1], 2), ("MXFP4", "gptq-mxfp4", COLORS[2], 1),
-           ("MXFP4, rotated", "gptq-mxfp4-h32", COLORS[2], 2), ("NVFP4", "gptq-nvfp4", COLORS[3], 1),
-           ("FP8 (E4M3)", "gptq-fp8_e4m3", COLORS[4], 1))
+# Curves of `formats`.
+FORMATS = (("3-bit integers", "gptq3"), ("4-bit integers", "gptq4"), ("MXFP4", "gptq-mxfp4"), ("NVFP4", "gptq-nvfp4"),
+           ("FP8 (E4M3)", "gptq-fp8_e4m3"))
 HEAD = """set terminal pngcairo size 900,560 font 'sans,11' enhanced
 set encoding utf8
 set border 3
@@ -43,14 +41,15 @@ def plot(head, parts):
 def lines(title, ylabel, curves, low="0", log=False):
     """Curves over steps: (name or "", curve, color, dash). On a logarithmic axis, leaves out points whose range reaches zero."""
     head, parts = f"set title '{title}'\nset xlabel 'step'\nset ylabel '{ylabel}'\nset yrange [{low}:*]\n", []
+    bands = []
     head += "set logscale y\n" if log else ""
     for i, (name, curve, color, dash) in enumerate(curves):
         curve = [row for row in curve if not log or row[2] > 0]
         if curve:
             head += data(f"d{i}", curve)
-            parts += [f"$d{i} using 1:3:4 with filledcurves fs solid 0.15 noborder lc rgb '{color}' notitle",
-                      f"$d{i} using 1:2 with lines lw 2 dt {dash} lc rgb '{color}' " + (f"title '{name}'" if name else "notitle")]
-    return plot(head, parts)
+            bands.append(f"$d{i} using 1:3:4 with filledcurves fs solid 0.15 noborder lc rgb '{color}' notitle")
+            parts.append(f"$d{i} using 1:2 with lines lw 2 dt {dash} lc rgb '{color}' " + (f"title '{name}'" if name else "notitle"))
+    return plot(head, bands + parts)
 
 
 class Plots:
@@ -85,8 +84,8 @@ class Plots:
 
     def formats(self):
         return lines("Error of GPTQ by number format, in the reference run", "E in %", [
-            (label, self.curve(reference(self.s), percent(error(quantizer)), self.s.budgets[0] - 1), color, dash)
-            for label, quantizer, color, dash in FORMATS], low="*", log=True)
+            (label, self.curve(reference(self.s), percent(error(quantizer)), self.s.budgets[0] - 1), color, 1)
+            for (label, quantizer), color in zip(FORMATS, COLORS)], low="*", log=True)
 
     def losses(self):
         curves, start = [], self.s.run // 4 - 1
