@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <vector>
@@ -7,7 +8,6 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/ones.h"
-#include "base/stopwatch.h"
 #include "models/checkpoint_plan.h"
 #include "models/measure_checkpoint.h"
 #include "models/task_batches.h"
@@ -113,15 +113,17 @@ Operations Count(const Decoder& decoder, const TrajectoryData& data,
   return count;
 }
 
-// The least time of a piece of work, which other programs disturb and the first run prolongs.
+// The least CPU time of a piece of work: the seconds that it takes on an idle machine. The first
+// run may load code.
 template <typename Work>
 double LeastSeconds(Work work) {
   constexpr int kRuns = 5;
   double least = std::numeric_limits<double>::infinity();
   for (int run = 0; run < kRuns; ++run) {
-    Stopwatch watch(Clock::Real());
+    const std::chrono::nanoseconds begin = Clock::Real()->ThreadCpu();
     work();
-    least = std::min(least, watch.Lap());
+    const std::chrono::duration<double> seconds = Clock::Real()->ThreadCpu() - begin;
+    least = std::min(least, seconds.count());
   }
   return least;
 }

@@ -49,7 +49,9 @@ struct CheckpointMeasurement {
 struct CheckpointCost {
   int64_t bytes = 0;            ///< the most at a time, within max_bytes if that is enough
   int64_t curvature_bytes = 0;  ///< of the whole model; left out if it exceeds max_bytes
-  double seconds = 0;           ///< from counted operations; the first checkpoint gives better ones
+  /// From counted operations at the rates of an idle machine; the first checkpoint gives better
+  /// ones.
+  double seconds = 0;
 };
 /// Takes some tenths of a second in the first call of a process, which times short pieces of work
 /// on LibTorch's number of threads. REQUIRES: arguments that MeasureCheckpoint accepts.

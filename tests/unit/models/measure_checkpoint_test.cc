@@ -134,7 +134,11 @@ TEST(MeasureCheckpoint, MeasuresCurvatureOfAModelThatFits) {
   ASSERT_TRUE(report->curvature);
   ASSERT_EQ(report->curvature->status, ProbeStatus::kOk) << report->curvature->status_detail;
   EXPECT_GT(*report->curvature->top_eigenvalue, 0);
-  EXPECT_EQ(report->curvature, whole.report.curvature);
+  CurvatureReport curvature = *report->curvature;
+  // An estimate from one sequence or from more, depending on the time that one takes.
+  curvature.graph_bytes = whole.report.curvature->graph_bytes;
+  EXPECT_EQ(curvature, *whole.report.curvature);
+  EXPECT_EQ(curvature.trace, whole.report.curvature->trace);
   ExpectSameNumbers(*report, whole.report);
   EXPECT_TRUE(report->quantization[0].predicted_delta_nats);
 }
