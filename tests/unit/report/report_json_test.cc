@@ -95,7 +95,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 29u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 30u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");
