@@ -17,7 +17,7 @@ RotateLines<T> RotateKernel(const LayerGroup& group, int layers, int64_t lines) 
           .length = group.cols,
           .line_stride = group.cols,
           .block = group.spec.rotation,
-          .scale = static_cast<T>(1 / std::sqrt(static_cast<double>(group.spec.rotation)))};
+          .scale = 1 / std::sqrt(static_cast<double>(group.spec.rotation))};
 }
 
 absl::Status RotateWeights(const LayerGroup& group, const PerLayer<const float>& from,

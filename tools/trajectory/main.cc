@@ -96,8 +96,8 @@ absl::Status CheckData(const Flags& flags, const internal::ModelFacts& facts,
 // Reads the tasks, and returns what identifies them.
 absl::StatusOr<std::string> AddTasks(const Flags& flags, Trajectory& trajectory) {
   if (flags.tasks.empty()) return "none";
-  auto items = internal::ReadTaskFile(flags.tasks, trajectory.facts.vocabulary,
-                                      trajectory.facts.context);
+  auto items =
+      internal::ReadTaskFile(flags.tasks, trajectory.facts.vocabulary, trajectory.facts.context);
   if (!items.ok()) return About("--tasks", items.status());
   const absl::StatusOr<std::string> text = internal::ReadTextFile(flags.tasks);
   if (!text.ok()) return About("--tasks", text.status());

@@ -86,8 +86,8 @@ struct FitClipped {
       shared.step[at.thread] = found.step;
     } else if (at.thread == base) {
       const int step = Best(base, shared);
-      FitStep(grid, tensor_factor, step, shared.low[base], shared.high[base], &scale.at[layer][item],
-              &zero.at[layer][item]);
+      FitStep(grid, tensor_factor, step, shared.low[base], shared.high[base],
+              &scale.at[layer][item], &zero.at[layer][item]);
       shared.step[base] = step;
       // Clipping cannot help a range that overflows.
       float whole = 0;

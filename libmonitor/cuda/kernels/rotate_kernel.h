@@ -8,7 +8,8 @@
 namespace ptqwatch::internal {
 
 /// Multiplies lines of matrices by the matrix B of quantize/rotation.h, with its bits. A line is a
-/// row or a column. One thread per butterfly, 256 numbers per block of threads. `to` may be `from`.
+/// row or a column. Computes in float64 and rounds once. One thread per butterfly, 256 numbers per
+/// block of threads. `to` may be `from`.
 /// Cost: one pass over the matrix.
 template <typename T>
 struct RotateLines {
@@ -17,7 +18,7 @@ struct RotateLines {
   static constexpr int kSteps = 7;  // of butterflies, for blocks of up to 128 numbers
   static constexpr int kPhases = kSteps + 2;
   struct Shared {
-    T number[kNumbers];
+    double number[kNumbers];
   };
   using Local = Nothing;
 
@@ -27,7 +28,7 @@ struct RotateLines {
   int64_t line_stride = 0;  ///< from one line to the next
   int64_t stride = 1;       ///< from one number of a line to the next
   int block = 0;            ///< a power of two from 2 to 128; a shorter rest stays as it is
-  T scale = 0;              ///< 1 / sqrt(block)
+  double scale = 0;         ///< 1 / sqrt(block)
   PerLayer<const T> from = {};
   PerLayer<T> to = {};
 
@@ -50,18 +51,18 @@ struct RotateLines {
         const bool exists = line < lines && k < length;
         const int64_t where = line * line_stride + k * stride;
         if constexpr (kPhase == 0) {
-          shared.number[i] = exists ? from.at[layer][where] : T{0};
+          shared.number[i] = exists ? static_cast<double>(from.at[layer][where]) : 0;
         } else if (exists) {
-          to.at[layer][where] =
-              begin + block <= length ? shared.number[i] * scale : from.at[layer][where];
+          to.at[layer][where] = begin + block <= length ? static_cast<T>(shared.number[i] * scale)
+                                                        : from.at[layer][where];
         }
       }
     } else {
       const int half = 1 << (kPhase - 1);
       if (half >= block) return;
       const int low = at.thread / half * 2 * half + at.thread % half;
-      const T a = shared.number[low];
-      const T b = shared.number[low + half];
+      const double a = shared.number[low];
+      const double b = shared.number[low + half];
       shared.number[low] = a + b;
       shared.number[low + half] = a - b;
     }
