@@ -236,22 +236,25 @@ class Mistakes(Trajectory):
 class Killed(Trajectory):
     def test_ends_with_the_journal_of_an_undisturbed_run(self):
         self.save(*range(100, 1300, 100))
-        begun = time.monotonic()
         self.run_program(self.words(run_dir="undisturbed"))
-        whole = time.monotonic() - begun
         draw = random.Random(0)
         kills = 0
         while True:
-            process = subprocess.Popen(self.words(), cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                self.assertEqual(process.wait(timeout=draw.uniform(0.2, 0.6) * whole), 0)
+            process = subprocess.Popen(self.words(), cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.stderr.close)
+            begun = 0
+            for line in process.stderr:
+                begun += line.startswith("checkpoint ")
+                if begun == 3:
+                    break
+            if begun < 3:
+                self.assertEqual(process.wait(timeout=60), 0)
                 break
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                kills += 1
-                self.assertLess(kills, 40)
-        self.assertGreater(kills, 1)
+            time.sleep(draw.uniform(0, 0.3))  # somewhere in the third or fourth
+            process.kill()
+            process.wait()
+            kills += 1
+        self.assertGreater(kills, 2)
         self.assertEqual(self.reports(), self.reports("undisturbed"))
 
     def test_a_signal_ends_it_cleanly(self):
