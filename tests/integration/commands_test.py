@@ -51,6 +51,7 @@ SLOW = {
     "bench_foreign": f"bench_foreign --text README.md --threads 1 --seconds 4 --steps-off 4 --every 8 --batch 4 --vocabulary 64 --probe-batches 2 {GPT}",
     "bench_quantize": "bench_quantize --quick --repeats 1",
     "bench_cuda": "bench_cuda --benchmark_list_tests",
+    "bench_trajectory": "bench_trajectory --help",  # its blocks are large
     "bench_curvature": f"bench_curvature --text README.md {GPT} --sequences 2 --train 2 --repeats 2",
     "bench_overhead": "bench_overhead --text README.md --width 8 --layers 1 --length 8 --probe-sequences 32 --window 2 --seconds 0.1",
     "bench_cooldown": f"bench_cooldown --seeds 1 --steps 40 --every 10 {GPT} --probe-sequences 16 --calibration-sequences 8",
