@@ -81,7 +81,8 @@ constexpr DeviceMethod kDeviceMethods[] = {
     {.method = &kNf4Method, .quantize = RoundToNf4},
 };
 
-// What AddErrorParts in quantize/layer.h computes, for the grids and weights that were rounded.
+// The sums that SetErrorParts in quantize/layer.h takes, for the grids and weights that were
+// rounded.
 absl::Status MeasureErrorParts(const LayerGroup& group, Queue& queue) {
   if (!group.spec.baselines || !group.AnyScale(GroupScale::kE8m0)) return absl::OkStatus();
   const SumErrorParts sum{

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kScoresPerSlice = int64_t{1} << 24;
 
-// What is added to scores [T, T]: the lowest float where a token may not look.
+// The mask added to scores [T, T]: the lowest float where a token may not look.
 at::Tensor CausalMask(int64_t tokens, int64_t window) {
   at::NoGradGuard no_grad;
   const at::Tensor hidden =

@@ -64,7 +64,7 @@ absl::Status CheckTokens(std::string_view what, const at::Tensor& tokens,
   return absl::OkStatus();
 }
 
-// What a linear reserves under all specs: a factor is kept from one quantizer to the next.
+// Bytes that a linear reserves under all specs: a factor is kept from one quantizer to the next.
 int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSpec> quantizers) {
   int64_t factor = 0;
   int64_t rest = 0;

@@ -10,7 +10,7 @@
 
 namespace ptqwatch::internal {
 
-/// What the parts of a streamed measurement hold, in bytes. Of blocks, linears and tensors the
+/// Bytes that the parts of a streamed measurement hold. Of blocks, linears and tensors the
 /// largest counts.
 struct CheckpointBytes {
   int64_t tensor = 0;       ///< reading one tensor

@@ -17,7 +17,7 @@ enum class NormKind {
   kRms,             ///< with weight
 };
 
-/// What a block computes from x with its norms n1 and n2.
+/// The function of x that a block computes, with its norms n1 and n2.
 enum class Residual {
   kPre,       ///< h = x + attention(n1 x), then h + mlp(n2 h)
   kParallel,  ///< mlp(n2 x) + attention(n1 x) + x
@@ -70,7 +70,7 @@ struct TensorNames {
   std::string_view other_head = {};  ///< an older name of the head
 };
 
-/// What config.json says about a decoder. No LibTorch here.
+/// A decoder as config.json describes it. No LibTorch here.
 struct ModelConfig {
   std::string model_type;  ///< "llama"
   int64_t vocabulary = 0;

@@ -16,7 +16,7 @@ constexpr std::string_view kRopeTypes[] = {"default", "linear", "llama3"};
 constexpr std::string_view kFull = "full_attention";
 constexpr std::string_view kWindowed = "sliding_attention";
 
-// What the config says beside the object of parameters.
+// Keys of the config beside the object of parameters.
 struct RopeDefaults {
   double theta = 0;
   double rotary_part = 1;

@@ -10,7 +10,7 @@
 
 namespace ptqwatch::internal {
 
-/// What a model makes of a choice.
+/// A model's score of a choice.
 struct ChoiceScore {
   double log_likelihood = 0;  ///< nats, summed over the tokens of the continuation
   bool greedy = false;        ///< whether each of them has the highest logit (the first on a tie)

@@ -20,7 +20,7 @@ class WeightReader {
  public:
   virtual ~WeightReader() = default;
 
-  /// What messages call it: the folder of a checkpoint. Empty for tensors in memory.
+  /// The name of the source in messages: the folder of a checkpoint. Empty for tensors in memory.
   virtual std::string Source() const { return {}; }
   /// All names, ascending.
   virtual std::vector<std::string> Names() const = 0;

@@ -13,7 +13,7 @@
 
 namespace ptqwatch::internal {
 
-/// What a checkpoint's config.json says of its model.
+/// A model as its checkpoint's config.json describes it.
 struct ModelFacts {
   std::string architecture = {};  ///< equal for all checkpoints of one model
   int64_t vocabulary = 0;

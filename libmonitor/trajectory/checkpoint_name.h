@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// What the name of a folder or of a revision says.
+/// Facts that the name of a folder or of a revision holds.
 struct CheckpointName {
   std::string branch;  ///< the part before the step, without the separator; often empty
   int64_t step = 0;

@@ -20,7 +20,7 @@
 
 namespace ptqwatch::internal {
 
-/// What a trajectory tells its user. Functions may be empty.
+/// Receives the progress of a trajectory. Functions may be empty.
 struct TrajectoryListener {
   /// Before unit `number` of `of` (from 1) is measured.
   std::function<void(const TrajectoryUnit& unit, int64_t number, int64_t of)> begin = nullptr;

@@ -14,7 +14,7 @@ namespace ptqwatch::internal {
 
 inline constexpr char kTrainerStateName[] = "trainer_state.json";
 
-/// What the trainer_state.json of a checkpoint of Hugging Face's Trainer says.
+/// The trainer_state.json of a checkpoint of Hugging Face's Trainer.
 struct TrainerState {
   int64_t step = 0;               ///< global_step
   std::optional<int64_t> tokens;  ///< num_input_tokens_seen; absent if it was not counted

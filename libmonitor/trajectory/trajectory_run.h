@@ -44,8 +44,8 @@ class TrajectoryRun {
   const std::string& fingerprint() const { return publisher_->run().fingerprint; }
   /// Whether the journal has a report of this branch and step.
   bool Has(const std::string& branch, int64_t step) const;
-  /// Of this and earlier processes, in the order of the journal; without layers, but for those
-  /// added by this process.
+  /// Reports of this and earlier processes, in the order of the journal; without layers, but for
+  /// those added by this process.
   const std::vector<AnalyzedReport>& reports() const { return reports_; }
 
   /// Shows in the status file that a unit is being measured.

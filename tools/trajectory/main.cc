@@ -41,7 +41,7 @@ using internal::StrCat;
 
 constexpr int kFailed = 1;
 
-/// What all checkpoints are measured with, and the checkpoints.
+/// The checkpoints, and the meter and settings that all are measured with.
 struct Trajectory {
   std::vector<Checkpoint> checkpoints;
   std::unique_ptr<DecoderMeter> meter;

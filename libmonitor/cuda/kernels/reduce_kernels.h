@@ -10,7 +10,7 @@
 
 namespace ptqwatch::internal {
 
-/// What Collapse makes of many numbers.
+/// The number that Collapse makes of many.
 enum class Fold {
   kSum,
   kSmallest,  ///< of non-negative numbers; -1 if all are infinite

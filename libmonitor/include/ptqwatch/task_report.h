@@ -17,7 +17,7 @@ struct TaskReport {
   int64_t examples = 0;
   std::optional<double> value;
   std::optional<double> value_stderr;  ///< absent with fewer than two examples
-  /// Of a quantizer's accuracy: (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from
+  /// A quantizer's accuracy lost: (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from
   /// the paired examples. Absent if W gets every example right.
   std::optional<double> degradation_ratio;
   std::optional<double> degradation_stderr;

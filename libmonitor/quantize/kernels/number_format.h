@@ -30,7 +30,7 @@ struct NumberFormat {
   float largest = 0;  ///< of a floating-point code; larger numbers saturate
   GroupScale scale = GroupScale::kSpec;
   int group_size = 0;  ///< the only one; 0: QuantizerSpec::group_size
-  /// What compressed-tensors calls checkpoints with such weights; null if it has no such format,
+  /// The format of such checkpoints in compressed-tensors; null if it has no such format,
   /// and in copies made on a GPU.
   const char* checkpoint_format = nullptr;
 
