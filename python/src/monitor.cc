@@ -1,0 +1,7 @@
+#include "bindings.h"
+
+namespace ptqwatch::python {
+
+void BindMonitor(pybind11::module_&) {}
+
+}  // namespace ptqwatch::python
