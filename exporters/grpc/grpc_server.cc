@@ -17,6 +17,7 @@
 #include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "inbound_limit.h"
 #include "monitor_service.h"
 #include "report_proto.h"
 #include "watch_streams.h"
@@ -143,6 +144,7 @@ class GrpcServerImpl final : public GrpcServer {
     if (server_ == nullptr || port == 0) {
       return absl::UnavailableError(StrCat("grpc address '", given, "': gRPC cannot listen there"));
     }
+    PTQWATCH_ASSIGN_OR_RETURN(inbound_, InboundLimit::Start(port));
     address_ = StrCat(given.substr(0, given.rfind(':')), ":", port);
     SetHealth(false);
     return absl::OkStatus();
@@ -182,6 +184,7 @@ class GrpcServerImpl final : public GrpcServer {
   WatchStreams streams_;
   MonitorService service_;
   std::string address_;
+  std::unique_ptr<InboundLimit> inbound_;
   Mutex mutex_;  // guards the members below once serving
   bool serving_ = false;
   std::unique_ptr<grpc::Server> server_;  // last: it uses the service

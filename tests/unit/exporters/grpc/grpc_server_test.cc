@@ -171,5 +171,39 @@ TEST_F(GrpcServerTest, SurvivesWhateverClientsSend) {
   EXPECT_TRUE(Eventually([&] { return Subscribers() == 0; }));
 }
 
+// A frame of HTTP/2 for stream 1, without flags.
+std::string Frame(char type, const std::string& payload) {
+  const size_t size = payload.size();
+  return std::string{static_cast<char>(size >> 16),
+                     static_cast<char>(size >> 8),
+                     static_cast<char>(size),
+                     type,
+                     0,
+                     0,
+                     0,
+                     0,
+                     1} +
+         payload;
+}
+
+// gRPC keeps the headers of a request until the last of them.
+TEST_F(GrpcServerTest, EndsConnectionsThatSendHeadersWithoutEnd) {
+  CreateAndStart();
+  GrpcClient other(address());
+  other.Status();
+  testing::RawClient flood(address());
+  constexpr char kHeaders = 1, kContinuation = 9;
+  flood.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9) +
+             Frame(kHeaders, ""));
+  // A header with the name "a" and a value of 7000 bytes, as HPACK writes it.
+  const std::string header = std::string("\0\1a\x7F\xD9\x35", 6) + std::string(7000, 'x');
+  const std::string frame = Frame(kContinuation, header);
+  size_t sent = 0;
+  while (sent < (size_t{1} << 30) && flood.TrySend(frame)) sent += frame.size();
+  EXPECT_GE(sent, size_t{2} << 20);
+  EXPECT_LT(sent, size_t{1} << 30);
+  other.Status();
+}
+
 }  // namespace grpc_server_test
 }  // namespace ptqwatch
