@@ -1,6 +1,7 @@
 #include "inbound_limit.h"
 
 #include <dirent.h>
+#include <linux/filter.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -16,8 +17,8 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr std::chrono::milliseconds kRound{200};
-constexpr double kBytesARound = (256 << 10) / 5.0;
+constexpr std::chrono::milliseconds kRound{100};
+constexpr double kBytesARound = (256 << 10) / 10.0;
 constexpr double kMaxAhead = 2 << 20;
 
 int LocalPort(int descriptor) {
@@ -31,6 +32,15 @@ int LocalPort(int descriptor) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
   return 0;
+}
+
+// Nothing that the client still sends is acknowledged, so it waits for its timeout instead of
+// connecting again at once.
+void End(int descriptor) {
+  sock_filter drop_all[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog filter{.len = 1, .filter = drop_all};
+  setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
+  shutdown(descriptor, SHUT_RDWR);
 }
 
 }  // namespace
@@ -90,7 +100,7 @@ void InboundLimit::Check(int descriptor) {
   connection.ahead =
       std::max(0.0, connection.ahead + (received - connection.received) - kBytesARound);
   connection.received = received;
-  if (connection.ahead > kMaxAhead) shutdown(descriptor, SHUT_RDWR);
+  if (connection.ahead > kMaxAhead) End(descriptor);
 }
 
 }  // namespace ptqwatch::internal

@@ -17,7 +17,7 @@ namespace ptqwatch::internal {
 class InboundLimit {
  public:
   /// Watches the connections of this process whose local port is `port`, on a thread of its own,
-  /// five times a second. About 2 us a descriptor each time.
+  /// ten times a second. About 2 us a descriptor each time.
   static absl::StatusOr<std::unique_ptr<InboundLimit>> Start(int port);
   ~InboundLimit();
   InboundLimit(const InboundLimit&) = delete;
