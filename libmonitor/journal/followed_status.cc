@@ -5,7 +5,9 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/host_name.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "journal/run_lock.h"
 #include "ptqwatch/run_source.h"
 
@@ -17,6 +19,8 @@ constexpr std::chrono::seconds kSilence{15};
 // Limit for a file that has not changed since the first read; it allows for differing clocks of the
 // two machines.
 constexpr double kOldSeconds = 60;
+// Time that another host, whose clock may differ by more than that, has to replace the file.
+constexpr std::chrono::seconds kProofOfLife{5};
 
 std::string UtcText(double unix_seconds) {
   const auto seconds = static_cast<time_t>(unix_seconds);
@@ -61,6 +65,27 @@ void FollowedStatus::OnEvent(const Event& event) { last_event_ = event; }
 
 bool FollowedStatus::known() const { return newest_ || latest_ != nullptr || last_event_; }
 
+std::chrono::duration<double> FollowedStatus::Unchanged() const {
+  return clock_->Monotonic() - changed_;
+}
+
+// Uses the time of day only for the first age: it may be set, and may differ from the clock of the
+// machine of the run.
+bool FollowedStatus::FirstIsOld() const {
+  if (seen_changing_) return false;
+  if (IsOtherHost(newest_->host)) return std::abs(first_age_) > kOldSeconds;
+  return Unchanged().count() + std::max(first_age_, 0.0) > kOldSeconds;
+}
+
+bool FollowedStatus::undecided() const {
+  return newest_ && IsOtherHost(newest_->host) && !IsOver(newest_->monitor.health) &&
+         FirstIsOld() && Unchanged() < kProofOfLife;
+}
+
+bool FollowedStatus::IsSilent() const {
+  return Unchanged() > kSilence || (FirstIsOld() && !undecided());
+}
+
 MonitorStatus FollowedStatus::FromStatusFile() const {
   MonitorStatus status = newest_->monitor;
   // The status file may be a second old and not count the newest report yet.
@@ -69,24 +94,21 @@ MonitorStatus FollowedStatus::FromStatusFile() const {
     status.last_sequence = latest_->report.sequence;
     status.step = std::max(status.step.value_or(0), latest_->report.step);
   }
-  if (IsOver(status.health)) return status;
-  // Uses the time of day only for the first age: it may be set, and may differ from the clock of
-  // the machine of the run.
-  const std::chrono::duration<double> unchanged = clock_->Monotonic() - changed_;
-  const double age = unchanged.count() + (seen_changing_ ? 0 : std::max(first_age_, 0.0));
-  const bool silent = unchanged > kSilence || (!seen_changing_ && age > kOldSeconds);
-  if (!silent) return status;
+  if (IsOver(status.health) || !IsSilent()) return status;
   status.health = Health::kDegraded;
   status.busy = false;
-  if (RunLock::IsHeld(run_.run_dir)) {
+  const bool elsewhere = IsOtherHost(newest_->host);
+  if (!elsewhere && RunLock::IsHeld(run_.run_dir)) {
     status.health_reason =
         StrCat("journal not written since ", UtcText(newest_->time_unix_seconds.value_or(0)),
                ": the disk of the run directory is full or hangs, or the process stands still");
     return status;
   }
+  const double age = Unchanged().count() + (seen_changing_ ? 0 : std::max(first_age_, 0.0));
   status.health_reason = StrCat(
       kNoSignOfLife, " for ", std::llround(age),
-      " s: the process has ended without stopping its monitor, stands still, or its disk hangs");
+      " s: the process has ended without stopping its monitor, stands still, or its disk hangs",
+      elsewhere ? StrCat(", on host ", Quoted(newest_->host)) : "");
   return status;
 }
 
@@ -116,6 +138,7 @@ RunStatus FollowedStatus::run_status() const {
   if (!newest_) return status;
   status.version = newest_->version;
   status.process_id = newest_->process_id;
+  status.host = newest_->host;
   status.time_unix_seconds = newest_->time_unix_seconds;
   return status;
 }

@@ -12,8 +12,8 @@
 
 namespace ptqwatch::internal {
 
-/// Computes the status of a run in another process from the contents of its run directory. Not
-/// thread-safe.
+/// Computes the status of a run in another process, on this host or another, from the contents of
+/// its run directory: a run lives as long as they change. Not thread-safe.
 class FollowedStatus {
  public:
   FollowedStatus(std::string run_dir, Clock* clock);
@@ -23,11 +23,17 @@ class FollowedStatus {
   void OnEvent(const Event& event);
   /// Whether anything was read, so the run exists.
   bool known() const;
+  /// Whether the first status is old by the clock of another host, which may be wrong: for the next
+  /// five seconds, a newer status would show that the run lives.
+  bool undecided() const;
 
   /// Returns the status with an empty name.
   RunStatus run_status() const;
 
  private:
+  std::chrono::duration<double> Unchanged() const;
+  bool FirstIsOld() const;
+  bool IsSilent() const;
   MonitorStatus status() const;
   MonitorStatus FromStatusFile() const;
   MonitorStatus FromJournal() const;

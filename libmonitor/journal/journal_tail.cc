@@ -23,8 +23,10 @@ absl::StatusOr<bool> JournalTail::Read() {
     PTQWATCH_ASSIGN_OR_RETURN(const bool opened, OpenNext());
     if (!opened) return false;
   }
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, file_->Size());
-  if (size < offset_) offset_ = 0;  // the file was replaced
+  const absl::StatusOr<int64_t> size = file_->Size();
+  if (absl::IsAborted(size.status())) return OpenNext();  // ESTALE: another host removed the file
+  PTQWATCH_RETURN_IF_ERROR(size.status());
+  if (*size < offset_) offset_ = 0;  // the file was replaced
   // The bytes after the last newline are being written, or will be removed again.
   for (size_t chunk = kTailChunkBytes; chunk <= kLongestChunk; chunk *= 8) {
     PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, file_->ReadAt(offset_, chunk));

@@ -55,6 +55,11 @@ absl::Status ReadStatus(const std::string& run_dir, FollowedStatus& status) {
   return absl::OkStatus();
 }
 
+void Wait(Clock* clock, nanoseconds duration) {
+  static const std::atomic<bool> never{false};
+  clock->SleepFor(duration, never);
+}
+
 absl::Status ReadToEnd(JournalTail& tail) {
   while (true) {
     PTQWATCH_ASSIGN_OR_RETURN(const bool more, tail.Read());
@@ -91,7 +96,7 @@ class DirectoryWatch {
         listener_->OnCaughtUp();
       }
       if (options_.until_now || (options_.exit_when_done && over_)) return absl::OkStatus();
-      Sleep(std::min<nanoseconds>(options_.tick, kLookInterval));
+      Wait(clock_, std::min<nanoseconds>(options_.tick, kLookInterval));
     }
     return absl::OkStatus();
   }
@@ -103,7 +108,7 @@ class DirectoryWatch {
       if (clock_->Monotonic() >= until || options_.until_now) return NoRunIn(run_dir_);
       stopped_ = !listener_->OnTick(false);
       if (stopped_) return absl::OkStatus();
-      Sleep(std::min<nanoseconds>(options_.tick, kLookInterval));
+      Wait(clock_, std::min<nanoseconds>(options_.tick, kLookInterval));
     }
     return absl::OkStatus();
   }
@@ -181,11 +186,6 @@ class DirectoryWatch {
     trouble_ = std::move(text);
   }
 
-  void Sleep(nanoseconds duration) const {
-    static const std::atomic<bool> never{false};
-    clock_->SleepFor(duration, never);
-  }
-
   const std::string run_dir_;
   const WatchOptions options_;
   Clock* const clock_;
@@ -215,6 +215,10 @@ class RunDirectory final : public RunSource {
       FollowedStatus status(run_dir_, clock_);
       const absl::Status read = ReadStatus(run_dir_, status);
       if (!read.ok() && !absl::IsNotFound(read)) return read;
+      while (status.undecided()) {
+        Wait(clock_, kLookInterval);
+        ReadStatus(run_dir_, status).IgnoreError();  // it was read before
+      }
       // The run has no status file, or its version did not count reports there.
       if (!read.ok() || status.run_status().monitor.last_sequence == 0) {
         JournalTail tail(run_dir_, {.report =

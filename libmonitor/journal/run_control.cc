@@ -5,9 +5,12 @@
 #include <chrono>
 #include <optional>
 
+#include "base/host_name.h"
 #include "base/strings.h"
 #include "base/unix_socket.h"
+#include "base/utf8.h"
 #include "journal/control_message.h"
+#include "journal/status_file.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -44,6 +47,12 @@ absl::StatusOr<int64_t> RunControl::Do(const Command& command) {
   }
   if (absl::IsDeadlineExceeded(line.status())) {
     return absl::UnavailableError(StrCat(where, "the run did not answer in time"));
+  }
+  const absl::StatusOr<RunStatus> status = ReadStatusFile(run_dir_);
+  if (status.ok() && IsOtherHost(status->host)) {
+    return absl::UnavailableError(StrCat(where, "its run takes commands only on host ",
+                                         Quoted(status->host), ", and this is ",
+                                         Quoted(HostName())));
   }
   return absl::UnavailableError(StrCat(
       where, "no run answers here; it is over or runs on another machine (", line.status(), ")"));

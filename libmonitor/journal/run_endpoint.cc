@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/guard.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
@@ -94,6 +95,7 @@ class Loop {
     const absl::Status status = Guard([&] {
       RunStatus now;
       now.process_id = getpid();
+      now.host = HostName();
       {
         MutexLock lock(mutex_);
         if (source_ == nullptr) return absl::OkStatus();

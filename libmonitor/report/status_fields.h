@@ -103,6 +103,7 @@ void VisitFields(Record& record, Visitor&& visit) {
 template <Of<RunStatus> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("process_id", record.process_id);
+  visit("host", record.host);
   visit("time_unix_seconds", record.time_unix_seconds);
   visit("name", record.name);
   visit("version", record.version);

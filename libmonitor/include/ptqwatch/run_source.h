@@ -105,6 +105,9 @@ PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);
 /// reported its end. If another run takes over the directory, only the reports of the new run
 /// follow. Status returns NotFound if no run has begun. Do returns Unavailable if no run answers on
 /// this machine, and PermissionDenied if the directory belongs to another user.
+///
+/// The run may be on another host that shares the directory, for instance by NFS. Then Status takes
+/// up to five seconds if the clocks differ by more than a minute, and Do names the host.
 PTQWATCH_EXPORT std::unique_ptr<RunSource> OpenRunDirectory(std::string run_dir,
                                                             Clock* clock = Clock::Real());
 

@@ -201,6 +201,7 @@ struct RunStatus {
   RunInfo run = {};
   MonitorStatus monitor = {};
   std::optional<int64_t> process_id = {};        ///< of the trainer, if known
+  std::string host = {};                         ///< where that process runs; empty if unknown
   std::optional<double> time_unix_seconds = {};  ///< when this was valid, if known
   int subscribers = 0;                           ///< open streams of the server
 };

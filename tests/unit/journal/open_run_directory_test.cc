@@ -67,8 +67,9 @@ class OpenRunDirectoryTest : public ::testing::Test {
       Append(ToJson(report));
     }
   }
-  void WriteStatus(Health health, int64_t last_sequence = 0) {
+  void WriteStatus(Health health, int64_t last_sequence = 0, const std::string& host = "") {
     RunStatus status;
+    status.host = host;
     status.run.run_id = "run-1";
     status.monitor.step = 7;
     status.monitor.health = health;
@@ -172,6 +173,71 @@ TEST_F(OpenRunDirectoryTest, TakesNoClockForASignOfDeath) {
     EXPECT_TRUE(Watch().ok());
     EXPECT_EQ(recorder_.statuses[9].monitor.health, Health::kOk);
   }
+}
+
+// A clock that runs an action whenever somebody sleeps.
+class ClockWithAction final : public Clock {
+ public:
+  explicit ClockWithAction(std::function<void()> action) : action_(std::move(action)) {}
+  std::chrono::nanoseconds Monotonic() const override { return clock_.Monotonic(); }
+  double UnixSeconds() const override { return clock_.UnixSeconds(); }
+  void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& flag) override {
+    clock_.SleepFor(duration, flag);
+    action_();
+  }
+
+ private:
+  testing::FakeClock clock_;
+  const std::function<void()> action_;
+};
+
+TEST_F(OpenRunDirectoryTest, JudgesARunOnAnotherHostByWhatChanges) {
+  for (const double skew : {-3600.0, 3600.0}) {
+    clock_.SetUnixSeconds(1.7e9 + skew);  // of that host
+    WriteStatus(Health::kOk, 1, "elsewhere");
+    ClockWithAction alive([&] { WriteStatus(Health::kOk, 2, "elsewhere"); });
+    const auto living = OpenRunDirectory(dir_.path(), &alive)->Status();
+    ASSERT_TRUE(living.ok()) << living.status();
+    EXPECT_EQ(living->host, "elsewhere");
+    EXPECT_EQ(living->monitor.health, Health::kOk) << skew;
+    EXPECT_EQ(living->monitor.last_sequence, 2) << skew;
+    ClockWithAction dead([] {});
+    const auto silent = OpenRunDirectory(dir_.path(), &dead)->Status();
+    ASSERT_TRUE(silent.ok()) << silent.status();
+    EXPECT_EQ(silent->monitor.health, Health::kDegraded) << skew;
+    EXPECT_THAT(silent->monitor.health_reason, HasSubstr("no sign of life"));
+    EXPECT_THAT(silent->monitor.health_reason, HasSubstr("on host 'elsewhere'"));
+    EXPECT_LT(dead.Monotonic(), std::chrono::seconds(6));
+  }
+}
+
+TEST_F(OpenRunDirectoryTest, FollowsARunOnAnotherHostWhoseClockIsWrong) {
+  options_.status_every = std::chrono::milliseconds(0);
+  clock_.SetUnixSeconds(1.7e9 - 3600);
+  WriteStatus(Health::kOk, 0, "elsewhere");
+  clock_.SetUnixSeconds(1.7e9);
+  // A lock on a file of the same inode number, of this machine.
+  auto lock = RunLock::Take(dir_.path());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  recorder_.on_tick = [&] {
+    if (recorder_.ticks == 4) WriteStatus(Health::kOk, 0, "elsewhere");
+    if (recorder_.ticks == 5) AppendReports(1, 1);
+    if (recorder_.ticks == 10) clock_.Advance(std::chrono::seconds(16));
+  };
+  EXPECT_TRUE(Watch().ok());
+  EXPECT_THAT(recorder_.sequences, ElementsAre(1));
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(recorder_.statuses[i].monitor.health, Health::kOk) << i;
+  }
+  EXPECT_THAT(recorder_.statuses.back().monitor.health_reason, HasSubstr("no sign of life"));
+}
+
+TEST_F(OpenRunDirectoryTest, CommandsNameTheHostThatTakesThem) {
+  WriteStatus(Health::kOk, 1, "elsewhere");
+  const absl::Status refused = source_->Do(Pause{}).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("only on host 'elsewhere'"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(dir_.path()));
 }
 
 TEST_F(OpenRunDirectoryTest, SaysOnceWhatItCannotReadAndGoesOn) {

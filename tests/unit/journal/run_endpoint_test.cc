@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/host_name.h"
 #include "base/unix_socket.h"
 #include "gmock/gmock.h"
 #include "journal/control_message.h"
@@ -80,6 +81,7 @@ TEST_F(RunEndpointTest, KeepsTheStatusFileFresh) {
   const RunStatus first = WaitForStatus(16010);
   EXPECT_EQ(first.run.run_id, "run-1");
   EXPECT_EQ(first.process_id, getpid());
+  EXPECT_EQ(first.host, HostName());
   EXPECT_GT(first.time_unix_seconds, 1.6e9);
   source_.Set([](MonitorStatus& status) { status.step = 16011; });
   EXPECT_GE(WaitForStatus(16011).time_unix_seconds, first.time_unix_seconds);

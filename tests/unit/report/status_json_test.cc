@@ -23,6 +23,7 @@ RunStatus Sample() {
                 .covered_parameters = 77,
                 .device = "cpu"};
   sample.process_id = 4711;
+  sample.host = "node-7";
   sample.time_unix_seconds = 1.7e9;
   MonitorStatus& status = sample.monitor;
   status.step = 12;

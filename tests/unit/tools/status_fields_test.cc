@@ -174,7 +174,7 @@ TEST(StatusFields, AreInTheText) {
 TEST(StatusFields, AreInTheMetrics) {
   const std::vector<std::string> left_out = {
       // Texts for people, and facts of the process that no alert needs.
-      "process_id", "name", "version", "subscribers", "run.run_dir", "status.health_reason",
+      "process_id", "host", "name", "version", "subscribers", "run.run_dir", "status.health_reason",
       // The newest report's own, and settings.
       "status.last_sequence", "status.seconds_a_step", "status.every", "status.paused",
       "status.busy",
