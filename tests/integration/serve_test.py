@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import recorded_run
 from trainer import Trainer, journal
 
 CHAR_GPT, PTQWATCH = None, None
@@ -129,6 +131,55 @@ class Serve(unittest.TestCase):
                 code, _, err = ptqwatch("watch", server.address)
                 self.assertEqual(code, 1)
                 self.assertIn("'a', 'b'", err)
+
+    def test_reads_a_directory_that_another_host_writes(self):
+        """As on NFS: files that change, a socket without a listener, and a lock that this kernel does not know."""
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = recorded_run.write_run(PTQWATCH, os.path.join(folder, "far"))
+            path = os.path.join(run_dir, "journal.jsonl")
+            with open(path, encoding="utf-8") as lines:
+                lines = lines.readlines()
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(lines[:20])
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(os.path.join(run_dir, "control.sock"))
+            open(os.path.join(run_dir, "lock"), "w", encoding="utf-8").close()
+
+            def write_status(last):
+                report = json.loads(lines[last - 1])
+                status = {"host": "elsewhere", "process_id": 1, "time_unix_seconds": time.time() - 3600,
+                          "run": {key: report[key] for key in ("run_id", "attempt", "fingerprint")},
+                          "status": {"health": "ok", "step": report["step"], "last_sequence": report["sequence"]}}
+                with open(os.path.join(run_dir, ".status.tmp"), "w", encoding="utf-8") as file:
+                    json.dump(status, file)
+                os.rename(file.name, os.path.join(run_dir, "status.json"))
+
+            write_status(20)
+            names = sorted(os.listdir(run_dir))
+            with Server(run_dir, flags=["--allow-control"]) as server:
+                for first, last in ((20, 25), (25, 40)):
+                    with open(path, "a", encoding="utf-8") as file:
+                        file.writelines(lines[first:last])
+                    write_status(last)
+                    step = json.loads(lines[last - 1])["step"]
+                    server.until("/metrics", lambda code, page, step=step: code == 200 and f'ptqwatch_snapshot_step{{run="far"}} {step}\n' in page)
+                    self.assertEqual(server.get("/readyz")[0], 200)
+                for place in (run_dir, server.address):
+                    code, _, err = ptqwatch("pause", place)
+                    self.assertEqual(code, 1)
+                    self.assertIn("only on host 'elsewhere'", err)
+                code, out, err = ptqwatch("status", server.address)
+                self.assertEqual(code, 0, err)
+                self.assertRegex(out, r"host +elsewhere")
+                self.assertEqual(server.end(), (0, "", ""))
+            code, out, err = ptqwatch("history", run_dir, "--json")
+            self.assertEqual((code, reports_of(out)), (0, journal(run_dir)[0]), err)
+            self.assertEqual(len(journal(run_dir)[0]), 40)
+            self.assertEqual(ptqwatch("report", run_dir, "-o", os.path.join(folder, "far.html"))[0], 0)
+            code, out, err = ptqwatch("status", run_dir)  # nothing changes any more
+            self.assertEqual(code, 0, err)
+            self.assertRegex(out, "no sign of life.*on host 'elsewhere'")
+            self.assertEqual(sorted(os.listdir(run_dir)), names)
 
     def test_mistakes(self):
         with tempfile.TemporaryDirectory() as folder:
