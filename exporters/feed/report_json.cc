@@ -64,6 +64,9 @@ Json SeriesOf(const Verdict& verdict) {
 std::string SeriesJson(const AnalyzedReport& analyzed) {
   const Report& report = analyzed.report;
   Json json = {{"run_id", report.run_id}, {"sequence", report.sequence}, {"step", report.step}};
+  Put(json, "tokens", report.tokens);
+  if (report.branch) json["branch"] = *report.branch;
+  if (report.source) json["source"] = *report.source;
   Put(json, "snapshot_time_unix_seconds", report.snapshot_time_unix_seconds);
   Put(json, "learning_rate", report.learning_rate);
   Put(json, "training_loss_nats", report.training_loss_nats);

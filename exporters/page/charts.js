@@ -1,9 +1,12 @@
-// Line charts over the training step, with shaded phases and marks for onset and alarms.
+// Line charts over the training step, or over the tokens of checkpoints, with shaded phases and marks for onset and alarms. Each branch has
+// a line of its own.
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColor = (index) => css(`--s${index % 8}`);
 const SHADED = {decay: '--decay', slow_decay: '--decay', warmup: '--warmup', rewarm: '--rewarm'};
 const BAND = 1.96;  // 95 % in standard errors
+const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3]];  // of the branches, in turn
+const dashOf = (branch) => DASHES[branch % DASHES.length];
 
 /** A series to draw. `band` has standard errors; `bridge` draws across gaps. */
 function line(label, color, values, {band = null, dashed = false, bridge = false, text = (value) => number(value)} = {}) {
@@ -59,44 +62,45 @@ const shading = {
   beforeDatasetsDraw(chart) {
     const {ctx, chartArea: area, scales: {x}, options} = chart;
     const {phases, alarms, onset} = options.plugins.shading;
-    const pixel = (step) => Math.min(area.right, Math.max(area.left, x.getPixelForValue(step)));
+    const pixel = (place) => Math.min(area.right, Math.max(area.left, x.getPixelForValue(place)));
     ctx.save();
     for (const {phase, from, to} of phases || []) {
       if (!SHADED[phase]) continue;
       ctx.fillStyle = css(SHADED[phase]);
       ctx.fillRect(pixel(from), area.top, pixel(to) - pixel(from), area.bottom - area.top);
     }
-    const rule = (step, color, dash) => {
-      if (!isNumber(step) || step < x.min || step > x.max) return;
+    const rule = (place, color, dash) => {
+      if (!isNumber(place) || place < x.min || place > x.max) return;
       ctx.strokeStyle = color;
       ctx.lineWidth = 1.5;
       ctx.setLineDash(dash);
       ctx.beginPath();
-      ctx.moveTo(pixel(step), area.top);
-      ctx.lineTo(pixel(step), area.bottom);
+      ctx.moveTo(pixel(place), area.top);
+      ctx.lineTo(pixel(place), area.bottom);
       ctx.stroke();
     };
     rule(onset, css('--warn'), [2, 3]);
-    for (const step of alarms || []) rule(step, css('--alarm'), [6, 4]);
+    for (const place of alarms || []) rule(place, css('--alarm'), [6, 4]);
     ctx.restore();
   },
 };
 
 const finite = (values) => values.some((value) => Number.isFinite(value));
 
-function nearlyPositive(lines, from) {
-  const values = lines.flatMap((drawn) => drawn.values.slice(from)).filter((value) => Number.isFinite(value));
+function nearlyPositive(lines, x, from) {
+  const values = lines.flatMap((drawn) => drawn.values.filter((value, i) => x[i] >= from && Number.isFinite(value)));
   const extreme = (pick) => values.reduce((found, value) => pick(found, value), 0);
   return -extreme(Math.min) < 0.05 * extreme(Math.max);
 }
 
-/** The points of a line and of its band's edges. */
-function points(series, {values, band, bridge}, {from, logarithmic}) {
-  const {step} = series.columns;
-  const kept = thin(values, from).filter((i) => !bridge || Number.isFinite(values[i]));
+/** The points of a line's branch and of its band's edges. */
+function points({values, band, bridge}, {begin, end}, {x, from, logarithmic}) {
+  let first = begin;
+  while (first < end && x[first] < from) ++first;
+  const kept = thin(values, first, end).filter((i) => !bridge || Number.isFinite(values[i]));
   // A band that reaches below zero has no lower end on a logarithmic axis.
   const floor = logarithmic ? 0.1 * Math.min(...values.filter((value) => value > 0)) : -Infinity;
-  const at = (y) => kept.map((i) => ({x: step[i], y: y(i), i}));
+  const at = (y) => kept.map((i) => ({x: x[i], y: y(i), i}));
   return {
     middle: at((i) => values[i]),
     low: band && at((i) => Math.max(floor, values[i] - BAND * (band[i] || 0))),
@@ -104,31 +108,36 @@ function points(series, {values, band, bridge}, {from, logarithmic}) {
   };
 }
 
-function datasets(series, lines, how) {
+function datasets(branches, lines, how) {
   const sets = [];
   for (const drawn of lines) {
-    const {middle, low, high} = points(series, drawn, how);
-    const radius = middle.length <= 3 ? 4 : middle.length <= 60 ? 2 : 0;
-    sets.push({label: drawn.label, data: middle, borderColor: drawn.color, backgroundColor: drawn.color, borderWidth: drawn.dashed ? 1.25 : 2,
-               borderDash: drawn.dashed ? [4, 3] : [], pointRadius: radius, pointHitRadius: 6, tension: 0, drawn});
-    if (!drawn.band || !finite(drawn.band)) continue;
-    const edge = {borderWidth: 0, pointRadius: 0, pointHitRadius: 0, backgroundColor: `${drawn.color}2e`, drawn: null};
-    sets.push({...edge, data: low, fill: false}, {...edge, data: high, fill: '-1'});
+    branches.forEach((branch, number) => {
+      const {middle, low, high} = points(drawn, branch, how);
+      const radius = middle.length <= 3 ? 4 : middle.length <= 60 ? 2 : 0;
+      const label = branch.name ? `${drawn.label}, ${branch.name}` : drawn.label;
+      sets.push({label, data: middle, borderColor: drawn.color, backgroundColor: drawn.color, borderWidth: drawn.dashed ? 1.25 : 2,
+                 borderDash: drawn.dashed ? [4, 3] : dashOf(number), pointRadius: radius, pointHitRadius: 6, tension: 0, drawn});
+      if (!drawn.band || !finite(drawn.band)) return;
+      const edge = {borderWidth: 0, pointRadius: 0, pointHitRadius: 0, backgroundColor: `${drawn.color}2e`, drawn: null};
+      sets.push({...edge, data: low, fill: false}, {...edge, data: high, fill: '-1'});
+    });
   }
   return sets;
 }
 
-function scales(chart, logarithmic) {
+function scales(chart, axis, logarithmic) {
   const ticks = {color: css('--muted'), font: {size: 12}, maxRotation: 0, autoSkipPadding: 14};
   const grid = {color: css('--grid'), borderColor: css('--line')};
   const text = logarithmic ? {callback: logarithmTick} : chart.id === 'rate' ? {callback: rateTick} : {};
   return {
-    x: {type: 'linear', grid: {...grid, display: false}, ticks: {...ticks, maxTicksLimit: 7, callback: (value) => Number.isInteger(value) ? integer(value) : ''},
-        title: {display: true, text: 'step', color: css('--muted'), font: {size: 12}}},
+    x: {type: 'linear', grid: {...grid, display: false}, ticks: {...ticks, maxTicksLimit: 7, callback: axis === 'tokens' ? compact : wholeTick},
+        title: {display: true, text: axis, color: css('--muted'), font: {size: 12}}},
     y: {type: logarithmic ? 'logarithmic' : 'linear', beginAtZero: Boolean(chart.zero), grid, grace: logarithmic ? 0 : '4%',
         ticks: {...ticks, maxTicksLimit: 6, ...text}},
   };
 }
+
+const wholeTick = (value) => Number.isInteger(value) ? integer(value) : '';
 
 function rateTick(value) {
   if (value === 0) return '0';
@@ -141,15 +150,20 @@ function logarithmTick(value) {
   return [1, 2, 5].includes(first) ? number(value, 2) : '';
 }
 
+function placeText(series, i) {
+  const {step, tokens} = series.columns;
+  return `step ${integer(step[i])}${isNumber(tokens[i]) ? `, ${compact(tokens[i])} tokens` : ''}`;
+}
+
 function tooltip(series) {
   return {
     filter: (item) => item.dataset.drawn !== null && Number.isFinite(item.parsed.y),
     callbacks: {
-      title: (items) => items.length > 0 ? `step ${integer(items[0].parsed.x)}` : '',
+      title: (items) => items.length > 0 ? placeText(series, items[0].raw.i) : '',
       label: (item) => {
-        const {drawn, data} = item.dataset;
+        const {drawn, data, label} = item.dataset;
         const {i} = data[item.dataIndex];
-        return ` ${drawn.label}: ${drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined)}`;
+        return ` ${label}: ${drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined)}`;
       },
       afterBody: (items) => items.length > 0 ? words(series.columns.phase[items[0].raw.i]) : '',
     },
@@ -186,7 +200,7 @@ class ChartFigure {
     return el('label', {}, box, ' logarithmic');
   }
 
-  /** Draws a part of the run, as named in Series.begin. */
+  /** Draws a part of the run, as named in Series.range. */
   show(part) {
     this.part = part;
     this.update();
@@ -210,22 +224,43 @@ class ChartFigure {
       const mark = el('i');
       mark.style.background = drawn.color;
       return el('li', {}, mark, drawn.label);
-    }));
+    }), ...this.branchMarks());
     this.canvas.setAttribute('aria-label', this.summary());
     this.renderTable();
     if (empty) return;
+    const {axis, x, branches} = series;
+    if (this.axis !== axis && this.chart) {
+      this.chart.destroy();
+      this.chart = null;
+    }
+    this.axis = axis;
     if (!this.chart) this.start();
-    const {step} = series.columns;
     const {chart} = this;
-    const from = series.begin(this.part);
-    const alone = step.at(-1) === step[from] ? 1 : 0;  // centers a single report
-    chart.options.scales.x.min = step[from] - alone;
-    chart.options.scales.x.max = step.at(-1) + alone;
+    const [from, to] = series.range(this.part);
+    const alone = from === to ? 1 : 0;  // centers a single report
+    chart.options.scales.x.min = from - alone;
+    chart.options.scales.x.max = to + alone;
+    // Branches have reports at different places.
+    chart.options.interaction.mode = branches.length > 1 ? 'nearest' : 'index';
     // A value or band slightly below zero must not leave half of the chart empty.
-    if (definition.logarithm && !this.logarithmic) chart.options.scales.y.min = nearlyPositive(this.lines, from) ? 0 : undefined;
+    if (definition.logarithm && !this.logarithmic) chart.options.scales.y.min = nearlyPositive(this.lines, x, from) ? 0 : undefined;
     Object.assign(chart.options.plugins.shading, {phases: series.phases(), alarms: series.alarms(), onset: series.onset()});
-    chart.data.datasets = datasets(series, this.lines, {from, logarithmic: this.logarithmic});
+    chart.data.datasets = datasets(branches, this.lines, {x, from, logarithmic: this.logarithmic});
     chart.update('none');
+  }
+
+  /** How the lines of each branch are dashed, if there are several. */
+  branchMarks() {
+    const {branches} = this.series;
+    if (branches.length < 2) return [];
+    return branches.map(({name}, number) => {
+      const mark = el('i', {class: 'branch'});
+      const dash = dashOf(number);
+      let at = 0;
+      const stops = dash.flatMap((length, i) => [`${i % 2 ? 'transparent' : 'currentColor'} ${at}px ${at += length}px`]);
+      mark.style.background = stops.length > 0 ? `repeating-linear-gradient(90deg, ${stops.join(', ')})` : 'currentColor';
+      return el('li', {}, mark, name || 'no branch');
+    });
   }
 
   start() {
@@ -236,7 +271,7 @@ class ChartFigure {
       options: {
         animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false, spanGaps: false,
         interaction: {mode: 'index', intersect: false, axis: 'x'},
-        scales: scales(this.definition, this.logarithmic),
+        scales: scales(this.definition, this.axis, this.logarithmic),
         plugins: {legend: {display: false}, tooltip: tooltip(this.series), shading: {}},
       },
     });
@@ -245,23 +280,27 @@ class ChartFigure {
   /** The chart as text, for screen readers. */
   summary() {
     if (this.lines.length === 0) return `${this.definition.title}: ${this.definition.empty}`;
-    const {step} = this.series.columns;
+    const {axis} = this.series;
+    const [from, to] = this.series.range('all');
     const newest = this.lines.map((drawn) => {
       const last = drawn.values.findLastIndex((value) => Number.isFinite(value));
       return `${drawn.label} ${drawn.text(drawn.values[last], drawn.band ? drawn.band[last] : undefined)}`;
     });
-    return `${this.definition.title}, ${this.unit()}, over steps ${integer(step[0])} to ${integer(step.at(-1))}. Newest: ${newest.join(', ')}.`;
+    return `${this.definition.title}, ${this.unit()}, over ${axis === 'step' ? 'steps' : axis} ${integer(from)} to ${integer(to)}. Newest: ${newest.join(', ')}.`;
   }
 
   renderTable() {
     while (this.details.childElementCount > 1) this.details.lastChild.remove();
     if (!this.details.open || this.lines.length === 0) return;
-    const {step, phase} = this.series.columns;
+    const {step, tokens, phase, branch} = this.series.columns;
+    const overTokens = this.series.axis === 'tokens';
+    const several = this.series.branches.length > 1;
     const rows = [];
     for (let i = step.length - 1; i >= 0 && rows.length < 200; --i) {
-      rows.push([integer(step[i]), words(phase[i]), ...this.lines.map((drawn) => drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined))]);
+      const place = [integer(step[i]), ...(overTokens ? [integer(tokens[i])] : []), words(phase[i]), ...(several ? [branch[i]] : [])];
+      rows.push([...place, ...this.lines.map((drawn) => drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined))]);
     }
     const caption = `${this.unit()}; ± is a standard error` + (step.length > rows.length ? `; the newest ${rows.length} of ${step.length} reports` : '');
-    this.details.append(el('div', {class: 'scroll', tabindex: 0}, table(caption, ['step', 'phase', ...this.lines.map((drawn) => drawn.label)], rows)));
+    this.details.append(el('div', {class: 'scroll', tabindex: 0}, table(caption, ['step', ...(overTokens ? ['tokens'] : []), 'phase', ...(several ? ['branch'] : []), ...this.lines.map((drawn) => drawn.label)], rows)));
   }
 }

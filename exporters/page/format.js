@@ -23,6 +23,8 @@ function plusMinus(value, stderr, scale = 1, digits = 4) {
 }
 
 const integer = (value) => isNumber(value) ? Math.round(value).toLocaleString('en-US') : DASH;
+/** For example "210B" for 2.1e11. */
+const compact = (value) => value.toLocaleString('en-US', {notation: 'compact', maximumSignificantDigits: 3});
 const percent = (value, stderr) => isNumber(value) ? `${plusMinus(value, stderr, 100, 3)}${NBSP}%` : DASH;
 const learningRate = (value) => isNumber(value) ? value.toExponential(2).replace('e+', 'e').replace('-', '−') : DASH;
 

@@ -3,28 +3,29 @@
 const LISTED_REPORTS = 300;
 const LIST_MS = 5000;
 
-/** A small line chart without axes. */
+/** A small line chart of the newest branch, without axes. */
 function sparkline(series, values, color) {
-  const kept = thin(values, 0, 100).filter((i) => Number.isFinite(values[i]));
+  const {newest} = series;
+  const kept = newest ? thin(values, newest.begin, newest.end, 100).filter((i) => Number.isFinite(values[i])) : [];
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   svg.setAttribute('viewBox', '0 0 300 56');
   svg.setAttribute('preserveAspectRatio', 'none');
   svg.setAttribute('aria-hidden', 'true');
   if (kept.length === 0) return svg;
-  const {step} = series.columns;
-  const width = Math.max(1, step.at(-1) - step[0]);
+  const along = series.x;
+  const width = (along[newest.end - 1] - along[newest.begin]) || 1;
   const least = Math.min(...kept.map((i) => values[i]));
   const height = Math.max(...kept.map((i) => values[i])) - least || 1;
-  const x = (value) => 300 * (value - step[0]) / width;
+  const x = (value) => 300 * (value - along[newest.begin]) / width;
   const shape = (name, attributes) => {
     const node = document.createElementNS('http://www.w3.org/2000/svg', name);
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
     svg.append(node);
   };
-  for (const {phase, from, to} of series.phases()) {
+  for (const {phase, from, to} of series.phases([newest])) {
     if (SHADED[phase]) shape('rect', {x: Math.max(0, x(from)), y: 0, width: Math.max(0, x(to) - Math.max(0, x(from))), height: 56, fill: css(SHADED[phase])});
   }
-  const at = (i) => `${x(step[i]).toFixed(1)},${(52 - 48 * (values[i] - least) / height).toFixed(1)}`;
+  const at = (i) => `${x(along[i]).toFixed(1)},${(52 - 48 * (values[i] - least) / height).toFixed(1)}`;
   if (kept.length === 1) {
     shape('circle', {cx: 2, cy: 28, r: 2, fill: color});
   } else {

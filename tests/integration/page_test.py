@@ -207,6 +207,61 @@ class Page(unittest.TestCase):
             self.check_values(self.reports)
             self.assertTrue(self.browser.evaluate("document.getElementById('tasks-card').hidden"))
 
+    def test_shows_checkpoints_over_tokens_with_a_line_for_each_branch(self):
+        reports = copy.deepcopy(self.reports)
+        half = len(reports) // 2
+        onset = reports[half - 2]["step"] - 10
+        for i, report in enumerate(reports):
+            # The second branch begins anew, with steps that the first one has, too.
+            first = i < half
+            report.update(source="trajectory", branch="main" if first else HOSTILE, step=reports[i if first else i - half]["step"])
+            report["tokens"] = 10_000_000 * report["step"] + (0 if first else 5_000_000)
+            decays = first and i >= half - 2
+            report.update(lr_phase="decay" if decays else "stable", decay_onset_step=onset)
+            if not decays:
+                del report["decay_onset_step"]
+        run_dir = self.path("branches")
+        write_run(run_dir, reports, (), self.status)
+        page = self.path("branches.html")
+        subprocess.run([PTQWATCH, "report", run_dir, "-o", page], check=True, capture_output=True, timeout=60)
+        ids = ("error", "loss", "trace")
+        with Server(run_dir) as server:
+            for url in (server.url, "file://" + page):
+                self.browser.open(url)
+                self.browser.until(f"{SHOWN} && document.querySelector('#chart-evidence canvas').getAttribute('aria-label').length > 30")
+                for chart in ids:
+                    label = self.browser.evaluate(f"document.querySelector('#chart-{chart} canvas').getAttribute('aria-label')")
+                    self.assertIn(f"over tokens {reports[0]['tokens']:,} to {reports[-1]['tokens']:,}", label)
+                    marks = self.browser.evaluate(f"[...document.querySelectorAll('#chart-{chart} .legend li')].map((mark) => mark.textContent)")
+                    self.assertEqual(marks[-2:], ["main", HOSTILE])
+                    drawn = self.browser.evaluate(
+                        f"Chart.getChart(document.querySelector('#chart-{chart} canvas')).data.datasets.filter((set) => set.drawn)"
+                        ".map((set) => ({label: set.label, dash: set.borderDash, x: set.data.map((point) => point.x)}))")
+                    for branch, part, dash in (("main", reports[:half], []), (HOSTILE, reports[half:], [8, 3])):
+                        mine = [line for line in drawn if line["label"].endswith(", " + branch)]
+                        self.assertGreater(len(mine), 0)
+                        for line in mine:
+                            self.assertEqual(line["x"], [report["tokens"] for report in part])
+                            self.assertEqual(line["dash"], dash if not line["label"].startswith("training") else [4, 3])
+                rows = self.table("trace")
+                self.assertEqual(len(rows), len(reports))
+                for row, report in zip(reversed(rows), reports):
+                    self.assertEqual(row[:4], [f"{report['step']:,}", f"{report['tokens']:,}", report["lr_phase"], report["branch"]])
+                    self.assert_number(row[4], report["curvature"]["trace"])
+                shaded = self.browser.evaluate("Chart.getChart(document.querySelector('#chart-error canvas')).options.plugins.shading.phases"
+                                               ".filter(({phase}) => phase === 'decay').map(({from, to}) => [from, to])")
+                self.assertEqual(shaded, [[10_000_000 * onset, reports[half - 1]["tokens"]]])
+                self.assertEqual(self.browser.evaluate("document.querySelectorAll('img').length"), 0)
+                self.quiet()
+            for report in reports:
+                del report["tokens"]
+        write_run(self.path("steps"), reports, (), self.status)
+        with Server(self.path("steps")) as server:
+            self.browser.open(server.url)
+            self.browser.until(SHOWN)
+            self.browser.until(f"document.querySelector('#chart-error canvas').getAttribute('aria-label').includes('over steps {reports[0]['step']:,}')")
+            self.quiet()
+
     def test_waits_for_the_first_report_and_shows_it(self):
         run_dir = self.path("first")
         with Server(run_dir) as server:

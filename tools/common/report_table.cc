@@ -191,6 +191,8 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     columns.push_back({std::move(title), std::move(text), widest, rank});
     return columns.back();
   };
+  branch_ = branch_ || report.branch.has_value();
+  if (branch_) add("branch", Printable(report.branch.value_or("-")), 6, kVerdict).left = true;
   add("step", StrCat(report.step), 6, kAlways);
   add("lr", RateText(report.learning_rate), 7, kRate);
   add("phase", report.lr_phase == LrPhase::kUnknown ? "-" : std::string(ToString(report.lr_phase)),

@@ -38,11 +38,11 @@ std::string_view VerdictColor(VerdictState state);
 /// The entry of the quantizer that the verdict is about, or else the first one to display, or null.
 const QuantizationReport* WatchedQuantizer(const AnalyzedReport& report);
 
-/// Formats reports as rows of a table with as many columns as fit: step, learning rate, phase,
-/// probe loss, error of each quantizer, top eigenvalue, trace, edge of stability (after its first
-/// measurement), verdict ("decay" is short for decay_degradation). Columns that do not fit are
-/// omitted: other quantizers first, the first quantizer (3-bit GPTQ if there is one) never. Not
-/// thread-safe.
+/// Formats reports as rows of a table with as many columns as fit: branch (after the first report
+/// that has one), step, learning rate, phase, probe loss, error of each quantizer, top eigenvalue,
+/// trace, edge of stability (after its first measurement), verdict ("decay" is short for
+/// decay_degradation). Columns that do not fit are omitted: other quantizers first, the first
+/// quantizer (3-bit GPTQ if there is one) never. Not thread-safe.
 class ReportTable {
  public:
   explicit ReportTable(TextStyle style) : style_(style) {}
@@ -74,6 +74,7 @@ class ReportTable {
   TextStyle style_;
   /// Quantizers seen so far; later reports keep their columns.
   std::vector<std::string> quantizers_;
+  bool branch_ = false;
   bool curvature_ = false;
   bool edge_ = false;
   std::map<std::string, size_t> widths_;

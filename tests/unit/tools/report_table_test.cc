@@ -85,6 +85,22 @@ TEST(ReportTable, LeavesOutTheLeastImportantFirst) {
   EXPECT_EQ(header(20), "  step       gptq3");
 }
 
+TEST(ReportTable, NamesTheBranchOnceThereIsOne) {
+  ReportTable table(kUtf8);
+  AnalyzedReport report = FourQuantizers();
+  report.report.branch.reset();
+  EXPECT_THAT(*table.Add(report, 80).header, StartsWith("  step"));
+  report.report.branch = "stage2\x1b";
+  const auto lines = table.Add(report, 80);
+  EXPECT_THAT(*lines.header, StartsWith("branch    step"));
+  EXPECT_THAT(lines.row, StartsWith("stage2? "));
+  report.report.branch.reset();
+  EXPECT_THAT(table.Add(report, 80).row, StartsWith("-       "));
+  ReportTable narrow(kUtf8);
+  report.report.branch = "stage2";
+  EXPECT_THAT(*narrow.Add(report, 30).header, Not(HasSubstr("branch")));
+}
+
 TEST(ReportTable, NeverIsWiderThanAsked) {
   AnalyzedReport report = FourQuantizers();
   report.report.step = std::numeric_limits<int64_t>::max();
