@@ -1,16 +1,14 @@
 #include "models/checkpoint_files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/text_file.h"
 #include "base/utf8.h"
 
 namespace ptqwatch::internal {
@@ -18,42 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxTextBytes = int64_t{64} << 20;
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr std::string_view kPickle = "pytorch_model.bin";
 
 bool FileExists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
-
-// A config or an index.
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return absl::ErrnoToStatus(errno, StrCat("cannot open ", Quoted(path)));
-  const auto read_all = [&]() -> absl::StatusOr<std::string> {
-    struct stat status {};
-    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-      return absl::InvalidArgumentError(StrCat(Quoted(path), " is not a file"));
-    }
-    if (status.st_size > kMaxTextBytes) {
-      return absl::InvalidArgumentError(StrCat(Quoted(path), " has ", status.st_size,
-                                               " bytes; at most ", kMaxTextBytes, " are read"));
-    }
-    std::string text(static_cast<size_t>(status.st_size), '\0');
-    size_t size = 0;
-    while (size < text.size()) {
-      const ssize_t got = read(descriptor, text.data() + size, text.size() - size);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return absl::ErrnoToStatus(errno, StrCat("cannot read ", Quoted(path)));
-      if (got == 0) break;
-      size += static_cast<size_t>(got);
-    }
-    text.resize(size);
-    return text;
-  };
-  absl::StatusOr<std::string> text = Guard(Quoted(path), absl::StatusCode::kInternal, read_all);
-  close(descriptor);
-  return text;
-}
 
 // The index's weight_map: the file of each tensor.
 absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string& text,
@@ -103,7 +70,7 @@ absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder)
   CheckpointFiles checkpoint;
   checkpoint.folder_ = folder;
   const std::string path = folder + "/config.json";
-  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   PTQWATCH_ASSIGN_OR_RETURN(checkpoint.config_, ParseModelConfig(text, path));
   checkpoint.paths_.push_back(path);
   PTQWATCH_RETURN_IF_ERROR(Guard(Quoted(folder), absl::StatusCode::kInternal,
@@ -125,7 +92,7 @@ absl::Status CheckpointFiles::OpenWeights() {
 }
 
 absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
-  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadText(index_path));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index_path));
   using FileOfTensor = std::map<std::string, std::string>;
   PTQWATCH_ASSIGN_OR_RETURN(const FileOfTensor file_of_tensor, ParseIndex(text, index_path));
   paths_.push_back(index_path);

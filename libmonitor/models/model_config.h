@@ -33,7 +33,7 @@ enum class QkNorm {
 
 enum class Activation { kGelu, kSilu, kXielu };
 
-enum class RopeScaling { kNone, kLinear, kLlama3 };
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
 
 /// Rotary position embedding of one kind of layer.
 struct RopeConfig {
@@ -43,7 +43,10 @@ struct RopeConfig {
   double factor = 1;
   double low_freq_factor = 0;    ///< kLlama3
   double high_freq_factor = 0;   ///< kLlama3
-  int64_t original_context = 0;  ///< kLlama3
+  int64_t original_context = 0;  ///< kLlama3, kYarn
+  double beta_fast = 0;          ///< kYarn: turns in the original context of pairs left alone
+  double beta_slow = 0;          ///< kYarn: turns of pairs that are slowed down by `factor`
+  double attention_factor = 1;   ///< kYarn: of the cosines and sines
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };

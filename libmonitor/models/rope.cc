@@ -1,5 +1,7 @@
 #include "models/rope.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numbers>
 
 #include "ATen/TensorOperators.h"
@@ -27,10 +29,31 @@ at::Tensor Llama3Frequencies(const RopeConfig& rope, const at::Tensor& frequenci
   return at::where(is_long.logical_or(is_short), scaled, blended);
 }
 
+// The pair of dimensions that turns `turns` times in the original context.
+double PairThatTurns(const RopeConfig& rope, double turns) {
+  return static_cast<double>(rope.dims) *
+         std::log(static_cast<double>(rope.original_context) / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
+}
+
+// Slows down pairs that turn less than beta_slow times in the original context, leaves alone those
+// that turn more than beta_fast times, and blends in between (YaRN, arXiv:2309.00071).
+at::Tensor YarnFrequencies(const RopeConfig& rope, const at::Tensor& lengths) {
+  const double low = std::max(std::floor(PairThatTurns(rope, rope.beta_fast)), 0.0);
+  double high =
+      std::min(std::ceil(PairThatTurns(rope, rope.beta_slow)), static_cast<double>(rope.dims - 1));
+  if (high == low) high += 0.001;
+  const at::Tensor pairs = at::arange(rope.dims / 2, at::kFloat);
+  const at::Tensor kept = 1 - ((pairs - low) / (high - low)).clamp(0, 1);
+  return (lengths * rope.factor).reciprocal() * (1 - kept) + lengths.reciprocal() * kept;
+}
+
 at::Tensor Frequencies(const RopeConfig& rope) {
   const at::Tensor exponents =
       at::arange(0, rope.dims, 2, at::kFloat) / static_cast<double>(rope.dims);
-  const at::Tensor frequencies = at::pow(at::Scalar(rope.theta), exponents).reciprocal();
+  const at::Tensor lengths = at::pow(at::Scalar(rope.theta), exponents);
+  if (rope.scaling == RopeScaling::kYarn) return YarnFrequencies(rope, lengths);
+  const at::Tensor frequencies = lengths.reciprocal();
   if (rope.scaling == RopeScaling::kLinear) return frequencies / rope.factor;
   if (rope.scaling == RopeScaling::kLlama3) return Llama3Frequencies(rope, frequencies);
   return frequencies;
@@ -48,7 +71,12 @@ RopeTables MakeRopeTables(const RopeConfig& rope, int64_t positions) {
   const at::Tensor angles =
       at::arange(positions, at::kFloat).unsqueeze(1) * Frequencies(rope).unsqueeze(0);
   const at::Tensor twice = at::cat({angles, angles}, -1);
-  return {.cosine = twice.cos(), .sine = twice.sin()};
+  RopeTables tables{.cosine = twice.cos(), .sine = twice.sin()};
+  if (rope.attention_factor != 1) {
+    tables.cosine *= rope.attention_factor;
+    tables.sine *= rope.attention_factor;
+  }
+  return tables;
 }
 
 at::Tensor Rotate(const at::Tensor& heads, const RopeTables& tables) {

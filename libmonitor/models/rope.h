@@ -8,7 +8,8 @@
 
 namespace ptqwatch::internal {
 
-/// Cosines and sines of the angles of positions 0 to T - 1, each [T, rotated dimensions].
+/// Cosines and sines of the angles of positions 0 to T - 1, each [T, rotated dimensions], times the
+/// attention factor of YaRN.
 struct RopeTables {
   at::Tensor cosine;
   at::Tensor sine;

@@ -1,6 +1,7 @@
 #include "models/rope_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr std::string_view kRopeTypes[] = {"default", "linear", "llama3"};
+constexpr std::string_view kRopeTypes[] = {"default", "linear", "llama3", "yarn"};
 constexpr std::string_view kFull = "full_attention";
 constexpr std::string_view kWindowed = "sliding_attention";
 
@@ -47,6 +48,31 @@ absl::StatusOr<int64_t> RotatedDims(const ConfigReader& config, const ModelFamil
   return dims;
 }
 
+// A factor of YaRN's for attention; `mscale` weights its logarithm.
+double YarnScale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+absl::Status ReadYarn(const ConfigReader& parameters, RopeConfig& rope) {
+  PTQWATCH_ASSIGN_OR_RETURN(rope.beta_fast, parameters.Positive("beta_fast", 32));
+  PTQWATCH_ASSIGN_OR_RETURN(rope.beta_slow, parameters.Positive("beta_slow", 1));
+  if (rope.dims % 2 != 0) {
+    return parameters.Error("rope_type", StrCat("is \"yarn\", which turns pairs of dimensions; ",
+                                                rope.dims, " are to be turned"));
+  }
+  if (rope.theta == 1) return parameters.WrongValue("rope_theta", "yarn needs another base");
+  PTQWATCH_ASSIGN_OR_RETURN(const bool truncate, parameters.Flag("truncate", true));
+  if (!truncate) return parameters.WrongValue("truncate", "only true is known");
+  double scale = YarnScale(rope.factor, 1);
+  if (parameters.Has("mscale") && parameters.Has("mscale_all_dim")) {
+    PTQWATCH_ASSIGN_OR_RETURN(const double mscale, parameters.Positive("mscale"));
+    PTQWATCH_ASSIGN_OR_RETURN(const double all_dim, parameters.Positive("mscale_all_dim"));
+    scale = YarnScale(rope.factor, mscale) / YarnScale(rope.factor, all_dim);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(rope.attention_factor, parameters.Positive("attention_factor", scale));
+  return absl::OkStatus();
+}
+
 // `parameters`: rope_parameters or rope_scaling, if there is one.
 absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
                                    const std::optional<ConfigReader>& parameters,
@@ -72,14 +98,18 @@ absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
   if (rope.scaling == RopeScaling::kNone) return rope;
   PTQWATCH_ASSIGN_OR_RETURN(rope.factor, parameters->Positive("factor"));
   if (rope.scaling == RopeScaling::kLinear) return rope;
+  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, parameters->Size(kOriginal, context));
+  PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, config.Size(kOriginal, rope.original_context));
+  if (rope.scaling == RopeScaling::kYarn) {
+    PTQWATCH_RETURN_IF_ERROR(ReadYarn(*parameters, rope));
+    return rope;
+  }
   PTQWATCH_ASSIGN_OR_RETURN(rope.low_freq_factor, parameters->Positive("low_freq_factor"));
   PTQWATCH_ASSIGN_OR_RETURN(rope.high_freq_factor, parameters->Positive("high_freq_factor"));
   if (rope.high_freq_factor <= rope.low_freq_factor) {
     return parameters->WrongValue("high_freq_factor", "more than low_freq_factor is needed");
   }
-  constexpr std::string_view kOriginal = "original_max_position_embeddings";
-  PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, parameters->Size(kOriginal, context));
-  PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, config.Size(kOriginal, rope.original_context));
   return rope;
 }
 

@@ -1,16 +1,16 @@
 #include "models/task_file.h"
 
-#include <cerrno>
 #include <cstddef>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/text_file.h"
 #include "models/config_reader.h"
 
 namespace ptqwatch::internal {
@@ -91,11 +91,12 @@ absl::StatusOr<TaskItem> ReadItem(const std::string& line, const std::string& pl
 
 absl::StatusOr<std::vector<TaskItem>> ReadTaskFile(const std::string& path, int64_t vocabulary,
                                                    int64_t context) {
-  std::ifstream file(path);
+  PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  std::istringstream lines(text);
   std::vector<TaskItem> items;
   std::map<std::string, bool> single;  // by task, whether its items have one choice
   std::string line;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
+  for (int64_t number = 1; std::getline(lines, line); ++number) {
     const std::string place = StrCat(path, ":", number);
     PTQWATCH_ASSIGN_OR_RETURN(
         TaskItem item, ReadItem(line, place, {.vocabulary = vocabulary, .context = context}));
@@ -106,9 +107,6 @@ absl::StatusOr<std::vector<TaskItem>> ReadTaskFile(const std::string& path, int6
           Quoted(item.task), alone ? " have several" : " have one"));
     }
     items.push_back(std::move(item));
-  }
-  if (!file.eof()) {
-    return absl::ErrnoToStatus(errno != 0 ? errno : EIO, StrCat("cannot read ", Quoted(path)));
   }
   if (items.empty()) return absl::InvalidArgumentError(StrCat(Quoted(path), " has no items"));
   return items;

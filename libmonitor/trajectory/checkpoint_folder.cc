@@ -12,10 +12,10 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/text_file.h"
 #include "base/utf8.h"
 #include "trajectory/checkpoint_name.h"
 #include "trajectory/hub_cache.h"
-#include "trajectory/read_file.h"
 #include "trajectory/trainer_state.h"
 
 namespace ptqwatch::internal {

@@ -11,12 +11,12 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/text_file.h"
 #include "base/utf8.h"
 #include "trajectory/checkpoint_folder.h"
 #include "trajectory/checkpoint_manifest.h"
 #include "trajectory/checkpoint_name.h"
 #include "trajectory/hub_cache.h"
-#include "trajectory/read_file.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/text_file.h"
 #include "base/utf8.h"
-#include "trajectory/read_file.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -6,8 +6,8 @@
 #include "base/atomic_file.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/text_file.h"
 #include "base/utf8.h"
-#include "trajectory/read_file.h"
 
 namespace ptqwatch::internal {
 namespace {

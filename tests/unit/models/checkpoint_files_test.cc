@@ -102,7 +102,7 @@ TEST_F(CheckpointFilesTest, ADamagedConfigIsNamed) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("rms_norm_eps")));
   std::filesystem::remove(File("config.json"));
   std::filesystem::create_directory(File("config.json"));
-  EXPECT_THAT(Refusal(), HasSubstr("is not a file"));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("Is a directory")));
 }
 
 TEST_F(CheckpointFilesTest, AShardThatIsMissingIsNamedWithATensor) {

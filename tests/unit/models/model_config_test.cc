@@ -193,7 +193,7 @@ TEST(ModelConfigTest, NamesWhatItDoesNotKnow) {
   config["hidden_act"] = "relu2";
   EXPECT_THAT(Refusal(config),
               AllOf(HasSubstr("hidden_act"), HasSubstr("relu2"), HasSubstr("silu")));
-  for (const char* type : {"yarn", "dynamic", "longrope"}) {
+  for (const char* type : {"dynamic", "longrope"}) {
     for (const char* key : {"type", "rope_type"}) {
       config = Config("llama");
       config["rope_scaling"] = {{key, type}, {"factor", 4.0}};
@@ -255,6 +255,10 @@ TEST(ModelConfigTest, NamesOtherWrongValues) {
       {"rope_scaling", {{"rope_type", "linear"}}},
       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}},
       {"rope_scaling", {{"rope_type", 3}}},
+      {"rope_scaling", {{"rope_type", "yarn"}}},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", false}}},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", "x"}}},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"rope_theta", 1}}},
       {"rope_scaling",
        {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}}};
   for (const auto& [key, value] : wrong) {

@@ -55,6 +55,23 @@ TEST(RopeTest, Llama3ScalesSlowWavesAndBlendsThoseInBetween) {
   EXPECT_NEAR(Frequency(rope, 1), (1 - blend) * 0.1 / 8 + blend * 0.1, 1e-6);
 }
 
+TEST(RopeTest, YarnSlowsPairsThatTurnSeldomAndBlendsThoseInBetween) {
+  const RopeConfig rope = {.dims = 8,
+                           .theta = 1e4,
+                           .scaling = RopeScaling::kYarn,
+                           .factor = 8,
+                           .original_context = 200,
+                           .beta_fast = 16,
+                           .beta_slow = 1,
+                           .attention_factor = 1.25};
+  // Pairs turn 31.8, 3.18, 0.318 and 0.0318 times: 0.298 and 1.50 would turn 16 times and once.
+  EXPECT_NEAR(Frequency(rope, 0), 1.0, 1e-6);
+  EXPECT_NEAR(Frequency(rope, 1), 0.5 * 0.1 / 8 + 0.5 * 0.1, 1e-6);  // between 0 and 2
+  EXPECT_NEAR(Frequency(rope, 2), 0.01 / 8, 1e-7);
+  EXPECT_NEAR(Frequency(rope, 3), 1e-3 / 8, 1e-8);
+  EXPECT_NEAR(MakeRopeTables(rope, 2).cosine[0][3].item<double>(), 1.25, 1e-6);
+}
+
 // What makes it relative: shifting both positions does not change a product.
 TEST(RopeTest, ProductsDependOnDistanceAlone) {
   const RopeTables tables = MakeRopeTables({.dims = 8, .theta = 50}, 12);

@@ -23,8 +23,14 @@ using ::testing::StartsWith;
 
 constexpr TextStyle kUtf8{.utf8 = true};
 
-AnalyzedReport FourQuantizers() {
+AnalyzedReport OfOneBranch() {
   AnalyzedReport report = SampleReport();
+  report.report.branch.reset();
+  return report;
+}
+
+AnalyzedReport FourQuantizers() {
+  AnalyzedReport report = OfOneBranch();
   report.report.quantization = {SampleQuantization(QuantizationMethod::kRtn, 3, 0.5),
                                 SampleQuantization(QuantizationMethod::kRtn, 4, 0.05),
                                 SampleQuantization(QuantizationMethod::kGptq, 4, 0.02),
@@ -34,7 +40,7 @@ AnalyzedReport FourQuantizers() {
 
 TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
   ReportTable table(kUtf8);
-  const auto lines = table.Add(SampleReport(), kUnlimitedColumns);
+  const auto lines = table.Add(OfOneBranch(), kUnlimitedColumns);
   EXPECT_EQ(
       lines.header,
       "  step       lr   phase    loss        gptq3         rtn4  top eig     trace     edge  "
@@ -46,7 +52,7 @@ TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
 
 TEST(ReportTable, IsAsciiWithoutUtf8) {
   ReportTable table(TextStyle{});
-  const auto lines = table.Add(SampleReport(), kUnlimitedColumns);
+  const auto lines = table.Add(OfOneBranch(), kUnlimitedColumns);
   EXPECT_EQ(
       lines.row,
       " 16000  3.33e-4   decay  1.7500  11.89+-0.59%  2.86+-0.14%     9.25   368+-12     0.83  "
@@ -88,7 +94,6 @@ TEST(ReportTable, LeavesOutTheLeastImportantFirst) {
 TEST(ReportTable, NamesTheBranchOnceThereIsOne) {
   ReportTable table(kUtf8);
   AnalyzedReport report = FourQuantizers();
-  report.report.branch.reset();
   EXPECT_THAT(*table.Add(report, 80).header, StartsWith("  step"));
   report.report.branch = "stage2\x1b";
   const auto lines = table.Add(report, 80);
@@ -119,21 +124,21 @@ TEST(ReportTable, NeverIsWiderThanAsked) {
 
 TEST(ReportTable, RepeatsTheHeaderOnlyWhenAskedOrWhenColumnsChange) {
   ReportTable table(kUtf8);
-  EXPECT_TRUE(table.Add(SampleReport(), 200).header.has_value());
-  EXPECT_FALSE(table.Add(SampleReport(), 200).header.has_value());
-  EXPECT_TRUE(table.Add(SampleReport(), 50).header.has_value());
-  EXPECT_FALSE(table.Add(SampleReport(), 50).header.has_value());
+  EXPECT_TRUE(table.Add(OfOneBranch(), 200).header.has_value());
+  EXPECT_FALSE(table.Add(OfOneBranch(), 200).header.has_value());
+  EXPECT_TRUE(table.Add(OfOneBranch(), 50).header.has_value());
+  EXPECT_FALSE(table.Add(OfOneBranch(), 50).header.has_value());
   table.RepeatHeader();
-  EXPECT_TRUE(table.Add(SampleReport(), 50).header.has_value());
-  AnalyzedReport more = SampleReport();
+  EXPECT_TRUE(table.Add(OfOneBranch(), 50).header.has_value());
+  AnalyzedReport more = OfOneBranch();
   more.report.quantization.push_back(SampleQuantization(QuantizationMethod::kAwq, 4, 0.1));
   EXPECT_THAT(table.Add(more, 200).header.value_or(""), HasSubstr("awq4"));
 }
 
 TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
   ReportTable table(kUtf8);
-  table.Add(SampleReport(), kUnlimitedColumns);
-  AnalyzedReport failed = SampleReport();
+  table.Add(OfOneBranch(), kUnlimitedColumns);
+  AnalyzedReport failed = OfOneBranch();
   failed.report.quantization.clear();
   failed.report.curvature.reset();
   failed.report.probe_status = ProbeStatus::kFailed;
@@ -148,7 +153,7 @@ TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
 }
 
 TEST(ReportTable, HasNoCurvatureColumnsWhereItIsOff) {
-  AnalyzedReport report = SampleReport();
+  AnalyzedReport report = OfOneBranch();
   report.report.curvature.reset();
   ReportTable table(kUtf8);
   EXPECT_THAT(*table.Add(report, 200).header, Not(HasSubstr("trace")));
@@ -160,7 +165,7 @@ TEST(ReportTable, ShowsWordsForMeasurementsThatFailed) {
       {ProbeStatus::kOutOfTime, "timeout"}, {ProbeStatus::kCancelled, "stopped"},
       {ProbeStatus::kDisabled, "off"},      {ProbeStatus::kUnknown, "-"}};
   for (const auto& [status, word] : cases) {
-    AnalyzedReport report = SampleReport();
+    AnalyzedReport report = OfOneBranch();
     report.report.quantization[0].status = status;  // the number is still there and must not show
     report.report.curvature->status = status;
     EXPECT_EQ(ErrorRatioCell(report.report.quantization[0], true), word);
@@ -174,7 +179,7 @@ TEST(ReportTable, ShowsWordsForMeasurementsThatFailed) {
 }
 
 TEST(ReportTable, NeverPrintsANumberThatIsNone) {
-  AnalyzedReport report = SampleReport();
+  AnalyzedReport report = OfOneBranch();
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     report.report.quantization[0].error_ratio = bad;
     report.report.quantization[1].error_ratio_stderr = bad;
@@ -191,7 +196,7 @@ TEST(ReportTable, NeverPrintsANumberThatIsNone) {
 }
 
 TEST(ReportTable, ShowsAMissingValueOfAGoodMeasurementAsADash) {
-  AnalyzedReport report = SampleReport();
+  AnalyzedReport report = OfOneBranch();
   report.report.quantization[0].error_ratio.reset();
   report.report.curvature->top_eigenvalue.reset();
   report.report.curvature->trace.reset();
@@ -214,16 +219,16 @@ TEST(ReportTable, ColoursVerdictsOnlyWhenAsked) {
   EXPECT_EQ(VerdictCell(VerdictState::kUnknown, true), "-");
   EXPECT_EQ(VerdictCell(VerdictState::kDecayDegradation, false), "decay_degradation");
   ReportTable plain(kUtf8), coloured(TextStyle{.utf8 = true, .color = true});
-  const auto bare = plain.Add(SampleReport(), 200);
+  const auto bare = plain.Add(OfOneBranch(), 200);
   EXPECT_THAT(bare.row + *bare.header, Not(HasSubstr("\x1b")));
-  const auto painted = coloured.Add(SampleReport(), 200);
+  const auto painted = coloured.Add(OfOneBranch(), 200);
   EXPECT_THAT(painted.row, ::testing::EndsWith("\x1b[31m  decay\x1b[0m"));
   EXPECT_THAT(*painted.header, StartsWith("\x1b[1m"));
 }
 
 TEST(ReportTable, CutsTextNotColours) {
   ReportTable table(TextStyle{.utf8 = true, .color = true});
-  AnalyzedReport report = SampleReport();
+  AnalyzedReport report = OfOneBranch();
   report.report.quantization.clear();
   report.report.curvature.reset();
   const auto lines = table.Add(report, 9);

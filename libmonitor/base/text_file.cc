@@ -1,4 +1,4 @@
-#include "trajectory/read_file.h"
+#include "base/text_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

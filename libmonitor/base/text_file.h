@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TRAJECTORY_READ_FILE_H_
-#define PTQWATCH_TRAJECTORY_READ_FILE_H_
+#ifndef PTQWATCH_BASE_TEXT_FILE_H_
+#define PTQWATCH_BASE_TEXT_FILE_H_
 
 #include <cstdint>
 #include <string>
@@ -17,4 +17,4 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TRAJECTORY_READ_FILE_H_
+#endif  // PTQWATCH_BASE_TEXT_FILE_H_
