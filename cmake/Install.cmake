@@ -113,7 +113,7 @@ foreach(tool ptqwatch quantize_checkpoint)
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   endif()
 endforeach()
-# Needs LibTorch, which is in no Debian package, so it is in none either.
+# A component of its own, because it needs LibTorch.
 if(TARGET trajectory)
   set_target_properties(trajectory PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS trajectory RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT trajectory)

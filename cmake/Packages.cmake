@@ -2,6 +2,7 @@
 #   libptqwatch0.1   the shared libraries
 #   libptqwatch-dev  headers, archives, CMake and pkg-config files
 #   ptqwatch         the commands, dashboards and alerts
+#   ptqwatch-trajectory  the program that measures checkpoints
 # LibTorch is in no Debian package: a program brings its own, of the version that these were built with.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ptqwatch)
@@ -11,6 +12,9 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "watches whether a model in training survi
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL runtime development tools)
+if(TARGET trajectory)
+  list(APPEND CPACK_COMPONENTS_ALL trajectory)
+endif()
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -54,7 +58,7 @@ What a C++ trainer is compiled and linked with to have its weights watched:
 find_package(ptqwatch) and pkg-config ptqwatch.")
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME ptqwatch)
-set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "ptqwatch-trajectory, prometheus, prometheus-alertmanager, python3")
 if(TARGET ptqwatch AND NOT CMAKE_CROSSCOMPILING)  # help2man runs the command
   set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/ManualPages.cmake)
 endif()
@@ -62,7 +66,19 @@ set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Commands, dashboards and alerts.
 Follows runs of trainers with ptqwatch in them, serves what they measure over
 gRPC, to Prometheus and as a page, and quantizes checkpoints.")
 
-foreach(pair runtime:${library} development:libptqwatch-dev tools:ptqwatch)
+set(CPACK_DEBIAN_TRAJECTORY_PACKAGE_NAME ptqwatch-trajectory)
+set(CPACK_DEBIAN_TRAJECTORY_PACKAGE_RECOMMENDS ptqwatch)
+set(CPACK_COMPONENT_TRAJECTORY_DESCRIPTION "Measures published checkpoints.
+The program behind `ptqwatch trajectory`: the loss of a run's checkpoints under
+post-training quantization, and how sharp the loss surface is there.
+It needs LibTorch ${LibTorch_VERSION}, which is in no Debian package: LD_LIBRARY_PATH must
+name its folder of libraries, such as torch/lib of PyPI's torch.")
+
+set(pairs runtime:${library} development:libptqwatch-dev tools:ptqwatch)
+if(TARGET trajectory)
+  list(APPEND pairs trajectory:ptqwatch-trajectory)
+endif()
+foreach(pair IN LISTS pairs)
   string(REPLACE ":" ";" pair ${pair})
   list(GET pair 0 component)
   list(GET pair 1 package)

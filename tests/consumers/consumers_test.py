@@ -156,12 +156,13 @@ class Packages(unittest.TestCase):
         for package in cls.packages:
             run("dpkg-deb", "-x", package, cls.root)
 
-    def test_are_three(self):
-        self.assertEqual([package.name.split("_")[0] for package in self.packages], ["libptqwatch-dev", "libptqwatch0.1", "ptqwatch"])
+    def test_are_four(self):
+        self.assertEqual([package.name.split("_")[0] for package in self.packages],
+                         ["libptqwatch-dev", "libptqwatch0.1", "ptqwatch-trajectory", "ptqwatch"])
 
     def test_can_be_installed_with_what_debian_has(self):
         said = run("apt-get", "-s", "install", "--no-install-recommends", *self.packages)
-        for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch"):
+        for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch", "ptqwatch-trajectory"):
             self.assertRegex(said, rf"Inst {package} ")
 
     def test_serve_a_trainer(self):
@@ -177,18 +178,30 @@ class Packages(unittest.TestCase):
         self.assertRegex(run(self.root / "usr/bin/ptqwatch", "--version"), r"\d+\.\d+\.\d+")
         self.assertTrue((self.root / "usr/share/ptqwatch/dashboards/prometheus/alerts.yml").exists())
 
+    def test_trajectory_finds_libtorch_by_the_path_of_the_linker(self):
+        program = self.root / "usr/bin/ptqwatch"
+        self.assertNotIn("RUNPATH", run("readelf", "-d", self.root / "usr/bin/ptqwatch-trajectory"))
+        self.assertIn("libtorch_cpu.so", run(program, "trajectory", "--help", fails=True, LD_LIBRARY_PATH=""))
+        root = re.search(r"^LibTorch_ROOT:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
+        folders = [pathlib.Path(root, "lib"), *pathlib.Path(root, "lib").glob("../../nvidia/*/lib")]
+        self.assertIn("--schedule", run(program, "trajectory", "--help", LD_LIBRARY_PATH=":".join(map(str, folders))))
+        said = run("dpkg-deb", "-f", next(package for package in self.packages if "trajectory" in package.name), "Description")
+        self.assertRegex(" ".join(said.split()), r"needs LibTorch 2\.[\d.]+, which is in no Debian package: LD_LIBRARY_PATH")
+
     def test_have_a_manual_page_for_each_command(self):
         program = self.root / "usr/bin/ptqwatch"
         listed = run(program, "--help").split("Subcommands:\n")[1].split("\n\n")[0]
         commands = [line.split()[0] for line in listed.splitlines()]
-        commands.remove("trajectory")  # a program of its own, in no package
         pages = self.root / "usr/share/man/man1"
         self.assertCountEqual([page.name for page in pages.iterdir()],
                               ["ptqwatch.1.gz", *(f"ptqwatch-{command}.1.gz" for command in commands)])
         self.assertIn(r"ptqwatch-watch \- Follow a run", gzip.open(pages / "ptqwatch-watch.1.gz", "rt").read())
+        page = gzip.open(pages / "ptqwatch-trajectory.1.gz", "rt").read()
+        self.assertIn(r"ptqwatch-trajectory \- Measure the checkpoints", page)
+        self.assertIn("LD_LIBRARY_PATH", page)
 
     def test_say_what_they_are_licensed_under(self):
-        for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch"):
+        for package in ("libptqwatch0.1", "libptqwatch-dev", "ptqwatch", "ptqwatch-trajectory"):
             self.assertIn("Apache-2.0", (self.root / "usr/share/doc" / package / "copyright").read_text())
 
     @unittest.skipUnless(shutil.which("lintian"), "no lintian")

@@ -2,6 +2,7 @@
 """Trains a small Llama on characters with Hugging Face's Trainer, a checkpoint every so many steps:
 
     hf_trainer.py --text bible.txt --output DIR [--steps 4000] [--every 100] [--seed 0] [--rate 1e-2] [--decay 0.25]
+        [--width 64] [--layers 3] [--weight-decay 0.1]
 
 The rate warms up, stays, and falls linearly to 0 over the last share --decay. DIR/probe.bin and DIR/calibration.bin hold tokens of the last
 tenth of the text, uint16, and DIR/checkpoint-* what `ptqwatch trajectory` reads. Needs transformers and accelerate (requirements/python-quantize.txt)."""
@@ -40,6 +41,9 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=1e-2)
     parser.add_argument("--decay", type=float, default=0.25)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--weight-decay", type=float, default=0.1)
     args = parser.parse_args()
     torch.set_num_threads(1)
     with open(args.text, "rb") as file:
@@ -52,12 +56,13 @@ def main():
         part.astype(numpy.uint16).tofile(os.path.join(args.output, f"{name}.bin"))
     torch.manual_seed(args.seed)
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(vocabulary), hidden_size=64, intermediate_size=192, num_hidden_layers=3, num_attention_heads=4,
+        vocab_size=len(vocabulary), hidden_size=args.width, intermediate_size=3 * args.width, num_hidden_layers=args.layers, num_attention_heads=4,
         num_key_value_heads=4, max_position_embeddings=LENGTH, tie_word_embeddings=False))
     batch = 8
     decay = int(args.decay * args.steps)
     arguments = TrainingArguments(
-        output_dir=args.output, max_steps=args.steps, per_device_train_batch_size=batch, learning_rate=args.rate, weight_decay=0.1,
+        output_dir=args.output, max_steps=args.steps, per_device_train_batch_size=batch, learning_rate=args.rate,
+        weight_decay=args.weight_decay,
         lr_scheduler_type="warmup_stable_decay", warmup_steps=args.steps // 40,
         lr_scheduler_kwargs={"num_decay_steps": decay, "decay_type": "linear", "min_lr_ratio": 0.0},
         save_steps=args.every, save_only_model=True, logging_steps=args.every, include_num_input_tokens_seen="all", seed=args.seed,

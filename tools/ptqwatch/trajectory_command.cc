@@ -43,8 +43,9 @@ int RunTrajectory(const TrajectoryFlags& flags, Terminal* terminal) {
   }
   return Fail(absl::NotFoundError(StrCat("this command needs the program ", kProgram,
                                          ", which is neither ", beside,
-                                         " nor on PATH; it is built and installed with LibTorch "
-                                         "(cmake --build --preset release --target trajectory)")),
+                                         " nor on PATH; it is in the package ptqwatch-trajectory, "
+                                         "or built with LibTorch (cmake --build --preset release "
+                                         "--target trajectory)")),
               terminal);
 }
 
