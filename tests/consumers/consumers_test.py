@@ -182,8 +182,8 @@ class Packages(unittest.TestCase):
         program = self.root / "usr/bin/ptqwatch"
         self.assertNotIn("RUNPATH", run("readelf", "-d", self.root / "usr/bin/ptqwatch-trajectory"))
         self.assertIn("libtorch_cpu.so", run(program, "trajectory", "--help", fails=True, LD_LIBRARY_PATH=""))
-        root = re.search(r"^LibTorch_ROOT:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
-        folders = [pathlib.Path(root, "lib"), *pathlib.Path(root, "lib").glob("../../nvidia/*/lib")]
+        torch = pathlib.Path(re.search(r"=> (/\S+)/libtorch_cpu\.so", run("ldd", BUILD / "bin/ptqwatch-trajectory"))[1])
+        folders = [torch, *torch.glob("../../nvidia/*/lib")]
         self.assertIn("--schedule", run(program, "trajectory", "--help", LD_LIBRARY_PATH=":".join(map(str, folders))))
         said = run("dpkg-deb", "-f", next(package for package in self.packages if "trajectory" in package.name), "Description")
         self.assertRegex(" ".join(said.split()), r"needs LibTorch 2\.[\d.]+, which is in no Debian package: LD_LIBRARY_PATH")
