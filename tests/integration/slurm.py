@@ -23,7 +23,7 @@ LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
 
 def missing():
     """What keeps a cluster from being started; empty if nothing does."""
-    return "" if (ROOT / "usr/sbin/slurmctld").exists() else f"there is no {ROOT}; tests/integration/slurm.py makes it"
+    return "" if (ROOT / "usr/sbin/slurmctld-wlm").exists() else f"there is no {ROOT}; tests/integration/slurm.py makes it"
 
 
 def unpack():
@@ -106,8 +106,8 @@ class Cluster:
             self.start("munged", "--foreground", "--force", f"--key-file={self.folder}/munge.key", f"--socket={self.folder}/munge.socket",
                        f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munged.seed", f"--log-file={self.folder}/munged-own.log")
             self.wait(["sh", "-c", f"test -S {self.folder}/munge.socket && echo there"], "there", 20)
-            self.start("slurmctld", "-D")
-            self.start("slurmd", "-D")
+            self.start("slurmctld-wlm", "-D")
+            self.start("slurmd-wlm", "-D", "-d", str(ROOT / "usr/sbin/slurmstepd-wlm"))
             self.wait(["sinfo", "--noheader", "--format=%T"], "idle", 60)
         except BaseException:
             self.__exit__()
