@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Mistakes|Killed|Processes|Follow"""
+"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Mistakes|Killed|Processes|Follow|Cost"""
 
 import array
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -314,6 +315,80 @@ class Follow(Trajectory):
             process.send_signal(number)
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0)
+
+
+def write_random_bf16(folder, hidden, inside, blocks, vocabulary):
+    """A random Llama in bfloat16, with weights of sizes that keep the sizes of activations."""
+    folder.mkdir()
+    heads = hidden // 64
+    config = {**CONFIG, "hidden_size": hidden, "intermediate_size": inside, "num_hidden_layers": blocks, "vocab_size": vocabulary,
+              "num_attention_heads": heads, "num_key_value_heads": heads, "max_position_embeddings": 512}
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes = [("model.embed_tokens.weight", (vocabulary, hidden)), ("lm_head.weight", (vocabulary, hidden)), ("model.norm.weight", (hidden,))]
+    for block in range(blocks):
+        at = f"model.layers.{block}."
+        shapes += [(f"{at}self_attn.{name}_proj.weight", (hidden, hidden)) for name in "qkvo"]
+        shapes += [(f"{at}mlp.{name}_proj.weight", (inside, hidden)) for name in ("gate", "up")] + [(f"{at}mlp.down_proj.weight", (hidden, inside))]
+        shapes += [(f"{at}{name}_layernorm.weight", (hidden,)) for name in ("input", "post_attention")]
+    draw = random.Random(0)
+    signs = bytes(0xbc if byte % 2 else 0x3c for byte in range(256))
+    header, offset, parts = {}, 0, []
+    for name, shape in shapes:
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        if len(shape) > 1:  # between 2^-7 and 2^-5, of either sign
+            part = bytearray(2 * count)
+            part[0::2] = draw.randbytes(count)
+            part[1::2] = draw.randbytes(count).translate(signs)
+        else:
+            part = b"\x80\x3f" * count  # 1
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(part)]}
+        offset += len(part)
+        parts.append(part)
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        for part in (struct.pack("<Q", len(text)), text, *parts):
+            file.write(part)
+
+
+class Cost(Trajectory):
+    """Four blocks stand in for a model of 1.2 billion parameters."""
+
+    LENGTH, SEQUENCES, VOCABULARY = 256, 4, 4096
+
+    def measured(self, words):
+        """The output, the CPU seconds and the largest resident set of a process."""
+        process = subprocess.Popen(words, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, error = process.stdout.read(), process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0, error)
+        process.stdout.close()
+        process.stderr.close()
+        return out, usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss
+
+    def test_memory_stays_below_what_was_predicted_and_time_near_it(self):
+        write_random_bf16(self.root / "step1", hidden=768, inside=2048, blocks=4, vocabulary=self.VOCABULARY)
+        draw = random.Random(1)
+        for name in ("probe", "calibration"):
+            ids = [draw.randrange(self.VOCABULARY) for _ in range(self.SEQUENCES * self.LENGTH + 1)]
+            (self.root / f"{name}.bin").write_bytes(array.array("H", ids).tobytes())
+        ratios = []
+        for attempt in range(3):
+            words = self.words("--length", str(self.LENGTH), "--quantizers", "rtn3,rtn4,gptq3,gptq4", "--no-curvature", run_dir=f"run{attempt}",
+                               checkpoints=("step1",))
+            listed, idle_seconds, idle_bytes = self.measured([*words, "--list"])
+            seconds, size = map(float, listed.splitlines()[1].split()[4:6])
+            _, used, peak = self.measured([*words, "--only", "0", "--max-bytes", str(int(size))])
+            self.assertLessEqual(peak - idle_bytes, size)
+            ratios.append(seconds / (used - idle_seconds))
+            if 0.7 <= ratios[-1] <= 1.3:
+                break
+        print("predicted seconds over measured:", ratios, "bytes:", (peak - idle_bytes) / size, file=sys.stderr)
+        self.assertTrue(0.7 <= ratios[-1] <= 1.3, ratios)
+        self.run_program([*words, "--merge"])
+        entries = self.reports(f"run{attempt}")[0]["quantization"]
+        self.assertEqual([(entry["method"], entry["bits"], entry["status"]) for entry in entries],
+                         [("rtn", 3, "ok"), ("rtn", 4, "ok"), ("gptq", 3, "ok"), ("gptq", 4, "ok")])
 
 
 if __name__ == "__main__":
