@@ -148,6 +148,10 @@ class RunView {
                       `${percent(predicted.error_low_ratio)} to ${percent(predicted.error_high_ratio)}, predicted at step ${integer(newest.predicted_end.step)}`,
                       snapshot));
     }
+    const noise = newest.noise || {};
+    if (isNumber(noise.delta_nats)) {
+      tiles.push(tile('noise', `Loss under ${percent(noise.relative_norm)} noise`, plusMinus(noise.delta_nats, noise.delta_stderr_nats), 'nats', snapshot));
+    }
     tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), '', snapshot));
     tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)), '', snapshot));
     if (status) {

@@ -59,7 +59,8 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
       digest.Add(Describe(SpecForLayer(options.overrides, spec, layer.name)));
     }
   }
-  // Excludes averaging and mixed_precision: they add to a report but change no other number in it.
+  // Excludes averaging, mixed_precision and noise: they add to a report, which tells the noise's
+  // norm, but change no other number in it.
   digest.Add(ToString(options.calibration_mode));
   digest.Add(StrFormat("%a %a %d", options.relative_stderr, options.absolute_stderr_ratio,
                        options.max_probe_tokens));

@@ -109,6 +109,10 @@ absl::Status Validate(const MonitorOptions& options) {
     return Invalid("absolute_stderr_ratio", StrCat(options.absolute_stderr_ratio),
                    "zero (no such bound) or positive");
   }
+  if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
+    return Invalid("noise_relative_norm", StrCat(options.noise_relative_norm),
+                   "zero (off) or positive");
+  }
   if (options.max_probe_tokens <= 0) {
     return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
   }

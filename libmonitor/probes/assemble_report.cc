@@ -56,6 +56,8 @@ void AddTo(Report& report, const MixedPrecisionResult& result) {
 
 void AddTo(Report& report, const AveragingResult& result) { report.averaging = result.averages; }
 
+void AddTo(Report& report, const NoiseResult& result) { report.noise = result.report; }
+
 void AddTo(Report& report, const PredictedEnd& end) { report.predicted_end = end; }
 
 void AddTo(Report&, const std::monostate&) {}

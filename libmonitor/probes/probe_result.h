@@ -72,10 +72,15 @@ struct MixedPrecisionResult {
   std::vector<MixedPrecisionReport> mixtures = {};
 };
 
+/// The loss under noise in the weights.
+struct NoiseResult {
+  NoiseReport report = {};
+};
+
 /// The finding of a probe or a job. To add a kind of measurement with fields in the report, add its
 /// type here and a line to AssembleReport.
 using ResultValue = std::variant<std::monostate, QuantizationResult, CurvatureResult,
-                                 MixedPrecisionResult, AveragingResult, PredictedEnd>;
+                                 MixedPrecisionResult, AveragingResult, NoiseResult, PredictedEnd>;
 
 /// The result of a probe for one snapshot.
 struct ProbeResult {

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "probes/averaging_probe.h"
 #include "probes/mixed_precision_probe.h"
+#include "probes/noise_probe.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -72,6 +73,11 @@ std::vector<MakeProbe> AllProbes() {
         if (!parts.options.averaging.enabled) return nullptr;
         return std::make_unique<AveragingProbe>(parts.session, parts.options.averaging,
                                                 QuantizationOptionsOf(parts.options), parts.recent);
+      },
+      [](const ProbeParts& parts) -> Made {
+        if (parts.options.noise_relative_norm == 0) return nullptr;
+        return NoiseProbe::Create(parts.session, parts.options.noise_relative_norm,
+                                  parts.options.seed);
       },
   };
 }

@@ -197,6 +197,17 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("delta_stderr_nats", record.delta_stderr_nats);
 }
 
+template <Of<NoiseReport> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("relative_norm", record.relative_norm);
+  visit("draws", record.draws);
+  visit("delta_nats", record.delta_nats);
+  visit("delta_stderr_nats", record.delta_stderr_nats);
+  visit("probe_tokens", record.probe_tokens);
+}
+
 template <Of<SimulatedError> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("method", record.method);
@@ -339,6 +350,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("curvature", record.curvature);
   visit("averaging", record.averaging);
   visit("mixed_precision", record.mixed_precision);
+  visit("noise", record.noise);
   visit("predicted_end", record.predicted_end);
   visit("plan", record.plan);
   visit("tasks", record.tasks);

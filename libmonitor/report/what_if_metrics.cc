@@ -75,6 +75,13 @@ Samples MixedPrecisionDeltas(Input input) {
   return samples;
 }
 
+template <std::optional<double> NoiseReport::*kMember>
+Samples OfNoise(Input input) {
+  if (input.report == nullptr || !input.report->report.noise) return {};
+  const NoiseReport& noise = *input.report->report.noise;
+  return noise.status == ProbeStatus::kOk ? One(noise.*kMember) : Samples{};
+}
+
 // Each task and metric of one model once; `model` are its labels.
 void AddTasks(const std::vector<TaskReport>& tasks, const Labels& model, Samples& samples) {
   std::set<Labels> seen;
@@ -144,6 +151,17 @@ std::vector<MetricInfo> WhatIfMetrics() {
        "Loss increase at `bits` with the `raised_layers` worst layers at `raised_bits`.",
        {"method", "bits", "format", "raised_bits", "raised_layers"},
        MixedPrecisionDeltas},
+      {"ptqwatch_noise_loss_delta_nats",
+       kGauge,
+       "Loss increase under Gaussian noise in the quantized weights "
+       "(MonitorOptions::noise_relative_norm).",
+       {},
+       OfNoise<&NoiseReport::delta_nats>},
+      {"ptqwatch_noise_loss_delta_nats_stderr",
+       kGauge,
+       "Its standard error over tokens and draws.",
+       {},
+       OfNoise<&NoiseReport::delta_stderr_nats>},
   };
 }
 

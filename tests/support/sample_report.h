@@ -139,6 +139,18 @@ inline MixedPrecisionReport SampleMixedPrecision() {
   return mixed;
 }
 
+inline NoiseReport SampleNoise() {
+  NoiseReport noise;
+  noise.status = ProbeStatus::kOk;
+  noise.status_detail = "quiet";
+  noise.relative_norm = 0.1;
+  noise.draws = 8;
+  noise.delta_nats = 0.031;
+  noise.delta_stderr_nats = 0.0015;
+  noise.probe_tokens = 65536;
+  return noise;
+}
+
 inline PredictedEnd SamplePrediction() {
   SimulatedDecay decay;
   decay.steps = 400;
@@ -231,6 +243,7 @@ inline AnalyzedReport SampleReport() {
   report.curvature = SampleCurvature();
   report.averaging = {SampleAveraging()};
   report.mixed_precision = {SampleMixedPrecision()};
+  report.noise = SampleNoise();
   report.predicted_end = SamplePrediction();
   report.plan = Plan{4, 2, 8, 3};
   report.tasks = {SampleTask(), SampleTask()};

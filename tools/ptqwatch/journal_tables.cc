@@ -64,7 +64,8 @@ std::string HistoryCsvHeader() {
   return "run_id,attempt,sequence,step,tokens,learning_rate,lr_phase,probe_loss_nats,"
          "probe_loss_stderr_nats,method,bits,group_size,status,loss_nats,delta_nats,"
          "delta_stderr_nats,error_ratio,error_ratio_stderr,displacement_norm,top_eigenvalue,trace,"
-         "trace_stderr,weighted_trace,verdict,format,branch";
+         "trace_stderr,weighted_trace,verdict,format,branch,noise_delta_nats,"
+         "noise_delta_stderr_nats";
 }
 
 std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
@@ -86,6 +87,8 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
     row.Add(curvature.top_eigenvalue).Add(curvature.trace).Add(curvature.trace_stderr);
     row.Add(curvature.weighted_trace).Add(ToString(analyzed.verdict.state));
     row.Add(entry != nullptr ? KeyOf(*entry).format : "").Add(report.branch.value_or(""));
+    const NoiseReport noise = report.noise.value_or(NoiseReport());
+    row.Add(noise.delta_nats).Add(noise.delta_stderr_nats);
     return row.text();
   };
   std::vector<std::string> lines;

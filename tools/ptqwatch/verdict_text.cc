@@ -162,6 +162,19 @@ std::string MixedPrecisionBlock(const Report& report, TextStyle style) {
   return Lines("mixed", texts);
 }
 
+std::string NoiseBlock(const Report& report, TextStyle style) {
+  if (!report.noise) return "";
+  const NoiseReport& noise = *report.noise;
+  if (noise.status != ProbeStatus::kOk || !Has(noise.delta_nats)) {
+    return Lines("noise", {Missing(noise.status, noise.status_detail)});
+  }
+  return Lines("noise",
+               {StrCat(*noise.delta_nats > 0 ? "+" : "",
+                       EstimateText(*noise.delta_nats, noise.delta_stderr_nats, style.utf8),
+                       StrFormat(" nats, noise of %g%% of the norm of each weight",
+                                 100 * noise.relative_norm))});
+}
+
 std::string PredictionBlock(const Report& report) {
   if (!report.predicted_end) return "";
   const PredictedEnd& end = *report.predicted_end;

@@ -22,6 +22,10 @@ std::string AveragingBlock(const Report& report, TextStyle style);
 /// 0.112 nats".
 std::string MixedPrecisionBlock(const Report& report, TextStyle style);
 
+/// The loss under noise: "noise      +0.031±0.002 nats, noise of 10% of the norm of each weight".
+/// Empty if it is switched off.
+std::string NoiseBlock(const Report& report, TextStyle style);
+
 /// The predicted end of the planned decay: "predicted  decay of 3200 steps, from step 8000: loss
 /// 1.580, gptq3 E 8.8% (7.1 to 10.9)". Empty if no shadow cooldown has ended.
 std::string PredictionBlock(const Report& report);

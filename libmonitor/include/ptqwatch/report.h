@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ptqwatch/noise_report.h"
 #include "ptqwatch/predicted_end.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
@@ -398,6 +399,7 @@ struct Report {
   std::optional<CurvatureReport> curvature;
   std::vector<AveragingReport> averaging;
   std::vector<MixedPrecisionReport> mixed_precision;
+  std::optional<NoiseReport> noise;  ///< absent if switched off (MonitorOptions)
   /// The newest completed shadow cooldown, of this snapshot or an earlier one.
   std::optional<PredictedEnd> predicted_end;
   /// Plan of this snapshot; `curvature_sequences` is 0 if curvature was not due.

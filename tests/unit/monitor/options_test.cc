@@ -68,6 +68,9 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.relative_stderr = std::nan("");
   ExpectRefused(options, "relative_stderr", "nan");
   options = {};
+  options.noise_relative_norm = -0.5;
+  ExpectRefused(options, "noise_relative_norm", "-0.5");
+  options = {};
   options.max_probe_tokens = 0;
   ExpectRefused(options, "max_probe_tokens", "0");
   options = {};

@@ -241,6 +241,15 @@ TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
   EXPECT_THAT(Collect(kName), ElementsAre("gptq,3,int,4,1,=0.16", "gptq,3,int,4,2,=0.125"));
 }
 
+TEST_F(MetricCatalogTest, ShowsTheLossUnderNoiseIfItWasMeasured) {
+  EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats"), ElementsAre("=0.031"));
+  EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats_stderr"), ElementsAre("=0.0015"));
+  report_.report.noise->status = ProbeStatus::kFailed;
+  EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats"), IsEmpty());
+  report_.report.noise.reset();
+  EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats_stderr"), IsEmpty());
+}
+
 TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
   EXPECT_THAT(Collect("ptqwatch_lr_phase"), ElementsAre("unknown,=0", "warmup,=0", "stable,=0",
                                                         "decay,=1", "slow_decay,=0", "rewarm,=0"));

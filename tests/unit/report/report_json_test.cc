@@ -47,8 +47,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "probe_status_detail "
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
-      "averaging mixed_precision predicted_end plan tasks verdict cost");
-  EXPECT_EQ(line.size(), 39u);
+      "averaging mixed_precision noise predicted_end plan tasks verdict cost");
+  EXPECT_EQ(line.size(), 40u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,
@@ -101,6 +101,10 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
              "predicted_delta_nats delta_nats delta_stderr_nats");
   EXPECT_EQ(line.at("mixed_precision").at(0).at("raised_layers"),
             json::parse(R"(["blocks.1.weight"])"));
+  EXPECT_EQ(line.at("noise"),
+            json::parse(R"({"status": "ok", "status_detail": "quiet", "relative_norm": 0.1,
+                            "draws": 8, "delta_nats": 0.031, "delta_stderr_nats": 0.0015,
+                            "probe_tokens": 65536})"));
   ExpectKeys(line.at("verdict"),
              "state onset_step method bits severity_nats severity_low_nats severity_high_nats "
              "severity_ratio severity_low_ratio severity_high_ratio sigmas alarm_sigmas evidence "

@@ -104,5 +104,16 @@ TEST(MixedPrecisionBlock, ShowsWhatRaisingLayersWouldGive) {
   EXPECT_EQ(MixedPrecisionBlock(report, {}), "mixed      gptq3, 2 layers at 4 bits: out_of_time\n");
 }
 
+TEST(NoiseBlock, ShowsWhatNoiseCosts) {
+  Report report = testing::SampleReport().report;
+  EXPECT_EQ(NoiseBlock(report, {}),
+            "noise      +0.0310+-0.0015 nats, noise of 10% of the norm of each weight\n");
+  report.noise->status = ProbeStatus::kNonFinite;
+  report.noise->status_detail = "the loss under noise is not finite";
+  EXPECT_EQ(NoiseBlock(report, {}), "noise      nonfinite: the loss under noise is not finite\n");
+  report.noise.reset();
+  EXPECT_EQ(NoiseBlock(report, {}), "");
+}
+
 }  // namespace verdict_text_test
 }  // namespace ptqwatch::internal
