@@ -236,7 +236,13 @@ Verdict Analyzer::Add(const Report& report) {
     verdict.outlook = OutlookOf(history_, finding.change->reference, finding.change->tested);
   }
   // If this report came late, the verdict is about a newer one.
-  if (added == finding.newest) verdict.advice = AdviceFor(report, verdict);
+  if (added == finding.newest) {
+    if (finding.change && entry->beyond_quadratic_scale) {
+      verdict.evidence.push_back({.series = StrCat("beyond_quadratic_", ShortName(KeyOf(*entry))),
+                                  .value = entry->beyond_quadratic_scale});
+    }
+    verdict.advice = AdviceFor(report, verdict);
+  }
   Point& newest = history_.at(finding.newest);
   newest.state = verdict.state;
   newest.onset_step = verdict.onset_step;

@@ -33,6 +33,7 @@ void AddTo(QuantizationReport& report, const ErrorCurvature& error) {
   report.curvature_along_error = error.curvature_along_error;
   report.top_eigenvector_alignment = error.top_eigenvector_alignment;
   report.loss_along = error.loss_along;
+  report.beyond_quadratic_scale = BeyondQuadratic(error.loss_along);
   for (const ErrorCurvature::Layer& row : error.layers) {
     const auto layer = std::find_if(
         report.layers.begin(), report.layers.end(),

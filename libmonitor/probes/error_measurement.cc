@@ -1,7 +1,6 @@
 #include "probes/error_measurement.h"
 
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -12,9 +11,9 @@ namespace ptqwatch::internal {
 
 namespace {
 
-// The points along the error, in multiples of it, at which the loss is evaluated beside W_hat.
-// W_hat is measured with its own weights, because W + d would round.
-constexpr double kScales[] = {0.5, 1.5};
+// The points along the error, in multiples of it, at which the loss is evaluated. W_hat, at 1, is
+// measured with its own weights, because W + d would round.
+constexpr double kScales[] = {0.25, 0.5, 0.75, 1, 1.25, 1.5};
 
 }  // namespace
 
@@ -49,23 +48,36 @@ absl::StatusOr<ErrorMeasurement::Units> ErrorMeasurement::Evaluate(
   return units;
 }
 
+absl::StatusOr<LossAlong> ErrorMeasurement::Compare(double scale, const Units& full,
+                                                    const ExecutionContext& context) {
+  LossAlong along{.scale = scale};
+  absl::StatusOr<Units> changed = Evaluate(context);
+  if (absl::IsDataLoss(changed.status())) return along;
+  if (!changed.ok()) return changed.status();
+  along.delta_nats = changed->mean - full.mean;
+  for (size_t unit = 0; unit < full.sums.size(); ++unit) changed->sums[unit] -= full.sums[unit];
+  const double error = EstimateRatio(changed->sums, full.weights).stderr_value;
+  if (std::isfinite(error)) along.delta_stderr_nats = error;
+  return along;
+}
+
 absl::Status ErrorMeasurement::Measure(const ExecutionContext& context) {
   PTQWATCH_ASSIGN_OR_RETURN(const Units full, Evaluate(context));
-  const double base = full.mean;
   for (size_t i = 0; i < quantized_.size(); ++i) {
     Found& found = found_[i];
     if (!found.direction) continue;
     surface_.Replace(quantized_[i]);
-    absl::StatusOr<Units> changed = Evaluate(context);
-    if (absl::IsDataLoss(changed.status())) continue;
-    if (!changed.ok()) return changed.status();
-    found.delta = changed->mean - base;
-    for (size_t unit = 0; unit < full.sums.size(); ++unit) changed->sums[unit] -= full.sums[unit];
-    found.delta_stderr = EstimateRatio(changed->sums, full.weights).stderr_value;
-    PTQWATCH_ASSIGN_OR_RETURN(
-        const std::vector<double> along,
-        LossesAlong(surface_, surface_.Displacement(quantized_[i]), kScales, context));
-    for (double value : along) found.along.push_back(value - base);
+    PTQWATCH_ASSIGN_OR_RETURN(const LossAlong whole, Compare(1, full, context));
+    if (!whole.delta_nats) continue;
+    const Vector d = surface_.Displacement(quantized_[i]);
+    for (const double scale : kScales) {
+      if (scale == 1) {
+        found.along.push_back(whole);
+        continue;
+      }
+      PTQWATCH_RETURN_IF_ERROR(surface_.MoveTo(&d, scale));
+      PTQWATCH_ASSIGN_OR_RETURN(found.along.emplace_back(), Compare(scale, full, context));
+    }
   }
   return surface_.MoveTo(nullptr, 0);
 }
@@ -74,21 +86,21 @@ std::vector<std::optional<ErrorCurvature>> ErrorMeasurement::Take() const {
   std::vector<std::optional<ErrorCurvature>> errors(found_.size());
   for (size_t i = 0; i < found_.size(); ++i) {
     const Found& found = found_[i];
-    if (!found.direction || !found.delta) continue;
+    if (!found.direction || found.along.empty()) continue;
     const HessianDirection& direction = *found.direction;
     ErrorCurvature& error = errors[i].emplace();
     error.predicted_delta_nats = direction.Predict(1);
-    error.delta_nats = *found.delta;
-    if (std::isfinite(found.delta_stderr)) error.delta_stderr_nats = found.delta_stderr;
     error.gradient_term_nats = direction.gradient_term;
     error.curvature_term_nats = direction.curvature_term;
     error.curvature_along_error = direction.curvature;
     error.top_eigenvector_alignment = found.alignment;
-    for (size_t k = 0; k < std::size(kScales); ++k) {
-      LossAlong& along = error.loss_along.emplace_back();
-      along.scale = kScales[k];
-      if (std::isfinite(found.along[k])) along.delta_nats = found.along[k];
-      along.predicted_delta_nats = direction.Predict(kScales[k]);
+    for (LossAlong along : found.along) {
+      if (along.scale == 1) {
+        error.delta_nats = *along.delta_nats;
+        error.delta_stderr_nats = along.delta_stderr_nats;
+      }
+      along.predicted_delta_nats = direction.Predict(along.scale);
+      error.loss_along.push_back(std::move(along));
     }
     const std::vector<VectorSpace::Part>& pieces = surface_.space().pieces();
     for (size_t piece = 0; piece < pieces.size(); ++piece) {

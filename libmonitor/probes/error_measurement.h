@@ -39,10 +39,8 @@ class ErrorMeasurement {
  private:
   struct Found {
     std::optional<HessianDirection> direction;
-    double alignment = 0;         // with the top eigenvector
-    std::optional<double> delta;  // at W_hat
-    double delta_stderr = 0;
-    std::vector<double> along;  // at the scales; may be NaN
+    double alignment = 0;  // with the top eigenvector
+    std::vector<LossAlong> along;  // empty if the loss at W_hat is not finite
   };
 
   // The losses at the surface's current point, and their mean. DataLoss if the mean is not finite.
@@ -52,6 +50,9 @@ class ErrorMeasurement {
     double mean = 0;
   };
   absl::StatusOr<Units> Evaluate(const ExecutionContext& context);
+  // The loss at the current point compared with W; without numbers if it is not finite.
+  absl::StatusOr<LossAlong> Compare(double scale, const Units& full,
+                                    const ExecutionContext& context);
 
   ReplicaSurface& surface_;
   const QuantizedWeights& quantized_;

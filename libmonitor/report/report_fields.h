@@ -45,6 +45,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("scale", record.scale);
   visit("delta_nats", record.delta_nats);
   visit("predicted_delta_nats", record.predicted_delta_nats);
+  visit("delta_stderr_nats", record.delta_stderr_nats);
 }
 
 template <Of<TaskReport> Record, typename Visitor>
@@ -83,6 +84,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("curvature_along_error", record.curvature_along_error);
   visit("top_eigenvector_alignment", record.top_eigenvector_alignment);
   visit("loss_along", record.loss_along);
+  visit("beyond_quadratic_scale", record.beyond_quadratic_scale);
   visit("accuracy_ratio", record.accuracy_ratio);
   visit("accuracy_degradation_ratio", record.accuracy_degradation_ratio);
   visit("accuracy_degradation_stderr", record.accuracy_degradation_stderr);

@@ -5,11 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "base/strings.h"
 #include "printable.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+// Evidence that is no series, by the name of a quantizer.
+constexpr std::string_view kBeyondQuadratic = "beyond_quadratic_";
 
 bool Has(const std::optional<double>& value) { return value && std::isfinite(*value); }
 
@@ -41,7 +45,14 @@ std::vector<std::string> EvidenceTexts(const Verdict& verdict) {
         Has(verdict.alarm_sigmas) ? StrCat("; an alarm needs ", Text(verdict.alarm_sigmas)) : ""));
   }
   for (const Evidence& evidence : verdict.evidence) {
-    std::string text = StrCat(Printable(evidence.series), " ", Text(evidence.value));
+    const std::string series = Printable(evidence.series);
+    if (absl::StartsWith(series, kBeyondQuadratic)) {
+      texts.push_back(StrCat("the loss beyond the quadratic: from ", Text(evidence.value),
+                             " times the error of ", series.substr(kBeyondQuadratic.size()),
+                             " on"));
+      continue;
+    }
+    std::string text = StrCat(series, " ", Text(evidence.value));
     if (Has(evidence.expected)) text += StrCat(", expected ", Text(evidence.expected));
     if (Has(evidence.ratio)) text += StrCat(", mean ratio ", Text(evidence.ratio));
     if (Has(evidence.sigmas)) text += StrCat(", ", Text(evidence.sigmas), " sigmas");

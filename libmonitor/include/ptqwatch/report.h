@@ -172,6 +172,7 @@ struct LossAlong {
   double scale = 0;                            ///< a
   std::optional<double> delta_nats;            ///< CE(W + a d) - CE(W) on the curvature batch
   std::optional<double> predicted_delta_nats;  ///< a g'd + a^2 d'Hd / 2
+  std::optional<double> delta_stderr_nats;     ///< standard error over sequences
   friend bool operator==(const LossAlong&, const LossAlong&) = default;
 };
 
@@ -206,6 +207,10 @@ struct QuantizationReport {
   /// (v'd)^2 / d'd with the top eigenvector v: the share of d along v, in [0, 1].
   std::optional<double> top_eigenvector_alignment;
   std::vector<LossAlong> loss_along;  ///< by ascending scale
+  /// The smallest scale of `loss_along` from which on the prediction misses the measured change by
+  /// more than a quarter of it and by more than two standard errors: the loss along the error is
+  /// beyond the quadratic (arXiv 2606.09012). Absent if the prediction holds up to the last scale.
+  std::optional<double> beyond_quadratic_scale;
   /// Accuracy of the quantized model on the same examples, as Report::probe_accuracy_ratio.
   std::optional<double> accuracy_ratio;
   /// (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from the paired examples.

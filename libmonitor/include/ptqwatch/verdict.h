@@ -40,7 +40,8 @@ constexpr bool IsAlarm(VerdictState state) {
 /// One series of measurements, and its distance from its baseline.
 struct Evidence {
   /// "loss_delta_gptq3", "curvature_along_error_gptq3", "displacement_gptq3", "trace",
-  /// "weighted_trace", or a combination of these: "quantization", "curvature".
+  /// "weighted_trace", or a combination of these: "quantization", "curvature". Not a series:
+  /// "beyond_quadratic_gptq3", whose value is QuantizationReport::beyond_quadratic_scale.
   std::string series;
   std::optional<double> value;     ///< of the newest snapshot, in the series' unit
   std::optional<double> expected;  ///< by the baseline at that step

@@ -82,6 +82,19 @@ TEST(Analyzer, FindsTheRiseOfADecay) {
   EXPECT_NEAR(*last.evidence[2].expected, 0.1, 0.01);
 }
 
+TEST(Analyzer, SaysFromWhereOnTheLossOfTheWatchedQuantizerIsNoQuadratic) {
+  Analyzer analyzer;
+  FeedStable(analyzer);
+  Report report = At(13600, 0.1);
+  report.quantization[0].beyond_quadratic_scale = 0.75;
+  Verdict verdict = analyzer.Add(report);
+  EXPECT_EQ(verdict.state, VerdictState::kHealthy) << "it raises no alarm";
+  EXPECT_EQ(verdict.evidence.back().series, "beyond_quadratic_gptq3");
+  EXPECT_EQ(verdict.evidence.back().value, 0.75);
+  verdict = analyzer.Add(At(14400, 0.1));
+  EXPECT_NE(verdict.evidence.back().series, "beyond_quadratic_gptq3");
+}
+
 TEST(Analyzer, CallsADecayWithoutARiseHealthy) {
   Analyzer analyzer;
   FeedStable(analyzer);

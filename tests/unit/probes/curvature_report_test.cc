@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "ATen/ops/zeros.h"
 #include "probes/curvature_probe.h"
@@ -77,12 +78,33 @@ TEST(CurvatureReport, TheLossAlongAnErrorIsSplitIntoTermsAndLayers) {
   }
   EXPECT_NEAR(gradient, *rtn.gradient_term_nats, 1e-12);
   EXPECT_NEAR(curvature, *rtn.curvature_term_nats, 1e-12);
-  // W_hat itself is curvature_batch_delta_nats.
-  ASSERT_EQ(rtn.loss_along.size(), 2u);
-  EXPECT_EQ(rtn.loss_along[0].scale, 0.5);
-  EXPECT_EQ(rtn.loss_along[1].scale, 1.5);
+  std::vector<double> scales;
+  for (const LossAlong& along : rtn.loss_along) scales.push_back(along.scale);
+  EXPECT_THAT(scales, ElementsAre(0.25, 0.5, 0.75, 1, 1.25, 1.5));
+  EXPECT_EQ(rtn.loss_along[3].delta_nats, rtn.curvature_batch_delta_nats);
+  EXPECT_EQ(rtn.loss_along[3].delta_stderr_nats, rtn.curvature_batch_delta_stderr_nats);
+  EXPECT_EQ(rtn.loss_along[3].predicted_delta_nats, rtn.predicted_delta_nats);
+  EXPECT_FALSE(rtn.beyond_quadratic_scale);
   for (const LossAlong& along : rtn.loss_along) {
+    EXPECT_GT(*along.delta_stderr_nats, 0);
     EXPECT_NEAR(*along.predicted_delta_nats, *along.delta_nats, 0.05 * std::abs(*along.delta_nats));
+  }
+}
+
+TEST(CurvatureReport, SaysWhereTheLossLeavesItsQuadratic) {
+  Net net;
+  // Rounds most of the weights away.
+  net.options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 2, .group_size = -1}};
+  auto measurement = net.Measure();
+  ASSERT_TRUE(measurement.ok()) << measurement.status();
+  const QuantizationReport rtn = Net::Run(**measurement).quantization[0];
+  ASSERT_EQ(rtn.loss_along.size(), 6u);
+  ASSERT_TRUE(rtn.beyond_quadratic_scale);
+  for (const LossAlong& along : rtn.loss_along) {
+    const double miss = std::abs(*along.predicted_delta_nats - *along.delta_nats);
+    if (along.scale < *rtn.beyond_quadratic_scale) continue;
+    EXPECT_GT(miss, 0.25 * std::abs(*along.delta_nats)) << along.scale;
+    EXPECT_GT(miss, 2 * *along.delta_stderr_nats) << along.scale;
   }
 }
 

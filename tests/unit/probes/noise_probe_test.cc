@@ -37,7 +37,7 @@ struct LeastSquares : Net {
                          testing::Waves({16, 10}, 1, 1000 * i + 600)});
     }
     options.layers.output_head = true;
-    options.quantizers.resize(1);
+    options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 4, .group_size = -1}};
     options.curvature.enabled = false;
     options.averaging.enabled = false;
     // All batches.

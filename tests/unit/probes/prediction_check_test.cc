@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "analysis/series.h"
 
 namespace ptqwatch::internal {
@@ -40,6 +44,29 @@ TEST(PredictionProblem, IsABatchTooSmallForIt) {
 
 TEST(PredictionProblem, IsALossThatIsNoParabola) {
   EXPECT_THAT(Problem(0.02, 0.05, 0.001, 0.05), HasSubstr("in error"));
+}
+
+LossAlong Along(double scale, std::optional<double> delta, double predicted, double error) {
+  return {.scale = scale,
+          .delta_nats = delta,
+          .predicted_delta_nats = predicted,
+          .delta_stderr_nats = error};
+}
+
+TEST(BeyondQuadratic, IsWhereThePredictionStopsToHold) {
+  EXPECT_EQ(BeyondQuadratic({}), std::nullopt);
+  // Off by 20 %, 25 % and 26 % of the measured change.
+  std::vector<LossAlong> along = {Along(0.5, 0.01, 0.008, 0), Along(1, 0.04, 0.03, 0),
+                                  Along(1.5, 0.1, 0.074, 0)};
+  EXPECT_EQ(BeyondQuadratic(along), 1.5);
+  along[2].delta_stderr_nats = 0.0135;
+  EXPECT_EQ(BeyondQuadratic(along), std::nullopt) << "within two standard errors";
+  along[1].delta_nats = 0.05;
+  EXPECT_EQ(BeyondQuadratic(along), std::nullopt) << "holds again at a larger scale";
+  along[2].delta_nats.reset();
+  EXPECT_EQ(BeyondQuadratic(along), 1) << "not finite";
+  along[0].predicted_delta_nats = -0.008;
+  EXPECT_EQ(BeyondQuadratic(along), 0.5);
 }
 
 TEST(PredictionProblem, KeepsCurvatureFromExplainingARise) {

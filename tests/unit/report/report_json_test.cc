@@ -56,9 +56,9 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "delta_stderr_nats error_ratio error_ratio_stderr displacement_norm predicted_delta_nats "
       "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
       "gradient_term_nats curvature_term_nats curvature_along_error "
-      "top_eigenvector_alignment loss_along accuracy_ratio accuracy_degradation_ratio "
+      "top_eigenvector_alignment loss_along beyond_quadratic_scale accuracy_ratio accuracy_degradation_ratio "
       "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule");
-  EXPECT_EQ(entry.size(), 30u);
+  EXPECT_EQ(entry.size(), 31u);
   EXPECT_EQ(entry.at("tasks").at(0),
             json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
                             "value_stderr": 0.015, "degradation_ratio": 0.08,
@@ -69,7 +69,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
                             "dead_columns": 2, "status": "ok", "gradient_term_nats": -0.001,
                             "curvature_term_nats": 0.015, "dead_zone_ratio": 0.001,
                             "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005})"));
-  EXPECT_EQ(entry.at("loss_along").at(0).size(), 3u);
+  EXPECT_EQ(entry.at("loss_along").at(0).size(), 4u);
   EXPECT_EQ(entry.at("loss_along").at(0).at("scale"), 0.5);
   const json& curvature = line.at("curvature");
   ExpectKeys(
@@ -95,7 +95,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 30u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 31u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");

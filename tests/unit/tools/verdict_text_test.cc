@@ -29,6 +29,14 @@ TEST(VerdictBlock, LeavesOutWhatIsNotKnown) {
             "           trace? 120\n");
 }
 
+TEST(VerdictBlock, SaysFromWhereOnTheLossIsNoQuadratic) {
+  Verdict verdict;
+  verdict.evidence.push_back({.series = "beyond_quadratic_gptq3", .value = 0.75});
+  EXPECT_THAT(VerdictBlock(verdict, {}),
+              HasSubstr("evidence   the loss beyond the quadratic: from 0.750 times the error of "
+                        "gptq3 on\n"));
+}
+
 TEST(VerdictBlock, NeverPrintsANumberThatIsNone) {
   Verdict verdict = testing::SampleVerdict();
   const double nan = std::nan("");
