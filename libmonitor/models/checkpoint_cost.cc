@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -10,7 +11,11 @@
 #include "ATen/ops/ones.h"
 #include "models/checkpoint_plan.h"
 #include "models/measure_checkpoint.h"
+#include "models/noise_streams.h"
+#include "models/stream_along.h"
 #include "models/task_batches.h"
+#include "models/token_stream.h"
+#include "probes/weight_noise.h"
 #include "quantize/methods.h"
 #include "session/curvature_batches.h"
 
@@ -28,6 +33,7 @@ struct Operations {
   double products = 0;  // matrix products of LibTorch
   double grams = 0;
   double quantize = 0;
+  double noise = 0;  // elements drawn
 };
 
 // Operations a second of the machine.
@@ -35,6 +41,7 @@ struct Rates {
   double products = 0;
   double grams = 0;
   double quantize = 0;
+  double noise = 0;
 };
 
 // Quantizing a linear under every spec. Shared work counts once: a factor, the output energy, and
@@ -91,21 +98,33 @@ double TaskOperations(const Decoder& decoder, absl::Span<const TaskItem> tasks) 
 }
 
 Operations Count(const Decoder& decoder, const TrajectoryData& data,
-                 absl::Span<const QuantizerSpec> specs, int64_t groups) {
+                 const CheckpointMeasurement& options, int64_t groups) {
+  const absl::Span<const QuantizerSpec> specs = options.quantizers;
   Operations count;
   const int64_t probe = data.probe.size(1) - 1;
   const int64_t calibration = data.calibration.size(1) - 1;
   const double streams = AsDouble(std::ssize(specs) + 1);
+  const double probe_operations =
+      AsDouble(data.probe.size(0)) *
+      (SequenceOperations(decoder, probe) + HeadOperations(decoder, probe));
   count.products = AsDouble(groups) * AsDouble(data.calibration.size(0)) *
                        SequenceOperations(decoder, calibration) +
-                   streams * (AsDouble(data.probe.size(0)) * (SequenceOperations(decoder, probe) +
-                                                              HeadOperations(decoder, probe)) +
-                              TaskOperations(decoder, data.tasks));
+                   streams * (probe_operations + TaskOperations(decoder, data.tasks));
+  if (options.loss_along) {
+    count.products += AsDouble(std::ssize(specs) * std::ssize(kStreamScales)) * probe_operations;
+  }
+  double drawn = 0;
+  if (options.noise_relative_norm > 0) {
+    count.products +=
+        AsDouble(NoiseStreams::Streams(data.probe.size(0), probe)) * probe_operations;
+    drawn = static_cast<double>(NoisePlan(TokenBatches(data.probe).size()).draws);
+  }
   const double rows = AsDouble(groups) * AsDouble(data.calibration.size(0) * calibration);
   for (int64_t block = 0; block < decoder.blocks(); ++block) {
     const std::vector<DecoderLinear> linears = decoder.LinearsOf(block);
     for (size_t i = 0; i < linears.size(); ++i) {
       count.quantize += QuantizeOperations(linears[i], specs);
+      count.noise += drawn * AsDouble(linears[i].outputs) * AsDouble(linears[i].inputs);
       if (i > 0 && linears[i].input == linears[i - 1].input) continue;
       count.grams += rows * AsDouble(linears[i].inputs) * AsDouble(linears[i].inputs);
     }
@@ -150,6 +169,9 @@ Rates MeasureRates() {
         Quantize({x.const_data_ptr<float>(), kRows, kInputs}, &statistics, spec, context)
             .IgnoreError();
       });
+  rates.noise = double{kRows} * kInputs / LeastSeconds([&] {
+                  NoisyWeight(x, 1, "rate", 0, context).status().IgnoreError();
+                });
   return rates;
 }
 
@@ -159,18 +181,18 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
                       const CheckpointMeasurement& options) {
   // Measured once a process: a list of checkpoints asks for the cost of each.
   static const Rates rates = MeasureRates();
-  const CheckpointBytes bytes = BytesOf(decoder, data, options.quantizers);
+  const CheckpointBytes bytes = BytesOf(decoder, data, options);
   const auto quantizers = std::ssize(options.quantizers);
   const absl::StatusOr<CheckpointLayout> found =
       LayOut(bytes, options, BytesAllowed(options.max_bytes));
   const CheckpointLayout layout =
       found.ok() ? *found : CheckpointLayout{.together = 1, .bytes = bytes.Peak(1)};
   const int64_t groups = (quantizers + layout.together - 1) / layout.together;
-  const Operations count = Count(decoder, data, options.quantizers, groups);
+  const Operations count = Count(decoder, data, options, groups);
   CheckpointCost cost;
   cost.bytes = layout.bytes;
-  cost.seconds =
-      count.products / rates.products + count.grams / rates.grams + count.quantize / rates.quantize;
+  cost.seconds = count.products / rates.products + count.grams / rates.grams +
+                 count.quantize / rates.quantize + count.noise / rates.noise;
   if (options.curvature.enabled) cost.curvature_bytes = bytes.curvature;
   if (layout.curvature) {
     const int64_t length = data.probe.size(1) - 1;

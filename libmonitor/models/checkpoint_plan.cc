@@ -1,6 +1,8 @@
 #include "models/checkpoint_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,8 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "models/block_quantizer.h"
+#include "models/noise_streams.h"
+#include "models/stream_along.h"
 #include "models/task_batches.h"
 #include "models/token_stream.h"
 #include "quantize/methods.h"
@@ -93,7 +97,7 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
 }
 
 CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
-                        absl::Span<const QuantizerSpec> quantizers) {
+                        const CheckpointMeasurement& options) {
   const int64_t length = std::max(data.probe.size(1), data.calibration.size(1)) - 1;
   int64_t activations = 0;
   CheckpointBytes bytes;
@@ -102,6 +106,11 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   bytes.tensor = largest + bytes.reading;
   bytes.calibration = TokenStream::Bytes(decoder, data.calibration);
   bytes.probe = TokenStream::Bytes(decoder, data.probe);
+  if (options.noise_relative_norm > 0) {
+    bytes.noise =
+        bytes.probe * NoiseStreams::Streams(data.probe.size(0), data.probe.size(1) - 1);
+  }
+  if (options.loss_along) bytes.along = bytes.probe * std::ssize(kStreamScales);
   const std::vector<TaskBatch> tasks = BatchTasks(data.tasks, decoder.config().context);
   int64_t targets = 0;
   for (const TaskBatch& batch : tasks) {
@@ -113,7 +122,7 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
     int64_t quantized = 0;
     for (const DecoderLinear& linear : linears) {
       quantized += 4 * linear.outputs * linear.inputs;
-      bytes.working = std::max(bytes.working, WorkingBytesOf(linear, quantizers));
+      bytes.working = std::max(bytes.working, WorkingBytesOf(linear, options.quantizers));
     }
     bytes.covered += quantized;
     bytes.quantized = std::max(bytes.quantized, quantized);
@@ -127,6 +136,7 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
                                ForwardBytes(decoder.config(), linears, batch.tokens.size(1) - 1));
     }
   }
+  if (options.loss_along) bytes.between = bytes.quantized;
   const ModelConfig& config = decoder.config();
   bytes.head = 4 * config.vocabulary * config.hidden + bytes.reading +
                12 * std::min(config.vocabulary * std::max(length, targets), kLogits) +
@@ -137,10 +147,10 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
 }
 
 int64_t CheckpointBytes::Peak(int64_t quantizers) const {
-  const int64_t streams = (quantizers + 1) * probe;
+  const int64_t streams = (quantizers + 1) * probe + noise + quantizers * along;
   const int64_t copies = quantizers * quantized;
   const int64_t in_block =
-      block + std::max({reading, grams + forward, grams + copies + working, copies + forward});
+      block + std::max({reading, grams + forward, grams + copies + working, copies + between + forward});
   return std::max({tensor, calibration + streams + in_block, streams + head});
 }
 
@@ -178,6 +188,11 @@ absl::Status CheckMeasurement(const Decoder& decoder, const TrajectoryData& data
   }
   for (const QuantizerSpec& spec : options.quantizers) PTQWATCH_RETURN_IF_ERROR(Validate(spec));
   PTQWATCH_RETURN_IF_ERROR(Validate(options.curvature));
+  if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
+    return absl::InvalidArgumentError(StrCat("CheckpointMeasurement.noise_relative_norm = ",
+                                             options.noise_relative_norm,
+                                             ": must be zero (off) or positive"));
+  }
   if (options.max_bytes < 0) {
     return absl::InvalidArgumentError(
         StrCat("CheckpointMeasurement.max_bytes = ", options.max_bytes, ": must not be negative"));

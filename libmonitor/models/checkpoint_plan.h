@@ -16,6 +16,9 @@ struct CheckpointBytes {
   int64_t tensor = 0;       ///< reading one tensor
   int64_t calibration = 0;  ///< the stream of calibration tokens
   int64_t probe = 0;        ///< the streams of the probe and the tasks of one quantizer
+  int64_t noise = 0;        ///< the streams with noise
+  int64_t along = 0;        ///< the streams along the error of one quantizer
+  int64_t between = 0;      ///< a block's weights at a point along an error
   int64_t block = 0;        ///< a block's tensors
   int64_t reading = 0;      ///< besides, while they are read
   int64_t grams = 0;        ///< of a block's inputs
@@ -32,7 +35,7 @@ struct CheckpointBytes {
 
 /// REQUIRES: the arguments are valid for MeasureCheckpoint.
 CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
-                        absl::Span<const QuantizerSpec> quantizers);
+                        const CheckpointMeasurement& options);
 
 /// How a checkpoint is measured within a budget.
 struct CheckpointLayout {

@@ -18,10 +18,14 @@
 #include "models/checkpoint_curvature.h"
 #include "models/checkpoint_plan.h"
 #include "models/checkpoint_tensors.h"
+#include "models/noise_streams.h"
+#include "models/stream_along.h"
 #include "models/task_batches.h"
 #include "models/token_stream.h"
 #include "probes/assemble_report.h"
 #include "probes/loss_pairs.h"
+#include "probes/noise_probe.h"
+#include "probes/prediction_check.h"
 #include "probes/quantizer_report.h"
 
 namespace ptqwatch::internal {
@@ -37,7 +41,7 @@ class CheckpointRun {
         data_(data),
         options_(options),
         context_(context),
-        bytes_(BytesOf(decoder, data, options.quantizers)),
+        bytes_(BytesOf(decoder, data, options)),
         tasks_(BatchTasks(data.tasks, decoder.config().context)),
         quantizers_(options.quantizers.size()) {
     context_.seeds = SeedSource(options.seed);
@@ -51,13 +55,16 @@ class CheckpointRun {
     absl::Status status;
     std::vector<QuantizedLayerRow> rows;
     std::vector<UnitLosses> losses;
+    std::map<double, std::vector<UnitLosses>> along;  // by scale, if asked for
     std::vector<ItemScores> tasks;
     std::vector<NamedWeight> weights;  // only if they are kept
   };
   // Tokens on their way through the blocks.
   struct Route {
-    std::optional<size_t> quantizer = {};   // nullopt: full precision
-    std::vector<TokenStream> streams = {};  // of the probe, then of each batch of tasks
+    std::optional<size_t> quantizer = {};  // nullopt: full precision
+    double scale = 1;                      // of the quantization error in the weights
+    // Of the probe, then of each batch of tasks if the scale is 1.
+    std::vector<TokenStream> streams = {};
   };
 
   // Quantizers [first, end), which go through the blocks together.
@@ -67,18 +74,23 @@ class CheckpointRun {
   };
 
   absl::Status MeasureGroup(const Group& group);
+  bool WithNoise(const Group& group) const {
+    return group.first == 0 && options_.noise_relative_norm > 0;
+  }
   absl::StatusOr<std::vector<Route>> Depart(const Group& group);
   absl::Status PassBlock(int64_t index, const Group& group, TokenStream& calibration,
-                         std::vector<Route>& routes);
+                         std::vector<Route>& routes, std::optional<NoiseStreams>& noise);
   // Adds the bytes of the weights to `held`.
   absl::StatusOr<std::vector<QuantizedBlock>> Quantize(const DecoderBlock& block,
                                                        const std::vector<DecoderLinear>& linears,
                                                        const Group& group, TokenStream& calibration,
                                                        Reservation& held);
-  absl::Status Arrive(const std::vector<Route>& routes);
+  absl::Status Arrive(const std::vector<Route>& routes, const std::optional<NoiseStreams>& noise);
   absl::Status Arrive(const Route& route, const DecoderHead& head);
+  absl::Status ScoreTasksOf(const Route& route, const DecoderHead& head);
   ProbeResult Compare();
   absl::Status Compare(const Quantizer& quantizer, QuantizationReport& report) const;
+  ProbeResult CompareNoisy() const;
   std::optional<ProbeResult> MeasureCurvature(ProbeResult& quantization);
   std::string CostName(const Route& route) const;
   void ReportProgress(std::string_view part, int64_t done, int64_t of) const {
@@ -95,6 +107,7 @@ class CheckpointRun {
   HostBackend backend_;
   std::vector<Quantizer> quantizers_;
   std::vector<UnitLosses> full_;
+  std::vector<UnitLosses> noisy_;
   std::vector<ItemScores> full_tasks_;
   TaskScores task_scores_;             // of full precision
   std::shared_ptr<Reservation> kept_;  // memory of the quantized weights, if they are kept
@@ -131,6 +144,7 @@ absl::StatusOr<Report> CheckpointRun::Run() {
   }
   std::vector<ProbeResult> results;
   results.push_back(Compare());
+  if (options_.noise_relative_norm > 0) results.push_back(CompareNoisy());
   if (std::optional<ProbeResult> measured = MeasureCurvature(results[0])) {
     PTQWATCH_RETURN_IF_ERROR(context_.Checkpoint());
     results.push_back(*std::move(measured));
@@ -144,9 +158,9 @@ absl::StatusOr<Report> CheckpointRun::Run() {
 
 absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Group& group) {
   std::vector<Route> routes;
-  const auto add = [&](std::optional<size_t> quantizer) {
-    Route route{.quantizer = quantizer};
-    for (size_t i = 0; i <= tasks_.size(); ++i) {
+  const auto add = [&](std::optional<size_t> quantizer, double scale = 1) {
+    Route route{.quantizer = quantizer, .scale = scale};
+    for (size_t i = 0; i <= (scale == 1 ? tasks_.size() : 0); ++i) {
       const at::Tensor& tokens = i == 0 ? data_.probe : tasks_[i - 1].tokens;
       absl::StatusOr<TokenStream> stream = routes.empty()
                                                ? TokenStream::Embed(decoder_, tokens, context_)
@@ -158,7 +172,11 @@ absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Gr
     return absl::OkStatus();
   };
   if (group.first == 0) PTQWATCH_RETURN_IF_ERROR(add(std::nullopt));
-  for (size_t i = group.first; i < group.end; ++i) PTQWATCH_RETURN_IF_ERROR(add(i));
+  for (size_t i = group.first; i < group.end; ++i) {
+    PTQWATCH_RETURN_IF_ERROR(add(i));
+    if (!options_.loss_along) continue;
+    for (const double scale : kStreamScales) PTQWATCH_RETURN_IF_ERROR(add(i, scale));
+  }
   return routes;
 }
 
@@ -167,36 +185,53 @@ absl::Status CheckpointRun::MeasureGroup(const Group& group) {
   std::optional<TokenStream> calibration;
   PTQWATCH_ASSIGN_OR_RETURN(calibration, TokenStream::Embed(decoder_, data_.calibration, context_));
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<Route> routes, Depart(group));
+  std::optional<NoiseStreams> noise;
+  if (WithNoise(group)) {
+    PTQWATCH_ASSIGN_OR_RETURN(noise, NoiseStreams::Depart(routes[0].streams[0],
+                                                          options_.noise_relative_norm, context_));
+  }
   seconds_["read"] += watch.Lap();
   for (int64_t block = 0; block < decoder_.blocks(); ++block) {
-    PTQWATCH_RETURN_IF_ERROR(PassBlock(block, group, *calibration, routes));
+    PTQWATCH_RETURN_IF_ERROR(PassBlock(block, group, *calibration, routes, noise));
     ReportProgress("block", ++blocks_done_, blocks_to_do_);
   }
   calibration.reset();
-  return Arrive(routes);
+  return Arrive(routes, noise);
 }
 
 absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenStream& calibration,
-                                      std::vector<Route>& routes) {
+                                      std::vector<Route>& routes,
+                                      std::optional<NoiseStreams>& noise) {
   Stopwatch watch(context_.clock);
   Reservation held(context_.bytes);
   PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.block + bytes_.reading, "a block"));
   PTQWATCH_ASSIGN_OR_RETURN(const DecoderBlock block, decoder_.ReadBlock(index));
   held.Return(bytes_.reading);
   seconds_["read"] += watch.Lap();
+  const std::vector<DecoderLinear> linears = decoder_.LinearsOf(index);
+  if (noise) {
+    Reservation noisy(context_.bytes);
+    PTQWATCH_RETURN_IF_ERROR(noisy.Take(bytes_.quantized + bytes_.forward, "a block with noise"));
+    PTQWATCH_RETURN_IF_ERROR(noise->PassThrough(block, linears, context_));
+    seconds_["noise"] += watch.Lap();
+  }
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<QuantizedBlock> quantized,
-                            Quantize(block, decoder_.LinearsOf(index), group, calibration, held));
+                            Quantize(block, linears, group, calibration, held));
   watch.Lap();
-  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward, "computing a block"));
+  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward + bytes_.between, "computing a block"));
   for (Route& route : routes) {
     const QuantizedBlock* own =
         route.quantizer ? &quantized[*route.quantizer - group.first] : nullptr;
     if (own != nullptr && !own->status.ok()) continue;
+    const std::vector<at::Tensor> weights =
+        own == nullptr       ? block.weights()
+        : route.scale == 1 ? own->weights
+                             : WeightsAlong(block.weights(), own->weights, route.scale);
     for (TokenStream& stream : route.streams) {
-      PTQWATCH_RETURN_IF_ERROR(stream.PassThrough(
-          block, own == nullptr ? block.weights() : own->weights, IgnoreInput, context_));
+      PTQWATCH_RETURN_IF_ERROR(stream.PassThrough(block, weights, IgnoreInput, context_));
     }
-    seconds_[CostName(route)] += watch.Lap() + (own == nullptr ? 0 : own->seconds);
+    const bool quantizing = own != nullptr && route.scale == 1;
+    seconds_[CostName(route)] += watch.Lap() + (quantizing ? own->seconds : 0);
   }
   // A quantizer that failed goes no further.
   const auto failed = [this](const Route& route) {
@@ -236,7 +271,8 @@ absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(
   return quantized;
 }
 
-absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes) {
+absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes,
+                                   const std::optional<NoiseStreams>& noise) {
   Stopwatch watch(context_.clock);
   Reservation held(context_.bytes);
   PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.head, "the output head"));
@@ -247,6 +283,10 @@ absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes) {
     seconds_[CostName(routes[i])] += watch.Lap();
     ReportProgress("head", static_cast<int64_t>(i) + 1, std::ssize(routes));
   }
+  if (noise) {
+    PTQWATCH_ASSIGN_OR_RETURN(noisy_, noise->Losses(head, context_));
+    seconds_["noise"] += watch.Lap();
+  }
   return absl::OkStatus();
 }
 
@@ -256,6 +296,15 @@ absl::Status CheckpointRun::Arrive(const Route& route, const DecoderHead& head) 
   if (!route.quantizer && !std::all_of(losses.begin(), losses.end(), IsFinite)) {
     return absl::DataLossError("the full-precision loss is not finite, but all weights are");
   }
+  if (route.quantizer && options_.loss_along) {
+    quantizers_[*route.quantizer].along[route.scale] = losses;
+  }
+  if (route.scale != 1) return absl::OkStatus();
+  (route.quantizer ? quantizers_[*route.quantizer].losses : full_) = std::move(losses);
+  return ScoreTasksOf(route, head);
+}
+
+absl::Status CheckpointRun::ScoreTasksOf(const Route& route, const DecoderHead& head) {
   absl::StatusOr<std::vector<ItemScores>> scores = ScoreChoices(
       data_.tasks, tasks_, absl::MakeConstSpan(route.streams).subspan(1), decoder_, head, context_);
   if (route.quantizer && absl::IsDataLoss(scores.status())) {
@@ -263,7 +312,6 @@ absl::Status CheckpointRun::Arrive(const Route& route, const DecoderHead& head) 
     return absl::OkStatus();
   }
   if (!scores.ok()) return scores.status();
-  (route.quantizer ? quantizers_[*route.quantizer].losses : full_) = std::move(losses);
   (route.quantizer ? quantizers_[*route.quantizer].tasks : full_tasks_) = *std::move(scores);
   return absl::OkStatus();
 }
@@ -298,6 +346,10 @@ absl::Status CheckpointRun::Compare(const Quantizer& quantizer, QuantizationRepo
     PTQWATCH_RETURN_IF_ERROR(pairs.Add(full_[batch], quantizer.losses[batch]));
   }
   PTQWATCH_RETURN_IF_ERROR(pairs.FillIn(report));
+  if (!quantizer.along.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(report.loss_along, CompareAlong(full_, quantizer.along));
+    report.beyond_quadratic_scale = BeyondQuadratic(report.loss_along);
+  }
   if (data_.tasks.empty()) return absl::OkStatus();
   TaskScores scores = CompareTasks(data_.tasks, full_tasks_, quantizer.tasks);
   report.accuracy_ratio = scores.accuracy_ratio;
@@ -305,6 +357,12 @@ absl::Status CheckpointRun::Compare(const Quantizer& quantizer, QuantizationRepo
   report.accuracy_degradation_stderr = scores.degradation_stderr;
   report.tasks = std::move(scores.tasks);
   return absl::OkStatus();
+}
+
+ProbeResult CheckpointRun::CompareNoisy() const {
+  return {.outcome = {std::string(NoiseProbe::kName)},
+          .value = NoiseResult{.report =
+                                   CompareNoise(options_.noise_relative_norm, full_, noisy_)}};
 }
 
 std::optional<ProbeResult> CheckpointRun::MeasureCurvature(ProbeResult& quantization) {

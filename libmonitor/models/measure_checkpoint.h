@@ -38,6 +38,10 @@ struct MeasurementProgress {
 struct CheckpointMeasurement {
   std::vector<QuantizerSpec> quantizers = {};  ///< at least one
   CurvatureOptions curvature = {};
+  double noise_relative_norm = 0.1;  ///< as in MonitorOptions; 0: off
+  /// Measures the loss along each quantization error on the probe tokens, for models whose
+  /// curvature does not fit. Two streams more a quantizer.
+  bool loss_along = false;
   /// For everything that the measurement allocates; 0: nine tenths of the free memory. No number
   /// depends on it, but curvature is left out if the whole model does not fit.
   int64_t max_bytes = 0;
@@ -59,10 +63,10 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
                       const CheckpointMeasurement& options);
 
 /// Measures one checkpoint block by block: reads a block, sums its Gram matrices over the
-/// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream
-/// and each quantized stream of probe tokens through it, and frees it. If memory does not suffice
+/// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream,
+/// each quantized stream and one with noise in the weights of probe tokens through it, and frees it. If memory does not suffice
 /// for all quantizers at once, they go through the blocks in groups. Fills in probe_*,
-/// quantization, skipped_layers, calibration_mode, curvature, tasks, snapshot_digest and cost of a
+/// quantization, skipped_layers, calibration_mode, curvature, noise, tasks, snapshot_digest and cost of a
 /// report;
 /// the caller fills in the rest. The same numbers, bit for bit, as a monitor that has the whole
 /// model and measures the same batches (TokenBatches) to the end.

@@ -79,9 +79,9 @@ absl::StatusOr<TokenStream> TokenStream::Copy(const ExecutionContext& context) c
   return TokenStream(tokens_, hidden_.clone(), std::move(held));
 }
 
-absl::Status TokenStream::PassThrough(const DecoderBlock& block,
-                                      const std::vector<at::Tensor>& weights, OnInput on_input,
-                                      const ExecutionContext& context) {
+absl::Status TokenStream::Pass(int64_t first, int64_t count, const DecoderBlock& block,
+                               const std::vector<at::Tensor>& weights, OnInput on_input,
+                               const ExecutionContext& context) {
   at::NoGradGuard no_grad;
   absl::Status failed;
   const auto apply = [&](size_t linear, const at::Tensor& x) {
@@ -93,14 +93,34 @@ absl::Status TokenStream::PassThrough(const DecoderBlock& block,
     sizes.back() = weight.size(0);
     return at::zeros(sizes, x.options());  // soon ends the pass
   };
+  at::Tensor slice = hidden_.narrow(0, first, count);
+  // A tensor of its own is aligned as in a whole model: a matrix product may round differently at
+  // other addresses.
+  const at::Tensor moved = block.Forward(slice.clone(), apply);
+  if (failed.ok()) slice.copy_(moved);
+  return failed;
+}
+
+absl::Status TokenStream::PassThrough(const DecoderBlock& block,
+                                      const std::vector<at::Tensor>& weights, OnInput on_input,
+                                      const ExecutionContext& context) {
   return ForEachSlice(tokens_, context, [&](int64_t first, int64_t count) {
-    at::Tensor slice = hidden_.narrow(0, first, count);
-    // A tensor of its own is aligned as in a whole model: a matrix product may round differently
-    // at other addresses.
-    const at::Tensor moved = block.Forward(slice.clone(), apply);
-    if (failed.ok()) slice.copy_(moved);
-    return failed;
+    return Pass(first, count, block, weights, on_input, context);
   });
+}
+
+size_t TokenStream::slices() const {
+  const int64_t together = SequencesTogether(tokens_.size(1) - 1);
+  return static_cast<size_t>((tokens_.size(0) + together - 1) / together);
+}
+
+absl::Status TokenStream::PassSlice(size_t slice, const DecoderBlock& block,
+                                    const std::vector<at::Tensor>& weights,
+                                    const ExecutionContext& context) {
+  const int64_t together = SequencesTogether(tokens_.size(1) - 1);
+  const int64_t first = static_cast<int64_t>(slice) * together;
+  return Pass(first, std::min(together, tokens_.size(0) - first), block, weights,
+              [](size_t, const at::Tensor&) { return absl::OkStatus(); }, context);
 }
 
 absl::StatusOr<std::vector<UnitLosses>> TokenStream::Losses(const DecoderHead& head,

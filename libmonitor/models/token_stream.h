@@ -46,6 +46,12 @@ class TokenStream {
   absl::Status PassThrough(const DecoderBlock& block, const std::vector<at::Tensor>& weights,
                            OnInput on_input, const ExecutionContext& context);
 
+  /// The number of TokenBatches.
+  size_t slices() const;
+  /// Moves the sequences of one of the TokenBatches alone.
+  absl::Status PassSlice(size_t slice, const DecoderBlock& block,
+                         const std::vector<at::Tensor>& weights, const ExecutionContext& context);
+
   /// The losses of all sequences, by TokenBatches, after the last block.
   absl::StatusOr<std::vector<UnitLosses>> Losses(const DecoderHead& head,
                                                  const ExecutionContext& context) const;
@@ -54,6 +60,10 @@ class TokenStream {
   at::Tensor HiddenAt(const at::Tensor& places) const;
 
  private:
+  // Moves `count` sequences, beginning with `first`.
+  absl::Status Pass(int64_t first, int64_t count, const DecoderBlock& block,
+                    const std::vector<at::Tensor>& weights, OnInput on_input,
+                    const ExecutionContext& context);
   TokenStream(at::Tensor tokens, at::Tensor hidden, std::unique_ptr<Reservation> held)
       : tokens_(std::move(tokens)), hidden_(std::move(hidden)), held_(std::move(held)) {}
 

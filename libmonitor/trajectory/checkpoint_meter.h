@@ -42,12 +42,12 @@ class CheckpointMeter {
   virtual absl::StatusOr<ModelFacts> Facts(const std::string& folder) = 0;
   virtual absl::StatusOr<MeterCost> Cost(const std::string& folder) = 0;
   /// The measurements of the checkpoint in a folder or, with several, of their mean. Fills in
-  /// probe_*, quantization, skipped_layers, calibration_mode, snapshot_digest, cost and, if asked
-  /// for, curvature.
+  /// probe_*, quantization, skipped_layers, calibration_mode, snapshot_digest, cost and, unless
+  /// `losses_alone`, what else its options ask for: curvature, noise.
   ///
   /// Errors: DataLoss (a weight or the loss is not finite), ResourceExhausted, Cancelled, and those
   /// of reading.
-  virtual absl::StatusOr<Report> Measure(absl::Span<const std::string> folders, bool curvature,
+  virtual absl::StatusOr<Report> Measure(absl::Span<const std::string> folders, bool losses_alone,
                                          const std::function<void(const MeterProgress&)>& progress,
                                          const ExecutionContext& context) = 0;
 };

@@ -122,7 +122,7 @@ absl::Status MeasureTrajectory(absl::Span<const Checkpoint> checkpoints, const M
       if (listener.begin) {
         listener.begin(unit, static_cast<int64_t>(i) + 1, static_cast<int64_t>(units.size()));
       }
-      report = MeasureUnit(unit, options.average, options.curvature, meter, progress, context);
+      report = MeasureUnit(unit, options.average, meter, progress, context);
     }
     if (!report.ok()) {
       run.Idle();

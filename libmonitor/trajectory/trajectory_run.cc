@@ -82,7 +82,7 @@ absl::Status TrajectoryRun::Resume(const TrajectorySettings& settings) {
       return absl::FailedPreconditionError(
           StrCat("run directory ", Quoted(run_dir()),
                  " has a trajectory of another model, other "
-                 "tokens, quantizers, curvature options or seed (fingerprint ",
+                 "tokens, quantizers, options or seed (fingerprint ",
                  report.fingerprint, ", this is ", fingerprint(),
                  "); give this one a directory of its own"));
     }

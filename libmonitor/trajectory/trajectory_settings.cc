@@ -41,7 +41,7 @@ std::string TrajectorySettings::Fingerprint() const {
 TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequences& probe,
                                 const TokenSequences& calibration, const std::string& tasks,
                                 absl::Span<const QuantizerSpec> quantizers,
-                                const CurvatureOptions& curvature, uint64_t seed) {
+                                const CurvatureOptions& curvature, double noise, uint64_t seed) {
   std::vector<std::string> specs;
   for (const QuantizerSpec& spec : quantizers) specs.push_back(Describe(spec));
   return {.values = {{"model", architecture},
@@ -50,6 +50,7 @@ TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequ
                      {"tasks", tasks},
                      {"quantizers", absl::StrJoin(specs, "; ")},
                      {"curvature", DescribeCurvature(curvature)},
+                     {"noise", StrCat(noise)},
                      {"seed", StrCat(seed)}}};
 }
 

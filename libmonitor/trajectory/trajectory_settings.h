@@ -28,7 +28,7 @@ struct TrajectorySettings {
 TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequences& probe,
                                 const TokenSequences& calibration, const std::string& tasks,
                                 absl::Span<const QuantizerSpec> quantizers,
-                                const CurvatureOptions& curvature, uint64_t seed);
+                                const CurvatureOptions& curvature, double noise, uint64_t seed);
 
 /// Keeps the settings in a run directory, or compares them with those that are there.
 /// FailedPrecondition names each setting that differs, with both values; otherwise the system's

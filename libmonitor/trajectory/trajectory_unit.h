@@ -38,7 +38,7 @@ void FillHeader(const TrajectoryUnit& unit, Report& report);
 /// Measures a unit: the checkpoint and, with at least two checkpoints in its window, their mean, as
 /// AveragingReport with `average` as its window. A checkpoint that is not finite gives a report
 /// that says so. Errors name the checkpoint; those of a mean are in its report, but for Cancelled.
-absl::StatusOr<Report> MeasureUnit(const TrajectoryUnit& unit, int64_t average, bool curvature,
+absl::StatusOr<Report> MeasureUnit(const TrajectoryUnit& unit, int64_t average,
                                    CheckpointMeter& meter,
                                    const std::function<void(const MeterProgress&)>& progress,
                                    const ExecutionContext& context);

@@ -64,7 +64,7 @@ absl::StatusOr<internal::MeterCost> DecoderMeter::Cost(const std::string& folder
 }
 
 absl::StatusOr<Report> DecoderMeter::Measure(
-    absl::Span<const std::string> folders, bool curvature,
+    absl::Span<const std::string> folders, bool losses_alone,
     const std::function<void(const internal::MeterProgress&)>& progress,
     const ExecutionContext& context) {
   std::vector<std::unique_ptr<CheckpointReader>> readers;
@@ -76,7 +76,11 @@ absl::StatusOr<Report> DecoderMeter::Measure(
   }
   const internal::ModelConfig& config = readers.back()->files().config();
   internal::CheckpointMeasurement options = options_;
-  options.curvature.enabled = curvature && options.curvature.enabled;
+  if (losses_alone) {
+    options.curvature.enabled = false;
+    options.noise_relative_norm = 0;
+    options.loss_along = false;
+  }
   options.progress = [&](const internal::MeasurementProgress& now) {
     if (progress) progress({.part = now.part, .done = now.done, .of = now.of});
   };

@@ -24,7 +24,7 @@ class DecoderMeter final : public internal::CheckpointMeter {
   absl::StatusOr<internal::ModelFacts> Facts(const std::string& folder) override;
   absl::StatusOr<internal::MeterCost> Cost(const std::string& folder) override;
   absl::StatusOr<Report> Measure(
-      absl::Span<const std::string> folders, bool curvature,
+      absl::Span<const std::string> folders, bool losses_alone,
       const std::function<void(const internal::MeterProgress&)>& progress,
       const ExecutionContext& context) override;
 

@@ -116,6 +116,15 @@ void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* sched
   app.add_flag_callback(
       "--no-curvature", [flags] { flags->curvature = false; },
       "Measure no curvature, which needs the whole model in memory");
+  app.add_option("--noise", flags->noise,
+                 "Norm of the Gaussian noise under which the loss is measured, relative to the norm "
+                 "of each weight; 0: none")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->capture_default_str();
+  app.add_flag("--loss-along", flags->loss_along,
+               "Measure the loss at 0.5 and 1.5 times each quantization error, too; for models "
+               "whose curvature does not fit into memory");
   app.add_option("--schedule", *schedules, "How the learning rate went, see below; repeatable")
       ->type_name("EXPR")
       ->allow_extra_args(false)

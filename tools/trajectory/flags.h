@@ -24,6 +24,8 @@ struct Flags {
   std::string run_dir;  ///< may be empty with --list
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   bool curvature = true;
+  double noise = 0.1;  ///< CheckpointMeasurement::noise_relative_norm
+  bool loss_along = false;
   internal::LrSchedules schedules;
   int64_t average = 0;  ///< 0: no means
   std::vector<std::string> soup;

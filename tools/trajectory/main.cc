@@ -120,6 +120,8 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   PTQWATCH_ASSIGN_OR_RETURN(trajectory.checkpoints, FindCheckpoints(flags, watch, context));
   internal::CheckpointMeasurement measurement{.quantizers = flags.quantizers};
   measurement.curvature.enabled = flags.curvature;
+  measurement.noise_relative_norm = flags.noise;
+  measurement.loss_along = flags.loss_along;
   measurement.max_bytes = flags.max_bytes;
   measurement.seed = flags.seed;
   trajectory.meter = std::make_unique<DecoderMeter>(
@@ -135,14 +137,13 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   PTQWATCH_ASSIGN_OR_RETURN(const std::string tasks, AddTasks(flags, trajectory));
   trajectory.settings =
       internal::MakeSettings(trajectory.facts.architecture, probe, calibration, tasks,
-                             flags.quantizers, measurement.curvature, flags.seed);
+                             flags.quantizers, measurement.curvature, flags.noise, flags.seed);
   return trajectory;
 }
 
 internal::TrajectoryOptions OptionsOf(const Flags& flags) {
   return {.schedules = flags.schedules,
           .average = flags.average,
-          .curvature = flags.curvature,
           .only_merge = flags.merge};
 }
 

@@ -167,10 +167,12 @@ struct LayerQuantization {
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 
-/// Loss at W + a d for one a, with the quantization error d = W_hat - W.
+/// Loss at W + a d for one a, with the quantization error d = W_hat - W, on the curvature batch. In a
+/// trajectory without curvature, on the probe tokens, and with the parabola through the losses at
+/// a = 0, 1/2 and 1 as the prediction.
 struct LossAlong {
   double scale = 0;                            ///< a
-  std::optional<double> delta_nats;            ///< CE(W + a d) - CE(W) on the curvature batch
+  std::optional<double> delta_nats;            ///< CE(W + a d) - CE(W)
   std::optional<double> predicted_delta_nats;  ///< a g'd + a^2 d'Hd / 2
   std::optional<double> delta_stderr_nats;     ///< standard error over sequences
   friend bool operator==(const LossAlong&, const LossAlong&) = default;

@@ -13,6 +13,7 @@
 #include "models/checkpoint_plan.h"
 #include "models/token_stream.h"
 #include "models/whole_model.h"
+#include "probes/loss_pairs.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
 #include "snapshot/parameter_digest.h"
@@ -70,6 +71,7 @@ void ExpectSameNumbers(const Report& streamed, const Report& whole) {
   EXPECT_EQ(streamed.probe_loss_stderr_nats, whole.probe_loss_stderr_nats);
   EXPECT_EQ(streamed.probe_tokens, whole.probe_tokens);
   EXPECT_EQ(streamed.calibration_mode, whole.calibration_mode);
+  EXPECT_EQ(streamed.noise, whole.noise);
   ASSERT_EQ(streamed.quantization.size(), whole.quantization.size());
   for (size_t i = 0; i < whole.quantization.size(); ++i) {
     SCOPED_TRACE(i);
@@ -95,6 +97,81 @@ TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
     ExpectSameNumbers(*report, whole.report);
     EXPECT_EQ(report->skipped_layers, whole.report.skipped_layers);
     EXPECT_EQ(report->snapshot_digest, *DigestOfParameters(whole.suite->session().replica(), {}));
+  }
+}
+
+TEST(MeasureCheckpoint, MeasuresTheLossUnderNoise) {
+  TinyCheckpoint tiny;
+  tiny.options.quantizers.resize(1);
+  const auto report = tiny.Measure();
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->noise);
+  EXPECT_EQ(report->noise->status, ProbeStatus::kOk) << report->noise->status_detail;
+  EXPECT_EQ(report->noise->relative_norm, 0.1);
+  EXPECT_EQ(report->noise->probe_tokens, 37 * 60);
+  EXPECT_GT(*report->noise->delta_stderr_nats, 0);
+  EXPECT_EQ(report->cost.count("noise"), 1u);
+  tiny.options.noise_relative_norm = 0;
+  const auto without = tiny.Measure();
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_FALSE(without->noise);
+  EXPECT_EQ(without->quantization, report->quantization);
+  tiny.options.noise_relative_norm = -1;
+  EXPECT_THAT(std::string(tiny.Measure().status().message()),
+              HasSubstr("noise_relative_norm = -1"));
+}
+
+TEST(MeasureCheckpoint, MeasuresTheLossAlongTheErrorsOfTheWholeModel) {
+  TinyCheckpoint tiny;
+  tiny.options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 16},
+                             {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 16}};
+  const auto without = tiny.Measure();
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_TRUE(without->quantization[0].loss_along.empty());
+  tiny.options.loss_along = true;
+  const ExecutionContext context;
+  const auto report = tiny.Measure(context);
+  ASSERT_TRUE(report.ok()) << report.status();
+  const int64_t predicted = CostOf(tiny.decoder, tiny.data, tiny.options).bytes;
+  EXPECT_LE(context.bytes->peak(), predicted);
+  EXPECT_GE(context.bytes->peak(), predicted * 9 / 10);
+  EXPECT_EQ(report->noise, without->noise);
+
+  const WholeModel whole(tiny);
+  ModelSession& session = whole.suite->session();
+  Replica& replica = session.replica();
+  const auto measured = whole.suite->Measure({}, {}, {.keep_quantized = true});
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  const auto& result = std::get<QuantizationResult>(measured->results.at(0).value);
+  for (size_t i = 0; i < 2; ++i) {
+    const QuantizationReport& streamed = report->quantization[i];
+    EXPECT_EQ(streamed.delta_nats, without->quantization[i].delta_nats);
+    ASSERT_EQ(streamed.loss_along.size(), 3u);
+    EXPECT_EQ(streamed.loss_along[1].delta_nats, streamed.delta_nats);
+    EXPECT_EQ(streamed.loss_along[1].delta_stderr_nats, streamed.delta_stderr_nats);
+    for (const LossAlong& along : streamed.loss_along) {
+      SCOPED_TRACE(along.scale);
+      if (along.scale == 1) continue;
+      auto lease = replica.Use({});
+      ASSERT_TRUE(lease.ok()) << lease.status();
+      for (const Replica::Override& weight : result.weights.at(i)) {
+        const at::Tensor loaded = replica.loaded(weight.entry);
+        lease->Move(weight.entry, weight.value.view(loaded.sizes()) - loaded, along.scale);
+      }
+      LossPairs pairs;
+      for (size_t batch = 0; batch < session.probe().size(); ++batch) {
+        const Batch& tokens = session.probe()[batch];
+        const auto losses = SumByUnit(*replica.Losses(tokens), tokens);
+        ASSERT_TRUE(losses.ok()) << losses.status();
+        ASSERT_TRUE(pairs.Add(result.losses.at(batch), *losses).ok());
+      }
+      EXPECT_EQ(along.delta_nats, pairs.Change().value);
+      EXPECT_EQ(along.delta_stderr_nats, pairs.Change().stderr_value);
+    }
+    const double half = *streamed.loss_along[0].delta_nats;
+    const double one = *streamed.loss_along[1].delta_nats;
+    EXPECT_NEAR(*streamed.loss_along[0].predicted_delta_nats, half, 1e-12);
+    EXPECT_NEAR(*streamed.loss_along[2].predicted_delta_nats, 3 * one - 3 * half, 1e-12);
   }
 }
 
@@ -160,7 +237,7 @@ TEST(MeasureCheckpoint, DoesNotDependOnMemory) {
   TinyCheckpoint tiny;
   const auto all = tiny.Measure();
   ASSERT_TRUE(all.ok()) << all.status();
-  const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options.quantizers);
+  const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options);
   for (const int64_t together : {1, 2}) {
     tiny.options.max_bytes = bytes.Peak(together);
     EXPECT_EQ(CostOf(tiny.decoder, tiny.data, tiny.options).bytes, bytes.Peak(together));
@@ -169,6 +246,7 @@ TEST(MeasureCheckpoint, DoesNotDependOnMemory) {
     ASSERT_TRUE(few.ok()) << few.status();
     EXPECT_EQ(few->quantization, all->quantization);
     EXPECT_EQ(few->probe_loss_nats, all->probe_loss_nats);
+    EXPECT_EQ(few->noise, all->noise);
     EXPECT_LE(context.bytes->peak(), bytes.Peak(together));
     EXPECT_EQ(context.bytes->used(), 0);
   }
@@ -187,7 +265,7 @@ TEST(MeasureCheckpoint, HoldsTheBytesThatItsCostSays) {
 
 TEST(MeasureCheckpoint, SaysHowMuchMemoryWouldDo) {
   TinyCheckpoint tiny;
-  const int64_t least = BytesOf(tiny.decoder, tiny.data, tiny.options.quantizers).Peak(1);
+  const int64_t least = BytesOf(tiny.decoder, tiny.data, tiny.options).Peak(1);
   tiny.options.max_bytes = least - 1;
   const absl::Status status = tiny.Measure().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

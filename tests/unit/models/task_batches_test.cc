@@ -211,7 +211,7 @@ TEST(MeasureCheckpointTasks, HoldTheBytesThatTheirCostSays) {
   EXPECT_LE(context.bytes->peak(), cost.bytes);
   EXPECT_GE(context.bytes->peak(), cost.bytes * 9 / 10);
   EXPECT_EQ(context.bytes->used(), 0);
-  tiny.options.max_bytes = BytesOf(tiny.decoder, tiny.data, tiny.options.quantizers).Peak(2);
+  tiny.options.max_bytes = BytesOf(tiny.decoder, tiny.data, tiny.options).Peak(2);
   const auto few = tiny.Measure();
   ASSERT_TRUE(few.ok()) << few.status();
   EXPECT_EQ(few->tasks, all->tasks);

@@ -52,7 +52,7 @@ class FakeMeter : public internal::CheckpointMeter {
     return internal::MeterCost{.bytes = 1, .seconds = 1};
   }
   absl::StatusOr<Report> Measure(
-      absl::Span<const std::string> folders, bool curvature,
+      absl::Span<const std::string> folders, bool losses_alone,
       const std::function<void(const internal::MeterProgress&)>& progress,
       const ExecutionContext& context) override {
     measured.push_back(folders.front());
@@ -73,7 +73,7 @@ class FakeMeter : public internal::CheckpointMeter {
       loss += own_loss / static_cast<double>(folders.size());
       delta += own_delta / static_cast<double>(folders.size());
     }
-    return ReportOf(loss, delta, curvature);
+    return ReportOf(loss, delta, !losses_alone);
   }
 
   /// Called during each measurement, with the first folder.
