@@ -349,6 +349,7 @@ absl::Status CheckpointRun::Compare(const Quantizer& quantizer, QuantizationRepo
   if (!quantizer.along.empty()) {
     PTQWATCH_ASSIGN_OR_RETURN(report.loss_along, CompareAlong(full_, quantizer.along));
     report.beyond_quadratic_scale = BeyondQuadratic(report.loss_along);
+    report.critical_sharpness = SharpnessAlong(report.loss_along, *report.displacement_norm);
   }
   if (data_.tasks.empty()) return absl::OkStatus();
   TaskScores scores = CompareTasks(data_.tasks, full_tasks_, quantizer.tasks);

@@ -66,4 +66,15 @@ absl::StatusOr<std::vector<LossAlong>> CompareAlong(
   return points;
 }
 
+std::optional<double> SharpnessAlong(absl::Span<const LossAlong> along, double norm) {
+  std::map<double, double> at;
+  for (const LossAlong& point : along) {
+    if (point.predicted_delta_nats) at[point.scale] = *point.predicted_delta_nats;
+  }
+  if (!at.contains(0.5) || !at.contains(1)) return std::nullopt;
+  const double sharpness = (4 * at[1] - 8 * at[0.5]) / (norm * norm);
+  if (!(sharpness > 0 && std::isfinite(sharpness))) return std::nullopt;
+  return sharpness;
+}
+
 }  // namespace ptqwatch::internal

@@ -2,6 +2,7 @@
 #define PTQWATCH_MODELS_STREAM_ALONG_H_
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -26,6 +27,10 @@ std::vector<at::Tensor> WeightsAlong(const std::vector<at::Tensor>& weights,
 /// Errors as LossPairs::Add.
 absl::StatusOr<std::vector<LossAlong>> CompareAlong(
     absl::Span<const UnitLosses> full, const std::map<double, std::vector<UnitLosses>>& along);
+
+/// The critical sharpness of the parabola that predicts losses along an error of this norm: its
+/// curvature. nullopt without a prediction or a positive curvature.
+std::optional<double> SharpnessAlong(absl::Span<const LossAlong> along, double norm);
 
 }  // namespace ptqwatch::internal
 

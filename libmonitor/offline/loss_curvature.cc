@@ -8,6 +8,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "curvature/critical_sharpness.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/loss_direction.h"
@@ -59,11 +60,15 @@ class LossCurvature::Impl {
     return session_->Reload();
   }
 
+  absl::Status OpenSurface() {
+    if (surface_ != nullptr) return absl::OkStatus();
+    PTQWATCH_ASSIGN_OR_RETURN(surface_, setup_.MakeSurface(replica()));
+    return absl::OkStatus();
+  }
+
   // Built on first use, and again after the weights were moved.
   absl::StatusOr<HessianOperator*> Hessian(const ExecutionContext& context) {
-    if (surface_ == nullptr) {
-      PTQWATCH_ASSIGN_OR_RETURN(surface_, setup_.MakeSurface(replica()));
-    }
+    PTQWATCH_RETURN_IF_ERROR(OpenSurface());
     if (hessian_ == nullptr) {
       PTQWATCH_ASSIGN_OR_RETURN(hessian_,
                                 HessianOperator::Create(surface_.get(), setup_.mode, context));
@@ -73,7 +78,7 @@ class LossCurvature::Impl {
 
   absl::StatusOr<at::Tensor> Multiply(const at::Tensor& v, const ExecutionContext& context) {
     PTQWATCH_ASSIGN_OR_RETURN(HessianOperator* const hessian, Hessian(context));
-    PTQWATCH_ASSIGN_OR_RETURN(const Vector vector, CopyOf(v, *hessian));
+    PTQWATCH_ASSIGN_OR_RETURN(const Vector vector, CopyOf(v, hessian->space()));
     Vector product = hessian->space().Zero();
     PTQWATCH_RETURN_IF_ERROR(hessian->Apply(vector, product, context));
     return product.elements;
@@ -103,7 +108,7 @@ class LossCurvature::Impl {
   absl::StatusOr<HessianDirection> Along(const at::Tensor& direction,
                                          const ExecutionContext& context) {
     PTQWATCH_ASSIGN_OR_RETURN(HessianOperator* const hessian, Hessian(context));
-    PTQWATCH_ASSIGN_OR_RETURN(const Vector d, CopyOf(direction, *hessian));
+    PTQWATCH_ASSIGN_OR_RETURN(const Vector d, CopyOf(direction, hessian->space()));
     return internal::MeasureDirection(*hessian, d, context);
   }
 
@@ -111,9 +116,17 @@ class LossCurvature::Impl {
                                                   const std::vector<double>& scales,
                                                   const ExecutionContext& context) {
     PTQWATCH_ASSIGN_OR_RETURN(const HessianOperator* const hessian, Hessian(context));
-    PTQWATCH_ASSIGN_OR_RETURN(const Vector d, CopyOf(direction, *hessian));
+    PTQWATCH_ASSIGN_OR_RETURN(const Vector d, CopyOf(direction, hessian->space()));
     hessian_.reset();
     return internal::LossesAlong(*surface_, d, scales, context);
+  }
+
+  absl::StatusOr<CriticalSharpness> CriticalAlong(const at::Tensor& direction,
+                                                  const ExecutionContext& context) {
+    PTQWATCH_RETURN_IF_ERROR(OpenSurface());
+    PTQWATCH_ASSIGN_OR_RETURN(const Vector d, CopyOf(direction, surface_->space()));
+    hessian_.reset();
+    return internal::FindCriticalSharpness(*surface_, d, context);
   }
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -123,8 +136,9 @@ class LossCurvature::Impl {
   internal::Replica& replica() { return session_->replica(); }
 
   // A copy of a vector with the dtype and device of the space.
-  static absl::StatusOr<Vector> CopyOf(const at::Tensor& given, const HessianOperator& hessian) {
-    if (!given.defined() || given.dim() != 1 || given.numel() != hessian.space().dimension()) {
+  static absl::StatusOr<Vector> CopyOf(const at::Tensor& given,
+                                       const internal::VectorSpace& space) {
+    if (!given.defined() || given.dim() != 1 || given.numel() != space.dimension()) {
       return absl::InvalidArgumentError(internal::StrCat(
           "a vector of shape ", given.defined() ? internal::ShapeText(given) : std::string("none"),
           ", expected [", hessian.space().dimension(), "]"));
@@ -204,6 +218,11 @@ absl::StatusOr<std::vector<double>> LossCurvature::LossesAlong(const at::Tensor&
                                                                const std::vector<double>& scales,
                                                                const ExecutionContext& context) {
   return Guard([&] { return impl_->LossesAlong(direction, scales, context); });
+}
+
+absl::StatusOr<CriticalSharpness> LossCurvature::CriticalAlong(const at::Tensor& direction,
+                                                               const ExecutionContext& context) {
+  return Guard([&] { return impl_->CriticalAlong(direction, context); });
 }
 
 }  // namespace ptqwatch

@@ -85,6 +85,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("top_eigenvector_alignment", record.top_eigenvector_alignment);
   visit("loss_along", record.loss_along);
   visit("beyond_quadratic_scale", record.beyond_quadratic_scale);
+  visit("critical_sharpness", record.critical_sharpness);
   visit("accuracy_ratio", record.accuracy_ratio);
   visit("accuracy_degradation_ratio", record.accuracy_degradation_ratio);
   visit("accuracy_degradation_stderr", record.accuracy_degradation_stderr);

@@ -61,6 +61,7 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.loss_along = {{0.5, 0.3 * delta, 0.2 * delta, 0.01 * delta},
                       {1.5, 2.5 * delta, 2.1 * delta, 0.1 * delta}};
   entry.beyond_quadratic_scale = 1.5;
+  entry.critical_sharpness = 2.75;
   entry.accuracy_ratio = 0.41;
   entry.accuracy_degradation_ratio = 0.08;
   entry.accuracy_degradation_stderr = 0.01;

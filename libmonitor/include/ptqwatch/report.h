@@ -213,6 +213,9 @@ struct QuantizationReport {
   /// more than a quarter of it and by more than two standard errors: the loss along the error is
   /// beyond the quadratic (arXiv 2606.09012). Absent if the prediction holds up to the last scale.
   std::optional<double> beyond_quadratic_scale;
+  /// 2 / eta_c along the error, from losses alone (CriticalSharpness): of a trajectory's parabola.
+  /// Absent if curvature_along_error has the number.
+  std::optional<double> critical_sharpness;
   /// Accuracy of the quantized model on the same examples, as Report::probe_accuracy_ratio.
   std::optional<double> accuracy_ratio;
   /// (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from the paired examples.

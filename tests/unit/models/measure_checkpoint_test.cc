@@ -170,6 +170,13 @@ TEST(MeasureCheckpoint, MeasuresTheLossAlongTheErrorsOfTheWholeModel) {
     }
     const double half = *streamed.loss_along[0].delta_nats;
     const double one = *streamed.loss_along[1].delta_nats;
+    // d(a) = slope a + bend a^2, and 2 bend / ||d||^2.
+    const double bend = 2 * one - 4 * half;
+    ASSERT_EQ(streamed.critical_sharpness.has_value(), bend > 0);
+    if (bend > 0) {
+      EXPECT_NEAR(*streamed.critical_sharpness, 2 * bend / std::pow(*streamed.displacement_norm, 2),
+                  1e-9 * *streamed.critical_sharpness);
+    }
     EXPECT_NEAR(*streamed.loss_along[0].predicted_delta_nats, half, 1e-12);
     EXPECT_NEAR(*streamed.loss_along[2].predicted_delta_nats, 3 * one - 3 * half, 1e-12);
   }

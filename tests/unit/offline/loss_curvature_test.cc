@@ -86,6 +86,28 @@ TEST(LossCurvature, EveryNumberAgreesWithProductsOfItsOwn) {
   EXPECT_TRUE((*curvature)->Multiply(d, engine.context).ok());
 }
 
+TEST(LossCurvature, CriticalSharpnessIsTheCurvatureAlongTheGradient) {
+  Engine engine;
+  auto curvature = engine.Make();
+  ASSERT_TRUE(curvature.ok()) << curvature.status();
+  at::Tensor d = *(*curvature)->Gradient(engine.context);
+  d.mul_(0.02 / d.norm());
+  const auto along = (*curvature)->Along(d, engine.context);
+  ASSERT_TRUE(along.ok()) << along.status();
+  const auto critical = (*curvature)->CriticalAlong(d, engine.context);
+  ASSERT_TRUE(critical.ok()) << critical.status();
+  EXPECT_LT(critical->loss_evaluations, 10);
+  EXPECT_LT(critical->scale, 0);
+  const auto losses = (*curvature)->LossesAlong(d, {0, critical->scale}, engine.context);
+  ASSERT_TRUE(losses.ok()) << losses.status();
+  const double dip = -critical->scale * along->gradient_term / 4;
+  EXPECT_NEAR((*losses)[1], (*losses)[0], 0.2 * dip);
+  EXPECT_GT(critical->sharpness, 0.3 * along->curvature);
+  EXPECT_LT(critical->sharpness, 3 * along->curvature);
+  EXPECT_EQ((*curvature)->CriticalAlong(d.narrow(0, 0, 3), engine.context).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(LossCurvature, ReloadTakesTheLiveWeightsAndGoesOnFromTheVectorsItHas) {
   Engine engine;
   auto curvature = engine.Make();

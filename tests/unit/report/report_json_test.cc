@@ -56,9 +56,9 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "delta_stderr_nats error_ratio error_ratio_stderr displacement_norm predicted_delta_nats "
       "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
       "gradient_term_nats curvature_term_nats curvature_along_error "
-      "top_eigenvector_alignment loss_along beyond_quadratic_scale accuracy_ratio accuracy_degradation_ratio "
+      "top_eigenvector_alignment loss_along beyond_quadratic_scale critical_sharpness accuracy_ratio accuracy_degradation_ratio "
       "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule");
-  EXPECT_EQ(entry.size(), 31u);
+  EXPECT_EQ(entry.size(), 32u);
   EXPECT_EQ(entry.at("tasks").at(0),
             json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
                             "value_stderr": 0.015, "degradation_ratio": 0.08,
@@ -95,7 +95,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 31u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 32u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");

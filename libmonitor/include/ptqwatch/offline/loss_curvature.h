@@ -103,6 +103,17 @@ struct HessianDirection {
   }
 };
 
+/// The critical sharpness along a direction u = d / ||d|| (arXiv 2601.16979), from losses alone:
+/// 2 / eta_c with the smallest rate eta_c at which gradient descent along the line, to
+/// W - eta (g'u) u, no longer lowers the loss. On a quadratic it is u'Hu; along an eigenvector, the
+/// eigenvalue.
+struct CriticalSharpness {
+  double sharpness = 0;      ///< nats per squared unit of weight
+  double rate = 0;           ///< eta_c
+  double scale = 0;          ///< the loss at W + scale d is that at W
+  int loss_evaluations = 0;  ///< fewer than 10
+};
+
 /// Measures the curvature of a model's mean loss without a monitor: products with the Hessian, the
 /// ends of its spectrum, its trace, and the loss along a direction. Works on a copy of the model
 /// (the subject's replica) and the subject's curvature batches. Gives the same numbers as a monitor
@@ -177,6 +188,11 @@ class PTQWATCH_EXPORT LossCurvature {
   /// evaluation each; a retained graph must be rebuilt afterwards.
   absl::StatusOr<std::vector<double>> LossesAlong(const at::Tensor& direction,
                                                   const std::vector<double>& scales,
+                                                  const ExecutionContext& context = {});
+  /// The critical sharpness along `direction` [dimension], which should be about as long as the
+  /// steps of interest. Needs no gradient. A retained graph must be rebuilt afterwards.
+  /// FailedPrecondition if the loss has no resolvable slope along it, or never rises again.
+  absl::StatusOr<CriticalSharpness> CriticalAlong(const at::Tensor& direction,
                                                   const ExecutionContext& context = {});
 
  private:
