@@ -34,6 +34,7 @@ void AddTo(QuantizationReport& report, const ErrorCurvature& error) {
   report.top_eigenvector_alignment = error.top_eigenvector_alignment;
   report.loss_along = error.loss_along;
   report.beyond_quadratic_scale = BeyondQuadratic(error.loss_along);
+  report.critical_sharpness.reset();
   for (const ErrorCurvature::Layer& row : error.layers) {
     const auto layer = std::find_if(
         report.layers.begin(), report.layers.end(),

@@ -91,7 +91,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::predicted_delta_nats>},
       {"ptqwatch_curvature_batch_delta_nats",
        kGauge,
-       "Loss increase under quantization measured on the curvature batch, which "
+       "Loss increase measured on the curvature batch, which "
        "ptqwatch_quantization_curvature_nats predicts.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_batch_delta_nats>},
@@ -194,7 +194,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return in.report ? Count(in.report->report.step) : Samples{}; }},
       {"ptqwatch_snapshot_timestamp_seconds",
        kGauge,
-       "Unix time at which the newest measured snapshot was taken.",
+       "Unix time of the newest measured snapshot.",
        {},
        [](Input in) {
          return in.report ? One(in.report->report.snapshot_time_unix_seconds) : Samples{};
@@ -226,7 +226,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return AfterFirstStep(in, in.status.last_step_unix_seconds); }},
       {"ptqwatch_tokens",
        kGauge,
-       "Training tokens seen so far, as reported by the trainer.",
+       "Training tokens seen so far.",
        {},
        [](Input in) { return One(in.status.tokens); }},
       {"ptqwatch_learning_rate",
@@ -236,7 +236,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return One(in.status.learning_rate); }},
       {"ptqwatch_training_loss_nats",
        kGauge,
-       "Training loss of the last step, as reported by the trainer.",
+       "Training loss of the last step.",
        {},
        [](Input in) { return One(in.status.training_loss_nats); }},
       {"ptqwatch_lr_phase",
@@ -251,7 +251,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return OneHot(in.status.health, Health::kInert); }},
       {"ptqwatch_snapshots_total",
        kCounter,
-       "Snapshots that were due, by result.",
+       "Due snapshots, by result.",
        {"result"},
        Snapshots},
       {"ptqwatch_reports_total",
@@ -276,13 +276,12 @@ std::vector<MetricInfo> RunMetrics() {
        Drops},
       {"ptqwatch_status_timestamp_seconds",
        kGauge,
-       "Unix time at which the run last wrote its status, which it does once a second.",
+       "Unix time of the run's last status, which it writes once a second.",
        {},
        [](Input in) { return One(in.status_unix_seconds); }},
       {"ptqwatch_server_restarts_total",
        kCounter,
-       "How often the server beside the run was started again. Absent unless there is one "
-       "(MonitorOptions::serve).",
+       "Restarts of the server beside the run (MonitorOptions::serve); absent without one.",
        {},
        [](Input in) {
          if (in.status.server.state == ServerState::kNone) return Samples{};
@@ -337,7 +336,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return Count(in.run.parameters); }},
       {"ptqwatch_covered_parameters",
        kGauge,
-       "Parameters in layers that are quantized.",
+       "Parameters in quantized layers.",
        {},
        [](Input in) { return Count(in.run.covered_parameters); }},
       {"ptqwatch_run_info",

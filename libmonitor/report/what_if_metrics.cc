@@ -153,7 +153,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
        MixedPrecisionDeltas},
       {"ptqwatch_noise_loss_delta_nats",
        kGauge,
-       "Loss increase under Gaussian noise in the quantized weights "
+       "Loss increase under noise in the quantized weights "
        "(MonitorOptions::noise_relative_norm).",
        {},
        OfNoise<&NoiseReport::delta_nats>},
